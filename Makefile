@@ -1,0 +1,67 @@
+# Every target prepares the machine itself: system packages, .venv, then the work.
+# PYTHON=python3.12 chooses another interpreter.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+SOURCES := softswitch controller hostlib bmv2_topos examples benchmarks p4src tests
+
+.PHONY: demo test lint check bench clean
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help:
+	@echo "make demo    train on 4 workers, every gradient summed in a P4 switch; no root needed"
+	@echo "make test    run the tests"
+	@echo "make lint    formatting, lint rules and types"
+	@echo "make check   both of these"
+	@echo "make bench   pipeline and allreduce benchmarks, beside gloo"
+	@echo "make clean   remove .venv and build products"
+
+demo: $(VENV)/examples
+	$(BIN)/ina demo
+
+test: $(VENV)/dev
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(VENV)/dev
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/mypy
+
+check: lint test
+
+bench: $(VENV)/bench
+	$(BIN)/ina bench pipeline --lanes 256
+	$(BIN)/ina bench pipeline --lanes 32
+	$(BIN)/ina bench allreduce -np 4 --size 64MB --baseline gloo
+	$(BIN)/ina bench allreduce -np 4 --size 4KB --baseline gloo
+
+clean:
+	rm -rf $(VENV) build *.egg-info hostlib/_native/*.so
+
+# A C compiler makes the switch and the host library fast; venv is a package of its own on Debian.
+$(VENV)/created: Makefile
+	@if ! command -v cc >/dev/null || ! $(PYTHON) -c 'import ensurepip' 2>/dev/null; then \
+	    apt="apt-get"; [ "$$(id -u)" = 0 ] || apt="sudo -n apt-get"; \
+	    $$apt update -qq && $$apt install -y -qq python3 python3-venv gcc libc6-dev \
+	    || { echo "install these, then run make again: python3-venv gcc libc6-dev"; exit 1; }; \
+	fi
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; this is " + sys.version)'
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/examples: $(VENV)/created pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[examples]'
+	@touch $@
+
+# The CPU build of torch lets the gloo comparison be tested too; few indexes offer it, so it may be missing.
+$(VENV)/dev: $(VENV)/created pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@$(BIN)/python -c 'import torch' 2>/dev/null \
+	    || $(BIN)/python -m pip install --quiet --disable-pip-version-check 'torch==2.13.0+cpu' 2>/dev/null \
+	    || echo "no CPU build of torch here: the comparison with gloo is not tested"
+	@touch $@
+
+$(VENV)/bench: $(VENV)/created pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[examples,bench]'
+	@touch $@

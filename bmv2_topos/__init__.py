@@ -1,0 +1,1 @@
+"""Topologies and experiments on Mininet/BMv2 and on the embedded switch."""

@@ -1,0 +1,145 @@
+"""Starts the worker processes of a job, watches them, and ends them together."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import IO
+
+from hostlib.rendezvous import Rendezvous
+
+# Survivors of a failure raise their own error within the protocol's time limit; then they are ended.
+GRACE_S = 12.0
+
+
+class LaunchError(Exception):
+    """The command could not be started."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerExit:
+    """How a worker ended: its rank and exit status (128 + signal if it was killed)."""
+
+    rank: int
+    status: int
+    reason: str
+
+
+Output = Callable[[int, str, bool], None]  # rank, line, whether it came from stderr
+
+
+class Workers:
+    """The running processes of one job."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        environments: Sequence[Mapping[str, str]],
+        rendezvous: Rendezvous,
+        on_line: Output,
+    ) -> None:
+        """Start one process per environment; the position is the rank.
+
+        Raises:
+            LaunchError: the command cannot be run; no process is left behind.
+        """
+        self._rendezvous = rendezvous
+        self._processes: list[subprocess.Popen[str]] = []
+        self._readers: list[threading.Thread] = []
+        self.exits: list[WorkerExit] = []
+        try:
+            for rank, environment in enumerate(environments):
+                self._start(rank, command, environment, on_line)
+        except OSError as error:
+            self.kill()
+            raise LaunchError(f"cannot run {command[0]!r}: {error.strerror}") from error
+
+    def wait(self, *, on_tick: Callable[[], None], tick_s: float = 0.1) -> WorkerExit | None:
+        """Wait for all workers; `on_tick` is called about every `tick_s`.
+
+        Returns the first failure, or None. After one, the others have `GRACE_S` to notice.
+        """
+        deadline = None
+        while len(self.exits) < len(self._processes):
+            self._collect()
+            failed = self._first_failure()
+            if failed and deadline is None:
+                deadline = time.monotonic() + GRACE_S
+            if deadline is not None and time.monotonic() > deadline:
+                self.kill()
+                deadline = None
+            on_tick()
+            self._pause(tick_s)
+        for reader in self._readers:
+            reader.join()
+        return self._first_failure()
+
+    def kill(self) -> None:
+        """End every worker that still runs, first politely."""
+        running = [process for process in self._processes if process.poll() is None]
+        for process in running:
+            process.terminate()
+        for process in running:
+            try:
+                process.wait(timeout=2.0)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    @property
+    def pids(self) -> list[int]:
+        """Process ids by rank."""
+        return [process.pid for process in self._processes]
+
+    def _start(self, rank: int, command: Sequence[str], environment: Mapping[str, str], on_line: Output) -> None:
+        process = subprocess.Popen(
+            command,
+            env={**os.environ, "PYTHONUNBUFFERED": "1", **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+        )
+        self._processes.append(process)
+        assert process.stdout and process.stderr
+        for stream, is_error in ((process.stdout, False), (process.stderr, True)):
+            reader = threading.Thread(target=_forward, args=(stream, rank, is_error, on_line), daemon=True)
+            reader.start()
+            self._readers.append(reader)
+
+    def _collect(self) -> None:
+        known = {exit_.rank for exit_ in self.exits}
+        for rank, process in enumerate(self._processes):
+            status = process.poll()
+            if rank in known or status is None:
+                continue
+            if status < 0:
+                exit_ = WorkerExit(rank, 128 - status, f"killed by {signal.Signals(-status).name}")
+            else:
+                exit_ = WorkerExit(rank, status, f"exited with status {status}")
+            self.exits.append(exit_)
+            self._rendezvous.ended(rank, exit_.status, exit_.reason)
+
+    def _first_failure(self) -> WorkerExit | None:
+        return next((exit_ for exit_ in self.exits if exit_.status), None)
+
+    def _pause(self, seconds: float) -> None:
+        """Sleep until the next tick, or until a worker ends."""
+        running = [process for process in self._processes if process.poll() is None]
+        if running:
+            try:
+                running[0].wait(timeout=seconds)
+            except subprocess.TimeoutExpired:
+                pass
+
+
+def _forward(stream: IO[str], rank: int, is_error: bool, on_line: Output) -> None:
+    with stream:
+        for line in stream:
+            on_line(rank, line.rstrip("\n"), is_error)

@@ -1,0 +1,56 @@
+"""What a worker knows about the other workers of its job besides their packets.
+
+The data path cannot tell a slow rank from a dead one: neither sends anything. Someone who watches
+the processes can, and a worker asks that someone through `Peers`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+
+class Peers(Protocol):
+    """What a communicator asks while it waits. All methods return at once."""
+
+    def gone(self) -> Mapping[int, str]:
+        """Return the ranks that are known to be dead, each with the reason."""
+        ...
+
+    def fault(self) -> str | None:
+        """Return why the whole job cannot go on (the switch died, say), or None."""
+        ...
+
+    def alive(self, ranks: Iterable[int]) -> bool:
+        """Return whether every one of `ranks` is known to be running, only slow."""
+        ...
+
+    def report(self, statistics: Mapping[str, float]) -> None:
+        """Tell whoever watches how far this worker is; may be dropped."""
+        ...
+
+    def close(self) -> None:
+        """Say that this worker is done and needs no more news."""
+        ...
+
+
+class NoPeers:
+    """Nobody watches: silence is all a worker has to go by."""
+
+    def gone(self) -> Mapping[int, str]:
+        """Return nothing: no death is ever known."""
+        return {}
+
+    def fault(self) -> str | None:
+        """Return None: no fault is ever known."""
+        return None
+
+    def alive(self, ranks: Iterable[int]) -> bool:
+        """Return False unless nobody is asked about."""
+        return not list(ranks)
+
+    def report(self, statistics: Mapping[str, float]) -> None:
+        """Drop the report."""
+
+    def close(self) -> None:
+        """Do nothing."""

@@ -1,0 +1,65 @@
+"""What the compiler raises.
+
+::
+
+    CompileError          the source is wrong
+    └── Unsupported       the source is right, but we cannot compile it (yet)
+
+Both say where, what was wrong and, where it helps, what would be right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from softswitch.compiler.ir import Position
+
+_TAB_WIDTH = 8
+
+
+def _source_line(pos: Position, sources: Mapping[str, str]) -> str | None:
+    """Return the source line that `pos` is in, or None if there is none."""
+    try:
+        text = sources.get(pos.file) or Path(pos.file).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    lines = text.split("\n")
+    return lines[pos.line - 1] if 0 < pos.line <= len(lines) else None
+
+
+class CompileError(Exception):
+    """The source is wrong at `pos`; `expected` says what would be right."""
+
+    kind = "error"
+
+    def __init__(self, message: str, pos: Position, expected: str | None = None) -> None:
+        super().__init__(message, pos, expected)
+        self.message = message
+        self.pos = pos
+        self.expected = expected
+
+    def __str__(self) -> str:
+        return f"{self.pos}: {self.kind}: {self.message}"
+
+    def render(self, sources: Mapping[str, str] | None = None) -> str:
+        """Return the message with the source line, a caret under the column, and what was expected.
+
+        `sources` maps file names to their text; files that it does not know are read from disk,
+        and without a line to show, the message stands alone.
+        """
+        text = [str(self)]
+        line = _source_line(self.pos, sources or {})
+        if line is not None:
+            indent = len(line[: self.pos.column - 1].expandtabs(_TAB_WIDTH))
+            text.append(f"  {line.expandtabs(_TAB_WIDTH).rstrip()}")
+            text.append(f"  {' ' * indent}^")
+        if self.expected is not None:
+            text.append(f"  expected: {self.expected}")
+        return "\n".join(text)
+
+
+class Unsupported(CompileError):
+    """The source is valid P4_16, but this compiler does not support it (yet)."""
+
+    kind = "unsupported"

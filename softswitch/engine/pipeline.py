@@ -1,0 +1,185 @@
+"""What a loaded P4 program looks like from Python, whichever back end runs it.
+
+Two classes implement `Pipeline`: the compiled one (`softswitch.engine.compiled`) and the
+interpreter (`softswitch.engine.interpreter`). Everything here is plain data and errors::
+
+    PipelineError
+    ├── NoCompiler       the C back end is asked for and there is no working ``cc``
+    ├── BuildFailed      the C compiler refused what we generated (a defect of this package)
+    ├── NoSuchObject     no table, counter or register of that name, or index out of range
+    ├── BadEntry         an entry that does not fit its table: the message says why
+    ├── EntryExists      insert of a match that is already there
+    ├── NoSuchEntry      modify, delete or read of a match that is not there
+    └── TableFull        insert beyond the table's size
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from softswitch.compiler import ir
+
+DROP_PORT = 511
+"""``egress_spec`` after ``mark_to_drop``."""
+
+MAX_FRAME = 9216
+"""Longest frame in or out, in bytes."""
+
+
+class PipelineError(Exception):
+    """Base of everything that a pipeline raises."""
+
+
+class NoCompiler(PipelineError):
+    """There is no working C compiler on this machine."""
+
+
+class BuildFailed(PipelineError):
+    """The C compiler refused the generated program; the message holds its output."""
+
+
+class NoSuchObject(PipelineError):
+    """No table, counter or register has that name, or the index is beyond its size."""
+
+
+class BadEntry(PipelineError):
+    """An entry does not fit its table."""
+
+
+class EntryExists(PipelineError):
+    """The table holds an entry with the same match already."""
+
+
+class NoSuchEntry(PipelineError):
+    """The table holds no entry with that match."""
+
+
+class TableFull(PipelineError):
+    """The table holds as many entries as its size allows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a block asks the traffic manager to do; the fields of ``struct p4_verdict``."""
+
+    egress_spec: int = 0
+    mcast_grp: int = 0
+    clone_session: int = 0
+    clone: int = 0
+    dropped: int = 0
+    resubmit: int = 0
+    recirculate: int = 0
+    priority: int = 0
+    clone_fields: int = -1
+    resubmit_fields: int = -1
+    recirculate_fields: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """What the traffic manager tells egress of the copy it sends; the fields of ``struct p4_copy``."""
+
+    egress_port: int = 0
+    egress_rid: int = 0
+    instance_type: int = 0
+    enq_timestamp: int = 0
+    enq_qdepth: int = 0
+    deq_timedelta: int = 0
+    deq_qdepth: int = 0
+    now_us: int = 0
+
+
+Packet = Any
+"""One packet between parser and deparser: opaque, valid only with the pipeline that made it."""
+
+
+class Pipeline(Protocol):
+    """A loaded program: its tables, registers and counters, and the two blocks packets pass.
+
+    Table entries are `ir.ConstEntry`: an ``exact`` key takes ``Pattern("exact", v)``, ``lpm`` and
+    ``ternary`` ``Pattern("mask", value, mask)``, ``range`` ``Pattern("range", low, high)``, ``optional``
+    ``Pattern("exact", v)``; all but ``exact`` also ``Pattern("any")``. In tables with a ternary, range or
+    optional key the higher priority wins; with an lpm key, the longest prefix.
+    Nothing locks: calls must not overlap.
+    """
+
+    program: ir.Program
+
+    # control plane -----------------------------------------------------------------
+
+    def insert(self, table: str, entry: ir.ConstEntry) -> None:
+        """Add an entry. Raises EntryExists, TableFull or BadEntry, and then changes nothing."""
+
+    def modify(self, table: str, entry: ir.ConstEntry) -> None:
+        """Give the entry of this match (and priority) another action. Raises NoSuchEntry or BadEntry."""
+
+    def delete(self, table: str, entry: ir.ConstEntry) -> None:
+        """Remove the entry of this match (and priority). Raises NoSuchEntry."""
+
+    def entries(self, table: str) -> list[ir.ConstEntry]:
+        """All entries, in the order of their insertion; constant ones first."""
+
+    def set_default(self, table: str, invocation: ir.Invocation | None) -> None:
+        """Set what a miss runs; None puts the program's own back. Raises BadEntry."""
+
+    def default(self, table: str) -> ir.Invocation:
+        """What a miss runs now."""
+
+    def read_counter(self, name: str, index: int) -> tuple[int, int]:
+        """Packets and bytes of one cell of an indirect counter."""
+
+    def read_counters(self, name: str) -> list[tuple[int, int]]:
+        """Packets and bytes of every cell of an indirect counter."""
+
+    def write_counter(self, name: str, index: int, packets: int, bytes_: int) -> None:
+        """Set one cell of an indirect counter."""
+
+    def read_direct_counter(self, table: str, entry: ir.ConstEntry) -> tuple[int, int]:
+        """Packets and bytes that hit this entry. Raises NoSuchEntry."""
+
+    def write_direct_counter(self, table: str, entry: ir.ConstEntry, packets: int, bytes_: int) -> None:
+        """Set the counter of this entry. Raises NoSuchEntry."""
+
+    def read_register(self, name: str, index: int) -> int:
+        """One cell of a register."""
+
+    def write_register(self, name: str, index: int, value: int) -> None:
+        """Set one cell of a register."""
+
+    # data plane --------------------------------------------------------------------
+
+    def ingress(
+        self,
+        frame: bytes,
+        port: int,
+        now_us: int = 0,
+        instance_type: int = 0,
+        previous: Packet = None,
+        field_list: int = -1,
+    ) -> tuple[Packet, Verdict]:
+        """Parse `frame`, verify checksums, run ingress.
+
+        With `previous`, the metadata that field list `field_list` names is kept from that packet.
+        """
+
+    def egress(self, packet: Packet, copy: Copy) -> tuple[bytes | None, Verdict]:
+        """Run egress, update checksums, deparse: the frame, or None if dropped."""
+
+    def copy_packet(self, packet: Packet) -> Packet:
+        """An independent copy of a packet, for replication."""
+
+    def clone_packet(self, packet: Packet, frame: bytes, field_list: int = -1) -> Packet:
+        """The clone of `packet`: `frame` parsed anew, metadata zero but for the field list."""
+
+
+class Compiled(Pipeline, Protocol):
+    """A pipeline whose data plane C code can call directly."""
+
+    @property
+    def ops_address(self) -> int:
+        """Address of its ``struct p4_program``."""
+
+    @property
+    def state_address(self) -> int:
+        """Address of its ``struct p4_pipeline``."""

@@ -1,0 +1,82 @@
+/* The contract between a compiled P4 program and the engine that feeds it packets.
+ *
+ * A program is a shared object that exports one `struct p4_program p4_program`. It owns tables,
+ * registers and counters; the engine owns ports, queues, replication and time. Nothing here
+ * locks: whoever calls holds the switch's lock.
+ */
+#ifndef P4_PIPELINE_H
+#define P4_PIPELINE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define P4_ABI 1
+#define P4_MAX_FRAME 9216      /* longest frame in or out, bytes */
+#define P4_DROP_PORT 511       /* egress_spec after mark_to_drop */
+
+/* standard_metadata.instance_type, as BMv2 numbers it */
+enum { P4_NORMAL = 0, P4_INGRESS_CLONE = 1, P4_EGRESS_CLONE = 2, P4_COALESCED = 3,
+       P4_RECIRCULATED = 4, P4_REPLICATED = 5, P4_RESUBMITTED = 6 };
+
+struct p4_pipeline;            /* state of one loaded program: opaque */
+struct p4_packet;              /* one packet between parser and deparser: opaque, p4_program.packet_size bytes,
+                                  64-byte aligned. It refers to the frame it was parsed from: keep that alive. */
+
+/* What a block asks the traffic manager to do. */
+struct p4_verdict {
+    uint16_t egress_spec;      /* after ingress */
+    uint16_t mcast_grp;        /* after ingress; nonzero wins over egress_spec */
+    uint16_t clone_session;    /* if clone */
+    uint8_t clone;             /* 0, or 1: clone was called in this block */
+    uint8_t dropped;           /* after ingress: egress_spec is the drop port and mcast_grp is 0;
+                                  after egress: nothing to send */
+    uint8_t resubmit;          /* after ingress: parse the original frame again */
+    uint8_t recirculate;       /* after egress: the output goes back to the parser */
+    uint8_t priority;          /* 0..7 */
+    uint8_t reserved;
+    int32_t clone_fields;      /* field list to keep in the clone, or -1 */
+    int32_t resubmit_fields;   /* field list to keep, or -1 */
+    int32_t recirculate_fields;
+};
+
+/* What the traffic manager tells egress of the copy that it sends. */
+struct p4_copy {
+    uint16_t egress_port;
+    uint16_t egress_rid;
+    uint32_t instance_type;
+    uint32_t enq_timestamp;    /* us */
+    uint32_t enq_qdepth;       /* packets */
+    uint32_t deq_timedelta;    /* us */
+    uint32_t deq_qdepth;       /* packets */
+    uint64_t now_us;
+};
+
+struct p4_program {
+    uint32_t abi;              /* P4_ABI */
+    uint32_t packet_size;
+    const char *name;
+
+    struct p4_pipeline *(*create)(uint64_t seed);   /* seed of random(); NULL: out of memory */
+    void (*destroy)(struct p4_pipeline *);
+
+    /* Parse `frame`, verify checksums, run ingress. `previous` is NULL, or the packet whose field list
+       `field_list` is to be kept (resubmit, recirculate). */
+    void (*ingress)(struct p4_pipeline *, struct p4_packet *, const uint8_t *frame, uint32_t length,
+                    uint16_t port, uint32_t instance_type, uint64_t now_us,
+                    const struct p4_packet *previous, int32_t field_list, struct p4_verdict *);
+
+    /* An independent copy, sharing the frame. */
+    void (*copy)(struct p4_packet *to, const struct p4_packet *from);
+
+    /* Make `to` the ingress-to-egress or egress-to-egress clone of `from`: the frame parsed anew (ingress clone)
+       or the given frame (egress clone), user metadata zero but for the field list. */
+    void (*clone)(struct p4_pipeline *, struct p4_packet *to, const struct p4_packet *from,
+                  const uint8_t *frame, uint32_t length, int32_t field_list);
+
+    /* Run egress, update checksums, deparse into `out` (P4_MAX_FRAME bytes).
+       Returns the frame's length, 0 if dropped. */
+    uint32_t (*egress)(struct p4_pipeline *, struct p4_packet *, const struct p4_copy *,
+                       uint8_t *out, struct p4_verdict *);
+};
+
+#endif

@@ -1,0 +1,123 @@
+"""The meeting point: who may join, and who hears of a death."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from hostlib.rendezvous import Rendezvous, RendezvousError, RendezvousPeers, parse_address
+
+
+def join_all(meeting: Rendezvous, size: int) -> list[RendezvousPeers]:
+    with ThreadPoolExecutor(size) as pool:
+        return list(
+            pool.map(
+                lambda rank: RendezvousPeers(meeting.address, job=7, rank=rank, size=size, timeout_s=10),
+                range(size),
+            )
+        )
+
+
+def until(condition: Callable[[], object], timeout_s: float = 10.0) -> None:
+    """Wait for a thread's news; fails the test if they do not come."""
+    event = threading.Event()
+    for _ in range(int(timeout_s / 0.01)):
+        if condition():
+            return
+        event.wait(0.01)
+    pytest.fail("the news did not arrive")
+
+
+def test_all_ranks_are_let_go_together() -> None:
+    with Rendezvous(job=7, size=3) as meeting:
+        peers = join_all(meeting, 3)
+        assert meeting.complete
+        assert all(peer.alive(range(3)) and not peer.gone() for peer in peers)
+        for peer in peers:
+            peer.close()
+
+
+@pytest.mark.parametrize(
+    ("job", "rank", "size", "reason"),
+    [
+        (8, 0, 2, "meeting point of job 7, not of job 8"),
+        (7, 0, 3, "job 7 has 2 ranks, not 3"),
+        (7, 2, 2, "rank 2 is not one of 0..1"),
+        (7, -1, 2, "rank -1 is not one of 0..1"),
+    ],
+)
+def test_a_wrong_rank_size_or_job_is_refused(job: int, rank: int, size: int, reason: str) -> None:
+    with Rendezvous(job=7, size=2) as meeting, pytest.raises(RendezvousError, match=reason):
+        RendezvousPeers(meeting.address, job=job, rank=rank, size=size, timeout_s=10)
+
+
+def test_a_rank_joins_once() -> None:
+    with Rendezvous(job=7, size=1) as meeting:
+        (peer,) = join_all(meeting, 1)
+        with pytest.raises(RendezvousError, match="rank 0 of job 7 has joined already"):
+            RendezvousPeers(meeting.address, job=7, rank=0, size=1, timeout_s=10)
+        peer.close()
+
+
+def test_a_death_is_told_to_the_others() -> None:
+    with Rendezvous(job=7, size=3) as meeting:
+        peers = join_all(meeting, 3)
+        meeting.ended(1, 137, "killed by SIGKILL")
+        until(lambda: peers[0].gone() and peers[2].gone())
+        assert peers[0].gone() == {1: "killed by SIGKILL"}
+        assert peers[0].alive([0, 2])
+        assert not peers[0].alive([0, 1])
+        for peer in peers:
+            peer.close()
+
+
+def test_a_farewell_is_not_a_death_but_the_rank_no_longer_counts_as_alive() -> None:
+    with Rendezvous(job=7, size=2) as meeting:
+        first, second = join_all(meeting, 2)
+        second.close()
+        meeting.ended(1, 0, "exited with status 0")
+        until(lambda: not first.alive([1]))
+        assert not first.gone()
+        first.close()
+
+
+def test_a_rank_that_ends_before_joining_releases_those_who_wait() -> None:
+    with Rendezvous(job=7, size=2) as meeting, ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(RendezvousPeers, meeting.address, job=7, rank=0, size=2, timeout_s=10)
+        meeting.ended(1, 3, "exited with status 3")
+        with pytest.raises(RendezvousError, match=r"missing ranks before the job began: 1 \(exited"):
+            waiting.result(timeout=10)
+
+
+def test_reports_and_faults_travel() -> None:
+    with Rendezvous(job=7, size=1) as meeting:
+        (peer,) = join_all(meeting, 1)
+        peer.report({"bytes": 4096.0})
+        until(meeting.reports)
+        assert meeting.reports() == {0: {"bytes": 4096.0}}
+        meeting.fault("the switch died")
+        until(peer.fault)
+        assert peer.fault() == "the switch died"
+        assert not peer.alive([0])
+        peer.close()
+
+
+def test_garbage_does_not_disturb_the_meeting() -> None:
+    import socket
+
+    with Rendezvous(job=7, size=1) as meeting:
+        with socket.create_connection(parse_address(meeting.address)) as stranger:
+            stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            stranger.settimeout(10)
+            assert stranger.recv(1) == b""
+        (peer,) = join_all(meeting, 1)
+        peer.close()
+
+
+@pytest.mark.parametrize("text", ["", "host", ":1", "host:", "host:x", "host:70000"])
+def test_addresses_of_another_form_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="host:port"):
+        parse_address(text)
