@@ -14,7 +14,7 @@
 #include "include/forwarding.p4"
 #include "include/delivery.p4"
 
-control Ingress(inout headers_t hdr, inout metadata_t meta,
+control InaIngress(inout headers_t hdr, inout metadata_t meta,
                 inout standard_metadata_t standard_metadata) {
     // Packets per (job, outcome); row 0 counts those of no admitted job.
     counter((bit<32>)(JOB_ROWS * 32), CounterType.packets) outcomes;
@@ -56,7 +56,7 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
     }
 }
 
-control Egress(inout headers_t hdr, inout metadata_t meta,
+control InaEgress(inout headers_t hdr, inout metadata_t meta,
                inout standard_metadata_t standard_metadata) {
     Delivery() delivery;
 
@@ -65,5 +65,5 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
     }
 }
 
-V1Switch(InaParser(), VerifyChecksums(), Ingress(), Egress(),
+V1Switch(InaParser(), VerifyChecksums(), InaIngress(), InaEgress(),
          ComputeChecksums(), InaDeparser()) main;

@@ -33,7 +33,9 @@ control Aggregator(inout headers_t hdr, inout metadata_t meta) {
     // Find the slot and compare. From here on the header holds what the slot
     // would hold with this packet in it: bitmap, exponent, tag and flags.
     action meet() {
-        meta.index = hdr.ina.psn % meta.region_size + meta.region_offset;
+        // offset + psn % size: P4 has no `%` on run-time values, the identity hash does it
+        hash(meta.index, HashAlgorithm.identity, meta.region_offset,
+             { hdr.ina.psn }, meta.region_size);
 
         bit<32> generation;
         bit<32> psn;

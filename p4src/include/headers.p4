@@ -55,7 +55,7 @@ const bit<4> KIND_RESULT   = 2;   // switch to worker: the finished sum
 const bit<4> KIND_STATUS   = 3;   // switch to worker: who has contributed so far (no lanes)
 
 // Bits of ina_t.flags.
-const bit<8> FLAG_RESEND   = 0x01;  // the sender sends this PSN again
+// 0x01, RESEND (the sender sends this PSN again), is for those who read captures
 const bit<8> FLAG_QUERY    = 0x02;  // answer with KIND_STATUS if the sum is not complete
 const bit<8> FLAG_OVERFLOW = 0x04;  // a lane left the int32 range; the values are not the sum
 const bit<8> FLAG_DISAGREE = 0x08;  // contributions with different tags met in one slot

@@ -17,6 +17,19 @@ variables and fields start at zero; an invalid header keeps its fields' values, 
 writing them is harmless; ``x / 0 == 0`` and ``x % 0 == 0``; a shift by at least the width gives 0
 (-1 for a negative ``int<W>`` shifted right); a register, stack or counter index out of range
 reads zero and writes nothing. ``setValid`` leaves the field values as they are.
+
+* A packet's metadata and headers start at zero when ingress starts; `Program.variables` start at
+  zero when ingress starts (parser, verify and ingress share them) and again when egress starts.
+* ``push_front`` and ``pop_front`` leave the elements that become free invalid and all zero, and move
+  the next index within 0..size. ``lastIndex`` of an empty stack is 2**32 - 1.
+* `Extract` with a size: not a multiple of 8 is error ParserInvalidArgument; more than the packet holds,
+  PacketTooShort; more than the varbit's width, HeaderTooShort; looked at in this order.
+  `Advance` by no multiple of 8 is ParserInvalidArgument. A parser that enters a state for the
+  1001st time in one packet stops with ParserTimeout.
+* Counters count packets and bytes, whatever their unit; bytes are those of the frame that came in.
+* ``random`` draws ``low + next() % (high - low + 1)``, ``low`` if ``high < low``, where ``next`` is
+  splitmix64 from the pipeline's seed.
+* ``truncate`` cuts the frame that leaves; of several calls the shortest holds.
 """
 
 from __future__ import annotations
@@ -405,8 +418,8 @@ class Extern:
     ``register.write``         (index), (value)
     ``counter.count``          (index)
     ``direct_counter.count``   none: the table's `Apply` counts, this call does nothing
-    ``hash``                   (target), (algorithm), (base), data…, (max): ``base + H(data) % max``;
-                               max 0 gives H(data) itself (as BMv2), all in the target's width
+    ``hash``                   (target), (algorithm), (base), data…, (max): ``base + H(data) % max`` in
+                               64 bits, then cut to the target's width; max 0 counts as 1 (as BMv2)
     ``random``                 (target), (low), (high): both included
     ``verify_checksum``        (condition), data…, (checksum), (algorithm)
     ``update_checksum``        (condition), data…, (checksum), (algorithm)

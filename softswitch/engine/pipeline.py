@@ -100,7 +100,8 @@ class Pipeline(Protocol):
     Table entries are `ir.ConstEntry`: an ``exact`` key takes ``Pattern("exact", v)``, ``lpm`` and
     ``ternary`` ``Pattern("mask", value, mask)``, ``range`` ``Pattern("range", low, high)``, ``optional``
     ``Pattern("exact", v)``; all but ``exact`` also ``Pattern("any")``. In tables with a ternary, range or
-    optional key the higher priority wins; with an lpm key, the longest prefix.
+    optional key the higher priority wins (of equals, the one inserted first); with an lpm key, the longest
+    prefix. Validate and order entries with `softswitch.engine.entries`.
     Nothing locks: calls must not overlap.
     """
 

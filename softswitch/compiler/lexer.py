@@ -1,0 +1,139 @@
+"""Text to tokens, each with its position in the file that the line markers name.
+
+Line markers are ``#line 7 "file"`` and ``# 7 "file"``: the next line is line 7 of that file. Ours
+may carry a column as well, ``#line 7 "file" 12``: then everything up to the next marker is at that
+line and column (the preprocessor writes this around the expansion of a macro).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from softswitch.compiler.errors import CompileError
+from softswitch.compiler.ir import Position
+
+# Words that cannot be names. ``actions apply entries key list priority state type`` are
+# keywords only in their places.
+KEYWORDS = frozenset(
+    """abstract action bit bool break const continue control default else enum error exit extern
+    false for header header_union if in inout int match_kind out package parser return select
+    string struct switch table this transition true tuple typedef value_set varbit void _""".split()
+)
+
+# Longest first. ``>>`` is left to the parser: in ``register<bit<32>>`` it is no shift.
+_OPERATORS = """|+|= |-|= <<= >>= &&& ... |+| |-| {#} += -= *= /= %= &= |= ^= << && || == != >= <= ++ +: ..
+    + - * / % | & ^ ~ ( ) [ ] { } < > ! : , ? . = ; @""".split()
+
+_TOKEN = re.compile(
+    r"""
+      (?P<space>[ \t\r\f\v]+|//[^\n]*)
+    | (?P<comment>/\*.*?\*/)
+    | (?P<newline>\n(?:[ \t]*\#[^\n]*)?)
+    | (?P<int>[0-9]+[ws]0[xX][0-9a-fA-F_]+ | [0-9]+[ws]0[dD][0-9_]+ | [0-9]+[ws]0[oO][0-7_]+
+            | [0-9]+[ws]0[bB][01_]+ | [0-9]+[ws][0-9_]+
+            | 0[xX][0-9a-fA-F_]+ | 0[dD][0-9_]+ | 0[oO][0-7_]+ | 0[bB][01_]+ | [0-9][0-9_]*)
+    | (?P<pragma>@pragma[ \t]+[^\n]*)
+    | (?P<id>[A-Za-z_][A-Za-z0-9_]*)
+    | (?P<string>"(?:[^"\\]|\\.)*")
+    | (?P<op>%s)
+    """
+    % "|".join(re.escape(operator).replace("#", r"\#") for operator in _OPERATORS),
+    re.VERBOSE | re.DOTALL,
+)
+_MARKER = re.compile(r'\s*#\s*(?:line\s+)?([0-9]+)(?:\s+"([^"]*)")?(?:\s+([0-9]+))?')
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token. `kind` is ``id``, ``int``, ``string``, ``pragma`` or ``end``; a keyword or operator is
+    its own kind. `start` tells how far apart tokens are in the text that was lexed."""
+
+    kind: str
+    text: str
+    pos: Position
+    start: int
+
+    def __str__(self) -> str:
+        return "the end of the file" if self.kind == "end" else f"'{self.text}'"
+
+
+def tokenize(text: str, name: str) -> list[Token]:
+    """Return the tokens of `text` and a last one of kind ``end``.
+
+    Raises CompileError for a character that starts no token and for a comment or string without end.
+    """
+    tokens: list[Token] = []
+    append = tokens.append
+    # A newline before the text, so that a marker is found on the first line as on all others.
+    text = "\n" + text
+    file, line, line_start, column = name, 0, 0, 0
+    offset, end = 0, len(text)
+    match = _TOKEN.match
+    while offset < end:
+        found = match(text, offset)
+        if found is None:
+            _fail(text, offset, Position(file, line, column or offset - line_start + 1))
+        kind = found.lastgroup
+        start, offset = offset, found.end()
+        if kind == "space":
+            continue
+        if kind == "newline":
+            line_start = start + 1
+            if not column:
+                line += 1
+            if offset - start > 1 and (directive := _MARKER.match(text, line_start)):
+                # The marker's own line counts as the one before.
+                line = int(directive[1]) - 1
+                file = directive[2] if directive[2] is not None else file
+                column = 0
+                fixed = int(directive[3] or 0)
+                if fixed:
+                    line, column = line + 1, fixed
+            continue
+        word = found.group()
+        if kind == "comment":
+            if not column:
+                line += word.count("\n")
+            if "\n" in word:
+                line_start = start + word.rindex("\n") + 1
+            continue
+        pos = Position(file, line, column or start - line_start + 1)
+        if kind == "op" or word in KEYWORDS:
+            kind = word
+        append(Token(kind or word, word, pos, start))
+        if kind == "string" and "\n" in word:
+            line += word.count("\n") if not column else 0
+            line_start = start + word.rindex("\n") + 1
+    append(Token("end", "", Position(file, max(line, 1), column or max(offset - line_start, 0) + 1), offset))
+    return tokens
+
+
+def _fail(text: str, offset: int, pos: Position) -> None:
+    if text.startswith("/*", offset):
+        raise CompileError("this comment has no end", pos, "'*/'")
+    if text[offset] == '"':
+        raise CompileError("this string has no end", pos, "'\"'")
+    raise CompileError(f"the character {text[offset]!r} has no meaning in P4", pos)
+
+
+def integer(token: Token) -> tuple[int, int | None, bool]:
+    """Return value, width (None if not given) and signedness of an ``int`` token."""
+    text = token.text.replace("_", "")
+    width, signed = None, False
+    if split := re.match(r"([0-9]+)([ws])", text):
+        width, signed = int(split[1]), split[2] == "s"
+        text = text[split.end() :]
+    base = {"0x": 16, "0d": 10, "0o": 8, "0b": 2}.get(text[:2].lower())
+    digits = text[2:] if base else text
+    if not digits:
+        raise CompileError(f"the number {token} has no digits", token.pos)
+    try:
+        return int(digits, base or 10), width, signed
+    except ValueError:  # Python's limit for decimal digits
+        raise CompileError("the number has too many digits", token.pos) from None
+
+
+def string(token: Token) -> str:
+    """Return what a ``string`` token stands for."""
+    return re.sub(r'\\(["\\])', r"\1", token.text[1:-1])

@@ -1,0 +1,124 @@
+/* The data-path engine: ports, traffic manager, impairments and event loop around one P4 program.
+ *
+ * This is the interface that the Python side (switch.py) uses. The core does no I/O and has no clock
+ * of its own: frames and the time come in, frames collect in each port's outbox, and
+ * engine_next_event says when it wants to be called again. engine_run is the real-time driver:
+ * it feeds the core from sockets and sends what the outboxes hold.
+ *
+ * Every function takes the engine's lock itself, except engine_create and engine_destroy. The lock
+ * is recursive, so a caller may hold it over several calls.
+ */
+#ifndef ENGINE_H
+#define ENGINE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "pipeline.h"
+
+#define ENGINE_ABI 1
+#define ENGINE_PORTS 512            /* port numbers are bit<9> */
+#define ENGINE_NEVER UINT64_MAX     /* engine_next_event: nothing scheduled */
+#define ENGINE_MAX_DEPTH 64         /* resubmissions, recirculations and clones on the way of one packet */
+#define ENGINE_MAX_PASSES 4096      /* and in all, of one received frame */
+#define ENGINE_ERROR_BYTES 256
+
+struct engine;
+
+/* One direction of one port. Probabilities are thresholds for a 64-bit random number;
+   UINT64_MAX is "always". */
+struct engine_impairments {
+    uint64_t loss;
+    uint64_t duplicate;
+    uint64_t reorder;
+    uint64_t corrupt;               /* frame check fails: a loss of its own cause */
+    uint64_t delay_ns;
+    uint64_t jitter_ns;             /* more delay, uniform, order kept */
+    uint64_t reorder_ns;            /* more delay for reordered frames, uniform, order not kept */
+    uint64_t rate_bps;              /* 0: unlimited */
+    uint64_t burst_bytes;           /* may be sent above the rate */
+    uint64_t seed;
+    uint64_t queue_packets;         /* that wait for the rate */
+};
+
+/* Counters of one port, or of the switch (the last five are about packets that no port can be blamed for). */
+struct engine_statistics {
+    uint64_t rx_packets;            /* arrived at the port, before impairments */
+    uint64_t rx_bytes;
+    uint64_t rx_lost;               /* impairments */
+    uint64_t rx_corrupted;
+    uint64_t rx_duplicated;
+    uint64_t rx_reordered;
+    uint64_t rx_queue_full;         /* waiting for rate_bps */
+    uint64_t rx_malformed;          /* empty, longer than P4_MAX_FRAME, or an offload that cannot be split */
+    uint64_t rx_no_program;         /* before load */
+    uint64_t ingress_dropped;       /* by the program, of packets that came in here */
+    uint64_t egress_dropped;        /* by the program, of packets on their way out here */
+    uint64_t tx_packets;            /* left the port */
+    uint64_t tx_bytes;
+    uint64_t tx_lost;
+    uint64_t tx_corrupted;
+    uint64_t tx_duplicated;
+    uint64_t tx_reordered;
+    uint64_t tx_queue_full;
+    uint64_t tx_blocked;            /* the socket did not take it, or the outbox is full */
+    uint64_t tx_no_peer;            /* nobody has spoken to this UDP port yet */
+    uint64_t tx_too_long;           /* for the interface's MTU */
+    uint64_t no_port;               /* sent to a port that does not exist */
+    uint64_t no_group;              /* multicast to a group, or cloned to a session, that does not exist */
+    uint64_t loops;                 /* stopped by ENGINE_MAX_DEPTH or ENGINE_MAX_PASSES */
+    uint64_t overruns;              /* delayed frames beyond memory's bound */
+    uint64_t reloads;               /* queued when another program was loaded */
+};
+
+struct engine_member {
+    uint16_t port;
+    uint16_t rid;
+};
+
+struct engine *engine_create(void);             /* NULL: no memory or no descriptors */
+void engine_destroy(struct engine *);           /* not while engine_run runs */
+
+void engine_lock(struct engine *);
+void engine_unlock(struct engine *);
+
+/* Each returns 0, or -1 with the reason in `error` (ENGINE_ERROR_BYTES). */
+int engine_add_memory(struct engine *, uint16_t number, const struct engine_impairments *rx,
+                      const struct engine_impairments *tx, int is_cpu, char *error);
+int engine_add_udp(struct engine *, uint16_t number, const struct engine_impairments *rx,
+                   const struct engine_impairments *tx, uint16_t local, uint16_t peer, char *error);
+int engine_add_interface(struct engine *, uint16_t number, const struct engine_impairments *rx,
+                         const struct engine_impairments *tx, const char *name, char *error);
+uint16_t engine_udp_port(struct engine *, uint16_t number);
+
+/* Swap programs between two packets. NULL: packets are dropped. Returns -1 if the ABI differs. */
+int engine_load(struct engine *, const struct p4_program *, struct p4_pipeline *);
+
+/* `members` NULL removes. Returns -1 without memory. */
+int engine_set_group(struct engine *, uint16_t group, const struct engine_member *members, uint32_t count);
+int engine_set_session(struct engine *, uint16_t session, const struct engine_member *members,
+                       uint32_t count, uint32_t truncate);
+
+/* Frames that arrive at `port` now, one after the other in `bytes`. */
+void engine_receive(struct engine *, uint16_t port, const uint8_t *frame, uint32_t length, uint64_t now_us);
+void engine_inject(struct engine *, uint16_t port, const uint8_t *bytes, const uint32_t *lengths,
+                   uint32_t count, uint64_t now_us);
+void engine_advance(struct engine *, uint64_t now_us);
+uint64_t engine_next_event(struct engine *);
+
+/* What a memory port has to offer, and all of it: `lengths` and `times_us` per frame. */
+uint32_t engine_pending(struct engine *, uint16_t port, uint64_t *bytes);
+uint32_t engine_drain(struct engine *, uint16_t port, uint8_t *bytes, uint32_t *lengths, uint64_t *times_us,
+                      uint32_t count, uint64_t capacity);
+
+void engine_port_statistics(struct engine *, uint16_t port, struct engine_statistics *);
+void engine_switch_statistics(struct engine *, struct engine_statistics *);
+
+uint64_t engine_now(struct engine *);           /* microseconds since engine_create */
+int engine_run(struct engine *, char *error);   /* until engine_stop; -1 with the reason if it cannot */
+void engine_stop(struct engine *);
+int engine_wait_cpu(struct engine *, int timeout_ms);  /* 1: frames at a CPU port; 0: none; -1: stopped */
+
+uint32_t engine_abi(void);
+
+#endif

@@ -1,0 +1,135 @@
+/* What the parts of the engine share: see engine.h for what it does. */
+#ifndef ENGINE_INTERNAL_H
+#define ENGINE_INTERNAL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "engine.h"
+
+#define likely(x) __builtin_expect(!!(x), 1)
+#define unlikely(x) __builtin_expect(!!(x), 0)
+
+/* Frames that wait to leave a port, back to back. The next frame is written straight behind the last. */
+struct outbox {
+    uint8_t *bytes;
+    uint64_t *times_us;             /* memory ports only */
+    uint32_t *lengths;
+    size_t capacity, used, sent;    /* bytes; `sent` of them have left */
+    uint32_t slots, count, first;   /* frames; `first` is the first that has not left */
+};
+
+/* A packet between ingress and egress, with everything it refers to. */
+struct queued {
+    struct queued *next;
+    struct p4_packet *packet;
+    const uint8_t *frame;
+    uint32_t length;
+    uint32_t truncate;
+    uint32_t depth;
+    uint16_t ingress_port;
+    struct p4_copy copy;
+};
+
+struct direction {
+    struct engine_impairments config;
+    uint64_t random;                /* splitmix64 state */
+    uint64_t link_free_ns;          /* when the rate allows the next frame */
+    uint64_t last_ns;               /* no frame in order leaves before this: jitter keeps order */
+    bool impaired;                  /* anything but a rate */
+};
+
+struct port;
+
+struct port {
+    struct engine *engine;
+    uint16_t number;
+    bool dirty;                     /* on the engine's list of ports to flush */
+    bool is_cpu;
+    bool blocked;                   /* the socket was full: wait until it is writable */
+    bool dequeue_scheduled;
+    int fd;                         /* -1: memory */
+    struct direction rx, tx;
+    struct outbox outbox;
+    struct queued *queue_head, **queue_tail;
+    uint64_t queue_depth;
+    uint64_t *rx_departures;        /* ring of link-free times of frames that wait for the rx rate */
+    uint64_t rx_waiting, rx_oldest;
+    struct engine_statistics statistics;
+    void *io;
+    void (*receive)(struct port *);         /* take what the socket has, up to a bound */
+    void (*flush)(struct port *);           /* send the outbox; keeps what the socket refuses */
+    void (*close)(struct port *);
+};
+
+enum event_kind { EVENT_RX, EVENT_TX, EVENT_DEQUEUE };
+
+struct event {
+    uint64_t time_ns, sequence;
+    struct port *port;
+    enum event_kind kind;
+    uint32_t length;
+    uint8_t frame[];
+};
+
+struct group {
+    uint32_t count, truncate;
+    struct engine_member members[];
+};
+
+struct engine {
+    pthread_mutex_t gate, mutex;    /* see engine_lock */
+    _Atomic(uintptr_t) owner;
+    uint32_t owner_depth;
+
+    const struct p4_program *program;
+    struct p4_pipeline *pipeline;
+    struct p4_packet **packets;     /* scratch, a stack: one per packet in work */
+    uint32_t packets_used;
+    uint8_t *frame;                 /* scratch for egress to no port */
+
+    struct port *ports[ENGINE_PORTS];
+    struct port *dirty[ENGINE_PORTS];
+    uint32_t dirty_count;
+    struct group **groups, **sessions;      /* 65536 each */
+
+    struct event **heap;
+    size_t heap_size, heap_capacity;
+    uint64_t sequence;
+    uint64_t now_ns;
+    uint32_t passes;                /* left for the frame in work */
+
+    struct engine_statistics statistics;
+    uint64_t start_ns;
+    int wake_fd, cpu_fd, epoll_fd, timer_fd;
+    _Atomic(bool) running, stopping;
+    bool cpu_pending;
+    uint64_t armed_ns;
+};
+
+/* engine_core.c */
+uint64_t clock_ns(void);
+struct port *port_add(struct engine *, uint16_t number, const struct engine_impairments *rx,
+                      const struct engine_impairments *tx, size_t outbox_bytes, char *error);
+void port_remove(struct port *);
+uint8_t *outbox_reserve(struct port *);         /* P4_MAX_FRAME bytes, or NULL */
+void outbox_commit(struct port *, uint32_t length, uint64_t now_ns);
+void outbox_forget_sent(struct port *);         /* make room by what has left */
+void flush_ports(struct engine *);
+int fail(char *error, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* engine_tm.c */
+void tm_ingress(struct engine *, struct port *, const uint8_t *frame, uint32_t length);
+void tm_dequeue(struct port *);
+void tm_discard_queues(struct engine *);
+
+/* engine_impair.c */
+void port_receive(struct port *, const uint8_t *frame, uint32_t length);
+void port_transmit(struct port *, uint8_t *frame, uint32_t length);   /* `frame` is what outbox_reserve gave */
+bool schedule(struct engine *, uint64_t time_ns, struct port *, enum event_kind,
+              const uint8_t *frame, uint32_t length);
+void run_events(struct engine *, uint64_t now_ns);
+uint64_t link_time_ns(const struct direction *, uint32_t length);
+
+#endif
