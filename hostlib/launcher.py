@@ -16,6 +16,8 @@ from hostlib.rendezvous import Rendezvous
 # Survivors of a failure raise their own error within the protocol's time limit; then they are ended.
 GRACE_S = 12.0
 
+__all__ = ["LaunchError", "Rendezvous", "WorkerExit", "Workers"]
+
 
 class LaunchError(Exception):
     """The command could not be started."""

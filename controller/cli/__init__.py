@@ -1,0 +1,81 @@
+"""The ``ina`` command: one module per subcommand, which parses, calls the libraries and renders.
+
+This package is the only place that brings softswitch, controller and hostlib together, through
+their public roots.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+
+import click
+import typer
+
+from controller.cli import bench, demo, run, switch
+from controller.cli import compile as compile_command
+from controller.cli.errors import COMPILE, FAILED, INTERNAL, USAGE, Failure
+from controller.cli.output import err
+
+app = typer.Typer(
+    name="ina",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    help="In-network aggregation: gradients summed inside a P4 switch.",
+    epilog="Exit codes: 0 done, 1 the work failed, 2 usage, 3 compile error, 4 internal error; "
+    "'run' and 'demo' return the failed worker's.",
+)
+app.command("run", epilog=run.EPILOG)(run.run)
+app.command("demo", epilog=demo.EPILOG)(demo.demo)
+app.command("switch", epilog=switch.EPILOG)(switch.switch)
+app.command("compile", epilog=compile_command.EPILOG)(compile_command.compile_)
+app.add_typer(bench.app, name="bench")
+
+
+def main() -> None:
+    """Run the command line and exit with its code."""
+    sys.exit(_main())
+
+
+def _main() -> int:
+    try:
+        status = app(standalone_mode=False)
+        return status if isinstance(status, int) else 0
+    except Failure as failure:
+        return _complain(str(failure), failure.exit_code)
+    except click.UsageError as error:
+        error.show()
+        return USAGE
+    except click.exceptions.Exit as exit_:
+        return exit_.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        return _complain("interrupted", 130)
+    except BrokenPipeError:
+        return FAILED  # whoever read our output has seen enough
+    except Exception as error:
+        return _explain(error)
+
+
+def _explain(error: Exception) -> int:
+    """Say what went wrong in terms of the command; anything unforeseen is our fault."""
+    import softswitch
+    from controller import BadJob, ControllerError, ProgramMismatch
+    from hostlib.launcher import LaunchError
+
+    match error:
+        case softswitch.CompileError():
+            err.print(error.render(), markup=False, highlight=False, soft_wrap=True)
+            return COMPILE
+        case BadJob() | ProgramMismatch():
+            return _complain(str(error), USAGE)
+        case ControllerError() | LaunchError() | softswitch.SwitchError() | softswitch.PipelineError() | OSError():
+            return _complain(str(error), FAILED)
+        case _:
+            err.print("".join(traceback.format_exception(error)), markup=False, highlight=False)
+            return _complain("internal error: please report the lines above", INTERNAL)
+
+
+def _complain(message: str, code: int) -> int:
+    err.print(f"ina: {message}", markup=False, highlight=False, soft_wrap=True)
+    return code

@@ -179,7 +179,7 @@ class BoolLiteral:
 
 @dataclass(frozen=True, slots=True)
 class StringLiteral:
-    """A string; only ``\\"`` and ``\\\\`` are escapes, and are resolved in `value`."""
+    """A string; escaped quotes and backslashes are resolved in `value`."""
 
     value: str
     pos: Position
@@ -774,8 +774,10 @@ class Entries:
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """Any property ``name = value;`` but key, actions and entries; ``default_action``'s value
-    is a `Name` or a `Call`."""
+    """Any property ``name = value;`` but key, actions and entries.
+
+    The value of ``default_action`` is a `Name` or a `Call`.
+    """
 
     const: bool
     name: str

@@ -15,39 +15,42 @@ from softswitch.compiler.ir import Position
 
 # Words that cannot be names. ``actions apply entries key list priority state type`` are
 # keywords only in their places.
-KEYWORDS = frozenset(
-    """abstract action bit bool break const continue control default else enum error exit extern
+_WORDS = """abstract action bit bool break const continue control default else enum error exit extern
     false for header header_union if in inout int match_kind out package parser return select
-    string struct switch table this transition true tuple typedef value_set varbit void _""".split()
-)
+    string struct switch table this transition true tuple typedef value_set varbit void _"""
+KEYWORDS = frozenset(_WORDS.split())
 
 # Longest first. ``>>`` is left to the parser: in ``register<bit<32>>`` it is no shift.
 _OPERATORS = """|+|= |-|= <<= >>= &&& ... |+| |-| {#} += -= *= /= %= &= |= ^= << && || == != >= <= ++ +: ..
-    + - * / % | & ^ ~ ( ) [ ] { } < > ! : , ? . = ; @""".split()
+    + - * / % | & ^ ~ ( ) [ ] { } < > ! : , ? . = ; @"""
+_OPERATOR = "|".join(re.escape(operator) for operator in _OPERATORS.split())
 
 _TOKEN = re.compile(
     r"""
       (?P<space>[ \t\r\f\v]+|//[^\n]*)
     | (?P<comment>/\*.*?\*/)
     | (?P<newline>\n(?:[ \t]*\#[^\n]*)?)
-    | (?P<int>[0-9]+[ws]0[xX][0-9a-fA-F_]+ | [0-9]+[ws]0[dD][0-9_]+ | [0-9]+[ws]0[oO][0-7_]+
+    | (?P<number>[0-9]+[ws]0[xX][0-9a-fA-F_]+ | [0-9]+[ws]0[dD][0-9_]+ | [0-9]+[ws]0[oO][0-7_]+
             | [0-9]+[ws]0[bB][01_]+ | [0-9]+[ws][0-9_]+
             | 0[xX][0-9a-fA-F_]+ | 0[dD][0-9_]+ | 0[oO][0-7_]+ | 0[bB][01_]+ | [0-9][0-9_]*)
-    | (?P<pragma>@pragma[ \t]+[^\n]*)
+    | (?P<pragma>@pragma[ \t]+(?:[^\n"]|"(?:[^"\\]|\\.)*")*)
     | (?P<id>[A-Za-z_][A-Za-z0-9_]*)
-    | (?P<string>"(?:[^"\\]|\\.)*")
-    | (?P<op>%s)
-    """
-    % "|".join(re.escape(operator).replace("#", r"\#") for operator in _OPERATORS),
+    | (?P<quoted>"(?:[^"\\]|\\.)*")
+    | (?P<op>"""
+    + _OPERATOR
+    + ")|(?P<unknown>.)",
     re.VERBOSE | re.DOTALL,
 )
-_MARKER = re.compile(r'\s*#\s*(?:line\s+)?([0-9]+)(?:\s+"([^"]*)")?(?:\s+([0-9]+))?')
+_MARKER = re.compile(r'[ \t]*#[ \t]*(?:(line)[ \t]+)?([0-9]+)(?:[ \t]+"([^"\n]*)")?(?:[ \t]+([0-9]+))?')
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token. `kind` is ``id``, ``int``, ``string``, ``pragma`` or ``end``; a keyword or operator is
-    its own kind. `start` tells how far apart tokens are in the text that was lexed."""
+    """A token.
+
+    `kind` is ``id``, ``number``, ``quoted``, ``pragma``, ``unknown`` or ``end``; a keyword or operator
+    is its own kind. `start` tells how far apart tokens are in the text that was lexed.
+    """
 
     kind: str
     text: str
@@ -61,7 +64,8 @@ class Token:
 def tokenize(text: str, name: str) -> list[Token]:
     """Return the tokens of `text` and a last one of kind ``end``.
 
-    Raises CompileError for a character that starts no token and for a comment or string without end.
+    A character that has no meaning in P4 is a token of kind ``unknown``, as it may be part of an
+    annotation. Raises CompileError for a comment or string without end.
     """
     tokens: list[Token] = []
     append = tokens.append
@@ -72,8 +76,7 @@ def tokenize(text: str, name: str) -> list[Token]:
     match = _TOKEN.match
     while offset < end:
         found = match(text, offset)
-        if found is None:
-            _fail(text, offset, Position(file, line, column or offset - line_start + 1))
+        assert found is not None  # "unknown" matches everything
         kind = found.lastgroup
         start, offset = offset, found.end()
         if kind == "space":
@@ -84,41 +87,32 @@ def tokenize(text: str, name: str) -> list[Token]:
                 line += 1
             if offset - start > 1 and (directive := _MARKER.match(text, line_start)):
                 # The marker's own line counts as the one before.
-                line = int(directive[1]) - 1
-                file = directive[2] if directive[2] is not None else file
-                column = 0
-                fixed = int(directive[3] or 0)
-                if fixed:
-                    line, column = line + 1, fixed
+                line = int(directive[2]) - 1
+                file = directive[3] if directive[3] is not None else file
+                # Behind a marker of the other form there are flags of the C preprocessor.
+                column = int(directive[4] or 0) if directive[1] else 0
+                if column:
+                    line += 1
             continue
         word = found.group()
-        if kind == "comment":
-            if not column:
-                line += word.count("\n")
-            if "\n" in word:
-                line_start = start + word.rindex("\n") + 1
-            continue
-        pos = Position(file, line, column or start - line_start + 1)
-        if kind == "op" or word in KEYWORDS:
-            kind = word
-        append(Token(kind or word, word, pos, start))
-        if kind == "string" and "\n" in word:
-            line += word.count("\n") if not column else 0
+        if kind != "comment":
+            pos = Position(file, line, column or start - line_start + 1)
+            if word == '"':
+                raise CompileError("this string has no end", pos, "'\"'")
+            if word == "/" and text.startswith("*", offset):
+                raise CompileError("this comment has no end", pos, "'*/'")
+            if kind is None or kind == "op" or word in KEYWORDS:
+                kind = word
+            append(Token(kind, word, pos, start))
+        if "\n" in word:
+            line += 0 if column else word.count("\n")
             line_start = start + word.rindex("\n") + 1
-    append(Token("end", "", Position(file, max(line, 1), column or max(offset - line_start, 0) + 1), offset))
+    append(Token("end", "", Position(file, line, column or offset - line_start + 1), offset))
     return tokens
 
 
-def _fail(text: str, offset: int, pos: Position) -> None:
-    if text.startswith("/*", offset):
-        raise CompileError("this comment has no end", pos, "'*/'")
-    if text[offset] == '"':
-        raise CompileError("this string has no end", pos, "'\"'")
-    raise CompileError(f"the character {text[offset]!r} has no meaning in P4", pos)
-
-
 def integer(token: Token) -> tuple[int, int | None, bool]:
-    """Return value, width (None if not given) and signedness of an ``int`` token."""
+    """Return value, width (None if not given) and signedness of a ``number`` token."""
     text = token.text.replace("_", "")
     width, signed = None, False
     if split := re.match(r"([0-9]+)([ws])", text):
@@ -135,5 +129,10 @@ def integer(token: Token) -> tuple[int, int | None, bool]:
 
 
 def string(token: Token) -> str:
-    """Return what a ``string`` token stands for."""
-    return re.sub(r'\\(["\\])', r"\1", token.text[1:-1])
+    """Return what a ``quoted`` token stands for."""
+    return unescape(token.text)
+
+
+def unescape(quoted: str) -> str:
+    """Return what a string in quotes stands for."""
+    return re.sub(r'\\(["\\])', r"\1", quoted.strip()[1:-1])

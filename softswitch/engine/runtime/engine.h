@@ -16,7 +16,6 @@
 
 #include "pipeline.h"
 
-#define ENGINE_ABI 1
 #define ENGINE_PORTS 512            /* port numbers are bit<9> */
 #define ENGINE_NEVER UINT64_MAX     /* engine_next_event: nothing scheduled */
 #define ENGINE_MAX_DEPTH 64         /* resubmissions, recirculations and clones on the way of one packet */
@@ -115,10 +114,10 @@ void engine_port_statistics(struct engine *, uint16_t port, struct engine_statis
 void engine_switch_statistics(struct engine *, struct engine_statistics *);
 
 uint64_t engine_now(struct engine *);           /* microseconds since engine_create */
+void engine_prepare(struct engine *);           /* before each engine_run: forget an earlier engine_stop */
 int engine_run(struct engine *, char *error);   /* until engine_stop; -1 with the reason if it cannot */
 void engine_stop(struct engine *);
 int engine_wait_cpu(struct engine *, int timeout_ms);  /* 1: frames at a CPU port; 0: none; -1: stopped */
 
-uint32_t engine_abi(void);
 
 #endif

@@ -8,6 +8,9 @@
 
 #include "engine.h"
 
+#define IO_BUFFERS 8                /* messages per receive call */
+#define IO_BUFFER_BYTES 66048       /* a 64 KiB superframe with its headers */
+
 #define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
@@ -24,7 +27,7 @@ struct outbox {
 struct queued {
     struct queued *next;
     struct p4_packet *packet;
-    const uint8_t *frame;
+    struct shared_frame *frame;
     uint32_t length;
     uint32_t truncate;
     uint32_t depth;
@@ -37,7 +40,7 @@ struct direction {
     uint64_t random;                /* splitmix64 state */
     uint64_t link_free_ns;          /* when the rate allows the next frame */
     uint64_t last_ns;               /* no frame in order leaves before this: jitter keeps order */
-    bool impaired;                  /* anything but a rate */
+    bool impaired;                  /* anything to do at all */
 };
 
 struct port;
@@ -88,6 +91,7 @@ struct engine {
     struct p4_packet **packets;     /* scratch, a stack: one per packet in work */
     uint32_t packets_used;
     uint8_t *frame;                 /* scratch for egress to no port */
+    uint8_t *io_buffers[IO_BUFFERS];    /* what sockets are read into: shared, so that they stay in cache */
 
     struct port *ports[ENGINE_PORTS];
     struct port *dirty[ENGINE_PORTS];
@@ -98,26 +102,35 @@ struct engine {
     size_t heap_size, heap_capacity;
     uint64_t sequence;
     uint64_t now_ns;
+    bool has_queues;                /* some port has a rate to wait for */
     uint32_t passes;                /* left for the frame in work */
 
     struct engine_statistics statistics;
     uint64_t start_ns;
-    int wake_fd, cpu_fd, epoll_fd, timer_fd;
+    int wake_fd, cpu_fd;
     _Atomic(bool) running, stopping;
-    bool cpu_pending;
+    bool cpu_pending, newly_blocked;
     uint64_t armed_ns;
 };
 
 /* engine_core.c */
 uint64_t clock_ns(void);
+void flush_ports(struct engine *);
+int fail(char *error, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* engine_ports.c */
 struct port *port_add(struct engine *, uint16_t number, const struct engine_impairments *rx,
                       const struct engine_impairments *tx, size_t outbox_bytes, char *error);
 void port_remove(struct port *);
 uint8_t *outbox_reserve(struct port *);         /* P4_MAX_FRAME bytes, or NULL */
-void outbox_commit(struct port *, uint32_t length, uint64_t now_ns);
+void outbox_commit(struct port *, uint32_t length);
+void outbox_leave(struct port *, uint32_t frames, uint64_t *counter);   /* the first `frames` are dealt with */
 void outbox_forget_sent(struct port *);         /* make room by what has left */
-void flush_ports(struct engine *);
-int fail(char *error, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* engine_loop.c */
+bool io_buffers_ready(struct engine *);
+void set_socket_buffers(int fd);
+void port_block(struct port *);                 /* its socket is full */
 
 /* engine_tm.c */
 void tm_ingress(struct engine *, struct port *, const uint8_t *frame, uint32_t length);

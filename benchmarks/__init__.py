@@ -1,0 +1,1 @@
+"""Worker programs of `ina bench`."""

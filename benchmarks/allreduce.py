@@ -1,0 +1,92 @@
+"""One rank of `ina bench allreduce`: times allreduce through the switch, and beside it gloo's.
+
+Both are initialised in the same processes and take turns, iteration by iteration, so that what else
+the machine does meets both. Every rank writes its times; the slowest rank counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+import hostlib as ina
+
+Floats = npt.NDArray[np.float32]
+
+
+def gloo_allreduce(array: Floats, store: str) -> Callable[[], None]:
+    """Return a function that sums `array` over the ranks with torch.distributed's gloo."""
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "gloo", init_method=f"file://{store}", rank=ina.rank(), world_size=ina.size(), timeout=timedelta(seconds=60)
+    )
+    tensor = torch.from_numpy(array)
+    return lambda: dist.all_reduce(tensor)
+
+
+def fill(array: Floats, rank: int) -> None:
+    """Fill with values whose sum over the ranks is known."""
+    array[:] = np.linspace(-1, 1, array.size, dtype=np.float32)
+    array *= rank + 1
+
+
+def check(array: Floats, size: int) -> None:
+    """Raise unless `array` is the sum of every rank's `fill`, within the quantisation bound."""
+    expected = np.linspace(-1, 1, array.size, dtype=np.float32) * np.float32(size * (size + 1) / 2)
+    error = float(np.abs(array - expected).max())
+    if not error <= 1e-5 * size:
+        raise SystemExit(f"rank {ina.rank()}: wrong sum, largest error {error:g}")
+
+
+def measure(operation: Callable[[], object], array: Floats) -> float:
+    """Time one allreduce of freshly filled data, in seconds, all ranks starting together."""
+    fill(array, ina.rank())
+    ina.barrier()
+    started = time.perf_counter()
+    operation()
+    return time.perf_counter() - started
+
+
+def main() -> None:
+    """Run the iterations and write ``{name: [seconds, …]}`` of this rank."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--bytes", type=int, required=True)
+    parser.add_argument("--iterations", type=int, required=True)
+    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--gloo-store")
+    options = parser.parse_args()
+
+    ina.init()
+    array = np.empty(options.bytes // 4, np.float32)
+    operations: dict[str, Callable[[], object]] = {"ina": lambda: ina.allreduce(array, op="sum", out=array)}
+    if options.gloo_store:
+        operations["gloo"] = gloo_allreduce(array, options.gloo_store)
+
+    for operation in operations.values():  # first uses pay for connections and page faults
+        measure(operation, array)
+        check(array, ina.size())
+    times: dict[str, list[float]] = {name: [] for name in operations}
+    for _ in range(options.iterations):
+        for name, operation in operations.items():
+            times[name].append(measure(operation, array))
+            check(array, ina.size())
+    path = options.output / f"{ina.rank()}.json"
+    path.write_text(json.dumps({"times_s": times, "statistics": ina.statistics()}))
+    ina.shutdown()
+    if options.gloo_store:
+        os._exit(0)  # gloo's threads may otherwise complain about peers that closed first
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,5 @@
+"""Runs the command line as ``python -m controller.cli``."""
+
+from controller.cli import main
+
+main()

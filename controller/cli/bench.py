@@ -1,0 +1,169 @@
+"""``ina bench``: how fast the parts are, ratios measured in one run."""
+
+from __future__ import annotations
+
+import json as json_module
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from benchmarks.loopback import copy_time_s
+from controller.cli import options
+from controller.cli.errors import USAGE, Failure
+from controller.cli.job import JobSpec, run_job
+from controller.cli.output import Result, err, out, parse_size, rate, seconds, table
+from controller.cli.programs import source_of
+from softswitch.engine.bench import measure_pipeline
+
+app = typer.Typer(no_args_is_help=True, help="Measure the pipeline or allreduce; see docs/performance.md.")
+
+FRAME_HEADERS_BYTES = 66  # Ethernet, IPv4, UDP, INA
+
+PIPELINE_EPILOG = """Examples:
+
+  ina bench pipeline --lanes 256
+
+  ina bench pipeline --lanes 32 --json
+"""
+
+ALLREDUCE_EPILOG = """Examples:
+
+  ina bench allreduce -np 4 --size 64MB --baseline gloo
+
+  ina bench allreduce -np 4 --size 4KB --baseline gloo --json
+"""
+
+
+@app.command(epilog=PIPELINE_EPILOG)
+def pipeline(
+    program: options.Program = "exclusive",
+    lanes: options.Lanes = 256,
+    workers: Annotated[int, typer.Option("-np", "--workers", min=1, max=32, help="Contributors per sum.")] = 4,
+    duration: Annotated[float, typer.Option(metavar="SECONDS", help="How long to measure each back end.")] = 1.0,
+    json: options.Json = False,
+) -> None:
+    """Aggregation packets through the compiled program, in memory, on one core."""
+    path, defines = source_of(program, lanes)
+    measured = measure_pipeline(path, defines=defines, lanes=lanes, fan_in=workers, duration_s=duration)
+    setup = {"program": program, "lanes": lanes, "workers": workers, "compiler": measured.compiler}
+    numbers = {
+        "packets_per_s": measured.packets_per_s,
+        "packet_time_s": 1 / measured.packets_per_s,
+        "lanes_per_s": lanes * measured.packets_per_s,
+        "interpreter_packets_per_s": measured.interpreter_packets_per_s,
+        "ratio_vs_interpreter": measured.packets_per_s / measured.interpreter_packets_per_s,
+    }
+    if json:
+        Result("bench pipeline", setup, numbers).print_json()
+        return
+    table(
+        f"{program}.p4, {lanes} lanes, {workers} contributors, in memory on one core",
+        ["", "packets/s", "per packet"],
+        [
+            ("compiled", f"{measured.packets_per_s / 1e6:.2f} M", seconds(1 / measured.packets_per_s)),
+            (
+                "interpreter",
+                f"{measured.interpreter_packets_per_s / 1e3:.2f} k",
+                seconds(1 / measured.interpreter_packets_per_s),
+            ),
+        ],
+    )
+    out.print(f"compiled with: {measured.compiler}", highlight=False, soft_wrap=True)
+
+
+@app.command(epilog=ALLREDUCE_EPILOG)
+def allreduce(
+    workers: Annotated[int, typer.Option("-np", "--workers", help="Number of workers, 2 to 32.")] = 4,
+    size: Annotated[str, typer.Option(help="Bytes of the float32 array, such as 64MB (powers of 1024).")] = "64MB",
+    baseline: Annotated[str | None, typer.Option(help="gloo: torch.distributed in the same processes, taking turns.")] = None,
+    iterations: Annotated[int | None, typer.Option(min=1, help="Measured iterations; default by size.")] = None,
+    program: options.Program = "exclusive",
+    lanes: options.Lanes = 256,
+    slots: Annotated[int, typer.Option(min=2, help="Aggregator slots of the job.")] = 512,
+    json: options.Json = False,
+) -> None:
+    """Allreduce through real sockets and the switch process on loopback; the median of the iterations."""
+    if baseline not in (None, "gloo"):
+        raise Failure(f"--baseline {baseline!r}: the only one is gloo", exit_code=USAGE)
+    if baseline:
+        _require_torch()
+    try:
+        payload = parse_size(size)
+    except ValueError as error:
+        raise Failure(f"--size {error}", exit_code=USAGE) from error
+    if payload < 4:
+        raise Failure(f"--size {size!r}: one float32 takes 4 bytes", exit_code=USAGE)
+    repeats = iterations or max(5, min(500, (512 << 20) // payload))
+    with tempfile.TemporaryDirectory() as directory:
+        command = [sys.executable, "-m", "benchmarks.allreduce", "--bytes", str(payload)]
+        command += ["--iterations", str(repeats), "--output", directory]
+        if baseline:
+            command += ["--gloo-store", str(Path(directory) / "store")]
+        spec = JobSpec(command=command, workers=workers, program=program, lanes=lanes, slots=slots)
+        result = run_job(spec, on_line=lambda rank, line, is_error: err.print(f"[{rank}] {line}", markup=False))
+        if result.failure:
+            raise Failure(f"rank {result.failure.rank} {result.failure.reason}", exit_code=result.failure.status)
+        times = _slowest(Path(directory), workers)
+    floor = _floor_s(payload, lanes, workers)
+    numbers = _numbers(times, floor, payload)
+    numbers["resent_packets"] = sum(report.get("packets_resent", 0.0) for report in result.reports.values())
+    if json:
+        setup = {"workers": workers, "size_bytes": payload, "iterations": repeats, "lanes": lanes, "slots": slots}
+        Result("bench allreduce", setup | {"program": program, "baseline": baseline}, numbers).print_json()
+        return
+    rows = []
+    for name in [*times, "floor"]:
+        label = {"ina": "ina (switch)", "floor": "bare loopback copy"}.get(name, name)
+        prefix = "" if name == "ina" else f"{name}_"
+        median = numbers[f"{prefix}time_s"]
+        ratio = "" if name == "ina" else f"{numbers[f'ratio_vs_{name}']:.2f}"
+        rows.append((label, seconds(median), rate(payload * 8 / median), ratio))
+    table(
+        f"allreduce of {size}, {workers} workers, {lanes} lanes, median of {repeats}",
+        ["", "time", "algorithm bandwidth", "ina is faster by"],
+        rows,
+    )
+
+
+def _require_torch() -> None:
+    try:
+        import torch.distributed  # noqa: F401 - only whether it is there
+    except ImportError:
+        raise Failure("the gloo baseline needs torch: pip install 'ina[bench]'") from None
+
+
+def _slowest(directory: Path, workers: int) -> dict[str, list[float]]:
+    """Read the ranks' times; an iteration took as long as its slowest rank."""
+    ranks = [json_module.loads((directory / f"{rank}.json").read_text())["times_s"] for rank in range(workers)]
+    return {name: [max(times) for times in zip(*(rank[name] for rank in ranks), strict=True)] for name in ranks[0]}
+
+
+def _floor_s(payload: int, lanes: int, workers: int) -> float:
+    """Time the bytes that the frames take, to the switch and back, through loopback alone."""
+    packets = -(-payload // (4 * lanes))
+    frame = FRAME_HEADERS_BYTES + 4 * lanes
+    return min(copy_time_s(2 * workers * packets * frame, frame) for _ in range(3))
+
+
+def _numbers(times: dict[str, list[float]], floor: float, payload: int) -> dict[str, float]:
+    ina = statistics.median(times["ina"])
+    numbers = {
+        "time_s": ina,
+        "time_min_s": min(times["ina"]),
+        "algbw_bps": payload * 8 / ina,
+        "floor_time_s": floor,
+        "ratio_vs_floor": floor / ina,
+    }
+    if "gloo" in times:
+        gloo = statistics.median(times["gloo"])
+        numbers |= {
+            "gloo_time_s": gloo,
+            "gloo_time_min_s": min(times["gloo"]),
+            "gloo_algbw_bps": payload * 8 / gloo,
+            "ratio_vs_gloo": gloo / ina,
+        }
+    return numbers

@@ -1,0 +1,81 @@
+"""``ina compile``: P4 in; C, P4Info or any pass's result out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import softswitch
+from controller.cli import options
+from controller.cli.output import Result, out, table
+from controller.cli.programs import source_of
+
+EPILOG = """Examples:
+
+  ina compile p4src/exclusive.p4 -D LANES=32 -o exclusive.c --p4info exclusive.p4info.txtpb
+
+  ina compile mine.p4 --dump lower
+
+  ina compile mine.p4 --build
+"""
+
+
+class Pass(StrEnum):
+    """What ``--dump`` can show."""
+
+    preprocess = "preprocess"
+    lex = "lex"
+    parse = "parse"
+    lower = "lower"
+    emit = "emit"
+    all = "all"
+
+
+def compile_(
+    source: Annotated[str, typer.Argument(help="A .p4 file, or the name of a program of p4src/.")],
+    lanes: options.Lanes = 256,
+    define: options.Defines = None,
+    include: Annotated[list[Path] | None, typer.Option("-I", "--include", help="Directory for #include. Repeatable.")] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE.c", help="Write the generated C.")] = None,
+    p4info: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the P4Info, as text.")] = None,
+    dump: Annotated[Pass | None, typer.Option(help="Print what this pass makes.")] = None,
+    build: Annotated[bool, typer.Option(help="Run the C compiler too, and say where the shared object is.")] = False,
+    json: options.Json = False,
+) -> None:
+    """Compile a P4 program for the embedded switch."""
+    path, defines = source_of(source, lanes)
+    defines |= options.parse_defines(define or [])
+
+    def show(name: str, render: Callable[[], str]) -> None:
+        if dump in (Pass(name), Pass.all):
+            print(f"==== {name}" if dump is Pass.all else "", render(), sep="\n" if dump is Pass.all else "")
+
+    program = softswitch.compile_file(path, defines=defines, include_dirs=include or (), dump=show)
+    text = softswitch.emit_c(program)
+    show("emit", lambda: text)
+    if output:
+        output.write_text(text)
+    if p4info:
+        p4info.write_text(softswitch.p4info_text(program))
+    shared_object = softswitch.build(program) if build else None
+    if dump:
+        return
+    facts = {
+        "tables": len(program.tables),
+        "actions": len(program.actions),
+        "parser_states": len(program.states),
+        "registers": len(program.registers),
+        "counters": len(program.counters),
+        "c_lines": text.count("\n"),
+    }
+    if json:
+        setup = {"source": str(path), "defines": defines, "shared_object": str(shared_object) if build else None}
+        Result("compile", setup, facts).print_json()
+        return
+    table(path.name, ["", "number"], [(name.replace("_", " "), f"{value:,}") for name, value in facts.items()])
+    if shared_object:
+        out.print(f"built {shared_object}", highlight=False, soft_wrap=True)

@@ -1,0 +1,117 @@
+"""``ina demo``: the main job on real input, and the proof that its sums are right."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from controller.cli import options
+from controller.cli.errors import Failure
+from controller.cli.job import JobSpec, run_job
+from controller.cli.output import Result, err, out, table
+from controller.cli.run import Live, metrics, show
+
+DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits.py"
+
+EPILOG = """Examples:
+
+  ina demo
+
+  ina demo -np 8 --loss 0.02
+"""
+
+
+def demo(
+    workers: Annotated[int, typer.Option("-np", "--workers", help="Number of workers, 1 to 32.")] = 4,
+    lanes: options.Lanes = 256,
+    loss: options.Loss = 0.0,
+    seed: options.Seed = 0,
+    json: options.Json = False,
+) -> None:
+    """Train on handwritten digits with every gradient summed in the switch, then compare.
+
+    The comparison is a single process that computes the same shards of the same batches and averages
+    them in double precision. The weights may differ by what quantisation allows, no more.
+    """
+    with tempfile.TemporaryDirectory() as directory:
+        switch_file, alone_file = Path(directory) / "switch.npz", Path(directory) / "alone.npz"
+        spec = JobSpec(
+            command=[sys.executable, str(DIGITS), "--save", str(switch_file)],
+            workers=workers,
+            lanes=lanes,
+            impairments=options.impairments(loss=loss),
+            seed=seed,
+        )
+        console = err if json else out
+        console.print(f"[bold]{workers} workers, every gradient summed in the switch[/bold]")
+        with Live(workers, quiet=json) as live:
+            result = run_job(spec, on_line=live.line, on_progress=live.update)
+        if result.failure:
+            raise Failure(f"rank {result.failure.rank} {result.failure.reason}", exit_code=result.failure.status)
+        console.print("[bold]the same batches in one process[/bold]")
+        command = [sys.executable, str(DIGITS), "--shards", str(workers), "--save", str(alone_file)]
+        environment = {**spec.environment, "OMP_NUM_THREADS": "1"}
+        with Live(1, quiet=json) as live:
+            _run_alone(command, environment, live)
+        comparison = compare(switch_file, alone_file)
+    numbers = metrics(result, workers)
+    if json:
+        Result("demo", {"workers": workers, "lanes": lanes, "loss": loss, "seed": seed}, numbers | comparison).print_json()
+    else:
+        show(numbers)
+        _show_comparison(comparison)
+    if not comparison["agrees"]:
+        raise Failure("the network trained through the switch differs by more than quantisation allows")
+
+
+def _run_alone(command: list[str], environment: dict[str, str], live: Live) -> None:
+    process = subprocess.Popen(command, env={**os.environ, "PYTHONUNBUFFERED": "1", **environment}, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    with process.stdout:
+        for line in process.stdout:
+            live.line(0, line.rstrip("\n"), False)
+    if status := process.wait():
+        raise Failure(f"the single process ended with status {status}", exit_code=status)
+
+
+def compare(switch_file: Path, alone_file: Path) -> dict[str, float]:
+    """Compare two saved networks: accuracies, largest weight difference, what is allowed."""
+    with np.load(switch_file) as switch, np.load(alone_file) as alone:
+        names = [name for name in alone.files if name.startswith("arr_")]
+        difference = max(float(np.abs(switch[name] - alone[name]).max()) for name in names)
+        bound = float(alone["bound"])
+        numbers = {
+            "accuracy_switch": float(switch["accuracy"]),
+            "accuracy_alone": float(alone["accuracy"]),
+            "largest_weight_difference": difference,
+            "allowed_weight_difference": bound,
+        }
+    agrees = numbers["accuracy_switch"] == numbers["accuracy_alone"] and difference <= bound
+    return numbers | {"agrees": float(agrees)}
+
+
+def _show_comparison(numbers: dict[str, float]) -> None:
+    same = numbers["accuracy_switch"] == numbers["accuracy_alone"]
+    within = numbers["largest_weight_difference"] <= numbers["allowed_weight_difference"]
+    rows = [
+        (
+            "test accuracy",
+            f"{numbers['accuracy_switch']:.4f}",
+            f"{numbers['accuracy_alone']:.4f}",
+            "same" if same else "DIFFERS",
+        ),
+        (
+            "largest weight difference",
+            f"{numbers['largest_weight_difference']:.3g}",
+            f"bound {numbers['allowed_weight_difference']:.3g}",
+            "within" if within else "EXCEEDS",
+        ),
+    ]
+    table("comparison", ["", "through the switch", "one process", "verdict"], rows)

@@ -1,0 +1,53 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from controller.cli.errors import USAGE, Failure
+
+Lanes = Annotated[int, typer.Option(help="Values per packet: 32, 64 or 256.", show_default=True)]
+Program = Annotated[str, typer.Option(help="Switch program: a file name of p4src/ without .p4.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
+Loss = Annotated[float, typer.Option(min=0, max=1, help="Probability that a frame is lost, each way on every port.")]
+Duplicate = Annotated[float, typer.Option(min=0, max=1, help="Probability that a frame arrives twice.")]
+Reorder = Annotated[float, typer.Option(min=0, max=1, help="Probability that a frame is overtaken by others.")]
+Corrupt = Annotated[float, typer.Option(min=0, max=1, help="Probability that a frame fails its frame check.")]
+Delay = Annotated[float, typer.Option(min=0, metavar="SECONDS", help="Delay of every frame.")]
+Rate = Annotated[float, typer.Option(min=0, metavar="BPS", help="Rate of every port, bits per second; 0: unlimited.")]
+Queue = Annotated[int, typer.Option(min=1, metavar="PACKETS", help="Packets that wait for the rate.")]
+Defines = Annotated[
+    list[str] | None, typer.Option("-D", "--define", metavar="NAME[=VALUE]", help="For the preprocessor. Repeatable.")
+]
+Seed = Annotated[int, typer.Option(help="Seed of everything random in the switch.")]
+
+
+def parse_defines(texts: list[str]) -> dict[str, str]:
+    """Read ``NAME`` and ``NAME=VALUE``. Raises Failure."""
+    defines = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not name.isidentifier():
+            raise Failure(f"-D {text!r}: want NAME or NAME=VALUE", exit_code=USAGE)
+        defines[name] = value if equals else "1"
+    return defines
+
+
+def impairments(
+    *,
+    loss: float = 0.0,
+    duplicate: float = 0.0,
+    reorder: float = 0.0,
+    corrupt: float = 0.0,
+    delay: float = 0.0,
+    rate: float = 0.0,
+    queue: int = 64,
+) -> str:
+    """Return the impairments in the notation of ``ina switch --impair``; "" for none."""
+    values = {"loss": loss, "duplicate": duplicate, "reorder": reorder, "corrupt": corrupt, "delay": delay, "rate": rate}
+    given = [f"{name}={value!r}" for name, value in values.items() if value]
+    if rate:
+        given.append(f"queue={queue}")
+    return ",".join(given)

@@ -1,0 +1,79 @@
+"""How results reach people (tables) and programs (one JSON object)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.table import Table
+
+out = Console()
+err = Console(stderr=True)
+
+Value = float | int | str | bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a command measured: `metrics` is flat, with SI units in the keys."""
+
+    name: str
+    setup: Mapping[str, object]
+    metrics: Mapping[str, object]
+
+    def print_json(self) -> None:
+        """Print the one JSON object that ``--json`` promises."""
+        print(
+            json.dumps(
+                {"name": self.name, "setup": dict(self.setup), "metrics": dict(self.metrics)}, indent=2
+            )
+        )
+
+
+def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a plain table; the first column is text, the others align right."""
+    view = Table(title=title, title_justify="left", title_style="bold")
+    for index, column in enumerate(columns):
+        view.add_column(column, justify="left" if index == 0 else "right", no_wrap=True)
+    for row in rows:
+        view.add_row(*row)
+    out.print(view)
+
+
+def seconds(value: float) -> str:
+    """Format a duration for people."""
+    for limit, factor, unit in ((1e-6, 1e9, "ns"), (1e-3, 1e6, "µs"), (1.0, 1e3, "ms")):
+        if abs(value) < limit:
+            return f"{value * factor:.3g} {unit}"
+    return f"{value:.3g} s"
+
+
+def rate(bits_per_second: float) -> str:
+    """Format a bit rate for people."""
+    for limit, unit in ((1e9, "Gb/s"), (1e6, "Mb/s"), (1e3, "kb/s")):
+        if bits_per_second >= limit:
+            return f"{bits_per_second / limit:.3g} {unit}"
+    return f"{bits_per_second:.3g} b/s"
+
+
+def count(value: float) -> str:
+    """Format a number with thousands separated."""
+    return f"{value:,.0f}"
+
+
+def parse_size(text: str) -> int:
+    """Turn ``64MB``, ``4KB``, ``1GiB`` or ``1000`` into bytes.
+
+    KB, MB and GB are powers of 1024 here, as collective benchmarks use them (NCCL tests, OSU).
+
+    Raises:
+        ValueError: not a positive number with one of these units.
+    """
+    units = {"": 1, "B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+    number = text.strip().rstrip("bBiIkKmMgG")
+    unit = text.strip()[len(number) :].upper().replace("IB", "").rstrip("B")
+    if unit not in units or not number.replace(".", "", 1).isdigit() or float(number) <= 0:
+        raise ValueError(f"{text!r} is not a size such as 64MB, 4KB or 1000")
+    return int(float(number) * units[unit])

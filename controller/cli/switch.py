@@ -1,0 +1,104 @@
+"""``ina switch``: the embedded switch as a process of its own."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import softswitch
+from controller.cli import options
+from controller.cli.errors import USAGE, Failure
+from controller.cli.options import parse_defines
+from controller.cli.programs import source_of
+
+EPILOG = """Examples:
+
+  ina switch --program exclusive --lanes 256 --port 1=udp:47001 --port 2=udp:47002
+
+  ina switch --port 1=veth:s1-eth1 --port 2=veth:s1-eth2 --p4runtime 127.0.0.1:9559
+
+  ina switch --program exclusive --port 1=udp:0 --impair loss=5%,delay=1ms,tx.rate=1G
+"""
+
+
+def switch(
+    port: Annotated[
+        list[str],
+        typer.Option(metavar="N=SPEC", help="Port N: udp:LOCAL[:PEER], veth:NAME, if:NAME, memory or cpu. Repeatable."),
+    ],
+    program: Annotated[
+        str | None, typer.Option(help="Program of p4src/, or a .p4 file, to start with; else a controller loads one.")
+    ] = None,
+    lanes: options.Lanes = 256,
+    define: options.Defines = None,
+    p4runtime: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where P4Runtime listens; port 0: any.")] = "127.0.0.1:0",
+    device_id: Annotated[int, typer.Option(help="P4Runtime device id.")] = 0,
+    tls_cert: Annotated[Path | None, typer.Option(help="Server certificate (PEM): P4Runtime over TLS.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
+    tls_ca: Annotated[Path | None, typer.Option(help="Require client certificates signed by this CA (mTLS).")] = None,
+    impair: Annotated[
+        list[str] | None,
+        typer.Option(metavar="[N:]K=V,…", help="What links do to frames, on port N or all: loss, duplicate, reorder, "
+                     "corrupt, delay, jitter, rate, queue, seed; rx. or tx. before a key for one direction."),
+    ] = None,
+    seed: options.Seed = 0,
+    interpret: Annotated[bool, typer.Option(help="Run the interpreter instead of compiled code.")] = False,
+    ready: Annotated[bool, typer.Option(help="Print one JSON line when serving; end when standard input does.")] = False,
+) -> None:
+    """Run the embedded switch until interrupted."""
+    specs = _ports(port)
+    source, defines = None, {}
+    if program is not None:
+        source, defines = source_of(program, lanes)
+        defines |= parse_defines(define or [])
+    softswitch.run_switch(
+        specs,
+        program=source,
+        defines=defines,
+        address=p4runtime,
+        device_id=device_id,
+        tls=_tls(tls_cert, tls_key, tls_ca),
+        impairments=_impairments(impair or [], specs),
+        seed=seed,
+        backend="interpreter" if interpret else "auto",
+        ready=sys.stdout,
+        until_eof=ready,
+    )
+
+
+def _ports(texts: list[str]) -> dict[int, softswitch.PortSpec]:
+    specs: dict[int, softswitch.PortSpec] = {}
+    for text in texts:
+        number, equals, spec = text.partition("=")
+        if not equals or not number.isdigit():
+            raise Failure(f"--port {text!r}: want N=SPEC, such as 1=udp:47001", exit_code=USAGE)
+        if int(number) in specs:
+            raise Failure(f"--port {text!r}: port {number} is given twice", exit_code=USAGE)
+        specs[int(number)] = softswitch.parse_port(spec)
+    return specs
+
+
+def _impairments(texts: list[str], ports: dict[int, softswitch.PortSpec]) -> dict[int, softswitch.PortImpairments]:
+    impairments: dict[int, softswitch.PortImpairments] = {}
+    for text in texts:
+        number, colon, rest = text.partition(":")
+        try:
+            parsed = softswitch.PortImpairments.parse(rest if colon else text)
+        except ValueError as error:
+            raise Failure(f"--impair {text!r}: {error}", exit_code=USAGE) from error
+        if colon and (not number.isdigit() or int(number) not in ports):
+            raise Failure(f"--impair {text!r}: there is no port {number}", exit_code=USAGE)
+        for port in [int(number)] if colon else list(ports):
+            impairments[port] = parsed
+    return impairments
+
+
+def _tls(cert: Path | None, key: Path | None, ca: Path | None) -> softswitch.Tls | None:
+    if cert is None and key is None and ca is None:
+        return None
+    if cert is None or key is None:
+        raise Failure("TLS needs both --tls-cert and --tls-key", exit_code=USAGE)
+    return softswitch.Tls(cert, key, ca)

@@ -1,0 +1,88 @@
+"""Everything that the controller refuses or fails with.
+
+ControllerError
+├── BadJob              a job that no switch could serve; the message says why
+├── OutOfMemory         no hole in the switch's memory is large enough
+├── OutOfRows           no job id, counter row or port is left
+├── NoSuchJob           the switch has no such job
+├── ProgramMismatch     the switch runs, or was offered, a program that will not do
+├── UnknownName         the program has no table, action or counter of that name
+└── SwitchError         the switch, or the way to it, failed
+    ├── Unreachable     it does not answer
+    ├── Refused         it answered with an error; `code` and, for a batch, `errors` say which
+    └── NotPrimary      another controller holds the switch
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class ControllerError(Exception):
+    """Base of everything that this package raises."""
+
+
+class BadJob(ControllerError):
+    """A job that no switch could serve."""
+
+
+class OutOfMemory(ControllerError):
+    """No hole is large enough; `asked`, `free` and `largest` are in slots."""
+
+    def __init__(self, asked: int, free: int, largest: int) -> None:
+        super().__init__(
+            f"{asked} slots asked for; {free} are free, the largest region of them has {largest}"
+        )
+        self.asked = asked
+        self.free = free
+        self.largest = largest
+
+
+class OutOfRows(ControllerError):
+    """No job id, counter row or port is left."""
+
+
+class NoSuchJob(ControllerError):
+    """The switch has no such job."""
+
+
+class ProgramMismatch(ControllerError):
+    """The program that the switch runs will not do."""
+
+
+class UnknownName(ControllerError):
+    """The program has no object of that name."""
+
+
+class SwitchError(ControllerError):
+    """The switch, or the way to it, failed."""
+
+
+class Unreachable(SwitchError):
+    """The switch does not answer."""
+
+
+class NotPrimary(SwitchError):
+    """Another controller holds the switch."""
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateError:
+    """Why one update of a batch failed: its position, the gRPC code's name, the switch's words."""
+
+    position: int
+    code: str
+    message: str
+
+
+class Refused(SwitchError):
+    """The switch answered with an error.
+
+    `code` is the name of the gRPC code. `errors` lists the failed updates of a batch; the others of it
+    took effect. It is empty if the request failed as a whole.
+    """
+
+    def __init__(self, what: str, code: str, message: str, errors: tuple[UpdateError, ...] = ()) -> None:
+        super().__init__(f"{what}: {code}: {message}")
+        self.code = code
+        self.errors = errors

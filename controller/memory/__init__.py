@@ -1,0 +1,1 @@
+"""Dividing a switch's aggregator slots among jobs."""

@@ -1,0 +1,62 @@
+"""Private regions: every job has its own slots (SwitchML, NSDI'21, section 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+from controller.errors import OutOfMemory
+from controller.model import Region
+
+
+def region_size(slots: int) -> int:
+    """Round up to what a region may have: a power of two, so that PSN modulo size survives the PSN's wrap.
+
+    >>> region_size(6)
+    8
+    """
+    return 1 << (slots - 1).bit_length()
+
+
+def allocate(
+    total: int, used: Iterable[Region], size: int, *, fit: Literal["first", "best"] = "best"
+) -> Region:
+    """Choose `size` free slots of `total` in a row.
+
+    Best fit takes the smallest hole that is large enough, and so keeps large holes for large jobs;
+    first fit takes the lowest. Neighbouring free regions are one hole. O(n log n) in the regions used.
+
+    Raises OutOfMemory, with what was asked for, what is free and the largest hole; ValueError if
+    `size` is not positive.
+
+    >>> allocate(100, [Region(0, 10), Region(20, 70)], 10)
+    Region(offset=10, size=10)
+    """
+    if size <= 0:
+        raise ValueError(f"a region has at least one slot, not {size}")
+    free = holes(total, used)
+    large_enough = [hole for hole in free if hole.size >= size]
+    if not large_enough:
+        raise OutOfMemory(size, sum(h.size for h in free), max((h.size for h in free), default=0))
+    chosen = large_enough[0] if fit == "first" else min(large_enough, key=lambda h: (h.size, h.offset))
+    return Region(chosen.offset, size)
+
+
+def holes(total: int, used: Iterable[Region]) -> list[Region]:
+    """List the largest free regions of slots 0 to `total` - 1, lowest first.
+
+    Used regions may come in any order; where they overlap or leave the memory, what they cover is used.
+
+    >>> holes(10, [Region(6, 2), Region(0, 3)])
+    [Region(offset=3, size=3), Region(offset=8, size=2)]
+    """
+    found = []
+    start = 0
+    for region in sorted(used, key=lambda r: r.offset):
+        end = min(region.offset, total)
+        if end > start:
+            found.append(Region(start, end - start))
+        start = max(start, region.end)
+    if start < total:
+        found.append(Region(start, total - start))
+    return found

@@ -1,0 +1,172 @@
+"""Requests to one P4Runtime server over gRPC, with the errors of this package."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import grpc
+
+from controller.errors import Refused, SwitchError, Unreachable, UpdateError
+from controller.p4runtime_shim.mastership import acquire
+from p4proto import p4runtime_pb2 as p4
+from p4proto import p4runtime_pb2_grpc, status_pb2
+
+Kind = Literal["INSERT", "MODIFY", "DELETE"]
+
+_CODE_NAMES = {code.value[0]: code.name for code in grpc.StatusCode}
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """Files for an encrypted connection, in PEM; certificate and key if the server asks who we are."""
+
+    server_ca: Path
+    certificate: Path | None = None
+    key: Path | None = None
+
+    def credentials(self) -> Any:
+        """Read the files. Raises OSError if one cannot be read."""
+        return grpc.ssl_channel_credentials(
+            self.server_ca.read_bytes(),
+            self.key.read_bytes() if self.key else None,
+            self.certificate.read_bytes() if self.certificate else None,
+        )
+
+
+class P4RuntimeClient:
+    """One device of one P4Runtime server at ``host:port``.
+
+    Reading needs nothing else; writing happens inside `mastership`. Each call waits `timeout_s` at
+    most. Raises Unreachable if the server cannot be reached within it.
+    """
+
+    def __init__(
+        self, address: str, *, device_id: int = 0, tls: Tls | None = None, timeout_s: float = 10.0
+    ) -> None:
+        self.address = address.removeprefix("grpc://")
+        self.device_id = device_id
+        self._timeout_s = timeout_s
+        self._election_id: int | None = None
+        options = [
+            ("grpc.max_receive_message_length", -1),  # a table's entries may exceed the default 4 MB
+            ("grpc.max_metadata_size", 1 << 24),  # and so may the errors of a large batch 8 KiB
+        ]
+        self._channel = (
+            grpc.secure_channel(self.address, tls.credentials(), options)
+            if tls
+            else grpc.insecure_channel(self.address, options)
+        )
+        try:
+            grpc.channel_ready_future(self._channel).result(timeout_s)
+        except grpc.FutureTimeoutError as error:
+            self._channel.close()
+            raise Unreachable(
+                f"no P4Runtime server answers at {self.address} within {timeout_s:g} s"
+            ) from error
+        self._stub = p4runtime_pb2_grpc.P4RuntimeStub(self._channel)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._channel.close()
+
+    @contextmanager
+    def mastership(self, *, timeout_s: float = 10.0) -> Iterator[None]:
+        """Be the primary controller for the time of the block: only that one may write.
+
+        Of several clients of this kind one is in its block at a time, and a client that dies leaves
+        it. Not to be nested. Raises NotPrimary if another controller stays the primary for `timeout_s`.
+        """
+        held = acquire(self._stub, self.device_id, self.address, timeout_s=timeout_s)
+        self._election_id = held.election_id
+        try:
+            yield
+        finally:
+            self._election_id = None
+            held.release()
+
+    # ------------------------------------------------------------------ entities
+
+    def write(self, kind: Kind, entities: Iterable[Any]) -> None:
+        """Apply the same kind of update to some entities, in no certain order.
+
+        Raises Refused if any of them failed; the others took effect.
+        """
+        request = p4.WriteRequest(device_id=self.device_id)
+        self._sign(request)
+        for entity in entities:
+            request.updates.add(type=p4.Update.Type.Value(kind), entity=entity)
+        try:
+            self._stub.Write(request, timeout=self._timeout_s)
+        except grpc.RpcError as error:
+            raise self._error(f"{kind} of {len(request.updates)} entries", error) from error
+
+    def read(self, entities: Sequence[Any]) -> list[Any]:
+        """Read what the given entities select. Raises Refused."""
+        request = p4.ReadRequest(device_id=self.device_id, entities=entities)
+        try:
+            responses = self._stub.Read(request, timeout=self._timeout_s)
+            return [entity for response in responses for entity in response.entities]
+        except grpc.RpcError as error:
+            raise self._error("read", error) from error
+
+    # ------------------------------------------------------------------ program
+
+    def p4info(self) -> Any | None:
+        """Ask for the P4Info of the loaded program, None if there is none."""
+        request = p4.GetForwardingPipelineConfigRequest(
+            device_id=self.device_id,
+            response_type=p4.GetForwardingPipelineConfigRequest.P4INFO_AND_COOKIE,
+        )
+        try:
+            response = self._stub.GetForwardingPipelineConfig(request, timeout=self._timeout_s)
+        except grpc.RpcError as error:
+            if error.code() == grpc.StatusCode.FAILED_PRECONDITION:  # BMv2's way to say "none"
+                return None
+            raise self._error("reading the loaded program", error) from error
+        return response.config.p4info if response.HasField("config") else None
+
+    def load(self, p4info: Any, device_config: bytes, *, timeout_s: float = 120.0) -> None:
+        """Replace the switch's program; all its entries are gone. Raises Refused.
+
+        The time is for a compilation on the switch.
+        """
+        request = p4.SetForwardingPipelineConfigRequest(
+            device_id=self.device_id,
+            action=p4.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT,
+            config=p4.ForwardingPipelineConfig(p4info=p4info, p4_device_config=device_config),
+        )
+        self._sign(request)
+        try:
+            self._stub.SetForwardingPipelineConfig(request, timeout=timeout_s)
+        except grpc.RpcError as error:
+            raise self._error("loading the program", error) from error
+
+    # ------------------------------------------------------------------ helpers
+
+    def _sign(self, request: Any) -> None:
+        if self._election_id is not None:
+            request.election_id.high = self._election_id >> 64
+            request.election_id.low = self._election_id & (2**64 - 1)
+
+    def _error(self, what: str, error: Any) -> SwitchError:
+        code, message = error.code(), error.details() or "no reason given"
+        if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+            return Unreachable(f"{what}: the switch at {self.address} does not answer: {message}")
+        return Refused(what, code.name, message, _update_errors(error))
+
+
+def _update_errors(error: Any) -> tuple[UpdateError, ...]:
+    for key, value in error.trailing_metadata() or ():
+        if key == "grpc-status-details-bin":
+            found = []
+            for position, detail in enumerate(status_pb2.Status.FromString(value).details):
+                update = p4.Error()
+                if detail.Unpack(update) and update.canonical_code:
+                    name = _CODE_NAMES.get(update.canonical_code, str(update.canonical_code))
+                    found.append(UpdateError(position, name, update.message))
+            return tuple(found)
+    return ()

@@ -1,0 +1,211 @@
+"""Rows to P4Runtime entities and back, by the names of one P4Info. No I/O."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any, assert_never
+
+from controller.errors import UnknownName
+from controller.p4runtime_shim.rows import Cell, Entry, Group, Lpm, Match, Range, Row, Ternary
+from p4proto import p4runtime_pb2 as p4
+
+
+class Codec:
+    """Encodes and decodes entries of the program that `p4info` describes.
+
+    Everything that it is given by name may raise UnknownName.
+    """
+
+    def __init__(self, p4info: Any) -> None:
+        self._tables = {t.preamble.name: t for t in p4info.tables}
+        self._actions = {a.preamble.name: a for a in p4info.actions}
+        self._counters = {c.preamble.name: c for c in p4info.counters}
+        self._registers = {r.preamble.name: r for r in p4info.registers}
+        self._table_names = {t.preamble.id: t.preamble.name for t in p4info.tables}
+        self._action_names = {a.preamble.id: a.preamble.name for a in p4info.actions}
+        self._counter_names = {c.preamble.id: c.preamble.name for c in p4info.counters}
+
+    # ------------------------------------------------------------------ what there is
+
+    def table_size(self, table: str) -> int:
+        """How many entries a table has room for."""
+        return int(_find("table", table, self._tables).size)
+
+    def counter_size(self, counter: str) -> int:
+        """How many cells an indirect counter has."""
+        return int(_find("counter", counter, self._counters).size)
+
+    def register_size(self, register: str) -> int:
+        """How many cells a register has."""
+        return int(_find("register", register, self._registers).size)
+
+    def register_names(self) -> Iterable[str]:
+        """Return the names of all registers."""
+        return self._registers.keys()
+
+    def param_width(self, action: str, param: str) -> int:
+        """How many bits a parameter of an action has."""
+        message = _find("action", action, self._actions)
+        return int(_find(f"parameter of {action}", param, {p.name: p for p in message.params}).bitwidth)
+
+    # ------------------------------------------------------------------ encode
+
+    def encode(self, entry: Entry) -> Any:
+        """Encode an entry as a ``p4.v1.Entity``."""
+        match entry:
+            case Row():
+                return p4.Entity(table_entry=self._encode_row(entry))
+            case Group():
+                group = p4.MulticastGroupEntry(multicast_group_id=entry.id)
+                for port, instance in entry.replicas:
+                    # Switches older than P4Runtime 1.4 know only this of the two ways to give a port.
+                    group.replicas.add(egress_port=port, instance=instance)
+                return _replication(group)
+            case Cell():
+                counter = _find("counter", entry.counter, self._counters)
+                return p4.Entity(
+                    counter_entry=p4.CounterEntry(
+                        counter_id=counter.preamble.id,
+                        index=p4.Index(index=entry.index),
+                        data=p4.CounterData(packet_count=entry.packets, byte_count=entry.bytes),
+                    )
+                )
+            case _:
+                assert_never(entry)
+
+    def all_rows(self, table: str) -> Any:
+        """Return the entity that reads every entry of a table but its default."""
+        return p4.Entity(table_entry=p4.TableEntry(table_id=self._table_id(table)))
+
+    def default_row(self, table: str) -> Any:
+        """Return the entity that reads the default entry of a table."""
+        return p4.Entity(table_entry=p4.TableEntry(table_id=self._table_id(table), is_default_action=True))
+
+    def all_groups(self) -> Any:
+        """Return the entity that reads every multicast group."""
+        return _replication(p4.MulticastGroupEntry())
+
+    def cell(self, counter: str, index: int) -> Any:
+        """Return the entity that reads one cell of a counter."""
+        return self.encode(Cell(counter, index))
+
+    # ------------------------------------------------------------------ decode
+
+    def decode(self, entity: Any) -> Entry | None:
+        """Decode what a read returned; None for kinds of entities that have no row."""
+        match entity.WhichOneof("entity"):
+            case "table_entry":
+                return self._decode_row(entity.table_entry)
+            case "counter_entry":
+                cell = entity.counter_entry
+                return Cell(
+                    self._counter_names[cell.counter_id],
+                    cell.index.index,
+                    cell.data.packet_count,
+                    cell.data.byte_count,
+                )
+            case "packet_replication_engine_entry":
+                entry = entity.packet_replication_engine_entry
+                if entry.WhichOneof("type") != "multicast_group_entry":
+                    return None
+                group = entry.multicast_group_entry
+                return Group(group.multicast_group_id, tuple((_port(r), r.instance) for r in group.replicas))
+            case _:
+                return None
+
+    # ------------------------------------------------------------------ rows
+
+    def _table_id(self, table: str) -> int:
+        return int(_find("table", table, self._tables).preamble.id)
+
+    def _encode_row(self, row: Row) -> Any:
+        table = _find("table", row.table, self._tables)
+        message = p4.TableEntry(
+            table_id=table.preamble.id, priority=row.priority, is_default_action=row.default
+        )
+        fields = {f.name: f for f in table.match_fields}
+        for name, value in row.match.items():
+            field = _find(f"match field of {row.table}", name, fields)
+            _encode_match(message.match.add(field_id=field.id), field, value)
+        action = _find("action", row.action, self._actions)
+        message.action.action.action_id = action.preamble.id
+        params = {p.name: p for p in action.params}
+        for name, argument in row.params.items():
+            param = _find(f"parameter of {row.action}", name, params)
+            message.action.action.params.add(param_id=param.id, value=_bytes(argument))
+        return message
+
+    def _decode_row(self, message: Any) -> Row:
+        name = self._table_names[message.table_id]
+        fields = {f.id: f.name for f in self._tables[name].match_fields}
+        action_name = self._action_names[message.action.action.action_id]
+        params = {p.id: p.name for p in self._actions[action_name].params}
+        return Row(
+            table=name,
+            match={fields[m.field_id]: _decode_match(m) for m in message.match},
+            action=action_name,
+            params={params[p.param_id]: int.from_bytes(p.value, "big") for p in message.action.action.params},
+            priority=message.priority,
+            default=message.is_default_action,
+        )
+
+
+def _encode_match(message: Any, field: Any, value: Match) -> None:
+    match value:
+        case int():
+            kind = "optional" if field.match_type == field.OPTIONAL else "exact"
+            getattr(message, kind).value = _bytes(value)
+        case Lpm():
+            message.lpm.value = _bytes(value.value)
+            message.lpm.prefix_len = value.prefix_len
+        case Ternary():
+            message.ternary.value = _bytes(value.value)
+            message.ternary.mask = _bytes(value.mask)
+        case Range():
+            message.range.low = _bytes(value.low)
+            message.range.high = _bytes(value.high)
+        case _:
+            assert_never(value)
+
+
+def _decode_match(message: Any) -> Match:
+    match message.WhichOneof("field_match_type"):
+        case "lpm":
+            return Lpm(int.from_bytes(message.lpm.value, "big"), message.lpm.prefix_len)
+        case "ternary":
+            return Ternary(
+                int.from_bytes(message.ternary.value, "big"), int.from_bytes(message.ternary.mask, "big")
+            )
+        case "range":
+            return Range(int.from_bytes(message.range.low, "big"), int.from_bytes(message.range.high, "big"))
+        case "optional":
+            return int.from_bytes(message.optional.value, "big")
+        case _:
+            return int.from_bytes(message.exact.value, "big")
+
+
+def _replication(group: Any) -> Any:
+    return p4.Entity(
+        packet_replication_engine_entry=p4.PacketReplicationEngineEntry(multicast_group_entry=group)
+    )
+
+
+def _port(replica: Any) -> int:
+    if replica.WhichOneof("port_kind") == "port":
+        return int.from_bytes(replica.port, "big")
+    return int(replica.egress_port)
+
+
+def _bytes(value: int) -> bytes:
+    return value.to_bytes(max(1, (value.bit_length() + 7) // 8), "big")
+
+
+def _find(kind: str, name: str, known: Mapping[str, Any]) -> Any:
+    if name in known:
+        return known[name]
+    close = difflib.get_close_matches(name, known, n=3)
+    choices = (
+        f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(sorted(known)) or 'none'}"
+    )
+    raise UnknownName(f"the program has no {kind} '{name}'; {choices}")

@@ -1,0 +1,133 @@
+"""Taking turns at one switch: mastership as a lock between controllers that do not know each other.
+
+A switch takes writes only from its primary controller, the one with the highest election id it has
+seen. Our controllers are primary just while they write. A controller asks first who is primary,
+with no election id; if there is none, it claims one more than the highest. Two that claim at once
+claim the same number, and the switch ends the later one's stream: that one asks again. So a claim
+never takes the switch from a primary that is still there, and a controller that dies lets go of it.
+
+BMv2 promotes the next controller itself, and takes a missing election id for 0: a controller that
+asks may find itself primary at once, which is just as good.
+"""
+
+from __future__ import annotations
+
+import queue
+import random
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+
+from controller.errors import NotPrimary, SwitchError, Unreachable
+from p4proto import code_pb2
+from p4proto import p4runtime_pb2 as p4
+
+_PAUSE_S = 0.02
+"""Mean pause before asking again after the switch ended a stream because of a claim at the same time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The switch ended a stream; `code` is None if it did so without an error."""
+
+    code: grpc.StatusCode | None
+    message: str
+
+
+class Held:
+    """A stream that is, or wants to be, the primary controller's."""
+
+    def __init__(self, stub: Any, device_id: int) -> None:
+        self.election_id: int | None = None
+        self._device_id = device_id
+        self._requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._call = stub.StreamChannel(self._outgoing())
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def ask(self, election_id: int | None) -> None:
+        """Send a MasterArbitrationUpdate; None only asks."""
+        update = p4.MasterArbitrationUpdate(device_id=self._device_id)
+        if election_id is not None:
+            update.election_id.high = election_id >> 64
+            update.election_id.low = election_id & (2**64 - 1)
+        self.election_id = election_id
+        self._requests.put(p4.StreamMessageRequest(arbitration=update))
+
+    def answer(self, timeout_s: float) -> Any:
+        """Wait for the next MasterArbitrationUpdate or `Ended`. Raises queue.Empty."""
+        return self._answers.get(timeout=max(0.0, timeout_s))
+
+    def release(self) -> None:
+        """Close the stream and wait until the switch has noticed."""
+        self._requests.put(None)
+        self._reader.join(2.0)
+        self._call.cancel()
+
+    def _outgoing(self) -> Iterator[Any]:
+        while (request := self._requests.get()) is not None:
+            yield request
+
+    def _read(self) -> None:
+        try:
+            for response in self._call:
+                if response.WhichOneof("update") == "arbitration":
+                    self._answers.put(response.arbitration)
+            self._answers.put(Ended(None, ""))
+        except grpc.RpcError as error:
+            self._answers.put(Ended(error.code(), error.details() or ""))
+
+
+def acquire(stub: Any, device_id: int, address: str, *, timeout_s: float) -> Held:
+    """Become the primary controller of a device.
+
+    Raises NotPrimary if another one stays it for `timeout_s`, Unreachable if the switch does not
+    answer, SwitchError if it refuses the stream.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        held = Held(stub, device_id)
+        try:
+            if _claim(held, address, deadline):
+                return held
+        except BaseException:
+            held.release()
+            raise
+        held.release()
+        time.sleep(_PAUSE_S * 2 * random.random())
+
+
+def _claim(held: Held, address: str, deadline: float) -> bool:
+    """Wait until this stream is the primary's: True; False if it has to be opened anew."""
+    held.ask(None)
+    holder: int | None = None
+    answered = False
+    while True:
+        try:
+            answer = held.answer(deadline - time.monotonic())
+        except queue.Empty:
+            if not answered:
+                raise Unreachable(f"the switch at {address} does not answer on its stream") from None
+            raise NotPrimary(
+                f"another controller (election id {holder}) keeps the switch at {address}"
+            ) from None
+        answered = True
+        if isinstance(answer, Ended):
+            if answer.code is grpc.StatusCode.INVALID_ARGUMENT and time.monotonic() < deadline:
+                return False
+            if answer.code is grpc.StatusCode.UNAVAILABLE:
+                raise Unreachable(f"the switch at {address} is gone: {answer.message}")
+            raise SwitchError(f"the switch at {address} ended the stream: {answer.code}: {answer.message}")
+        highest = answer.election_id.high << 64 | answer.election_id.low
+        match answer.status.code:
+            case code_pb2.OK:
+                return True
+            case code_pb2.NOT_FOUND:
+                held.ask(highest + 1)
+            case _:
+                holder = highest

@@ -1,0 +1,67 @@
+"""The switch programs of ``p4src`` and what a target needs to run one."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from google.protobuf import text_format
+
+from controller.errors import ProgramMismatch
+from p4proto import p4info_pb2
+
+LANES = (32, 64, 256)
+"""Values per packet that programs can be built for (p4src/include/config.p4)."""
+
+P4SRC = Path(__file__).resolve().parent.parent / "p4src"
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramBundle:
+    """A compiled program for one kind of switch.
+
+    `device_config` is what the target loads: the preprocessed source for the embedded switch, the
+    JSON of p4c for BMv2.
+    """
+
+    name: str
+    p4info: Any
+    device_config: bytes
+
+
+def locate(program: str, *, lanes: int) -> tuple[Path, dict[str, str]]:
+    """Return the source file of a program and the preprocessor definitions that build it.
+
+    Raises ProgramMismatch if there is no such program, or none for so many lanes.
+    """
+    known = sorted(path.stem for path in P4SRC.glob("*.p4"))
+    if program not in known:
+        raise ProgramMismatch(f"there is no program '{program}'; there are {', '.join(known)}")
+    if lanes not in LANES:
+        choices = ", ".join(map(str, LANES))
+        raise ProgramMismatch(f"programs are built for {choices} values per packet, not {lanes}")
+    return P4SRC / f"{program}.p4", {"LANES": str(lanes)}
+
+
+def bmv2_bundle(program: str, *, lanes: int) -> ProgramBundle:
+    """Compile a program for BMv2 with the p4c on PATH. Raises ProgramMismatch if that fails."""
+    source, defines = locate(program, lanes=lanes)
+    if shutil.which("p4c") is None:
+        raise ProgramMismatch("BMv2 needs programs compiled by p4c, and there is no p4c on PATH")
+    with tempfile.TemporaryDirectory() as directory:
+        p4info_file = Path(directory) / "p4info.txtpb"
+        command = ["p4c", "--target", "bmv2", "--arch", "v1model", "-o", directory]
+        command += ["--p4runtime-files", str(p4info_file)]
+        command += [f"-D{name}={value}" for name, value in defines.items()]
+        done = subprocess.run([*command, str(source)], capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise ProgramMismatch(f"p4c refuses {source}: {done.stderr.strip()}")
+        return ProgramBundle(
+            program,
+            text_format.Parse(p4info_file.read_text(encoding="utf-8"), p4info_pb2.P4Info()),
+            (Path(directory) / f"{source.stem}.json").read_bytes(),
+        )

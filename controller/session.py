@@ -1,0 +1,310 @@
+"""One switch under control: its program, its jobs, its ordinary traffic.
+
+Everything that a controller knows of a switch it reads from the switch, so that any number of
+controllers can share one and none has to survive. What is read and then written is read and
+written by one controller at a time (`controller.p4runtime_shim.mastership`).
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Self
+
+from controller import names
+from controller.errors import ControllerError, NoSuchJob, OutOfRows, ProgramMismatch, Refused, UnknownName
+from controller.jobs import Contents, job_row, parse, supporting_rows
+from controller.memory import exclusive
+from controller.model import Admission, Job, Member, SwitchInfo
+from controller.outcomes import COLUMNS, OUTCOMES
+from controller.p4runtime_shim.client import P4RuntimeClient, Tls
+from controller.p4runtime_shim.codec import Codec
+from controller.p4runtime_shim.rows import Cell, Entry, Group, Row
+from controller.programs import ProgramBundle
+
+_JOB_IDS = range(1, 1 << 16)
+
+
+class Controller:
+    """Admits jobs to the switch that `client` is connected to, and removes them.
+
+    `clock` gives wall-clock seconds, `rng` job ids; both are parameters for tests.
+    """
+
+    def __init__(
+        self,
+        client: P4RuntimeClient,
+        *,
+        clock: Callable[[], float] = time.time,
+        rng: random.Random | None = None,
+        turn_timeout_s: float = 10.0,
+    ) -> None:
+        self._client = client
+        self._clock = clock
+        self._rng = rng or random.Random()
+        self._turn_timeout_s = turn_timeout_s
+        self._codec: Codec | None = None
+        self._baselines: dict[int, dict[str, int]] = {}
+
+    @classmethod
+    def connect(cls, address: str, *, device_id: int = 0, tls: Tls | None = None) -> Self:
+        """Connect to a P4Runtime server at ``host:port``. Raises Unreachable."""
+        return cls(P4RuntimeClient(address, device_id=device_id, tls=tls))
+
+    def close(self) -> None:
+        """Close the connection; jobs stay admitted."""
+        self._client.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # ------------------------------------------------------------------ program
+
+    def load(self, bundle: ProgramBundle) -> bool:
+        """See to it that the switch runs this program; False if it did already.
+
+        Raises ProgramMismatch, with nothing changed, if it runs another one that has jobs.
+        """
+        with self._client.mastership(timeout_s=self._turn_timeout_s):
+            loaded = self._client.p4info()
+            if loaded is not None and loaded == bundle.p4info:
+                self._codec = Codec(loaded)
+                return False
+            if loaded is not None and loaded.tables:
+                self._refuse_to_replace(Codec(loaded), bundle)
+            self._client.load(bundle.p4info, bundle.device_config)
+            self._codec = Codec(bundle.p4info)
+            self._baselines.clear()
+            return True
+
+    def _refuse_to_replace(self, loaded: Codec, bundle: ProgramBundle) -> None:
+        try:
+            running = len(self._client.read([loaded.all_rows(names.JOB)]))
+        except UnknownName:
+            return  # not a program of ours: it has no jobs
+        if running:
+            raise ProgramMismatch(
+                f"the switch runs another program than '{bundle.name}' with these lanes, and {running} jobs"
+                " with it; end them first, or run with the program that is loaded"
+            )
+
+    @property
+    def codec(self) -> Codec:
+        """Names and ids of the loaded program. Raises ProgramMismatch if there is none."""
+        if self._codec is None:
+            p4info = self._client.p4info()
+            if p4info is None or not p4info.tables:
+                raise ProgramMismatch(f"the switch at {self._client.address} has no program loaded")
+            self._codec = Codec(p4info)
+        return self._codec
+
+    def info(self) -> SwitchInfo:
+        """What the loaded program offers. Raises ProgramMismatch if it is not one for aggregation."""
+        codec = self.codec
+        try:
+            return SwitchInfo(
+                lanes=sum(name.startswith(names.LANE_REGISTERS) for name in codec.register_names()),
+                slots=codec.register_size(names.SLOT_REGISTER),
+                # Counter row 0 is for packets of no job.
+                jobs=min(codec.table_size(names.JOB), codec.counter_size(names.OUTCOMES) // COLUMNS - 1),
+                max_members=codec.param_width(names.SET_MEMBER, "bitmap"),
+            )
+        except UnknownName as error:
+            raise ProgramMismatch(f"the loaded program is not one for aggregation: {error}") from error
+
+    # ------------------------------------------------------------------ jobs
+
+    def jobs(self) -> dict[int, Admission]:
+        """Read the jobs that the switch serves now, whoever admitted them."""
+        return self._contents().jobs
+
+    def admit(self, job: Job, *, ports: Sequence[int] = ()) -> Admission:
+        """Give a job its slots, counters and table entries.
+
+        Members without a port get the lowest of `ports` that no job uses. Its counters start at zero.
+
+        Raises BadJob, OutOfMemory or OutOfRows if the job does not fit; SwitchError if the switch
+        fails or refuses. Whatever was written by then is taken back; what cannot be taken back,
+        because the switch is gone, lets no packet in and is swept up by the next admission.
+        """
+        info = self.info()
+        job.check(max_members=info.max_members)
+        with self._client.mastership(timeout_s=self._turn_timeout_s):
+            contents = self._contents()
+            if contents.orphans:
+                self._delete(contents.orphans)
+            admission = self._plan(job, ports, info, contents.jobs.values())
+            rows = supporting_rows(admission)
+            self._insert_all_or_none(rows)
+            try:
+                self._reset_counters(admission.counter_row)
+                self._client.write("INSERT", [self.codec.encode(job_row(admission))])
+            except BaseException:
+                self._delete_if_possible(rows)
+                raise
+        return admission
+
+    def remove(self, job: int) -> None:
+        """Take all that belongs to a job off the switch, its row in the job table first.
+
+        Raises NoSuchJob.
+        """
+        with self._client.mastership(timeout_s=self._turn_timeout_s):
+            found = self._contents().jobs.get(job)
+            if found is None:
+                raise NoSuchJob(f"the switch at {self._client.address} has no job {job}")
+            self._delete([job_row(found)])
+            # What its row held together are orphans now, incomplete jobs of others included.
+            self._delete(self._contents().orphans)
+        self._baselines.pop(found.counter_row, None)
+
+    def counters(self, job: int) -> dict[str, int]:
+        """Read how many packets of a job met which outcome since its admission. Raises NoSuchJob."""
+        found = self.jobs().get(job)
+        if found is None:
+            raise NoSuchJob(f"the switch at {self._client.address} has no job {job}")
+        return self.row_counters(found.counter_row)
+
+    def row_counters(self, row: int) -> dict[str, int]:
+        """Read a row of outcome counters; row 0 is for packets of no job."""
+        cells = self._read_row(row)
+        baseline = self._baselines.get(row, {})
+        return {name: count - baseline.get(name, 0) for name, count in cells.items()}
+
+    # ------------------------------------------------------------------ ordinary traffic
+
+    def install(self, entries: Iterable[Row | Group]) -> None:
+        """Write entries of `controller.forwarding`, replacing those with the same match.
+
+        Raises SwitchError; entries before the one that failed stay.
+        """
+        with self._client.mastership(timeout_s=self._turn_timeout_s):
+            for entry in entries:
+                encoded = [self.codec.encode(entry)]
+                if isinstance(entry, Row) and entry.default:
+                    self._client.write("MODIFY", encoded)
+                    continue
+                try:
+                    self._client.write("INSERT", encoded)
+                except Refused as error:
+                    if [e.code for e in error.errors] != ["ALREADY_EXISTS"]:
+                        raise
+                    self._client.write("MODIFY", encoded)
+
+    def uninstall(self, entries: Iterable[Row | Group]) -> None:
+        """Delete entries; those that are not there any more are left out. Raises SwitchError."""
+        with self._client.mastership(timeout_s=self._turn_timeout_s):
+            self._delete(list(entries))
+
+    # ------------------------------------------------------------------ planning
+
+    def _contents(self) -> Contents:
+        codec = self.codec
+        self.info()  # or the tables are not ours
+        tables = [codec.all_rows(table) for table in (names.JOB, names.MEMBER, names.RECEIVER)]
+        entities = self._client.read([*tables, codec.all_groups()])
+        rows = [row for row in map(codec.decode, entities) if isinstance(row, Row | Group)]
+        return parse(rows, job_groups=range(1, self._rows()))
+
+    def _rows(self) -> int:
+        return self.codec.counter_size(names.OUTCOMES) // COLUMNS
+
+    def _plan(
+        self, job: Job, ports: Sequence[int], info: SwitchInfo, present: Iterable[Admission]
+    ) -> Admission:
+        """Choose everything that the job does not say, clear of what is present."""
+        present = list(present)
+        region = exclusive.allocate(info.slots, (a.region for a in present), exclusive.region_size(job.slots))
+        used_rows = {a.counter_row for a in present}
+        row = next((r for r in range(1, info.jobs + 1) if r not in used_rows), None)
+        if row is None:
+            raise OutOfRows(f"the switch serves {len(present)} jobs, as many as it has counters for")
+        used_ports = {m.port for a in present for m in a.members}
+        return Admission(
+            job=self._unused_job_id({a.job for a in present}),
+            counter_row=row,
+            region=region,
+            generation=self._unused_generation({a.generation for a in present}),
+            group=row,  # jobs' groups are numbered like their rows; others start above
+            members=_with_ports(job.members, [p for p in ports if p not in used_ports]),
+        )
+
+    def _unused_job_id(self, used: set[int]) -> int:
+        """Choose at random: late packets of a job that is gone then hardly ever meet a new one."""
+        return self._rng.choice([i for i in _JOB_IDS if i not in used])
+
+    def _unused_generation(self, used: set[int]) -> int:
+        """Count milliseconds: slots may still hold any generation of the last 49 days."""
+        generation = int(self._clock() * 1000) % (1 << 32)
+        while generation == 0 or generation in used:
+            generation = (generation + 1) % (1 << 32)
+        return generation
+
+    # ------------------------------------------------------------------ writing
+
+    def _insert_all_or_none(self, rows: Sequence[Entry]) -> None:
+        try:
+            self._client.write("INSERT", [self.codec.encode(row) for row in rows])
+        except Refused as error:
+            failed = {e.position for e in error.errors} or set(range(len(rows)))
+            self._delete_if_possible([row for i, row in enumerate(rows) if i not in failed])
+            raise
+        except BaseException:
+            self._delete_if_possible(rows)
+            raise
+
+    def _delete_if_possible(self, rows: Sequence[Entry]) -> None:
+        """Clean up after an error that is on its way already; a second one would hide it."""
+        try:
+            self._delete(rows)
+        except ControllerError:
+            return
+
+    def _delete(self, rows: Sequence[Entry]) -> None:
+        if not rows:
+            return
+        try:
+            self._client.write("DELETE", [self.codec.encode(row) for row in rows])
+        except Refused as error:
+            if not error.errors or any(e.code != "NOT_FOUND" for e in error.errors):
+                raise
+
+    def _reset_counters(self, row: int) -> None:
+        """Start a job's counters at zero, or remember where they stand if the switch cannot write them."""
+        self._baselines.pop(row, None)
+        zeros = [Cell(names.OUTCOMES, row * COLUMNS + column) for column in OUTCOMES.values()]
+        try:
+            self._client.write("MODIFY", [self.codec.encode(cell) for cell in zeros])
+        except Refused:
+            self._baselines[row] = self._read_row(row)
+
+    def _read_row(self, row: int) -> dict[str, int]:
+        codec = self.codec
+        wanted = [codec.cell(names.OUTCOMES, row * COLUMNS + column) for column in OUTCOMES.values()]
+        cells: dict[int, Any] = {}
+        for cell in map(codec.decode, self._client.read(wanted)):
+            if isinstance(cell, Cell):
+                cells[cell.index - row * COLUMNS] = cell.packets
+        return {name: cells.get(column, 0) for name, column in OUTCOMES.items()}
+
+
+def _with_ports(members: Iterable[Member], free: Sequence[int]) -> tuple[Member, ...]:
+    members = list(members)
+    taken = {m.port for m in members}
+    choices = iter(sorted(p for p in free if p not in taken))
+    placed = []
+    for member in members:
+        port = member.port if member.port is not None else next(choices, None)
+        if port is None:
+            wanted = sum(m.port is None for m in members)
+            raise OutOfRows(f"{wanted} members need ports, and only {len(free)} are free")
+        placed.append(replace(member, port=port))
+    return tuple(placed)

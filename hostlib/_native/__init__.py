@@ -1,0 +1,95 @@
+"""The compiled kernel: ``*.c`` beside this file, built as a shared library and loaded by ctypes.
+
+It does not use Python's C interface, so the interpreter lock is free while it runs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from hostlib.core.state import CoreState, CoreStruct
+
+
+class NativeMissing(Exception):
+    """The compiled library is not there or is of another version; says what to do."""
+
+
+class IoStruct(ctypes.Structure):
+    """``struct ina_io`` of ``ina_core.h``: one socket and its buffers."""
+
+    _fields_ = (
+        ("send_buffer", ctypes.c_void_p),
+        ("receive_buffer", ctypes.c_void_p),
+        ("send_packets", ctypes.c_int64),
+        ("receive_bytes", ctypes.c_int64),
+        ("pending", ctypes.c_int64),
+        ("pending_from", ctypes.c_int64),
+        ("fd", ctypes.c_int32),
+        ("gso", ctypes.c_int32),
+        ("last_error", ctypes.c_int32),
+        ("errors", ctypes.c_uint32),
+    )
+
+
+def library_path() -> Path:
+    """Return where the compiled library belongs: where an installation builds it, too."""
+    return Path(__file__).parent / f"_ina{sysconfig.get_config_var('EXT_SUFFIX')}"
+
+
+def load() -> ctypes.CDLL:
+    """Load the library and declare its functions. Raises NativeMissing."""
+    path = library_path()
+    remedy = "run `python -m hostlib._native.build` (needs a C compiler)"
+    try:
+        library = ctypes.CDLL(str(path))
+    except OSError as error:
+        raise NativeMissing(f"the compiled kernel cannot be loaded ({error}); {remedy}") from error
+    pointer, i64 = ctypes.c_void_p, ctypes.c_int64
+    signatures: dict[str, tuple[Any, list[Any]]] = {
+        "ina_core_bytes": (ctypes.c_size_t, []),
+        "ina_io_bytes": (ctypes.c_size_t, []),
+        "ina_begin": (None, [pointer, i64]),
+        "ina_emit": (i64, [pointer, pointer, i64, i64]),
+        "ina_absorb": (None, [pointer, pointer, i64, i64, i64]),
+        "ina_next_timeout": (i64, [pointer]),
+        "ina_pump": (ctypes.c_int, [pointer, pointer, i64]),
+    }
+    try:
+        for name, (result, arguments) in signatures.items():
+            function = getattr(library, name)
+            function.restype, function.argtypes = result, arguments
+        sizes = library.ina_core_bytes(), library.ina_io_bytes()
+    except AttributeError as error:
+        raise NativeMissing(f"{path} is of another version ({error}); {remedy}") from error
+    if sizes != (ctypes.sizeof(CoreStruct), ctypes.sizeof(IoStruct)):
+        raise NativeMissing(f"{path} is of another version; {remedy}")
+    return library
+
+
+class NativeKernel:
+    """`hostlib.core.kernel.Kernel` in C."""
+
+    def __init__(self) -> None:
+        self.library = load()
+
+    def begin(self, state: CoreState, now: int) -> None:
+        """Reset the window for the collective described in `state`."""
+        self.library.ina_begin(ctypes.byref(state.struct), now)
+
+    def emit(self, state: CoreState, out: NDArray[Any], now: int) -> int:
+        """Write the packets that may be sent now into `out`, as many as fit; return how many."""
+        room = out.nbytes // state.packet_dtype.itemsize
+        return int(self.library.ina_emit(ctypes.byref(state.struct), out.ctypes.data, room, now))
+
+    def absorb(self, state: CoreState, data: NDArray[Any], segment: int, now: int) -> None:
+        """Take in received packets: `segment` bytes each, the last may be shorter."""
+        self.library.ina_absorb(ctypes.byref(state.struct), data.ctypes.data, data.nbytes, segment, now)
+
+    def next_timeout(self, state: CoreState) -> int:
+        """Return when the oldest packet in flight is overdue, or `NEVER`."""
+        return int(self.library.ina_next_timeout(ctypes.byref(state.struct)))

@@ -1,0 +1,25 @@
+"""Compile the native part in place, where an installation puts it: ``python -m hostlib._native.build``."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+from hostlib._native import library_path
+
+FLAGS = ("-O3", "-std=gnu11", "-Wall", "-Wextra", "-fPIC", "-shared")
+
+
+def build() -> Path:
+    """Compile with ``$CC`` (default ``cc``). Raises OSError or CalledProcessError if that fails."""
+    target = library_path()
+    scratch = target.with_suffix(f".{os.getpid()}")
+    sources = sorted(str(source) for source in target.parent.glob("*.c"))
+    subprocess.run([os.environ.get("CC", "cc"), *FLAGS, "-o", str(scratch), *sources, "-lm"], check=True)
+    scratch.replace(target)  # at once: a running process keeps the file that it has mapped
+    return target
+
+
+if __name__ == "__main__":
+    build()

@@ -1,0 +1,128 @@
+/* float32 and int32 values to big-endian lanes and back; the arithmetic is described in hostlib/quantize.py. */
+#include "ina_core.h"
+
+#include <math.h>
+#include <string.h>
+
+/* One build runs on every machine: the loader picks the variant that the processor can do. */
+#if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__) && __GNUC__ >= 12
+#define VECTORIZED __attribute__((target_clones("arch=x86-64-v4", "avx2", "default")))
+#elif defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__)
+#define VECTORIZED __attribute__((target_clones("avx2", "default")))
+#else
+#define VECTORIZED
+#endif
+
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+#define BIG32(x) __builtin_bswap32(x)
+#else
+#define BIG32(x) (x)
+#endif
+
+#define NONFINITE 255
+
+static int log2_ceil(uint32_t n) { return n <= 1 ? 0 : 32 - __builtin_clz(n - 1); }
+
+static int scale_log2(int exponent, uint32_t fan_in)
+{
+    return 31 - log2_ceil(fan_in) - ((exponent > 1 ? exponent : 1) - 126);
+}
+
+static float power_of_two(int k)        /* -126 <= k <= 127 */
+{
+    uint32_t bits = (uint32_t)(k + 127) << 23;
+    float value;
+    memcpy(&value, &bits, 4);
+    return value;
+}
+
+static float clamp_limit(uint32_t fan_in)
+{
+    uint32_t most = INT32_MAX / fan_in;
+    int spare = 32 - __builtin_clz(most) - 24;  /* bits that a float32 cannot hold: cut, not rounded */
+    return (float)(spare > 0 ? most >> spare << spare : most);
+}
+
+VECTORIZED uint32_t ina_exponent(const float *values, int64_t count)
+{
+    uint32_t largest = 0;
+    for (int64_t i = 0; i < count; i++) {
+        uint32_t bits;
+        memcpy(&bits, values + i, 4);
+        bits &= 0x7fffffff;
+        largest = bits > largest ? bits : largest;
+    }
+    return largest >> 23;
+}
+
+/* Scales come as two factors because 2^k itself may be outside the float32 range. The first is exact;
+   the second rounds only what lies below 1/2 anyway. */
+VECTORIZED static void quantize(const float *restrict values, uint8_t *restrict wire, int64_t count, float first,
+                                float second, float limit)
+{
+    for (int64_t i = 0; i < count; i++) {
+        float scaled = values[i] * first * second;
+        scaled = scaled < limit ? scaled : limit;   /* NaN too: it must not be converted */
+        scaled = scaled > -limit ? scaled : -limit;
+        uint32_t lane = BIG32((uint32_t)(int32_t)rintf(scaled));
+        memcpy(wire + 4 * i, &lane, 4);
+    }
+}
+
+void ina_quantize(const float *values, uint8_t *wire, int64_t count, int exponent, uint32_t fan_in)
+{
+    if (exponent == NONFINITE) {
+        memset(wire, 0, (size_t)count * 4);
+        return;
+    }
+    int k = scale_log2(exponent, fan_in);
+    quantize(values, wire, count, power_of_two(k / 2), power_of_two(k - k / 2), clamp_limit(fan_in));
+}
+
+/* Here, too, only the second product can round: the first keeps integers above 2^-126. */
+VECTORIZED static void dequantize(const uint8_t *restrict wire, float *restrict values, int64_t count, float first,
+                                  float second)
+{
+    for (int64_t i = 0; i < count; i++) {
+        uint32_t lane;
+        memcpy(&lane, wire + 4 * i, 4);
+        values[i] = (float)(int32_t)BIG32(lane) * first * second;
+    }
+}
+
+VECTORIZED static void dequantize_divided(const uint8_t *restrict wire, float *restrict values, int64_t count,
+                                          float divisor, float first, float second)
+{
+    for (int64_t i = 0; i < count; i++) {
+        uint32_t lane;
+        memcpy(&lane, wire + 4 * i, 4);
+        values[i] = (float)(int32_t)BIG32(lane) / divisor * first * second;
+    }
+}
+
+void ina_dequantize(const uint8_t *wire, float *values, int64_t count, int exponent, uint32_t fan_in, int average)
+{
+    if (exponent == NONFINITE) {
+        for (int64_t i = 0; i < count; i++)
+            values[i] = NAN;
+        return;
+    }
+    int k = -scale_log2(exponent, fan_in);
+    int exact = (fan_in & (fan_in - 1)) == 0;   /* dividing by a power of two is a change of scale */
+    if (average && exact)
+        k -= log2_ceil(fan_in);
+    if (average && !exact)
+        dequantize_divided(wire, values, count, (float)fan_in, power_of_two(k / 2), power_of_two(k - k / 2));
+    else
+        dequantize(wire, values, count, power_of_two(k / 2), power_of_two(k - k / 2));
+}
+
+VECTORIZED void ina_swap(const uint8_t *restrict from, uint8_t *restrict to, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) {
+        uint32_t lane;
+        memcpy(&lane, from + 4 * i, 4);
+        lane = BIG32(lane);
+        memcpy(to + 4 * i, &lane, 4);
+    }
+}

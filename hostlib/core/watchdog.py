@@ -1,0 +1,71 @@
+"""When a collective that makes no progress has to be given up, and what to say then."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Final
+
+from hostlib.core.window import Window
+from hostlib.errors import JobBroken, JobFault, PeerLost, PeerTimeout
+from hostlib.peers import Peers
+
+_log = logging.getLogger("hostlib")
+
+TIMEOUT_S: Final = 8.0
+STRAGGLER_TIMEOUT_S: Final = 600.0
+
+SUSPICIOUS_NS: Final = 200_000_000
+"""A stall of this length is worth asking whether somebody died."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long to wait without a new result, seconds."""
+
+    timeout_s: float = TIMEOUT_S
+    """When the switch does not answer, or nobody knows that the missing ranks live."""
+    straggler_timeout_s: float = STRAGGLER_TIMEOUT_S
+    """When the missing ranks are known to live: they compute, or wait for something else."""
+
+
+class Watchdog:
+    """Judges the stalls of one worker."""
+
+    def __init__(self, window: Window, peers: Peers, patience: Patience) -> None:
+        self._window = window
+        self._peers = peers
+        self._patience = patience
+        self._told_of: int | None = None
+
+    def check(self, now: int) -> JobBroken | None:
+        """Return the error to raise, or None to go on waiting; to be asked a few times per second."""
+        window = self._window
+        stalled_ns = window.stalled_ns(now)
+        if stalled_ns < SUSPICIOUS_NS:
+            return None
+        job, psns = window.settings.job, window.outstanding()
+        timeout_ns = round(self._patience.timeout_s * 1e9)
+        missing = window.missing_ranks(since=now - timeout_ns)
+
+        if fault := self._peers.fault():
+            return JobFault(fault, job=job, psns=psns, missing=missing or ())
+        gone = {rank: why for rank, why in self._peers.gone().items() if missing is None or rank in missing}
+        if gone:
+            return PeerLost(gone, job=job, psns=psns)
+        if stalled_ns < timeout_ns:
+            return None
+        if missing is None:
+            reason = (
+                f"no answer from the switch for {stalled_ns / 1e9:.1f} s: it is down or out of reach, or it "
+                f"refuses packets of rank {window.settings.rank} (wrong job, rank, size or number of lanes)"
+            )
+            return PeerTimeout(reason, job=job, psns=psns, missing=range(window.settings.size))
+        names = ", ".join(map(str, missing))
+        reason = f"no contribution from rank {names} for {stalled_ns / 1e9:.1f} s"
+        if not self._peers.alive(missing) or stalled_ns >= self._patience.straggler_timeout_s * 1e9:
+            return PeerTimeout(reason, job=job, psns=psns, missing=missing)
+        if self._told_of != psns.first:
+            self._told_of = psns.first
+            _log.warning("job %d, %s: %s; it is alive, waiting on", job, psns, reason)
+        return None

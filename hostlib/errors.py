@@ -1,0 +1,115 @@
+"""Errors of the host library.
+
+::
+
+    InaError
+    ├── ConfigError          the configuration is missing or contradicts itself
+    ├── UnsupportedArray     dtype, layout or operation that allreduce does not take
+    ├── NonFiniteError       NaN or infinity in the input, policy "raise"; the job goes on
+    ├── SumOverflow          an int32 sum left the int32 range; the job goes on
+    ├── NotInitialized       a collective before init() or after shutdown()
+    └── JobBroken            this job can do no further collective
+        ├── RanksDisagree    ranks submitted different length, dtype, operation or name
+        ├── PeerTimeout      no progress in time
+        ├── PeerLost         a rank is known to be gone
+        ├── JobFault         something else that the job needs is gone: the switch, the network
+        └── Interrupted      a collective was abandoned half way
+
+Every `JobBroken` names the job, the PSN range that was outstanding and, where it is known, the ranks
+that are missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class PsnRange:
+    """The packet numbers of a collective from the first that has no result to the last."""
+
+    first: int
+    last: int
+
+    def __str__(self) -> str:
+        return f"PSN {self.first}..{self.last}"
+
+
+class InaError(Exception):
+    """Base of all errors of the host library."""
+
+
+class ConfigError(InaError, ValueError):
+    """A job configuration cannot be used."""
+
+
+class UnsupportedArray(InaError, TypeError):
+    """`allreduce` does not take this array or operation."""
+
+
+class NonFiniteError(InaError, ArithmeticError):
+    """Some rank's input held NaN or infinity. The contents of the output are unspecified."""
+
+    def __init__(self, job: int, element: int) -> None:
+        """`element`: index of the first element of the packet in which it was seen."""
+        self.job = job
+        self.element = element
+        super().__init__(
+            f"job {job}: NaN or infinity in the packet that starts at element {element}; "
+            'pass nonfinite="propagate" to receive NaN instead'
+        )
+
+
+class SumOverflow(InaError, OverflowError):
+    """An int32 sum left the int32 range. The contents of the output are unspecified."""
+
+    def __init__(self, job: int, psns: PsnRange, element: int) -> None:
+        """`element`: index of the first element of the packet in which it was seen."""
+        self.job = job
+        self.psns = psns
+        self.element = element
+        super().__init__(
+            f"job {job}, {psns}: a sum in the packet that starts at element {element} left the int32 range"
+        )
+
+
+class NotInitialized(InaError, RuntimeError):
+    """`hostlib.init()` has not been called, or `shutdown()` has."""
+
+
+class JobBroken(InaError, RuntimeError):
+    """The job cannot go on: its ranks no longer agree on what was summed."""
+
+    def __init__(self, message: str, *, job: int, psns: PsnRange, missing: Sequence[int] = ()) -> None:
+        """`missing`: ranks that have not contributed, empty when that is not known."""
+        self.job = job
+        self.psns = psns
+        self.missing = tuple(missing)
+        super().__init__(f"job {job}, {psns}: {message}")
+
+
+class RanksDisagree(JobBroken):
+    """Ranks submitted collectives that differ in length, dtype, operation or name."""
+
+
+class PeerTimeout(JobBroken, TimeoutError):
+    """No result arrived within the time allowed."""
+
+
+class PeerLost(JobBroken):
+    """A rank is known to be gone."""
+
+    def __init__(self, reasons: Mapping[int, str], *, job: int, psns: PsnRange) -> None:
+        """`reasons`: what is known of each rank that is gone."""
+        self.reasons = dict(reasons)
+        told = "; ".join(f"rank {rank}: {why}" for rank, why in sorted(reasons.items()))
+        super().__init__(f"lost {told}", job=job, psns=psns, missing=sorted(reasons))
+
+
+class JobFault(JobBroken):
+    """Something that the whole job needs is gone; the message says what."""
+
+
+class Interrupted(JobBroken):
+    """A collective was abandoned half way (an exception or an interrupt in the calling thread)."""

@@ -1,0 +1,107 @@
+r"""float32 to int32 and back, by one power of two per packet (SwitchML, NSDI'21, without its failure cases).
+
+All ranks scale packet *j* by the same 2\ :sup:`k`, derived from the largest IEEE-754 biased exponent that any
+rank has in that packet, so that the sum of n scaled values fits an int32 and its two's complement sum is
+exact. Nothing can wrap; small values lose bits relative to the packet's largest (see `error_bound`).
+
+Exponents are the biased field, 0..255: 0 means that every value is zero or subnormal, 255 that some rank has
+NaN or infinity; the whole packet is then NaN. A power of two scales without rounding, so the only errors are
+one rounding per rank and one of the sum. A sum beyond float32 becomes infinite, as it would in float32.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+NONFINITE: Final = 255
+"""Exponent of a packet in which some rank has NaN or infinity."""
+
+MAX_FAN_IN: Final = 1024
+"""Ranks for which the scale leaves at least 21 bits to a value."""
+
+_INT32_MAX: Final = 2**31 - 1
+
+
+def exponents(values: NDArray[np.float32]) -> NDArray[np.uint8]:
+    """Return the largest biased exponent along the last axis; 0 for no values."""
+    fields = (np.ascontiguousarray(values).view(np.uint32) >> 23) & 0xFF
+    largest: NDArray[np.uint8] = fields.max(axis=-1, initial=0).astype(np.uint8)
+    return largest
+
+
+def scale_log2(exponent: int, fan_in: int) -> int:
+    """Return k: values of a packet with that exponent are multiplied by 2**k.
+
+    With e = max(exponent, 1) every magnitude is below 2**(e - 126), so that n of them times 2**k reach 2**31
+    at most.
+    """
+    return 31 - _log2_ceil(fan_in) - (max(exponent, 1) - 126)
+
+
+def clamp_limit(fan_in: int) -> float:
+    """Return the largest float32 of which `fan_in` fit an int32.
+
+    No value that its packet's exponent covers is above it: the clamp only keeps an array that somebody
+    changes during the allreduce from becoming a wrong sum.
+    """
+    limit = np.float32(_INT32_MAX // fan_in)
+    if int(limit) > _INT32_MAX // fan_in:
+        limit = np.nextafter(limit, np.float32(0))
+    return float(limit)
+
+
+def quantize(values: NDArray[np.float32], exponent: NDArray[np.uint8], fan_in: int) -> NDArray[np.int32]:
+    """Scale and round (half to even) packets, one per row; rows whose exponent is `NONFINITE` become 0."""
+    finite = exponent != NONFINITE
+    limit = np.float32(clamp_limit(fan_in))
+    shift = _scales_log2(exponent, fan_in)
+    scaled = np.ldexp(np.where(finite[:, None], values, np.float32(0)), shift[:, None])
+    # the order of the two decides what NaN becomes; it must not be converted
+    scaled = np.where(scaled < limit, scaled, limit)
+    scaled = np.where(scaled > -limit, scaled, -limit)
+    return np.rint(scaled).astype(np.int32)
+
+
+def dequantize(
+    sums: NDArray[np.int32], exponent: NDArray[np.uint8], fan_in: int, *, average: bool = False
+) -> NDArray[np.float32]:
+    """Return the float32 sums or averages of packets, one per row; NaN where the exponent is `NONFINITE`."""
+    shift = -_scales_log2(exponent, fan_in)
+    result: NDArray[np.float32] = sums.astype(np.float32)
+    if average and fan_in & (fan_in - 1) == 0:
+        shift = shift - _log2_ceil(fan_in)
+    elif average:
+        result /= np.float32(fan_in)
+    with np.errstate(over="ignore", under="ignore"):
+        result = np.ldexp(result, shift[:, None])
+    result[exponent == NONFINITE] = np.nan
+    return result
+
+
+def error_bound(exponent: int, fan_in: int, *, average: bool = False) -> float:
+    """Return how far a result may be from the exact sum of the float32 inputs, absolutely.
+
+    Each rank rounds to a multiple of 2**-k (half of it off at most), and the sum, below
+    fan_in * 2**(e - 126), is rounded to float32 twice at most (to 24 bits, and again if it is
+    subnormal). Where the exact sum is beyond the float32 range the result may be infinite.
+    """
+    largest = fan_in * math.ldexp(1.0, max(exponent, 1) - 126)
+    rounding = fan_in * math.ldexp(0.5, -scale_log2(exponent, fan_in))
+    bound = rounding + math.ldexp(largest + rounding, -24)
+    if average:
+        bound = bound / fan_in + math.ldexp(largest / fan_in, -24)
+    return bound + math.ldexp(1.0, -150)
+
+
+def _log2_ceil(fan_in: int) -> int:
+    if not 1 <= fan_in <= MAX_FAN_IN:
+        raise ValueError(f"fan-in is {fan_in}, must be 1..{MAX_FAN_IN}")
+    return (fan_in - 1).bit_length()
+
+
+def _scales_log2(exponent: NDArray[np.uint8], fan_in: int) -> NDArray[Any]:
+    return scale_log2(0, fan_in) + 1 - np.maximum(exponent, 1).astype(np.int32)

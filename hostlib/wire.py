@@ -1,0 +1,143 @@
+"""Layout of INA packets on the wire: the header of ``p4src/include/headers.p4`` as numpy dtypes.
+
+All fields are big endian. A *frame* is Ethernet, IPv4, UDP, INA header and `lanes` int32 values; over a
+plain UDP socket only the *payload* (INA header and lanes) is ours to write, the kernel makes the rest.
+"""
+
+from __future__ import annotations
+
+import functools
+import ipaddress
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+INA_UDP_PORT: Final = 42592
+INA_VERSION: Final = 1
+
+KIND_GRADIENT: Final = 1
+KIND_RESULT: Final = 2
+KIND_STATUS: Final = 3
+
+FLAG_RESEND: Final = 0x01
+FLAG_QUERY: Final = 0x02
+FLAG_OVERFLOW: Final = 0x04
+FLAG_DISAGREE: Final = 0x08
+
+ETHERNET_BYTES: Final = 14
+IPV4_BYTES: Final = 20
+UDP_BYTES: Final = 8
+INA_BYTES: Final = 24
+FRAME_PREFIX_BYTES: Final = ETHERNET_BYTES + IPV4_BYTES + UDP_BYTES
+
+MAX_FAN_IN: Final = 32
+"""Width of the contribution bitmap."""
+
+LANE_COUNTS: Final = (32, 64, 256)
+"""Lanes per packet that the switch programs are built for."""
+
+TYPE_IPV4: Final = 0x0800
+PROTO_UDP: Final = 17
+
+PREFIX_DTYPE: Final = np.dtype(
+    [
+        ("eth_dst", "u1", 6),
+        ("eth_src", "u1", 6),
+        ("ether_type", ">u2"),
+        ("ip_version_ihl", "u1"),
+        ("ip_tos", "u1"),
+        ("ip_total_len", ">u2"),
+        ("ip_id", ">u2"),
+        ("ip_fragment", ">u2"),
+        ("ip_ttl", "u1"),
+        ("ip_protocol", "u1"),
+        ("ip_checksum", ">u2"),
+        ("ip_src", "u1", 4),
+        ("ip_dst", "u1", 4),
+        ("udp_src", ">u2"),
+        ("udp_dst", ">u2"),
+        ("udp_length", ">u2"),
+        ("udp_checksum", ">u2"),
+    ]
+)
+
+HEADER_DTYPE: Final = np.dtype(
+    [
+        ("version_kind", "u1"),
+        ("flags", "u1"),
+        ("job", ">u2"),
+        ("psn", ">u4"),
+        ("bitmap", ">u4"),
+        ("fan_in", "u1"),
+        ("priority", "u1"),
+        ("exponent", "u1"),
+        ("reserved", "u1"),
+        ("valid", ">u2"),
+        ("lanes", ">u2"),
+        ("tag", ">u4"),
+    ]
+)
+
+
+@functools.cache
+def packet_dtype(lanes: int, *, framed: bool) -> np.dtype[Any]:
+    """Return the dtype of a packet with `lanes` values, as a whole frame or as a UDP payload.
+
+    One ``np.zeros(n, packet_dtype(...))`` is one allocation for a batch of n packets.
+    """
+    prefix = PREFIX_DTYPE.descr if framed else []
+    return np.dtype([*prefix, *HEADER_DTYPE.descr, ("values", ">i4", (lanes,))])
+
+
+def version_kind(kind: int) -> int:
+    """Return the first byte of an INA header of this kind."""
+    return INA_VERSION << 4 | kind
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoints:
+    """Addresses in the frames that a worker sends when no kernel makes them."""
+
+    src_mac: str
+    dst_mac: str
+    src_ip: str
+    dst_ip: str
+    src_port: int
+
+
+def frame_prefix(endpoints: Endpoints, payload_bytes: int) -> bytes:
+    """Return the Ethernet, IPv4 and UDP headers for a payload of that length; the UDP checksum is absent."""
+    prefix = np.zeros(1, PREFIX_DTYPE)
+    prefix["eth_dst"] = mac_bytes(endpoints.dst_mac)
+    prefix["eth_src"] = mac_bytes(endpoints.src_mac)
+    prefix["ether_type"] = TYPE_IPV4
+    prefix["ip_version_ihl"] = 0x45
+    prefix["ip_total_len"] = IPV4_BYTES + UDP_BYTES + payload_bytes
+    prefix["ip_fragment"] = 0x4000  # don't fragment
+    prefix["ip_ttl"] = 64
+    prefix["ip_protocol"] = PROTO_UDP
+    prefix["ip_src"] = list(ipaddress.IPv4Address(endpoints.src_ip).packed)
+    prefix["ip_dst"] = list(ipaddress.IPv4Address(endpoints.dst_ip).packed)
+    prefix["udp_src"] = endpoints.src_port
+    prefix["udp_dst"] = INA_UDP_PORT
+    prefix["udp_length"] = UDP_BYTES + payload_bytes
+    ip_header = prefix.tobytes()[ETHERNET_BYTES : ETHERNET_BYTES + IPV4_BYTES]
+    prefix["ip_checksum"] = ipv4_checksum(ip_header)
+    return prefix.tobytes()
+
+
+def mac_bytes(mac: str) -> list[int]:
+    """Return the six bytes of ``aa:bb:cc:dd:ee:ff``. Raises ValueError for anything else."""
+    parts = [int(part, 16) for part in mac.split(":")]
+    if len(parts) != 6 or not all(0 <= part <= 0xFF for part in parts):
+        raise ValueError(f"{mac!r} is not a MAC address like 02:00:00:00:00:01")
+    return parts
+
+
+def ipv4_checksum(header: bytes) -> int:
+    """Return the checksum of an IPv4 header whose checksum field is zero (RFC 1071)."""
+    total = int(np.frombuffer(header, ">u2").sum(dtype=np.uint64))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return ~total & 0xFFFF

@@ -1,0 +1,97 @@
+"""The P4 compiler's front end: P4_16 source for v1model in, typed IR out.
+
+The passes, in order:
+
+1. preprocess   files and macros           → one text with line markers   `preprocess`
+2. lex          the text                   → tokens with positions        `lexer`
+3. parse        tokens                     → syntax tree                  `parser`, `ast`
+4. lower        names, types and constants → typed IR                     `lower`, `ir`
+
+Everything that can be wrong with a program is a `CompileError`, raised by the first pass that
+sees it. What is valid but not supported yet is `Unsupported`; nothing is silently left out.
+The back ends (`softswitch.engine`) take the IR; `p4info` derives the control plane's view of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from softswitch.compiler import ir
+from softswitch.compiler.errors import CompileError, Unsupported
+from softswitch.compiler.lexer import tokenize
+from softswitch.compiler.p4info_export import p4info, p4info_text
+from softswitch.compiler.parser import parse_tokens
+from softswitch.compiler.preprocess import preprocess
+from softswitch.compiler.show import show
+
+__all__ = [
+    "CompileError",
+    "Dump",
+    "Unsupported",
+    "compile_file",
+    "compile_source",
+    "p4info",
+    "p4info_text",
+    "preprocess_file",
+]
+
+# Called after each pass with its name and a function that renders what it made.
+Dump = Callable[[str, Callable[[], str]], None]
+
+
+def _no_dump(name: str, render: Callable[[], str]) -> None:
+    """Ignore what a pass made."""
+
+
+def compile_source(
+    text: str,
+    *,
+    name: str = "<string>",
+    defines: Mapping[str, str] | None = None,
+    include_dirs: Sequence[str | Path] = (),
+    dump: Dump = _no_dump,
+) -> ir.Program:
+    """Compile a program from memory; `name` stands for its file in positions and for includes.
+
+    Raises CompileError.
+    """
+    from softswitch.compiler.lower import lower
+
+    preprocessed = preprocess(text, name, defines=defines, include_dirs=include_dirs)
+    dump("preprocess", lambda: preprocessed)
+    tokens = tokenize(preprocessed, name)
+    dump("lex", lambda: f"{len(tokens)} tokens")
+    tree = parse_tokens(tokens, name)
+    dump("parse", lambda: show(tree))
+    program = lower(tree, name)
+    dump("lower", lambda: show(program))
+    return program
+
+
+def compile_file(
+    path: str | Path,
+    *,
+    defines: Mapping[str, str] | None = None,
+    include_dirs: Sequence[str | Path] = (),
+    dump: Dump = _no_dump,
+) -> ir.Program:
+    """Compile the program in a file. Raises CompileError, or OSError if the file cannot be read."""
+    return compile_source(_read(path), name=str(path), defines=defines, include_dirs=include_dirs, dump=dump)
+
+
+def preprocess_file(
+    path: str | Path,
+    *,
+    defines: Mapping[str, str] | None = None,
+    include_dirs: Sequence[str | Path] = (),
+) -> str:
+    """Return the program in a file as one text that needs no other file.
+
+    Compiling that text gives what compiling the file does, positions included.
+    """
+    return preprocess(_read(path), str(path), defines=defines, include_dirs=include_dirs)
+
+
+def _read(path: str | Path) -> str:
+    return Path(path).read_text(encoding="utf-8-sig", errors="replace")

@@ -1,0 +1,81 @@
+"""Arithmetic at compile time, on canonical values of the IR and on ``int``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from softswitch.compiler import ir
+from softswitch.compiler.errors import CompileError
+
+_MAX_SHIFT = 1 << 16
+
+
+def wrap(type_: ir.Bits, value: int) -> int:
+    """Return the canonical value of `type_` that is congruent to `value`."""
+    value &= (1 << type_.width) - 1
+    if type_.signed and value >> (type_.width - 1):
+        value -= 1 << type_.width
+    return value
+
+
+def limits(type_: ir.Bits) -> tuple[int, int]:
+    """Return the smallest and the largest value."""
+    if type_.signed:
+        return -(1 << (type_.width - 1)), (1 << (type_.width - 1)) - 1
+    return 0, (1 << type_.width) - 1
+
+
+_PLAIN: dict[str, Callable[[int, int], int]] = {
+    "+": lambda a, b: a + b,
+    "-": lambda a, b: a - b,
+    "*": lambda a, b: a * b,
+    "&": lambda a, b: a & b,
+    "|": lambda a, b: a | b,
+    "^": lambda a, b: a ^ b,
+}
+
+_COMPARE: dict[str, Callable[[int, int], bool]] = {
+    "==": lambda a, b: a == b,
+    "!=": lambda a, b: a != b,
+    "<": lambda a, b: a < b,
+    "<=": lambda a, b: a <= b,
+    ">": lambda a, b: a > b,
+    ">=": lambda a, b: a >= b,
+}
+
+
+def compare(op: str, left: int, right: int) -> int:
+    """Return the outcome of a comparison, 0 or 1."""
+    return int(_COMPARE[op](left, right))
+
+
+def arithmetic(op: str, left: int, right: int, pos: ir.Position) -> int:
+    """Return the value of an operation on ``int``; it is exact. Raises CompileError."""
+    if op in _PLAIN:
+        return _PLAIN[op](left, right)
+    if op in ("/", "%"):
+        if right == 0:
+            raise CompileError(f"{left} {op} 0 has no value", pos, "a divisor other than 0")
+        if left < 0 or right < 0:
+            raise CompileError(f"{left} {op} {right} has no value in P4", pos, "operands that are not negative")
+        return left // right if op == "/" else left % right
+    if not 0 <= right <= _MAX_SHIFT:
+        raise CompileError(f"cannot shift by {right} bits", pos, f"0 to {_MAX_SHIFT}")
+    return left << right if op == "<<" else left >> right
+
+
+def bits(op: str, type_: ir.Bits, left: ir.Const, right: ir.Const, pos: ir.Position) -> int:
+    """Return the value of an operation whose result is of `type_`. Raises CompileError on ``x / 0``."""
+    a, b = left.value, right.value
+    match op:
+        case "|+|" | "|-|":
+            low, high = limits(type_)
+            return min(max(a + b if op == "|+|" else a - b, low), high)
+        case "++":
+            assert isinstance(right.type, ir.Bits)
+            return wrap(type_, a << right.type.width | (b & ((1 << right.type.width) - 1)))
+        case "<<" | ">>":
+            # Shifting by the width or more is defined: nothing, or the sign, is left.
+            return wrap(type_, arithmetic(op, a, min(b, type_.width), pos))
+        case _:
+            return wrap(type_, arithmetic(op, a, b, pos))

@@ -1,0 +1,269 @@
+"""P4Info: what the control plane may know of a program.
+
+Ids are those that p4c gives (checked against it): the resource type in the top byte (P4Runtime
+specification, section 6.3), below it the Jenkins one-at-a-time hash of the name, moved on by one
+as long as the id is taken; names are tried in sorted order. ``@id`` overrides the hash. The alias
+is the shortest suffix of the name, in whole components, that no other object has.
+
+Not in the IR and therefore not in P4Info: controller headers, user-defined types, digests.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from google.protobuf import text_format
+
+from p4proto import p4info_pb2
+from softswitch.compiler import ir
+from softswitch.compiler.errors import CompileError
+from softswitch.compiler.lexer import unescape
+
+_Ids = p4info_pb2.P4Ids
+_MATCH_TYPES = {
+    "exact": p4info_pb2.MatchField.EXACT,
+    "lpm": p4info_pb2.MatchField.LPM,
+    "ternary": p4info_pb2.MatchField.TERNARY,
+    "range": p4info_pb2.MatchField.RANGE,
+    "optional": p4info_pb2.MatchField.OPTIONAL,
+}
+_SCOPES = {
+    "": p4info_pb2.ActionRef.TABLE_AND_DEFAULT,
+    "table_only": p4info_pb2.ActionRef.TABLE_ONLY,
+    "default_only": p4info_pb2.ActionRef.DEFAULT_ONLY,
+}
+_UNITS = {
+    "packets": p4info_pb2.CounterSpec.PACKETS,
+    "bytes": p4info_pb2.CounterSpec.BYTES,
+    "packets_and_bytes": p4info_pb2.CounterSpec.BOTH,
+}
+# Annotations that have fields of their own in P4Info.
+_REPRESENTED = frozenset(["name", "id", "brief", "description"])
+
+_Object = ir.Table | ir.Action | ir.Counter | ir.Register
+_Item = TypeVar("_Item", bound=_Object)
+
+
+def p4info(program: ir.Program) -> p4info_pb2.P4Info:
+    """Return the P4Info of a program; objects annotated with ``@hidden`` are left out.
+
+    Raises CompileError if an ``@id`` is no number, of another kind of object, or used twice.
+    """
+    return _Export(program).message()
+
+
+def p4info_text(message: p4info_pb2.P4Info) -> str:
+    """Return P4Info in the text format that P4Runtime tools read."""
+    head = "# proto-file: p4/config/v1/p4info.proto\n# proto-message: p4.config.v1.P4Info\n\n"
+    return head + text_format.MessageToString(message)
+
+
+@dataclass(frozen=True, slots=True)
+class _Symbols:
+    """Ids of all objects of one kind by their names."""
+
+    ids: Mapping[str, int]
+
+    @classmethod
+    def of(cls, prefix: int, objects: Mapping[str, _Object]) -> _Symbols:
+        ids: dict[str, int] = {}
+        taken: dict[int, str] = {}
+        for name, item in objects.items():
+            given = _given_id(item.annotations, item.pos)
+            if given is None:
+                continue
+            if given >> 24 not in (0, prefix):
+                raise CompileError(
+                    f"@id({given:#x}) of '{name}' has the prefix of another kind of object",
+                    item.pos,
+                    f"an id below 2^24 or between {prefix << 24:#x} and {(prefix << 24) + 0xFFFFFF:#x}",
+                )
+            ids[name] = given & 0xFFFFFF | prefix << 24
+            if ids[name] in taken:
+                raise CompileError(
+                    f"'{name}' and '{taken[ids[name]]}' have the same @id({given:#x})", item.pos
+                )
+            taken[ids[name]] = name
+        for name in sorted(objects.keys() - ids.keys()):
+            value = _hash(name)
+            while (prefix << 24 | value & 0xFFFFFF) in taken:
+                value += 1
+            ids[name] = prefix << 24 | value & 0xFFFFFF
+            taken[ids[name]] = name
+        return cls(ids)
+
+
+class _Export:
+    def __init__(self, program: ir.Program) -> None:
+        self._program = program
+        direct = {name: counter for name, counter in program.counters.items() if counter.table is not None}
+        arrays = {name: counter for name, counter in program.counters.items() if counter.table is None}
+        self._tables = _Symbols.of(_Ids.TABLE, program.tables)
+        self._actions = _Symbols.of(_Ids.ACTION, program.actions)
+        self._counters = _Symbols.of(_Ids.COUNTER, arrays)
+        self._direct_counters = _Symbols.of(_Ids.DIRECT_COUNTER, direct)
+        self._registers = _Symbols.of(_Ids.REGISTER, program.registers)
+        names = {*program.tables, *program.actions, *program.counters, *program.registers}
+        self._aliases = _aliases(names)
+
+    def message(self) -> p4info_pb2.P4Info:
+        program = self._program
+        info = p4info_pb2.P4Info()
+        info.pkg_info.arch = "v1model"
+        _annotate(info.pkg_info, program.annotations)
+        for table in _visible(program.tables.values()):
+            self._table(info.tables.add(), table)
+        for action in _visible(program.actions.values()):
+            self._action(info.actions.add(), action)
+        for counter in _visible(program.counters.values()):
+            if counter.table is None:
+                message = info.counters.add()
+                self._preamble(message.preamble, counter, self._counters)
+                message.size = counter.size
+            else:
+                message = info.direct_counters.add()
+                self._preamble(message.preamble, counter, self._direct_counters)
+                message.direct_table_id = self._tables.ids[counter.table]
+            message.spec.unit = _UNITS[counter.unit]
+        for register in _visible(program.registers.values()):
+            self._register(info.registers.add(), register)
+        return info
+
+    def _preamble(self, preamble: Any, item: _Object, symbols: _Symbols) -> None:
+        preamble.id = symbols.ids[item.name]
+        preamble.name = item.name
+        preamble.alias = self._aliases[item.name]
+        _annotate(preamble, item.annotations)
+
+    def _table(self, message: Any, table: ir.Table) -> None:
+        self._preamble(message.preamble, table, self._tables)
+        ids = _field_ids([key.annotations for key in table.keys], table.pos)
+        for field_id, key in zip(ids, table.keys, strict=True):
+            if key.match == "selector":
+                continue  # the control plane does not match on it
+            field = message.match_fields.add(id=field_id, name=key.name, bitwidth=_width(key.expr.type))
+            _annotate(field, key.annotations)
+            if key.match in _MATCH_TYPES:
+                field.match_type = _MATCH_TYPES[key.match]
+            else:
+                field.other_match_type = key.match
+        for ref in table.actions:
+            _annotate(
+                message.action_refs.add(id=self._actions.ids[ref.action], scope=_SCOPES[ref.scope]),
+                ref.annotations,
+            )
+        default = table.default
+        if table.const_default:
+            message.const_default_action_id = self._actions.ids[default.action]
+        self._initial_default(message.initial_default_action, default, table.pos)
+        if table.direct_counter is not None:
+            message.direct_resource_ids.append(self._direct_counters.ids[table.direct_counter])
+        message.size = table.size
+        message.is_const_table = table.const_entries
+        message.has_initial_entries = bool(table.entries)
+
+    def _initial_default(self, message: Any, default: ir.Invocation, pos: ir.Position) -> None:
+        message.action_id = self._actions.ids[default.action]
+        params = self._program.actions[default.action].params
+        ids = _field_ids([param.annotations for param in params], pos)
+        for param_id, param, value in zip(ids, params, default.args, strict=True):
+            # Negative numbers go as two's complement, and all in as few bytes as possible.
+            unsigned = value & (1 << _width(param.type)) - 1
+            content = unsigned.to_bytes(max(1, (unsigned.bit_length() + 7) // 8), "big")
+            message.arguments.add(param_id=param_id, value=content)
+
+    def _action(self, message: Any, action: ir.Action) -> None:
+        self._preamble(message.preamble, action, self._actions)
+        ids = _field_ids([param.annotations for param in action.params], action.pos)
+        for param_id, param in zip(ids, action.params, strict=True):
+            field = message.params.add(id=param_id, name=param.name, bitwidth=_width(param.type))
+            _annotate(field, param.annotations)
+
+    def _register(self, message: Any, register: ir.Register) -> None:
+        self._preamble(message.preamble, register, self._registers)
+        message.size = register.size
+        match register.type:
+            case ir.Bool():
+                message.type_spec.bool.SetInParent()
+            case ir.Bits(width, signed=True):
+                message.type_spec.bitstring.int.bitwidth = width
+            case ir.Bits(width):
+                message.type_spec.bitstring.bit.bitwidth = width
+
+
+def _visible(items: Iterable[_Item]) -> Iterator[_Item]:
+    return (item for item in items if not any(note.name == "hidden" for note in item.annotations))
+
+
+def _width(type_: ir.Type) -> int:
+    match type_:
+        case ir.Bits(width):
+            return width
+        case ir.Bool():
+            return 1
+        case _:
+            return 0  # P4Runtime: the value is a string
+
+
+def _annotate(message: Any, annotations: Iterable[ir.Annotation]) -> None:
+    for note in annotations:
+        if note.name in ("brief", "description"):
+            setattr(message.doc, note.name, unescape(note.body))
+        if note.name not in _REPRESENTED:
+            message.annotations.append(f"@{note.name}({note.body})" if note.body else f"@{note.name}")
+
+
+def _given_id(annotations: Iterable[ir.Annotation], pos: ir.Position) -> int | None:
+    for note in annotations:
+        if note.name == "id":
+            try:
+                value = int(note.body, 0)
+            except ValueError:
+                value = 0
+            if not 0 < value < 1 << 32:
+                raise CompileError(f"@id({note.body}) is not an id", pos, "a positive 32-bit number")
+            return value
+    return None
+
+
+def _field_ids(annotations: Sequence[Iterable[ir.Annotation]], pos: ir.Position) -> list[int]:
+    """Return the ids of parameters or match fields: ``@id``, or else counted from 1."""
+    given = [_given_id(notes, pos) for notes in annotations]
+    taken = {value for value in given if value is not None}
+    if len(taken) != len(given) - given.count(None):
+        raise CompileError("the same @id is used twice", pos)
+    ids, index = [], 1
+    for value in given:
+        if value is None:
+            while index in taken:
+                index += 1
+            taken.add(index)
+            value = index
+        else:
+            index += 1
+        ids.append(value)
+    return ids
+
+
+def _hash(name: str) -> int:
+    """Return Bob Jenkins's one-at-a-time hash of the name, 32 bits."""
+    value = 0
+    for byte in name.encode():
+        value = (value + byte) & 0xFFFFFFFF
+        value = (value + (value << 10)) & 0xFFFFFFFF
+        value ^= value >> 6
+    value = (value + (value << 3)) & 0xFFFFFFFF
+    value ^= value >> 11
+    return (value + (value << 15)) & 0xFFFFFFFF
+
+
+def _aliases(names: Iterable[str]) -> dict[str, str]:
+    def suffixes(name: str) -> list[str]:
+        parts = name.split(".")
+        return [".".join(parts[-count:]) for count in range(1, len(parts) + 1)]
+
+    uses = Counter(suffix for name in set(names) for suffix in suffixes(name))
+    return {name: next((s for s in suffixes(name) if uses[s] == 1), name) for name in names}

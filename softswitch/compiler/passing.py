@@ -1,0 +1,190 @@
+"""Passing arguments: P4's copy-in and copy-out, without copies where nobody can tell.
+
+Inside a callee a parameter stands for a `Value`. It is the argument itself (passed by name) if that
+is a constant, or a plain path which nothing else that the callee can reach overlaps; then it makes
+no difference. Otherwise it is a variable, assigned before the call (``in``, ``inout``) and copied
+back after it (``out``, ``inout``), arguments in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from softswitch.compiler import ast, ir
+from softswitch.compiler import types as t
+from softswitch.compiler.convert import mismatch
+from softswitch.compiler.emit import clear, forget, saved, steady, store
+from softswitch.compiler.errors import CompileError
+from softswitch.compiler.expressions import evaluate, evaluate_as, writable
+from softswitch.compiler.paths import Path, overlap, path_of, storage_of
+from softswitch.compiler.scope import Scope, Variable, unknown
+from softswitch.compiler.unit import Body
+from softswitch.compiler.values import Group, Invalid, Object, Packet, Run, Value, is_constant
+
+
+@dataclass(frozen=True, slots=True)
+class Formal:
+    """A parameter with its type looked up."""
+
+    direction: str
+    type: t.Type
+    name: str
+    pos: ir.Position
+    default: ast.Expr | None = None
+
+    @property
+    def returns(self) -> bool:
+        """Whether the argument may be changed."""
+        return self.direction in ("out", "inout")
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """What parameters stand for inside the callee, and what to do after it."""
+
+    values: Mapping[str, Value]
+    copy_outs: tuple[ir.Assign, ...]
+
+    def declare(self, scope: Scope, formals: Sequence[Formal]) -> None:
+        """Declare the parameters in the callee's scope."""
+        for formal in formals:
+            scope.declare(formal.name, Variable(self.values[formal.name], formal.pos))
+
+
+def bind(
+    what: str, params: Sequence[Formal | ast.Param], args: Sequence[ast.Argument], pos: ir.Position
+) -> list[ast.Expr]:
+    """Return one argument per parameter, in the order of the parameters. Raises CompileError."""
+    given: dict[str, ast.Expr] = {}
+    names = [param.name for param in params]
+    if len(args) > len(params):
+        raise CompileError(f"{len(args)} arguments for {what}", pos, _signature(what, params))
+    for number, arg in enumerate(args):
+        name = names[number] if arg.name is None else arg.name
+        if name not in names:
+            raise unknown(f"parameter of {what}", name, names, arg.pos)
+        if name in given:
+            raise CompileError(f"two arguments for parameter {name!r} of {what}", arg.pos, _signature(what, params))
+        given[name] = arg.value
+    bound = []
+    for param in params:
+        expr = given.get(param.name, param.default)
+        if expr is None:
+            message = f"no argument for parameter {param.name!r} of {what}"
+            raise CompileError(message, pos, _signature(what, params))
+        bound.append(expr)
+    return bound
+
+
+def _signature(what: str, params: Sequence[Formal | ast.Param]) -> str:
+    names = ", ".join(f"{param.direction} {param.name}".strip() for param in params)
+    return f"{what}({names})"
+
+
+def check_argument(body: Body, formal: Formal, arg: ast.Expr) -> Value:
+    """Return the value of an argument, of the parameter's type. Raises CompileError."""
+    what = f"parameter {formal.name!r}"
+    if formal.returns:
+        if isinstance(arg, ast.DontCare):
+            return Run(formal.type, body.temporary(formal.type, formal.name, arg.pos), writable=True)
+        value = writable(body, arg)
+        if not t.same(value.type, formal.type):
+            raise mismatch(value, formal.type, arg.pos, f"the argument of {formal.direction} {what}")
+        return value
+    if isinstance(formal.type, t.ExternType):
+        value_ = evaluate(body, arg)
+        if isinstance(value_, Packet | Object) and value_.type == formal.type:
+            return value_
+        raise mismatch(value_, formal.type, arg.pos, what)
+    return evaluate_as(body, arg, formal.type, what)
+
+
+def check_arguments(body: Body, formals: Sequence[Formal], args: Sequence[ast.Expr]) -> list[Value]:
+    """Return the values of all arguments, evaluated from left to right."""
+    values: list[Value] = []
+    marks: list[int] = []
+    for formal, arg in zip(formals, args, strict=True):
+        values.append(check_argument(body, formal, arg))
+        marks.append(len(body.out))
+    for i in reversed(range(len(values))):
+        if len(body.out) > marks[i]:
+            later = body.take_since(marks[i])
+            value, pos = values[i], args[i].pos
+            if formals[i].returns and isinstance(value, Run):
+                values[i] = steady(body, value, pos)
+            else:
+                values[i] = saved(body, value, formals[i].name, pos)
+            body.out.extend(later)
+    return values
+
+
+def pass_arguments(
+    body: Body,
+    formals: Sequence[Formal],
+    args: Sequence[ast.Expr],
+    *,
+    prefix: str,
+    reached: Collection[Path] = (),
+    variables: Mapping[str, ir.Var] | None = None,
+) -> Passed:
+    """Emit what must happen before a call, and return what the parameters stand for.
+
+    `reached` are paths that the callee uses beside its parameters. Parameters in `variables` are
+    those variables, whatever the argument. Variables that are made begin with `prefix`.
+    """
+    values = check_arguments(body, formals, args)
+    bound: dict[str, Value] = {}
+    copy_outs: list[ir.Assign] = []
+    forgotten: list[tuple[Run, ir.Position]] = []
+    for i, (formal, arg, value) in enumerate(zip(formals, args, values, strict=True)):
+        variable = (variables or {}).get(formal.name)
+        if variable is None and _by_name(i, formals, values, reached):
+            bound[formal.name] = _named(formal, value)
+            if formal.direction == "out" and isinstance(value, Run):
+                forgotten.append((value, arg.pos))
+            continue
+        if variable is None:
+            lowered = t.lowered(formal.type)
+            if lowered is None:
+                raise mismatch(value, formal.type, arg.pos, f"parameter {formal.name!r}")
+            variable = ir.Var(lowered, body.unit.variable(f"{prefix}.{formal.name}", lowered), arg.pos)
+        inside = Run(formal.type, variable, writable=True)
+        if formal.returns:
+            assert isinstance(value, Run)
+            value = steady(body, value, arg.pos)
+            copy_outs.append(ir.Assign(value.expr, variable, arg.pos))
+        if formal.direction == "out":
+            clear(body, inside, arg.pos)
+        else:
+            store(body, inside, value, arg.pos)
+        bound[formal.name] = _named(formal, inside)
+    for target, pos in forgotten:
+        forget(body, target, pos)
+    return Passed(bound, tuple(copy_outs))
+
+
+def _named(formal: Formal, value: Value) -> Value:
+    if isinstance(value, Run) and not formal.returns:
+        direction = "an `in` parameter" if formal.direction else "a parameter without direction"
+        return Run(value.type, value.expr, why=f"{formal.name!r} is {direction}")
+    return value
+
+
+def _by_name(i: int, formals: Sequence[Formal], values: Sequence[Value], reached: Collection[Path]) -> bool:
+    """Tell whether a parameter can stand for its argument without anyone noticing."""
+    value = values[i]
+    if is_constant(value) and not isinstance(value, Group | Invalid):
+        return True
+    path = path_of(value.expr) if isinstance(value, Run) else None
+    if path is None or any(overlap(path, other) for other in reached):
+        return False
+    return not any(overlap(path, other) for other in _changed(i, formals, values))
+
+
+def _changed(i: int, formals: Sequence[Formal], values: Sequence[Value]) -> Iterator[Path]:
+    for j, (formal, value) in enumerate(zip(formals, values, strict=True)):
+        if j != i and formal.returns and isinstance(value, Run):
+            storage = storage_of(value.expr)
+            if storage is not None:
+                yield storage

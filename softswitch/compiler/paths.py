@@ -1,0 +1,91 @@
+"""Which storage an expression reads or names, to decide what may be shared and what must be copied.
+
+A path is the name of a variable followed by the fields, and numbers of stack elements, that lead to
+a part of it. Two paths overlap if one leads to a part of the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from softswitch.compiler import ir
+
+Path = tuple[str | int, ...]
+
+
+def path_of(expr: ir.Expr) -> Path | None:
+    """Return the path of an l-value, or None if it depends on a run-time index or is none."""
+    match expr:
+        case ir.Var(_, name):
+            return (name,)
+        case ir.Member(_, base, field):
+            path = path_of(base)
+            return None if path is None else (*path, field)
+        case ir.Index(_, base, ir.Const(_, value)):
+            path = path_of(base)
+            return None if path is None else (*path, value)
+        case _:
+            return None
+
+
+def storage_of(expr: ir.Expr) -> Path | None:
+    """Return the shortest known path that the storage of `expr` lies in (None: no storage)."""
+    match expr:
+        case ir.Var(_, name):
+            return (name,)
+        case ir.Member(_, base, field):
+            path = path_of(base)
+            return storage_of(base) if path is None else (*path, field)
+        case ir.Index(_, base, index):
+            path = path_of(base)
+            if path is not None and isinstance(index, ir.Const):
+                return (*path, index.value)
+            return storage_of(base)
+        case ir.Next(_, base) | ir.Last(_, base) | ir.LastIndex(_, base) | ir.Slice(_, base):
+            return storage_of(base)
+        case _:
+            return None
+
+
+def overlap(a: Path, b: Path) -> bool:
+    """Tell whether one path leads to a part of what the other leads to."""
+    shorter = min(len(a), len(b))
+    return a[:shorter] == b[:shorter]
+
+
+def operands(expr: ir.Expr) -> tuple[ir.Expr, ...]:
+    """Return the expressions that `expr` is made of."""
+    match expr:
+        case ir.Member(_, base) | ir.Next(_, base) | ir.Last(_, base) | ir.LastIndex(_, base) | ir.Slice(_, base):
+            return (base,)
+        case ir.Index(_, base, index):
+            return (base, index)
+        case ir.Unary(_, _, operand) | ir.Cast(_, operand):
+            return (operand,)
+        case ir.Binary(_, _, left, right):
+            return (left, right)
+        case ir.Mux(_, condition, then, otherwise):
+            return (condition, then, otherwise)
+        case ir.IsValid(_, header):
+            return (header,)
+        case _:
+            return ()
+
+
+def reads(expr: ir.Expr) -> Iterator[Path]:
+    """Yield the paths of all storage that evaluating `expr` looks at."""
+    storage = storage_of(expr)
+    if storage is not None:
+        yield storage
+        yield from _index_reads(expr)
+    else:
+        for operand in operands(expr):
+            yield from reads(operand)
+
+
+def _index_reads(expr: ir.Expr) -> Iterator[Path]:
+    if isinstance(expr, ir.Index):
+        yield from reads(expr.index)
+    for operand in operands(expr)[:1]:
+        yield from _index_reads(operand)
+

@@ -1,0 +1,265 @@
+"""Types as the source has them, before they become types of the IR.
+
+The IR knows only what exists at run time. The front end also needs arbitrary-precision ``int``,
+strings, tuples, serialisable enums and ``type`` declarations, which are distinct here and their
+underlying type there. Scalars that are the same on both sides are the IR's own classes.
+
+Structs, headers, serialisable enums and new types are nominal: they compare by identity, and each
+declaration (or specialisation of a generic one) makes exactly one object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from softswitch.compiler import ir
+
+
+@dataclass(frozen=True, slots=True)
+class Int:
+    """``int``: integers of any size, at compile time only."""
+
+
+@dataclass(frozen=True, slots=True)
+class String:
+    """``string``, at compile time only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Void:
+    """What a call returns that returns nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Infer:
+    """``_`` as a type argument."""
+
+
+@dataclass(frozen=True, slots=True)
+class TypeVar:
+    """A type parameter inside the declaration that has it."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tuple:
+    """``tuple<…>``, and the type of ``{a, b}``."""
+
+    elements: tuple[Type, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The type of ``{x = a, y = b}`` until a context says which struct is meant."""
+
+    fields: tuple[tuple[str, Type], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """The type of ``...`` and of ``{#}``: whatever the context wants."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SerialEnum:
+    """An ``enum`` with an underlying type."""
+
+    name: str
+    underlying: ir.Bits
+    members: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NewType:
+    """``type underlying name``."""
+
+    name: str
+    underlying: Type
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HeaderType:
+    """A header; `ir` is the same type without the distinctions that end here."""
+
+    name: str
+    fields: Mapping[str, Type]
+    ir: ir.Header
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StructType:
+    """A struct; `lists` maps its fields to their ``@field_list`` numbers."""
+
+    name: str
+    fields: Mapping[str, Type]
+    ir: ir.Struct
+    lists: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class StackType:
+    """A header stack."""
+
+    element: HeaderType
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExternType:
+    """An extern object's type; `args` are its type arguments."""
+
+    name: str
+    args: tuple[Type, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BlockType:
+    """A parser, control or package as the type of a constructor parameter; `kind` is which."""
+
+    kind: str
+    name: str
+
+
+Type = (
+    ir.Bits
+    | ir.Bool
+    | ir.VarBits
+    | ir.Enum
+    | Int
+    | String
+    | Void
+    | Infer
+    | TypeVar
+    | Tuple
+    | Record
+    | Rest
+    | SerialEnum
+    | NewType
+    | HeaderType
+    | StructType
+    | StackType
+    | ExternType
+    | BlockType
+)
+
+BIT1 = ir.Bits(1)
+BIT32 = ir.Bits(32)
+BOOL = ir.Bool()
+INT = Int()
+STRING = String()
+VOID = Void()
+
+
+def same(a: Type, b: Type) -> bool:
+    """Tell whether two types are the same type, without any conversion."""
+    return a is b or a == b
+
+
+def describe(type_: Type) -> str:
+    """Return the type as the source would write it."""
+    match type_:
+        case ir.Bits(width, signed):
+            return f"{'int' if signed else 'bit'}<{width}>"
+        case ir.Bool():
+            return "bool"
+        case ir.VarBits(width):
+            return f"varbit<{width}>"
+        case Int():
+            return "int"
+        case String():
+            return "string"
+        case Void():
+            return "void"
+        case Infer():
+            return "_"
+        case Rest():
+            return "a default value"
+        case Tuple(elements):
+            return f"tuple<{', '.join(map(describe, elements))}>"
+        case Record(fields):
+            return "{" + ", ".join(f"{name} = {describe(t)}" for name, t in fields) + "}"
+        case StackType(element, size):
+            return f"{element.name}[{size}]"
+        case ExternType(name, args) if args:
+            return f"{name}<{', '.join(map(describe, args))}>"
+        case _:
+            return type_.name
+
+
+def lowered(type_: Type) -> ir.Type | None:
+    """Return the type that values have at run time, or None if there are none then."""
+    match type_:
+        case ir.Bits() | ir.Bool() | ir.VarBits() | ir.Enum():
+            return type_
+        case SerialEnum() | NewType():
+            return lowered(type_.underlying)
+        case HeaderType() | StructType():
+            return type_.ir
+        case StackType():
+            return ir.Stack(type_.element.ir, type_.size)
+        case Tuple(elements):
+            fields = [(f"f{i}", lowered(element)) for i, element in enumerate(elements)]
+            known = tuple((name, t) for name, t in fields if t is not None)
+            return ir.Struct(describe(type_), known) if len(known) == len(fields) else None
+        case _:
+            return None
+
+
+def base(type_: Type) -> Type:
+    """Return the type without any ``type`` declarations around it."""
+    while isinstance(type_, NewType):
+        type_ = type_.underlying
+    return type_
+
+
+def fields_of(type_: Type) -> Mapping[str, Type] | None:
+    """Return the named parts of a struct, header or tuple (``f0``, ``f1``, …); None of other types."""
+    match type_:
+        case HeaderType() | StructType():
+            return type_.fields
+        case Tuple(elements):
+            return {f"f{i}": element for i, element in enumerate(elements)}
+        case _:
+            return None
+
+
+def width(type_: Type, *, varbits: str = "max") -> int | None:
+    """Return the width in bits of a value in a packet, None of types without one.
+
+    `varbits` says what a varbit counts: its ``max`` width or ``min``, nothing.
+    """
+    match type_:
+        case ir.Bits():
+            return type_.width
+        case ir.Bool():
+            return 1
+        case ir.VarBits():
+            return type_.max_width if varbits == "max" else 0
+        case SerialEnum() | NewType():
+            return width(type_.underlying, varbits=varbits)
+        case StackType():
+            element = width(type_.element, varbits=varbits)
+            return None if element is None else element * type_.size
+        case HeaderType() | StructType() | Tuple():
+            total = 0
+            for part in (fields_of(type_) or {}).values():
+                bits = width(part, varbits=varbits)
+                if bits is None:
+                    return None
+                total += bits
+            return total
+        case _:
+            return None
+
+
+def contains_varbits(type_: Type) -> bool:
+    """Tell whether a value of the type has a varbit in it."""
+    match type_:
+        case ir.VarBits():
+            return True
+        case StackType():
+            return contains_varbits(type_.element)
+        case _:
+            return any(contains_varbits(part) for part in (fields_of(type_) or {}).values())

@@ -1,0 +1,155 @@
+"""Small helpers for writing C: identifiers, literals, indented text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from softswitch.compiler import ir
+from softswitch.compiler.errors import Unsupported
+
+MAX_SCALAR = 128
+"""Widest value that takes part in arithmetic."""
+
+_KEYWORDS = frozenset(
+    "auto break case char const continue default do double else enum extern float for goto if inline int "
+    "long register restrict return short signed sizeof static struct switch typedef union unsigned void "
+    "volatile while asm typeof linux unix main errno stdin stdout stderr".split()
+)
+
+RESERVED = ("s", "p", "v", "i", "at", "end", "error", "to", "out", "sum", "data", "digest", "max", "length")
+RESERVED += ("subject", "outcome", "bits", "bytes", "states", "key", "entry", "offsetof")
+"""What generated functions call their own variables."""
+
+
+class Names:
+    """Hands out C identifiers: close to the P4 names, each only once."""
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+
+    def unique(self, name: str) -> str:
+        """Return an identifier for `name` that this object has not returned before."""
+        base = re.sub(r"[^A-Za-z0-9_]+", "_", name) or "_"
+        if base[0].isdigit() or base in _KEYWORDS or base.startswith(("p4_", "P4_", "__")):
+            base = f"x_{base}"
+        candidate, number = base, 1
+        while candidate in self._taken:
+            number += 1
+            candidate = f"{base}_{number}"
+        self._taken.add(candidate)
+        return candidate
+
+
+class Writer:
+    """Lines of C at an indentation."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._depth = 0
+
+    def line(self, text: str = "") -> None:
+        """Add one line; an empty one without indentation."""
+        self.lines.append("    " * self._depth + text if text else "")
+
+    @contextmanager
+    def block(self, opening: str, closing: str = "}") -> Iterator[None]:
+        """Indent what is written inside; `opening` gets its brace."""
+        self.line(f"{opening} {{" if opening else "{")
+        self._depth += 1
+        yield
+        self._depth -= 1
+        self.line(closing)
+
+    @contextmanager
+    def indented(self) -> Iterator[None]:
+        """Indent what is written inside."""
+        self._depth += 1
+        yield
+        self._depth -= 1
+
+    def text(self) -> str:
+        """Return all lines."""
+        return "\n".join(self.lines) + "\n"
+
+
+def width_of(type_: ir.Type) -> int:
+    """Return the width of a scalar in bits; enums are 32 bits."""
+    match type_:
+        case ir.Bits(width):
+            return width
+        case ir.Bool():
+            return 1
+        case ir.Enum():
+            return 32
+        case _:
+            raise TypeError(f"not a scalar: {type_}")
+
+
+def is_signed(type_: ir.Type) -> bool:
+    """Return whether a scalar is ``int<W>``."""
+    return isinstance(type_, ir.Bits) and type_.signed
+
+
+def is_wide(type_: ir.Type) -> bool:
+    """Return whether a scalar is too wide for arithmetic."""
+    return isinstance(type_, ir.Bits) and type_.width > MAX_SCALAR
+
+
+def storage_bits(width: int) -> int:
+    """Return the size of the C integer that holds `width` bits."""
+    return next(bits for bits in (8, 16, 32, 64, 128) if width <= bits)
+
+
+def c_integer(bits: int) -> str:
+    """Return the unsigned C type of 8, 16, 32, 64 or 128 bits."""
+    return "p4_u128" if bits == 128 else f"uint{bits}_t"
+
+
+def storage_type(type_: ir.Scalar) -> str:
+    """Return the C type that a scalar is kept in."""
+    return c_integer(storage_bits(width_of(type_)))
+
+
+def class_bits(width: int) -> int:
+    """Return the size of the C integer that a `width`-bit value is computed in."""
+    return max(32, storage_bits(width))
+
+
+def literal(value: int, width: int) -> str:
+    """Return a C constant for the low `width` bits of `value`."""
+    value &= (1 << width) - 1
+    bits = class_bits(width)
+    if bits == 128:
+        if value < 1 << 64:
+            return f"(p4_u128){literal(value, 64)}"
+        return f"P4_U128({literal(value >> 64, 64)}, {literal(value & ((1 << 64) - 1), 64)})"
+    digits = str(value) if value < 1024 else hex(value)
+    return digits + ("u" if bits == 32 else "ull")
+
+
+def unparenthesised(text: str) -> str:
+    """Drop one pair of parentheses around the whole of `text`."""
+    if not (text.startswith("(") and text.endswith(")")):
+        return text
+    depth = 0
+    for position, character in enumerate(text):
+        depth += {"(": 1, ")": -1}.get(character, 0)
+        if depth == 0:
+            return text[1:-1] if position == len(text) - 1 else text
+    return text
+
+
+def comment(pos: ir.Position) -> str:
+    """Return a position for a C comment."""
+    return str(pos).replace("*/", "* /").replace("/*", "/ *")
+
+
+def too_wide(what: str, width: int, pos: ir.Position) -> Unsupported:
+    """Return the error for values wider than we compute with."""
+    return Unsupported(
+        f"{what} of {width} bits: values wider than {MAX_SCALAR} bits can only be extracted, copied, "
+        "compared and emitted",
+        pos,
+    )

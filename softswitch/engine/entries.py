@@ -1,0 +1,199 @@
+"""The control-plane side of one table: what its entries may be and which are there.
+
+Both back ends keep a `TableEntries` per table and only then tell their data plane, so they refuse
+the same entries for the same reasons. Entries come out canonical: of a match there is one form.
+"""
+
+from __future__ import annotations
+
+from softswitch.compiler import ir
+from softswitch.engine.pipeline import BadEntry, EntryExists, NoSuchEntry, TableFull
+
+PRIORITY_MATCHES = frozenset({"ternary", "range", "optional"})
+
+Match = tuple[tuple[ir.Pattern, ...], int]
+
+
+def has_priorities(table: ir.Table) -> bool:
+    """Return whether several entries may match and the highest priority wins."""
+    return any(key.match in PRIORITY_MATCHES for key in table.keys)
+
+
+def bit_width(type_: ir.Type) -> int:
+    """Return the width in bits of a scalar type; an enum counts as 32 bits."""
+    match type_:
+        case ir.Bits(width):
+            return width
+        case ir.Bool():
+            return 1
+        case _:
+            return 32
+
+
+class TableEntries:
+    """The entries of `table`, in the order of their insertion, and its default action."""
+
+    def __init__(self, program: ir.Program, table: ir.Table) -> None:
+        self.table = table
+        self.default = table.default
+        self._actions = program.actions
+        self._refs = {ref.action: ref for ref in table.actions}
+        self._prioritised = has_priorities(table)
+        self._entries: dict[Match, ir.ConstEntry] = {}
+        for entry in table.entries:
+            canonical = self._canonical(entry)
+            self._entries.setdefault(self._match(canonical), canonical)
+
+    def entries(self) -> list[ir.ConstEntry]:
+        """Return all entries in the order of their insertion."""
+        return list(self._entries.values())
+
+    def ordered(self) -> list[ir.ConstEntry]:
+        """Return all entries, the one that wins over another before it."""
+        if self._prioritised:
+            return sorted(self._entries.values(), key=lambda entry: -entry.priority)
+        return sorted(self._entries.values(), key=lambda entry: -self._prefix_bits(entry))
+
+    def insert(self, entry: ir.ConstEntry) -> ir.ConstEntry:
+        """Add `entry` and return its canonical form. Raises BadEntry, EntryExists or TableFull."""
+        self._check_mutable()
+        canonical = self._canonical(entry)
+        match = self._match(canonical)
+        if match in self._entries:
+            raise EntryExists(f"table {self.table.name} has an entry for {_show(canonical)} already")
+        if len(self._entries) >= self.table.size:
+            raise TableFull(f"table {self.table.name} is full: its size is {self.table.size}")
+        self._entries[match] = canonical
+        return canonical
+
+    def modify(self, entry: ir.ConstEntry) -> ir.ConstEntry:
+        """Replace the invocation of the entry with this match; return its canonical form."""
+        self._check_mutable()
+        canonical = self._canonical(entry)
+        match = self._match(canonical)
+        if match not in self._entries:
+            raise NoSuchEntry(f"table {self.table.name} has no entry for {_show(canonical)}")
+        self._entries[match] = canonical
+        return canonical
+
+    def delete(self, entry: ir.ConstEntry) -> ir.ConstEntry:
+        """Remove the entry with this match and return it."""
+        self._check_mutable()
+        found = self.find(entry)
+        del self._entries[self._match(found)]
+        return found
+
+    def find(self, entry: ir.ConstEntry) -> ir.ConstEntry:
+        """Return the entry with the match of `entry`; only that is looked at. Raises NoSuchEntry."""
+        patterns = self._canonical_patterns(entry.patterns)
+        priority = entry.priority if self._prioritised else 0
+        found = self._entries.get((patterns, priority))
+        if found is None:
+            raise NoSuchEntry(f"table {self.table.name} has no entry for {_show(entry)}")
+        return found
+
+    def set_default(self, invocation: ir.Invocation | None) -> ir.Invocation:
+        """Set what a miss runs, or put the program's own back (None). Raises BadEntry."""
+        if invocation is None:
+            invocation = self.table.default
+        elif self.table.const_default and invocation != self.table.default:
+            raise BadEntry(f"the default action of table {self.table.name} is constant")
+        self.default = self._canonical_invocation(invocation, as_default=True)
+        return self.default
+
+    def _check_mutable(self) -> None:
+        if self.table.const_entries:
+            raise BadEntry(f"the entries of table {self.table.name} are constant")
+
+    def _match(self, entry: ir.ConstEntry) -> Match:
+        return entry.patterns, entry.priority
+
+    def _canonical(self, entry: ir.ConstEntry) -> ir.ConstEntry:
+        return ir.ConstEntry(
+            patterns=self._canonical_patterns(entry.patterns),
+            invocation=self._canonical_invocation(entry.invocation, as_default=False),
+            priority=entry.priority if self._prioritised else 0,
+        )
+
+    def _canonical_patterns(self, patterns: tuple[ir.Pattern, ...]) -> tuple[ir.Pattern, ...]:
+        keys = self.table.keys
+        if len(patterns) != len(keys):
+            raise BadEntry(f"table {self.table.name} has {len(keys)} keys, the entry {len(patterns)}")
+        return tuple(
+            self._canonical_pattern(key, pattern) for key, pattern in zip(keys, patterns, strict=True)
+        )
+
+    def _canonical_pattern(self, key: ir.Key, pattern: ir.Pattern) -> ir.Pattern:
+        full = (1 << bit_width(key.expr.type)) - 1
+        where = f"key {key.name} of table {self.table.name}"
+        for number in (pattern.value, pattern.mask):
+            if not 0 <= number <= full:
+                raise BadEntry(f"{where} has {full.bit_length()} bits; {number:#x} does not fit")
+        match key.match, pattern.kind:
+            case _, "any" if key.match != "exact":
+                return ir.Pattern("any")
+            case "exact" | "optional", "exact":
+                return ir.Pattern("exact", pattern.value)
+            case "lpm" | "ternary", "exact":
+                return ir.Pattern("mask", pattern.value, full)
+            case "range", "exact":
+                return ir.Pattern("range", pattern.value, pattern.value)
+            case "lpm" | "ternary", "mask":
+                inverse = full ^ pattern.mask
+                if key.match == "lpm" and inverse & (inverse + 1):
+                    raise BadEntry(f"{where} is lpm; mask {pattern.mask:#x} is not a prefix")
+                if pattern.mask == 0:
+                    return ir.Pattern("any")
+                return ir.Pattern("mask", pattern.value & pattern.mask, pattern.mask)
+            case "range", "range":
+                if pattern.value > pattern.mask:
+                    raise BadEntry(f"{where}: the range {pattern.value}..{pattern.mask} is empty")
+                if pattern.value == 0 and pattern.mask == full:
+                    return ir.Pattern("any")
+                return ir.Pattern("range", pattern.value, pattern.mask)
+            case _:
+                raise BadEntry(f"{where} is {key.match} and takes no {pattern.kind} pattern")
+
+    def _canonical_invocation(self, invocation: ir.Invocation, *, as_default: bool) -> ir.Invocation:
+        name = self.table.name
+        ref = self._refs.get(invocation.action)
+        if ref is None:
+            known = ", ".join(self._refs)
+            raise BadEntry(f"table {name} has no action {invocation.action}; it has {known}")
+        if as_default and ref.scope == "table_only":
+            raise BadEntry(f"action {ref.action} of table {name} is @tableonly: not for the default")
+        if not as_default and ref.scope == "default_only":
+            raise BadEntry(f"action {ref.action} of table {name} is @defaultonly: not for entries")
+        params = self._actions[ref.action].params
+        if len(params) != len(invocation.args):
+            raise BadEntry(f"action {ref.action} takes {len(params)} parameters, not {len(invocation.args)}")
+        for param, arg in zip(params, invocation.args, strict=True):
+            low, high = _bounds(param.type)
+            if not low <= arg <= high:
+                raise BadEntry(f"parameter {param.name} of {ref.action} is {low}..{high}, not {arg}")
+        return invocation
+
+    def _prefix_bits(self, entry: ir.ConstEntry) -> int:
+        return sum(pattern.mask.bit_count() for pattern in entry.patterns if pattern.kind == "mask")
+
+
+def _bounds(type_: ir.Bits | ir.Bool) -> tuple[int, int]:
+    if isinstance(type_, ir.Bits) and type_.signed:
+        half = 1 << (type_.width - 1)
+        return -half, half - 1
+    return 0, (1 << bit_width(type_)) - 1
+
+
+def _show(entry: ir.ConstEntry) -> str:
+    shown = []
+    for pattern in entry.patterns:
+        match pattern.kind:
+            case "exact":
+                shown.append(f"{pattern.value:#x}")
+            case "mask":
+                shown.append(f"{pattern.value:#x} &&& {pattern.mask:#x}")
+            case "range":
+                shown.append(f"{pattern.value}..{pattern.mask}")
+            case _:
+                shown.append("_")
+    return f"({', '.join(shown)})"

@@ -1,0 +1,222 @@
+"""Values and per-packet storage of the interpreter.
+
+Scalars are Python integers in canonical form (`ir.Const`): unsigned, two's complement range for
+``int<W>``, 0/1 for Bool, the member's index for Enum. Headers, stacks and structs are mutable
+objects; evaluating an expression of such a type gives the live object, never a copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, assert_never
+
+from softswitch.compiler import ir
+from softswitch.engine.pipeline import MAX_FRAME
+
+
+class VarBitsValue(NamedTuple):
+    """The value of a ``varbit`` field and how many bits it has now."""
+
+    width: int
+    value: int
+
+
+class HeaderValue:
+    """A header: validity and fields by name, in wire order."""
+
+    __slots__ = ("fields", "valid")
+
+    def __init__(self, valid: bool, fields: dict[str, Any]) -> None:
+        self.valid = valid
+        self.fields = fields
+
+    def copy(self) -> HeaderValue:
+        """Return an independent copy."""
+        return HeaderValue(self.valid, self.fields.copy())
+
+
+class StackValue:
+    """A header stack: its elements and the index of the next one to extract."""
+
+    __slots__ = ("elements", "next")
+
+    def __init__(self, elements: list[HeaderValue], next_index: int) -> None:
+        self.elements = elements
+        self.next = next_index
+
+    def copy(self) -> StackValue:
+        """Return an independent copy."""
+        return StackValue([element.copy() for element in self.elements], self.next)
+
+
+class StructValue:
+    """A struct: fields by name."""
+
+    __slots__ = ("fields",)
+
+    def __init__(self, fields: dict[str, Any]) -> None:
+        self.fields = fields
+
+    def copy(self) -> StructValue:
+        """Return an independent copy."""
+        return StructValue({name: copy_value(value) for name, value in self.fields.items()})
+
+
+Aggregate = HeaderValue | StackValue | StructValue
+
+
+def blank(type_: ir.Type) -> Any:
+    """Return the initial value of a type: zero, invalid, empty."""
+    match type_:
+        case ir.Bits() | ir.Bool() | ir.Enum():
+            return 0
+        case ir.VarBits():
+            return VarBitsValue(0, 0)
+        case ir.Header():
+            return HeaderValue(False, {name: blank(field) for name, field in type_.fields})
+        case ir.Stack():
+            return StackValue([blank(type_.element) for _ in range(type_.size)], 0)
+        case ir.Struct():
+            return StructValue({name: blank(field) for name, field in type_.fields})
+        case _:
+            assert_never(type_)
+
+
+def copy_value(value: Any) -> Any:
+    """Return an independent copy of any value."""
+    return value.copy() if isinstance(value, HeaderValue | StackValue | StructValue) else value
+
+
+def overwrite(target: Aggregate, source: Aggregate) -> None:
+    """Make `target` equal to `source`, validity included, without tying them together."""
+    match target, source:
+        case HeaderValue(), HeaderValue():
+            target.valid = source.valid
+            target.fields = source.fields.copy()
+        case StackValue(), StackValue():
+            target.next = source.next
+            target.elements = [element.copy() for element in source.elements]
+        case StructValue(), StructValue():
+            target.fields = source.copy().fields
+        case _:
+            raise TypeError(f"cannot assign {type(source).__name__} to {type(target).__name__}")
+
+
+def equal(left: Any, right: Any) -> bool:
+    """Compare as ``==`` of P4: two invalid headers are equal, whatever their fields hold."""
+    match left, right:
+        case HeaderValue(), HeaderValue():
+            if not left.valid or not right.valid:
+                return left.valid == right.valid
+            return left.fields == right.fields
+        case StackValue(), StackValue():
+            return all(equal(a, b) for a, b in zip(left.elements, right.elements, strict=True))
+        case StructValue(), StructValue():
+            return all(equal(left.fields[name], right.fields[name]) for name in left.fields)
+        case _:
+            return bool(left == right)
+
+
+# --------------------------------------------------------------------------- scalars
+
+
+def width_of(type_: ir.Type) -> int:
+    """Return the width in bits of a scalar type (of a varbit, its maximum).
+
+    An enum without underlying type counts 32 bits.
+    """
+    match type_:
+        case ir.Bits():
+            return type_.width
+        case ir.Bool():
+            return 1
+        case ir.VarBits():
+            return type_.max_width
+        case ir.Enum():
+            return 32
+        case _:
+            raise TypeError(f"no width: {type_}")
+
+
+def wrapper(type_: ir.Type) -> Callable[[int], int]:
+    """Return the function that brings any integer into the canonical range of `type_`."""
+    mask = (1 << width_of(type_)) - 1
+    if isinstance(type_, ir.Bits) and type_.signed:
+        half = 1 << (type_.width - 1)
+        return lambda value: ((value + half) & mask) - half
+    return lambda value: value & mask
+
+
+# --------------------------------------------------------------------------- a packet
+
+
+class ParserError(Exception):
+    """Parsing stops; `error` is the name of a member of ``error``."""
+
+    def __init__(self, error: str) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+class PacketState:
+    """One packet between parser and deparser, with everything that lives as long as it."""
+
+    __slots__ = (
+        "checksum_error",
+        "clone_fields",
+        "clone_session",
+        "cursor",
+        "frame",
+        "length",
+        "output",
+        "output_bits",
+        "recirculate_fields",
+        "resubmit_fields",
+        "truncate_to",
+        "variables",
+    )
+
+    def __init__(self, frame: bytes, variables: dict[str, Any]) -> None:
+        self.frame = frame
+        self.variables = variables
+        self.cursor = 0  # bits parsed so far
+        self.length = len(frame)  # what packet_length will be in egress
+        self.checksum_error = 0
+        self.truncate_to = MAX_FRAME
+        self.output = 0  # the emitted headers as one number of output_bits bits
+        self.output_bits = 0
+        self.forget_requests()
+
+    def forget_requests(self) -> None:
+        """Drop what the previous block asked of the traffic manager."""
+        self.clone_session: int | None = None
+        self.clone_fields = -1
+        self.resubmit_fields: int | None = None
+        self.recirculate_fields: int | None = None
+
+    def copy(self) -> PacketState:
+        """Return an independent copy that shares only the frame."""
+        twin = PacketState(self.frame, {name: copy_value(v) for name, v in self.variables.items()})
+        twin.cursor = self.cursor
+        twin.length = self.length
+        twin.checksum_error = self.checksum_error
+        twin.truncate_to = self.truncate_to
+        twin.clone_session = self.clone_session
+        twin.clone_fields = self.clone_fields
+        twin.resubmit_fields = self.resubmit_fields
+        twin.recirculate_fields = self.recirculate_fields
+        return twin
+
+    @property
+    def payload(self) -> bytes:
+        """The bytes that the parser did not reach."""
+        return self.frame[(self.cursor + 7) // 8 :]
+
+    def read_bits(self, count: int) -> int:
+        """Return the next `count` bits without moving on. Raises ParserError PacketTooShort."""
+        end = self.cursor + count
+        if end > 8 * len(self.frame):
+            raise ParserError("PacketTooShort")
+        first, last = self.cursor // 8, (end + 7) // 8
+        window = int.from_bytes(self.frame[first:last], "big") >> (8 * last - end)
+        return window & ((1 << count) - 1)

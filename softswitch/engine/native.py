@@ -1,0 +1,192 @@
+"""The C engine from Python: ctypes declarations and a thin class over them.
+
+Calls release the GIL; the engine locks itself.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import astuple
+from typing import Any
+
+from softswitch.engine.counters import PORT_COUNTERS, SWITCH_COUNTERS, PortStatistics, SwitchStatistics
+from softswitch.engine.engine_build import build_engine
+from softswitch.engine.impairments import LinkModel
+from softswitch.engine.pipeline import Compiled, Pipeline
+from softswitch.engine.ports import InterfacePort, MemoryPort, PortError, PortSpec, SwitchError, UdpPort
+
+_ERROR_BYTES = 256
+_NEVER = 2**64 - 1
+
+
+class _Impairments(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_uint64) for name in LinkModel.names()]
+
+
+class _Statistics(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_uint64) for name in PORT_COUNTERS + SWITCH_COUNTERS]
+
+
+class _Member(ctypes.Structure):
+    _fields_ = [("port", ctypes.c_uint16), ("rid", ctypes.c_uint16)]
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    return declare(ctypes.CDLL(str(build_engine())))
+
+
+def declare(library: ctypes.CDLL) -> ctypes.CDLL:
+    """Give the functions of engine.h their types."""
+    engine, u16, u32, u64 = ctypes.c_void_p, ctypes.c_uint16, ctypes.c_uint32, ctypes.c_uint64
+    integer, pointer, text = ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p
+    link = ctypes.POINTER(_Impairments)
+    signatures: dict[str, tuple[Any, list[Any]]] = {
+        "create": (engine, []),
+        "destroy": (None, [engine]),
+        "lock": (None, [engine]),
+        "unlock": (None, [engine]),
+        "add_memory": (integer, [engine, u16, link, link, integer, text]),
+        "add_udp": (integer, [engine, u16, link, link, u16, u16, text]),
+        "add_interface": (integer, [engine, u16, link, link, text, text]),
+        "udp_port": (u16, [engine, u16]),
+        "load": (integer, [engine, pointer, pointer]),
+        "set_group": (integer, [engine, u16, pointer, u32]),
+        "set_session": (integer, [engine, u16, pointer, u32, u32]),
+        "inject": (None, [engine, u16, pointer, pointer, u32, u64]),
+        "advance": (None, [engine, u64]),
+        "next_event": (u64, [engine]),
+        "pending": (u32, [engine, u16, ctypes.POINTER(u64)]),
+        "drain": (u32, [engine, u16, pointer, pointer, pointer, u32, u64]),
+        "port_statistics": (None, [engine, u16, pointer]),
+        "switch_statistics": (None, [engine, pointer]),
+        "now": (u64, [engine]),
+        "prepare": (None, [engine]),
+        "run": (integer, [engine, text]),
+        "stop": (None, [engine]),
+        "wait_cpu": (integer, [engine, integer]),
+    }
+    for name, (result, arguments) in signatures.items():
+        function = getattr(library, f"engine_{name}")
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+class NativeEngine:
+    """One ``struct engine``. See `softswitch.engine.switch.Engine` for what the methods promise."""
+
+    def __init__(self, library: ctypes.CDLL | None = None) -> None:
+        """Raises NoCompiler where the engine cannot be built."""
+        self._library = library or _library()
+        self._engine: int = self._library.engine_create()
+        if not self._engine:
+            raise SwitchError("the switch engine cannot start: out of memory or file descriptors")
+        self._pipeline: Pipeline | None = None
+
+    def destroy(self) -> None:
+        """Close sockets and free everything; nothing may be called after it."""
+        self._library.engine_destroy(self._engine)
+        self._pipeline = None
+
+    def add_port(self, number: int, spec: PortSpec, rx: LinkModel, tx: LinkModel) -> None:
+        error = ctypes.create_string_buffer(_ERROR_BYTES)
+        links = ctypes.byref(_Impairments(*astuple(rx))), ctypes.byref(_Impairments(*astuple(tx)))
+        match spec:
+            case MemoryPort(cpu):
+                failed = self._library.engine_add_memory(self._engine, number, *links, cpu, error)
+            case UdpPort(local, peer):
+                failed = self._library.engine_add_udp(self._engine, number, *links, local, peer or 0, error)
+            case InterfacePort(name):
+                failed = self._library.engine_add_interface(self._engine, number, *links, name.encode(), error)
+        if failed:
+            raise PortError(error.value.decode())
+
+    def udp_port(self, number: int) -> int:
+        return int(self._library.engine_udp_port(self._engine, number))
+
+    def load(self, pipeline: Pipeline | None) -> None:
+        program = state = None
+        if pipeline is not None:
+            compiled: Compiled = pipeline  # type: ignore[assignment]  # checked on the next line
+            if not hasattr(pipeline, "ops_address"):
+                raise SwitchError("the compiled engine cannot run an interpreted program: use engine='python'")
+            program, state = compiled.ops_address, compiled.state_address
+        if self._library.engine_load(self._engine, program, state):
+            raise SwitchError("the program was built for another version of the engine, or memory is short")
+        self._pipeline = pipeline  # keeps it alive; the one before is not in use any more
+
+    def lock(self) -> None:
+        self._library.engine_lock(self._engine)
+
+    def unlock(self) -> None:
+        self._library.engine_unlock(self._engine)
+
+    def set_group(self, group: int, members: Sequence[tuple[int, int]] | None) -> None:
+        self._members(self._library.engine_set_group, group, members)
+
+    def set_session(self, session: int, members: Sequence[tuple[int, int]] | None, truncate: int) -> None:
+        self._members(self._library.engine_set_session, session, members, truncate)
+
+    def _members(
+        self, call: Callable[..., int], number: int, members: Sequence[tuple[int, int]] | None, *rest: int
+    ) -> None:
+        count = len(members or ())
+        # One more than needed: an empty group is not the same as no group.
+        values = None if members is None else (_Member * (count + 1))(*(_Member(*m) for m in members))
+        if call(self._engine, number, values, count, *rest):
+            raise SwitchError("out of memory")
+
+    def inject(self, port: int, data: bytes, lengths: array[int], now_us: int) -> None:
+        address, count = lengths.buffer_info()
+        self._library.engine_inject(self._engine, port, data, address, count, now_us)
+
+    def advance(self, now_us: int) -> None:
+        self._library.engine_advance(self._engine, now_us)
+
+    def next_event_us(self) -> int | None:
+        next_us = int(self._library.engine_next_event(self._engine))
+        return None if next_us == _NEVER else next_us
+
+    def drain(self, port: int) -> tuple[bytearray, array[int], array[int]]:
+        size = ctypes.c_uint64()
+        count = self._library.engine_pending(self._engine, port, ctypes.byref(size))
+        data = bytearray(size.value)
+        lengths, times = array("I", bytes(4 * count)), array("Q", bytes(8 * count))
+        if count:
+            into = (ctypes.c_char * len(data)).from_buffer(data)
+            taken = self._library.engine_drain(
+                self._engine, port, into, lengths.buffer_info()[0], times.buffer_info()[0], count, len(data)
+            )
+            assert taken == count, "only one thread drains a port"
+        return data, lengths, times
+
+    def port_statistics(self, port: int) -> PortStatistics:
+        values = _Statistics()
+        self._library.engine_port_statistics(self._engine, port, ctypes.byref(values))
+        return PortStatistics(**{name: getattr(values, name) for name in PORT_COUNTERS})
+
+    def switch_statistics(self) -> SwitchStatistics:
+        values = _Statistics()
+        self._library.engine_switch_statistics(self._engine, ctypes.byref(values))
+        return SwitchStatistics(**{name: getattr(values, name) for name in SWITCH_COUNTERS})
+
+    def now_us(self) -> int:
+        return int(self._library.engine_now(self._engine))
+
+    def prepare(self) -> None:
+        self._library.engine_prepare(self._engine)
+
+    def run(self) -> None:
+        error = ctypes.create_string_buffer(_ERROR_BYTES)
+        if self._library.engine_run(self._engine, error):
+            raise SwitchError(error.value.decode())
+
+    def stop(self) -> None:
+        self._library.engine_stop(self._engine)
+
+    def wait_cpu(self, timeout_ms: int) -> bool | None:
+        ready = int(self._library.engine_wait_cpu(self._engine, timeout_ms))
+        return None if ready < 0 else ready > 0

@@ -1,0 +1,73 @@
+"""What a switch port is connected to.
+
+``memory``              frames come from and go to the program itself, on a clock of its choice
+``cpu``                 the same, for packet-in and packet-out
+``udp:LOCAL[:PEER]``    one frame is one UDP datagram on 127.0.0.1; without PEER the last sender is the peer
+``veth:NAME``, ``if:NAME``   a network interface (needs root)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MAX_PORT = 510
+"""Port numbers are bit<9>, and 511 means drop."""
+
+
+class SwitchError(Exception):
+    """The switch cannot do what was asked.
+
+    SwitchError
+    └── PortError   a port specification is wrong, or the port cannot be opened
+    """
+
+
+class PortError(SwitchError):
+    """A port specification is wrong, or the port cannot be opened."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPort:
+    """A port that the program itself feeds and drains; the CPU port if `cpu`."""
+
+    cpu: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class UdpPort:
+    """A UDP socket on 127.0.0.1; `local` 0 takes a free port."""
+
+    local: int = 0
+    peer: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InterfacePort:
+    """A packet socket on a network interface of this machine."""
+
+    name: str
+
+
+PortSpec = MemoryPort | UdpPort | InterfacePort
+
+
+def parse_port(text: str) -> PortSpec:
+    """Read a port specification; raises PortError with what would be right."""
+    kind, _, rest = text.partition(":")
+    match kind:
+        case "memory" | "cpu" if not rest:
+            return MemoryPort(cpu=kind == "cpu")
+        case "udp":
+            local, colon, peer = rest.partition(":")
+            return UdpPort(_udp_number(text, local, 0), _udp_number(text, peer, 1) if colon else None)
+        case "veth" | "if" if rest:
+            if len(rest) > 15 or "/" in rest or any(c.isspace() for c in rest):
+                raise PortError(f"port {text!r}: {rest!r} is not an interface name")
+            return InterfacePort(rest)
+    raise PortError(f"port {text!r}: want memory, cpu, udp:LOCAL[:PEER], veth:NAME or if:NAME")
+
+
+def _udp_number(text: str, number: str, lowest: int) -> int:
+    if not number.isascii() or not number.isdigit() or not lowest <= int(number) <= 65535:
+        raise PortError(f"port {text!r}: {number!r} is not a UDP port ({lowest}..65535)")
+    return int(number)

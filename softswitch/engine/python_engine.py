@@ -1,0 +1,442 @@
+"""The engine in Python: serves where there is no C compiler, and runs interpreted programs.
+
+It makes the same decisions as the C engine (runtime/engine_tm.c, engine_impair.c): the same frames
+in, at the same times, with the same seed, give the same frames out. It knows memory and UDP ports
+only, has no segmentation offload, and is about a thousand times slower.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import selectors
+import socket
+import threading
+import time
+from array import array
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from softswitch.engine.counters import PortStatistics, SwitchStatistics
+from softswitch.engine.impairments import LinkModel
+from softswitch.engine.pipeline import DROP_PORT, MAX_FRAME, Copy, Packet, Pipeline, Verdict
+from softswitch.engine.ports import InterfacePort, MemoryPort, PortError, PortSpec, SwitchError, UdpPort
+from softswitch.engine.python_link import Link
+
+INGRESS_CLONE, EGRESS_CLONE, RECIRCULATED, REPLICATED, RESUBMITTED = 1, 2, 4, 5, 6
+"""``standard_metadata.instance_type``, as BMv2 numbers it."""
+
+_MAX_DEPTH = 64
+_MAX_PASSES = 4096
+_MAX_EVENTS = 262144
+_MAX_OUTBOX = 65536
+_BATCH = 64
+_SOCKET_BUFFER = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Origin:
+    """Where a packet came from, and how many turns it has taken."""
+
+    frame: bytes
+    port: int
+    depth: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Queued:
+    packet: Packet
+    origin: _Origin
+    copy: Copy
+    truncate: int
+
+
+class _Port:
+    def __init__(self, number: int, spec: PortSpec, rx: LinkModel, tx: LinkModel) -> None:
+        self.number = number
+        self.rx, self.tx = Link(rx), Link(tx)
+        self.statistics = PortStatistics()
+        self.queue: deque[_Queued] = deque()
+        self.dequeue_scheduled = False
+        self.outbox: list[tuple[int, bytes]] = []
+        self.is_cpu = isinstance(spec, MemoryPort) and spec.cpu
+        self.socket: socket.socket | None = None
+        self.peer: tuple[str, int] | None = None
+        self.learns_peer = False
+        match spec:
+            case UdpPort(local, peer):
+                self.socket = _open_udp(number, local)
+                self.peer = ("127.0.0.1", peer) if peer else None
+                self.learns_peer = peer is None
+            case InterfacePort(name):
+                raise PortError(f"port {number}: interface {name} needs the C engine, and there is no C compiler")
+
+
+class PythonEngine:
+    """See `softswitch.engine.switch.Engine` for what the methods promise."""
+
+    def __init__(self) -> None:
+        self._gate, self._lock = threading.Lock(), threading.RLock()
+        self._pipeline: Pipeline | None = None
+        self._ports: dict[int, _Port] = {}
+        self._groups: dict[int, Sequence[tuple[int, int]]] = {}
+        self._sessions: dict[int, tuple[Sequence[tuple[int, int]], int]] = {}
+        self._events: list[tuple[int, int, str, _Port, bytes]] = []
+        self._sequence = 0
+        self._now_ns = 0
+        self._passes = 0
+        self._statistics = SwitchStatistics()
+        self._start_ns = time.monotonic_ns()
+        self._stopping = threading.Event()
+        self._cpu_ready = threading.Condition()
+        self._cpu_pending = False
+        self._wake_in, self._wake_out = socket.socketpair()
+        self._wake_in.setblocking(False)
+        self._wake_out.setblocking(False)
+
+    def destroy(self) -> None:
+        for port in self._ports.values():
+            if port.socket is not None:
+                port.socket.close()
+        self._wake_in.close()
+        self._wake_out.close()
+
+    def add_port(self, number: int, spec: PortSpec, rx: LinkModel, tx: LinkModel) -> None:
+        self._ports[number] = _Port(number, spec, rx, tx)
+
+    def udp_port(self, number: int) -> int:
+        port = self._ports[number]
+        return int(port.socket.getsockname()[1]) if port.socket is not None else 0
+
+    def load(self, pipeline: Pipeline | None) -> None:
+        if pipeline is not None and not hasattr(pipeline, "ingress"):
+            raise SwitchError("the Python engine needs a pipeline with ingress() and egress()")
+        with self._lock:
+            for port in self._ports.values():
+                self._statistics.reloads += len(port.queue)
+                port.queue.clear()
+            self._pipeline = pipeline
+
+    def lock(self) -> None:
+        if not self._lock.acquire(blocking=False):  # ours already, or free
+            self._lock_in_turn()
+
+    def _lock_in_turn(self) -> None:
+        with self._gate:  # held by whoever waits, so that the data thread cannot overtake it
+            self._lock.acquire()
+
+    def unlock(self) -> None:
+        self._lock.release()
+
+    def set_group(self, group: int, members: Sequence[tuple[int, int]] | None) -> None:
+        with self._lock:
+            self._groups.pop(group, None)
+            if members is not None:
+                self._groups[group] = list(members)
+
+    def set_session(self, session: int, members: Sequence[tuple[int, int]] | None, truncate: int) -> None:
+        with self._lock:
+            self._sessions.pop(session, None)
+            if members is not None:
+                self._sessions[session] = (list(members), truncate)
+
+    # ------------------------------------------------------------------ frames and time
+
+    def inject(self, port: int, data: bytes, lengths: array[int], now_us: int) -> None:
+        with self._lock:
+            self._run_events(now_us * 1000)
+            at = 0
+            for length in lengths:
+                self._receive(self._ports[port], bytes(data[at : at + length]))
+                at += length
+        self._wake()
+
+    def advance(self, now_us: int) -> None:
+        with self._lock:
+            self._run_events(now_us * 1000)
+
+    def next_event_us(self) -> int | None:
+        with self._lock:
+            return -(-self._events[0][0] // 1000) if self._events else None
+
+    def drain(self, port: int) -> tuple[bytearray, array[int], array[int]]:
+        with self._lock:
+            frames, self._ports[port].outbox = self._ports[port].outbox, []
+        data = bytearray(b"".join(frame for _, frame in frames))
+        return data, array("I", [len(frame) for _, frame in frames]), array("Q", [now for now, _ in frames])
+
+    def port_statistics(self, port: int) -> PortStatistics:
+        with self._lock:
+            return replace(self._ports[port].statistics)
+
+    def switch_statistics(self) -> SwitchStatistics:
+        with self._lock:
+            return replace(self._statistics)
+
+    def _schedule(self, time_ns: int, kind: str, port: _Port, frame: bytes) -> None:
+        if len(self._events) >= _MAX_EVENTS and kind != "dequeue":
+            self._statistics.overruns += 1
+            return
+        heapq.heappush(self._events, (time_ns, self._sequence, kind, port, frame))
+        self._sequence += 1
+
+    def _run_events(self, now_ns: int) -> None:
+        while self._events and self._events[0][0] <= now_ns:
+            time_ns, _, kind, port, frame = heapq.heappop(self._events)
+            self._now_ns = max(self._now_ns, time_ns)
+            if kind == "rx":
+                self._ingress_frame(port, frame)
+            elif kind == "tx":
+                self._emit(port, frame)
+            else:
+                self._dequeue(port)
+        self._now_ns = max(self._now_ns, now_ns)
+
+    # ------------------------------------------------------------------ links
+
+    def _receive(self, port: _Port, frame: bytes) -> None:
+        statistics, rx = port.statistics, port.rx
+        statistics.rx_packets += 1
+        statistics.rx_bytes += len(frame)
+        if not 0 < len(frame) <= MAX_FRAME:
+            statistics.rx_malformed += 1
+            return
+        through_ns = rx.transfer_from_queue(len(frame), self._now_ns)
+        if through_ns is None:
+            statistics.rx_queue_full += 1
+            return
+        if rx.hit(rx.model.loss):
+            statistics.rx_lost += 1
+            return
+        if rx.hit(rx.model.corrupt):
+            statistics.rx_corrupted += 1
+            return
+        twice = rx.hit(rx.model.duplicate)
+        statistics.rx_duplicated += twice
+        for _ in range(1 + twice):
+            time_ns, reordered = rx.arrival(through_ns)
+            statistics.rx_reordered += reordered
+            if time_ns <= self._now_ns:
+                self._ingress_frame(port, frame)
+            else:
+                self._schedule(time_ns, "rx", port, frame)
+
+    def _transmit(self, port: _Port, frame: bytes) -> None:
+        statistics, tx = port.statistics, port.tx
+        through_ns = tx.transfer(len(frame), self._now_ns)
+        if tx.hit(tx.model.loss):
+            statistics.tx_lost += 1
+            return
+        if tx.hit(tx.model.corrupt):
+            statistics.tx_corrupted += 1
+            return
+        twice = tx.hit(tx.model.duplicate)
+        statistics.tx_duplicated += twice
+        for _ in range(1 + twice):
+            time_ns, reordered = tx.arrival(through_ns)
+            statistics.tx_reordered += reordered
+            if time_ns <= self._now_ns:
+                self._emit(port, frame)
+            else:
+                self._schedule(time_ns, "tx", port, frame)
+
+    def _emit(self, port: _Port, frame: bytes) -> None:
+        statistics = port.statistics
+        if port.socket is not None:
+            if port.peer is None:
+                statistics.tx_no_peer += 1
+                return
+            try:
+                port.socket.sendto(frame, port.peer)
+            except OSError:
+                statistics.tx_blocked += 1
+                return
+        elif len(port.outbox) >= _MAX_OUTBOX:
+            statistics.tx_blocked += 1
+            return
+        else:
+            port.outbox.append((self._now_ns // 1000, frame))
+        statistics.tx_packets += 1
+        statistics.tx_bytes += len(frame)
+        if port.is_cpu:
+            with self._cpu_ready:
+                self._cpu_pending = True
+                self._cpu_ready.notify()
+
+    # ------------------------------------------------------------------ traffic manager
+
+    def _ingress_frame(self, port: _Port, frame: bytes) -> None:
+        if self._pipeline is None:
+            port.statistics.rx_no_program += 1
+            return
+        self._passes = _MAX_PASSES
+        self._ingress(_Origin(frame, port.number), 0, None, -1)
+
+    def _may_enter(self, origin: _Origin) -> bool:
+        if origin.depth >= _MAX_DEPTH or self._passes == 0:
+            self._statistics.loops += 1
+            return False
+        self._passes -= 1
+        return True
+
+    def _ingress(self, origin: _Origin, instance_type: int, previous: Packet, field_list: int) -> None:
+        assert self._pipeline is not None
+        now_us = self._now_ns // 1000
+        packet, verdict = self._pipeline.ingress(
+            origin.frame, origin.port, now_us, instance_type, previous, field_list
+        )
+        if verdict.clone:
+            self._clone(packet, origin, verdict, INGRESS_CLONE)
+        if verdict.resubmit:
+            if self._may_enter(origin):
+                again = replace(origin, depth=origin.depth + 1)
+                self._ingress(again, RESUBMITTED, packet, verdict.resubmit_fields)
+        elif verdict.mcast_grp:
+            members = self._groups.get(verdict.mcast_grp)
+            if members is None:
+                self._statistics.no_group += 1
+            for to in members or ():
+                self._send(self._pipeline.copy_packet(packet), origin, to, REPLICATED, 0)
+        elif verdict.dropped or verdict.egress_spec == DROP_PORT:
+            self._ports[origin.port].statistics.ingress_dropped += 1
+        else:
+            self._send(packet, origin, (verdict.egress_spec, 0), instance_type, 0)
+
+    def _clone(self, packet: Packet, origin: _Origin, verdict: Verdict, instance_type: int) -> None:
+        assert self._pipeline is not None
+        session = self._sessions.get(verdict.clone_session)
+        if session is None:
+            self._statistics.no_group += 1
+            return
+        if not self._may_enter(origin):
+            return
+        members, truncate = session
+        clone = self._pipeline.clone_packet(packet, origin.frame, verdict.clone_fields)
+        for to in members:
+            again = replace(origin, depth=origin.depth + 1)
+            self._send(self._pipeline.copy_packet(clone), again, to, instance_type, truncate)
+
+    def _send(
+        self, packet: Packet, origin: _Origin, to: tuple[int, int], instance_type: int, truncate: int
+    ) -> None:
+        port = self._ports.get(to[0])
+        now_us = self._now_ns // 1000
+        copy = Copy(
+            egress_port=to[0],
+            egress_rid=to[1],
+            instance_type=instance_type,
+            enq_timestamp=now_us & 0xFFFFFFFF,
+            now_us=now_us,
+        )
+        if port is None or not (port.queue or port.tx.ready_ns > self._now_ns):
+            self._egress(port, packet, origin, copy, truncate)
+        elif len(port.queue) >= port.tx.model.queue_packets:
+            port.statistics.tx_queue_full += 1
+        else:
+            port.queue.append(_Queued(packet, origin, replace(copy, enq_qdepth=len(port.queue)), truncate))
+            self._schedule_dequeue(port)
+
+    def _schedule_dequeue(self, port: _Port) -> None:
+        if port.queue and not port.dequeue_scheduled:
+            port.dequeue_scheduled = True
+            self._schedule(port.tx.ready_ns, "dequeue", port, b"")
+
+    def _dequeue(self, port: _Port) -> None:
+        port.dequeue_scheduled = False
+        while port.queue and port.tx.ready_ns <= self._now_ns:
+            item = port.queue.popleft()
+            now_us = self._now_ns // 1000
+            waited = (now_us - item.copy.enq_timestamp) & 0xFFFFFFFF
+            copy = replace(item.copy, now_us=now_us, deq_timedelta=waited, deq_qdepth=len(port.queue))
+            self._passes = _MAX_PASSES
+            self._egress(port, item.packet, item.origin, copy, item.truncate)
+        self._schedule_dequeue(port)
+
+    def _egress(self, port: _Port | None, packet: Packet, origin: _Origin, copy: Copy, truncate: int) -> None:
+        assert self._pipeline is not None
+        frame, verdict = self._pipeline.egress(packet, copy)
+        frame = frame[:truncate] if frame and truncate else frame
+        if not frame or verdict.dropped:
+            (port or self._ports[origin.port]).statistics.egress_dropped += 1
+        elif not verdict.recirculate:
+            if port is None:
+                self._statistics.no_port += 1
+            else:
+                self._transmit(port, frame)
+        if not frame:
+            return
+        if verdict.clone:
+            self._clone(packet, replace(origin, frame=frame), verdict, EGRESS_CLONE)
+        if verdict.recirculate and not verdict.dropped and self._may_enter(origin):
+            again = _Origin(frame, origin.port, origin.depth + 1)
+            self._ingress(again, RECIRCULATED, packet, verdict.recirculate_fields)
+
+    # ------------------------------------------------------------------ real time
+
+    def now_us(self) -> int:
+        return (time.monotonic_ns() - self._start_ns) // 1000
+
+    def prepare(self) -> None:
+        self._stopping.clear()
+
+    def run(self) -> None:
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._wake_out, selectors.EVENT_READ, None)
+            for port in self._ports.values():
+                if port.socket is not None:
+                    selector.register(port.socket, selectors.EVENT_READ, port)
+            while not self._stopping.is_set():
+                next_us = self.next_event_us()
+                timeout = None if next_us is None else max(0.0, (next_us - self.now_us()) / 1e6)
+                ready = selector.select(timeout)
+                self._lock_in_turn()
+                try:
+                    self._run_events(time.monotonic_ns() - self._start_ns)
+                    for key, _ in ready:
+                        self._serve(key.data)
+                finally:
+                    self.unlock()
+
+    def _serve(self, port: _Port | None) -> None:
+        if port is None or port.socket is None:
+            self._wake_out.recv(4096)
+            return
+        for _ in range(_BATCH):
+            try:
+                frame, sender = port.socket.recvfrom(65536)
+            except OSError:  # nothing more, or an ICMP error of an earlier datagram
+                return
+            if port.learns_peer:
+                port.peer = sender
+            self._receive(port, frame)
+
+    def _wake(self) -> None:
+        with contextlib.suppress(BlockingIOError):  # full: it is awake
+            self._wake_in.send(b"\0")
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._wake()
+        with self._cpu_ready:
+            self._cpu_ready.notify_all()
+
+    def wait_cpu(self, timeout_ms: int) -> bool | None:
+        with self._cpu_ready:
+            if not self._cpu_pending and not self._stopping.is_set():
+                self._cpu_ready.wait(None if timeout_ms < 0 else timeout_ms / 1000)
+            ready, self._cpu_pending = self._cpu_pending, False
+        return None if self._stopping.is_set() else ready
+
+
+def _open_udp(number: int, local: int) -> socket.socket:
+    opened = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    opened.setblocking(False)
+    for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
+        opened.setsockopt(socket.SOL_SOCKET, option, _SOCKET_BUFFER)
+    try:
+        opened.bind(("127.0.0.1", local))
+    except OSError as error:
+        opened.close()
+        raise PortError(f"port {number}: cannot bind UDP 127.0.0.1:{local}: {error.strerror}") from None
+    return opened

@@ -1,0 +1,305 @@
+/* The engine as an object: life, lock, program, groups, statistics, frames from and for memory. */
+#include <errno.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "engine_internal.h"
+
+/* Live scratch packets per turn: the one in ingress, its clone, a copy. */
+#define SCRATCH_PACKETS (3 * (ENGINE_MAX_DEPTH + 2))
+
+int fail(char *error, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(error, ENGINE_ERROR_BYTES, format, arguments);
+    va_end(arguments);
+    return -1;
+}
+
+uint64_t clock_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
+}
+
+/* ---------------------------------------------------------------- life and lock */
+
+struct engine *engine_create(void)
+{
+    struct engine *engine = calloc(1, sizeof *engine);
+    if (!engine)
+        return NULL;
+    pthread_mutex_init(&engine->gate, NULL);
+    pthread_mutex_init(&engine->mutex, NULL);
+    engine->groups = calloc(65536, sizeof *engine->groups);
+    engine->sessions = calloc(65536, sizeof *engine->sessions);
+    engine->frame = malloc(P4_MAX_FRAME);
+    engine->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    engine->cpu_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    engine->start_ns = clock_ns();
+    engine->armed_ns = ENGINE_NEVER;
+    if (!engine->groups || !engine->sessions || !engine->frame || engine->wake_fd < 0 || engine->cpu_fd < 0) {
+        engine_destroy(engine);
+        return NULL;
+    }
+    return engine;
+}
+
+static void free_packets(struct engine *engine)
+{
+    for (uint32_t i = 0; engine->packets && i < SCRATCH_PACKETS; i++)
+        free(engine->packets[i]);
+    free(engine->packets);
+    engine->packets = NULL;
+}
+
+void engine_destroy(struct engine *engine)
+{
+    tm_discard_queues(engine);
+    for (int i = 0; i < ENGINE_PORTS; i++)
+        if (engine->ports[i])
+            port_remove(engine->ports[i]);
+    for (size_t i = 0; i < engine->heap_size; i++)
+        free(engine->heap[i]);
+    for (int i = 0; i < 65536; i++) {
+        if (engine->groups)
+            free(engine->groups[i]);
+        if (engine->sessions)
+            free(engine->sessions[i]);
+    }
+    free_packets(engine);
+    free(engine->heap);
+    free(engine->groups);
+    free(engine->sessions);
+    free(engine->frame);
+    for (int i = 0; i < IO_BUFFERS; i++)
+        free(engine->io_buffers[i]);
+    if (engine->wake_fd >= 0)
+        close(engine->wake_fd);
+    if (engine->cpu_fd >= 0)
+        close(engine->cpu_fd);
+    pthread_mutex_destroy(&engine->mutex);
+    pthread_mutex_destroy(&engine->gate);
+    free(engine);
+}
+
+/* Whoever waits for the mutex holds the gate, so the data thread, which unlocks and locks again all the
+   time, cannot overtake it. */
+void engine_lock(struct engine *engine)
+{
+    uintptr_t self = (uintptr_t)pthread_self();
+    if (atomic_load_explicit(&engine->owner, memory_order_relaxed) == self) {
+        engine->owner_depth++;
+        return;
+    }
+    pthread_mutex_lock(&engine->gate);
+    pthread_mutex_lock(&engine->mutex);
+    pthread_mutex_unlock(&engine->gate);
+    atomic_store_explicit(&engine->owner, self, memory_order_relaxed);
+    engine->owner_depth = 1;
+}
+
+void engine_unlock(struct engine *engine)
+{
+    if (--engine->owner_depth)
+        return;
+    atomic_store_explicit(&engine->owner, 0, memory_order_relaxed);
+    pthread_mutex_unlock(&engine->mutex);
+}
+
+uint64_t engine_now(struct engine *engine)
+{
+    return (clock_ns() - engine->start_ns) / 1000;
+}
+
+/* ---------------------------------------------------------------- out */
+
+void flush_ports(struct engine *engine)
+{
+    for (uint32_t i = 0; i < engine->dirty_count; i++) {
+        struct port *port = engine->dirty[i];
+        port->dirty = false;
+        if (!port->blocked)
+            port->flush(port);
+        if (port->outbox.first == port->outbox.count)
+            outbox_forget_sent(port);
+    }
+    engine->dirty_count = 0;
+    if (engine->cpu_pending) {
+        engine->cpu_pending = false;
+        uint64_t one = 1;
+        /* A full eventfd is readable already: nothing is lost. */
+        (void)!write(engine->cpu_fd, &one, sizeof one);
+    }
+}
+
+int engine_wait_cpu(struct engine *engine, int timeout_ms)
+{
+    struct pollfd descriptor = {.fd = engine->cpu_fd, .events = POLLIN};
+    poll(&descriptor, 1, timeout_ms);
+    uint64_t count;
+    bool ready = read(engine->cpu_fd, &count, sizeof count) == (ssize_t)sizeof count;
+    return atomic_load(&engine->stopping) ? -1 : ready;
+}
+
+/* ---------------------------------------------------------------- program and groups */
+
+int engine_load(struct engine *engine, const struct p4_program *program, struct p4_pipeline *pipeline)
+{
+    if (program && program->abi != P4_ABI)
+        return -1;
+    engine_lock(engine);
+    tm_discard_queues(engine);
+    free_packets(engine);
+    engine->program = NULL;
+    if (program) {
+        size_t size = ((size_t)program->packet_size + 63) & ~(size_t)63;
+        engine->packets = calloc(SCRATCH_PACKETS, sizeof *engine->packets);
+        for (uint32_t i = 0; engine->packets && i < SCRATCH_PACKETS; i++) {
+            engine->packets[i] = aligned_alloc(64, size);
+            if (!engine->packets[i])
+                free_packets(engine);
+        }
+        if (engine->packets) {
+            engine->program = program;
+            engine->pipeline = pipeline;
+        }
+    }
+    bool loaded = engine->program == program;
+    engine_unlock(engine);
+    return loaded ? 0 : -1;
+}
+
+static int set_members(struct engine *engine, struct group **table, uint16_t number,
+                       const struct engine_member *members, uint32_t count, uint32_t truncate)
+{
+    struct group *group = NULL;
+    if (members) {
+        group = malloc(sizeof *group + count * sizeof *members);
+        if (!group)
+            return -1;
+        group->count = count;
+        group->truncate = truncate;
+        memcpy(group->members, members, count * sizeof *members);
+    }
+    engine_lock(engine);
+    struct group *old = table[number];
+    table[number] = group;
+    engine_unlock(engine);
+    free(old);
+    return 0;
+}
+
+int engine_set_group(struct engine *engine, uint16_t group, const struct engine_member *members, uint32_t count)
+{
+    return set_members(engine, engine->groups, group, members, count, 0);
+}
+
+int engine_set_session(struct engine *engine, uint16_t session, const struct engine_member *members,
+                       uint32_t count, uint32_t truncate)
+{
+    return set_members(engine, engine->sessions, session, members, count, truncate);
+}
+
+/* ---------------------------------------------------------------- frames from and for memory */
+
+static void wake(struct engine *engine)
+{
+    uint64_t one = 1;
+    if (atomic_load(&engine->running))
+        (void)!write(engine->wake_fd, &one, sizeof one);
+}
+
+void engine_receive(struct engine *engine, uint16_t port, const uint8_t *frame, uint32_t length, uint64_t now_us)
+{
+    engine_inject(engine, port, frame, &length, 1, now_us);
+}
+
+void engine_inject(struct engine *engine, uint16_t number, const uint8_t *bytes, const uint32_t *lengths,
+                   uint32_t count, uint64_t now_us)
+{
+    engine_lock(engine);
+    run_events(engine, now_us * 1000);
+    struct port *port = number < ENGINE_PORTS ? engine->ports[number] : NULL;
+    for (uint32_t i = 0; port && i < count; i++) {
+        port_receive(port, bytes, lengths[i]);
+        bytes += lengths[i];
+    }
+    flush_ports(engine);
+    engine_unlock(engine);
+    wake(engine);       /* there may be a new next event */
+}
+
+void engine_advance(struct engine *engine, uint64_t now_us)
+{
+    engine_lock(engine);
+    run_events(engine, now_us * 1000);
+    flush_ports(engine);
+    engine_unlock(engine);
+}
+
+uint64_t engine_next_event(struct engine *engine)
+{
+    engine_lock(engine);
+    uint64_t next = engine->heap_size ? (engine->heap[0]->time_ns + 999) / 1000 : ENGINE_NEVER;
+    engine_unlock(engine);
+    return next;
+}
+
+uint32_t engine_pending(struct engine *engine, uint16_t number, uint64_t *bytes)
+{
+    engine_lock(engine);
+    struct port *port = number < ENGINE_PORTS ? engine->ports[number] : NULL;
+    bool has = port && !port->flush;
+    uint32_t count = has ? port->outbox.count : 0;
+    *bytes = has ? port->outbox.used : 0;
+    engine_unlock(engine);
+    return count;
+}
+
+uint32_t engine_drain(struct engine *engine, uint16_t number, uint8_t *bytes, uint32_t *lengths, uint64_t *times_us,
+                      uint32_t count, uint64_t capacity)
+{
+    engine_lock(engine);
+    struct port *port = number < ENGINE_PORTS ? engine->ports[number] : NULL;
+    uint32_t taken = 0;
+    if (port && !port->flush) {
+        struct outbox *box = &port->outbox;
+        size_t size = 0;
+        while (taken < box->count && taken < count && size + box->lengths[taken] <= capacity)
+            size += box->lengths[taken++];
+        memcpy(bytes, box->bytes, size);
+        memcpy(lengths, box->lengths, taken * sizeof *lengths);
+        memcpy(times_us, box->times_us, taken * sizeof *times_us);
+        box->sent = size;
+        box->first = taken;
+        outbox_forget_sent(port);
+    }
+    engine_unlock(engine);
+    return taken;
+}
+
+/* ---------------------------------------------------------------- statistics */
+
+void engine_port_statistics(struct engine *engine, uint16_t number, struct engine_statistics *out)
+{
+    engine_lock(engine);
+    struct port *port = number < ENGINE_PORTS ? engine->ports[number] : NULL;
+    *out = port ? port->statistics : (struct engine_statistics){0};
+    engine_unlock(engine);
+}
+
+void engine_switch_statistics(struct engine *engine, struct engine_statistics *out)
+{
+    engine_lock(engine);
+    *out = engine->statistics;
+    engine_unlock(engine);
+}

@@ -1,0 +1,224 @@
+/* Interface ports: an AF_PACKET socket on a veth or any other Ethernet interface.
+ *
+ * With PACKET_VNET_HDR the kernel passes superframes and unfinished checksums as they are; we split and
+ * finish them (engine_offload.c), run the program on real frames, and join what can be joined on the way out.
+ */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <linux/if_ether.h>
+#include <linux/if_packet.h>
+#include <net/if.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "engine_internal.h"
+#include "engine_offload.h"
+
+#ifndef PACKET_IGNORE_OUTGOING
+#define PACKET_IGNORE_OUTGOING 23
+#endif
+
+#define OUTBOX_BYTES (512 << 10)
+#define MESSAGES 8                          /* per sendmmsg */
+#define PARTS (2 + OFFLOAD_MAX_RUN)         /* offload header, frame headers, payloads */
+#define VLAN_BYTES 4
+
+struct interface_port {
+    bool joins;
+};
+
+union control {
+    struct cmsghdr header;                  /* for its alignment */
+    char bytes[CMSG_SPACE(sizeof(struct tpacket_auxdata))];
+};
+
+/* ---------------------------------------------------------------- receive */
+
+static void take(void *context, const uint8_t *frame, uint32_t length)
+{
+    port_receive(context, frame, length);
+}
+
+/* The kernel keeps the VLAN tag beside the frame; put it back. `frame` has room in front. */
+static uint8_t *restore_vlan(struct msghdr *message, uint8_t *frame, uint32_t *length, struct offload *offload)
+{
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c; c = CMSG_NXTHDR(message, c)) {
+        struct tpacket_auxdata data;
+        if (c->cmsg_level != SOL_PACKET || c->cmsg_type != PACKET_AUXDATA || *length < 2 * ETH_ALEN)
+            continue;
+        memcpy(&data, CMSG_DATA(c), sizeof data);
+        if (!(data.tp_status & TP_STATUS_VLAN_VALID))
+            continue;
+        uint16_t type = data.tp_status & TP_STATUS_VLAN_TPID_VALID ? data.tp_vlan_tpid : ETH_P_8021Q;
+        uint16_t tag[2] = {htons(type), htons(data.tp_vlan_tci)};
+        memmove(frame - VLAN_BYTES, frame, 2 * ETH_ALEN);
+        frame -= VLAN_BYTES;
+        memcpy(frame + 2 * ETH_ALEN, tag, VLAN_BYTES);
+        *length += VLAN_BYTES;
+        offload->checksum_start = (uint16_t)(offload->checksum_start + VLAN_BYTES);
+    }
+    return frame;
+}
+
+static void interface_receive(struct port *port)
+{
+    struct mmsghdr messages[IO_BUFFERS];
+    struct iovec parts[IO_BUFFERS][2];
+    struct offload offloads[IO_BUFFERS];
+    struct sockaddr_ll senders[IO_BUFFERS];
+    union control controls[IO_BUFFERS];
+    for (int i = 0; i < IO_BUFFERS; i++) {
+        parts[i][0] = (struct iovec){&offloads[i], sizeof offloads[i]};
+        parts[i][1] = (struct iovec){port->engine->io_buffers[i] + VLAN_BYTES, IO_BUFFER_BYTES - VLAN_BYTES};
+        messages[i].msg_hdr = (struct msghdr){
+            .msg_name = &senders[i], .msg_namelen = sizeof senders[i], .msg_iov = parts[i], .msg_iovlen = 2,
+            .msg_control = &controls[i], .msg_controllen = sizeof controls[i]};
+    }
+    int received = recvmmsg(port->fd, messages, IO_BUFFERS, MSG_DONTWAIT, NULL);
+    for (int i = 0; i < received; i++) {
+        struct msghdr *message = &messages[i].msg_hdr;
+        uint8_t *frame = parts[i][1].iov_base;
+        if (senders[i].sll_pkttype == PACKET_OUTGOING || messages[i].msg_len < sizeof offloads[i])
+            continue;
+        uint32_t length = messages[i].msg_len - (uint32_t)sizeof offloads[i];
+        frame = restore_vlan(message, frame, &length, &offloads[i]);
+        if (message->msg_flags & MSG_TRUNC || offload_split(&offloads[i], frame, length, take, port)) {
+            port->statistics.rx_packets++;
+            port->statistics.rx_bytes += length;
+            port->statistics.rx_malformed++;
+        }
+    }
+}
+
+/* ---------------------------------------------------------------- send */
+
+struct batch {
+    struct mmsghdr messages[MESSAGES];
+    struct iovec parts[MESSAGES][PARTS];
+    struct offload offloads[MESSAGES];
+    uint8_t headers[MESSAGES][OFFLOAD_UDP_HEADERS];
+    uint32_t runs[MESSAGES];
+};
+
+/* Describe `run` frames from `frame` on as one message; returns where the next begins. */
+static uint8_t *describe(struct batch *batch, unsigned i, uint8_t *frame, const uint32_t *lengths, uint32_t run)
+{
+    struct iovec *parts = batch->parts[i];
+    unsigned count = 1;
+    batch->offloads[i] = (struct offload){0};
+    parts[0] = (struct iovec){&batch->offloads[i], sizeof batch->offloads[i]};
+    if (run == 1) {
+        parts[count++] = (struct iovec){frame, lengths[0]};
+        frame += lengths[0];
+    } else {
+        offload_join(frame, lengths, run, &batch->offloads[i], batch->headers[i]);
+        parts[count++] = (struct iovec){batch->headers[i], OFFLOAD_UDP_HEADERS};
+        for (uint32_t k = 0; k < run; k++) {
+            parts[count++] = (struct iovec){frame + OFFLOAD_UDP_HEADERS, lengths[k] - OFFLOAD_UDP_HEADERS};
+            frame += lengths[k];
+        }
+    }
+    batch->messages[i].msg_hdr = (struct msghdr){.msg_iov = parts, .msg_iovlen = count};
+    batch->runs[i] = run;
+    return frame;
+}
+
+static int send_batch(struct port *port, struct batch *batch)
+{
+    struct interface_port *interface = port->io;
+    struct outbox *box = &port->outbox;
+    uint32_t next = box->first;
+    uint8_t *frame = box->bytes + box->sent;
+    unsigned count = 0;
+    while (count < MESSAGES && next < box->count) {
+        uint32_t run = interface->joins ? offload_run(frame, box->lengths + next, box->count - next) : 1;
+        frame = describe(batch, count, frame, box->lengths + next, run);
+        next += run;
+        count++;
+    }
+    return sendmmsg(port->fd, batch->messages, count, MSG_DONTWAIT);
+}
+
+static void interface_flush(struct port *port)
+{
+    struct interface_port *interface = port->io;
+    struct outbox *box = &port->outbox;
+    struct batch batch;
+    while (box->first < box->count) {
+        int sent = send_batch(port, &batch);
+        for (int i = 0; i < sent; i++)
+            outbox_leave(port, batch.runs[i], &port->statistics.tx_packets);
+        if (sent > 0 || errno == EINTR)
+            continue;
+        if (errno == EAGAIN) {
+            port_block(port);
+            return;
+        }
+        if (errno == EINVAL && batch.runs[0] > 1)
+            interface->joins = false;       /* a kernel before 6.2: one by one from now on */
+        else
+            outbox_leave(port, batch.runs[0],
+                         errno == EMSGSIZE ? &port->statistics.tx_too_long : &port->statistics.tx_blocked);
+    }
+}
+
+/* ---------------------------------------------------------------- life */
+
+static void interface_close(struct port *port)
+{
+    if (port->fd >= 0)
+        close(port->fd);
+    free(port->io);
+}
+
+/* Returns what failed, with errno, or NULL. */
+static const char *open_interface(struct port *port, const char *name)
+{
+    unsigned index = if_nametoindex(name);
+    if (!index)
+        return "find";
+    /* Protocol 0: nothing arrives before everything is set and bound. */
+    port->fd = socket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (port->fd < 0)
+        return "open a packet socket on";
+    int one = 1;
+    if (setsockopt(port->fd, SOL_PACKET, PACKET_VNET_HDR, &one, sizeof one)
+        || setsockopt(port->fd, SOL_PACKET, PACKET_AUXDATA, &one, sizeof one))
+        return "set up";
+    setsockopt(port->fd, SOL_PACKET, PACKET_IGNORE_OUTGOING, &one, sizeof one);    /* else filtered by type */
+    set_socket_buffers(port->fd);
+    struct packet_mreq promiscuous = {.mr_ifindex = (int)index, .mr_type = PACKET_MR_PROMISC};
+    if (setsockopt(port->fd, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &promiscuous, sizeof promiscuous))
+        return "listen to all addresses on";
+    struct sockaddr_ll address = {.sll_family = AF_PACKET, .sll_protocol = htons(ETH_P_ALL),
+                                  .sll_ifindex = (int)index};
+    if (bind(port->fd, (struct sockaddr *)&address, sizeof address))
+        return "bind to";
+    return NULL;
+}
+
+int engine_add_interface(struct engine *engine, uint16_t number, const struct engine_impairments *rx,
+                         const struct engine_impairments *tx, const char *name, char *error)
+{
+    if (!io_buffers_ready(engine))
+        return fail(error, "port %u: out of memory", number);
+    struct port *port = port_add(engine, number, rx, tx, OUTBOX_BYTES, error);
+    if (!port)
+        return -1;
+    port->close = interface_close;
+    struct interface_port *interface = port->io = calloc(1, sizeof *interface);
+    const char *failed = interface ? open_interface(port, name) : "allocate";
+    if (failed) {
+        int reason = errno;
+        port_remove(port);
+        return fail(error, "port %u: cannot %s interface %s: %s%s", number, failed, name, strerror(reason),
+                    reason == EPERM ? " (needs root or CAP_NET_RAW)" : "");
+    }
+    interface->joins = true;
+    port->receive = interface_receive;
+    port->flush = interface_flush;
+    return 0;
+}

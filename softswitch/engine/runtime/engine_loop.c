@@ -1,0 +1,153 @@
+/* The real-time driver: feeds the core from sockets and a timer. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include "engine_internal.h"
+
+#define EVENTS 64
+#define SOCKET_BUFFER (32 << 20)    /* asked for; the kernel may give less */
+
+bool io_buffers_ready(struct engine *engine)
+{
+    for (int i = 0; i < IO_BUFFERS; i++) {
+        if (!engine->io_buffers[i])
+            engine->io_buffers[i] = malloc(IO_BUFFER_BYTES);
+        if (!engine->io_buffers[i])
+            return false;
+    }
+    return true;
+}
+
+void set_socket_buffers(int fd)
+{
+    int size = SOCKET_BUFFER;
+    if (setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &size, sizeof size))
+        setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof size);
+    if (setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &size, sizeof size))
+        setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
+}
+
+void port_block(struct port *port)
+{
+    port->blocked = true;
+    port->engine->newly_blocked = true;
+}
+
+static bool watch(int epoll_fd, int fd, void *data, uint32_t events, int operation)
+{
+    struct epoll_event event = {.events = events, .data.ptr = data};
+    return epoll_ctl(epoll_fd, operation, fd, &event) == 0;
+}
+
+/* Set the timer to the next event, if that changed. */
+static void arm(struct engine *engine, int timer_fd)
+{
+    uint64_t next = engine->heap_size ? engine->heap[0]->time_ns : ENGINE_NEVER;
+    if (next == engine->armed_ns)
+        return;
+    engine->armed_ns = next;
+    struct itimerspec timer = {0};      /* zero disarms */
+    if (next != ENGINE_NEVER) {
+        uint64_t absolute = engine->start_ns + next;
+        timer.it_value.tv_sec = (time_t)(absolute / UINT64_C(1000000000));
+        timer.it_value.tv_nsec = (long)(absolute % UINT64_C(1000000000));
+    }
+    timerfd_settime(timer_fd, TFD_TIMER_ABSTIME, &timer, NULL);
+}
+
+/* Ask to be told when blocked ports can send again. */
+static void watch_blocked(struct engine *engine, int epoll_fd)
+{
+    engine->newly_blocked = false;
+    for (int i = 0; i < ENGINE_PORTS; i++)
+        if (engine->ports[i] && engine->ports[i]->blocked)
+            watch(epoll_fd, engine->ports[i]->fd, engine->ports[i], EPOLLIN | EPOLLOUT, EPOLL_CTL_MOD);
+}
+
+static void serve_port(struct port *port, uint32_t events, int epoll_fd)
+{
+    if (events & EPOLLOUT) {
+        port->blocked = false;
+        watch(epoll_fd, port->fd, port, EPOLLIN, EPOLL_CTL_MOD);
+        port->flush(port);
+        outbox_forget_sent(port);
+    }
+    if (events & (EPOLLIN | EPOLLERR | EPOLLHUP))
+        port->receive(port);
+}
+
+static void drain_counter(int fd)
+{
+    uint64_t count;
+    (void)!read(fd, &count, sizeof count);
+}
+
+static void serve(struct engine *engine, int epoll_fd, int timer_fd)
+{
+    struct epoll_event events[EVENTS];
+    while (!atomic_load_explicit(&engine->stopping, memory_order_relaxed)) {
+        int count = epoll_wait(epoll_fd, events, EVENTS, -1);
+        engine_lock(engine);
+        run_events(engine, clock_ns() - engine->start_ns);
+        for (int i = 0; i < count; i++) {
+            void *source = events[i].data.ptr;
+            if (source == &engine->wake_fd) {
+                drain_counter(engine->wake_fd);
+            } else if (source == &engine->armed_ns) {
+                drain_counter(timer_fd);
+                engine->armed_ns = ENGINE_NEVER;
+            } else {
+                serve_port(source, events[i].events, epoll_fd);
+            }
+        }
+        flush_ports(engine);
+        if (unlikely(engine->newly_blocked))
+            watch_blocked(engine, epoll_fd);
+        arm(engine, timer_fd);
+        engine_unlock(engine);
+    }
+}
+
+int engine_run(struct engine *engine, char *error)
+{
+    int epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    int timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+    bool ready = epoll_fd >= 0 && timer_fd >= 0
+                 && watch(epoll_fd, engine->wake_fd, &engine->wake_fd, EPOLLIN, EPOLL_CTL_ADD)
+                 && watch(epoll_fd, timer_fd, &engine->armed_ns, EPOLLIN, EPOLL_CTL_ADD);
+    for (int i = 0; i < ENGINE_PORTS && ready; i++)
+        if (engine->ports[i] && engine->ports[i]->fd >= 0)
+            ready = watch(epoll_fd, engine->ports[i]->fd, engine->ports[i], EPOLLIN, EPOLL_CTL_ADD);
+    if (!ready)
+        fail(error, "cannot watch the ports: %s", strerror(errno));
+    if (ready) {
+        engine->armed_ns = ENGINE_NEVER;
+        atomic_store(&engine->running, true);
+        serve(engine, epoll_fd, timer_fd);
+        atomic_store(&engine->running, false);
+    }
+    if (epoll_fd >= 0)
+        close(epoll_fd);
+    if (timer_fd >= 0)
+        close(timer_fd);
+    return ready ? 0 : -1;
+}
+
+void engine_prepare(struct engine *engine)
+{
+    atomic_store(&engine->stopping, false);
+    drain_counter(engine->wake_fd);
+}
+
+void engine_stop(struct engine *engine)
+{
+    uint64_t one = 1;
+    atomic_store(&engine->stopping, true);
+    (void)!write(engine->wake_fd, &one, sizeof one);
+    (void)!write(engine->cpu_fd, &one, sizeof one);
+}

@@ -1,0 +1,161 @@
+/* Ports without their I/O, and the outboxes in which frames wait to leave. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine_internal.h"
+
+/* Frames in a memory port's outbox that nobody drains: bounds memory. */
+#define MAX_MEMORY_OUTBOX ((size_t)256 << 20)
+
+static void direction_init(struct direction *direction, const struct engine_impairments *config)
+{
+    direction->config = *config;
+    direction->random = config->seed;
+    direction->impaired = config->loss || config->duplicate || config->reorder || config->corrupt
+                          || config->delay_ns || config->jitter_ns || config->rate_bps;
+}
+
+struct port *port_add(struct engine *engine, uint16_t number, const struct engine_impairments *rx,
+                      const struct engine_impairments *tx, size_t outbox_bytes, char *error)
+{
+    if (number >= P4_DROP_PORT || engine->ports[number]) {
+        fail(error, number >= P4_DROP_PORT ? "port %u: must be below %u" : "port %u: exists already",
+             number, P4_DROP_PORT);
+        return NULL;
+    }
+    struct port *port = calloc(1, sizeof *port);
+    if (!port)
+        goto no_memory;
+    port->engine = engine;
+    port->number = number;
+    port->fd = -1;
+    port->queue_tail = &port->queue_head;
+    direction_init(&port->rx, rx);
+    direction_init(&port->tx, tx);
+    struct outbox *box = &port->outbox;
+    box->capacity = outbox_bytes;
+    box->slots = 1024;
+    box->bytes = malloc(box->capacity);
+    box->lengths = malloc(box->slots * sizeof *box->lengths);
+    box->times_us = malloc(box->slots * sizeof *box->times_us);
+    port->rx_departures = rx->rate_bps ? calloc(rx->queue_packets + 1, sizeof(uint64_t)) : NULL;
+    if (!box->bytes || !box->lengths || !box->times_us || (rx->rate_bps && !port->rx_departures))
+        goto no_memory;
+    engine->ports[number] = port;
+    engine->has_queues |= tx->rate_bps != 0;
+    return port;
+no_memory:
+    if (port)
+        port_remove(port);
+    fail(error, "port %u: out of memory", number);
+    return NULL;
+}
+
+void port_remove(struct port *port)
+{
+    if (port->engine->ports[port->number] == port)
+        port->engine->ports[port->number] = NULL;
+    if (port->close)
+        port->close(port);
+    free(port->outbox.bytes);
+    free(port->outbox.lengths);
+    free(port->outbox.times_us);
+    free(port->rx_departures);
+    free(port);
+}
+
+int engine_add_memory(struct engine *engine, uint16_t number, const struct engine_impairments *rx,
+                      const struct engine_impairments *tx, int is_cpu, char *error)
+{
+    struct port *port = port_add(engine, number, rx, tx, 65536, error);
+    if (!port)
+        return -1;
+    port->is_cpu = is_cpu != 0;
+    return 0;
+}
+
+/* ---------------------------------------------------------------- outboxes */
+
+void outbox_leave(struct port *port, uint32_t frames, uint64_t *counter)
+{
+    struct outbox *box = &port->outbox;
+    *counter += frames;
+    for (uint32_t i = 0; i < frames; i++) {
+        uint32_t length = box->lengths[box->first++];
+        box->sent += length;
+        if (counter == &port->statistics.tx_packets)
+            port->statistics.tx_bytes += length;
+    }
+}
+
+void outbox_forget_sent(struct port *port)
+{
+    struct outbox *box = &port->outbox;
+    box->count -= box->first;
+    box->used -= box->sent;
+    if (box->count) {
+        memmove(box->bytes, box->bytes + box->sent, box->used);
+        memmove(box->lengths, box->lengths + box->first, box->count * sizeof *box->lengths);
+        memmove(box->times_us, box->times_us + box->first, box->count * sizeof *box->times_us);
+    }
+    box->first = 0;
+    box->sent = 0;
+}
+
+static bool grow(struct outbox *box)
+{
+    if (box->capacity - box->used < P4_MAX_FRAME) {
+        uint8_t *bytes = box->capacity < MAX_MEMORY_OUTBOX ? realloc(box->bytes, 2 * box->capacity) : NULL;
+        if (!bytes)
+            return false;
+        box->bytes = bytes;
+        box->capacity *= 2;
+    }
+    if (box->count == box->slots) {
+        uint32_t *lengths = realloc(box->lengths, 2 * box->slots * sizeof *lengths);
+        if (!lengths)
+            return false;
+        box->lengths = lengths;
+        uint64_t *times = realloc(box->times_us, 2 * box->slots * sizeof *times);
+        if (!times)
+            return false;
+        box->times_us = times;
+        box->slots *= 2;
+    }
+    return true;
+}
+
+uint8_t *outbox_reserve(struct port *port)
+{
+    struct outbox *box = &port->outbox;
+    if (unlikely(box->capacity - box->used < P4_MAX_FRAME || box->count == box->slots)) {
+        if (!port->flush)
+            return grow(box) ? box->bytes + box->used : NULL;
+        if (!port->blocked)
+            port->flush(port);
+        outbox_forget_sent(port);
+        if (box->capacity - box->used < P4_MAX_FRAME || box->count == box->slots)
+            return NULL;
+    }
+    return box->bytes + box->used;
+}
+
+void outbox_commit(struct port *port, uint32_t length)
+{
+    struct outbox *box = &port->outbox;
+    struct engine *engine = port->engine;
+    box->lengths[box->count] = length;
+    box->used += length;
+    if (port->flush) {
+        if (!port->dirty) {
+            port->dirty = true;
+            engine->dirty[engine->dirty_count++] = port;
+        }
+    } else {
+        box->times_us[box->count] = engine->now_ns / 1000;
+        engine->cpu_pending |= port->is_cpu;
+        port->statistics.tx_packets++;
+        port->statistics.tx_bytes += length;
+    }
+    box->count++;
+}

@@ -1,0 +1,279 @@
+/* The traffic manager, as v1model and BMv2 define it.
+ *
+ * After ingress: clone, then resubmit, else multicast, else drop, else unicast. Egress runs when a
+ * copy leaves its queue; without a rate limit there is no queue, and egress writes straight into the
+ * port's outbox. After egress: clone, then drop, recirculate or transmit.
+ *
+ * Packets that enter again (resubmit, recirculate) are processed at once, before the remaining copies.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine_internal.h"
+
+/* A frame that several packets refer to. */
+struct shared_frame {
+    uint32_t references;
+    uint8_t bytes[];
+};
+
+/* Where a packet came from. `shared` is NULL if `frame` lives only as long as the call, which is enough
+   where nothing can be queued. */
+struct origin {
+    const uint8_t *frame;
+    struct shared_frame *shared;
+    uint32_t length;
+    uint32_t depth;
+    uint16_t port;
+};
+
+static struct shared_frame *share(const uint8_t *frame, uint32_t length)
+{
+    struct shared_frame *shared = malloc(sizeof *shared + length);
+    if (shared) {
+        shared->references = 1;
+        memcpy(shared->bytes, frame, length);
+    }
+    return shared;
+}
+
+static void release(struct shared_frame *shared)
+{
+    if (shared && --shared->references == 0)
+        free(shared);
+}
+
+static void ingress_pass(struct engine *, const struct origin *, uint32_t instance_type,
+                         const struct p4_packet *previous, int32_t field_list);
+
+/* Whether the packet may take one more turn. */
+static bool may_enter(struct engine *engine, const struct origin *origin)
+{
+    if (origin->depth >= ENGINE_MAX_DEPTH || engine->passes == 0) {
+        engine->statistics.loops++;
+        return false;
+    }
+    engine->passes--;
+    return true;
+}
+
+static void enqueue(struct port *port, const struct p4_packet *packet, const struct origin *origin,
+                    const struct p4_copy *copy, uint32_t truncate)
+{
+    const struct p4_program *program = port->engine->program;
+    if (port->queue_depth >= port->tx.config.queue_packets) {
+        port->statistics.tx_queue_full++;
+        return;
+    }
+    size_t header = (sizeof(struct queued) + 63) & ~(size_t)63;
+    size_t body = ((size_t)program->packet_size + 63) & ~(size_t)63;
+    struct queued *item = origin->shared ? aligned_alloc(64, header + body) : NULL;
+    if (!item) {
+        port->statistics.tx_queue_full++;
+        return;
+    }
+    *item = (struct queued){.packet = (struct p4_packet *)((uint8_t *)item + header), .frame = origin->shared,
+                            .length = origin->length, .truncate = truncate, .depth = origin->depth,
+                            .ingress_port = origin->port, .copy = *copy};
+    item->frame->references++;
+    program->copy(item->packet, packet);
+    item->copy.enq_qdepth = (uint32_t)port->queue_depth;
+    *port->queue_tail = item;
+    port->queue_tail = &item->next;
+    port->queue_depth++;
+}
+
+static uint64_t ready_ns(const struct direction *direction)
+{
+    uint64_t burst = link_time_ns(direction, (uint32_t)direction->config.burst_bytes);
+    return direction->link_free_ns > burst ? direction->link_free_ns - burst : 0;
+}
+
+static void schedule_dequeue(struct port *port)
+{
+    if (port->queue_depth && !port->dequeue_scheduled)
+        port->dequeue_scheduled = schedule(port->engine, ready_ns(&port->tx), port, EVENT_DEQUEUE, NULL, 0);
+}
+
+static void send_copy(struct engine *, struct p4_packet *, const struct origin *, struct engine_member,
+                      uint32_t instance_type, uint32_t truncate, bool last);
+
+/* To the members of a clone session. */
+static void send_clone(struct engine *engine, const struct p4_packet *packet, const struct origin *origin,
+                       const struct p4_verdict *verdict, uint32_t instance_type)
+{
+    const struct group *session = engine->sessions[verdict->clone_session];
+    if (!session) {
+        engine->statistics.no_group++;
+        return;
+    }
+    if (!may_enter(engine, origin))
+        return;
+    struct origin next = *origin;
+    next.depth++;
+    struct p4_packet *clone = engine->packets[engine->packets_used++];
+    engine->program->clone(engine->pipeline, clone, packet, origin->frame, origin->length,
+                           verdict->clone_fields);
+    for (uint32_t i = 0; i < session->count; i++)
+        send_copy(engine, clone, &next, session->members[i], instance_type, session->truncate,
+                  i + 1 == session->count);
+    engine->packets_used--;
+}
+
+/* Clones and recirculation after egress; `frame` is the output. */
+static void egress_extras(struct engine *engine, const struct p4_packet *packet, const struct origin *origin,
+                          const struct p4_verdict *verdict, struct shared_frame *frame, uint32_t length)
+{
+    struct origin next = {frame->bytes, frame, length, origin->depth, origin->port};
+    if (verdict->clone)
+        send_clone(engine, packet, &next, verdict, P4_EGRESS_CLONE);
+    if (verdict->recirculate && !verdict->dropped && may_enter(engine, origin)) {
+        next.depth++;
+        ingress_pass(engine, &next, P4_RECIRCULATED, packet, verdict->recirculate_fields);
+    }
+}
+
+static void egress_pass(struct engine *engine, struct port *port, struct p4_packet *packet,
+                        const struct origin *origin, const struct p4_copy *copy, uint32_t truncate)
+{
+    uint8_t *out = port ? outbox_reserve(port) : engine->frame;
+    if (unlikely(!out)) {
+        port->statistics.tx_blocked++;
+        return;
+    }
+    struct p4_verdict verdict = {.clone_fields = -1, .resubmit_fields = -1, .recirculate_fields = -1};
+    uint32_t length = engine->program->egress(engine->pipeline, packet, copy, out, &verdict);
+    if (truncate && length > truncate)
+        length = truncate;
+    bool sent = length != 0 && !verdict.dropped && !verdict.recirculate;
+    struct shared_frame *kept = NULL;   /* what enters again must not lie where the next output goes */
+    if (unlikely((verdict.clone || verdict.recirculate) && length != 0))
+        kept = share(out, length);
+    if (likely(sent && port))
+        port_transmit(port, out, length);
+    else if (sent)
+        engine->statistics.no_port++;
+    else if (!verdict.recirculate || verdict.dropped)
+        (port ? port : engine->ports[origin->port])->statistics.egress_dropped++;
+    if (unlikely(kept)) {
+        egress_extras(engine, packet, origin, &verdict, kept, length);
+        release(kept);
+    }
+}
+
+/* One copy towards one port. `last`: the packet is not needed any more, egress may have it. */
+static void send_copy(struct engine *engine, struct p4_packet *packet, const struct origin *origin,
+                      struct engine_member to, uint32_t instance_type, uint32_t truncate, bool last)
+{
+    struct port *port = to.port < ENGINE_PORTS ? engine->ports[to.port] : NULL;
+    uint64_t now_us = engine->now_ns / 1000;
+    struct p4_copy copy = {.egress_port = to.port, .egress_rid = to.rid, .instance_type = instance_type,
+                           .enq_timestamp = (uint32_t)now_us, .now_us = now_us};
+    if (port && port->tx.config.rate_bps && (port->queue_depth || ready_ns(&port->tx) > engine->now_ns)) {
+        enqueue(port, packet, origin, &copy, truncate);
+        schedule_dequeue(port);
+        return;
+    }
+    if (last) {
+        egress_pass(engine, port, packet, origin, &copy, truncate);
+        return;
+    }
+    struct p4_packet *own = engine->packets[engine->packets_used++];
+    engine->program->copy(own, packet);
+    egress_pass(engine, port, own, origin, &copy, truncate);
+    engine->packets_used--;
+}
+
+static void replicate(struct engine *engine, struct p4_packet *packet, const struct origin *origin, uint16_t number)
+{
+    const struct group *group = engine->groups[number];
+    if (unlikely(!group)) {
+        engine->statistics.no_group++;
+        return;
+    }
+    for (uint32_t i = 0; i < group->count; i++)
+        send_copy(engine, packet, origin, group->members[i], P4_REPLICATED, 0, i + 1 == group->count);
+}
+
+static void ingress_pass(struct engine *engine, const struct origin *origin, uint32_t instance_type,
+                         const struct p4_packet *previous, int32_t field_list)
+{
+    struct p4_packet *packet = engine->packets[engine->packets_used++];
+    struct p4_verdict verdict = {.clone_fields = -1, .resubmit_fields = -1, .recirculate_fields = -1};
+    engine->program->ingress(engine->pipeline, packet, origin->frame, origin->length, origin->port, instance_type,
+                             engine->now_ns / 1000, previous, field_list, &verdict);
+    if (unlikely(verdict.clone))
+        send_clone(engine, packet, origin, &verdict, P4_INGRESS_CLONE);
+    if (unlikely(verdict.resubmit)) {
+        if (may_enter(engine, origin)) {
+            struct origin next = *origin;
+            next.depth++;
+            ingress_pass(engine, &next, P4_RESUBMITTED, packet, verdict.resubmit_fields);
+        }
+    } else if (verdict.mcast_grp) {
+        replicate(engine, packet, origin, verdict.mcast_grp);
+    } else if (verdict.dropped || verdict.egress_spec == P4_DROP_PORT) {
+        engine->ports[origin->port]->statistics.ingress_dropped++;
+    } else {
+        struct engine_member to = {verdict.egress_spec, 0};
+        send_copy(engine, packet, origin, to, instance_type, 0, true);
+    }
+    engine->packets_used--;
+}
+
+void tm_ingress(struct engine *engine, struct port *port, const uint8_t *frame, uint32_t length)
+{
+    if (unlikely(!engine->program)) {
+        port->statistics.rx_no_program++;
+        return;
+    }
+    struct origin origin = {frame, NULL, length, 0, port->number};
+    if (unlikely(engine->has_queues)) {
+        origin.shared = share(frame, length);
+        if (origin.shared)
+            origin.frame = origin.shared->bytes;
+    }
+    engine->passes = ENGINE_MAX_PASSES;
+    ingress_pass(engine, &origin, P4_NORMAL, NULL, -1);
+    release(origin.shared);
+}
+
+void tm_dequeue(struct port *port)
+{
+    struct engine *engine = port->engine;
+    port->dequeue_scheduled = false;
+    while (port->queue_depth && ready_ns(&port->tx) <= engine->now_ns) {
+        struct queued *item = port->queue_head;
+        port->queue_head = item->next;
+        if (!port->queue_head)
+            port->queue_tail = &port->queue_head;
+        port->queue_depth--;
+        item->copy.now_us = engine->now_ns / 1000;
+        item->copy.deq_timedelta = (uint32_t)item->copy.now_us - item->copy.enq_timestamp;
+        item->copy.deq_qdepth = (uint32_t)port->queue_depth;
+        struct origin origin = {item->frame->bytes, item->frame, item->length, item->depth, item->ingress_port};
+        engine->passes = ENGINE_MAX_PASSES;
+        egress_pass(engine, port, item->packet, &origin, &item->copy, item->truncate);
+        release(item->frame);
+        free(item);
+    }
+    schedule_dequeue(port);
+}
+
+void tm_discard_queues(struct engine *engine)
+{
+    for (int i = 0; i < ENGINE_PORTS; i++) {
+        struct port *port = engine->ports[i];
+        while (port && port->queue_head) {
+            struct queued *item = port->queue_head;
+            port->queue_head = item->next;
+            release(item->frame);
+            free(item);
+            engine->statistics.reloads++;
+        }
+        if (port) {
+            port->queue_tail = &port->queue_head;
+            port->queue_depth = 0;
+        }
+    }
+}

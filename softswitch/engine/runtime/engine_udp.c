@@ -1,0 +1,233 @@
+/* UDP ports: one Ethernet frame is one datagram on 127.0.0.1.
+ *
+ * Segmentation offload makes this fast. The kernel hands over a run of equal datagrams as one buffer
+ * (UDP_GRO), and takes a run of equal frames, the last one possibly shorter, as one send (UDP_SEGMENT).
+ * The outbox holds frames back to back, so a run is sent from where egress wrote it.
+ */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/udp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "engine_internal.h"
+
+#ifndef UDP_SEGMENT
+#define UDP_SEGMENT 103
+#endif
+#ifndef UDP_GRO
+#define UDP_GRO 104
+#endif
+
+#define OUTBOX_BYTES (512 << 10)
+#define MAX_RUN_FRAMES 64           /* UDP_MAX_SEGMENTS of older kernels */
+#define MAX_RUN_BYTES 65507         /* UDP payload over IPv4 */
+#define MESSAGES 16                 /* per sendmmsg */
+#define MAX_REFUSALS 8              /* pending ICMP errors skipped per send */
+
+struct udp_port {
+    struct sockaddr_in peer;
+    bool has_peer, fixed_peer, segments;
+};
+
+union control {
+    struct cmsghdr header;          /* for its alignment */
+    char bytes[CMSG_SPACE(sizeof(int))];
+};
+
+/* ---------------------------------------------------------------- receive */
+
+static uint32_t segment_size(struct msghdr *message)
+{
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c; c = CMSG_NXTHDR(message, c)) {
+        if (c->cmsg_level == IPPROTO_UDP && c->cmsg_type == UDP_GRO) {
+            int size;
+            memcpy(&size, CMSG_DATA(c), sizeof size);
+            return size > 0 ? (uint32_t)size : 0;
+        }
+    }
+    return 0;
+}
+
+static void udp_receive(struct port *port)
+{
+    struct udp_port *udp = port->io;
+    struct mmsghdr messages[IO_BUFFERS];
+    struct iovec parts[IO_BUFFERS];
+    struct sockaddr_in senders[IO_BUFFERS];
+    union control controls[IO_BUFFERS];
+    for (int i = 0; i < IO_BUFFERS; i++) {
+        parts[i] = (struct iovec){port->engine->io_buffers[i], IO_BUFFER_BYTES};
+        messages[i].msg_hdr = (struct msghdr){
+            .msg_name = &senders[i], .msg_namelen = sizeof senders[i], .msg_iov = &parts[i], .msg_iovlen = 1,
+            .msg_control = &controls[i], .msg_controllen = sizeof controls[i]};
+    }
+    int received = recvmmsg(port->fd, messages, IO_BUFFERS, MSG_DONTWAIT, NULL);
+    for (int i = 0; i < received; i++) {
+        const uint8_t *bytes = parts[i].iov_base;
+        uint32_t length = messages[i].msg_len;
+        uint32_t size = segment_size(&messages[i].msg_hdr);
+        if (!udp->fixed_peer) {
+            udp->peer = senders[i];
+            udp->has_peer = true;
+        }
+        if (size == 0 || size >= length) {
+            port_receive(port, bytes, length);
+            continue;
+        }
+        while (length) {
+            uint32_t part = length < size ? length : size;
+            port_receive(port, bytes, part);
+            bytes += part;
+            length -= part;
+        }
+    }
+}
+
+/* ---------------------------------------------------------------- send */
+
+/* Frames from `first` on that one message can carry. */
+static uint32_t run_length(const struct outbox *box, uint32_t first, bool segments)
+{
+    uint32_t size = box->lengths[first];
+    uint32_t total = size, count = 1;
+    while (segments && first + count < box->count && count < MAX_RUN_FRAMES) {
+        uint32_t next = box->lengths[first + count];
+        if (next > size || total + next > MAX_RUN_BYTES)
+            break;
+        total += next;
+        count++;
+        if (next < size)
+            break;
+    }
+    return count;
+}
+
+static int send_runs(struct port *port, uint32_t *runs)
+{
+    struct udp_port *udp = port->io;
+    struct outbox *box = &port->outbox;
+    struct mmsghdr messages[MESSAGES];
+    struct iovec parts[MESSAGES];
+    union control controls[MESSAGES];
+    uint32_t frame = box->first;
+    uint8_t *bytes = box->bytes + box->sent;
+    unsigned count = 0;
+    while (count < MESSAGES && frame < box->count) {
+        uint32_t run = run_length(box, frame, udp->segments);
+        size_t length = 0;
+        for (uint32_t i = 0; i < run; i++)
+            length += box->lengths[frame + i];
+        parts[count] = (struct iovec){bytes, length};
+        struct msghdr *message = &messages[count].msg_hdr;
+        *message = (struct msghdr){.msg_iov = &parts[count], .msg_iovlen = 1};
+        if (!udp->fixed_peer) {
+            message->msg_name = &udp->peer;
+            message->msg_namelen = sizeof udp->peer;
+        }
+        if (run > 1) {
+            message->msg_control = &controls[count];
+            message->msg_controllen = CMSG_SPACE(sizeof(uint16_t));
+            struct cmsghdr *c = CMSG_FIRSTHDR(message);
+            c->cmsg_level = IPPROTO_UDP;
+            c->cmsg_type = UDP_SEGMENT;
+            c->cmsg_len = CMSG_LEN(sizeof(uint16_t));
+            uint16_t size = (uint16_t)box->lengths[frame];
+            memcpy(CMSG_DATA(c), &size, sizeof size);
+        }
+        runs[count++] = run;
+        frame += run;
+        bytes += length;
+    }
+    return sendmmsg(port->fd, messages, count, MSG_DONTWAIT);
+}
+
+static void udp_flush(struct port *port)
+{
+    struct udp_port *udp = port->io;
+    struct outbox *box = &port->outbox;
+    struct engine_statistics *statistics = &port->statistics;
+    if (!udp->has_peer)
+        outbox_leave(port, box->count - box->first, &statistics->tx_no_peer);
+    int refusals = 0;
+    while (box->first < box->count) {
+        uint32_t runs[MESSAGES];
+        int sent = send_runs(port, runs);
+        for (int i = 0; i < sent; i++)
+            outbox_leave(port, runs[i], &statistics->tx_packets);
+        if (sent > 0 || errno == EINTR)
+            continue;
+        if (errno == EAGAIN) {
+            port_block(port);
+            return;
+        }
+        /* Refused was an earlier datagram; this one has not been tried. */
+        if (errno == ECONNREFUSED && ++refusals <= MAX_REFUSALS)
+            continue;
+        if (runs[0] > 1 && (errno == EINVAL || errno == EIO || errno == EOPNOTSUPP))
+            udp->segments = false;      /* this kernel or device cannot: one by one from now on */
+        else
+            outbox_leave(port, runs[0],
+                         errno == EMSGSIZE ? &statistics->tx_too_long : &statistics->tx_blocked);
+    }
+}
+
+/* ---------------------------------------------------------------- life */
+
+static void udp_close(struct port *port)
+{
+    if (port->fd >= 0)
+        close(port->fd);
+    free(port->io);
+}
+
+int engine_add_udp(struct engine *engine, uint16_t number, const struct engine_impairments *rx,
+                   const struct engine_impairments *tx, uint16_t local, uint16_t peer, char *error)
+{
+    if (!io_buffers_ready(engine))
+        return fail(error, "port %u: out of memory", number);
+    struct port *port = port_add(engine, number, rx, tx, OUTBOX_BYTES, error);
+    if (!port)
+        return -1;
+    port->close = udp_close;
+    struct udp_port *udp = port->io = calloc(1, sizeof *udp);
+    port->fd = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (!udp || port->fd < 0) {
+        port_remove(port);
+        return fail(error, "port %u: no UDP socket: %s", number, strerror(errno));
+    }
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(local),
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    if (bind(port->fd, (struct sockaddr *)&address, sizeof address)) {
+        int reason = errno;
+        port_remove(port);
+        if (reason == EADDRINUSE)
+            return fail(error, "port %u: UDP 127.0.0.1:%u is in use by another process", number, local);
+        return fail(error, "port %u: cannot bind UDP 127.0.0.1:%u: %s", number, local, strerror(reason));
+    }
+    if (peer) {
+        address.sin_port = htons(peer);
+        udp->has_peer = udp->fixed_peer = connect(port->fd, (struct sockaddr *)&address, sizeof address) == 0;
+    }
+    set_socket_buffers(port->fd);
+    int one = 1;
+    setsockopt(port->fd, IPPROTO_UDP, UDP_GRO, &one, sizeof one);
+    udp->segments = true;
+    port->receive = udp_receive;
+    port->flush = udp_flush;
+    return 0;
+}
+
+uint16_t engine_udp_port(struct engine *engine, uint16_t number)
+{
+    struct port *port = number < ENGINE_PORTS ? engine->ports[number] : NULL;
+    struct sockaddr_in address = {0};
+    socklen_t size = sizeof address;
+    if (!port || port->receive != udp_receive || getsockname(port->fd, (struct sockaddr *)&address, &size))
+        return 0;
+    return ntohs(address.sin_port);
+}

@@ -1,0 +1,337 @@
+/* What generated pipelines share: wide integers, big-endian loads and stores, arithmetic whose corner
+ * cases P4 fixes and C does not, hashes and random numbers.
+ *
+ * A value of bit<W> or int<W> is the unsigned integer of its W bits; all bits above are zero.
+ */
+#ifndef P4_PRELUDE_H
+#define P4_PRELUDE_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "generated pipelines expect a little-endian machine"
+#endif
+
+#define P4_INLINE static inline __attribute__((always_inline, unused))
+#define P4_HELPER static __attribute__((unused))
+#define P4_LIKELY(x) __builtin_expect(!!(x), 1)
+
+__extension__ typedef unsigned __int128 p4_u128;
+__extension__ typedef __int128 p4_i128;
+
+#define P4_U128(high, low) (((p4_u128)(high) << 64) | (low))
+
+/* Where the fields of a large header are; beyond P4_STORED: in the frame at offset (where - P4_IN_FRAME). */
+enum { P4_ABSENT = 0, P4_STORED = 1, P4_IN_FRAME = 2 };
+
+/* ---------------------------------------------------------------- big-endian memory */
+
+P4_INLINE uint32_t p4_load16(const uint8_t *at)
+{
+    uint16_t x;
+    memcpy(&x, at, 2);
+    return __builtin_bswap16(x);
+}
+
+P4_INLINE uint32_t p4_load32(const uint8_t *at)
+{
+    uint32_t x;
+    memcpy(&x, at, 4);
+    return __builtin_bswap32(x);
+}
+
+P4_INLINE uint64_t p4_load64(const uint8_t *at)
+{
+    uint64_t x;
+    memcpy(&x, at, 8);
+    return __builtin_bswap64(x);
+}
+
+P4_INLINE uint64_t p4_load48(const uint8_t *at)
+{
+    return (uint64_t)p4_load16(at) << 32 | p4_load32(at + 2);
+}
+
+/* `bytes` is a constant, so the loop disappears. */
+P4_INLINE uint64_t p4_load(const uint8_t *at, unsigned bytes)
+{
+    uint64_t x = 0;
+    for (unsigned i = 0; i < bytes; i++)
+        x = x << 8 | at[i];
+    return x;
+}
+
+P4_INLINE p4_u128 p4_load_wide(const uint8_t *at, unsigned bytes)
+{
+    p4_u128 x = 0;
+    for (unsigned i = 0; i < bytes; i++)
+        x = x << 8 | at[i];
+    return x;
+}
+
+P4_INLINE void p4_store16(uint8_t *at, uint32_t value)
+{
+    uint16_t x = __builtin_bswap16((uint16_t)value);
+    memcpy(at, &x, 2);
+}
+
+P4_INLINE void p4_store32(uint8_t *at, uint32_t value)
+{
+    uint32_t x = __builtin_bswap32(value);
+    memcpy(at, &x, 4);
+}
+
+P4_INLINE void p4_store64(uint8_t *at, uint64_t value)
+{
+    uint64_t x = __builtin_bswap64(value);
+    memcpy(at, &x, 8);
+}
+
+P4_INLINE void p4_store48(uint8_t *at, uint64_t value)
+{
+    p4_store16(at, (uint32_t)(value >> 32));
+    p4_store32(at + 2, (uint32_t)value);
+}
+
+P4_INLINE void p4_store(uint8_t *at, p4_u128 value, unsigned bytes)
+{
+    for (unsigned i = bytes; i-- > 0; value >>= 8)
+        at[i] = (uint8_t)value;
+}
+
+/* Arrays of equally wide fields, to and from the wire. */
+
+P4_INLINE void p4_load16_all(uint16_t *restrict to, const uint8_t *restrict from, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        to[i] = (uint16_t)p4_load16(from + 2 * i);
+}
+
+P4_INLINE void p4_load32_all(uint32_t *restrict to, const uint8_t *restrict from, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        to[i] = p4_load32(from + 4 * i);
+}
+
+P4_INLINE void p4_load64_all(uint64_t *restrict to, const uint8_t *restrict from, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        to[i] = p4_load64(from + 8 * i);
+}
+
+P4_INLINE void p4_store16_all(uint8_t *restrict to, const uint16_t *restrict from, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        p4_store16(to + 2 * i, from[i]);
+}
+
+P4_INLINE void p4_store32_all(uint8_t *restrict to, const uint32_t *restrict from, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        p4_store32(to + 4 * i, from[i]);
+}
+
+P4_INLINE void p4_store64_all(uint8_t *restrict to, const uint64_t *restrict from, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        p4_store64(to + 8 * i, from[i]);
+}
+
+/* ---------------------------------------------------------------- arithmetic */
+
+/* The signed value of the low `width` bits. */
+P4_INLINE int32_t p4_signed32(uint32_t x, unsigned width)
+{
+    return (int32_t)(x << (32 - width)) >> (32 - width);
+}
+
+P4_INLINE int64_t p4_signed64(uint64_t x, unsigned width)
+{
+    return (int64_t)(x << (64 - width)) >> (64 - width);
+}
+
+P4_INLINE p4_i128 p4_signed128(p4_u128 x, unsigned width)
+{
+    return (p4_i128)(x << (128 - width)) >> (128 - width);
+}
+
+P4_INLINE p4_u128 p4_ones(unsigned width)
+{
+    return ~(p4_u128)0 >> (128 - width);
+}
+
+/* Division by zero gives zero. */
+#define P4_DIVISION(bits, type)                                        \
+    P4_INLINE type p4_div##bits(type x, type y) { return y ? x / y : 0; } \
+    P4_INLINE type p4_mod##bits(type x, type y) { return y ? x % y : 0; }
+P4_DIVISION(32, uint32_t)
+P4_DIVISION(64, uint64_t)
+P4_DIVISION(128, p4_u128)
+
+/* Of int<W>: towards zero; the lowest number by -1 wraps. */
+P4_HELPER p4_u128 p4_div_signed(p4_u128 x, p4_u128 y, unsigned width)
+{
+    p4_i128 a = p4_signed128(x, width), b = p4_signed128(y, width);
+    return b == 0 ? 0 : (b == -1 ? -x : (p4_u128)(a / b)) & p4_ones(width);
+}
+
+P4_HELPER p4_u128 p4_mod_signed(p4_u128 x, p4_u128 y, unsigned width)
+{
+    p4_i128 a = p4_signed128(x, width), b = p4_signed128(y, width);
+    return b == 0 || b == -1 ? 0 : (p4_u128)(a % b) & p4_ones(width);
+}
+
+/* Shifts by the width or more give zero; arithmetic ones, the sign. */
+#define P4_SHIFTS(bits, type)                                                                        \
+    P4_INLINE type p4_shl##bits(type x, p4_u128 by, unsigned width) { return by < width ? x << by : 0; } \
+    P4_INLINE type p4_shr##bits(type x, p4_u128 by, unsigned width) { return by < width ? x >> by : 0; }
+P4_SHIFTS(32, uint32_t)
+P4_SHIFTS(64, uint64_t)
+P4_SHIFTS(128, p4_u128)
+
+P4_HELPER p4_u128 p4_shr_signed(p4_u128 x, p4_u128 by, unsigned width)
+{
+    p4_i128 value = p4_signed128(x, width);
+    return (p4_u128)(value >> (by < width ? (unsigned)by : width - 1)) & p4_ones(width);
+}
+
+/* Saturating arithmetic. */
+P4_HELPER p4_u128 p4_add_saturated(p4_u128 x, p4_u128 y, unsigned width)
+{
+    p4_u128 sum;
+    return __builtin_add_overflow(x, y, &sum) || sum > p4_ones(width) ? p4_ones(width) : sum;
+}
+
+P4_HELPER p4_u128 p4_sub_saturated(p4_u128 x, p4_u128 y, unsigned width)
+{
+    (void)width;
+    return x < y ? 0 : x - y;
+}
+
+P4_INLINE p4_u128 p4_clamp_signed(p4_i128 value, int overflowed, int negative, unsigned width)
+{
+    p4_u128 highest = p4_ones(width) >> 1;
+    if (overflowed || value > (p4_i128)highest || value < -(p4_i128)highest - 1)
+        return negative ? highest + 1 : highest;
+    return (p4_u128)value & p4_ones(width);
+}
+
+P4_HELPER p4_u128 p4_add_saturated_signed(p4_u128 x, p4_u128 y, unsigned width)
+{
+    p4_i128 a = p4_signed128(x, width), b = p4_signed128(y, width), sum;
+    int overflowed = __builtin_add_overflow(a, b, &sum);
+    return p4_clamp_signed(sum, overflowed, a < 0, width);
+}
+
+P4_HELPER p4_u128 p4_sub_saturated_signed(p4_u128 x, p4_u128 y, unsigned width)
+{
+    p4_i128 a = p4_signed128(x, width), b = p4_signed128(y, width), difference;
+    int overflowed = __builtin_sub_overflow(a, b, &difference);
+    return p4_clamp_signed(difference, overflowed, a < 0, width);
+}
+
+/* ---------------------------------------------------------------- hashes and checksums */
+
+/* A sum of 16-bit words, however much has piled up, to the Internet checksum (RFC 1071). */
+P4_INLINE uint32_t p4_fold(uint64_t sum)
+{
+    sum = (sum & 0xffffffff) + (sum >> 32);
+    sum = (sum & 0xffff) + (sum >> 16);
+    sum = (sum & 0xffff) + (sum >> 16);
+    sum = (sum & 0xffff) + (sum >> 16);
+    return (uint32_t)sum ^ 0xffff;
+}
+
+P4_HELPER uint64_t p4_csum16(const uint8_t *data, size_t bytes)
+{
+    uint64_t sum = 0;
+    size_t i = 0;
+    for (; i + 2 <= bytes; i += 2)
+        sum += p4_load16(data + i);
+    if (i < bytes)
+        sum += (uint32_t)data[i] << 8;
+    return p4_fold(sum);
+}
+
+P4_HELPER uint64_t p4_xor16(const uint8_t *data, size_t bytes)
+{
+    uint32_t x = 0;
+    size_t i = 0;
+    for (; i + 2 <= bytes; i += 2)
+        x ^= p4_load16(data + i);
+    if (i < bytes)
+        x ^= (uint32_t)data[i] << 8;
+    return x;
+}
+
+P4_HELPER uint64_t p4_identity(const uint8_t *data, size_t bytes)
+{
+    uint64_t x = 0;
+    for (size_t i = 0; i < bytes && i < 8; i++)
+        x = x << 8 | data[i];
+    return x;
+}
+
+/* Reflected CRCs by half bytes: the tables are the remainders of 0..15. */
+P4_HELPER uint64_t p4_crc32(const uint8_t *data, size_t bytes)
+{
+    static const uint32_t table[16] = {
+        0x00000000, 0x1db71064, 0x3b6e20c8, 0x26d930ac, 0x76dc4190, 0x6b6b51f4, 0x4db26158, 0x5005713c,
+        0xedb88320, 0xf00f9344, 0xd6d6a3e8, 0xcb61b38c, 0x9b64c2b0, 0x86d3d2d4, 0xa00ae278, 0xbdbdf21c};
+    uint32_t crc = 0xffffffff;
+    for (size_t i = 0; i < bytes; i++) {
+        crc ^= data[i];
+        crc = crc >> 4 ^ table[crc & 15];
+        crc = crc >> 4 ^ table[crc & 15];
+    }
+    return crc ^ 0xffffffff;
+}
+
+P4_HELPER uint64_t p4_crc16(const uint8_t *data, size_t bytes)
+{
+    static const uint16_t table[16] = {
+        0x0000, 0xcc01, 0xd801, 0x1400, 0xf001, 0x3c00, 0x2800, 0xe401,
+        0xa001, 0x6c00, 0x7800, 0xb401, 0x5000, 0x9c01, 0x8801, 0x4400};
+    uint32_t crc = 0;
+    for (size_t i = 0; i < bytes; i++) {
+        crc ^= data[i];
+        crc = crc >> 4 ^ table[crc & 15];
+        crc = crc >> 4 ^ table[crc & 15];
+    }
+    return crc;
+}
+
+/* splitmix64 */
+P4_HELPER uint64_t p4_random(uint64_t *state)
+{
+    uint64_t z = *state += 0x9e3779b97f4a7c15;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+    z = (z ^ z >> 27) * 0x94d049bb133111eb;
+    return z ^ z >> 31;
+}
+
+P4_HELPER p4_u128 p4_random_between(uint64_t *state, p4_u128 low, p4_u128 high)
+{
+    if (high < low)
+        return low;
+    p4_u128 count = high - low + 1;
+    uint64_t x = p4_random(state);
+    return count ? low + x % count : x;
+}
+
+/* ---------------------------------------------------------------- memory */
+
+/* Zeroed memory on huge pages where there is enough of it: slots are visited at random. */
+P4_HELPER void *p4_allocate(size_t bytes)
+{
+    size_t align = bytes >= (size_t)1 << 20 ? (size_t)1 << 21 : 64;
+    void *memory = aligned_alloc(align, (bytes + align - 1) / align * align);
+    if (memory)
+        memset(memory, 0, bytes);
+    return memory;
+}
+
+#endif

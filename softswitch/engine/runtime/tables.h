@@ -1,0 +1,282 @@
+/* Match-action tables: entries laid out by the generated code, found and kept by this.
+ *
+ * A slot is a generated struct: `words` 64-bit words of key, then struct p4_match, then the action's
+ * arguments. Hash tables (exact and lpm) probe linearly and are at most half full; an lpm table is one
+ * hash table for all prefix lengths in use, tried from the longest. Ordered tables (ternary, range,
+ * optional) are an array with the winner first: value words, mask words, low and high words of ranges.
+ */
+#ifndef P4_TABLES_H
+#define P4_TABLES_H
+
+#include "prelude.h"
+
+#define P4_MAX_PREFIXES 130
+
+struct p4_match {
+    uint32_t live;             /* 0: free; else 1 + the group of the prefix length (0 if exact) */
+    uint32_t action;           /* position in the table's list of actions */
+    uint64_t packets, bytes;   /* direct counter */
+};
+
+struct p4_prefix {
+    uint32_t group, entries, bits;
+    uint64_t *mask;            /* words */
+};
+
+enum { P4_EXACT, P4_LPM, P4_ORDERED };
+
+/* What does not change while the program runs. */
+struct p4_table_kind {
+    const char *name;
+    uint32_t kind, words;      /* words of key */
+    uint32_t match_words;      /* exact, lpm: words; ordered: value, mask, low and high words */
+    uint32_t slot_bytes;
+    uint32_t match;            /* offset of struct p4_match */
+    void (*fill)(void *slot, uint32_t action, const uint64_t *args);
+};
+
+struct p4_table {
+    const struct p4_table_kind *kind;
+    uint8_t *slots;
+    uint64_t capacity;         /* slots; a power of two */
+    uint64_t entries;
+    uint32_t shift;            /* 64 - log2(capacity) */
+    uint32_t prefix_count;
+    struct p4_prefix *prefixes;
+};
+
+P4_INLINE uint64_t p4_hash(const uint64_t *key, uint32_t words)
+{
+    uint64_t h = key[0];
+    for (uint32_t i = 1; i < words; i++)
+        h = (h * 0x9e3779b97f4a7c15 ^ h >> 32) + key[i];
+    return h * 0x9e3779b97f4a7c15;
+}
+
+P4_INLINE int p4_equal(const uint64_t *a, const uint64_t *b, uint32_t words)
+{
+    uint64_t difference = 0;
+    for (uint32_t i = 0; i < words; i++)
+        difference |= a[i] ^ b[i];
+    return difference == 0;
+}
+
+P4_INLINE struct p4_match *p4_match_of(const uint8_t *slot, uint32_t words)
+{
+    return (struct p4_match *)(uintptr_t)(slot + 8 * words);
+}
+
+/* The slot of `key` in the group, or NULL. Sizes are constants at every call, so this specialises. */
+P4_INLINE void *p4_find(const struct p4_table *t, const uint64_t *key, uint32_t words, uint32_t slot_bytes,
+                        uint32_t live)
+{
+    for (uint64_t i = p4_hash(key, words) >> t->shift;; i = (i + 1) & (t->capacity - 1)) {
+        uint8_t *slot = t->slots + i * slot_bytes;
+        uint32_t there = p4_match_of(slot, words)->live;
+        if (P4_LIKELY(there == live && p4_equal((const uint64_t *)(const void *)slot, key, words)))
+            return slot;
+        if (there == 0)
+            return NULL;
+    }
+}
+
+P4_INLINE void *p4_find_longest(const struct p4_table *t, const uint64_t *key, uint32_t words,
+                                uint32_t slot_bytes)
+{
+    for (uint32_t n = 0; n < t->prefix_count; n++) {
+        uint64_t masked[words];
+        for (uint32_t i = 0; i < words; i++)
+            masked[i] = key[i] & t->prefixes[n].mask[i];
+        void *slot = p4_find(t, masked, words, slot_bytes, t->prefixes[n].group + 1);
+        if (slot)
+            return slot;
+    }
+    return NULL;
+}
+
+/* ---------------------------------------------------------------- control plane
+ * Callers have checked that an entry fits and whether it is there. Results: 0, or -1 out of memory. */
+
+P4_HELPER int p4_table_reserve(struct p4_table *t, uint64_t capacity)
+{
+    const struct p4_table_kind *kind = t->kind;
+    uint8_t *old = t->slots;
+    uint64_t old_capacity = t->capacity;
+    uint8_t *slots = calloc(capacity, kind->slot_bytes);
+    if (!slots)
+        return -1;
+    t->slots = slots;
+    t->capacity = capacity;
+    t->shift = 64 - (uint32_t)__builtin_ctzll(capacity);
+    if (kind->kind == P4_ORDERED) {
+        if (old)
+            memcpy(slots, old, t->entries * kind->slot_bytes);
+    } else {
+        for (uint64_t n = 0; n < old_capacity; n++) {
+            const uint8_t *slot = old + n * kind->slot_bytes;
+            if (!p4_match_of(slot, kind->words)->live)
+                continue;
+            uint64_t i = p4_hash((const uint64_t *)(const void *)slot, kind->words) >> t->shift;
+            while (p4_match_of(slots + i * kind->slot_bytes, kind->words)->live)
+                i = (i + 1) & (capacity - 1);
+            memcpy(slots + i * kind->slot_bytes, slot, kind->slot_bytes);
+        }
+    }
+    free(old);
+    return 0;
+}
+
+P4_HELPER int p4_table_create(struct p4_table *t, const struct p4_table_kind *kind)
+{
+    t->kind = kind;
+    if (kind->kind == P4_LPM) {
+        t->prefixes = calloc(P4_MAX_PREFIXES, sizeof *t->prefixes);
+        if (!t->prefixes)
+            return -1;
+    }
+    return p4_table_reserve(t, 16);
+}
+
+P4_HELPER void p4_table_destroy(struct p4_table *t)
+{
+    for (uint32_t n = 0; n < t->prefix_count; n++)
+        free(t->prefixes[n].mask);
+    free(t->prefixes);
+    free(t->slots);
+}
+
+/* The group of this mask, made if need be and there is memory; else NULL. */
+P4_HELPER struct p4_prefix *p4_table_prefix(struct p4_table *t, const uint64_t *mask)
+{
+    uint32_t words = t->kind->words, bits = 0, at = 0;
+    uint8_t used[P4_MAX_PREFIXES] = {0};
+    for (uint32_t i = 0; i < words; i++)
+        bits += (uint32_t)__builtin_popcountll(mask[i]);
+    for (uint32_t n = 0; n < t->prefix_count; n++) {
+        if (p4_equal(t->prefixes[n].mask, mask, words))
+            return &t->prefixes[n];
+        used[t->prefixes[n].group] = 1;
+        at += t->prefixes[n].bits > bits;
+    }
+    uint64_t *copy = malloc(8 * words);
+    if (!copy)
+        return NULL;
+    memcpy(copy, mask, 8 * words);
+    memmove(&t->prefixes[at + 1], &t->prefixes[at], (t->prefix_count - at) * sizeof *t->prefixes);
+    t->prefix_count++;
+    uint32_t group = 0;
+    while (used[group])
+        group++;
+    t->prefixes[at] = (struct p4_prefix){group, 0, bits, copy};
+    return &t->prefixes[at];
+}
+
+P4_HELPER void p4_table_forget_prefix(struct p4_table *t, struct p4_prefix *prefix)
+{
+    uint32_t at = (uint32_t)(prefix - t->prefixes);
+    free(prefix->mask);
+    t->prefix_count--;
+    memmove(prefix, prefix + 1, (t->prefix_count - at) * sizeof *prefix);
+}
+
+/* The slot that an entry is in. `match`: key words (lpm: and mask words); `position` only if ordered. */
+P4_HELPER uint8_t *p4_table_slot(struct p4_table *t, const uint64_t *match, uint64_t position)
+{
+    const struct p4_table_kind *kind = t->kind;
+    uint32_t live = 1;
+    if (kind->kind == P4_ORDERED)
+        return t->slots + position * kind->slot_bytes;
+    if (kind->kind == P4_LPM) {
+        struct p4_prefix *prefix = p4_table_prefix(t, match + kind->words);
+        if (!prefix)
+            return NULL;
+        live = prefix->group + 1;
+    }
+    return p4_find(t, match, kind->words, kind->slot_bytes, live);
+}
+
+P4_HELPER int p4_table_insert(struct p4_table *t, const uint64_t *match, uint64_t position,
+                              uint32_t action, const uint64_t *args)
+{
+    const struct p4_table_kind *kind = t->kind;
+    uint32_t live = 1;
+    uint8_t *slot;
+    if (2 * (t->entries + 1) > t->capacity && p4_table_reserve(t, 2 * t->capacity))
+        return -1;
+    if (kind->kind == P4_ORDERED) {
+        slot = t->slots + position * kind->slot_bytes;
+        memmove(slot + kind->slot_bytes, slot, (t->entries - position) * kind->slot_bytes);
+    } else {
+        if (kind->kind == P4_LPM) {
+            struct p4_prefix *prefix = p4_table_prefix(t, match + kind->words);
+            if (!prefix)
+                return -1;
+            prefix->entries++;
+            live = prefix->group + 1;
+        }
+        uint64_t i = p4_hash(match, kind->words) >> t->shift;
+        while (p4_match_of(t->slots + i * kind->slot_bytes, kind->words)->live)
+            i = (i + 1) & (t->capacity - 1);
+        slot = t->slots + i * kind->slot_bytes;
+    }
+    memset(slot, 0, kind->slot_bytes);
+    memcpy(slot, match, 8 * (kind->kind == P4_ORDERED ? kind->match_words : kind->words));
+    struct p4_match *head = (struct p4_match *)(void *)(slot + kind->match);
+    head->live = live;
+    head->action = action;
+    kind->fill(slot, action, args);
+    t->entries++;
+    return 0;
+}
+
+P4_HELPER int p4_table_modify(struct p4_table *t, const uint64_t *match, uint64_t position,
+                              uint32_t action, const uint64_t *args)
+{
+    uint8_t *slot = p4_table_slot(t, match, position);
+    if (!slot)
+        return -1;
+    ((struct p4_match *)(void *)(slot + t->kind->match))->action = action;
+    t->kind->fill(slot, action, args);
+    return 0;
+}
+
+P4_HELPER int p4_table_delete(struct p4_table *t, const uint64_t *match, uint64_t position)
+{
+    const struct p4_table_kind *kind = t->kind;
+    uint8_t *slot = p4_table_slot(t, match, position);
+    if (!slot)
+        return -1;
+    t->entries--;
+    if (kind->kind == P4_ORDERED) {
+        memmove(slot, slot + kind->slot_bytes, (t->entries - position) * kind->slot_bytes);
+        return 0;
+    }
+    if (kind->kind == P4_LPM) {
+        struct p4_prefix *prefix = p4_table_prefix(t, match + kind->words);
+        if (prefix && --prefix->entries == 0)
+            p4_table_forget_prefix(t, prefix);
+    }
+    /* Close the gap: move back whatever probed past it. */
+    uint64_t hole = (uint64_t)(slot - t->slots) / kind->slot_bytes, last = t->capacity - 1;
+    for (uint64_t i = (hole + 1) & last;; i = (i + 1) & last) {
+        uint8_t *next = t->slots + i * kind->slot_bytes;
+        if (!p4_match_of(next, kind->words)->live)
+            break;
+        uint64_t home = p4_hash((const uint64_t *)(void *)next, kind->words) >> t->shift;
+        if (((i - home) & last) >= ((i - hole) & last)) {
+            memcpy(t->slots + hole * kind->slot_bytes, next, kind->slot_bytes);
+            hole = i;
+        }
+    }
+    memset(t->slots + hole * kind->slot_bytes, 0, kind->slot_bytes);
+    return 0;
+}
+
+/* Packets and bytes of an entry's direct counter. */
+P4_HELPER struct p4_match *p4_table_counter(struct p4_table *t, const uint64_t *match, uint64_t position)
+{
+    uint8_t *slot = p4_table_slot(t, match, position);
+    return slot ? (struct p4_match *)(void *)(slot + t->kind->match) : NULL;
+}
+
+#endif

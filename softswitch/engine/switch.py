@@ -1,0 +1,345 @@
+"""A switch: ports, a P4 program, multicast groups and clone sessions.
+
+Two ways to drive it:
+
+* Real time: ``start()`` runs the event loop in a thread, until ``stop()``. The thread holds no GIL.
+* Virtual time: the caller feeds memory ports with ``inject`` and moves the clock with ``advance`` to what
+  ``next_event_us`` says. Nothing else happens in between, so the same calls give the same frames.
+
+Time is in microseconds from the switch's creation.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import weakref
+from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Literal, Protocol, Self
+
+from softswitch.engine.counters import PortStatistics, SwitchStatistics
+from softswitch.engine.impairments import LinkModel, PortImpairments
+from softswitch.engine.pipeline import NoCompiler, Pipeline
+from softswitch.engine.ports import MAX_PORT, InterfacePort, MemoryPort, PortError, PortSpec, SwitchError, UdpPort
+
+Members = Sequence[tuple[int, int]]
+"""Copies to make, as (port, replication id)."""
+
+PacketIn = Callable[[int, bytes], None]
+"""Called with the CPU port and the frame."""
+
+_log = logging.getLogger(__name__)
+
+
+class Engine(Protocol):
+    """What `Switch` needs of an engine: `NativeEngine` or `PythonEngine`. Every method is atomic."""
+
+    def destroy(self) -> None: ...
+    def add_port(self, number: int, spec: PortSpec, rx: LinkModel, tx: LinkModel) -> None: ...
+    def udp_port(self, number: int) -> int: ...
+    def load(self, pipeline: Pipeline | None) -> None: ...
+    def lock(self) -> None: ...
+    def unlock(self) -> None: ...
+    def set_group(self, group: int, members: Members | None) -> None: ...
+    def set_session(self, session: int, members: Members | None, truncate: int) -> None: ...
+    def inject(self, port: int, data: bytes, lengths: array[int], now_us: int) -> None: ...
+    def advance(self, now_us: int) -> None: ...
+    def next_event_us(self) -> int | None: ...
+    def drain(self, port: int) -> tuple[bytearray, array[int], array[int]]: ...
+    def port_statistics(self, port: int) -> PortStatistics: ...
+    def switch_statistics(self) -> SwitchStatistics: ...
+    def now_us(self) -> int: ...
+    def prepare(self) -> None: ...
+    def run(self) -> None: ...
+    def stop(self) -> None: ...
+    def wait_cpu(self, timeout_ms: int) -> bool | None: ...
+
+
+class _Closed:
+    def __getattr__(self, name: str) -> None:
+        raise SwitchError("the switch is closed")
+
+
+def _make_engine(which: Literal["auto", "native", "python"]) -> Engine:
+    from softswitch.engine.native import NativeEngine
+    from softswitch.engine.python_engine import PythonEngine
+
+    if which == "python":
+        return PythonEngine()
+    try:
+        return NativeEngine()
+    except NoCompiler:
+        if which == "native":
+            raise
+        return PythonEngine()
+
+
+def _shut_down(engine: Engine, threads: list[threading.Thread]) -> None:
+    engine.stop()
+    for thread in threads:
+        thread.join()
+    engine.destroy()
+
+
+class Switch:
+    """See the module. Also a context manager that closes the switch."""
+
+    def __init__(
+        self,
+        ports: Mapping[int, PortSpec],
+        *,
+        seed: int = 0,
+        impairments: Mapping[int, PortImpairments] | None = None,
+        engine: Literal["auto", "native", "python"] = "auto",
+    ) -> None:
+        """Open the ports.
+
+        `engine` "auto" takes the C engine where it can be built. Raises PortError, with nothing left open,
+        if a port cannot be opened.
+        """
+        impairments = impairments or {}
+        _check_ports(ports, impairments)
+        self._ports = dict(ports)
+        self._groups: dict[int, list[tuple[int, int]]] = {}
+        self._sessions: dict[int, tuple[list[tuple[int, int]], int]] = {}
+        self._cpu_ports = [n for n, spec in ports.items() if isinstance(spec, MemoryPort) and spec.cpu]
+        self._packet_in: PacketIn | None = None
+        self._failure: SwitchError | None = None
+        self._threads: list[threading.Thread] = []
+        self._engine = _make_engine(engine)
+        # Also at interpreter exit: a thread must not run programs that are being torn down.
+        self._close = weakref.finalize(self, _shut_down, self._engine, self._threads)
+        try:
+            for number, spec in ports.items():
+                links = impairments.get(number, PortImpairments())
+                self._engine.add_port(
+                    number,
+                    spec,
+                    LinkModel.of(links.rx, seed=seed, port=number, direction="rx"),
+                    LinkModel.of(links.tx, seed=seed, port=number, direction="tx"),
+                )
+        except BaseException:
+            self.close()
+            raise
+
+    # ------------------------------------------------------------------ configuration
+
+    @property
+    def ports(self) -> Mapping[int, PortSpec]:
+        """The ports as they were given."""
+        return self._ports
+
+    def port_address(self, port: int) -> tuple[str, int]:
+        """Where the socket of a UDP port is bound."""
+        if not isinstance(self._ports.get(port), UdpPort):
+            raise PortError(f"port {port} is not a UDP port")
+        return "127.0.0.1", self._engine.udp_port(port)
+
+    def load(self, pipeline: Pipeline | None) -> None:
+        """Run this program from the next packet on; None drops everything.
+
+        Packets in egress queues belong to the old program and are dropped (`SwitchStatistics.reloads`).
+        """
+        self._engine.load(pipeline)
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep packets out while the control plane changes the program's tables; recursive.
+
+        Keep it short: the data path waits.
+        """
+        self._engine.lock()
+        try:
+            yield
+        finally:
+            self._engine.unlock()
+
+    def set_multicast_group(self, group: int, members: Members | None) -> None:
+        """Define or replace a group; None removes it. An empty group drops quietly."""
+        _check_number("multicast group", group)
+        _check_members(members)
+        with self.locked():
+            self._engine.set_group(group, members)
+            self._groups.pop(group, None)
+            if members is not None:
+                self._groups[group] = list(members)
+
+    def multicast_groups(self) -> dict[int, list[tuple[int, int]]]:
+        """All groups."""
+        with self.locked():
+            return {group: list(members) for group, members in self._groups.items()}
+
+    def set_clone_session(self, session: int, members: Members | None, truncate: int = 0) -> None:
+        """Define or replace a session; None removes it. Clones leave with at most `truncate` bytes, 0: whole."""
+        _check_number("clone session", session)
+        _check_members(members)
+        with self.locked():
+            self._engine.set_session(session, members, truncate)
+            self._sessions.pop(session, None)
+            if members is not None:
+                self._sessions[session] = (list(members), truncate)
+
+    def clone_sessions(self) -> dict[int, tuple[list[tuple[int, int]], int]]:
+        """All sessions: members and truncation."""
+        with self.locked():
+            return {s: (list(members), truncate) for s, (members, truncate) in self._sessions.items()}
+
+    # ------------------------------------------------------------------ frames
+
+    def inject(self, port: int, frames: Sequence[bytes], now_us: int | None = None) -> None:
+        """Let `frames` arrive at `port`, one after the other, at `now_us` (default: the real time)."""
+        self.inject_batch(port, b"".join(frames), array("I", map(len, frames)), now_us)
+
+    def inject_batch(self, port: int, data: bytes, lengths: array[int], now_us: int | None = None) -> None:
+        """The same for frames back to back in `data`, with their `lengths` as ``array("I")``."""
+        if port not in self._ports:
+            raise PortError(f"there is no port {port}")
+        if sum(lengths) > len(data):
+            raise ValueError(f"{len(data)} bytes for frames of {sum(lengths)} bytes in all")
+        self._engine.inject(port, data, lengths, self._engine.now_us() if now_us is None else now_us)
+        self._deliver_unless_running()
+
+    def packet_out(self, port: int, frame: bytes) -> None:
+        """Let a frame from the controller enter at `port`, usually the CPU port, now."""
+        self.inject(port, [frame])
+
+    def on_packet_in(self, callback: PacketIn | None) -> None:
+        """Have frames that leave at CPU ports handed to `callback`.
+
+        In real time it is called from a thread of its own; in virtual time from ``inject`` and ``advance``.
+        """
+        self._packet_in = callback
+        self._deliver_unless_running()
+
+    def advance(self, now_us: int) -> None:
+        """Let everything happen that is due up to `now_us`."""
+        self._engine.advance(now_us)
+        self._deliver_unless_running()
+
+    def next_event_us(self) -> int | None:
+        """When the next delayed or queued frame moves; None: nothing is scheduled."""
+        return self._engine.next_event_us()
+
+    def drain(self, port: int) -> list[bytes]:
+        """Take the frames that left at a memory port."""
+        return [frame for _, frame in self.drain_timed(port)]
+
+    def drain_timed(self, port: int) -> list[tuple[int, bytes]]:
+        """The same with the microsecond at which each arrived at the far end of the link."""
+        data, lengths, times = self.drain_batch(port)
+        frames = []
+        at = 0
+        for length, time_us in zip(lengths, times, strict=True):
+            frames.append((time_us, bytes(data[at : at + length])))
+            at += length
+        return frames
+
+    def drain_batch(self, port: int) -> tuple[bytearray, array[int], array[int]]:
+        """The same without cutting: frames back to back, their lengths, their times in microseconds."""
+        if not isinstance(self._ports.get(port), MemoryPort):
+            raise PortError(f"port {port} is not a memory port")
+        return self._engine.drain(port)
+
+    def statistics(self, port: int) -> PortStatistics:
+        """Counters of one port."""
+        if port not in self._ports:
+            raise PortError(f"there is no port {port}")
+        return self._engine.port_statistics(port)
+
+    def switch_statistics(self) -> SwitchStatistics:
+        """Counters of the switch itself."""
+        return self._engine.switch_statistics()
+
+    # ------------------------------------------------------------------ real time
+
+    def start(self) -> None:
+        """Serve all ports in real time, from a thread."""
+        if self._threads:
+            raise SwitchError("the switch is running already")
+        self._failure = None
+        self._engine.prepare()
+        self._threads.append(threading.Thread(target=_serve, args=(weakref.ref(self), self._engine), daemon=True))
+        if self._cpu_ports:
+            arguments = (weakref.ref(self), self._engine)
+            self._threads.append(threading.Thread(target=_deliver_packets, args=arguments, daemon=True))
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Stop serving; raises SwitchError if the event loop had ended with an error."""
+        self._engine.stop()
+        for thread in self._threads:
+            thread.join()
+        self._threads.clear()
+        if self._failure is not None:
+            raise self._failure
+
+    def close(self) -> None:
+        """Stop, and close all ports. Everything but another close raises SwitchError after that."""
+        self._close()
+        self._engine = _Closed()  # type: ignore[assignment]  # stands for an engine only to refuse
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _deliver_unless_running(self) -> None:
+        if self._cpu_ports and not self._threads:
+            self._deliver()
+
+    def _deliver(self) -> None:
+        if self._packet_in is None:
+            return  # frames wait in the port, for drain or a callback to come
+        for port in self._cpu_ports:
+            for frame in self.drain(port):
+                self._packet_in(port, frame)
+
+
+def _serve(switch: weakref.ref[Switch], engine: Engine) -> None:
+    try:
+        engine.run()
+    except SwitchError as error:
+        _log.error("the switch stopped: %s", error)
+        if (owner := switch()) is not None:
+            owner._failure = error
+
+
+def _deliver_packets(switch: weakref.ref[Switch], engine: Engine) -> None:
+    while (ready := engine.wait_cpu(-1)) is not None:
+        owner = switch() if ready else None
+        if owner is None:
+            continue
+        try:
+            owner._deliver()
+        except Exception:
+            _log.exception("the receiver of packet-ins failed")
+        del owner  # or the switch could never be collected
+
+
+def _check_ports(ports: Mapping[int, PortSpec], impairments: Mapping[int, PortImpairments]) -> None:
+    interfaces: dict[str, int] = {}
+    for number, spec in ports.items():
+        if not 0 <= number <= MAX_PORT:
+            raise PortError(f"port number {number}: want 0..{MAX_PORT}")
+        if isinstance(spec, InterfacePort) and interfaces.setdefault(spec.name, number) != number:
+            raise PortError(f"ports {interfaces[spec.name]} and {number} are both interface {spec.name}")
+    if unknown := sorted(set(impairments) - set(ports)):
+        raise PortError(f"impairments of port {unknown[0]}, which does not exist")
+
+
+def _check_number(what: str, number: int) -> None:
+    if not 0 < number < 65536:
+        raise SwitchError(f"{what} {number}: want 1..65535")
+
+
+def _check_members(members: Members | None) -> None:
+    for port, rid in members or ():
+        if not 0 <= port < 65536 or not 0 <= rid < 65536:
+            raise SwitchError(f"member (port {port}, replication id {rid}): both are bit<16>")

@@ -1,0 +1,45 @@
+"""P4Runtime for the embedded switch.
+
+======================  =============================================================
+`server`                gRPC: takes requests apart, maps errors to status codes
+`state`                 the loaded program and all that was written to it, as one bundle
+`entities`              one update or read of anything; `tables`, `counters`, `replication`
+`decode`, `encode`      P4Runtime messages to and from the entries of pipelines
+`schema`                a P4Info by ids and names
+`arbitration`           who is the primary controller
+`packet_io`             packets to and from the controller
+======================  =============================================================
+
+`docs/p4runtime.md` says which requirement of the specification which test holds.
+"""
+
+from softswitch.engine.switch import Switch
+from softswitch.p4runtime.server import Service, Tls
+from softswitch.p4runtime.state import Backend, Device
+
+__all__ = ["Service", "Tls", "serve"]
+
+
+def serve(
+    switch: Switch,
+    *,
+    address: str = "127.0.0.1:0",
+    device_id: int = 0,
+    tls: Tls | None = None,
+    source: str | None = None,
+    backend: Backend = "auto",
+) -> Service:
+    """Offer P4Runtime for `switch` at ``host:port``; port 0 takes a free one.
+
+    `source`, a preprocessed P4 program, is loaded at once. Programs loaded by `Switch.load` are
+    unknown to P4Runtime. `close` the service before the switch.
+
+    Raises CompileError or PipelineError if the program cannot be loaded, OSError if the address
+    cannot be had.
+    """
+    device = Device(switch, backend=backend)
+    if source is not None:
+        device.preload(source)
+    service = Service(device, device_id=device_id, address=address, tls=tls)
+    switch.on_packet_in(lambda _, frame: service.packet_in(frame))
+    return service

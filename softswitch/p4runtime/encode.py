@@ -1,0 +1,61 @@
+"""From a pipeline's entries, which are canonical already, to P4Runtime messages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from p4proto import p4runtime_pb2 as p4
+from softswitch.compiler import ir
+from softswitch.p4runtime.bytestrings import encode
+from softswitch.p4runtime.schema import Field, Schema, Table
+
+
+def table_entry(schema: Schema, table: Table, entry: ir.ConstEntry) -> Any:
+    """Encode one entry: match, action and, where the table has them, priority."""
+    message = p4.TableEntry(table_id=table.id, is_const=table.const_entries)
+    for field, pattern in zip(table.fields, entry.patterns, strict=True):
+        _match(message.match, field, pattern)
+    if table.takes_priority:
+        message.priority = entry.priority
+    message.action.CopyFrom(table_action(schema, entry.invocation))
+    return message
+
+
+def default_entry(schema: Schema, table: Table, invocation: ir.Invocation) -> Any:
+    """Encode what a miss of `table` runs."""
+    return p4.TableEntry(
+        table_id=table.id,
+        is_default_action=True,
+        is_const=table.const_default,
+        action=table_action(schema, invocation),
+    )
+
+
+def table_action(schema: Schema, invocation: ir.Invocation) -> Any:
+    """Encode an action with its arguments."""
+    action = schema.action_named(invocation.action)
+    message = p4.TableAction()
+    message.action.action_id = action.id
+    for param, value in zip(action.params, invocation.args, strict=True):
+        message.action.params.add(param_id=param.id, value=encode(value))
+    return message
+
+
+def _match(matches: Any, field: Field, pattern: ir.Pattern) -> None:
+    if pattern.kind == "any":
+        return
+    message = matches.add(field_id=field.id)
+    match field.match:
+        case "exact":
+            message.exact.value = encode(pattern.value)
+        case "optional":
+            message.optional.value = encode(pattern.value)
+        case "lpm":
+            message.lpm.value = encode(pattern.value)
+            message.lpm.prefix_len = pattern.mask.bit_count()
+        case "ternary":
+            message.ternary.value = encode(pattern.value)
+            message.ternary.mask = encode(pattern.mask)
+        case _:
+            message.range.low = encode(pattern.value)
+            message.range.high = encode(pattern.mask)

@@ -1,0 +1,50 @@
+"""What the P4Runtime service refuses, and why; `softswitch.p4runtime.server` alone knows the gRPC codes.
+
+    RequestError
+    ├── InvalidArgument     the request is malformed, whatever the state of the switch
+    ├── NotFound            it names an entity, device or role that does not exist
+    ├── AlreadyExists       it inserts what is there already
+    ├── PermissionDenied    the sender or the program does not allow it
+    ├── ResourceExhausted   a table is full
+    ├── FailedPrecondition  no program is loaded yet, or the stream is in another state
+    ├── OutOfRange          an index beyond the end of a counter
+    └── Unimplemented       standard P4Runtime that this switch does not do
+
+Every message says what was wrong, the value seen and what would be right.
+"""
+
+
+class RequestError(Exception):
+    """Base of everything that a request can be refused with."""
+
+
+class InvalidArgument(RequestError):
+    """The request is malformed, whatever the state of the switch."""
+
+
+class NotFound(RequestError):
+    """The request names something that does not exist."""
+
+
+class AlreadyExists(RequestError):
+    """The request inserts what is there already."""
+
+
+class PermissionDenied(RequestError):
+    """The sender is not the primary controller, or the P4 program forbids it."""
+
+
+class ResourceExhausted(RequestError):
+    """A table is full, or too many streams are open."""
+
+
+class FailedPrecondition(RequestError):
+    """The switch or the stream is not in a state that allows the request."""
+
+
+class OutOfRange(RequestError):
+    """An index is beyond the end of a counter."""
+
+
+class Unimplemented(RequestError):
+    """Standard P4Runtime that this switch does not do."""

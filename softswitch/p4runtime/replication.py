@@ -1,0 +1,108 @@
+"""Writing and reading PacketReplicationEngineEntry: multicast groups and clone sessions.
+
+Entries are kept as they were written, so that they read back the same; a bundle that runs also
+tells the switch. Ports must be numbers that the switch could have, whether or not it has them now.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from p4proto import p4runtime_pb2 as p4
+from softswitch.engine.pipeline import DROP_PORT
+from softswitch.engine.switch import Switch
+from softswitch.p4runtime.errors import AlreadyExists, InvalidArgument, NotFound
+from softswitch.p4runtime.state import Bundle, members
+
+_LARGEST = 0xFFFF
+"""Group, session and replication ids are bit<16> at most in standard_metadata and the engine."""
+
+
+def write(bundle: Bundle, switch: Switch | None, kind: int, message: Any) -> None:
+    """Apply one update of a group or session; `switch` is given if it runs this bundle."""
+    match message.WhichOneof("type"):
+        case "multicast_group_entry":
+            entry = message.multicast_group_entry
+            _write(bundle.groups, "multicast group", entry.multicast_group_id, kind, entry)
+            if switch is not None:
+                gone = kind == p4.Update.DELETE
+                switch.set_multicast_group(entry.multicast_group_id, None if gone else members(entry))
+        case "clone_session_entry":
+            entry = message.clone_session_entry
+            if entry.packet_length_bytes < 0:
+                raise InvalidArgument(f"packet_length_bytes is {entry.packet_length_bytes}; 0 means uncut")
+            if not 0 <= entry.class_of_service <= 7:
+                raise InvalidArgument(f"class_of_service is {entry.class_of_service}; classes are 0 to 7")
+            _write(bundle.sessions, "clone session", entry.session_id, kind, entry)
+            if switch is not None:
+                gone = kind == p4.Update.DELETE
+                switch.set_clone_session(
+                    entry.session_id, None if gone else members(entry), entry.packet_length_bytes
+                )
+        case _:
+            raise InvalidArgument("the entry is neither a multicast_group_entry nor a clone_session_entry")
+
+
+def read(bundle: Bundle, request: Any) -> Iterator[Any]:
+    """Yield one group or session, or (id 0) all of them."""
+    match request.WhichOneof("type"):
+        case "multicast_group_entry":
+            wanted = request.multicast_group_entry.multicast_group_id
+            for entry in _chosen(bundle.groups, "multicast group", wanted):
+                yield p4.PacketReplicationEngineEntry(multicast_group_entry=entry)
+        case "clone_session_entry":
+            wanted = request.clone_session_entry.session_id
+            for entry in _chosen(bundle.sessions, "clone session", wanted):
+                yield p4.PacketReplicationEngineEntry(clone_session_entry=entry)
+        case _:
+            raise InvalidArgument("the entry is neither a multicast_group_entry nor a clone_session_entry")
+
+
+def _write(entries: dict[int, Any], what: str, id_: int, kind: int, entry: Any) -> None:
+    if not 0 < id_ <= _LARGEST:
+        raise InvalidArgument(f"{what} {id_} cannot be; ids are 1 to {_LARGEST}")
+    match kind:
+        case p4.Update.INSERT:
+            if id_ in entries:
+                raise AlreadyExists(f"{what} {id_} exists already; modify it")
+            _check(what, id_, entry)
+            entries[id_] = _copy(entry)
+        case p4.Update.MODIFY:
+            if id_ not in entries:
+                raise NotFound(f"there is no {what} {id_} to modify")
+            _check(what, id_, entry)
+            entries[id_] = _copy(entry)
+        case p4.Update.DELETE:
+            if id_ not in entries:
+                raise NotFound(f"there is no {what} {id_} to delete")
+            del entries[id_]
+        case _:
+            raise InvalidArgument("the update has no type; it must be INSERT, MODIFY or DELETE")
+
+
+def _check(what: str, id_: int, entry: Any) -> None:
+    replicas = members(entry)
+    for port, instance in replicas:
+        if not 0 <= port < DROP_PORT:
+            raise InvalidArgument(f"{what} {id_} names port {port}; ports are 0 to {DROP_PORT - 1}")
+        if instance > _LARGEST:
+            raise InvalidArgument(f"{what} {id_} has instance {instance}; the largest is {_LARGEST}")
+    (pair, count), *_ = Counter(replicas).most_common(1) or [((0, 0), 0)]
+    if count > 1:
+        raise InvalidArgument(f"{what} {id_} has port {pair[0]} with instance {pair[1]} {count} times")
+
+
+def _chosen(entries: dict[int, Any], what: str, wanted: int) -> list[Any]:
+    if wanted == 0:
+        return list(entries.values())
+    if wanted not in entries:
+        raise NotFound(f"there is no {what} {wanted}")
+    return [entries[wanted]]
+
+
+def _copy(entry: Any) -> Any:
+    copy = type(entry)()
+    copy.CopyFrom(entry)
+    return copy

@@ -1,0 +1,221 @@
+"""What a P4Info says, indexed by the ids that requests carry and the names that pipelines know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from p4proto import p4info_pb2
+
+_MATCH_KINDS = {
+    p4info_pb2.MatchField.EXACT: "exact",
+    p4info_pb2.MatchField.LPM: "lpm",
+    p4info_pb2.MatchField.TERNARY: "ternary",
+    p4info_pb2.MatchField.RANGE: "range",
+    p4info_pb2.MatchField.OPTIONAL: "optional",
+}
+
+_SCOPES = {
+    p4info_pb2.ActionRef.TABLE_AND_DEFAULT: "",
+    p4info_pb2.ActionRef.TABLE_ONLY: "table_only",
+    p4info_pb2.ActionRef.DEFAULT_ONLY: "default_only",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One component of a table's key."""
+
+    id: int
+    name: str
+    match: str
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """A value with a width: a parameter of an action, or metadata of a packet to or from the controller."""
+
+    id: int
+    name: str
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """An action and its parameters in order."""
+
+    id: int
+    name: str
+    params: tuple[Param, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table: its key in order, and its actions' ids with their scopes ("", table_only, default_only)."""
+
+    id: int
+    name: str
+    fields: tuple[Field, ...]
+    actions: Mapping[int, str]
+    const_entries: bool
+    const_default: bool
+    direct_counter: int | None
+    size: int
+
+    @property
+    def takes_priority(self) -> bool:
+        """Whether its entries are ordered by priority: a ternary, range or optional key is."""
+        return any(f.match in ("ternary", "range", "optional") for f in self.fields)
+
+
+@dataclass(frozen=True, slots=True)
+class Counter:
+    """An indirect counter of `size` cells, or the direct counter of `table` (a table's id)."""
+
+    id: int
+    name: str
+    size: int
+    table: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """All objects of one P4Info, each kind by id.
+
+    `packet_headers` are the headers between controller and switch, "packet_in" and "packet_out", by name.
+    """
+
+    tables: Mapping[int, Table] = field(default_factory=dict)
+    actions: Mapping[int, Action] = field(default_factory=dict)
+    counters: Mapping[int, Counter] = field(default_factory=dict)
+    direct_counters: Mapping[int, Counter] = field(default_factory=dict)
+    packet_headers: Mapping[str, tuple[Param, ...]] = field(default_factory=dict)
+
+    def action_named(self, name: str) -> Action:
+        """Look an action up by its control-plane name; KeyError if there is none."""
+        for action in self.actions.values():
+            if action.name == name:
+                return action
+        raise KeyError(name)
+
+    def describe_unknown(self, kind: str, id_: int) -> str:
+        """Say what is wrong with `id_` as the id of a `kind`, and which ids would be right."""
+        of_kind: dict[str, Mapping[int, Table | Action | Counter]] = {
+            "table": self.tables,
+            "action": self.actions,
+            "counter": self.counters,
+            "direct counter": self.direct_counters,
+        }
+        for other, objects in of_kind.items():
+            if other != kind and id_ in objects:
+                return f"0x{id_:08x} is not a {kind} but the {other} '{objects[id_].name}'"
+        return f"no {kind} has id 0x{id_:08x}; {listing(kind, of_kind[kind].values())}"
+
+
+def listing(kind: str, known: Iterable[Table | Action | Counter | Field | Param]) -> str:
+    """Name up to eight valid choices with their ids."""
+    choices = list(known)
+    if not choices:
+        return f"there are no {kind}s"
+    shown = ", ".join(
+        f"'{k.name}' (0x{k.id:08x})" if k.id > 0xFFFF else f"'{k.name}' ({k.id})" for k in choices[:8]
+    )
+    more = f" and {len(choices) - 8} more" if len(choices) > 8 else ""
+    return f"the {kind}s are {shown}{more}"
+
+
+def from_p4info(p4info: Any) -> Schema:
+    """Index a ``p4.config.v1.P4Info``."""
+    direct_counters = {
+        c.preamble.id: Counter(c.preamble.id, c.preamble.name, 0, c.direct_table_id)
+        for c in p4info.direct_counters
+    }
+    return Schema(
+        tables={t.preamble.id: _table(t, direct_counters) for t in p4info.tables},
+        actions={
+            a.preamble.id: Action(
+                a.preamble.id, a.preamble.name, tuple(Param(p.id, p.name, p.bitwidth) for p in a.params)
+            )
+            for a in p4info.actions
+        },
+        counters={c.preamble.id: Counter(c.preamble.id, c.preamble.name, c.size) for c in p4info.counters},
+        direct_counters=direct_counters,
+        packet_headers={
+            h.preamble.name: tuple(Param(m.id, m.name, m.bitwidth) for m in h.metadata)
+            for h in p4info.controller_packet_metadata
+        },
+    )
+
+
+def _table(table: Any, direct_counters: Mapping[int, Counter]) -> Table:
+    return Table(
+        id=table.preamble.id,
+        name=table.preamble.name,
+        fields=tuple(
+            Field(f.id, f.name, _MATCH_KINDS.get(f.match_type, "unsupported"), f.bitwidth)
+            for f in table.match_fields
+        ),
+        actions={r.id: _SCOPES[r.scope] for r in table.action_refs},
+        const_entries=table.is_const_table,
+        const_default=table.const_default_action_id != 0,
+        direct_counter=next((i for i in table.direct_resource_ids if i in direct_counters), None),
+        size=table.size,
+    )
+
+
+def differences(given: Schema, compiled: Schema) -> list[str]:
+    """Compare what a controller believes with what its program compiled to, object by object, by name.
+
+    Ids may differ: a controller keeps those of the compiler that it used. Controller headers are taken
+    as given, because compiled programs do not tell them. Empty: both describe one program.
+    """
+    return [
+        *_compare("table", _tables_by_name(given), _tables_by_name(compiled)),
+        *_compare("action", _actions_by_name(given), _actions_by_name(compiled)),
+        *_compare(
+            "counter",
+            {c.name: f"{c.size} cells" for c in given.counters.values()},
+            {c.name: f"{c.size} cells" for c in compiled.counters.values()},
+        ),
+        *_compare(
+            "direct counter",
+            dict.fromkeys((c.name for c in given.direct_counters.values()), ""),
+            dict.fromkeys((c.name for c in compiled.direct_counters.values()), ""),
+        ),
+    ]
+
+
+def _compare(kind: str, given: Mapping[str, str], compiled: Mapping[str, str]) -> list[str]:
+    found = [
+        f"{kind} '{name}' is not in the program"
+        if name not in compiled
+        else f"the P4Info lacks {kind} '{name}'"
+        for name in sorted(given.keys() ^ compiled.keys())
+    ]
+    found += [
+        f"{kind} '{name}' has {given[name]} in the P4Info, {compiled[name]} in the program"
+        for name in sorted(given.keys() & compiled.keys())
+        if given[name] != compiled[name]
+    ]
+    return found
+
+
+def _tables_by_name(schema: Schema) -> dict[str, str]:
+    return {
+        t.name: "key ("
+        + ", ".join(f"{f.name}: {f.match} bit<{f.width}>" for f in t.fields)
+        + ") and actions ("
+        + ", ".join(sorted(schema.actions[a].name for a in t.actions if a in schema.actions))
+        + ")"
+        for t in schema.tables.values()
+    }
+
+
+def _actions_by_name(schema: Schema) -> dict[str, str]:
+    return {a.name: _widths(a.params) for a in schema.actions.values()}
+
+
+def _widths(params: Iterable[Param]) -> str:
+    return "(" + ", ".join(f"bit<{p.width}> {p.name}" for p in params) + ")"

@@ -1,0 +1,335 @@
+"""The P4Runtime service on gRPC: takes requests apart, calls the parts beside it, maps their errors.
+
+This is the only file that knows gRPC status codes.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import grpc
+
+from p4proto import p4runtime_pb2 as p4
+from p4proto import p4runtime_pb2_grpc, status_pb2
+from softswitch.p4runtime import arbitration, entities, errors, packet_io
+from softswitch.p4runtime.errors import RequestError
+from softswitch.p4runtime.state import Device
+
+API_VERSION = "1.4.1"
+"""The version of the P4Runtime API that this service follows."""
+
+_CODES = {
+    errors.InvalidArgument: grpc.StatusCode.INVALID_ARGUMENT,
+    errors.NotFound: grpc.StatusCode.NOT_FOUND,
+    errors.AlreadyExists: grpc.StatusCode.ALREADY_EXISTS,
+    errors.PermissionDenied: grpc.StatusCode.PERMISSION_DENIED,
+    errors.ResourceExhausted: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    errors.FailedPrecondition: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.OutOfRange: grpc.StatusCode.OUT_OF_RANGE,
+    errors.Unimplemented: grpc.StatusCode.UNIMPLEMENTED,
+}
+
+_STANDINGS = {
+    arbitration.Standing.PRIMARY: (grpc.StatusCode.OK, "you are the primary controller"),
+    arbitration.Standing.BACKUP: (grpc.StatusCode.ALREADY_EXISTS, "another controller is the primary"),
+    arbitration.Standing.NO_PRIMARY: (grpc.StatusCode.NOT_FOUND, "there is no primary controller"),
+}
+
+_ENTITIES_PER_MESSAGE = 512
+
+_STATUS_BYTES = 5000
+"""Room for a batch's errors: clients take 8 KiB of metadata by default, and base64 adds a third."""
+
+_ERROR_BYTES = 60
+"""One error of a batch without its text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """Files for an encrypted port, in PEM; with `client_ca`, clients must show a certificate of that CA."""
+
+    certificate: Path
+    key: Path
+    client_ca: Path | None = None
+
+    def credentials(self) -> Any:
+        """Read the files. Raises OSError if one cannot be read."""
+        client_ca = self.client_ca.read_bytes() if self.client_ca else None
+        return grpc.ssl_server_credentials(
+            [(self.key.read_bytes(), self.certificate.read_bytes())],
+            root_certificates=client_ca,
+            require_client_auth=client_ca is not None,
+        )
+
+
+class Service:
+    """A P4Runtime service for one device, listening until `close`.
+
+    `address` is ``host:port``; port 0 takes a free one, which `port` then tells. Raises OSError if
+    the address cannot be had.
+    """
+
+    def __init__(
+        self, device: Device, *, device_id: int = 0, address: str = "127.0.0.1:0", tls: Tls | None = None
+    ) -> None:
+        self._servicer = _Servicer(device, device_id)
+        self._threads = ThreadPoolExecutor(arbitration.MAX_STREAMS + 16, thread_name_prefix="p4runtime")
+        self._server = grpc.server(
+            self._threads,
+            options=[
+                ("grpc.max_receive_message_length", -1),  # a program's source may exceed the default 4 MB
+                ("grpc.so_reuseport", 0),  # two switches on one port would share its requests at random
+            ],
+        )
+        p4runtime_pb2_grpc.add_P4RuntimeServicer_to_server(self._servicer, self._server)
+        try:
+            self.port: int = (
+                self._server.add_secure_port(address, tls.credentials())
+                if tls
+                else self._server.add_insecure_port(address)
+            )
+        except RuntimeError as error:
+            raise OSError(f"cannot listen on {address}: {error}") from error
+        self._server.start()
+
+    def packet_in(self, frame: bytes) -> None:
+        """Send a frame that left at the CPU port to the primary controllers."""
+        self._servicer.packet_in(frame)
+
+    def close(self) -> None:
+        """End all streams and stop listening; requests under way are finished first."""
+        self._servicer.end_streams()
+        self._server.stop(grace=2).wait()
+        self._threads.shutdown()
+
+
+class _Stream:
+    """One StreamChannel: responses queue here until gRPC takes them; None or an error ends it."""
+
+    def __init__(self) -> None:
+        self.responses: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+
+class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # generated code has no types
+    def __init__(self, device: Device, device_id: int) -> None:
+        self._device = device
+        self._device_id = device_id
+        self._arbitration = arbitration.Arbitration()
+        self._streams: set[_Stream] = set()
+
+    # ------------------------------------------------------------------ configuration
+
+    def SetForwardingPipelineConfig(self, request: Any, context: Any) -> Any:
+        try:
+            self._check_device(request.device_id)
+            with self._device.mutex:
+                self._arbitration.check_primary(request.role, _election_id(request))
+            self._device.configure(request.action, request.config if request.HasField("config") else None)
+        except RequestError as error:
+            _abort(context, error)
+        return p4.SetForwardingPipelineConfigResponse()
+
+    def GetForwardingPipelineConfig(self, request: Any, context: Any) -> Any:
+        try:
+            self._check_device(request.device_id)
+        except RequestError as error:
+            _abort(context, error)
+        response = p4.GetForwardingPipelineConfigResponse()
+        config = self._device.config
+        if config is None:
+            return response
+        kinds = p4.GetForwardingPipelineConfigRequest
+        if config.HasField("cookie"):
+            response.config.cookie.CopyFrom(config.cookie)
+        else:
+            response.config.SetInParent()
+        if request.response_type in (kinds.ALL, kinds.P4INFO_AND_COOKIE):
+            response.config.p4info.CopyFrom(config.p4info)
+        if request.response_type in (kinds.ALL, kinds.DEVICE_CONFIG_AND_COOKIE):
+            response.config.p4_device_config = config.p4_device_config
+        return response
+
+    def Capabilities(self, request: Any, context: Any) -> Any:
+        return p4.CapabilitiesResponse(p4runtime_api_version=API_VERSION)
+
+    # ------------------------------------------------------------------ entities
+
+    def Write(self, request: Any, context: Any) -> Any:
+        try:
+            with self._device.mutex:
+                self._check_device(request.device_id)
+                self._arbitration.check_primary(request.role, _election_id(request))
+                _ = self._device.bundle
+                if request.atomicity != p4.WriteRequest.CONTINUE_ON_ERROR:
+                    mode = p4.WriteRequest.Atomicity.Name(request.atomicity)
+                    raise errors.Unimplemented(f"{mode} is not supported; batches are CONTINUE_ON_ERROR")
+                outcomes = [self._write(update) for update in request.updates]
+        except RequestError as error:
+            _abort(context, error)
+        if any(outcomes):
+            _abort_batch(context, "written", outcomes)
+        return p4.WriteResponse()
+
+    def _write(self, update: Any) -> RequestError | None:
+        try:
+            entities.write(self._device, update)
+        except RequestError as error:
+            return error
+        return None
+
+    def Read(self, request: Any, context: Any) -> Iterator[Any]:
+        found: list[Any] = []
+        outcomes: list[RequestError | None] = []
+        try:
+            self._check_device(request.device_id)
+            with self._device.mutex:
+                _ = self._device.bundle
+                for entity in request.entities:
+                    try:
+                        found += entities.read(self._device, entity)
+                        outcomes.append(None)
+                    except RequestError as error:
+                        outcomes.append(error)
+        except RequestError as error:
+            _abort(context, error)
+        for start in range(0, len(found), _ENTITIES_PER_MESSAGE):
+            yield p4.ReadResponse(entities=found[start : start + _ENTITIES_PER_MESSAGE])
+        if any(outcomes):
+            _abort_batch(context, "read", outcomes)
+
+    # ------------------------------------------------------------------ streams
+
+    def StreamChannel(self, requests: Iterable[Any], context: Any) -> Iterator[Any]:
+        stream = _Stream()
+        with self._device.mutex:
+            self._streams.add(stream)
+        context.add_callback(lambda: stream.responses.put(None))
+        threading.Thread(target=self._listen, args=(stream, requests), daemon=True).start()
+        failure = None
+        try:
+            while (response := stream.responses.get()) is not None:
+                if isinstance(response, RequestError):
+                    failure = response
+                    break
+                yield response
+        finally:
+            with self._device.mutex:
+                self._streams.discard(stream)
+                self._notify(self._arbitration.leave(stream))
+        if failure is not None:
+            _abort(context, failure)
+
+    def _listen(self, stream: _Stream, requests: Iterable[Any]) -> None:
+        try:
+            for request in requests:
+                match request.WhichOneof("update"):
+                    case "arbitration":
+                        self._arbitrate(stream, request.arbitration)
+                    case "packet":
+                        self._packet_out(stream, request.packet)
+                    case kind:
+                        unknown = errors.Unimplemented(f"stream messages of kind {kind} are not supported")
+                        self._complain(stream, unknown, p4.StreamError(other=p4.StreamOtherError()))
+        except RequestError as error:
+            stream.responses.put(error)
+        except grpc.RpcError:
+            pass  # the client is gone
+        finally:
+            stream.responses.put(None)
+
+    def _arbitrate(self, stream: _Stream, message: Any) -> None:
+        with self._device.mutex:
+            self._check_device(message.device_id)
+            self._notify(self._arbitration.update(stream, message.role.name, _election_id(message)))
+
+    def _notify(self, notifications: Iterable[arbitration.Notification]) -> None:
+        for notification in notifications:
+            code, text = _STANDINGS[notification.standing]
+            message = p4.MasterArbitrationUpdate(
+                device_id=self._device_id,
+                status=status_pb2.Status(code=code.value[0], message=text),
+            )
+            if notification.role:
+                message.role.name = notification.role
+            if notification.highest is not None:
+                message.election_id.high = notification.highest >> 64
+                message.election_id.low = notification.highest & (2**64 - 1)
+            stream = notification.client
+            assert isinstance(stream, _Stream)
+            stream.responses.put(p4.StreamMessageResponse(arbitration=message))
+
+    def _packet_out(self, stream: _Stream, packet: Any) -> None:
+        try:
+            with self._device.mutex:
+                if not self._arbitration.is_primary(stream):
+                    raise errors.PermissionDenied("only the primary controller may send packets")
+                bundle = self._device.running
+                if bundle is None:
+                    raise errors.FailedPrecondition("no program is loaded to take the packet")
+                frame = packet_io.from_packet_out(bundle.schema, packet)
+                self._device.send_to_cpu(frame)
+        except RequestError as error:
+            self._complain(stream, error, p4.StreamError(packet_out=p4.PacketOutError(packet_out=packet)))
+
+    def _complain(self, stream: _Stream, error: RequestError, message: Any) -> None:
+        message.canonical_code = _CODES[type(error)].value[0]
+        message.message = str(error)
+        stream.responses.put(p4.StreamMessageResponse(error=message))
+
+    def packet_in(self, frame: bytes) -> None:
+        with self._device.mutex:
+            bundle = self._device.running
+            if bundle is None:
+                return
+            message = packet_io.to_packet_in(bundle.schema, frame)
+            for stream in self._arbitration.primaries():
+                assert isinstance(stream, _Stream)
+                stream.responses.put(p4.StreamMessageResponse(packet=message))
+
+    def end_streams(self) -> None:
+        with self._device.mutex:
+            for stream in self._streams:
+                stream.responses.put(None)
+
+    # ------------------------------------------------------------------ helpers
+
+    def _check_device(self, device_id: int) -> None:
+        if device_id != self._device_id:
+            raise errors.NotFound(
+                f"there is no device {device_id} here; this switch is device {self._device_id}"
+            )
+
+
+def _election_id(message: Any) -> int | None:
+    if not message.HasField("election_id"):
+        return None
+    return int(message.election_id.high) << 64 | int(message.election_id.low)
+
+
+def _abort(context: Any, error: RequestError) -> NoReturn:
+    context.abort(_CODES[type(error)], str(error))
+    raise AssertionError("abort does not return")
+
+
+def _abort_batch(context: Any, done: str, outcomes: list[RequestError | None]) -> NoReturn:
+    """End a batch some of whose parts failed: UNKNOWN, with one ``p4.v1.Error`` per part in the details."""
+    failed = [error for error in outcomes if error]
+    text = f"{len(failed)} of {len(outcomes)} could not be {done}: {failed[0]}"[: _STATUS_BYTES // 8]
+    room = max(0, _STATUS_BYTES - _ERROR_BYTES * len(outcomes)) // len(failed)
+    status = status_pb2.Status(code=grpc.StatusCode.UNKNOWN.value[0], message=text)
+    for error in outcomes:
+        detail = p4.Error()
+        if error:
+            detail.canonical_code = _CODES[type(error)].value[0]
+            detail.message = str(error)[:room]
+            detail.space = "ina"
+        status.details.add().Pack(detail)
+    context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
+    context.abort(grpc.StatusCode.UNKNOWN, text)
+    raise AssertionError("abort does not return")

@@ -1,0 +1,186 @@
+"""What a switch is configured with: one bundle of program and state, always replaced as a whole."""
+
+from __future__ import annotations
+
+import re
+import threading
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from p4proto import p4runtime_pb2 as p4
+from softswitch.compiler import compile_source, ir, p4info
+from softswitch.compiler.errors import CompileError
+from softswitch.engine.build import load
+from softswitch.engine.pipeline import Pipeline, PipelineError
+from softswitch.engine.ports import MemoryPort
+from softswitch.engine.switch import Switch
+from softswitch.p4runtime import schema as schemas
+from softswitch.p4runtime.errors import FailedPrecondition, InvalidArgument, NotFound, Unimplemented
+
+Backend = Literal["auto", "compiled", "interpreter"]
+
+_DIRECTIVE = re.compile(r"^(?:.*\*/)?\s*#\s*(?!line\b|\d)(\w*)", re.MULTILINE)
+
+EntryKey = tuple[str, tuple[ir.Pattern, ...] | None, int]
+"""Table, match and priority; the match of a table's default entry is None."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """One loaded program with everything that controllers have written to it.
+
+    `groups` and `sessions` hold the packet replication entries as they were written; `metadata`
+    the two opaque fields (metadata, controller_metadata) of table entries that have them.
+    """
+
+    config: Any
+    program: ir.Program
+    schema: schemas.Schema
+    pipeline: Pipeline
+    groups: dict[int, Any] = field(default_factory=dict)
+    sessions: dict[int, Any] = field(default_factory=dict)
+    metadata: dict[EntryKey, tuple[bytes, int]] = field(default_factory=dict)
+
+
+def prepare(config: Any, *, backend: Backend = "auto") -> Bundle:
+    """Compile and load a ``ForwardingPipelineConfig``: its device config is P4 source, preprocessed.
+
+    Raises InvalidArgument if the source does not compile, or is not the program of the P4Info.
+    """
+    if not config.HasField("p4info"):
+        raise InvalidArgument("the config has no P4Info; send that of the program in the device config")
+    source = _source(config.p4_device_config)
+    try:
+        program = compile_source(source, name="device config")
+        compiled = schemas.from_p4info(p4info(program))
+    except CompileError as error:
+        expected = f"; expected {error.expected}" if error.expected else ""
+        raise InvalidArgument(f"the program does not compile: {error}{expected}") from error
+    schema = schemas.from_p4info(config.p4info)
+    wrong = schemas.differences(schema, compiled)
+    if wrong:
+        more = f"; and {len(wrong) - 5} more" if len(wrong) > 5 else ""
+        raise InvalidArgument("the P4Info is not that of the program: " + "; ".join(wrong[:5]) + more)
+    try:
+        pipeline = load(program, backend=backend)
+    except PipelineError as error:
+        raise InvalidArgument(f"the program cannot run on this switch: {error}") from error
+    return Bundle(config, program, schema, pipeline)
+
+
+def _source(device_config: bytes) -> str:
+    try:
+        source = device_config.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidArgument(
+            f"the device config is not P4 source in UTF-8 ({error}); this switch compiles its own programs"
+        ) from error
+    if not source.strip():
+        raise InvalidArgument("the device config is empty; it must be the P4 source, preprocessed")
+    directive = _DIRECTIVE.search(source)
+    if directive:  # an #include would read this machine's files for whoever sends it
+        line = source.count("\n", 0, directive.start(1)) + 1
+        raise InvalidArgument(
+            f"line {line} of the device config is a #{directive.group(1)}; send the source preprocessed"
+        )
+    return source
+
+
+class Device:
+    """The configuration of one switch: the bundle that runs and the one that requests refer to.
+
+    They differ only between VERIFY_AND_SAVE and COMMIT. `mutex` orders requests; whoever uses a
+    bundle's pipeline holds `switch.locked()` as well.
+    """
+
+    def __init__(self, switch: Switch, *, backend: Backend = "auto") -> None:
+        self.switch = switch
+        self.mutex = threading.RLock()
+        self._backend = backend
+        self._running: Bundle | None = None
+        self._saved: Bundle | None = None
+
+    @property
+    def bundle(self) -> Bundle:
+        """What reads and writes refer to. Raises FailedPrecondition before any program."""
+        found = self._saved or self._running
+        if found is None:
+            raise FailedPrecondition("no program is loaded; set a forwarding pipeline config first")
+        return found
+
+    @property
+    def config(self) -> Any:
+        """The config that `bundle` came from, or None."""
+        found = self._saved or self._running
+        return found and found.config
+
+    @property
+    def running(self) -> Bundle | None:
+        """The bundle whose pipeline sees the packets, if any."""
+        return self._running
+
+    def is_live(self, bundle: Bundle) -> bool:
+        """Whether packets pass through this bundle's pipeline, not just requests."""
+        return bundle is self._running
+
+    def preload(self, source: str) -> None:
+        """Load a preprocessed program as if a controller had. Raises CompileError or PipelineError."""
+        program = compile_source(source)
+        info = p4info(program)
+        config = p4.ForwardingPipelineConfig(p4info=info, p4_device_config=source.encode())
+        self._commit(Bundle(config, program, schemas.from_p4info(info), load(program, backend=self._backend)))
+
+    def configure(self, action: int, config: Any) -> None:
+        """Carry out one SetForwardingPipelineConfig `action`; on any error nothing has changed."""
+        request = p4.SetForwardingPipelineConfigRequest
+        match action:
+            case request.VERIFY:
+                prepare(config, backend=self._backend)
+            case request.VERIFY_AND_SAVE:
+                bundle = prepare(config, backend=self._backend)
+                with self.mutex:
+                    self._saved = bundle
+            case request.VERIFY_AND_COMMIT:
+                self._commit(prepare(config, backend=self._backend))
+            case request.COMMIT:
+                if config is not None:
+                    raise InvalidArgument("COMMIT takes no config: it commits the one saved before")
+                with self.mutex:
+                    if self._saved is None:
+                        raise NotFound("no config is saved; VERIFY_AND_SAVE one before COMMIT")
+                    self._commit(self._saved)
+            case request.RECONCILE_AND_COMMIT:
+                raise Unimplemented("RECONCILE_AND_COMMIT is not supported; use VERIFY_AND_COMMIT")
+            case _:
+                raise InvalidArgument(f"action {action} is none of the pipeline config actions")
+
+    def _commit(self, bundle: Bundle) -> None:
+        with self.mutex, self.switch.locked():
+            old = self._running
+            self.switch.load(bundle.pipeline)
+            for group in old.groups if old else ():
+                self.switch.set_multicast_group(group, None)
+            for session in old.sessions if old else ():
+                self.switch.set_clone_session(session, None)
+            for group, entry in bundle.groups.items():
+                self.switch.set_multicast_group(group, members(entry))
+            for session, entry in bundle.sessions.items():
+                self.switch.set_clone_session(session, members(entry), entry.packet_length_bytes)
+            self._running = bundle
+            self._saved = None
+
+    def send_to_cpu(self, frame: bytes) -> None:
+        """Let a controller's frame enter at the CPU port. Raises FailedPrecondition if there is none."""
+        for number, port in self.switch.ports.items():
+            if isinstance(port, MemoryPort) and port.cpu:
+                self.switch.packet_out(number, frame)
+                return
+        raise FailedPrecondition("this switch has no CPU port; start it with a port of kind cpu")
+
+
+def members(entry: Any) -> list[tuple[int, int]]:
+    """Decode the (port, replication id) pairs of a multicast group or clone session."""
+    return [
+        (int.from_bytes(r.port, "big") if r.WhichOneof("port_kind") == "port" else r.egress_port, r.instance)
+        for r in entry.replicas
+    ]

@@ -1,0 +1,177 @@
+"""Builds the frames of docs/protocol.md, well formed and not."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+LANES = 32
+INA_UDP_PORT = 42592
+
+GRADIENT, RESULT, STATUS = 1, 2, 3
+RESEND, QUERY, OVERFLOW, DISAGREE = 1, 2, 4, 8
+
+SWITCH_MAC = 0x02_00_00_00_00_FE
+SWITCH_IP = 0x0A_00_00_FE
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """One member of a job: where it is connected and what it is called."""
+
+    port: int
+    mac: int
+    ip: int
+    udp_port: int = 42592
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job as it is admitted: its id, its counter row, its region of slots, its members by rank."""
+
+    id: int
+    row: int
+    offset: int
+    size: int
+    generation: int
+    group: int
+    members: tuple[Worker, ...]
+
+    @property
+    def fan_in(self) -> int:
+        """How many contributions complete a sum."""
+        return len(self.members)
+
+
+@dataclass(frozen=True, slots=True)
+class Ina:
+    """The INA header, field by field."""
+
+    job: int
+    psn: int
+    bitmap: int
+    fan_in: int
+    version: int = 1
+    kind: int = GRADIENT
+    flags: int = 0
+    priority: int = 0
+    exponent: int = 0
+    reserved: int = 0
+    valid: int = LANES
+    lanes: int = LANES
+    tag: int = 0x5EED
+
+    def pack(self) -> bytes:
+        """Return the 24 bytes."""
+        return struct.pack(
+            ">BBHIIBBBBHHI",
+            self.version << 4 | self.kind,
+            self.flags,
+            self.job,
+            self.psn,
+            self.bitmap,
+            self.fan_in,
+            self.priority,
+            self.exponent,
+            self.reserved,
+            self.valid,
+            self.lanes,
+            self.tag,
+        )
+
+    @classmethod
+    def unpack(cls, data: bytes) -> Ina:
+        """Return the header that starts `data`."""
+        first, flags, job, psn, bitmap, fan_in, priority, exponent, reserved, valid, lanes, tag = (
+            struct.unpack_from(">BBHIIBBBBHHI", data)
+        )
+        return cls(
+            job=job,
+            psn=psn,
+            bitmap=bitmap,
+            fan_in=fan_in,
+            version=first >> 4,
+            kind=first & 15,
+            flags=flags,
+            priority=priority,
+            exponent=exponent,
+            reserved=reserved,
+            valid=valid,
+            lanes=lanes,
+            tag=tag,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Ipv4:
+    """What varies in the IPv4 header; lengths and checksum None are the right ones."""
+
+    src: int
+    dst: int = SWITCH_IP
+    protocol: int = 17
+    ttl: int = 64
+    tos: int = 0
+    identification: int = 1
+    fragment: int = 0x4000
+    options: bytes = b""
+    total_len: int | None = None
+    checksum: int | None = None
+
+    def pack(self, payload: int) -> bytes:
+        """Return the header before `payload` bytes."""
+        length = 20 + len(self.options) + payload if self.total_len is None else self.total_len
+        words = (5 + len(self.options) // 4, self.tos, length, self.identification, self.fragment)
+        start = struct.pack(">BBHHHBB", 0x40 | words[0], *words[1:], self.ttl, self.protocol)
+        end = struct.pack(">II", self.src, self.dst) + self.options
+        checksum = internet_checksum(start + end) if self.checksum is None else self.checksum
+        return start + struct.pack(">H", checksum) + end
+
+
+def internet_checksum(data: bytes) -> int:
+    """Return the RFC 1071 checksum of an even number of bytes."""
+    total = sum(struct.unpack(f">{len(data) // 2}H", data))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return ~total & 0xFFFF
+
+
+def ethernet(src: int, dst: int, ether_type: int, payload: bytes) -> bytes:
+    """Return an Ethernet frame without frame check."""
+    return dst.to_bytes(6, "big") + src.to_bytes(6, "big") + ether_type.to_bytes(2, "big") + payload
+
+
+def udp(src_port: int, dst_port: int, payload: bytes, length: int | None = None) -> bytes:
+    """Return a UDP datagram; its checksum is made up, the switch must not mind."""
+    return struct.pack(">HHHH", src_port, dst_port, length or 8 + len(payload), 0xBEEF) + payload
+
+
+def pack_lanes(values: Sequence[int]) -> bytes:
+    """Return int32 lanes in network order."""
+    return struct.pack(f">{len(values)}i", *values)
+
+
+def frame(
+    worker: Worker,
+    ina: Ina,
+    values: Sequence[int],
+    *,
+    ipv4: Ipv4 | None = None,
+    udp_length: int | None = None,
+    dst_port: int = INA_UDP_PORT,
+) -> bytes:
+    """Return a whole frame from `worker` to the switch; `ipv4` and `udp_length` may contradict the rest."""
+    datagram = udp(worker.udp_port, dst_port, ina.pack() + pack_lanes(values), udp_length)
+    header = ipv4 or Ipv4(src=worker.ip)
+    return ethernet(worker.mac, SWITCH_MAC, 0x0800, header.pack(len(datagram)) + datagram)
+
+
+def contribution(job: Job, rank: int, psn: int) -> Ina:
+    """Return the header with which `rank` contributes to `psn`."""
+    return Ina(job=job.id, psn=psn % (1 << 32), bitmap=1 << rank, fan_in=job.fan_in)
+
+
+def gradient(job: Job, rank: int, psn: int, values: Sequence[int], **changes: int) -> tuple[int, bytes]:
+    """Return the frame of a contribution, `changes` made to its INA header, and the port it comes in at."""
+    worker = job.members[rank]
+    return worker.port, frame(worker, replace(contribution(job, rank, psn), **changes), values)

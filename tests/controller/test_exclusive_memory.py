@@ -1,0 +1,86 @@
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from controller.errors import OutOfMemory
+from controller.memory.exclusive import allocate, holes, region_size
+from controller.model import Region
+
+TOTAL = 256
+
+
+@st.composite
+def used_regions(draw: st.DrawFn) -> list[Region]:
+    """Disjoint regions in any order."""
+    cuts = sorted(draw(st.sets(st.integers(0, TOTAL), max_size=20)))
+    regions = [Region(a, b - a) for a, b in zip(cuts, cuts[1:], strict=False)]
+    return draw(st.permutations([r for r in regions if draw(st.booleans())]))
+
+
+def slots(regions: list[Region]) -> list[int]:
+    return sorted(slot for r in regions for slot in range(r.offset, r.end))
+
+
+@given(used_regions())
+def test_used_and_free_make_up_the_memory(used: list[Region]) -> None:
+    assert sorted(slots(used) + slots(holes(TOTAL, used))) == list(range(TOTAL))
+
+
+@given(used_regions())
+def test_holes_are_as_large_as_can_be(used: list[Region]) -> None:
+    found = holes(TOTAL, used)
+    assert all(a.end < b.offset for a, b in zip(found, found[1:], strict=False))
+
+
+@given(used_regions(), st.integers(1, TOTAL), st.sampled_from(["first", "best"]))
+def test_a_region_is_found_exactly_if_a_hole_is_large_enough(used: list[Region], size: int, fit: str) -> None:
+    taken = set(slots(used))
+    possible = [o for o in range(TOTAL - size + 1) if taken.isdisjoint(range(o, o + size))]
+    if possible:
+        region = allocate(TOTAL, used, size, fit=fit)  # type: ignore[arg-type]
+        assert region.size == size
+        assert region.offset in possible
+        if fit == "first":
+            assert region.offset == possible[0]
+    else:
+        with pytest.raises(OutOfMemory):
+            allocate(TOTAL, used, size, fit=fit)  # type: ignore[arg-type]
+
+
+@given(st.lists(st.integers(1, 64), max_size=12), st.randoms(use_true_random=False))
+def test_freeing_in_any_order_gives_the_whole_memory_back(sizes: list[int], random) -> None:
+    used: list[Region] = []
+    for size in sizes:
+        try:
+            used.append(allocate(TOTAL, used, size))
+        except OutOfMemory:
+            break
+    random.shuffle(used)
+    while used:
+        used.pop()
+    assert allocate(TOTAL, used, TOTAL) == Region(0, TOTAL)
+
+
+def test_best_fit_spares_the_large_hole() -> None:
+    used = [Region(100, 10), Region(120, 10)]
+    assert allocate(TOTAL, used, 10) == Region(110, 10)
+    assert allocate(TOTAL, used, 10, fit="first") == Region(0, 10)
+
+
+def test_when_nothing_fits_the_error_says_what_there_is() -> None:
+    with pytest.raises(OutOfMemory, match="50 slots asked for; 76 are free, the largest region of them has 40") as e:
+        allocate(100, [Region(40, 14), Region(90, 10)], 50)
+    assert (e.value.asked, e.value.free, e.value.largest) == (50, 76, 40)
+
+
+def test_a_region_of_nothing_is_a_mistake() -> None:
+    with pytest.raises(ValueError, match="at least one slot, not 0"):
+        allocate(TOTAL, [], 0)
+
+
+@given(st.integers(1, 2**20))
+def test_region_sizes_divide_the_psn_space_and_waste_less_than_half(wanted: int) -> None:
+    size = region_size(wanted)
+    assert 2**32 % size == 0
+    assume(wanted > 1)
+    assert size / 2 < wanted <= size

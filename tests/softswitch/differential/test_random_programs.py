@@ -1,0 +1,17 @@
+"""Random programs through both back ends; `sweep` runs as many more as one likes."""
+
+import pytest
+
+from . import trial
+
+PROGRAMS = 240
+PER_TEST = 8
+
+
+@pytest.mark.parametrize("first", range(0, PROGRAMS, PER_TEST))
+def test_back_ends_agree(first: int) -> None:
+    for seed in range(first, first + PER_TEST):
+        try:
+            trial.run(seed)
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {error}") from error

@@ -1,0 +1,159 @@
+"""Messages to entries, without a program: what is malformed is refused in words."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from p4proto import p4runtime_pb2 as p4
+from softswitch.compiler import ir
+from softswitch.p4runtime import decode, encode
+from softswitch.p4runtime.errors import InvalidArgument, PermissionDenied, RequestError
+from softswitch.p4runtime.schema import Action, Field, Param, Schema, Table
+
+SET = Action(0x01000001, "set", (Param(1, "port", 9), Param(2, "mac", 48)))
+DROP = Action(0x01000002, "drop", ())
+ONLY_DEFAULT = Action(0x01000003, "only_default", ())
+ONLY_ENTRIES = Action(0x01000004, "only_entries", ())
+ELSEWHERE = Action(0x01000005, "elsewhere", ())
+
+ACL = Table(
+    id=0x02000001,
+    name="acl",
+    fields=(
+        Field(1, "exact", "exact", 16),
+        Field(2, "ternary", "ternary", 32),
+        Field(3, "range", "range", 16),
+        Field(4, "optional", "optional", 8),
+    ),
+    actions={SET.id: "", DROP.id: "", ONLY_DEFAULT.id: "default_only", ONLY_ENTRIES.id: "table_only"},
+    const_entries=False,
+    const_default=False,
+    direct_counter=None,
+    size=16,
+)
+ROUTES = Table(0x02000002, "routes", (Field(1, "dst", "lpm", 32),), {DROP.id: ""}, False, False, None, 16)
+SCHEMA = Schema(
+    tables={t.id: t for t in (ACL, ROUTES)},
+    actions={a.id: a for a in (SET, DROP, ONLY_DEFAULT, ONLY_ENTRIES, ELSEWHERE)},
+)
+
+EXACT = p4.FieldMatch(field_id=1, exact=p4.FieldMatch.Exact(value=b"\5"))
+
+
+def ternary(value: bytes, mask: bytes) -> Any:
+    return p4.FieldMatch(field_id=2, ternary=p4.FieldMatch.Ternary(value=value, mask=mask))
+
+
+def range_(low: bytes, high: bytes) -> Any:
+    return p4.FieldMatch(field_id=3, range=p4.FieldMatch.Range(low=low, high=high))
+
+
+def lpm(value: bytes, length: int) -> Any:
+    return p4.FieldMatch(field_id=1, lpm=p4.FieldMatch.LPM(value=value, prefix_len=length))
+
+
+def action(id_: int, *params: tuple[int, bytes]) -> Any:
+    return p4.TableAction(
+        action=p4.Action(action_id=id_, params=[p4.Action.Param(param_id=i, value=v) for i, v in params])
+    )
+
+
+@pytest.mark.parametrize(
+    ("table", "matches", "message"),
+    [
+        (ACL, [], "the match lacks 'exact'"),
+        (ACL, [p4.FieldMatch(field_id=9)], r"no match field 9; the fields are 'exact' \(1\), 'ternary' \(2\)"),
+        (ACL, [EXACT, EXACT], "'exact' is given twice"),
+        (ACL, [lpm(b"\1", 16)], "'exact' of 'acl' is exact; the request gives lpm"),
+        (ACL, [p4.FieldMatch(field_id=1)], "the request gives nothing"),
+        (ACL, [EXACT, ternary(b"\1", b"\0")], "mask 0; leave a don't-care field out"),
+        (ACL, [EXACT, ternary(b"\3", b"\1")], "0x3 under mask 0x1: bits outside it must be 0"),
+        (ACL, [EXACT, range_(b"\5", b"\4")], "from 0x5 down to 0x4"),
+        (ACL, [EXACT, range_(b"\0", b"\xff\xff")], "ranges over all values"),
+        (ROUTES, [lpm(b"\0", 0)], "prefix length 0"),
+        (ROUTES, [lpm(b"\0", 33)], "it must be 1 to 32"),
+        (ROUTES, [lpm(b"\x0a\0\0\1", 8)], "bits beyond the prefix must be 0"),
+    ],
+)
+def test_a_bad_match_is_refused(table: Table, matches: list[Any], message: str) -> None:
+    with pytest.raises(InvalidArgument, match=message):
+        decode.match_key(table, matches)
+
+
+@pytest.mark.parametrize(
+    ("sent", "default", "kind", "message"),
+    [
+        (action(SET.id, (1, b"\1")), False, InvalidArgument, "'set' lacks a value for 'mac'"),
+        (action(SET.id, (1, b"\1"), (1, b"\1")), False, InvalidArgument, "'port' of 'set' is given twice"),
+        (action(SET.id, (7, b"\1")), False, InvalidArgument, r"no parameter 7; the parameters are 'port' \(1\)"),
+        (action(SET.id, (1, b"\2\0"), (2, b"\1")), False, InvalidArgument, "'port' of 'set' is 0x0200, 10 bits"),
+        (action(ELSEWHERE.id), False, InvalidArgument, "'acl' has not action 'elsewhere'; the actions are 'set'"),
+        (action(77), False, InvalidArgument, "has not an action with id 0x0000004d"),
+        (p4.TableAction(), False, InvalidArgument, "not an empty one"),
+        (p4.TableAction(action_profile_member_id=1), False, InvalidArgument, "it has no action profile"),
+        (action(ONLY_DEFAULT.id), False, PermissionDenied, "for the default of 'acl' only"),
+        (action(ONLY_ENTRIES.id), True, PermissionDenied, "for entries of 'acl' only"),
+    ],
+)
+def test_a_bad_action_is_refused(sent: Any, default: bool, kind: type[RequestError], message: str) -> None:
+    with pytest.raises(kind, match=message):
+        decode.invocation(SCHEMA, ACL, sent, default=default)
+
+
+def test_priorities_are_for_tables_whose_entries_overlap() -> None:
+    assert decode.priority(ACL, 1) == 1
+    assert decode.priority(ROUTES, 0) == 0
+    with pytest.raises(InvalidArgument, match="need one above zero"):
+        decode.priority(ACL, 0)
+    with pytest.raises(InvalidArgument, match="it must be 0"):
+        decode.priority(ROUTES, 1)
+
+
+def test_an_unknown_table_is_named_for_what_it_is() -> None:
+    with pytest.raises(InvalidArgument, match="0x01000001 is not a table but the action 'set'"):
+        decode.table(SCHEMA, SET.id)
+    with pytest.raises(InvalidArgument, match=r"no table has id 0x00000007; the tables are 'acl' \(0x02000001\)"):
+        decode.table(SCHEMA, 7)
+
+
+@st.composite
+def patterns(draw: st.DrawFn, field: Field) -> ir.Pattern:
+    full = (1 << field.width) - 1
+    values = st.integers(0, full)
+    if field.match == "exact":
+        return ir.Pattern("exact", draw(values))
+    if draw(st.booleans()):
+        return ir.Pattern("any")
+    if field.match == "optional":
+        return ir.Pattern("exact", draw(values))
+    if field.match == "range":
+        low, high = sorted((draw(values), draw(values)))
+        return ir.Pattern("any") if (low, high) == (0, full) else ir.Pattern("range", low, high)
+    if field.match == "lpm":
+        length = draw(st.integers(1, field.width))
+        mask = full ^ full >> length
+    else:
+        mask = draw(st.integers(1, full))
+    return ir.Pattern("mask", draw(values) & mask, mask)
+
+
+@st.composite
+def entries(draw: st.DrawFn, table: Table) -> ir.ConstEntry:
+    chosen = draw(st.sampled_from([SET, DROP] if SET.id in table.actions else [DROP]))
+    return ir.ConstEntry(
+        tuple(draw(patterns(f)) for f in table.fields),
+        ir.Invocation(chosen.name, tuple(draw(st.integers(0, (1 << p.width) - 1)) for p in chosen.params)),
+        draw(st.integers(1, 1000)) if table.takes_priority else 0,
+    )
+
+
+@given(st.sampled_from([ACL, ROUTES]).flatmap(lambda t: st.tuples(st.just(t), entries(t))))
+def test_what_is_encoded_decodes_to_the_same(case: tuple[Table, ir.ConstEntry]) -> None:
+    table, entry = case
+    message = encode.table_entry(SCHEMA, table, entry)
+    assert decode.table(SCHEMA, message.table_id) is table
+    assert decode.match_key(table, message.match) == entry.patterns
+    assert decode.invocation(SCHEMA, table, message.action, default=False) == entry.invocation
+    assert decode.priority(table, message.priority) == entry.priority

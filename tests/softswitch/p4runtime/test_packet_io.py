@@ -1,0 +1,54 @@
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from p4proto import p4runtime_pb2 as p4
+from softswitch.p4runtime.errors import InvalidArgument
+from softswitch.p4runtime.packet_io import from_packet_out, to_packet_in
+from softswitch.p4runtime.schema import Param, Schema
+
+FIELDS = (Param(1, "port", 9), Param(2, "queue", 5), Param(3, "padding", 2))
+SCHEMA = Schema(packet_headers={"packet_out": FIELDS, "packet_in": FIELDS})
+
+
+def packet_out(*metadata: tuple[int, bytes]) -> Any:
+    return p4.PacketOut(
+        payload=b"frame", metadata=[p4.PacketMetadata(metadata_id=i, value=v) for i, v in metadata]
+    )
+
+
+def test_metadata_become_the_header_before_the_frame() -> None:
+    message = packet_out((2, b"\3"), (1, b"\1\1"), (3, b"\0"))
+    assert from_packet_out(SCHEMA, message) == (257 << 7 | 3 << 2).to_bytes(2, "big") + b"frame"
+
+
+@given(st.integers(0, 511), st.integers(0, 31), st.integers(0, 3), st.binary())
+def test_what_goes_in_comes_out(port: int, queue: int, padding: int, payload: bytes) -> None:
+    header = (port << 7 | queue << 2 | padding).to_bytes(2, "big")
+    message = to_packet_in(SCHEMA, header + payload)
+    assert message.payload == payload
+    assert from_packet_out(SCHEMA, message) == header + payload
+
+
+def test_programs_without_headers_exchange_bare_frames() -> None:
+    assert from_packet_out(Schema(), packet_out()) == b"frame"
+    assert to_packet_in(Schema(), b"frame") == p4.PacketIn(payload=b"frame")
+
+
+def test_a_frame_too_short_for_the_header_is_passed_on_whole() -> None:
+    assert to_packet_in(SCHEMA, b"x") == p4.PacketIn(payload=b"x")
+
+
+@pytest.mark.parametrize(
+    ("metadata", "message"),
+    [
+        ([(1, b"\1"), (2, b"\1")], "lacks metadata padding"),
+        ([(9, b"\1")], r"no metadata 9; the metadata fields are 'port' \(1\)"),
+        ([(1, b"\2\0")], "metadata 'port' is 0x0200, 10 bits"),
+    ],
+)
+def test_metadata_that_do_not_fit_are_refused(metadata: list[tuple[int, bytes]], message: str) -> None:
+    with pytest.raises(InvalidArgument, match=message):
+        from_packet_out(SCHEMA, packet_out(*metadata))

@@ -1,0 +1,132 @@
+"""A pipeline of which every frame says what is to be done with it (script_program.c)."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import shutil
+import struct
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from softswitch.engine.pipeline import Copy, Verdict
+
+_HERE = Path(__file__).parent
+_RUNTIME = _HERE.parents[1] / "softswitch" / "engine" / "runtime"
+
+
+@functools.cache
+def build(*flags: str) -> Path:
+    """script_program.c as a shared object."""
+    target = Path(tempfile.mkdtemp(prefix="script-program-")) / "script_program.so"
+    command = [os.environ.get("CC", "cc"), "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
+    subprocess.run(
+        [*command, *flags, f"-I{_RUNTIME}", "-o", str(target), str(_HERE / "script_program.c")], check=True
+    )
+    return target
+
+
+class ScriptPipeline:
+    """The compiled program: as much of a pipeline as the C engine needs."""
+
+    def __init__(self) -> None:
+        self._library = ctypes.CDLL(str(build()))
+        self.ops_address = ctypes.addressof(ctypes.c_char.in_dll(self._library, "p4_program"))
+        create = ctypes.cast(ctypes.c_void_p.from_address(self.ops_address + 16), _CREATE)
+        self.state_address: int = create(0)
+
+
+_CREATE: Any = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_uint64)
+
+have_compiler = shutil.which(os.environ.get("CC", "cc")) is not None
+
+
+def frame(
+    what: str, to: int = 0, *, times: int = 0, clone: int = 0, where: str = " ", size: int = 64, tag: int = 0
+) -> bytes:
+    """A frame that asks for `what`; `tag` comes back in `Seen.tag`."""
+    head = struct.pack("!cBHHcB", what.encode(), times, to, clone, where.encode(), 0)
+    return head + bytes(24) + struct.pack("!I", tag) + bytes(size - 36)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What egress wrote into a frame."""
+
+    turns: int
+    instance_type: int
+    rid: int
+    enq_qdepth: int
+    deq_qdepth: int
+    waited_us: int
+    now_us: int
+    tag: int
+    size: int
+
+
+def seen(data: bytes) -> Seen:
+    """Read a frame that came out."""
+    return Seen(data[7], *struct.unpack("!7I", data[8:36]), len(data))
+
+
+class ScriptInterpreter:
+    """The same program in Python, for the Python engine."""
+
+    def ingress(
+        self,
+        data: bytes,
+        port: int,
+        now_us: int = 0,
+        instance_type: int = 0,
+        previous: list[Any] | None = None,
+        field_list: int = -1,
+    ) -> tuple[list[Any], Verdict]:
+        packet = [data, port, previous[2] if previous and field_list == 1 else 0]
+        if len(data) < 32:
+            return packet, Verdict(dropped=1)
+        what, times, to, session, where = struct.unpack("!cBHHc", data[:7])
+        verdict: dict[str, int] = {}
+        if session and where == b"i" and instance_type == 0:
+            verdict.update(clone=1, clone_session=session)
+        if what == b"M":
+            verdict.update(mcast_grp=to)
+        elif what == b"D":
+            verdict.update(dropped=1)
+        elif what in (b"U", b"X", b"Z", b"R"):
+            verdict.update(egress_spec=to)
+            if what == b"R" and packet[2] < times:
+                packet[2] += 1
+                verdict.update(resubmit=1, resubmit_fields=1)
+        elif data[0] & 1:
+            verdict.update(mcast_grp=1)
+        else:
+            verdict.update(egress_spec=data[5])
+        return packet, Verdict(**verdict)
+
+    def egress(self, packet: list[Any], copy: Copy) -> tuple[bytes | None, Verdict]:
+        data, port, turns = packet
+        if len(data) < 32:
+            return None, Verdict(dropped=1)
+        if data[:1] not in (b"M", b"D", b"R", b"U", b"X", b"Z"):
+            dropped = bool(data[0] & 1 and port == copy.egress_port)
+            return (None if dropped else data), Verdict(dropped=int(dropped))
+        what, times, _, session, where = struct.unpack("!cBHHc", data[:7])
+        verdict = {"dropped": int(what == b"X")}
+        if session and where == b"e" and copy.instance_type != 2:
+            verdict.update(clone=1, clone_session=session)
+        if what == b"Z" and turns < times:
+            packet[2] = turns = turns + 1
+            verdict.update(recirculate=1, recirculate_fields=1)
+        said = (copy.instance_type, copy.egress_rid, copy.enq_qdepth, copy.deq_qdepth, copy.deq_timedelta)
+        head = data[:7] + bytes([turns]) + struct.pack("!6I", *said, copy.now_us & 0xFFFFFFFF)
+        return head + data[32:], Verdict(**verdict)
+
+    def copy_packet(self, packet: list[Any]) -> list[Any]:
+        return list(packet)
+
+    def clone_packet(self, packet: list[Any], data: bytes, field_list: int = -1) -> list[Any]:
+        return [data, packet[1], packet[2] if field_list == 1 else 0]

@@ -1,0 +1,150 @@
+"""Interface ports: real traffic of real network stacks between namespaces, bridged by the switch."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from softswitch.engine.ports import InterfacePort, PortError
+from softswitch.engine.switch import Switch
+from tests.softswitch.namespaces import Namespace, hosts, why_not
+from tests.softswitch.script_program import ScriptPipeline, have_compiler
+
+REASON = why_not() if have_compiler else "no C compiler"
+pytestmark = [pytest.mark.netns, pytest.mark.skipif(bool(REASON), reason=REASON)]
+
+UDP_SEGMENT, UDP_GRO = 103, 104
+Bridge = tuple[Switch, Namespace, Namespace]
+
+
+@pytest.fixture
+def bridge() -> Iterator[Bridge]:
+    with hosts(2) as (a, b):
+        ports = {1: InterfacePort(a.switch_interface), 2: InterfacePort(b.switch_interface)}
+        with Switch(ports) as switch:
+            switch.load(ScriptPipeline())  # type: ignore[arg-type]  # data plane only
+            switch.set_multicast_group(1, [(1, 1), (2, 2)])
+            switch.start()
+            yield switch, a, b
+
+
+def udp(host: Namespace, port: int = 0) -> socket.socket:
+    opened = host.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+    opened.bind((host.ip, port))
+    return opened
+
+
+def received(at: socket.socket, count: int) -> list[bytes]:
+    """Take datagrams until there are `count`."""
+    out: list[bytes] = []
+    while len(out) < count:
+        data, ancillary, _, _ = at.recvmsg(65536, 64)
+        size = len(data)
+        for _, _, value in ancillary:
+            size = int.from_bytes(value[:4], "little")
+        out += [data[i : i + size] for i in range(0, len(data), size)]
+    return out
+
+
+def test_ping(bridge: Bridge) -> None:
+    """An ICMP echo, which needs ARP through the multicast group first."""
+    _, a, b = bridge
+    with a.socket(socket.AF_INET, socket.SOCK_DGRAM, socket.IPPROTO_ICMP) as ping:
+        ping.connect((b.ip, 0))
+        for number in range(5):
+            ping.send(struct.pack("!BBHHH", 8, 0, 0, 0, number) + b"x" * 1000)
+            kind, _, _, _, answer = struct.unpack("!BBHHH", ping.recv(2000)[:8])
+            assert (kind, answer) == (0, number)
+
+
+@pytest.mark.parametrize("offload", [True, False], ids=["gro", "no-gro"])
+def test_udp_superframes_arrive_datagram_by_datagram(bridge: Bridge, offload: bool) -> None:
+    switch, a, b = bridge
+    chance = random.Random(1)
+    with udp(a) as sender, udp(b, 7000) as receiver:
+        if offload:
+            receiver.setsockopt(socket.IPPROTO_UDP, UDP_GRO, 1)
+        for size, count in ((1048, 40), (1472, 44), (100, 64), (1, 3), (900, 2)):
+            payload = chance.randbytes(size * count - size // 3)
+            segment = (socket.IPPROTO_UDP, UDP_SEGMENT, struct.pack("=H", size))
+            for _ in range(20):
+                sender.sendmsg([payload], [segment], 0, (b.ip, 7000))
+                assert received(receiver, count) == [payload[i : i + size] for i in range(0, len(payload), size)]
+    frames = 20 * (40 + 44 + 64 + 3 + 2)
+    assert switch.statistics(1).rx_packets >= frames  # every datagram passed the program by itself
+    assert switch.statistics(2).tx_packets >= frames
+
+
+def test_single_datagrams_and_answers(bridge: Bridge) -> None:
+    _, a, b = bridge
+    with udp(a, 7001) as here, udp(b, 7002) as there:
+        for number in range(200):
+            here.sendto(b"question %d" % number, (b.ip, 7002))
+            question, sender = there.recvfrom(2000)
+            assert sender == (a.ip, 7001)
+            there.sendto(question.replace(b"question", b"answer"), sender)
+            assert here.recv(2000) == b"answer %d" % number
+
+
+@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6], ids=["ipv4", "ipv6"])
+def test_tcp_in_bulk_both_ways(bridge: Bridge, family: socket.AddressFamily) -> None:
+    switch, a, b = bridge
+    data = os.urandom(1 << 20) * 30
+    with b.socket(family, socket.SOCK_STREAM) as listener, a.socket(family, socket.SOCK_STREAM) as client:
+        listener.bind((b.ip, 7003) if family == socket.AF_INET else ("::", 7003))
+        listener.listen()
+        target = (b.ip, 7003) if family == socket.AF_INET else _link_local(a, b)
+        client.connect(target)
+        server, _ = listener.accept()
+        with server:
+            server.settimeout(20)
+            digests: dict[str, str] = {}
+
+            def read(name: str, stream: socket.socket) -> None:
+                digest = hashlib.sha256()
+                while block := stream.recv(1 << 20):
+                    digest.update(block)
+                digests[name] = digest.hexdigest()
+
+            def write(stream: socket.socket) -> None:
+                stream.sendall(data)
+                stream.shutdown(socket.SHUT_WR)
+
+            threads = [
+                threading.Thread(target=read, args=("server", server)),
+                threading.Thread(target=read, args=("client", client)),
+                threading.Thread(target=write, args=(server,)),
+                threading.Thread(target=write, args=(client,)),
+            ]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+    expected = hashlib.sha256(data).hexdigest()
+    assert digests == {"server": expected, "client": expected}
+    assert switch.statistics(1).rx_malformed == switch.statistics(2).rx_malformed == 0
+    assert switch.statistics(1).rx_bytes > len(data)
+
+
+def _link_local(a: Namespace, b: Namespace) -> tuple[str, int, int, int]:
+    """The IPv6 address that `b` makes of its MAC, with the scope of the only interface of `a` but lo."""
+    suffix = int(b.mac[-2:], 16)
+    with a.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        import fcntl
+
+        name = a.switch_interface.replace("s", "h").encode()
+        index = struct.unpack("16si12x", fcntl.ioctl(probe, 0x8933, struct.pack("16s16x", name)))[1]
+    return f"fe80::ff:fe00:{suffix:x}", 7003, 0, index
+
+
+def test_a_missing_interface_is_refused_with_the_reason() -> None:
+    with pytest.raises(PortError, match="port 4: cannot find interface nosuch0: No such device"):
+        Switch({4: InterfacePort("nosuch0")})

@@ -1,0 +1,296 @@
+"""The traffic manager on memory ports in virtual time, in both engines."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from softswitch.engine.impairments import Impairments, PortImpairments
+from softswitch.engine.ports import MemoryPort, PortError, SwitchError, UdpPort
+from softswitch.engine.switch import Switch
+from tests.softswitch.script_program import ScriptInterpreter, ScriptPipeline, frame, have_compiler, seen
+
+NORMAL, INGRESS_CLONE, EGRESS_CLONE, RECIRCULATED, REPLICATED, RESUBMITTED = 0, 1, 2, 4, 5, 6
+NATIVE = pytest.param("native", marks=pytest.mark.skipif(not have_compiler, reason="no C compiler"))
+
+
+def make(engine: str, *, seed: int = 0, **impairments: PortImpairments) -> Switch:
+    """A switch of ports 0 to 4; impairments as ``p1=…``."""
+    switch = Switch(
+        {number: MemoryPort() for number in range(5)},
+        seed=seed,
+        impairments={int(name[1:]): value for name, value in impairments.items()},
+        engine=engine,  # type: ignore[arg-type]  # a literal by parametrisation
+    )
+    switch.load(ScriptPipeline() if engine == "native" else ScriptInterpreter())  # type: ignore[arg-type]  # data plane only
+    return switch
+
+
+@pytest.fixture(params=[NATIVE, "python"])
+def engine(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def switch(engine: str) -> Iterator[Switch]:
+    with make(engine) as switch:
+        yield switch
+
+
+def drained(switch: Switch) -> dict[int, list[bytes]]:
+    return {port: frames for port in switch.ports if (frames := switch.drain(port))}
+
+
+def test_unicast(switch: Switch) -> None:
+    switch.inject(0, [frame("U", 3, tag=7)], now_us=11)
+    out = drained(switch)
+    assert list(out) == [3]
+    assert (seen(out[3][0]).tag, seen(out[3][0]).instance_type, seen(out[3][0]).now_us) == (7, NORMAL, 11)
+    assert switch.statistics(0).rx_packets == switch.statistics(3).tx_packets == 1
+    assert switch.statistics(0).rx_bytes == switch.statistics(3).tx_bytes == 64
+
+
+def test_drop_in_ingress_and_in_egress(switch: Switch) -> None:
+    switch.inject(0, [frame("D"), frame("U", 511), frame("X", 2)], now_us=0)
+    assert drained(switch) == {}
+    assert switch.statistics(0).ingress_dropped == 2
+    assert switch.statistics(2).egress_dropped == 1
+
+
+def test_multicast_makes_a_copy_per_member_with_its_replication_id(switch: Switch) -> None:
+    switch.set_multicast_group(9, [(1, 100), (2, 200), (1, 101)])
+    switch.inject(0, [frame("M", 9)], now_us=0)
+    out = drained(switch)
+    assert [(seen(f).rid, seen(f).instance_type) for f in out[1]] == [(100, REPLICATED), (101, REPLICATED)]
+    assert [seen(f).rid for f in out[2]] == [200]
+
+
+def test_unknown_group_is_counted_and_an_empty_one_is_not(switch: Switch) -> None:
+    switch.set_multicast_group(9, [])
+    switch.inject(0, [frame("M", 9), frame("M", 10)], now_us=0)
+    assert drained(switch) == {}
+    assert switch.switch_statistics().no_group == 1
+    assert switch.multicast_groups() == {9: []}
+    switch.set_multicast_group(9, None)
+    assert switch.multicast_groups() == {}
+
+
+def test_ingress_clone_leaves_beside_the_packet_and_even_if_it_is_dropped(switch: Switch) -> None:
+    switch.set_clone_session(5, [(2, 7), (3, 8)], truncate=40)
+    switch.inject(0, [frame("U", 1, clone=5, where="i"), frame("D", clone=5, where="i")], now_us=0)
+    out = drained(switch)
+    assert [seen(f).instance_type for f in out[1]] == [NORMAL]
+    for port, rid in ((2, 7), (3, 8)):
+        assert [(seen(f).instance_type, seen(f).rid, len(f)) for f in out[port]] == [(INGRESS_CLONE, rid, 40)] * 2
+    assert switch.clone_sessions() == {5: ([(2, 7), (3, 8)], 40)}
+
+
+def test_egress_clone_sees_what_egress_wrote_and_leaves_even_if_the_packet_is_dropped(switch: Switch) -> None:
+    switch.set_clone_session(5, [(4, 3)])
+    switch.inject(0, [frame("U", 1, clone=5, where="e", tag=1), frame("X", 1, clone=5, where="e", tag=2)], now_us=0)
+    out = drained(switch)
+    assert [seen(f).tag for f in out[1]] == [1]
+    # the dropped packet's clone asks for 'X' in its own egress
+    assert [(seen(f).tag, seen(f).instance_type, seen(f).rid) for f in out[4]] == [(1, EGRESS_CLONE, 3)]
+    assert switch.statistics(1).egress_dropped == switch.statistics(4).egress_dropped == 1
+
+
+def test_clone_to_no_session(switch: Switch) -> None:
+    switch.inject(0, [frame("U", 1, clone=6, where="i")], now_us=0)
+    assert list(drained(switch)) == [1]
+    assert switch.switch_statistics().no_group == 1
+
+
+@pytest.mark.parametrize(("what", "instance_type"), [("R", RESUBMITTED), ("Z", RECIRCULATED)])
+def test_packets_enter_again_with_the_metadata_of_their_field_list(
+    switch: Switch, what: str, instance_type: int
+) -> None:
+    switch.inject(2, [frame(what, 1, times=5)], now_us=0)
+    (out,) = drained(switch)[1]
+    assert (seen(out).turns, seen(out).instance_type) == (5, instance_type)
+
+
+@pytest.mark.parametrize("what", ["R", "Z"])
+def test_endless_loops_end(switch: Switch, what: str) -> None:
+    switch.inject(0, [frame(what, 1, times=200)], now_us=0)
+    assert drained(switch) == {}
+    assert switch.switch_statistics().loops == 1
+
+
+def test_a_clone_bomb_ends(switch: Switch) -> None:
+    switch.set_multicast_group(1, [(1, 0), (2, 0), (3, 0), (4, 0)])
+    switch.set_clone_session(1, [(1, 0), (2, 0), (3, 0), (4, 0)])
+    # every turn doubles: recirculated, and its clone recirculated
+    switch.inject(0, [frame("Z", 1, times=60, clone=1, where="e")], now_us=0)
+    assert switch.switch_statistics().loops > 0
+
+
+def test_egress_to_a_port_that_does_not_exist(switch: Switch) -> None:
+    switch.inject(0, [frame("U", 77)], now_us=0)
+    assert drained(switch) == {}
+    assert switch.switch_statistics().no_port == 1
+
+
+def test_recirculation_needs_no_real_port(switch: Switch) -> None:
+    switch.inject(0, [frame("Z", 500, times=3)], now_us=0)
+    assert switch.switch_statistics().no_port == 1  # only the last pass sends
+    assert switch.statistics(0).egress_dropped == 0
+
+
+def test_frames_of_impossible_length(switch: Switch) -> None:
+    switch.inject(0, [b"", bytes(9217), frame("U", 1, size=9216), b"short"], now_us=0)
+    assert [len(f) for f in switch.drain(1)] == [9216]
+    assert switch.statistics(0).rx_malformed == 2
+    assert switch.statistics(0).ingress_dropped == 1
+
+
+def test_without_a_program_frames_are_dropped(switch: Switch) -> None:
+    switch.load(None)
+    switch.inject(0, [frame("U", 1)], now_us=0)
+    assert drained(switch) == {}
+    assert switch.statistics(0).rx_no_program == 1
+
+
+def test_a_queue_shows_its_depth_and_is_finite(engine: str) -> None:
+    # 1000 bytes at 8 Mb/s: one packet per millisecond
+    slow = PortImpairments(tx=Impairments(rate_bps=8e6, queue_packets=3))
+    with make(engine, p1=slow) as switch:
+        switch.inject(0, [frame("U", 1, size=1000, tag=i) for i in range(6)], now_us=0)
+        arrivals = []
+        while (now := switch.next_event_us()) is not None:
+            switch.advance(now)
+            arrivals += [(when, seen(f)) for when, f in switch.drain_timed(1)]
+        assert [(when, s.tag) for when, s in arrivals] == [(1000, 0), (2000, 1), (3000, 2), (4000, 3)]
+        assert [s.enq_qdepth for _, s in arrivals] == [0, 0, 1, 2]
+        assert [s.deq_qdepth for _, s in arrivals] == [0, 2, 1, 0]
+        assert [s.waited_us for _, s in arrivals] == [0, 1000, 2000, 3000]
+        assert switch.statistics(1).tx_queue_full == 2
+
+
+def test_a_burst_passes_above_the_rate(engine: str) -> None:
+    bucket = PortImpairments(tx=Impairments(rate_bps=8e6, burst_bytes=3000))
+    with make(engine, p1=bucket) as switch:
+        switch.inject(0, [frame("U", 1, size=1000) for _ in range(5)], now_us=0)
+        switch.advance(10_000)
+        assert [when for when, _ in switch.drain_timed(1)] == [0, 0, 0, 1000, 2000]
+
+
+def test_an_rx_rate_delays_and_drops_before_the_program(engine: str) -> None:
+    slow = PortImpairments(rx=Impairments(rate_bps=8e6, queue_packets=2))
+    with make(engine, p0=slow) as switch:
+        switch.inject(0, [frame("U", 1, size=1000, tag=i) for i in range(5)], now_us=0)
+        switch.advance(10_000)
+        assert [(when, seen(f).tag) for when, f in switch.drain_timed(1)] == [(1000, 0), (2000, 1), (3000, 2)]
+        assert switch.statistics(0).rx_queue_full == 2
+
+
+def test_loading_a_program_discards_what_is_queued(engine: str) -> None:
+    slow = PortImpairments(tx=Impairments(rate_bps=8e6))
+    with make(engine, p1=slow) as switch:
+        switch.inject(0, [frame("U", 1, size=1000) for _ in range(4)], now_us=0)
+        switch.load(None)
+        switch.advance(10_000)
+        assert len(switch.drain(1)) == 1  # was on the link already
+        assert switch.switch_statistics().reloads == 3
+
+
+def test_packet_in_and_packet_out(engine: str) -> None:
+    ports = {0: MemoryPort(), 510: MemoryPort(cpu=True)}
+    with Switch(ports, engine=engine) as switch:  # type: ignore[arg-type]  # a literal by parametrisation
+        switch.load(ScriptPipeline() if engine == "native" else ScriptInterpreter())  # type: ignore[arg-type]  # data plane only
+        received: list[tuple[int, int]] = []
+        switch.on_packet_in(lambda port, data: received.append((port, seen(data).tag)))
+        switch.inject(0, [frame("U", 510, tag=1)])
+        switch.packet_out(510, frame("U", 0, tag=2))
+        assert received == [(510, 1)]
+        assert [seen(f).tag for f in switch.drain(0)] == [2]
+
+
+def test_refusals(engine: str) -> None:
+    with make(engine) as switch:
+        for call in (
+            lambda: switch.inject(9, []),
+            lambda: switch.drain(9),
+            lambda: switch.statistics(9),
+            lambda: switch.port_address(0),
+        ):
+            with pytest.raises(PortError, match=r"port [09]"):
+                call()
+        with pytest.raises(SwitchError, match="multicast group 0: want 1..65535"):
+            switch.set_multicast_group(0, [])
+        with pytest.raises(SwitchError, match="70000"):
+            switch.set_multicast_group(1, [(70000, 0)])
+        with pytest.raises(ValueError, match="3 bytes for frames of 8 bytes"):
+            from array import array
+
+            switch.inject_batch(0, b"abc", array("I", [8]))
+    with pytest.raises(SwitchError, match="closed"):
+        switch.advance(0)
+    switch.close()
+    with pytest.raises(PortError, match=r"0\.\.510"):
+        Switch({511: MemoryPort()})
+    with pytest.raises(PortError, match="port 3, which does not exist"):
+        Switch({1: UdpPort()}, impairments={3: PortImpairments()})
+
+
+@pytest.mark.skipif(not have_compiler, reason="no C compiler")
+@pytest.mark.parametrize("seed", range(20))
+def test_both_engines_do_the_same(seed: int) -> None:
+    """Random frames, impairments and clocks: same frames out, at the same times, same counters."""
+    transcripts = []
+    for engine in ("native", "python"):
+        chance = random.Random(seed)
+        impairments = {
+            f"p{port}": PortImpairments(rx=_some(chance), tx=_some(chance)) for port in range(5) if chance.random() < 0.7
+        }
+        with make(engine, seed=seed, **impairments) as switch:
+            switch.set_multicast_group(1, [(1, 1), (2, 2), (9, 9)])
+            switch.set_multicast_group(2, [(port, port) for port in range(5)])
+            switch.set_clone_session(1, [(3, 3), (4, 4)], truncate=chance.choice([0, 50]))
+            transcript: list[object] = []
+            now = 0
+            for step in range(150):
+                event = switch.next_event_us()
+                now = event if event is not None and chance.random() < 0.5 and event > now else now + chance.randrange(200)
+                if chance.random() < 0.3:
+                    switch.advance(now)
+                frames = [_any(chance, tag=step * 100 + i) for i in range(chance.randrange(6))]
+                switch.inject(chance.randrange(5), frames, now_us=now)
+                transcript.append((now, switch.next_event_us(), [switch.drain_timed(port) for port in range(5)]))
+            transcript.append([switch.statistics(port) for port in range(5)])
+            transcript.append(switch.switch_statistics())
+        transcripts.append(transcript)
+    for native, python in zip(*transcripts, strict=True):
+        assert native == python
+
+
+def _some(chance: random.Random) -> Impairments:
+    def maybe(value: float) -> float:
+        return value if chance.random() < 0.4 else 0.0
+
+    return Impairments(
+        loss=maybe(0.1),
+        duplicate=maybe(0.1),
+        reorder=maybe(0.2),
+        corrupt=maybe(0.1),
+        delay_s=maybe(100e-6),
+        jitter_s=maybe(50e-6),
+        reorder_s=chance.choice([0.0, 300e-6]),
+        rate_bps=maybe(50e6),
+        burst_bytes=chance.choice([0, 500]),
+        queue_packets=chance.randrange(8),
+    )
+
+
+def _any(chance: random.Random, *, tag: int) -> bytes:
+    return frame(
+        chance.choice("UUUMMDRZX"),
+        chance.choice([0, 1, 2, 3, 4, 1, 2, 77]),
+        times=chance.randrange(4),
+        clone=chance.choice([0, 0, 0, 1, 2]),
+        where=chance.choice("ie"),
+        size=chance.randrange(36, 400),
+        tag=tag,
+    )
