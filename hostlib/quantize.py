@@ -45,8 +45,8 @@ def scale_log2(exponent: int, fan_in: int) -> int:
 def clamp_limit(fan_in: int) -> float:
     """Return the largest float32 of which `fan_in` fit an int32.
 
-    No value that its packet's exponent covers is above it: the clamp only keeps an array that somebody
-    changes during the allreduce from becoming a wrong sum.
+    Up to 128 ranks no value that its packet's exponent covers is above it, and beyond that none by a whole
+    unit; it also keeps an array that somebody changes during the allreduce from wrapping a sum.
     """
     limit = np.float32(_INT32_MAX // fan_in)
     if int(limit) > _INT32_MAX // fan_in:
@@ -59,7 +59,8 @@ def quantize(values: NDArray[np.float32], exponent: NDArray[np.uint8], fan_in: i
     finite = exponent != NONFINITE
     limit = np.float32(clamp_limit(fan_in))
     shift = _scales_log2(exponent, fan_in)
-    scaled = np.ldexp(np.where(finite[:, None], values, np.float32(0)), shift[:, None])
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        scaled = np.ldexp(np.where(finite[:, None], values, np.float32(0)), shift[:, None])
     # the order of the two decides what NaN becomes; it must not be converted
     scaled = np.where(scaled < limit, scaled, limit)
     scaled = np.where(scaled > -limit, scaled, -limit)
@@ -85,12 +86,12 @@ def dequantize(
 def error_bound(exponent: int, fan_in: int, *, average: bool = False) -> float:
     """Return how far a result may be from the exact sum of the float32 inputs, absolutely.
 
-    Each rank rounds to a multiple of 2**-k (half of it off at most), and the sum, below
-    fan_in * 2**(e - 126), is rounded to float32 twice at most (to 24 bits, and again if it is
-    subnormal). Where the exact sum is beyond the float32 range the result may be infinite.
+    Each rank rounds to a multiple of 2**-k (half of it off at most, or with more than 128 ranks, where the
+    clamp may be met, all of it), and the sum, below fan_in * 2**(e - 126), is rounded to float32 twice at
+    most (to 24 bits, and again if it is subnormal). Where the exact sum is beyond the float32 range the result may be infinite.
     """
     largest = fan_in * math.ldexp(1.0, max(exponent, 1) - 126)
-    rounding = fan_in * math.ldexp(0.5, -scale_log2(exponent, fan_in))
+    rounding = fan_in * math.ldexp(0.5 if fan_in <= 128 else 1.0, -scale_log2(exponent, fan_in))
     bound = rounding + math.ldexp(largest + rounding, -24)
     if average:
         bound = bound / fan_in + math.ldexp(largest / fan_in, -24)

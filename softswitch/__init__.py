@@ -1,1 +1,38 @@
-"""The embedded switch: compiles P4 programs for v1model and runs them, under P4Runtime."""
+"""The embedded switch: compiles P4 programs for v1model and runs them, under P4Runtime.
+
+A switch in a few lines::
+
+    program = compile_file("p4src/exclusive.p4", defines={"LANES": "32"})
+    with Switch({0: parse_port("udp:0"), 1: parse_port("udp:0")}) as switch:
+        switch.load(load(program))
+        switch.start()
+        ...
+"""
+
+from softswitch.compiler import CompileError, compile_file, compile_source, p4info, preprocess_file
+from softswitch.daemon import run_switch
+from softswitch.engine.build import load
+from softswitch.engine.impairments import Impairments, PortImpairments
+from softswitch.engine.pipeline import PipelineError
+from softswitch.engine.ports import SwitchError, parse_port
+from softswitch.engine.switch import Switch
+from softswitch.p4runtime import Service, Tls, serve
+
+__all__ = [
+    "CompileError",
+    "Impairments",
+    "PipelineError",
+    "PortImpairments",
+    "Service",
+    "Switch",
+    "SwitchError",
+    "Tls",
+    "compile_file",
+    "compile_source",
+    "load",
+    "p4info",
+    "parse_port",
+    "preprocess_file",
+    "run_switch",
+    "serve",
+]

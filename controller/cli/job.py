@@ -36,6 +36,7 @@ class JobSpec:
     impairments: str = ""
     seed: int = 0
     timeout_s: float = 8.0
+    straggler_timeout_s: float = 600.0
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -153,6 +154,7 @@ def _config(
         lanes=spec.lanes,
         slots=admission.region.size,
         timeout_s=spec.timeout_s,
+        straggler_timeout_s=spec.straggler_timeout_s,
         rendezvous=rendezvous.address,
         transport=TransportConfig(
             kind="loopback",

@@ -123,6 +123,9 @@ def run(
     queue: options.Queue = 64,
     seed: options.Seed = 0,
     timeout: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="Silence after which a worker gives up.")] = 8.0,
+    straggler_timeout: Annotated[
+        float, typer.Option(min=0.1, metavar="SECONDS", help="The same for a rank that is known to live, only slow.")
+    ] = 600.0,
     json: options.Json = False,
 ) -> None:
     """Run a training job whose gradients are summed inside a P4 switch.
@@ -143,6 +146,7 @@ def run(
         ),
         seed=seed,
         timeout_s=timeout,
+        straggler_timeout_s=max(timeout, straggler_timeout),
     )
     with Live(workers, quiet=json) as live:
         result = run_job(spec, on_line=live.line, on_progress=live.update)

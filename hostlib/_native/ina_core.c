@@ -259,8 +259,8 @@ static void measure(struct ina_core *core, int64_t sample)
         core->rttvar = (3 * core->rttvar + off) / 4;
         core->srtt = (7 * core->srtt + sample) / 8;
     }
-    int64_t rto = core->srtt + 4 * core->rttvar;
-    rto = rto < core->rto_min ? core->rto_min : rto;
+    int64_t margin = 4 * core->rttvar;
+    int64_t rto = core->srtt + (margin > core->rto_margin ? margin : core->rto_margin);
     core->rto = rto > core->rto_max ? core->rto_max : rto;
     core->backoff = 0;
 }

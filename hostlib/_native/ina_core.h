@@ -77,7 +77,7 @@ struct ina_core {
     int64_t srtt;                       /* 0: not measured yet */
     int64_t rttvar;
     int64_t rto;
-    int64_t rto_min;
+    int64_t rto_margin;                 /* least distance of rto from srtt */
     int64_t rto_max;
     uint32_t backoff;                   /* doublings of rto since the last sample */
     uint32_t stalls;                    /* time-outs since the last new result */

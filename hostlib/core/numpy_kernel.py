@@ -5,7 +5,7 @@ Packets are decided one by one, as in C; the values of all packets of a batch ar
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,14 +70,14 @@ class NumpyKernel:
 
     def absorb(self, state: CoreState, data: NDArray[Any], segment: int, now: int) -> None:
         """Take in received packets: `segment` bytes each, the last may be shorter."""
-        core = state.struct
         results = _Results()
-        slowest = -1
-        for start in range(0, data.nbytes, segment):
-            slowest = max(slowest, _take_packet(state, data[start : start + segment], results, now))
+        whole = len(data) // segment * segment
+        slowest = _take_packets(state, data[:whole].reshape(-1, segment), results, now)
+        if whole < len(data):
+            slowest = max(slowest, _take_packets(state, data[whole:].reshape(1, -1), results, now))
         results.write(state)
         if slowest >= 0:
-            _measure(core, slowest)
+            _measure(state.struct, slowest)
 
     def next_timeout(self, state: CoreState) -> int:
         """Return when the oldest packet in flight is overdue, or `NEVER`."""
@@ -160,74 +160,101 @@ def _fill(state: CoreState, packets: NDArray[Any], index: NDArray[Any], flags: N
         packets["values"][carries] = values
 
 
-def _take_packet(state: CoreState, packet: NDArray[Any], results: _Results, now: int) -> int:
+class _Header(NamedTuple):
+    """The fields of `wire.HEADER_DTYPE`, in their order."""
+
+    version_kind: int
+    flags: int
+    job: int
+    psn: int
+    bitmap: int
+    fan_in: int
+    priority: int
+    exponent: int
+    reserved: int
+    valid: int
+    lanes: int
+    tag: int
+
+
+def _take_packets(state: CoreState, packets: NDArray[Any], results: _Results, now: int) -> int:
+    """Take in packets of one length, one per row. Returns the longest round trip time, -1 for none."""
+    core = state.struct
+    start = core.prefix + wire.INA_BYTES
+    if packets.shape[1] < start:
+        core.counters[Counter.BAD_LENGTH] += len(packets)
+        return -1
+    if core.prefix:
+        ours = _are_ours(np.ascontiguousarray(packets[:, : core.prefix]).view(wire.PREFIX_DTYPE)[:, 0])
+        core.counters[Counter.FOREIGN] += len(packets) - int(ours.sum())
+        packets = packets[ours]
+    headers = np.ascontiguousarray(packets[:, core.prefix : start]).view(wire.HEADER_DTYPE)[:, 0]
+    slowest = -1
+    for fields, lanes in zip(headers.tolist(), packets[:, start:], strict=True):
+        slowest = max(slowest, _take_packet(state, _Header._make(fields), lanes, results, now))
+    return slowest
+
+
+def _take_packet(state: CoreState, header: _Header, lanes: NDArray[Any], results: _Results, now: int) -> int:
     """Check one packet and take it in. Returns a round trip time, -1 if it gives none."""
     core = state.struct
-    if len(packet) < core.prefix + wire.INA_BYTES:
-        core.counters[Counter.BAD_LENGTH] += 1
-        return -1
-    if core.prefix and not _is_ours(packet[: core.prefix].view(wire.PREFIX_DTYPE)[0]):
-        core.counters[Counter.FOREIGN] += 1
-        return -1
-    header = packet[core.prefix : core.prefix + wire.INA_BYTES].view(wire.HEADER_DTYPE)[0]
-    lanes = packet[core.prefix + wire.INA_BYTES :]
-    psn = int(header["psn"])
-    chain = psn % core.window
-    reason = _refusal(state, header, len(lanes), chain, psn)
+    chain = header.psn % core.window
+    reason = _refusal(state, header, len(lanes), chain)
     if reason is not None:
         core.counters[reason] += 1
         return -1
-    if header["flags"] & wire.FLAG_DISAGREE:
+    if header.flags & wire.FLAG_DISAGREE:
         core.disagree_index = _first(core.disagree_index, state.index[chain])
         return -1
-    if header["tag"] != core.tag:
+    if header.tag != core.tag:
         core.counters[Counter.WRONG_TAG] += 1
         return -1
-    if header["version_kind"] & 0x0F == wire.KIND_STATUS:
-        core.status_bitmap = int(header["bitmap"])
+    if header.version_kind & 0x0F == wire.KIND_STATUS:
+        core.status_bitmap = header.bitmap
         core.status_at = now
         if core.status_bitmap & core.own_bitmap:
             state.status[chain] |= Chain.COUNTED
         core.counters[Counter.STATUSES] += 1
         return -1
-    if header["bitmap"] != core.full_bitmap:
+    if header.bitmap != core.full_bitmap:
         core.counters[Counter.BAD_BITMAP] += 1
         return -1
     return _take_result(state, header, lanes[: 4 * core.lanes], chain, results, now)
 
 
-def _is_ours(prefix: Any) -> bool:
-    """Return whether a frame is UDP over plain IPv4 from the INA port: nothing else is for us."""
-    return bool(
-        prefix["ether_type"] == wire.TYPE_IPV4
-        and prefix["ip_version_ihl"] == 0x45
-        and prefix["ip_fragment"] & 0x1FFF == 0
-        and prefix["ip_protocol"] == wire.PROTO_UDP
-        and prefix["udp_src"] == wire.INA_UDP_PORT
+def _are_ours(prefixes: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return which frames are UDP over plain IPv4 from the INA port: nothing else is for us."""
+    ours: NDArray[np.bool_] = (
+        (prefixes["ether_type"] == wire.TYPE_IPV4)
+        & (prefixes["ip_version_ihl"] == 0x45)
+        & (prefixes["ip_fragment"] & 0x1FFF == 0)
+        & (prefixes["ip_protocol"] == wire.PROTO_UDP)
+        & (prefixes["udp_src"] == wire.INA_UDP_PORT)
     )
+    return ours
 
 
-def _refusal(state: CoreState, header: Any, lane_bytes: int, chain: int, psn: int) -> Counter | None:
+def _refusal(state: CoreState, header: _Header, lane_bytes: int, chain: int) -> Counter | None:
     core = state.struct
-    if header["version_kind"] >> 4 != wire.INA_VERSION:
+    if header.version_kind >> 4 != wire.INA_VERSION:
         return Counter.BAD_VERSION
-    kind = header["version_kind"] & 0x0F
+    kind = header.version_kind & 0x0F
     if kind not in (wire.KIND_RESULT, wire.KIND_STATUS):
         return Counter.BAD_KIND
-    if header["job"] != core.job:
+    if header.job != core.job:
         return Counter.WRONG_JOB
     lanes = core.lanes if kind == wire.KIND_RESULT else 0
-    if header["lanes"] != lanes:
+    if header.lanes != lanes:
         return Counter.BAD_LANES
     if lane_bytes < 4 * lanes:
         return Counter.BAD_LENGTH
-    if not state.status[chain] & Chain.FLIGHT or state.psn(int(state.index[chain])) != psn:
+    if not state.status[chain] & Chain.FLIGHT or state.psn(int(state.index[chain])) != header.psn:
         return Counter.STALE
     return None
 
 
 def _take_result(
-    state: CoreState, header: Any, lanes: NDArray[Any], chain: int, results: _Results, now: int
+    state: CoreState, header: _Header, lanes: NDArray[Any], chain: int, results: _Results, now: int
 ) -> int:
     """Take in a result that has passed every check. Returns its round trip time, -1 if that is ambiguous."""
     core = state.struct
@@ -235,15 +262,15 @@ def _take_result(
     data = index - core.lookahead
     sample = -1 if state.status[chain] & Chain.RESENT else now - int(state.sent_at[chain])
 
-    if header["flags"] & wire.FLAG_OVERFLOW:
+    if header.flags & wire.FLAG_OVERFLOW:
         core.overflow_index = _first(core.overflow_index, index)
     if data >= 0:
         results.data.append(data)
         results.exponents.append(int(state.exponent[(core.base + data) % core.window]))
         results.lanes.append(lanes)
     if core.is_float and index < core.data_packets:
-        state.exponent[chain] = header["exponent"]
-        if header["exponent"] == quantize.NONFINITE:
+        state.exponent[chain] = header.exponent
+        if header.exponent == quantize.NONFINITE:
             core.nonfinite_index = _first(core.nonfinite_index, index)
     state.status[chain] = 0
     state.index[chain] = index + core.window
@@ -270,5 +297,5 @@ def _measure(core: CoreStruct, sample: int) -> None:
     else:
         core.rttvar = (3 * core.rttvar + abs(sample - core.srtt)) // 4
         core.srtt = (7 * core.srtt + sample) // 8
-    core.rto = min(max(core.srtt + 4 * core.rttvar, core.rto_min), core.rto_max)
+    core.rto = min(core.srtt + max(4 * core.rttvar, core.rto_margin), core.rto_max)
     core.backoff = 0

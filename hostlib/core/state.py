@@ -114,7 +114,7 @@ class CoreStruct(ctypes.Structure):
         ("srtt", ctypes.c_int64),
         ("rttvar", ctypes.c_int64),
         ("rto", ctypes.c_int64),
-        ("rto_min", ctypes.c_int64),
+        ("rto_margin", ctypes.c_int64),
         ("rto_max", ctypes.c_int64),
         ("backoff", ctypes.c_uint32),
         ("stalls", ctypes.c_uint32),
@@ -128,8 +128,8 @@ class RtoLimits:
 
     initial_s: float = 0.05
     """Until the first round trip has been measured."""
-    min_s: float = 0.01
-    """Below this the time-out would follow the scheduler, not the network."""
+    margin_s: float = 0.01
+    """Least distance from the smoothed round trip time: what the scheduler may add to any packet's."""
     max_s: float = 0.25
     """Where doubling ends; also how often a stalled worker asks who is missing."""
 
@@ -170,7 +170,7 @@ class CoreState:
         struct.base = settings.first_psn
         struct.limit = window
         struct.rto = round(settings.rto.initial_s * 1e9)
-        struct.rto_min = round(settings.rto.min_s * 1e9)
+        struct.rto_margin = round(settings.rto.margin_s * 1e9)
         struct.rto_max = round(settings.rto.max_s * 1e9)
 
         header = _header_template(settings)

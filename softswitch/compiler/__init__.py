@@ -20,6 +20,7 @@ from pathlib import Path
 from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.lexer import tokenize
+from softswitch.compiler.lower import lower
 from softswitch.compiler.p4info_export import p4info, p4info_text
 from softswitch.compiler.parser import parse_tokens
 from softswitch.compiler.preprocess import preprocess
@@ -56,8 +57,6 @@ def compile_source(
 
     Raises CompileError.
     """
-    from softswitch.compiler.lower import lower
-
     preprocessed = preprocess(text, name, defines=defines, include_dirs=include_dirs)
     dump("preprocess", lambda: preprocessed)
     tokens = tokenize(preprocessed, name)

@@ -32,7 +32,9 @@ def formals_of(unit: Unit, params: Sequence[ast.Param], scope: Scope) -> list[Fo
 def call_action(body: Body, action: Action, expr: ast.Call) -> None:
     """Emit a direct call of an action."""
     if body.place not in (Place.CONTROL, Place.ACTION):
-        raise CompileError(f"an action cannot be called in {body.place.value}", expr.pos, "a control or another action")
+        raise CompileError(
+            f"an action cannot be called in {body.place.value}", expr.pos, "a control or another action"
+        )
     action.used = True
     formals = formals_of(body.unit, action.decl.params, action.scope)
     args = bind(f"action {action.decl.name}", formals, expr.args, expr.pos)
@@ -45,6 +47,7 @@ def call_action(body: Body, action: Action, expr: ast.Call) -> None:
     for param, value, arg in zip(shared.params, values, args, strict=True):
         variable = ir.Var(param.type, param.variable, arg.pos)
         body.out.append(ir.Assign(variable, expression(body, value, arg.pos), arg.pos))
+    body.usage.exits |= action.exits
     body.out.append(ir.Call(shared.name, expr.pos))
 
 

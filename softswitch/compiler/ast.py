@@ -11,573 +11,175 @@ Every node has a position `pos`. It is the one that an error about the node shou
 of a declaration its name, of a binary or conditional expression its operator, of a member
 access the member's name, of an index or slice its bracket, of a call its callee's position,
 and of everything else its first token.
+
+Annotations, types and expressions are defined in `ast_expressions`, statements and functions in
+`ast_statements`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from softswitch.compiler.ast_expressions import (
+    Annotation,
+    Argument,
+    Binary,
+    BitsType,
+    BoolLiteral,
+    BoolType,
+    Call,
+    Cast,
+    Default,
+    DontCare,
+    DontCareType,
+    Dots,
+    ErrorType,
+    Expr,
+    Index,
+    IntegerType,
+    IntLiteral,
+    InvalidHeader,
+    ListExpr,
+    ListType,
+    Mask,
+    MatchKindType,
+    Member,
+    Mux,
+    Name,
+    NamedType,
+    PlusSlice,
+    Range,
+    Slice,
+    StackType,
+    StringLiteral,
+    StringType,
+    StructExpr,
+    This,
+    TupleType,
+    TypeExpr,
+    TypeRef,
+    Unary,
+    VarbitType,
+    VoidType,
+)
+from softswitch.compiler.ast_statements import (
+    Assign,
+    Block,
+    Break,
+    CallStatement,
+    ConstDecl,
+    Continue,
+    Exit,
+    For,
+    ForIn,
+    FunctionDecl,
+    If,
+    Instantiation,
+    Param,
+    Prototype,
+    Return,
+    Stmt,
+    Switch,
+    SwitchCase,
+    TypeParam,
+    VarDecl,
+)
 from softswitch.compiler.ir import Position
 
-# --------------------------------------------------------------------------- annotations
-
-
-@dataclass(frozen=True, slots=True)
-class Annotation:
-    """``@name``, ``@name(body)`` or ``@name[elements]``.
-
-    `body` is the source text between the parentheses (brackets), stripped, "" without any.
-    `elements` is None except in the structured form with brackets.
-    """
-
-    name: str
-    body: str
-    elements: tuple[Argument, ...] | None
-    pos: Position
-
-
-# --------------------------------------------------------------------------- types
-
-
-@dataclass(frozen=True, slots=True)
-class BoolType:
-    """``bool``."""
-
-    pos: Position
-
-
-@dataclass(frozen=True, slots=True)
-class ErrorType:
-    """``error``."""
-
-    pos: Position
-
-
-@dataclass(frozen=True, slots=True)
-class MatchKindType:
-    """``match_kind``."""
-
-    pos: Position
-
-
-@dataclass(frozen=True, slots=True)
-class StringType:
-    """``string``."""
-
-    pos: Position
-
-
-@dataclass(frozen=True, slots=True)
-class VoidType:
-    """``void``."""
-
-    pos: Position
-
-
-@dataclass(frozen=True, slots=True)
-class DontCareType:
-    """``_`` as a type argument: to be inferred."""
-
-    pos: Position
-
-
-@dataclass(frozen=True, slots=True)
-class IntegerType:
-    """``int`` without width: compile-time integers."""
-
-    pos: Position
-
-
-@dataclass(frozen=True, slots=True)
-class BitsType:
-    """``bit<width>`` or ``int<width>``; plain ``bit`` has the literal width 1."""
-
-    width: Expr
-    signed: bool
-    pos: Position
-
-
-@dataclass(frozen=True, slots=True)
-class VarbitType:
-    """``varbit<width>``."""
-
-    width: Expr
-    pos: Position
-
-
-@dataclass(frozen=True, slots=True)
-class TupleType:
-    """``tuple<A, B>``."""
-
-    elements: tuple[TypeRef, ...]
-    pos: Position
-
-
-@dataclass(frozen=True, slots=True)
-class ListType:
-    """``list<A>``."""
-
-    element: TypeRef
-    pos: Position
-
-
-@dataclass(frozen=True, slots=True)
-class NamedType:
-    """A type by name; `absolute` with a leading dot, `args` of ``Name<A, B>``."""
-
-    name: str
-    absolute: bool
-    args: tuple[TypeRef, ...]
-    pos: Position
-
-
-@dataclass(frozen=True, slots=True)
-class StackType:
-    """``Element[size]``: a header stack, or an array in newer specifications."""
-
-    element: TypeRef
-    size: Expr
-    pos: Position
-
-
-TypeRef = (
-    BoolType
-    | ErrorType
-    | MatchKindType
-    | StringType
-    | VoidType
-    | DontCareType
-    | IntegerType
-    | BitsType
-    | VarbitType
-    | TupleType
-    | ListType
-    | NamedType
-    | StackType
-)
-
-# --------------------------------------------------------------------------- expressions
-
-
-@dataclass(frozen=True, slots=True)
-class IntLiteral:
-    """A number; `width` is None without ``w`` or ``s`` in the literal."""
-
-    value: int
-    width: int | None
-    signed: bool
-    pos: Position
-
-
-@dataclass(frozen=True, slots=True)
-class BoolLiteral:
-    """``true`` or ``false``."""
-
-    value: bool
-    pos: Position
-
-
-@dataclass(frozen=True, slots=True)
-class StringLiteral:
-    """A string; escaped quotes and backslashes are resolved in `value`."""
-
-    value: str
-    pos: Position
-
-
-@dataclass(frozen=True, slots=True)
-class Name:
-    """A name of anything, types included; `absolute` with a leading dot."""
-
-    name: str
-    absolute: bool
-    pos: Position
-
-
-@dataclass(frozen=True, slots=True)
-class This:
-    """``this``."""
-
-    pos: Position
-
-
-@dataclass(frozen=True, slots=True)
-class TypeExpr:
-    """A type where only its members can follow: ``error.X``, ``Foo<T>.apply()``."""
-
-    type: TypeRef
-    pos: Position
-
-
-@dataclass(frozen=True, slots=True)
-class Member:
-    """``base.name``."""
-
-    base: Expr
-    name: str
-    pos: Position
-
-
-@dataclass(frozen=True, slots=True)
-class Index:
-    """``base[index]``."""
-
-    base: Expr
-    index: Expr
-    pos: Position
-
-
-@dataclass(frozen=True, slots=True)
-class Slice:
-    """``base[high:low]``."""
-
-    base: Expr
-    high: Expr
-    low: Expr
-    pos: Position
-
-
-@dataclass(frozen=True, slots=True)
-class PlusSlice:
-    """``base[low+:width]``."""
-
-    base: Expr
-    low: Expr
-    width: Expr
-    pos: Position
-
-
-@dataclass(frozen=True, slots=True)
-class ListExpr:
-    """``{a, b}``; `dots` if it ends in ``...`` (defaults for the rest)."""
-
-    elements: tuple[Expr, ...]
-    dots: bool
-    pos: Position
-
-
-@dataclass(frozen=True, slots=True)
-class StructExpr:
-    """``{a = x, b = y}``; every field has a name; `dots` if it ends in ``...``."""
-
-    fields: tuple[Argument, ...]
-    dots: bool
-    pos: Position
-
-
-@dataclass(frozen=True, slots=True)
-class InvalidHeader:
-    """``{#}``."""
-
-    pos: Position
-
-
-@dataclass(frozen=True, slots=True)
-class Unary:
-    """``+ - ~ !``."""
-
-    op: str
-    operand: Expr
-    pos: Position
-
-
-@dataclass(frozen=True, slots=True)
-class Binary:
-    """``* / % + - |+| |-| ++ << >> < <= > >= == != & ^ | && ||``."""
-
-    op: str
-    left: Expr
-    right: Expr
-    pos: Position
-
-
-@dataclass(frozen=True, slots=True)
-class Mux:
-    """``condition ? then : otherwise``."""
-
-    condition: Expr
-    then: Expr
-    otherwise: Expr
-    pos: Position
-
-
-@dataclass(frozen=True, slots=True)
-class Cast:
-    """``(type) operand``."""
-
-    type: TypeRef
-    operand: Expr
-    pos: Position
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """``callee<type_args>(args)``: function, method, action, ``apply`` or constructor."""
-
-    callee: Expr
-    type_args: tuple[TypeRef, ...]
-    args: tuple[Argument, ...]
-    pos: Position
-
-
-@dataclass(frozen=True, slots=True)
-class DontCare:
-    """``_`` as an argument or in a keyset."""
-
-    pos: Position
-
-
-@dataclass(frozen=True, slots=True)
-class Default:
-    """``default`` in a keyset or as a switch label."""
-
-    pos: Position
-
-
-@dataclass(frozen=True, slots=True)
-class Dots:
-    """``...``: the default value of the context's type."""
-
-    pos: Position
-
-
-@dataclass(frozen=True, slots=True)
-class Mask:
-    """``value &&& mask`` in a keyset."""
-
-    value: Expr
-    mask: Expr
-    pos: Position
-
-
-@dataclass(frozen=True, slots=True)
-class Range:
-    """``low .. high`` in a keyset or a ``for``."""
-
-    low: Expr
-    high: Expr
-    pos: Position
-
-
-Expr = (
-    IntLiteral
-    | BoolLiteral
-    | StringLiteral
-    | Name
-    | This
-    | TypeExpr
-    | Member
-    | Index
-    | Slice
-    | PlusSlice
-    | ListExpr
-    | StructExpr
-    | InvalidHeader
-    | Unary
-    | Binary
-    | Mux
-    | Cast
-    | Call
-    | DontCare
-    | Default
-    | Dots
-    | Mask
-    | Range
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Argument:
-    """``value`` or ``name = value`` in a call, struct or annotation."""
-
-    name: str | None
-    value: Expr
-    pos: Position
-
-
-# --------------------------------------------------------------------------- statements
-
-
-@dataclass(frozen=True, slots=True)
-class Assign:
-    """``target = value``, or a compound such as ``+=`` in `op`."""
-
-    target: Expr
-    op: str
-    value: Expr
-    pos: Position
-
-
-@dataclass(frozen=True, slots=True)
-class CallStatement:
-    """A call for its effect."""
-
-    call: Call
-    pos: Position
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """``{ … }``, a scope."""
-
-    body: tuple[Stmt, ...]
-    pos: Position
-    annotations: tuple[Annotation, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class If:
-    """``if (condition) then else otherwise``; an empty statement is an empty `Block`."""
-
-    condition: Expr
-    then: Stmt
-    otherwise: Stmt | None
-    pos: Position
-
-
-@dataclass(frozen=True, slots=True)
-class SwitchCase:
-    """``label: body``; without a body it falls through to the next case's."""
-
-    label: Expr
-    body: Block | None
-    pos: Position
-
-
-@dataclass(frozen=True, slots=True)
-class Switch:
-    """``switch (subject) { … }``; labels are expressions, action names or `Default`."""
-
-    subject: Expr
-    cases: tuple[SwitchCase, ...]
-    pos: Position
-
-
-@dataclass(frozen=True, slots=True)
-class Return:
-    """``return value;``."""
-
-    value: Expr | None
-    pos: Position
-
-
-@dataclass(frozen=True, slots=True)
-class Exit:
-    """``exit;``."""
-
-    pos: Position
-
-
-@dataclass(frozen=True, slots=True)
-class Break:
-    """``break;``."""
-
-    pos: Position
-
-
-@dataclass(frozen=True, slots=True)
-class Continue:
-    """``continue;``."""
-
-    pos: Position
-
-
-@dataclass(frozen=True, slots=True)
-class For:
-    """``for (init; condition; update) body``."""
-
-    init: tuple[Stmt, ...]
-    condition: Expr
-    update: tuple[Stmt, ...]
-    body: Stmt
-    pos: Position
-    annotations: tuple[Annotation, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class ForIn:
-    """``for (type name in collection) body``; with `type` None, `name` is an existing variable."""
-
-    type: TypeRef | None
-    name: str
-    collection: Expr
-    body: Stmt
-    pos: Position
-    annotations: tuple[Annotation, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class VarDecl:
-    """``type name = value;``."""
-
-    type: TypeRef
-    name: str
-    value: Expr | None
-    pos: Position
-    annotations: tuple[Annotation, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class ConstDecl:
-    """``const type name = value;``."""
-
-    type: TypeRef
-    name: str
-    value: Expr
-    pos: Position
-    annotations: tuple[Annotation, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Instantiation:
-    """``type(args) name = { initializer };``; the initialiser implements abstract methods."""
-
-    type: TypeRef
-    args: tuple[Argument, ...]
-    name: str
-    initializer: tuple[FunctionDecl | Instantiation, ...] | None
-    pos: Position
-    annotations: tuple[Annotation, ...] = ()
-
-
-Stmt = (
-    Assign
-    | CallStatement
-    | Block
-    | If
-    | Switch
-    | Return
-    | Exit
-    | Break
-    | Continue
-    | For
-    | ForIn
-    | VarDecl
-    | ConstDecl
-    | Instantiation
-)
+__all__ = [
+    "ActionDecl",
+    "ActionRef",
+    "Annotation",
+    "Argument",
+    "Assign",
+    "Binary",
+    "BitsType",
+    "Block",
+    "BoolLiteral",
+    "BoolType",
+    "Break",
+    "Call",
+    "CallStatement",
+    "Cast",
+    "ConstDecl",
+    "Continue",
+    "ControlDecl",
+    "ControlTypeDecl",
+    "Decl",
+    "Default",
+    "DontCare",
+    "DontCareType",
+    "Dots",
+    "Entries",
+    "Entry",
+    "EnumDecl",
+    "EnumMember",
+    "ErrorDecl",
+    "ErrorType",
+    "Exit",
+    "Expr",
+    "ExternDecl",
+    "ExternFunctionDecl",
+    "Field",
+    "For",
+    "ForIn",
+    "FunctionDecl",
+    "Goto",
+    "HeaderDecl",
+    "HeaderUnionDecl",
+    "If",
+    "Index",
+    "Instantiation",
+    "IntLiteral",
+    "IntegerType",
+    "InvalidHeader",
+    "KeyElement",
+    "ListExpr",
+    "ListType",
+    "Mask",
+    "MatchKindDecl",
+    "MatchKindType",
+    "Member",
+    "Mux",
+    "Name",
+    "NamedType",
+    "PackageDecl",
+    "Param",
+    "ParserDecl",
+    "ParserTypeDecl",
+    "PlusSlice",
+    "Program",
+    "Property",
+    "Prototype",
+    "Range",
+    "Return",
+    "Select",
+    "SelectCase",
+    "Slice",
+    "StackType",
+    "State",
+    "Stmt",
+    "StringLiteral",
+    "StringType",
+    "StructDecl",
+    "StructExpr",
+    "Switch",
+    "SwitchCase",
+    "TableDecl",
+    "This",
+    "TupleType",
+    "TypeExpr",
+    "TypeParam",
+    "TypeRef",
+    "TypedefDecl",
+    "Unary",
+    "ValueSetDecl",
+    "VarDecl",
+    "VarbitType",
+    "VoidType",
+]
 
 # --------------------------------------------------------------------------- types that have a name
-
-
-@dataclass(frozen=True, slots=True)
-class TypeParam:
-    """One of ``<A, B>`` behind a declared name."""
-
-    name: str
-    pos: Position
-
-
-@dataclass(frozen=True, slots=True)
-class Param:
-    """A parameter; `direction` is "", "in", "out" or "inout"."""
-
-    direction: str
-    type: TypeRef
-    name: str
-    default: Expr | None
-    pos: Position
-    annotations: tuple[Annotation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -675,19 +277,6 @@ class TypedefDecl:
 
 
 @dataclass(frozen=True, slots=True)
-class Prototype:
-    """A method or function without body; a constructor has no `result`."""
-
-    result: TypeRef | None
-    name: str
-    type_params: tuple[TypeParam, ...]
-    params: tuple[Param, ...]
-    pos: Position
-    annotations: tuple[Annotation, ...] = ()
-    abstract: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class ExternFunctionDecl:
     """``extern result name<T>(…);``."""
 
@@ -704,15 +293,6 @@ class ExternDecl:
     methods: tuple[Prototype, ...]
     pos: Position
     annotations: tuple[Annotation, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class FunctionDecl:
-    """``result name<T>(…) { … }``."""
-
-    prototype: Prototype
-    body: Block
-    pos: Position
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from softswitch.compiler import ast, ir
 from softswitch.compiler.actions import call_action
 from softswitch.compiler.controls import apply_instance, apply_type
-from softswitch.compiler.errors import CompileError
+from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.expressions import evaluate
 from softswitch.compiler.extern_functions import call_extern_function
 from softswitch.compiler.functions import call_function
@@ -13,7 +13,7 @@ from softswitch.compiler.items import Action, Instance, Table
 from softswitch.compiler.methods import call_method, header_size
 from softswitch.compiler.scope import BlockDef, ExternDef, ExternFunctions, Functions, Local, Symbol, TypeName
 from softswitch.compiler.tables import lowered_table
-from softswitch.compiler.unit import Body, Place
+from softswitch.compiler.unit import Body, Place, Stage
 from softswitch.compiler.values import Nothing, Outcome, Value
 
 
@@ -53,7 +53,9 @@ def _call_name(body: Body, expr: ast.Call, name: str, symbol: Symbol) -> Value:
         case Local():
             raise CompileError(f"{name!r} is not called by its name alone", expr.pos, f"{name}.apply(…)")
         case ExternDef() | BlockDef():
-            raise CompileError(f"{name!r} is instantiated inside an expression", expr.pos, "a declaration of an instance")
+            raise CompileError(
+                f"{name!r} is instantiated inside an expression", expr.pos, "a declaration of an instance"
+            )
         case _:
             raise CompileError(f"{name!r} cannot be called", expr.pos, "a function, action or method")
 
@@ -75,10 +77,17 @@ def _apply(body: Body, symbol: BlockDef | Local, expr: ast.Call) -> Value:
 def apply_table(body: Body, table: Table, expr: ast.Call) -> Outcome:
     """Emit the application of a table."""
     if expr.args:
-        raise CompileError("apply() of a table has no parameters", expr.args[0].pos, f"{table.decl.name}.apply()")
+        raise CompileError(
+            "apply() of a table has no parameters", expr.args[0].pos, f"{table.decl.name}.apply()"
+        )
     if body.place is not Place.CONTROL:
-        raise CompileError(f"a table cannot be applied in {body.place.value}", expr.pos, "the apply block of a control")
+        raise CompileError(
+            f"a table cannot be applied in {body.place.value}", expr.pos, "the apply block of a control"
+        )
+    if body.stage in (Stage.VERIFY, Stage.COMPUTE, Stage.DEPARSER):
+        raise Unsupported(f"a table in the {body.stage.name.lower()} block", expr.pos, "ingress or egress")
     lowered = lowered_table(table, expr.pos)
+    body.usage.exits |= table.exits
     body.out.extend(table.prelude)
     apply = ir.Apply(lowered.name, None, None, expr.pos)
     body.out.append(apply)

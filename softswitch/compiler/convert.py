@@ -62,10 +62,16 @@ def mismatch(value: Value, type_: t.Type, pos: ir.Position, what: str = "the val
     name = t.describe(type_)
     hint = name
     found = type_of(value)
-    if isinstance(t.base(found), ir.Bits | t.SerialEnum | t.Int) and isinstance(type_, ir.Bits | t.NewType | t.SerialEnum):
+    if isinstance(t.base(found), ir.Bits | t.SerialEnum | t.Int) and isinstance(
+        type_, ir.Bits | t.NewType | t.SerialEnum
+    ):
         hint = f"{name}; a cast ({name}) converts"
     elif isinstance(type_, ir.Bool) and isinstance(found, ir.Bits):
-        hint = "bool; a comparison makes one" if found.width != 1 else "bool; a comparison or a cast (bool) makes one"
+        hint = (
+            "bool; a comparison makes one"
+            if found.width != 1
+            else "bool; a comparison or a cast (bool) makes one"
+        )
     return CompileError(f"{what} is {show(value)}, not {name}", pos, hint)
 
 
@@ -75,7 +81,9 @@ def _convert_group(value: Group, type_: t.Type, pos: ir.Position, what: str) -> 
     target = t.base(type_)
     if isinstance(target, t.StackType) and isinstance(value.type, t.Tuple):
         fields: dict[str, t.Type] = {str(i): target.element for i in range(target.size)}
-    elif isinstance(target, t.HeaderType | t.StructType | t.Tuple) and isinstance(value.type, t.Tuple | t.Record):
+    elif isinstance(target, t.HeaderType | t.StructType | t.Tuple) and isinstance(
+        value.type, t.Tuple | t.Record
+    ):
         fields = dict(t.fields_of(target) or {})
     else:
         raise mismatch(value, type_, pos, what)
@@ -89,7 +97,9 @@ def _convert_group(value: Group, type_: t.Type, pos: ir.Position, what: str) -> 
         elif value.rest:
             parts.append(zero(part_type, pos))
         else:
-            raise CompileError(f"field {name!r} of {t.describe(type_)} has no value", pos, "a value for every field")
+            raise CompileError(
+                f"field {name!r} of {t.describe(type_)} has no value", pos, "a value for every field"
+            )
     return Group(type_, tuple(parts), places=places if len(places) == len(parts) else ())
 
 
@@ -105,7 +115,9 @@ def _named_parts(
         names = list(fields)[: len(value.parts)]
         if len(value.parts) > len(fields) or (len(value.parts) < len(fields) and not value.rest):
             raise CompileError(
-                f"{len(value.parts)} values for {t.describe(type_)}", pos, f"{len(fields)}, one for each field"
+                f"{len(value.parts)} values for {t.describe(type_)}",
+                pos,
+                f"{len(fields)}, one for each field",
             )
     return list(zip(names, zip(value.parts, places, strict=True), strict=True))
 

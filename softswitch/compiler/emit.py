@@ -5,7 +5,7 @@ from __future__ import annotations
 from softswitch.compiler import ir
 from softswitch.compiler import types as t
 from softswitch.compiler.errors import CompileError, Unsupported
-from softswitch.compiler.operators import parts_of
+from softswitch.compiler.operators import stored_parts
 from softswitch.compiler.paths import overlap, reads, storage_of
 from softswitch.compiler.unit import Body
 from softswitch.compiler.values import Group, Invalid, Number, Run, Value, show, zero
@@ -16,7 +16,9 @@ def store(body: Body, target: Run, value: Value, pos: ir.Position) -> None:
     match value:
         case Run(_, expr):
             if isinstance(t.base(target.type), ir.VarBits):
-                raise Unsupported("assignment of a single varbit field", pos, "assignment of its whole header")
+                raise Unsupported(
+                    "assignment of a single varbit field", pos, "assignment of its whole header"
+                )
             body.out.append(ir.Assign(target.expr, expr, pos))
         case Invalid():
             body.out.append(ir.SetValidity(target.expr, False, pos))
@@ -31,7 +33,7 @@ def store(body: Body, target: Run, value: Value, pos: ir.Position) -> None:
 def _store_parts(body: Body, target: Run, value: Group, pos: ir.Position) -> None:
     if isinstance(t.base(target.type), t.HeaderType):
         body.out.append(ir.SetValidity(target.expr, True, pos))
-    for part, given in zip(parts_of(target, pos), value.parts, strict=True):
+    for part, given in zip(stored_parts(target, pos), value.parts, strict=True):
         if isinstance(given, Group):
             _store_parts(body, part, given, pos)
         else:
@@ -50,7 +52,8 @@ def _reads_from(value: Value, target: Run) -> bool:
 
 def _save_group(body: Body, value: Group, pos: ir.Position) -> Group:
     parts = tuple(
-        _save_group(body, part, pos) if isinstance(part, Group) else saved(body, part, "part", pos) for part in value.parts
+        _save_group(body, part, pos) if isinstance(part, Group) else saved(body, part, "part", pos)
+        for part in value.parts
     )
     return Group(value.type, parts, value.rest, value.places)
 
@@ -86,7 +89,9 @@ def _steady(body: Body, expr: ir.Expr, pos: ir.Position) -> ir.Expr:
                 index = variable
             return ir.Index(type_, base, index, place)
         case ir.Next() | ir.Last():
-            raise Unsupported("stack.next or stack.last as an out argument", expr.pos, "a header with a name or index")
+            raise Unsupported(
+                "stack.next or stack.last as an out argument", expr.pos, "a header with a name or index"
+            )
         case _:
             return expr
 
@@ -100,7 +105,9 @@ def expression(body: Body, value: Value, pos: ir.Position) -> ir.Expr:
         store(body, Run(value.type, variable, writable=True), value, pos)
         return variable
     if isinstance(value, Number):
-        raise CompileError(f"the width of {value.value} is not known here", pos, f"a width, such as 8w{value.value}")
+        raise CompileError(
+            f"the width of {value.value} is not known here", pos, f"a width, such as 8w{value.value}"
+        )
     raise CompileError(f"{show(value)} does not exist at run time", pos, "a value that does")
 
 
@@ -115,7 +122,7 @@ def clear(body: Body, target: Run, pos: ir.Position) -> None:
         body.unit.variables[name] = lowered
         body.out.append(ir.Assign(target.expr, ir.Var(lowered, name, pos), pos))
     elif isinstance(shape, t.StructType | t.Tuple):
-        for part in parts_of(target, pos):
+        for part in stored_parts(target, pos):
             clear(body, part, pos)
     else:
         store(body, target, zero(target.type, pos), pos)
@@ -130,7 +137,7 @@ def forget(body: Body, target: Run, pos: ir.Position) -> None:
     if isinstance(shape, t.HeaderType):
         body.out.append(ir.SetValidity(target.expr, False, pos))
     elif isinstance(shape, t.StructType | t.Tuple):
-        for part in parts_of(target, pos):
+        for part in stored_parts(target, pos):
             forget(body, part, pos)
     else:
         clear(body, target, pos)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from softswitch.compiler import ast, fold, ir
 from softswitch.compiler import types as t
 from softswitch.compiler.convert import cast, convert, mismatch
-from softswitch.compiler.emit import expression, saved, store
+from softswitch.compiler.emit import expression, saved, steady, store
 from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.members import error_or_enum_member, index_of, member_of
 from softswitch.compiler.operators import Operand, binary, conjunction, disjunction, unary
@@ -61,8 +61,7 @@ def evaluate(body: Body, expr: ast.Expr) -> Value:
         case ast.StructExpr():
             return _record(body, expr)
         case ast.Index():
-            base, index = evaluate_all(body, (expr.base, expr.index))
-            return index_of(base, index, expr)
+            return _index(body, expr)
         case ast.StringLiteral(text):
             return Text(text)
         case ast.Dots():
@@ -73,7 +72,9 @@ def evaluate(body: Body, expr: ast.Expr) -> Value:
             low, width = whole_number(body, low_expr), whole_number(body, width_expr)
             return _cut(evaluate(body, base_expr), low + width - 1, low, expr)
         case ast.TypeExpr():
-            raise CompileError("a type is not a value", expr.pos, "a member of the type, such as error.NoError")
+            raise CompileError(
+                "a type is not a value", expr.pos, "a member of the type, such as error.NoError"
+            )
         case ast.This():
             raise Unsupported("this", expr.pos)
         case ast.DontCare() | ast.Default() | ast.Mask() | ast.Range():
@@ -195,6 +196,18 @@ def _type_before_dot(body: Body, expr: ast.Expr) -> t.Type | None:
     return type_at(body, expr.type) if isinstance(expr, ast.TypeExpr) else None
 
 
+def _index(body: Body, expr: ast.Index) -> Value:
+    base = evaluate(body, expr.base)
+    mark = len(body.out)
+    index = evaluate(body, expr.index)
+    if len(body.out) > mark and isinstance(base, Run):
+        # The place is settled before the index has its effects, what is in it is looked at afterwards.
+        effects = body.take_since(mark)
+        base = steady(body, base, expr.pos)
+        body.out.extend(effects)
+    return index_of(base, index, expr)
+
+
 def _record(body: Body, expr: ast.StructExpr) -> Value:
     parts = evaluate_all(body, tuple(field.value for field in expr.fields))
     names: dict[str, t.Type] = {}
@@ -281,7 +294,9 @@ def _mux_type(then: Value, otherwise: Value, expr: ast.Mux) -> t.Type:
     """Return the type that both branches have, or can have."""
     a, b = type_of(then), type_of(otherwise)
     if isinstance(a, t.Int) and isinstance(b, t.Int):
-        expected = f"a width for one of {show(then)[4:]} and {show(otherwise)[4:]}, such as {show(then)[4:]} as 8w…"
+        expected = (
+            f"a width for one of {show(then)[4:]} and {show(otherwise)[4:]}, such as {show(then)[4:]} as 8w…"
+        )
         raise CompileError("the width of the result is not known", expr.pos, expected)
     for mine, other in ((a, b), (b, a)):
         open_ended = isinstance(other, t.Int | t.Rest | t.Record | t.Tuple)

@@ -57,7 +57,9 @@ def arithmetic(op: str, left: int, right: int, pos: ir.Position) -> int:
         if right == 0:
             raise CompileError(f"{left} {op} 0 has no value", pos, "a divisor other than 0")
         if left < 0 or right < 0:
-            raise CompileError(f"{left} {op} {right} has no value in P4", pos, "operands that are not negative")
+            raise CompileError(
+                f"{left} {op} {right} has no value in P4", pos, "operands that are not negative"
+            )
         return left // right if op == "/" else left % right
     if not 0 <= right <= _MAX_SHIFT:
         raise CompileError(f"cannot shift by {right} bits", pos, f"0 to {_MAX_SHIFT}")

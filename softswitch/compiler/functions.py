@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from softswitch.compiler import ast
+from softswitch.compiler import ast, ir
 from softswitch.compiler import types as t
 from softswitch.compiler.actions import formals_of
 from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.expressions import evaluate_as, type_at
-from softswitch.compiler.passing import Passed, bind, pass_arguments
+from softswitch.compiler.passing import Formal, Passed, bind, pass_arguments
 from softswitch.compiler.scope import Functions, Scope
 from softswitch.compiler.unit import Body, Place, Result, constant_body
 from softswitch.compiler.values import Nothing, Run, Value
@@ -16,25 +16,43 @@ from softswitch.compiler.values import Nothing, Run, Value
 def call_function(body: Body, symbol: Functions, expr: ast.Call, name: str) -> Value:
     """Emit a call and return the result. Raises CompileError."""
     if body.place is Place.CONSTANT:
-        raise CompileError(f"the result of {name!r} is not known at compile time", expr.pos, "a compile-time constant")
+        raise CompileError(
+            f"the result of {name!r} is not known at compile time", expr.pos, "a compile-time constant"
+        )
     decl = _overload(symbol, expr, name)
     prototype = decl.prototype
     if prototype.type_params or expr.type_args:
         raise Unsupported(f"generic function {name!r}", expr.pos)
     formals = formals_of(body.unit, prototype.params, symbol.scope)
-    assert prototype.result is not None
-    result_type = type_at(constant_body(body.unit, symbol.scope), prototype.result)
     args = bind(f"function {name}", formals, expr.args, expr.pos)
-    prefix = f"{body.prefix}.{name}"
-    passed = pass_arguments(body, formals, args, prefix=prefix)
-    inner = body.inside(scope=Scope(symbol.scope), place=Place.FUNCTION, prefix=prefix)
-    passed.declare(inner.scope, formals)
-    with body.unit.entered(decl, f"function {name!r}", expr.pos):
-        return _lower_body(body, inner, decl, result_type, passed, expr)
+    passed = pass_arguments(body, formals, args, prefix=f"{body.prefix}.{name}")
+    return _lower_body(body, decl, symbol.scope, formals, passed, expr.pos)
+
+
+def check_function(
+    body: Body, decl: ast.FunctionDecl, formals: list[Formal], passed: Passed, scope: Scope
+) -> None:
+    """Lower a function that nobody calls, with whatever its parameters stand for."""
+    _lower_body(body, decl, scope, formals, passed, decl.pos)
 
 
 def _lower_body(
-    body: Body, inner: Body, decl: ast.FunctionDecl, result_type: t.Type, passed: Passed, expr: ast.Call
+    body: Body, decl: ast.FunctionDecl, scope: Scope, formals: list[Formal], passed: Passed, pos: ir.Position
+) -> Value:
+    name = decl.prototype.name
+    assert decl.prototype.result is not None
+    result_type = type_at(constant_body(body.unit, scope), decl.prototype.result)
+    body.unit.instantiated.add(id(decl))
+    inner = body.inside(
+        scope=Scope(scope), place=Place.FUNCTION, prefix=f"{body.prefix}.{name}", copy_outs=passed.copy_outs
+    )
+    passed.declare(inner.scope, formals)
+    with body.unit.entered(decl, f"function {name!r}", pos):
+        return _lower_statements(body, inner, decl, result_type, passed, pos)
+
+
+def _lower_statements(
+    body: Body, inner: Body, decl: ast.FunctionDecl, result_type: t.Type, passed: Passed, pos: ir.Position
 ) -> Value:
     statements = decl.body.body
     only = statements[0] if len(statements) == 1 else None
@@ -45,16 +63,18 @@ def _lower_body(
         return Run(value.type, value.expr) if isinstance(value, Run) else value
     variable = None
     if not isinstance(result_type, t.Void):
-        variable = body.temporary(result_type, f"{decl.prototype.name}.result", expr.pos)
+        variable = body.temporary(result_type, f"{decl.prototype.name}.result", pos)
         if not _always_returns(statements):
             raise CompileError(
-                f"function {decl.prototype.name!r} may end without a value", decl.pos, "a return on every path"
+                f"function {decl.prototype.name!r} may end without a value",
+                decl.pos,
+                "a return on every path",
             )
     inner.result = Result(result_type, variable)
     with inner.block() as out:
         body.unit.statements(inner, statements)
     inner.out.extend(out)
-    body.out.extend(inner.finished(expr.pos))
+    body.out.extend(inner.finished(pos))
     body.out.extend(passed.copy_outs)
     return Nothing() if variable is None else Run(result_type, variable)
 
@@ -90,4 +110,6 @@ def _overload(symbol: Functions, expr: ast.Call, name: str) -> ast.FunctionDecl:
             continue
         return decl
     counts = " or ".join(str(len(decl.prototype.params)) for decl in symbol.overloads)
-    raise CompileError(f"no overload of {name!r} takes these {len(expr.args)} arguments", expr.pos, f"{counts} arguments")
+    raise CompileError(
+        f"no overload of {name!r} takes these {len(expr.args)} arguments", expr.pos, f"{counts} arguments"
+    )

@@ -41,6 +41,7 @@ class Table:
     owner: Body
     lowered: ir.Table | None = None
     used: bool = False
+    exits: bool = False
     prelude: tuple[ir.Stmt, ...] = ()
     names: tuple[str, ...] = ()
 

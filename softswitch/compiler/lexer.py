@@ -58,7 +58,7 @@ class Token:
     start: int
 
     def __str__(self) -> str:
-        return "the end of the file" if self.kind == "end" else f"'{self.text}'"
+        return f"'{self.text}'"
 
 
 def tokenize(text: str, name: str) -> list[Token]:

@@ -44,7 +44,9 @@ def member_of(body: Body, base: Value, expr: ast.Member) -> Value:
                 return parts[list(named).index(expr.name)]
         case Outcome():
             return _outcome(body, base, expr)
-    raise CompileError(f"{show(base)} has no member {expr.name!r}", expr.pos, "a struct, header or stack before the dot")
+    raise CompileError(
+        f"{show(base)} has no member {expr.name!r}", expr.pos, "a struct, header or stack before the dot"
+    )
 
 
 def _field(base: Run, shape: t.HeaderType | t.StructType, expr: ast.Member) -> Value:
@@ -74,7 +76,9 @@ def _stack_member(body: Body, base: Run, stack: t.StackType, expr: ast.Member) -
 
 def _in_parser(body: Body, expr: ast.Member) -> None:
     if body.place is not Place.PARSER:
-        raise CompileError(f"stack.{expr.name} in {body.place.value}", expr.pos, "an index; it exists only in parsers")
+        raise CompileError(
+            f"stack.{expr.name} in {body.place.value}", expr.pos, "an index; it exists only in parsers"
+        )
 
 
 def _outcome(body: Body, outcome: Outcome, expr: ast.Member) -> Value:
@@ -82,7 +86,9 @@ def _outcome(body: Body, outcome: Outcome, expr: ast.Member) -> Value:
     apply = outcome.apply
     if expr.name not in ("hit", "miss"):
         if expr.name == "action_run":
-            raise CompileError("action_run outside the subject of a switch", expr.pos, "switch (….action_run)")
+            raise CompileError(
+                "action_run outside the subject of a switch", expr.pos, "switch (….action_run)"
+            )
         raise unknown("result of apply()", expr.name, ("hit", "miss", "action_run"), expr.pos)
     assert body.out[-1] is apply
     hit = body.temporary(t.BOOL, "hit", expr.pos)
@@ -137,4 +143,6 @@ def _element(base: Value, stack: t.StackType, index: Value, number: int | None, 
         raise CompileError(f"{show(index)} as an index", expr.index.pos, "bit<W> or int")
     if not isinstance(base, Run):
         raise Unsupported("a run-time index into a constant stack", expr.pos)
-    return Run(stack.element, ir.Index(stack.element.ir, base.expr, position, expr.pos), base.writable, base.why)
+    return Run(
+        stack.element, ir.Index(stack.element.ir, base.expr, position, expr.pos), base.writable, base.why
+    )

@@ -126,7 +126,12 @@ def _balance(op: str, left: Operand, right: Operand, pos: ir.Position) -> tuple[
 
 def _shift(op: str, left: Operand, right: Operand, pos: ir.Position) -> Value:
     a, b = left.value, right.value
-    if isinstance(b, Run) and isinstance(b.type, ir.Bits) and b.type.signed and not isinstance(b.expr, ir.Const):
+    if (
+        isinstance(b, Run)
+        and isinstance(b.type, ir.Bits)
+        and b.type.signed
+        and not isinstance(b.expr, ir.Const)
+    ):
         raise CompileError(f"shift by {show(b)}", right.pos, "an amount of type bit<W>, or a constant")
     amount = b.value if isinstance(b, Number) else None
     if isinstance(b, Run) and isinstance(b.expr, ir.Const) and isinstance(b.type, ir.Bits):
@@ -136,12 +141,18 @@ def _shift(op: str, left: Operand, right: Operand, pos: ir.Position) -> Value:
     if isinstance(a, Number):
         if amount is not None:
             return Number(fold.arithmetic(op, a.value, amount, pos))
-        raise CompileError(f"shift of int {a.value} by an amount known only at run time", left.pos, "a width, such as 8w1")
+        raise CompileError(
+            f"shift of int {a.value} by an amount known only at run time", left.pos, "a width, such as 8w1"
+        )
     if not (isinstance(a, Run) and isinstance(a.type, ir.Bits)):
         raise CompileError(f"{op} of {show(a)}", left.pos, "bit<W>, int<W> or int")
     if amount is not None:
         if isinstance(a.expr, ir.Const):
-            return constant(a.type, fold.wrap(a.type, fold.arithmetic(op, a.expr.value, min(amount, a.type.width), pos)), pos)
+            return constant(
+                a.type,
+                fold.wrap(a.type, fold.arithmetic(op, a.expr.value, min(amount, a.type.width), pos)),
+                pos,
+            )
         by: ir.Expr = ir.Const(t.BIT32, min(amount, a.type.width), right.pos)
     elif isinstance(b, Run) and isinstance(b.type, ir.Bits):
         by = b.expr
@@ -153,7 +164,9 @@ def _shift(op: str, left: Operand, right: Operand, pos: ir.Position) -> Value:
 def _concatenation(left: Operand, right: Operand, pos: ir.Position) -> Value:
     for operand in (left, right):
         if isinstance(operand.value, Number):
-            raise CompileError("++ of an int without a width", operand.pos, f"a width, such as 8w{operand.value.value}")
+            raise CompileError(
+                "++ of an int without a width", operand.pos, f"a width, such as 8w{operand.value.value}"
+            )
         if not (isinstance(operand.value, Run) and isinstance(operand.value.type, ir.Bits)):
             raise CompileError(f"++ of {show(operand.value)}", operand.pos, "bit<W> or int<W>")
     a, b = left.value, right.value
@@ -241,7 +254,9 @@ def _common_type(a: Value, b: Value, pos: ir.Position) -> t.Type:
         type_ = type_of(value)
         if isinstance(type_, t.Tuple):
             return type_
-    raise CompileError(f"{show(a)} and {show(b)} cannot be compared", pos, "a type for one operand, by a cast")
+    raise CompileError(
+        f"{show(a)} and {show(b)} cannot be compared", pos, "a type for one operand, by a cast"
+    )
 
 
 def _is_valid(value: Value, pos: ir.Position) -> ir.Expr:
@@ -259,20 +274,22 @@ def parts_of(value: Value, pos: ir.Position) -> tuple[Value, ...]:
     if isinstance(value, Group):
         return value.parts
     assert isinstance(value, Run)
+    return stored_parts(value, pos)
+
+
+def stored_parts(value: Run, pos: ir.Position) -> tuple[Run, ...]:
+    """Return the parts of something stored, as l-values if it is one."""
     shape = t.base(value.type)
     if isinstance(shape, t.StackType):
-        return tuple(
-            Run(
-                shape.element,
-                ir.Index(shape.element.ir, value.expr, ir.Const(t.BIT32, i, pos), pos),
-                value.writable,
-                value.why,
-            )
+        element = shape.element
+        exprs: list[tuple[t.Type, ir.Expr]] = [
+            (element, ir.Index(element.ir, value.expr, ir.Const(t.BIT32, i, pos), pos))
             for i in range(shape.size)
-        )
-    parts = []
-    for name, type_ in (t.fields_of(shape) or {}).items():
-        lowered = t.lowered(type_)
-        assert lowered is not None
-        parts.append(Run(type_, ir.Member(lowered, value.expr, name, pos), value.writable, value.why))
-    return tuple(parts)
+        ]
+    else:
+        exprs = []
+        for name, type_ in (t.fields_of(shape) or {}).items():
+            lowered = t.lowered(type_)
+            assert lowered is not None
+            exprs.append((type_, ir.Member(lowered, value.expr, name, pos)))
+    return tuple(Run(type_, expr, value.writable, value.why) for type_, expr in exprs)

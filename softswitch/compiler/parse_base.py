@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from typing import NoReturn, TypeVar
 
 from softswitch.compiler.errors import CompileError
-from softswitch.compiler.lexer import Token
+from softswitch.compiler.ir import Position
+from softswitch.compiler.lexer import KEYWORDS, Token
 
 T = TypeVar("T")
 
@@ -39,8 +40,14 @@ class Cursor:
 
     def fail(self, expected: str) -> NoReturn:
         """Raise the error that the current token is not what was expected."""
-        what = "unexpected character" if self.token.kind == "unknown" else "unexpected"
-        raise CompileError(f"{what} {self.token}", self.token.pos, expected)
+        match self.token.kind:
+            case "end":
+                message = "the file ends too early"
+            case "unknown":
+                message = f"unexpected character {self.token}"
+            case _:
+                message = f"unexpected {self.token}"
+        raise CompileError(message, self.token.pos, expected)
 
     def accept(self, kind: str) -> Token | None:
         """Step over the current token if it is of this kind."""
@@ -59,8 +66,19 @@ class Cursor:
     def name(self, what: str) -> Token:
         """Step over a name; `what` it is of completes the error message."""
         if self.token.kind != "id":
-            self.fail(what)
+            self.fail(f"{what}; {self.token} is a keyword" if self.token.kind in KEYWORDS else what)
         return self.advance()
+
+    def semicolon(self, what: str) -> None:
+        """Step over the semicolon that ends `what`."""
+        if self.token.kind != ";":
+            last = self._tokens[self._at - 1]
+            if (last.pos.file, last.pos.line) != (self.token.pos.file, self.token.pos.line):
+                # It is missed where it belongs, not at the beginning of the next line.
+                behind = Position(last.pos.file, last.pos.line, last.pos.column + len(last.text))
+                raise CompileError("a semicolon is missing", behind, f"';' at the end of {what}")
+            self.fail(f"';' at the end of {what}")
+        self.advance()
 
     def attempt(self, parse: Callable[[], T]) -> T | None:
         """Return what `parse` returns, or step back to here if that is None or an error."""

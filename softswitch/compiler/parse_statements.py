@@ -68,10 +68,6 @@ class StatementParser(ExpressionParser):
         self.semicolon("the statement")
         return parsed
 
-    def semicolon(self, what: str) -> None:
-        """Step over the semicolon that ends `what`."""
-        self.expect(";", f"at the end of {what}")
-
     def _body(self) -> ast.Stmt:
         """Parse the statement that another one governs, which may be empty."""
         if empty := self.accept(";"):

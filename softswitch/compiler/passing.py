@@ -13,14 +13,14 @@ from dataclasses import dataclass
 
 from softswitch.compiler import ast, ir
 from softswitch.compiler import types as t
-from softswitch.compiler.convert import mismatch
+from softswitch.compiler.convert import convert, mismatch
 from softswitch.compiler.emit import clear, forget, saved, steady, store
 from softswitch.compiler.errors import CompileError
-from softswitch.compiler.expressions import evaluate, evaluate_as, writable
+from softswitch.compiler.expressions import evaluate, writable
 from softswitch.compiler.paths import Path, overlap, path_of, storage_of
 from softswitch.compiler.scope import Scope, Variable, unknown
 from softswitch.compiler.unit import Body
-from softswitch.compiler.values import Group, Invalid, Object, Packet, Run, Value, is_constant
+from softswitch.compiler.values import Default, Group, Invalid, Run, Value, is_constant, type_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,9 @@ def bind(
         if name not in names:
             raise unknown(f"parameter of {what}", name, names, arg.pos)
         if name in given:
-            raise CompileError(f"two arguments for parameter {name!r} of {what}", arg.pos, _signature(what, params))
+            raise CompileError(
+                f"two arguments for parameter {name!r} of {what}", arg.pos, _signature(what, params)
+            )
         given[name] = arg.value
     bound = []
     for param in params:
@@ -82,41 +84,53 @@ def _signature(what: str, params: Sequence[Formal | ast.Param]) -> str:
     return f"{what}({names})"
 
 
-def check_argument(body: Body, formal: Formal, arg: ast.Expr) -> Value:
-    """Return the value of an argument, of the parameter's type. Raises CompileError."""
-    what = f"parameter {formal.name!r}"
-    if formal.returns:
-        if isinstance(arg, ast.DontCare):
-            return Run(formal.type, body.temporary(formal.type, formal.name, arg.pos), writable=True)
-        value = writable(body, arg)
-        if not t.same(value.type, formal.type):
-            raise mismatch(value, formal.type, arg.pos, f"the argument of {formal.direction} {what}")
-        return value
-    if isinstance(formal.type, t.ExternType):
-        value_ = evaluate(body, arg)
-        if isinstance(value_, Packet | Object) and value_.type == formal.type:
-            return value_
-        raise mismatch(value_, formal.type, arg.pos, what)
-    return evaluate_as(body, arg, formal.type, what)
+def evaluate_arguments(body: Body, returns: Sequence[bool], args: Sequence[ast.Expr]) -> list[Value]:
+    """Return the values of arguments, evaluated from left to right; `returns` says which are l-values.
 
-
-def check_arguments(body: Body, formals: Sequence[Formal], args: Sequence[ast.Expr]) -> list[Value]:
-    """Return the values of all arguments, evaluated from left to right."""
+    ``_`` for an l-value gives `Default`.
+    """
     values: list[Value] = []
     marks: list[int] = []
-    for formal, arg in zip(formals, args, strict=True):
-        values.append(check_argument(body, formal, arg))
+    for is_target, arg in zip(returns, args, strict=True):
+        if not is_target:
+            values.append(evaluate(body, arg))
+        elif isinstance(arg, ast.DontCare):
+            values.append(Default())
+        else:
+            values.append(writable(body, arg))
         marks.append(len(body.out))
     for i in reversed(range(len(values))):
         if len(body.out) > marks[i]:
             later = body.take_since(marks[i])
             value, pos = values[i], args[i].pos
-            if formals[i].returns and isinstance(value, Run):
-                values[i] = steady(body, value, pos)
-            else:
-                values[i] = saved(body, value, formals[i].name, pos)
+            values[i] = (
+                steady(body, value, pos)
+                if returns[i] and isinstance(value, Run)
+                else saved(body, value, "saved", pos)
+            )
             body.out.extend(later)
     return values
+
+
+def check_argument(body: Body, formal: Formal, value: Value, pos: ir.Position) -> Value:
+    """Return an argument as a value of the parameter's type. Raises CompileError."""
+    what = f"parameter {formal.name!r}"
+    if formal.returns:
+        if isinstance(value, Default):
+            return Run(formal.type, body.temporary(formal.type, formal.name, pos), writable=True)
+        if not t.same(type_of(value), formal.type):
+            raise mismatch(value, formal.type, pos, f"the argument of {formal.direction} {what}")
+        return value
+    return convert(value, formal.type, pos, what)
+
+
+def check_arguments(body: Body, formals: Sequence[Formal], args: Sequence[ast.Expr]) -> list[Value]:
+    """Return the values of all arguments in the types of the parameters."""
+    values = evaluate_arguments(body, [formal.returns for formal in formals], args)
+    return [
+        check_argument(body, formal, value, arg.pos)
+        for formal, value, arg in zip(formals, values, args, strict=True)
+    ]
 
 
 def pass_arguments(

@@ -56,7 +56,13 @@ def overlap(a: Path, b: Path) -> bool:
 def operands(expr: ir.Expr) -> tuple[ir.Expr, ...]:
     """Return the expressions that `expr` is made of."""
     match expr:
-        case ir.Member(_, base) | ir.Next(_, base) | ir.Last(_, base) | ir.LastIndex(_, base) | ir.Slice(_, base):
+        case (
+            ir.Member(_, base)
+            | ir.Next(_, base)
+            | ir.Last(_, base)
+            | ir.LastIndex(_, base)
+            | ir.Slice(_, base)
+        ):
             return (base,)
         case ir.Index(_, base, index):
             return (base, index)
@@ -88,4 +94,3 @@ def _index_reads(expr: ir.Expr) -> Iterator[Path]:
         yield from reads(expr.index)
     for operand in operands(expr)[:1]:
         yield from _index_reads(operand)
-

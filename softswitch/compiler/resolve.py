@@ -95,7 +95,9 @@ def _named(scope: Scope, ref: ast.NamedType, number: Evaluate) -> t.Type:
 
 def _check_arity(name: str, wanted: int, given: int, pos: ir.Position) -> None:
     if wanted != given:
-        raise CompileError(f"{name} has {given} type arguments", pos, f"{wanted} type argument{'s' * (wanted != 1)}")
+        raise CompileError(
+            f"{name} has {given} type arguments", pos, f"{wanted} type argument{'s' * (wanted != 1)}"
+        )
 
 
 def specialise(generic: GenericType, args: tuple[t.Type, ...], pos: ir.Position, number: Evaluate) -> t.Type:
@@ -116,7 +118,9 @@ def make_fields(decl: ast.StructDecl | ast.HeaderDecl, name: str, scope: Scope, 
     fields: dict[str, t.Type] = {}
     for field in decl.fields:
         if field.name in fields:
-            raise CompileError(f"{name} has two fields {field.name!r}", field.pos, "a name of its own for each field")
+            raise CompileError(
+                f"{name} has two fields {field.name!r}", field.pos, "a name of its own for each field"
+            )
         fields[field.name] = resolve(scope, field.type, number)
     if isinstance(decl, ast.HeaderDecl):
         return t.HeaderType(name, fields, ir.Header(name, _header_fields(decl, fields)))
@@ -148,7 +152,11 @@ def _struct_fields(decl: ast.StructDecl, fields: dict[str, t.Type]) -> tuple[tup
         type_ = t.lowered(fields[field.name])
         if type_ is None or isinstance(type_, ir.VarBits):
             description = t.describe(fields[field.name])
-            raise CompileError(f"a struct field of type {description}", field.pos, "a type that exists at run time")
+            if isinstance(type_, ir.VarBits):
+                raise Unsupported("a varbit in a struct", field.pos, "a varbit in a header")
+            raise CompileError(
+                f"a struct field of type {description}", field.pos, "a type that exists at run time"
+            )
         lowered.append((field.name, type_))
     return tuple(lowered)
 
@@ -164,7 +172,15 @@ def _field_lists(field: ast.Field, scope: Scope, number: Evaluate) -> tuple[int,
 
 
 def _list_number(text: str, annotation: ast.Annotation, scope: Scope) -> int:
-    symbol = scope.find(text)
+    owner, dot, member = text.partition(".")
+    symbol = scope.find(owner)
+    if (
+        dot
+        and isinstance(symbol, TypeName)
+        and isinstance(symbol.type, t.SerialEnum)
+        and member in symbol.type.members
+    ):
+        return symbol.type.members[member]
     match symbol:
         case Variable(Number(value)) | Variable(Run(_, ir.Const(_, value))):
             return value

@@ -95,15 +95,7 @@ class Local:
 
 
 Symbol = (
-    Variable
-    | TypeName
-    | GenericType
-    | ExternDef
-    | ExternFunctions
-    | Functions
-    | BlockDef
-    | Signature
-    | Local
+    Variable | TypeName | GenericType | ExternDef | ExternFunctions | Functions | BlockDef | Signature | Local
 )
 
 
@@ -145,7 +137,9 @@ class Scope:
         if name in self.names:
             first = self.names[name][1].pos
             raise CompileError(
-                f"{name!r} is already declared at {first}", symbol.pos, "a name of its own for each declaration"
+                f"{name!r} is already declared at {first}",
+                symbol.pos,
+                "a name of its own for each declaration",
             )
         self.names[name] = (len(self.names), symbol)
 
@@ -157,7 +151,9 @@ class Scope:
         later = self._declared_later(name)
         if later is not None:
             raise CompileError(
-                f"{name!r} is used before its declaration at {later}", pos, "a declaration above its first use"
+                f"{name!r} is used before its declaration at {later}",
+                pos,
+                "a declaration above its first use",
             )
         raise unknown("name", name, self.visible(), pos)
 

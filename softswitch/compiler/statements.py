@@ -50,7 +50,9 @@ def _lower(body: Body, statement: ast.Stmt) -> None:
             raise CompileError("break or continue outside a loop", statement.pos)
         case ast.Instantiation():
             raise CompileError(
-                f"{statement.name!r} is instantiated among statements", statement.pos, "a declaration in the control itself"
+                f"{statement.name!r} is instantiated among statements",
+                statement.pos,
+                "a declaration in the control itself",
             )
 
 
@@ -98,8 +100,12 @@ def _has_next(expr: ir.Expr) -> bool:
 def _variable(body: Body, decl: ast.VarDecl) -> None:
     type_ = type_at(body, decl.type)
     lowered = t.lowered(type_)
-    if lowered is None or isinstance(lowered, ir.VarBits):
-        raise CompileError(f"a variable of type {t.describe(type_)}", decl.pos, "a type that exists at run time")
+    if isinstance(lowered, ir.VarBits):
+        raise Unsupported("a varbit outside a header", decl.pos, "a varbit as a header field")
+    if lowered is None:
+        raise CompileError(
+            f"a variable of type {t.describe(type_)}", decl.pos, "a type that exists at run time"
+        )
     value = None
     if decl.value is not None:
         value = evaluate_as(body, decl.value, type_, f"the initial value of {decl.name!r}")
@@ -137,7 +143,9 @@ def _return(body: Body, statement: ast.Return) -> None:
         raise CompileError(f"return in {body.place.value}", statement.pos, "a transition")
     if body.result is not None and not isinstance(body.result.type, t.Void):
         if statement.value is None:
-            raise CompileError("return without a value", statement.pos, f"a value of type {t.describe(body.result.type)}")
+            raise CompileError(
+                "return without a value", statement.pos, f"a value of type {t.describe(body.result.type)}"
+            )
         value = evaluate_as(body, statement.value, body.result.type, "the result")
         assert body.result.variable is not None
         store(body, Run(body.result.type, body.result.variable, writable=True), value, statement.pos)
@@ -175,7 +183,9 @@ def _switch(body: Body, statement: ast.Switch) -> None:
     if not isinstance(value, Run) or not isinstance(t.lowered(value.type), ir.Bits | ir.Bool | ir.Enum):
         raise CompileError(f"switch on {show(value)}", subject.pos, "bit<W>, int<W>, bool, an enum or error")
     labels = {id(case): _constant_label(body, value, case.label) for case in statement.cases}
-    body.out.append(ir.Switch(expression(body, value, subject.pos), _cases(body, statement, labels), statement.pos))
+    body.out.append(
+        ir.Switch(expression(body, value, subject.pos), _cases(body, statement, labels), statement.pos)
+    )
 
 
 def _table_of(body: Body, subject: ast.Expr) -> Table | None:
@@ -191,7 +201,9 @@ def _table_of(body: Body, subject: ast.Expr) -> Table | None:
 def _check_labels(statement: ast.Switch) -> None:
     for case in statement.cases[:-1]:
         if isinstance(case.label, ast.Default):
-            raise CompileError("a label after default is never reached", case.label.pos, "default as the last label")
+            raise CompileError(
+                "a label after default is never reached", case.label.pos, "default as the last label"
+            )
 
 
 def _action_label(table: Table, label: ast.Expr) -> ir.Const | None:
@@ -226,7 +238,11 @@ def _cases(
         if constant is None:
             default = True
         elif constant.value in seen:
-            raise CompileError("this label is there twice", case.label.pos, f"one case for it; the first is at {seen[constant.value]}")
+            raise CompileError(
+                "this label is there twice",
+                case.label.pos,
+                f"one case for it; the first is at {seen[constant.value]}",
+            )
         else:
             seen[constant.value] = case.label.pos
             constants.append(constant)

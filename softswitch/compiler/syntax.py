@@ -74,3 +74,17 @@ def _string(annotation: ast.Annotation) -> str:
 def ir_annotations(annotations: tuple[ast.Annotation, ...]) -> tuple[ir.Annotation, ...]:
     """Return annotations as the IR carries them to P4Info."""
     return tuple(ir.Annotation(annotation.name, annotation.body) for annotation in annotations)
+
+
+def spelling(expr: object) -> str:
+    """Return text that two nodes share exactly if they differ in nothing but their positions."""
+    match expr:
+        case ir.Position():
+            return ""
+        case tuple():
+            return "(" + ",".join(map(spelling, expr)) + ")"
+        case _ if is_dataclass(expr):
+            parts = ",".join(spelling(getattr(expr, f.name)) for f in fields(expr) if f.name != "pos")
+            return f"{type(expr).__name__}({parts})"
+        case _:
+            return repr(expr)

@@ -51,9 +51,10 @@ class Unit:
         self.counters: dict[str, ir.Counter] = {}
         self.field_lists: dict[int, tuple[tuple[str, ...], ...]] = {}
         self.active: list[object] = []
+        self.instantiated: set[int] = set()  # ids of the declarations of controls and parsers in use
         # The two knots that tie the recursion of expressions, calls and statements; lower.py sets them.
-        self.call: Callable[[Body, ast.Call], Value] = _untied
-        self.statements: Callable[[Body, tuple[ast.Stmt, ...]], None] = _untied
+        self.call: Callable[[Body, ast.Call], Value]
+        self.statements: Callable[[Body, tuple[ast.Stmt, ...]], None]
         self._numbers: dict[str, int] = {}
         self._undo: list[Callable[[], object]] = []
 
@@ -106,10 +107,6 @@ class Unit:
             self.active.pop()
 
 
-def _untied(*_: object) -> Value:
-    raise AssertionError("lower.py ties the knots before anything is lowered")
-
-
 @dataclass(frozen=True, slots=True)
 class Result:
     """What a function returns, and the variable that takes it (None for void)."""
@@ -135,6 +132,7 @@ class Body:
     place: Place
     stage: Stage
     prefix: str  # of the names of variables
+    control: str = ""  # control-plane name of the control that this belongs to
     repeats: bool = False  # may run more than once per packet, so that locals must be cleared
     result: Result | None = None
     out: list[ir.Stmt] = field(default_factory=list)
@@ -191,7 +189,9 @@ class Body:
         """Add a variable for a value of `type_`; `hint` is part of its name."""
         lowered = t.lowered(type_)
         if lowered is None:
-            raise CompileError(f"no variable can hold {t.describe(type_)}", pos, "a type that exists at run time")
+            raise CompileError(
+                f"no variable can hold {t.describe(type_)}", pos, "a type that exists at run time"
+            )
         return ir.Var(lowered, self.unit.variable(f"{self.prefix}.{hint}", lowered), pos)
 
 

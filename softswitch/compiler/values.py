@@ -78,15 +78,19 @@ class Packet:
     """The ``packet_in`` or ``packet_out`` of a parser or deparser."""
 
     type: t.ExternType
+    decl: ast.ExternDecl
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Object:
-    """An instance of an extern; `name` is its control-plane name."""
+    """An instance of an extern; `name` is its control-plane name, `unit` what a counter counts."""
 
     type: t.ExternType
+    decl: ast.ExternDecl
     name: str
     pos: ir.Position
+    unit: str = ""
+    annotations: tuple[ir.Annotation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

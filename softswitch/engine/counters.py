@@ -20,7 +20,10 @@ class PortStatistics:
     """Dropped while waiting for the rate."""
     rx_malformed: int = 0
     """Empty, longer than 9216 bytes, or an offloaded superframe that cannot be split."""
+    rx_socket_full: int = 0
+    """Dropped by the kernel because the switch was too slow; a superframe counts once."""
     rx_no_program: int = 0
+    """Before `Switch.load`."""
     ingress_dropped: int = 0
     """By the program, of packets that came in here."""
     egress_dropped: int = 0

@@ -341,7 +341,7 @@ class Expressions:
         text = load_bytes("at", read, class_bits(width))
         if pad:
             text = f"({text} >> {pad})"
-        return Value(text)
+        return Value(text, narrow=read == 1)
 
     # ----------------------------------------------------------------- comparison
 
@@ -438,7 +438,7 @@ def load_bytes(at: str, count: int, bits: int) -> str:
     """Return C text that loads `count` bytes, most significant first, into a `bits`-bit integer."""
     match count:
         case 1:
-            return f"(uint32_t){at}[0]" if at.isidentifier() else f"(uint32_t)*({at})"
+            text = f"{at}[0]" if at.isidentifier() else at.replace(" + ", "[") + "]"
         case 2 | 4:
             text = f"p4_load{8 * count}({at})"
         case 6 | 8:
@@ -447,7 +447,5 @@ def load_bytes(at: str, count: int, bits: int) -> str:
             text = f"p4_load({at}, {count})"
         case _:
             text = f"p4_load_wide({at}, {count})"
-    natural = 32 if count <= 2 or count == 4 else (64 if count <= 8 else 128)
+    natural = 32 if count in (1, 2, 4) else (64 if count <= 8 else 128)
     return text if natural == bits else f"({c_integer(bits)}){text}"
-
-

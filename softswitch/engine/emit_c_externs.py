@@ -127,10 +127,10 @@ def _digest(body: Body, name: str, data: Sequence[ir.Expr], *, payload: bool) ->
     varbits = any(isinstance(expr.type, ir.VarBits) for expr in data)
     if name == "csum16" and not payload and not varbits:
         terms = checksum_terms(_parts(body, data)) or ["0"]
-        out.line("uint64_t sum = 0;")
+        out.line("uint64_t words = 0;")
         for start in range(0, len(terms), 4):
-            out.line(f"sum += {' + '.join(terms[start : start + 4])};")
-        return "p4_fold(sum)"
+            out.line(f"words += {' + '.join(terms[start : start + 4])};")
+        return "p4_fold(words)"
     room = sum(
         expr.type.max_width if isinstance(expr.type, ir.VarBits) else width_of(expr.type) + 7 for expr in data
     )

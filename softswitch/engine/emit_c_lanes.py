@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from softswitch.compiler import ir
 from softswitch.engine.emit_c_layout import ArrayRef
 from softswitch.engine.emit_c_roll import Run, find_runs, independent, mentioned
-from softswitch.engine.emit_c_statements import Body
-from softswitch.engine.emit_c_text import RESERVED, Names, is_wide, storage_type
+from softswitch.engine.emit_c_lazy import Lazy, find_lazy
+from softswitch.engine.emit_c_statements import Body, where_name
+from softswitch.engine.emit_c_text import RESERVED, Names, c_integer, comment, is_wide, storage_type
 from softswitch.engine.emit_c_walk import all_statements, subexpressions
 
 
@@ -44,11 +45,15 @@ def _write_run(body: Body, group: Sequence[ir.Stmt], run: Run) -> None:
     its arrays. Where the register index is in range, the slot is looked up once, before the loop.
     """
     out, expressions = body.out, body.expressions
-    body.bring(mentioned(group))
+    lazy = find_lazy(body, group, run)
+    if lazy is None:
+        body.bring(mentioned(group))
+    else:
+        body.bring_but(mentioned(group), lazy.home)
     assigned = _assigned(body, group)
     first, last = group[0].pos, group[-1].pos
-    lines = f"{first}" if first.line == last.line else f"{first} to line {last.line}"
-    out.line(f"/* {run.repeats} times {lines} */")
+    lines = "" if first.line == last.line else f" to line {last.line}"
+    out.line(f"/* {run.repeats} times {comment(first)}{lines} */")
     with out.block(""):
         aliases = _load_scalars(body, group)
         expressions.aliases |= aliases
@@ -59,12 +64,17 @@ def _write_run(body: Body, group: Sequence[ir.Stmt], run: Run) -> None:
                 for (group_name, index), (pointer, _) in slots.items():
                     out.line(f"struct {group_name} *{pointer} = &s->{group_name}[{index}];")
                     body.slots[group_name, index] = pointer
-                _write_loop(body, group, run, vectorise=independent(run))
+                if lazy is None:
+                    _write_loop(body, group, run, vectorise=independent(run))
+                else:
+                    _write_lazy_loops(body, group, run, lazy)
                 for key in slots:
                     del body.slots[key]
             with out.block("else"):
+                body.bring(mentioned(group))
                 _write_loop(body, group, run, vectorise=False)
         else:
+            body.bring(mentioned(group))
             _write_loop(body, group, run, vectorise=False)
         for text, local in aliases.items():
             del expressions.aliases[text]
@@ -72,6 +82,44 @@ def _write_run(body: Body, group: Sequence[ir.Stmt], run: Run) -> None:
                 out.line(f"{text} = {local};")
         for element in run.elements:
             expressions.elements.pop(element, None)
+    if lazy is not None and lazy.home.where is not None and not lazy.written and slots:
+        body.brought.discard(lazy.home.where)  # it may still be in the frame
+
+
+def _write_lazy_loops(body: Body, group: Sequence[ir.Stmt], run: Run, lazy: Lazy) -> None:
+    """Write the loop twice: over lanes that are still in the frame, and over lanes in storage."""
+    out, home = body.out, lazy.home
+    assert home.where is not None
+    body.brought.add(home.where)  # as far as the loops are concerned
+    if lazy.read:
+        _write_frame_and_storage_loops(body, group, run, lazy)
+    else:
+        _write_loop(body, group, run, vectorise=independent(run))
+        out.line(f"{home.where} = P4_STORED;")
+    body.brought.discard(home.where)
+
+
+def _write_frame_and_storage_loops(body: Body, group: Sequence[ir.Stmt], run: Run, lazy: Lazy) -> None:
+    out, home = body.out, lazy.home
+    stored = body.expressions.elements[lazy.element]
+    with out.block(f"if ({home.where} >= P4_IN_FRAME)"):
+        at = f"({home.where} - P4_IN_FRAME)"
+        out.line(f"const uint8_t *lanes = p->frame + {at}{f' + {lazy.offset}' if lazy.offset else ''};")
+        if independent(run):
+            out.line("#pragma GCC ivdep")
+        with out.block(f"for (size_t i = 0; i < {run.repeats}; i++)"):
+            load = "lanes[i]" if lazy.bits == 8 else f"p4_load{lazy.bits}(lanes + {lazy.bits // 8} * i)"
+            out.line(f"{c_integer(lazy.bits)} lane = {load};")
+            body.expressions.elements[lazy.element] = "lane"
+            body.plain(group)
+            body.expressions.elements[lazy.element] = stored
+            if lazy.written:
+                out.line(f"{stored} = lane;")
+        if lazy.written:
+            out.line(f"{home.where} = P4_STORED;")
+    with out.block("else"):
+        out.line(f"bring_{where_name(home)}(p);")
+        _write_loop(body, group, run, vectorise=independent(run))
 
 
 def _write_loop(body: Body, group: Sequence[ir.Stmt], run: Run, *, vectorise: bool) -> None:
@@ -95,7 +143,9 @@ def _scalars(body: Body, exprs: Iterator[ir.Expr]) -> Iterator[tuple[str, ir.Sca
     """Yield C lvalue and type of every scalar in `exprs` that is no array element."""
     for outer in exprs:
         for expr in subexpressions(outer):
-            if not isinstance(expr, ir.Var | ir.Member) or not isinstance(expr.type, ir.Bits | ir.Bool | ir.Enum):
+            if not isinstance(expr, ir.Var | ir.Member) or not isinstance(
+                expr.type, ir.Bits | ir.Bool | ir.Enum
+            ):
                 continue
             place = body.expressions.scalar(expr)
             if place.array is None and place.guard is None and not is_wide(expr.type):

@@ -211,6 +211,18 @@ class Homes:
         """Return the home of the leaf at `path`."""
         return self._homes[path]
 
+    def flags_under(self, root: str) -> list[str]:
+        """Return the C lvalues of validities and next indices of headers below `root`."""
+        flags = []
+        for path, home in self._homes.items():
+            if path[0] != root:
+                continue
+            if isinstance(home, HeaderHome):
+                flags.append(home.valid)
+            elif isinstance(home, StackHome):
+                flags += [home.valid, home.next]
+        return flags
+
     def _place(self, path: Path, type_: ir.Type, *, variable: bool = False) -> None:
         if isinstance(type_, ir.Struct):
             for name, member in type_.fields:

@@ -134,7 +134,9 @@ def pattern_test(pattern: ir.Pattern, text: str, type_: ir.Type) -> str | None:
         case "range" if is_signed(type_):
             bits = class_bits(width)
             value = f"p4_signed{bits}({text}, {width})"
-            low, high = (f"p4_signed{bits}({literal(n, width)}, {width})" for n in (pattern.value, pattern.mask))
+            low, high = (
+                f"p4_signed{bits}({literal(n, width)}, {width})" for n in (pattern.value, pattern.mask)
+            )
             return f"({low} <= {value} && {value} <= {high})"
         case "range":
             low, high = literal(pattern.value, width), literal(pattern.mask, width)
@@ -158,7 +160,9 @@ def _extract(body: Body, statement: ir.Extract) -> None:
         bytes_text, extra = str(fixed), ""
         if layout.varbit is not None:
             assert isinstance(layout.varbit.type, ir.VarBits)
-            out.line(f"uint64_t bits = {'0' if statement.size is None else expressions.text(statement.size)};")
+            out.line(
+                f"uint64_t bits = {'0' if statement.size is None else expressions.text(statement.size)};"
+            )
             body.fail_if("bits % 8", "ParserInvalidArgument")
             body.fail_if(f"(size_t)(end - at) < {fixed} + bits / 8", "PacketTooShort")
             body.fail_if(f"bits > {layout.varbit.type.max_width}", "HeaderTooShort")

@@ -42,9 +42,7 @@ Locate = Callable[[ir.Expr], ArrayRef | None]
 LocateRegister = Callable[[str], ArrayRef | None]
 
 
-def find_runs(
-    body: Sequence[ir.Stmt], locate: Locate, locate_register: LocateRegister
-) -> Iterator[Run]:
+def find_runs(body: Sequence[ir.Stmt], locate: Locate, locate_register: LocateRegister) -> Iterator[Run]:
     """Yield the runs in `body`, in order and without overlap."""
     if len(body) < MIN_REPEATS:
         return
@@ -89,8 +87,10 @@ def _run(shapes: Sequence[Shape | None], start: int, length: int) -> Run | None:
             )
             if steps is None:
                 steps = moved
-            if all(step in (0, 1) for step in steps) and any(steps) and moved == tuple(
-                repeats * step for step in steps
+            if (
+                all(step in (0, 1) for step in steps)
+                and any(steps)
+                and moved == tuple(repeats * step for step in steps)
             ):
                 repeats += 1
                 continue

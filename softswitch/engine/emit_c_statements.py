@@ -190,7 +190,9 @@ class Body:
         """Write the checks of `exprs` that may stop the parser."""
         for expr in exprs:
             for check in self.expressions.checks(expr):
-                condition = " && ".join((*check.guards, f"({check.condition})" if check.guards else check.condition))
+                condition = " && ".join(
+                    (*check.guards, f"({check.condition})" if check.guards else check.condition)
+                )
                 self.fail_if(unparenthesised(condition), check.error)
 
     def fail_if(self, condition: str, error: str) -> None:
@@ -205,6 +207,13 @@ class Body:
             for part in _fields_and_headers(expr):
                 for home in self._large(part):
                     self.bring_home(home)
+
+    def bring_but(self, exprs: Iterable[ir.Expr], exempt: HeaderHome) -> None:
+        """Like `bring`, but not for one header."""
+        assert exempt.where is not None
+        self.brought.add(exempt.where)
+        self.bring(exprs)
+        self.brought.discard(exempt.where)
 
     def bring_home(self, home: HeaderHome) -> None:
         """Write that the fields of one large header are in storage from here on."""
@@ -299,14 +308,14 @@ class Body:
                 self.out.line(f"{to.next} = {source.next};")
             case ir.Struct(fields=fields):
                 for name, type_ in fields:
-                    left = ir.Member(type_, target, name, target.pos)
-                    right = ir.Member(type_, value, name, value.pos)
+                    to_field = ir.Member(type_, target, name, target.pos)
+                    field_of = ir.Member(type_, value, name, value.pos)
                     if isinstance(type_, ir.Header | ir.Stack | ir.Struct):
-                        self._assign_aggregate(left, right)
+                        self._assign_aggregate(to_field, field_of)
                     elif is_wide(type_):
-                        self._assign_wide(left, right)
+                        self._assign_wide(to_field, field_of)
                     else:
-                        self.store(left, self.expressions.text(right))
+                        self.store(to_field, self.expressions.text(field_of))
             case _:
                 raise TypeError(f"no aggregate: {target.type}")
 
@@ -398,4 +407,3 @@ def _fields_and_headers(expr: ir.Expr) -> Iterable[ir.Expr]:
         case _:
             for child in child_expressions(expr):
                 yield from _fields_and_headers(child)
-

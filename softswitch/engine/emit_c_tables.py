@@ -156,7 +156,9 @@ def declare_table(unit: Unit, layout: TableLayout, out: Writer) -> None:
         out.line(f"union {name}_args *args = to;")
         out.line("(void)args, (void)words;")
         with out.block("switch (action)"):
-            for number, (member, action) in enumerate(zip(_action_members(layout), layout.actions, strict=True)):
+            for number, (member, action) in enumerate(
+                zip(_action_members(layout), layout.actions, strict=True)
+            ):
                 params = unit.program.actions[action].params
                 if not params:
                     continue
@@ -190,7 +192,9 @@ def describe_tables(unit: Unit, layouts: Sequence[TableLayout], out: Writer) -> 
     with out.block("static const struct p4_table_kind p4_table_kinds[] =", "};"):
         for layout in layouts:
             name = unit.table_names[layout.table.name]
-            kind = {"exact": "P4_EXACT", "lpm": "P4_LPM", "ordered": "P4_ORDERED"}.get(layout.kind, "P4_FIXED")
+            kind = {"exact": "P4_EXACT", "lpm": "P4_LPM", "ordered": "P4_ORDERED"}.get(
+                layout.kind, "P4_FIXED"
+            )
             entry = "0, 0, 0"
             if kind != "P4_FIXED":
                 struct = f"struct {name}_entry"
@@ -271,7 +275,9 @@ def _emit_invocation(body: Body, layout: TableLayout, invocation: ir.Invocation,
 def _emit_dispatch(body: Body, layout: TableLayout, number: str, args: str, *, hit: int = 0) -> None:
     out = body.out
     with out.block(f"switch ({number})"):
-        for position, (member, action) in enumerate(zip(_action_members(layout), layout.actions, strict=True)):
+        for position, (member, action) in enumerate(
+            zip(_action_members(layout), layout.actions, strict=True)
+        ):
             out.line(f"case {position}:")
             with out.indented():
                 for param in body.unit.program.actions[action].params:

@@ -13,13 +13,30 @@ MAX_SCALAR = 128
 """Widest value that takes part in arithmetic."""
 
 _KEYWORDS = frozenset(
-    "auto break case char const continue default do double else enum extern float for goto if inline int "
-    "long register restrict return short signed sizeof static struct switch typedef union unsigned void "
-    "volatile while asm typeof linux unix main errno stdin stdout stderr".split()
+    (
+        *("auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else", "enum"),
+        *("extern", "float", "for", "goto", "if", "inline", "int", "long", "register", "restrict", "return"),
+        *("short", "signed", "sizeof", "static", "struct", "switch", "typedef", "union", "unsigned", "void"),
+        *(
+            "volatile",
+            "while",
+            "asm",
+            "typeof",
+            "linux",
+            "unix",
+            "main",
+            "errno",
+            "stdin",
+            "stdout",
+            "stderr",
+        ),
+    )
 )
 
-RESERVED = ("s", "p", "v", "i", "at", "end", "error", "to", "out", "sum", "data", "digest", "max", "length")
-RESERVED += ("subject", "outcome", "bits", "bytes", "states", "key", "entry", "offsetof")
+RESERVED = (
+    *("s", "p", "v", "i", "at", "end", "error", "to", "out", "words", "data", "digest", "max", "length"),
+    *("subject", "outcome", "bits", "bytes", "states", "key", "entry", "lane", "lanes"),
+)
 """What generated functions call their own variables."""
 
 

@@ -68,11 +68,18 @@ def _leaving_actions(program: ir.Program) -> frozenset[str]:
             name
             for name, action in program.actions.items()
             if name not in leaving
-            and any(
-                isinstance(statement, ir.Exit) or (isinstance(statement, ir.Call) and statement.action in leaving)
-                for statement in all_statements(action.body)
-            )
+            and any(_leaves(statement, leaving) for statement in all_statements(action.body))
         }
         if not more:
             return frozenset(leaving)
         leaving |= more
+
+
+def _leaves(statement: ir.Stmt, leaving: set[str]) -> bool:
+    match statement:
+        case ir.Exit():
+            return True
+        case ir.Call(action=action):
+            return action in leaving
+        case _:
+            return False

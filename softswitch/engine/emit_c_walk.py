@@ -141,9 +141,7 @@ def variables_read_first(body: Iterable[ir.Stmt], assigned: set[str]) -> set[str
         if target is not None and not isinstance(target, ir.Var):
             reads.append(target)
         for read in reads:
-            exposed |= {
-                expr.name for expr in subexpressions(read) if isinstance(expr, ir.Var)
-            } - assigned
+            exposed |= {expr.name for expr in subexpressions(read) if isinstance(expr, ir.Var)} - assigned
         if isinstance(target, ir.Var):
             assigned.add(target.name)
         nested = [set(assigned) for _ in nested_bodies(statement)]

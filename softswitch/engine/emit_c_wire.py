@@ -13,7 +13,6 @@ from softswitch.engine.emit_c_text import (
     class_bits,
     is_wide,
     literal,
-    storage_type,
     unparenthesised,
     width_of,
 )
@@ -81,8 +80,7 @@ def _load_field(slot: Slot, out: Writer) -> None:
         text = f"({text} >> {pad})"
     if width < 8 * count - pad:
         text = f"({text} & {literal(-1, width)})"
-    cast = "" if class_bits(8 * count) == class_bits(width) and width > 16 else f"({storage_type(slot.type)})"
-    out.line(f"h->{slot.member} = {cast}{text if cast else unparenthesised(text)};")
+    out.line(f"h->{slot.member} = {unparenthesised(text)};")
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +163,7 @@ def _store_chunk(at: str, offset: int, chunk: list[Part], bits: int, out: Writer
         text = " | ".join(terms) or "0"
         match bits:
             case 8:
-                out.line(f"{at}[{offset}] = (uint8_t)({text});")
+                out.line(f"{at}[{offset}] = {text if len(chunk) == 1 else f'(uint8_t)({text})'};")
             case 16 | 32 | 48 | 64:
                 out.line(f"p4_store{bits}({address}, {text});")
             case _:
@@ -226,6 +224,8 @@ def checksum_terms(parts: Sequence[Part]) -> list[str]:
             terms.append(f"({text} << {shift})" if shift else text)
             continue
         for low in range(0, part.width, 32):
-            piece = f"(uint64_t)(uint32_t)({part.text} >> {low})" if low else f"(uint64_t)(uint32_t){part.text}"
+            piece = (
+                f"(uint64_t)(uint32_t)({part.text} >> {low})" if low else f"(uint64_t)(uint32_t){part.text}"
+            )
             terms.append(f"({piece} << {shift})" if shift else piece)
     return terms

@@ -1,50 +1,23 @@
-"""Builds the data-path engine (runtime/engine*.c) with the machine's C compiler, once."""
+"""Builds the data-path engine (runtime/engine*.c) with the machine's C compiler, once per content."""
 
 from __future__ import annotations
 
-import hashlib
-import os
-import shutil
-import subprocess
-import tempfile
 from pathlib import Path
 
-from softswitch.engine.pipeline import BuildFailed, NoCompiler
+from softswitch.engine.build import FLAGS, RUNTIME, build_c
 
-_RUNTIME = Path(__file__).parent / "runtime"
-_FLAGS = ("-std=gnu11", "-O3", "-march=native", "-shared", "-fPIC", "-pthread", "-Wall", "-Wextra")
-_SANITIZE = ("-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined")
+ENGINE_FLAGS = (*FLAGS, "-D_GNU_SOURCE", "-pthread", "-Wall", "-Wextra")
 
 
-def cache_directory() -> Path:
-    """Where built objects are kept: ``$XDG_CACHE_HOME/ina`` or ``~/.cache/ina``."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "ina"
+def engine_sources() -> list[Path]:
+    """Return the engine's C files, in the order in which they make one translation unit."""
+    return sorted(RUNTIME.glob("engine*.c"))
 
 
-def build_engine(*, sanitize: bool = False) -> Path:
-    """The engine as a shared object, from the cache or built now.
+def build_engine() -> Path:
+    """Return the engine as a shared object. Raises NoCompiler or BuildFailed.
 
-    Raises NoCompiler without ``cc``, BuildFailed with the compiler's output.
+    Its files are compiled as one, so that a packet's way through them can be inlined.
     """
-    compiler = shutil.which(os.environ.get("CC", "cc"))
-    if compiler is None:
-        raise NoCompiler("no C compiler: 'cc' is not on PATH")
-    sources = sorted(_RUNTIME.glob("engine*.c"))
-    headers = [*sorted(_RUNTIME.glob("engine*.h")), _RUNTIME / "pipeline.h"]
-    flags = _FLAGS + (_SANITIZE if sanitize else ())
-    digest = hashlib.sha256(" ".join((compiler, *flags)).encode())
-    for path in [*sources, *headers]:
-        digest.update(path.name.encode() + b"\0" + path.read_bytes())
-    target = cache_directory() / f"engine-{digest.hexdigest()[:24]}.so"
-    if target.exists():
-        return target
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
-        built = Path(scratch) / "engine.so"
-        command = [compiler, *flags, "-o", str(built), *map(str, sources)]
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode != 0:
-            raise BuildFailed(f"{' '.join(command)}\n{done.stderr}")
-        built.replace(target)  # atomic: others may build the same at the same time
-    return target
+    parts = (f'#line 1 "{path}"\n{path.read_text()}' for path in engine_sources())
+    return build_c("\n".join(parts), flags=ENGINE_FLAGS)

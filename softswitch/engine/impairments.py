@@ -10,6 +10,7 @@ import hashlib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 _ALWAYS = 2**64 - 1
 _TIME_UNITS = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
@@ -74,7 +75,7 @@ class PortImpairments:
                 raise ValueError(f"impairment {part.strip()!r}: want key=value with one of {known}")
             name, read = _KEYS[name]
             for direction in [prefix] if prefix else list(directions):
-                change = {name: read(part.strip(), value)}
+                change: dict[str, Any] = {name: read(part.strip(), value)}
                 directions[direction] = replace(directions[direction], **change)
         return cls(**directions)
 
@@ -83,7 +84,8 @@ def _number(units: dict[str, float]) -> Callable[[str, str], float]:
     def read(part: str, value: str) -> float:
         match = re.fullmatch(r"([0-9]*\.?[0-9]+(?:e-?[0-9]+)?)([a-zA-Z%]*)", value)
         if match is None or match[2] not in units:
-            raise ValueError(f"impairment {part!r}: want a number with one of {', '.join(filter(None, units))}")
+            known = ", ".join(filter(None, units))
+            raise ValueError(f"impairment {part!r}: want a number, may be with one of {known}")
         return float(match[1]) * units[match[2]]
 
     return read

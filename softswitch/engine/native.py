@@ -92,42 +92,52 @@ class NativeEngine:
         self._pipeline = None
 
     def add_port(self, number: int, spec: PortSpec, rx: LinkModel, tx: LinkModel) -> None:
+        """Open a port. Raises PortError, nothing left open, if that fails."""
         error = ctypes.create_string_buffer(_ERROR_BYTES)
-        links = ctypes.byref(_Impairments(*astuple(rx))), ctypes.byref(_Impairments(*astuple(tx)))
+        links = tuple(ctypes.byref(_Impairments(*astuple(link))) for link in (rx, tx))
         match spec:
             case MemoryPort(cpu):
                 failed = self._library.engine_add_memory(self._engine, number, *links, cpu, error)
             case UdpPort(local, peer):
                 failed = self._library.engine_add_udp(self._engine, number, *links, local, peer or 0, error)
             case InterfacePort(name):
-                failed = self._library.engine_add_interface(self._engine, number, *links, name.encode(), error)
+                encoded = name.encode()
+                failed = self._library.engine_add_interface(self._engine, number, *links, encoded, error)
         if failed:
             raise PortError(error.value.decode())
 
     def udp_port(self, number: int) -> int:
+        """The UDP port number that this switch port is bound to."""
         return int(self._library.engine_udp_port(self._engine, number))
 
     def load(self, pipeline: Pipeline | None) -> None:
+        """Run this program from the next packet on."""
         program = state = None
         if pipeline is not None:
             compiled: Compiled = pipeline  # type: ignore[assignment]  # checked on the next line
             if not hasattr(pipeline, "ops_address"):
-                raise SwitchError("the compiled engine cannot run an interpreted program: use engine='python'")
+                raise SwitchError(
+                    "the compiled engine cannot run an interpreted program: engine='python' can"
+                )
             program, state = compiled.ops_address, compiled.state_address
         if self._library.engine_load(self._engine, program, state):
             raise SwitchError("the program was built for another version of the engine, or memory is short")
         self._pipeline = pipeline  # keeps it alive; the one before is not in use any more
 
     def lock(self) -> None:
+        """Keep packets out; recursive."""
         self._library.engine_lock(self._engine)
 
     def unlock(self) -> None:
+        """Let packets in again."""
         self._library.engine_unlock(self._engine)
 
     def set_group(self, group: int, members: Sequence[tuple[int, int]] | None) -> None:
+        """Define a multicast group; None removes it."""
         self._members(self._library.engine_set_group, group, members)
 
     def set_session(self, session: int, members: Sequence[tuple[int, int]] | None, truncate: int) -> None:
+        """Define a clone session; None removes it."""
         self._members(self._library.engine_set_session, session, members, truncate)
 
     def _members(
@@ -140,17 +150,21 @@ class NativeEngine:
             raise SwitchError("out of memory")
 
     def inject(self, port: int, data: bytes, lengths: array[int], now_us: int) -> None:
+        """Let frames, back to back in `data`, arrive at a port."""
         address, count = lengths.buffer_info()
         self._library.engine_inject(self._engine, port, data, address, count, now_us)
 
     def advance(self, now_us: int) -> None:
+        """Let everything happen that is due up to `now_us`."""
         self._library.engine_advance(self._engine, now_us)
 
     def next_event_us(self) -> int | None:
+        """When something is due next; None: never."""
         next_us = int(self._library.engine_next_event(self._engine))
         return None if next_us == _NEVER else next_us
 
     def drain(self, port: int) -> tuple[bytearray, array[int], array[int]]:
+        """Take what left at a memory port: frames back to back, lengths, times."""
         size = ctypes.c_uint64()
         count = self._library.engine_pending(self._engine, port, ctypes.byref(size))
         data = bytearray(size.value)
@@ -164,29 +178,36 @@ class NativeEngine:
         return data, lengths, times
 
     def port_statistics(self, port: int) -> PortStatistics:
+        """A snapshot of one port's counters."""
         values = _Statistics()
         self._library.engine_port_statistics(self._engine, port, ctypes.byref(values))
         return PortStatistics(**{name: getattr(values, name) for name in PORT_COUNTERS})
 
     def switch_statistics(self) -> SwitchStatistics:
+        """A snapshot of the switch's own counters."""
         values = _Statistics()
         self._library.engine_switch_statistics(self._engine, ctypes.byref(values))
         return SwitchStatistics(**{name: getattr(values, name) for name in SWITCH_COUNTERS})
 
     def now_us(self) -> int:
+        """Real time since creation."""
         return int(self._library.engine_now(self._engine))
 
     def prepare(self) -> None:
+        """Before each `run`: forget an earlier `stop`."""
         self._library.engine_prepare(self._engine)
 
     def run(self) -> None:
+        """Serve all ports until `stop`. Raises SwitchError if it cannot."""
         error = ctypes.create_string_buffer(_ERROR_BYTES)
         if self._library.engine_run(self._engine, error):
             raise SwitchError(error.value.decode())
 
     def stop(self) -> None:
+        """Make `run` and `wait_cpu` return."""
         self._library.engine_stop(self._engine)
 
     def wait_cpu(self, timeout_ms: int) -> bool | None:
+        """Wait for frames at a CPU port: whether there are any, or None after `stop`."""
         ready = int(self._library.engine_wait_cpu(self._engine, timeout_ms))
         return None if ready < 0 else ready > 0

@@ -33,6 +33,7 @@ _MAX_EVENTS = 262144
 _MAX_OUTBOX = 65536
 _BATCH = 64
 _SOCKET_BUFFER = 4 << 20
+_SO_MEMINFO, _SK_MEMINFO_DROPS = 55, 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ class _Port:
                 self.peer = ("127.0.0.1", peer) if peer else None
                 self.learns_peer = peer is None
             case InterfacePort(name):
-                raise PortError(f"port {number}: interface {name} needs the C engine, and there is no C compiler")
+                raise PortError(f"port {number}: interface {name} needs the C engine (a C compiler)")
 
 
 class PythonEngine:
@@ -96,6 +97,7 @@ class PythonEngine:
         self._wake_out.setblocking(False)
 
     def destroy(self) -> None:
+        """Close sockets and free everything; nothing may be called after it."""
         for port in self._ports.values():
             if port.socket is not None:
                 port.socket.close()
@@ -103,13 +105,16 @@ class PythonEngine:
         self._wake_out.close()
 
     def add_port(self, number: int, spec: PortSpec, rx: LinkModel, tx: LinkModel) -> None:
+        """Open a port. Raises PortError, nothing left open, if that fails."""
         self._ports[number] = _Port(number, spec, rx, tx)
 
     def udp_port(self, number: int) -> int:
+        """The UDP port number that this switch port is bound to."""
         port = self._ports[number]
         return int(port.socket.getsockname()[1]) if port.socket is not None else 0
 
     def load(self, pipeline: Pipeline | None) -> None:
+        """Run this program from the next packet on."""
         if pipeline is not None and not hasattr(pipeline, "ingress"):
             raise SwitchError("the Python engine needs a pipeline with ingress() and egress()")
         with self._lock:
@@ -119,6 +124,7 @@ class PythonEngine:
             self._pipeline = pipeline
 
     def lock(self) -> None:
+        """Keep packets out; recursive."""
         if not self._lock.acquire(blocking=False):  # ours already, or free
             self._lock_in_turn()
 
@@ -127,15 +133,18 @@ class PythonEngine:
             self._lock.acquire()
 
     def unlock(self) -> None:
+        """Let packets in again."""
         self._lock.release()
 
     def set_group(self, group: int, members: Sequence[tuple[int, int]] | None) -> None:
+        """Define a multicast group; None removes it."""
         with self._lock:
             self._groups.pop(group, None)
             if members is not None:
                 self._groups[group] = list(members)
 
     def set_session(self, session: int, members: Sequence[tuple[int, int]] | None, truncate: int) -> None:
+        """Define a clone session; None removes it."""
         with self._lock:
             self._sessions.pop(session, None)
             if members is not None:
@@ -144,6 +153,7 @@ class PythonEngine:
     # ------------------------------------------------------------------ frames and time
 
     def inject(self, port: int, data: bytes, lengths: array[int], now_us: int) -> None:
+        """Let frames, back to back in `data`, arrive at a port."""
         with self._lock:
             self._run_events(now_us * 1000)
             at = 0
@@ -153,24 +163,30 @@ class PythonEngine:
         self._wake()
 
     def advance(self, now_us: int) -> None:
+        """Let everything happen that is due up to `now_us`."""
         with self._lock:
             self._run_events(now_us * 1000)
 
     def next_event_us(self) -> int | None:
+        """When something is due next; None: never."""
         with self._lock:
             return -(-self._events[0][0] // 1000) if self._events else None
 
     def drain(self, port: int) -> tuple[bytearray, array[int], array[int]]:
+        """Take what left at a memory port: frames back to back, lengths, times."""
         with self._lock:
             frames, self._ports[port].outbox = self._ports[port].outbox, []
         data = bytearray(b"".join(frame for _, frame in frames))
         return data, array("I", [len(frame) for _, frame in frames]), array("Q", [now for now, _ in frames])
 
     def port_statistics(self, port: int) -> PortStatistics:
+        """A snapshot of one port's counters."""
         with self._lock:
-            return replace(self._ports[port].statistics)
+            found = self._ports[port]
+            return replace(found.statistics, rx_socket_full=_drops(found.socket) if found.socket else 0)
 
     def switch_statistics(self) -> SwitchStatistics:
+        """A snapshot of the switch's own counters."""
         with self._lock:
             return replace(self._statistics)
 
@@ -375,12 +391,15 @@ class PythonEngine:
     # ------------------------------------------------------------------ real time
 
     def now_us(self) -> int:
+        """Real time since creation."""
         return (time.monotonic_ns() - self._start_ns) // 1000
 
     def prepare(self) -> None:
+        """Before each `run`: forget an earlier `stop`."""
         self._stopping.clear()
 
     def run(self) -> None:
+        """Serve all ports until `stop`. Raises SwitchError if it cannot."""
         with selectors.DefaultSelector() as selector:
             selector.register(self._wake_out, selectors.EVENT_READ, None)
             for port in self._ports.values():
@@ -416,12 +435,14 @@ class PythonEngine:
             self._wake_in.send(b"\0")
 
     def stop(self) -> None:
+        """Make `run` and `wait_cpu` return."""
         self._stopping.set()
         self._wake()
         with self._cpu_ready:
             self._cpu_ready.notify_all()
 
     def wait_cpu(self, timeout_ms: int) -> bool | None:
+        """Wait for frames at a CPU port: whether there are any, or None after `stop`."""
         with self._cpu_ready:
             if not self._cpu_pending and not self._stopping.is_set():
                 self._cpu_ready.wait(None if timeout_ms < 0 else timeout_ms / 1000)
@@ -440,3 +461,8 @@ def _open_udp(number: int, local: int) -> socket.socket:
         opened.close()
         raise PortError(f"port {number}: cannot bind UDP 127.0.0.1:{local}: {error.strerror}") from None
     return opened
+
+
+def _drops(opened: socket.socket) -> int:
+    memory = array("I", opened.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, 64))
+    return memory[_SK_MEMINFO_DROPS]

@@ -23,7 +23,15 @@ from typing import Literal, Protocol, Self
 from softswitch.engine.counters import PortStatistics, SwitchStatistics
 from softswitch.engine.impairments import LinkModel, PortImpairments
 from softswitch.engine.pipeline import NoCompiler, Pipeline
-from softswitch.engine.ports import MAX_PORT, InterfacePort, MemoryPort, PortError, PortSpec, SwitchError, UdpPort
+from softswitch.engine.ports import (
+    MAX_PORT,
+    InterfacePort,
+    MemoryPort,
+    PortError,
+    PortSpec,
+    SwitchError,
+    UdpPort,
+)
 
 Members = Sequence[tuple[int, int]]
 """Copies to make, as (port, replication id)."""
@@ -37,25 +45,62 @@ _log = logging.getLogger(__name__)
 class Engine(Protocol):
     """What `Switch` needs of an engine: `NativeEngine` or `PythonEngine`. Every method is atomic."""
 
-    def destroy(self) -> None: ...
-    def add_port(self, number: int, spec: PortSpec, rx: LinkModel, tx: LinkModel) -> None: ...
-    def udp_port(self, number: int) -> int: ...
-    def load(self, pipeline: Pipeline | None) -> None: ...
-    def lock(self) -> None: ...
-    def unlock(self) -> None: ...
-    def set_group(self, group: int, members: Members | None) -> None: ...
-    def set_session(self, session: int, members: Members | None, truncate: int) -> None: ...
-    def inject(self, port: int, data: bytes, lengths: array[int], now_us: int) -> None: ...
-    def advance(self, now_us: int) -> None: ...
-    def next_event_us(self) -> int | None: ...
-    def drain(self, port: int) -> tuple[bytearray, array[int], array[int]]: ...
-    def port_statistics(self, port: int) -> PortStatistics: ...
-    def switch_statistics(self) -> SwitchStatistics: ...
-    def now_us(self) -> int: ...
-    def prepare(self) -> None: ...
-    def run(self) -> None: ...
-    def stop(self) -> None: ...
-    def wait_cpu(self, timeout_ms: int) -> bool | None: ...
+    def destroy(self) -> None:
+        """Close sockets and free everything; nothing may be called after it."""
+
+    def add_port(self, number: int, spec: PortSpec, rx: LinkModel, tx: LinkModel) -> None:
+        """Open a port. Raises PortError, nothing left open, if that fails."""
+
+    def udp_port(self, number: int) -> int:
+        """The UDP port number that this switch port is bound to."""
+
+    def load(self, pipeline: Pipeline | None) -> None:
+        """Run this program from the next packet on."""
+
+    def lock(self) -> None:
+        """Keep packets out; recursive."""
+
+    def unlock(self) -> None:
+        """Let packets in again."""
+
+    def set_group(self, group: int, members: Members | None) -> None:
+        """Define a multicast group; None removes it."""
+
+    def set_session(self, session: int, members: Members | None, truncate: int) -> None:
+        """Define a clone session; None removes it."""
+
+    def inject(self, port: int, data: bytes, lengths: array[int], now_us: int) -> None:
+        """Let frames, back to back in `data`, arrive at a port."""
+
+    def advance(self, now_us: int) -> None:
+        """Let everything happen that is due up to `now_us`."""
+
+    def next_event_us(self) -> int | None:
+        """When something is due next; None: never."""
+
+    def drain(self, port: int) -> tuple[bytearray, array[int], array[int]]:
+        """Take what left at a memory port: frames back to back, lengths, times."""
+
+    def port_statistics(self, port: int) -> PortStatistics:
+        """A snapshot of one port's counters."""
+
+    def switch_statistics(self) -> SwitchStatistics:
+        """A snapshot of the switch's own counters."""
+
+    def now_us(self) -> int:
+        """Real time since creation."""
+
+    def prepare(self) -> None:
+        """Before each `run`: forget an earlier `stop`."""
+
+    def run(self) -> None:
+        """Serve all ports until `stop`. Raises SwitchError if it cannot."""
+
+    def stop(self) -> None:
+        """Make `run` and `wait_cpu` return."""
+
+    def wait_cpu(self, timeout_ms: int) -> bool | None:
+        """Wait for frames at a CPU port: whether there are any, or None after `stop`."""
 
 
 class _Closed:
@@ -173,7 +218,7 @@ class Switch:
             return {group: list(members) for group, members in self._groups.items()}
 
     def set_clone_session(self, session: int, members: Members | None, truncate: int = 0) -> None:
-        """Define or replace a session; None removes it. Clones leave with at most `truncate` bytes, 0: whole."""
+        """Define or replace a session; None removes it. Clones keep `truncate` bytes; 0: all."""
         _check_number("clone session", session)
         _check_members(members)
         with self.locked():
@@ -261,7 +306,9 @@ class Switch:
             raise SwitchError("the switch is running already")
         self._failure = None
         self._engine.prepare()
-        self._threads.append(threading.Thread(target=_serve, args=(weakref.ref(self), self._engine), daemon=True))
+        self._threads.append(
+            threading.Thread(target=_serve, args=(weakref.ref(self), self._engine), daemon=True)
+        )
         if self._cpu_ports:
             arguments = (weakref.ref(self), self._engine)
             self._threads.append(threading.Thread(target=_deliver_packets, args=arguments, daemon=True))

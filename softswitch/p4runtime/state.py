@@ -133,6 +133,8 @@ class Device:
     def configure(self, action: int, config: Any) -> None:
         """Carry out one SetForwardingPipelineConfig `action`; on any error nothing has changed."""
         request = p4.SetForwardingPipelineConfigRequest
+        if config is None and action in (request.VERIFY, request.VERIFY_AND_SAVE, request.VERIFY_AND_COMMIT):
+            raise InvalidArgument(f"{request.Action.Name(action)} needs a config: P4Info and P4 source")
         match action:
             case request.VERIFY:
                 prepare(config, backend=self._backend)

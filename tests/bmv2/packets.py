@@ -130,7 +130,7 @@ class Ipv4:
 
 def internet_checksum(data: bytes) -> int:
     """Return the RFC 1071 checksum of an even number of bytes."""
-    total = sum(struct.unpack(f">{len(data) // 2}H", data))
+    total: int = sum(struct.unpack(f">{len(data) // 2}H", data))
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)
     return ~total & 0xFFFF

@@ -170,7 +170,7 @@ class Reference:
         It has if all its threads are asleep at one moment: what would wake one is another of them.
         They were, if two looks find all asleep and no thread has run in between.
         """
-        last: dict[str, tuple[str, ...]] | None = None
+        last: dict[str, tuple[str, str]] | None = None
 
         def settled() -> bool:
             nonlocal last
@@ -263,7 +263,7 @@ def _unread(pipe: int) -> int:
     return count[0]
 
 
-def _asleep(pid: int) -> dict[str, tuple[str, ...]] | None:
+def _asleep(pid: int) -> dict[str, tuple[str, str]] | None:
     """Return how often each thread of a process has been switched, or None if one is not asleep."""
     switches = {}
     for task in Path(f"/proc/{pid}/task").iterdir():

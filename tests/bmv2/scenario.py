@@ -24,7 +24,7 @@ from tests.bmv2.packets import (
     contribution,
     gradient,
 )
-from tests.bmv2.targets import Delete, Groups, Insert, Modify, Phase, Write
+from tests.bmv2.targets import Delete, Insert, Members, Modify, Phase, Write
 
 PORTS = range(8)
 FLOOD_GROUP = 100
@@ -103,7 +103,7 @@ def _entry(keys: Sequence[int], action: str, *args: int) -> ir.ConstEntry:
     return ir.ConstEntry(tuple(ir.Pattern("exact", key) for key in keys), ir.Invocation(action, args), 0)
 
 
-def groups(*jobs: Job) -> Groups:
+def groups(*jobs: Job) -> dict[int, Members]:
     """Return the multicast groups of jobs."""
     return {job.group: [(worker.port, rank) for rank, worker in enumerate(job.members)] for job in jobs}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from tests.bmv2.targets import (
     Insert,
     Modify,
     Target,
+    Write,
     first_difference,
     state_differences,
 )
@@ -28,6 +30,7 @@ pytestmark = pytest.mark.bmv2
 
 FEATURES = Path(__file__).parents[1] / "softswitch" / "features"
 PORTS = range(32)
+VARIANTS = 50
 
 # What the two cannot agree on, and why.
 REFUSED_BY_REFERENCE: dict[str, str] = {}
@@ -65,7 +68,7 @@ def _replication(command: str, number: int, members: list[tuple[int, int]]) -> S
     return lambda target: target.add_session(number, members)
 
 
-def _write(write: Insert | Modify | Delete) -> Step:
+def _write(write: Write) -> Step:
     return lambda target: target.write(write)
 
 
@@ -80,6 +83,22 @@ def _register(name: str, index: int, value: int) -> Step:
     return lambda target: target.write_register(name, index, value)
 
 
+def variants(seed: str, packets: list[Arrival], count: int) -> Iterator[Arrival]:
+    """Yield packets like the given ones: some bits changed, cut short, or longer."""
+    rng = random.Random(seed)
+    for _ in range(count):
+        port, frame = rng.choice(packets)
+        changed = bytearray(frame)
+        for _ in range(rng.randrange(4)):
+            changed[rng.randrange(len(changed))] ^= rng.choice((1 << rng.randrange(8), rng.randrange(256)))
+        match rng.randrange(4):
+            case 0:
+                del changed[rng.randrange(1, len(changed) + 1) :]
+            case 1:
+                changed += rng.randbytes(rng.randrange(1, 40))
+        yield port, bytes(changed)
+
+
 @pytest.mark.parametrize("name", sorted(path.parent.name for path in FEATURES.glob("*/program.p4")))
 def test_both_switches_do_the_same(name: str, tmp_path: Path) -> None:
     source = FEATURES / name / "program.p4"
@@ -90,7 +109,9 @@ def test_both_switches_do_the_same(name: str, tmp_path: Path) -> None:
     binary = compile_p4(source, tmp_path)
     program = compile_file(source)
     plan = list(steps(program, list(script.read((source.parent / "packets.txt").read_text()))))
-    inputs = sorted({step[0] for step in plan if isinstance(step, tuple)})
+    packets = [step for step in plan if isinstance(step, tuple)]
+    plan += variants(name, packets, VARIANTS)
+    inputs = sorted({port for port, _ in packets})
     with (
         Reference(binary, tmp_path, ports=PORTS, inputs=inputs) as reference,
         Switch({port: MemoryPort() for port in PORTS}, engine="python") as switch,

@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -13,7 +15,7 @@ TOTAL = 256
 def used_regions(draw: st.DrawFn) -> list[Region]:
     """Disjoint regions in any order."""
     cuts = sorted(draw(st.sets(st.integers(0, TOTAL), max_size=20)))
-    regions = [Region(a, b - a) for a, b in zip(cuts, cuts[1:], strict=False)]
+    regions = [Region(a, b - a) for a, b in pairwise(cuts)]
     return draw(st.permutations([r for r in regions if draw(st.booleans())]))
 
 
@@ -29,7 +31,7 @@ def test_used_and_free_make_up_the_memory(used: list[Region]) -> None:
 @given(used_regions())
 def test_holes_are_as_large_as_can_be(used: list[Region]) -> None:
     found = holes(TOTAL, used)
-    assert all(a.end < b.offset for a, b in zip(found, found[1:], strict=False))
+    assert all(a.end < b.offset for a, b in pairwise(found))
 
 
 @given(used_regions(), st.integers(1, TOTAL), st.sampled_from(["first", "best"]))
@@ -68,7 +70,9 @@ def test_best_fit_spares_the_large_hole() -> None:
 
 
 def test_when_nothing_fits_the_error_says_what_there_is() -> None:
-    with pytest.raises(OutOfMemory, match="50 slots asked for; 76 are free, the largest region of them has 40") as e:
+    with pytest.raises(
+        OutOfMemory, match="50 slots asked for; 76 are free, the largest region of them has 40"
+    ) as e:
         allocate(100, [Region(40, 14), Region(90, 10)], 50)
     assert (e.value.asked, e.value.free, e.value.largest) == (50, 76, 40)
 

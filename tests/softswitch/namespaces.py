@@ -8,8 +8,8 @@ import os
 import shutil
 import socket
 import subprocess
-import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,25 +35,24 @@ class Namespace:
     name: str
     switch_interface: str
     ip: str
+    ipv6: str
     mac: str
 
-    def socket(self, family: socket.AddressFamily, kind: socket.SocketKind, protocol: int = 0) -> socket.socket:
+    def socket(
+        self, family: socket.AddressFamily, kind: socket.SocketKind, protocol: int = 0
+    ) -> socket.socket:
         """A socket that lives in the namespace."""
-        made: list[socket.socket] = []
 
-        def enter() -> None:
-            handle = os.open(Path("/var/run/netns") / self.name, os.O_RDONLY)
-            try:
-                if ctypes.CDLL(None, use_errno=True).setns(handle, _CLONE_NEWNET) == 0:
-                    made.append(socket.socket(family, kind, protocol))
-            finally:
-                os.close(handle)
+        def enter() -> socket.socket:
+            with (Path("/var/run/netns") / self.name).open() as handle:
+                if ctypes.CDLL(None, use_errno=True).setns(handle.fileno(), _CLONE_NEWNET):
+                    raise OSError(ctypes.get_errno(), f"cannot enter namespace {self.name}")
+            return socket.socket(family, kind, protocol)
 
-        thread = threading.Thread(target=enter)  # only this thread changes its namespace, and ends
-        thread.start()
-        thread.join()
-        made[0].settimeout(20)
-        return made[0]
+        with ThreadPoolExecutor(1) as threads:  # only that thread changes its namespace, and ends
+            opened = threads.submit(enter).result()
+        opened.settimeout(20)
+        return opened
 
 
 def _run(*command: str) -> None:
@@ -62,13 +61,15 @@ def _run(*command: str) -> None:
 
 @contextlib.contextmanager
 def hosts(count: int) -> Iterator[list[Namespace]]:
-    """Hosts 1 to `count`: addresses 10.77.0.i and 02:00:00:00:00:0i, mtu 1500."""
+    """Hosts 1 to `count`: addresses 10.77.0.i, fd77::i and 02:00:00:00:00:0i, mtu 1500."""
     made = []
     try:
         for number in range(1, count + 1):
             name, ours = f"ina-{os.getpid()}-{number}", f"ina{os.getpid() % 100000}s{number}"
             theirs = f"ina{os.getpid() % 100000}h{number}"
-            host = Namespace(name, ours, f"10.77.0.{number}", f"02:00:00:00:00:{number:02x}")
+            host = Namespace(
+                name, ours, f"10.77.0.{number}", f"fd77::{number}", f"02:00:00:00:00:{number:02x}"
+            )
             _run("ip", "netns", "add", name)
             made.append(host)
             _run("ip", "link", "add", ours, "type", "veth", "peer", "name", theirs)
@@ -77,7 +78,10 @@ def hosts(count: int) -> Iterator[list[Namespace]]:
             inside = ("ip", "-n", name)
             _run(*inside, "link", "set", "lo", "up")
             _run(*inside, "address", "add", f"{host.ip}/24", "dev", theirs)
+            _run(*inside, "address", "add", f"{host.ipv6}/64", "dev", theirs, "nodad")
             _run(*inside, "link", "set", theirs, "up")
+            anyone = "echo 0 2147483647 > /proc/sys/net/ipv4/ping_group_range"
+            _run("ip", "netns", "exec", name, "sh", "-c", anyone)  # or SOCK_DGRAM cannot ping
         yield made
     finally:
         for host in made:

@@ -61,9 +61,9 @@ static void bridge(const uint8_t *frame, struct p4_verdict *verdict)
         verdict->egress_spec = frame[5];
 }
 
-static void ingress(struct p4_pipeline *pipeline, struct p4_packet *packet, const uint8_t *frame, uint32_t length,
-                    uint16_t port, uint32_t instance_type, uint64_t now_us, const struct p4_packet *previous,
-                    int32_t field_list, struct p4_verdict *verdict)
+static void ingress(struct p4_pipeline *pipeline, struct p4_packet *packet, const uint8_t *frame,
+                    uint32_t length, uint16_t port, uint32_t instance_type, uint64_t now_us,
+                    const struct p4_packet *previous, int32_t field_list, struct p4_verdict *verdict)
 {
     (void)pipeline, (void)now_us;
     uint8_t turns = previous && field_list == 1 ? previous->turns : 0;

@@ -16,17 +16,16 @@ from typing import Any
 from softswitch.engine.pipeline import Copy, Verdict
 
 _HERE = Path(__file__).parent
-_RUNTIME = _HERE.parents[1] / "softswitch" / "engine" / "runtime"
+RUNTIME = _HERE.parents[1] / "softswitch" / "engine" / "runtime"
 
 
 @functools.cache
-def build(*flags: str) -> Path:
-    """script_program.c as a shared object."""
-    target = Path(tempfile.mkdtemp(prefix="script-program-")) / "script_program.so"
-    command = [os.environ.get("CC", "cc"), "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
-    subprocess.run(
-        [*command, *flags, f"-I{_RUNTIME}", "-o", str(target), str(_HERE / "script_program.c")], check=True
-    )
+def build(source: Path = _HERE / "script_program.c") -> Path:
+    """A C file as a shared object."""
+    target = Path(tempfile.mkdtemp(prefix="ina-test-")) / f"{source.stem}.so"
+    compiler = [os.environ.get("CC", "cc"), "-std=gnu11", "-O2", "-shared", "-fPIC", f"-I{RUNTIME}"]
+    warnings = ["-Wall", "-Wextra", "-Werror"]
+    subprocess.run([*compiler, *warnings, "-o", str(target), str(source)], check=True)
     return target
 
 

@@ -33,10 +33,14 @@ def test_parse_port(text: str, spec: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "memory:1", "udp", "udp:", "udp:x", "udp:65536", "udp:1:0", "udp:1:", "udp:²", "veth:", "if:a b", "if:" + "x" * 16, "tcp:1"]
+    "text",
+    [
+        *("memory:1", "udp", "udp:", "udp:x", "udp:65536", "udp:1:0", "udp:1:", "udp:²"),
+        *("veth:", "if:a/b", "if:sixteen-letters-", "tcp:1"),
+    ],
 )
 def test_parse_port_refuses(text: str) -> None:
-    with pytest.raises(PortError, match="want|is not"):
+    with pytest.raises(PortError, match=r"want|is not"):
         parse_port(text)
 
 
@@ -201,6 +205,30 @@ def test_the_control_plane_gets_its_turn_under_load(switch: Switch) -> None:
             stop.set()
             flooder.join()
     assert switch.multicast_groups() == {1: [(1, 999)]}
+
+
+def test_what_the_kernel_drops_is_counted(engine: str) -> None:
+    with Switch({0: UdpPort()}, engine=engine) as switch, Host(switch, 0) as a:  # type: ignore[arg-type]  # a literal by parametrisation
+        load(switch, engine)
+        assert switch.statistics(0).rx_socket_full == 0
+        while switch.statistics(0).rx_socket_full == 0:  # nobody serves the port
+            a.send([frame("D", size=1000)] * 60)
+
+
+@pytest.mark.skipif(not have_compiler, reason="no C compiler")
+def test_programs_are_swapped_under_load() -> None:
+    with Switch({0: UdpPort(), 1: UdpPort()}) as switch, Host(switch, 0) as a, Host(switch, 1) as b:
+        load(switch, "native")
+        switch.start()
+        b.introduce(switch, 1)
+        for turn in range(300):
+            a.send([frame("U", 1, size=1000, tag=turn)] * 16)
+            switch.load(None if turn % 10 == 3 else ScriptPipeline())  # type: ignore[arg-type]  # data plane only
+        load(switch, "native")
+        a.introduce(switch, 0)
+        statistics = switch.statistics(0)
+        assert statistics.rx_packets == 300 * 16 + 1
+        assert statistics.rx_no_program + switch.statistics(1).tx_packets == 300 * 16 + 1
 
 
 def test_delay_in_real_time(engine: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from array import array
 from collections.abc import Iterator
 
 import pytest
@@ -83,13 +84,15 @@ def test_ingress_clone_leaves_beside_the_packet_and_even_if_it_is_dropped(switch
     out = drained(switch)
     assert [seen(f).instance_type for f in out[1]] == [NORMAL]
     for port, rid in ((2, 7), (3, 8)):
-        assert [(seen(f).instance_type, seen(f).rid, len(f)) for f in out[port]] == [(INGRESS_CLONE, rid, 40)] * 2
+        found = [(seen(f).instance_type, seen(f).rid, len(f)) for f in out[port]]
+        assert found == [(INGRESS_CLONE, rid, 40)] * 2
     assert switch.clone_sessions() == {5: ([(2, 7), (3, 8)], 40)}
 
 
-def test_egress_clone_sees_what_egress_wrote_and_leaves_even_if_the_packet_is_dropped(switch: Switch) -> None:
+def test_egress_clone_is_of_what_egress_wrote_even_if_dropped(switch: Switch) -> None:
     switch.set_clone_session(5, [(4, 3)])
-    switch.inject(0, [frame("U", 1, clone=5, where="e", tag=1), frame("X", 1, clone=5, where="e", tag=2)], now_us=0)
+    for tag, what in ((1, "U"), (2, "X")):
+        switch.inject(0, [frame(what, 1, clone=5, where="e", tag=tag)], now_us=0)
     out = drained(switch)
     assert [seen(f).tag for f in out[1]] == [1]
     # the dropped packet's clone asks for 'X' in its own egress
@@ -218,13 +221,11 @@ def test_refusals(engine: str) -> None:
         ):
             with pytest.raises(PortError, match=r"port [09]"):
                 call()
-        with pytest.raises(SwitchError, match="multicast group 0: want 1..65535"):
+        with pytest.raises(SwitchError, match=r"multicast group 0: want 1\.\.65535"):
             switch.set_multicast_group(0, [])
         with pytest.raises(SwitchError, match="70000"):
             switch.set_multicast_group(1, [(70000, 0)])
         with pytest.raises(ValueError, match="3 bytes for frames of 8 bytes"):
-            from array import array
-
             switch.inject_batch(0, b"abc", array("I", [8]))
     with pytest.raises(SwitchError, match="closed"):
         switch.advance(0)
@@ -242,10 +243,8 @@ def test_both_engines_do_the_same(seed: int) -> None:
     transcripts = []
     for engine in ("native", "python"):
         chance = random.Random(seed)
-        impairments = {
-            f"p{port}": PortImpairments(rx=_some(chance), tx=_some(chance)) for port in range(5) if chance.random() < 0.7
-        }
-        with make(engine, seed=seed, **impairments) as switch:
+        links = {f"p{port}": PortImpairments(rx=_some(chance), tx=_some(chance)) for port in range(4)}
+        with make(engine, seed=seed, **links) as switch:
             switch.set_multicast_group(1, [(1, 1), (2, 2), (9, 9)])
             switch.set_multicast_group(2, [(port, port) for port in range(5)])
             switch.set_clone_session(1, [(3, 3), (4, 4)], truncate=chance.choice([0, 50]))
@@ -253,12 +252,13 @@ def test_both_engines_do_the_same(seed: int) -> None:
             now = 0
             for step in range(150):
                 event = switch.next_event_us()
-                now = event if event is not None and chance.random() < 0.5 and event > now else now + chance.randrange(200)
+                jump = event is not None and event > now and chance.random() < 0.5
+                now = event if jump else now + chance.randrange(200)
                 if chance.random() < 0.3:
                     switch.advance(now)
                 frames = [_any(chance, tag=step * 100 + i) for i in range(chance.randrange(6))]
                 switch.inject(chance.randrange(5), frames, now_us=now)
-                transcript.append((now, switch.next_event_us(), [switch.drain_timed(port) for port in range(5)]))
+                transcript.append([now, switch.next_event_us(), *map(switch.drain_timed, range(5))])
             transcript.append([switch.statistics(port) for port in range(5)])
             transcript.append(switch.switch_statistics())
         transcripts.append(transcript)

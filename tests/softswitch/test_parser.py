@@ -614,10 +614,10 @@ def test_damaged_programs_are_refused_with_a_position(data: st.DataObject):
                 tokens = [*tokens[:at], tokens[-1]]
         if len(tokens) < 2:
             break
-    places = {token.pos for token in tokens}
+    places = {(token.pos.file, token.pos.line) for token in tokens}
     try:
         parse_tokens(tokens, "exclusive.p4")
-        place = tokens[-1].pos
+        pos = tokens[-1].pos
     except CompileError as error:
-        place = error.pos
-    assert place in places
+        pos = error.pos
+    assert (pos.file, pos.line) in places

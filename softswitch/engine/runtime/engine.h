@@ -22,6 +22,9 @@
 #define ENGINE_MAX_PASSES 4096      /* and in all, of one received frame */
 #define ENGINE_ERROR_BYTES 256
 
+/* Everything else is hidden: the engine shares a process with the programs that it runs. */
+#pragma GCC visibility push(default)
+
 struct engine;
 
 /* One direction of one port. Probabilities are thresholds for a 64-bit random number;
@@ -50,6 +53,7 @@ struct engine_statistics {
     uint64_t rx_reordered;
     uint64_t rx_queue_full;         /* waiting for rate_bps */
     uint64_t rx_malformed;          /* empty, longer than P4_MAX_FRAME, or an offload that cannot be split */
+    uint64_t rx_socket_full;        /* dropped by the kernel: we were too slow (a superframe counts once) */
     uint64_t rx_no_program;         /* before load */
     uint64_t ingress_dropped;       /* by the program, of packets that came in here */
     uint64_t egress_dropped;        /* by the program, of packets on their way out here */
@@ -119,5 +123,7 @@ int engine_run(struct engine *, char *error);   /* until engine_stop; -1 with th
 void engine_stop(struct engine *);
 int engine_wait_cpu(struct engine *, int timeout_ms);  /* 1: frames at a CPU port; 0: none; -1: stopped */
 
+
+#pragma GCC visibility pop
 
 #endif

@@ -198,7 +198,8 @@ static int set_members(struct engine *engine, struct group **table, uint16_t num
     return 0;
 }
 
-int engine_set_group(struct engine *engine, uint16_t group, const struct engine_member *members, uint32_t count)
+int engine_set_group(struct engine *engine, uint16_t group, const struct engine_member *members,
+                     uint32_t count)
 {
     return set_members(engine, engine->groups, group, members, count, 0);
 }
@@ -218,7 +219,8 @@ static void wake(struct engine *engine)
         (void)!write(engine->wake_fd, &one, sizeof one);
 }
 
-void engine_receive(struct engine *engine, uint16_t port, const uint8_t *frame, uint32_t length, uint64_t now_us)
+void engine_receive(struct engine *engine, uint16_t port, const uint8_t *frame, uint32_t length,
+                    uint64_t now_us)
 {
     engine_inject(engine, port, frame, &length, 1, now_us);
 }
@@ -265,8 +267,8 @@ uint32_t engine_pending(struct engine *engine, uint16_t number, uint64_t *bytes)
     return count;
 }
 
-uint32_t engine_drain(struct engine *engine, uint16_t number, uint8_t *bytes, uint32_t *lengths, uint64_t *times_us,
-                      uint32_t count, uint64_t capacity)
+uint32_t engine_drain(struct engine *engine, uint16_t number, uint8_t *bytes, uint32_t *lengths,
+                      uint64_t *times_us, uint32_t count, uint64_t capacity)
 {
     engine_lock(engine);
     struct port *port = number < ENGINE_PORTS ? engine->ports[number] : NULL;
@@ -294,6 +296,8 @@ void engine_port_statistics(struct engine *engine, uint16_t number, struct engin
     engine_lock(engine);
     struct port *port = number < ENGINE_PORTS ? engine->ports[number] : NULL;
     *out = port ? port->statistics : (struct engine_statistics){0};
+    if (port && port->fd >= 0)
+        out->rx_socket_full = socket_drops(port->fd);
     engine_unlock(engine);
 }
 

@@ -3,7 +3,6 @@
  * With PACKET_VNET_HDR the kernel passes superframes and unfinished checksums as they are; we split and
  * finish them (engine_offload.c), run the program on real frames, and join what can be joined on the way out.
  */
-#define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
 #include <linux/if_ether.h>
@@ -21,8 +20,8 @@
 #define PACKET_IGNORE_OUTGOING 23
 #endif
 
-#define OUTBOX_BYTES (512 << 10)
-#define MESSAGES 8                          /* per sendmmsg */
+#define INTERFACE_OUTBOX_BYTES (512 << 10)
+#define INTERFACE_MESSAGES 8                          /* per sendmmsg */
 #define PARTS (2 + OFFLOAD_MAX_RUN)         /* offload header, frame headers, payloads */
 #define VLAN_BYTES 4
 
@@ -30,7 +29,7 @@ struct interface_port {
     bool joins;
 };
 
-union control {
+union interface_control {
     struct cmsghdr header;                  /* for its alignment */
     char bytes[CMSG_SPACE(sizeof(struct tpacket_auxdata))];
 };
@@ -43,7 +42,8 @@ static void take(void *context, const uint8_t *frame, uint32_t length)
 }
 
 /* The kernel keeps the VLAN tag beside the frame; put it back. `frame` has room in front. */
-static uint8_t *restore_vlan(struct msghdr *message, uint8_t *frame, uint32_t *length, struct offload *offload)
+static uint8_t *restore_vlan(struct msghdr *message, uint8_t *frame, uint32_t *length,
+                             struct offload *offload)
 {
     for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c; c = CMSG_NXTHDR(message, c)) {
         struct tpacket_auxdata data;
@@ -69,7 +69,7 @@ static void interface_receive(struct port *port)
     struct iovec parts[IO_BUFFERS][2];
     struct offload offloads[IO_BUFFERS];
     struct sockaddr_ll senders[IO_BUFFERS];
-    union control controls[IO_BUFFERS];
+    union interface_control controls[IO_BUFFERS];
     for (int i = 0; i < IO_BUFFERS; i++) {
         parts[i][0] = (struct iovec){&offloads[i], sizeof offloads[i]};
         parts[i][1] = (struct iovec){port->engine->io_buffers[i] + VLAN_BYTES, IO_BUFFER_BYTES - VLAN_BYTES};
@@ -96,15 +96,16 @@ static void interface_receive(struct port *port)
 /* ---------------------------------------------------------------- send */
 
 struct batch {
-    struct mmsghdr messages[MESSAGES];
-    struct iovec parts[MESSAGES][PARTS];
-    struct offload offloads[MESSAGES];
-    uint8_t headers[MESSAGES][OFFLOAD_UDP_HEADERS];
-    uint32_t runs[MESSAGES];
+    struct mmsghdr messages[INTERFACE_MESSAGES];
+    struct iovec parts[INTERFACE_MESSAGES][PARTS];
+    struct offload offloads[INTERFACE_MESSAGES];
+    uint8_t headers[INTERFACE_MESSAGES][OFFLOAD_UDP_HEADERS];
+    uint32_t runs[INTERFACE_MESSAGES];
 };
 
 /* Describe `run` frames from `frame` on as one message; returns where the next begins. */
-static uint8_t *describe(struct batch *batch, unsigned i, uint8_t *frame, const uint32_t *lengths, uint32_t run)
+static uint8_t *describe(struct batch *batch, unsigned i, uint8_t *frame, const uint32_t *lengths,
+                         uint32_t run)
 {
     struct iovec *parts = batch->parts[i];
     unsigned count = 1;
@@ -133,7 +134,7 @@ static int send_batch(struct port *port, struct batch *batch)
     uint32_t next = box->first;
     uint8_t *frame = box->bytes + box->sent;
     unsigned count = 0;
-    while (count < MESSAGES && next < box->count) {
+    while (count < INTERFACE_MESSAGES && next < box->count) {
         uint32_t run = interface->joins ? offload_run(frame, box->lengths + next, box->count - next) : 1;
         frame = describe(batch, count, frame, box->lengths + next, run);
         next += run;
@@ -205,7 +206,7 @@ int engine_add_interface(struct engine *engine, uint16_t number, const struct en
 {
     if (!io_buffers_ready(engine))
         return fail(error, "port %u: out of memory", number);
-    struct port *port = port_add(engine, number, rx, tx, OUTBOX_BYTES, error);
+    struct port *port = port_add(engine, number, rx, tx, INTERFACE_OUTBOX_BYTES, error);
     if (!port)
         return -1;
     port->close = interface_close;

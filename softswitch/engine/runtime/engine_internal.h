@@ -124,12 +124,14 @@ struct port *port_add(struct engine *, uint16_t number, const struct engine_impa
 void port_remove(struct port *);
 uint8_t *outbox_reserve(struct port *);         /* P4_MAX_FRAME bytes, or NULL */
 void outbox_commit(struct port *, uint32_t length);
-void outbox_leave(struct port *, uint32_t frames, uint64_t *counter);   /* the first `frames` are dealt with */
+/* The first `frames` are dealt with; `counter` says how. */
+void outbox_leave(struct port *, uint32_t frames, uint64_t *counter);
 void outbox_forget_sent(struct port *);         /* make room by what has left */
 
 /* engine_loop.c */
 bool io_buffers_ready(struct engine *);
 void set_socket_buffers(int fd);
+uint32_t socket_drops(int fd);                  /* for want of buffer, by the kernel */
 void port_block(struct port *);                 /* its socket is full */
 
 /* engine_tm.c */
@@ -139,7 +141,8 @@ void tm_discard_queues(struct engine *);
 
 /* engine_impair.c */
 void port_receive(struct port *, const uint8_t *frame, uint32_t length);
-void port_transmit(struct port *, uint8_t *frame, uint32_t length);   /* `frame` is what outbox_reserve gave */
+/* `frame` is what outbox_reserve gave. */
+void port_transmit(struct port *, uint8_t *frame, uint32_t length);
 bool schedule(struct engine *, uint64_t time_ns, struct port *, enum event_kind,
               const uint8_t *frame, uint32_t length);
 void run_events(struct engine *, uint64_t now_ns);

@@ -1,5 +1,6 @@
 /* The real-time driver: feeds the core from sockets and a timer. */
 #include <errno.h>
+#include <linux/sock_diag.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -30,6 +31,14 @@ void set_socket_buffers(int fd)
         setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof size);
     if (setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &size, sizeof size))
         setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
+}
+
+uint32_t socket_drops(int fd)
+{
+    uint32_t memory[SK_MEMINFO_VARS] = {0};
+    socklen_t size = sizeof memory;
+    getsockopt(fd, SOL_SOCKET, SO_MEMINFO, memory, &size);
+    return memory[SK_MEMINFO_DROPS];
 }
 
 void port_block(struct port *port)

@@ -10,11 +10,11 @@
 #include "engine_offload.h"
 
 #define MAX_HEADERS 256
-#define ETHERNET 14
+#define ETHERNET_BYTES 14
 #define TYPE_IPV4 0x0800
 #define TYPE_IPV6 0x86dd
-#define UDP 17
-#define TCP 6
+#define PROTOCOL_UDP 17
+#define PROTOCOL_TCP 6
 #define TCP_FIN 0x01
 #define TCP_PSH 0x08
 #define TCP_CWR 0x80
@@ -88,19 +88,20 @@ struct layout {
     bool ipv6, tcp;
 };
 
-static bool find_headers(const struct offload *offload, const uint8_t *frame, uint32_t length, struct layout *at)
+static bool find_headers(const struct offload *offload, const uint8_t *frame, uint32_t length,
+                         struct layout *at)
 {
     uint8_t type = offload->type & (uint8_t)~OFFLOAD_ECN;
     if (type != OFFLOAD_TCP4 && type != OFFLOAD_TCP6 && type != OFFLOAD_UDP)
         return false;
-    at->ip = ETHERNET;
+    at->ip = ETHERNET_BYTES;
     while (at->ip + 4 <= length
            && (load16(frame + at->ip - 2) == 0x8100 || load16(frame + at->ip - 2) == 0x88a8))
         at->ip += 4;
-    if (at->ip + 40 > length)       /* IPv6, or IPv4 and anything above it that could be split */
-        return false;
-    uint16_t ether_type = load16(frame + at->ip - 2);
+    uint16_t ether_type = at->ip <= length ? load16(frame + at->ip - 2) : 0;
     at->ipv6 = ether_type == TYPE_IPV6;
+    if (at->ip + (at->ipv6 ? 40u : 20u) > length)
+        return false;
     at->tcp = type != OFFLOAD_UDP;
     if (at->ipv6)
         at->transport = offload->flags & OFFLOAD_NEEDS_CHECKSUM ? offload->checksum_start : at->ip + 40;
@@ -116,8 +117,8 @@ static bool find_headers(const struct offload *offload, const uint8_t *frame, ui
 }
 
 /* Make the headers in front of a payload of `part` bytes, number `index`, those of a frame of its own. */
-static void fix_headers(const struct layout *at, uint8_t *frame, uint32_t part, uint32_t index, uint32_t offset,
-                        bool is_last, bool has_checksum)
+static void fix_headers(const struct layout *at, uint8_t *frame, uint32_t part, uint32_t index,
+                        uint32_t offset, bool is_last, bool has_checksum)
 {
     uint8_t *ip = frame + at->ip, *transport = frame + at->transport;
     uint32_t transport_bytes = at->payload - at->transport + part;
@@ -144,12 +145,13 @@ static void fix_headers(const struct layout *at, uint8_t *frame, uint32_t part, 
     if (!has_checksum)
         return;
     store16(checksum, 0);
-    uint64_t sum = at->ipv6 ? pseudo(ip + 8, 32, at->tcp ? TCP : UDP, transport_bytes)
-                            : pseudo(ip + 12, 8, at->tcp ? TCP : UDP, transport_bytes);
+    uint64_t sum = at->ipv6 ? pseudo(ip + 8, 32, at->tcp ? PROTOCOL_TCP : PROTOCOL_UDP, transport_bytes)
+                            : pseudo(ip + 12, 8, at->tcp ? PROTOCOL_TCP : PROTOCOL_UDP, transport_bytes);
     finish_transport(checksum, add(sum, transport, transport_bytes));
 }
 
-int offload_split(const struct offload *offload, uint8_t *frame, uint32_t length, offload_sink *sink, void *context)
+int offload_split(const struct offload *offload, uint8_t *frame, uint32_t length, offload_sink *sink,
+                  void *context)
 {
     if (offload->type == OFFLOAD_NONE) {
         if (offload->flags & OFFLOAD_NEEDS_CHECKSUM) {
@@ -167,7 +169,8 @@ int offload_split(const struct offload *offload, uint8_t *frame, uint32_t length
         return -1;
     uint8_t headers[MAX_HEADERS];
     memcpy(headers, frame, at.payload);
-    bool has_checksum = at.tcp || load16(headers + at.transport + 6) || offload->flags & OFFLOAD_NEEDS_CHECKSUM;
+    bool has_checksum = at.tcp || offload->flags & OFFLOAD_NEEDS_CHECKSUM
+                        || load16(headers + at.transport + 6);
     uint32_t total = length - at.payload;
     for (uint32_t offset = 0, index = 0; offset < total; offset += size, index++) {
         uint32_t part = total - offset < size ? total - offset : size;
@@ -183,19 +186,21 @@ int offload_split(const struct offload *offload, uint8_t *frame, uint32_t length
 
 static bool may_join(const uint8_t *frame, uint32_t length)
 {
-    const uint8_t *ip = frame + ETHERNET, *udp = frame + ETHERNET + 20;
-    if (length <= OFFLOAD_UDP_HEADERS || load16(frame + 12) != TYPE_IPV4 || ip[0] != 0x45 || ip[9] != UDP
-        || (load16(ip + 6) & 0x3fff) || load16(ip + 2) != length - ETHERNET
-        || load16(udp + 4) != length - ETHERNET - 20 || fold(add(0, ip, 20)) != 0xffff)
+    const uint8_t *ip = frame + ETHERNET_BYTES, *udp = frame + ETHERNET_BYTES + 20;
+    if (length <= OFFLOAD_UDP_HEADERS || load16(frame + 12) != TYPE_IPV4 || ip[0] != 0x45
+        || ip[9] != PROTOCOL_UDP || (load16(ip + 6) & 0x3fff) || load16(ip + 2) != length - ETHERNET_BYTES
+        || load16(udp + 4) != length - ETHERNET_BYTES - 20 || fold(add(0, ip, 20)) != 0xffff)
         return false;
-    uint32_t udp_bytes = length - ETHERNET - 20;
-    return load16(udp + 6) == 0 || fold(add(pseudo(ip + 12, 8, UDP, udp_bytes), udp, udp_bytes)) == 0xffff;
+    uint32_t udp_bytes = length - ETHERNET_BYTES - 20;
+    uint64_t sum = pseudo(ip + 12, 8, PROTOCOL_UDP, udp_bytes);
+    return load16(udp + 6) == 0 || fold(add(sum, udp, udp_bytes)) == 0xffff;
 }
 
 /* Everything but lengths, identification and checksums. */
 static bool same_flow(const uint8_t *a, const uint8_t *b)
 {
-    return memcmp(a, b, ETHERNET + 2) == 0 && memcmp(a + 20, b + 20, 4) == 0 && memcmp(a + 26, b + 26, 12) == 0;
+    return memcmp(a, b, ETHERNET_BYTES + 2) == 0 && memcmp(a + 20, b + 20, 4) == 0
+           && memcmp(a + 26, b + 26, 12) == 0;
 }
 
 uint32_t offload_run(const uint8_t *bytes, const uint32_t *lengths, uint32_t count)
@@ -203,7 +208,7 @@ uint32_t offload_run(const uint8_t *bytes, const uint32_t *lengths, uint32_t cou
     if (count < 2 || lengths[1] > lengths[0] || !may_join(bytes, lengths[0]))
         return 1;
     const uint8_t *next = bytes + lengths[0];
-    uint32_t run = 1, total = lengths[0] - ETHERNET;
+    uint32_t run = 1, total = lengths[0] - ETHERNET_BYTES;
     while (run < count && run < OFFLOAD_MAX_RUN && lengths[run] <= lengths[0]) {
         total += lengths[run] - OFFLOAD_UDP_HEADERS;
         if (lengths[run] <= OFFLOAD_UDP_HEADERS || total > 65535 || !same_flow(bytes, next)
@@ -223,13 +228,13 @@ void offload_join(const uint8_t *frame, const uint32_t *lengths, uint32_t frames
     for (uint32_t i = 0; i < frames; i++)
         payload += lengths[i] - OFFLOAD_UDP_HEADERS;
     memcpy(headers, frame, OFFLOAD_UDP_HEADERS);
-    uint8_t *ip = headers + ETHERNET, *udp = ip + 20;
+    uint8_t *ip = headers + ETHERNET_BYTES, *udp = ip + 20;
     store16(ip + 2, 28 + payload);
     finish_ipv4(ip, 20);
     store16(udp + 4, 8 + payload);
-    store_sum(udp + 6, fold(pseudo(ip + 12, 8, UDP, 8 + payload)));
+    store_sum(udp + 6, fold(pseudo(ip + 12, 8, PROTOCOL_UDP, 8 + payload)));
     *offload = (struct offload){.flags = OFFLOAD_NEEDS_CHECKSUM, .type = OFFLOAD_UDP,
                                 .header_bytes = OFFLOAD_UDP_HEADERS,
                                 .segment_bytes = (uint16_t)(lengths[0] - OFFLOAD_UDP_HEADERS),
-                                .checksum_start = ETHERNET + 20, .checksum_offset = 6};
+                                .checksum_start = ETHERNET_BYTES + 20, .checksum_offset = 6};
 }

@@ -184,7 +184,8 @@ static void send_copy(struct engine *engine, struct p4_packet *packet, const str
     engine->packets_used--;
 }
 
-static void replicate(struct engine *engine, struct p4_packet *packet, const struct origin *origin, uint16_t number)
+static void replicate(struct engine *engine, struct p4_packet *packet, const struct origin *origin,
+                      uint16_t number)
 {
     const struct group *group = engine->groups[number];
     if (unlikely(!group)) {
@@ -200,8 +201,8 @@ static void ingress_pass(struct engine *engine, const struct origin *origin, uin
 {
     struct p4_packet *packet = engine->packets[engine->packets_used++];
     struct p4_verdict verdict = {.clone_fields = -1, .resubmit_fields = -1, .recirculate_fields = -1};
-    engine->program->ingress(engine->pipeline, packet, origin->frame, origin->length, origin->port, instance_type,
-                             engine->now_ns / 1000, previous, field_list, &verdict);
+    engine->program->ingress(engine->pipeline, packet, origin->frame, origin->length, origin->port,
+                             instance_type, engine->now_ns / 1000, previous, field_list, &verdict);
     if (unlikely(verdict.clone))
         send_clone(engine, packet, origin, &verdict, P4_INGRESS_CLONE);
     if (unlikely(verdict.resubmit)) {
@@ -251,7 +252,8 @@ void tm_dequeue(struct port *port)
         item->copy.now_us = engine->now_ns / 1000;
         item->copy.deq_timedelta = (uint32_t)item->copy.now_us - item->copy.enq_timestamp;
         item->copy.deq_qdepth = (uint32_t)port->queue_depth;
-        struct origin origin = {item->frame->bytes, item->frame, item->length, item->depth, item->ingress_port};
+        struct origin origin = {item->frame->bytes, item->frame, item->length, item->depth,
+                                item->ingress_port};
         engine->passes = ENGINE_MAX_PASSES;
         egress_pass(engine, port, item->packet, &origin, &item->copy, item->truncate);
         release(item->frame);

@@ -4,7 +4,6 @@
  * (UDP_GRO), and takes a run of equal frames, the last one possibly shorter, as one send (UDP_SEGMENT).
  * The outbox holds frames back to back, so a run is sent from where egress wrote it.
  */
-#define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -23,10 +22,10 @@
 #define UDP_GRO 104
 #endif
 
-#define OUTBOX_BYTES (512 << 10)
+#define UDP_OUTBOX_BYTES (512 << 10)
 #define MAX_RUN_FRAMES 64           /* UDP_MAX_SEGMENTS of older kernels */
 #define MAX_RUN_BYTES 65507         /* UDP payload over IPv4 */
-#define MESSAGES 16                 /* per sendmmsg */
+#define UDP_MESSAGES 16                 /* per sendmmsg */
 #define MAX_REFUSALS 8              /* pending ICMP errors skipped per send */
 
 struct udp_port {
@@ -34,7 +33,7 @@ struct udp_port {
     bool has_peer, fixed_peer, segments;
 };
 
-union control {
+union udp_control {
     struct cmsghdr header;          /* for its alignment */
     char bytes[CMSG_SPACE(sizeof(int))];
 };
@@ -59,7 +58,7 @@ static void udp_receive(struct port *port)
     struct mmsghdr messages[IO_BUFFERS];
     struct iovec parts[IO_BUFFERS];
     struct sockaddr_in senders[IO_BUFFERS];
-    union control controls[IO_BUFFERS];
+    union udp_control controls[IO_BUFFERS];
     for (int i = 0; i < IO_BUFFERS; i++) {
         parts[i] = (struct iovec){port->engine->io_buffers[i], IO_BUFFER_BYTES};
         messages[i].msg_hdr = (struct msghdr){
@@ -111,13 +110,13 @@ static int send_runs(struct port *port, uint32_t *runs)
 {
     struct udp_port *udp = port->io;
     struct outbox *box = &port->outbox;
-    struct mmsghdr messages[MESSAGES];
-    struct iovec parts[MESSAGES];
-    union control controls[MESSAGES];
+    struct mmsghdr messages[UDP_MESSAGES];
+    struct iovec parts[UDP_MESSAGES];
+    union udp_control controls[UDP_MESSAGES];
     uint32_t frame = box->first;
     uint8_t *bytes = box->bytes + box->sent;
     unsigned count = 0;
-    while (count < MESSAGES && frame < box->count) {
+    while (count < UDP_MESSAGES && frame < box->count) {
         uint32_t run = run_length(box, frame, udp->segments);
         size_t length = 0;
         for (uint32_t i = 0; i < run; i++)
@@ -155,7 +154,7 @@ static void udp_flush(struct port *port)
         outbox_leave(port, box->count - box->first, &statistics->tx_no_peer);
     int refusals = 0;
     while (box->first < box->count) {
-        uint32_t runs[MESSAGES];
+        uint32_t runs[UDP_MESSAGES];
         int sent = send_runs(port, runs);
         for (int i = 0; i < sent; i++)
             outbox_leave(port, runs[i], &statistics->tx_packets);
@@ -190,7 +189,7 @@ int engine_add_udp(struct engine *engine, uint16_t number, const struct engine_i
 {
     if (!io_buffers_ready(engine))
         return fail(error, "port %u: out of memory", number);
-    struct port *port = port_add(engine, number, rx, tx, OUTBOX_BYTES, error);
+    struct port *port = port_add(engine, number, rx, tx, UDP_OUTBOX_BYTES, error);
     if (!port)
         return -1;
     port->close = udp_close;

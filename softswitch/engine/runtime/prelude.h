@@ -17,6 +17,7 @@
 
 #define P4_INLINE static inline __attribute__((always_inline, unused))
 #define P4_HELPER static __attribute__((unused))
+#define P4_FUNCTION static __attribute__((unused))
 #define P4_LIKELY(x) __builtin_expect(!!(x), 1)
 
 __extension__ typedef unsigned __int128 p4_u128;
@@ -320,6 +321,20 @@ P4_HELPER p4_u128 p4_random_between(uint64_t *state, p4_u128 low, p4_u128 high)
     p4_u128 count = high - low + 1;
     uint64_t x = p4_random(state);
     return count ? low + x % count : x;
+}
+
+/* ---------------------------------------------------------------- counters */
+
+struct p4_count {
+    uint64_t packets, bytes;
+};
+
+P4_INLINE void p4_count(struct p4_count *counter, uint64_t size, uint64_t index, uint64_t bytes)
+{
+    if (index < size) {
+        counter[index].packets++;
+        counter[index].bytes += bytes;
+    }
 }
 
 /* ---------------------------------------------------------------- memory */

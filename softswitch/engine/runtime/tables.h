@@ -23,16 +23,22 @@ struct p4_prefix {
     uint64_t *mask;            /* words */
 };
 
-enum { P4_EXACT, P4_LPM, P4_ORDERED };
+/* P4_FIXED: no entries, or constant ones that are code. */
+enum { P4_EXACT, P4_LPM, P4_ORDERED, P4_FIXED };
 
 /* What does not change while the program runs. */
 struct p4_table_kind {
     const char *name;
     uint32_t kind, words;      /* words of key */
-    uint32_t match_words;      /* exact, lpm: words; ordered: value, mask, low and high words */
-    uint32_t slot_bytes;
-    uint32_t match;            /* offset of struct p4_match */
-    void (*fill)(void *slot, uint32_t action, const uint64_t *args);
+    uint32_t match_words;      /* exact: key; lpm: key and mask; ordered: value, mask, low and high words */
+    size_t slot_bytes, match, args;               /* of a slot; offsets of match and arguments in it */
+    size_t default_action, default_args, hits;    /* offsets in struct p4_pipeline */
+    void (*fill)(void *args, uint32_t action, const uint64_t *words);
+};
+
+/* What applying a table came to. */
+struct p4_outcome {
+    uint32_t hit, action, leave;    /* leave: the action ran an exit statement */
 };
 
 struct p4_table {
@@ -44,6 +50,12 @@ struct p4_table {
     uint32_t prefix_count;
     struct p4_prefix *prefixes;
 };
+
+P4_INLINE void p4_hit(struct p4_match *match, uint64_t bytes)
+{
+    match->packets++;
+    match->bytes += bytes;
+}
 
 P4_INLINE uint64_t p4_hash(const uint64_t *key, uint32_t words)
 {
@@ -67,7 +79,7 @@ P4_INLINE struct p4_match *p4_match_of(const uint8_t *slot, uint32_t words)
 }
 
 /* The slot of `key` in the group, or NULL. Sizes are constants at every call, so this specialises. */
-P4_INLINE void *p4_find(const struct p4_table *t, const uint64_t *key, uint32_t words, uint32_t slot_bytes,
+P4_INLINE void *p4_find(const struct p4_table *t, const uint64_t *key, uint32_t words, size_t slot_bytes,
                         uint32_t live)
 {
     for (uint64_t i = p4_hash(key, words) >> t->shift;; i = (i + 1) & (t->capacity - 1)) {
@@ -81,7 +93,7 @@ P4_INLINE void *p4_find(const struct p4_table *t, const uint64_t *key, uint32_t 
 }
 
 P4_INLINE void *p4_find_longest(const struct p4_table *t, const uint64_t *key, uint32_t words,
-                                uint32_t slot_bytes)
+                                size_t slot_bytes)
 {
     for (uint32_t n = 0; n < t->prefix_count; n++) {
         uint64_t masked[words];
@@ -129,6 +141,8 @@ P4_HELPER int p4_table_reserve(struct p4_table *t, uint64_t capacity)
 P4_HELPER int p4_table_create(struct p4_table *t, const struct p4_table_kind *kind)
 {
     t->kind = kind;
+    if (kind->kind == P4_FIXED)
+        return 0;
     if (kind->kind == P4_LPM) {
         t->prefixes = calloc(P4_MAX_PREFIXES, sizeof *t->prefixes);
         if (!t->prefixes)
@@ -224,7 +238,7 @@ P4_HELPER int p4_table_insert(struct p4_table *t, const uint64_t *match, uint64_
     struct p4_match *head = (struct p4_match *)(void *)(slot + kind->match);
     head->live = live;
     head->action = action;
-    kind->fill(slot, action, args);
+    kind->fill(slot + kind->args, action, args);
     t->entries++;
     return 0;
 }
@@ -236,7 +250,7 @@ P4_HELPER int p4_table_modify(struct p4_table *t, const uint64_t *match, uint64_
     if (!slot)
         return -1;
     ((struct p4_match *)(void *)(slot + t->kind->match))->action = action;
-    t->kind->fill(slot, action, args);
+    t->kind->fill(slot + t->kind->args, action, args);
     return 0;
 }
 
@@ -270,13 +284,6 @@ P4_HELPER int p4_table_delete(struct p4_table *t, const uint64_t *match, uint64_
     }
     memset(t->slots + hole * kind->slot_bytes, 0, kind->slot_bytes);
     return 0;
-}
-
-/* Packets and bytes of an entry's direct counter. */
-P4_HELPER struct p4_match *p4_table_counter(struct p4_table *t, const uint64_t *match, uint64_t position)
-{
-    uint8_t *slot = p4_table_slot(t, match, position);
-    return slot ? (struct p4_match *)(void *)(slot + t->kind->match) : NULL;
 }
 
 #endif

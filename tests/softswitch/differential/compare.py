@@ -6,7 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from softswitch.compiler import ir
-from softswitch.engine.build import load
+from softswitch.engine.build import FLAGS, build_c
+from softswitch.engine.compiled import CompiledPipeline
+from softswitch.engine.emit_c import emit
+from softswitch.engine.interpreter import Interpreter
 from softswitch.engine.pipeline import Pipeline
 
 from .traffic import Bench, Sent, snapshot
@@ -20,13 +23,15 @@ class Pair:
     seed: int = 0
     groups: Mapping[int, Sequence[tuple[int, int]]] = field(default_factory=dict)
     sessions: Mapping[int, Sequence[tuple[int, int]]] = field(default_factory=dict)
+    flags: tuple[str, ...] = FLAGS
     pipelines: tuple[Pipeline, Pipeline] = field(init=False)
     benches: list[Bench] = field(init=False)
 
     def __post_init__(self) -> None:
+        library = build_c(emit(self.program), flags=self.flags)
         self.pipelines = (
-            load(self.program, backend="interpreter", seed=self.seed),
-            load(self.program, backend="compiled", seed=self.seed),
+            Interpreter(self.program, seed=self.seed),
+            CompiledPipeline(self.program, library, seed=self.seed),
         )
         self.benches = [Bench(pipeline, self.groups, self.sessions) for pipeline in self.pipelines]
 

@@ -106,9 +106,10 @@ class Runner:
         port, pattern = line.rest.split(maxsplit=1)
         sent = pending.pop(0)
         wanted = re.sub(r"\s", "", pattern).lower()
-        assert (sent.port, len(sent.frame) * 2) == (int(port), len(wanted)) and all(
-            a in ("*", b) for a, b in zip(wanted, sent.frame.hex(), strict=True)
-        ), f"{where}: expected {port} {wanted}, got {sent.port} {sent.frame.hex()}"
+        got = sent.frame.hex()
+        fits = len(got) == len(wanted) and all(a in ("*", b) for a, b in zip(wanted, got, strict=True))
+        assert sent.port == int(port), f"{where}: expected port {port}, got {sent.port}"
+        assert fits, f"{where}: expected {wanted}, got {got}"
 
     def _command(self, line: Line, check: bool) -> None:
         program = self.pipeline.program

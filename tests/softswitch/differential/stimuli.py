@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from random import Random
 
 from softswitch.compiler import ir
@@ -96,6 +97,27 @@ def install(random: Random, pipelines: Sequence[Pipeline], per_table: int) -> No
             value = canonical(register.type, number(random, width_of(register.type)))
             for pipeline in pipelines:
                 pipeline.write_register(name, index, value)
+
+
+def disturb(random: Random, pipelines: Sequence[Pipeline]) -> None:
+    """Delete, modify and add a few entries alike in all `pipelines`."""
+    program = pipelines[0].program
+    for name, table in program.tables.items():
+        if table.const_entries:
+            continue
+        for entry in pipelines[0].entries(name):
+            choice = random.randrange(6)
+            usable = [ref.action for ref in table.actions if ref.scope != "default_only"]
+            changed = replace(entry, invocation=invocation(random, program, random.choice(usable)))
+            for pipeline in pipelines:
+                if choice == 0:
+                    pipeline.delete(name, entry)
+                elif choice == 1:
+                    pipeline.modify(name, changed)
+        for entry in list(entries(random, program, table, 2)):
+            for pipeline in pipelines:
+                with contextlib.suppress(EntryExists, TableFull):
+                    pipeline.insert(name, entry)
 
 
 def frame(random: Random, longest: int) -> bytes:

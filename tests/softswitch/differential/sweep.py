@@ -11,6 +11,8 @@ import sys
 import time
 import traceback
 
+from softswitch.engine.build import FLAGS
+
 from . import trial
 
 
@@ -20,6 +22,7 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, metavar="SEED", help="the first seed")
     parser.add_argument("--programs", type=int, default=1000, help="how many programs (0: no end)")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after this long")
+    parser.add_argument("--optimised", action="store_true", help="compile as the product does (slower)")
     parser.add_argument("--reduce", action="store_true", help="shorten the programs that disagree")
     args = parser.parse_args()
 
@@ -32,7 +35,7 @@ def main() -> int:
             break
         done += 1
         try:
-            trial.run(seed)
+            trial.run(seed, FLAGS if args.optimised else trial.QUICK)
         except Exception as error:  # whatever it is, the seed must be told
             failures += 1
             print(f"seed {seed}: {type(error).__name__}: {str(error)[:2000]}", flush=True)

@@ -64,7 +64,11 @@ def action(id_: int, *params: tuple[int, bytes]) -> Any:
     ("table", "matches", "message"),
     [
         (ACL, [], "the match lacks 'exact'"),
-        (ACL, [p4.FieldMatch(field_id=9)], r"no match field 9; the fields are 'exact' \(1\), 'ternary' \(2\)"),
+        (
+            ACL,
+            [p4.FieldMatch(field_id=9)],
+            r"no match field 9; the fields are 'exact' \(1\), 'ternary' \(2\)",
+        ),
         (ACL, [EXACT, EXACT], "'exact' is given twice"),
         (ACL, [lpm(b"\1", 16)], "'exact' of 'acl' is exact; the request gives lpm"),
         (ACL, [p4.FieldMatch(field_id=1)], "the request gives nothing"),
@@ -87,9 +91,24 @@ def test_a_bad_match_is_refused(table: Table, matches: list[Any], message: str) 
     [
         (action(SET.id, (1, b"\1")), False, InvalidArgument, "'set' lacks a value for 'mac'"),
         (action(SET.id, (1, b"\1"), (1, b"\1")), False, InvalidArgument, "'port' of 'set' is given twice"),
-        (action(SET.id, (7, b"\1")), False, InvalidArgument, r"no parameter 7; the parameters are 'port' \(1\)"),
-        (action(SET.id, (1, b"\2\0"), (2, b"\1")), False, InvalidArgument, "'port' of 'set' is 0x0200, 10 bits"),
-        (action(ELSEWHERE.id), False, InvalidArgument, "'acl' has not action 'elsewhere'; the actions are 'set'"),
+        (
+            action(SET.id, (7, b"\1")),
+            False,
+            InvalidArgument,
+            r"no parameter 7; the parameters are 'port' \(1\)",
+        ),
+        (
+            action(SET.id, (1, b"\2\0"), (2, b"\1")),
+            False,
+            InvalidArgument,
+            "'port' of 'set' is 0x0200, 10 bits",
+        ),
+        (
+            action(ELSEWHERE.id),
+            False,
+            InvalidArgument,
+            "'acl' has not action 'elsewhere'; the actions are 'set'",
+        ),
         (action(77), False, InvalidArgument, "has not an action with id 0x0000004d"),
         (p4.TableAction(), False, InvalidArgument, "not an empty one"),
         (p4.TableAction(action_profile_member_id=1), False, InvalidArgument, "it has no action profile"),
@@ -114,7 +133,9 @@ def test_priorities_are_for_tables_whose_entries_overlap() -> None:
 def test_an_unknown_table_is_named_for_what_it_is() -> None:
     with pytest.raises(InvalidArgument, match="0x01000001 is not a table but the action 'set'"):
         decode.table(SCHEMA, SET.id)
-    with pytest.raises(InvalidArgument, match=r"no table has id 0x00000007; the tables are 'acl' \(0x02000001\)"):
+    with pytest.raises(
+        InvalidArgument, match=r"no table has id 0x00000007; the tables are 'acl' \(0x02000001\)"
+    ):
         decode.table(SCHEMA, 7)
 
 

@@ -1,0 +1,135 @@
+"""From the C text of a program to a shared object, compiled once per content.
+
+The object's name is the hash of everything that makes it: the C text, the runtime headers, the
+compiler, its flags and the processor that ``-march=native`` means. A new one is written beside its
+place and renamed, so that processes that build at the same time do no harm to each other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+import warnings
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from softswitch.compiler import ir
+from softswitch.engine.emit_c import emit
+from softswitch.engine.pipeline import BuildFailed, NoCompiler, Pipeline
+
+RUNTIME = Path(__file__).parent / "runtime"
+FLAGS = ("-std=gnu11", "-O3", "-march=native", "-shared", "-fPIC", "-fvisibility=hidden")
+SANITIZE_FLAGS = (
+    *("-std=gnu11", "-O1", "-g", "-shared", "-fPIC", "-fvisibility=hidden"),
+    *("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"),
+)
+TIMEOUT_S = 300
+
+Backend = Literal["auto", "compiled", "interpreter"]
+
+
+def build(program: ir.Program, *, sanitize: bool = False) -> Path:
+    """Return a shared object for `program` that implements ``runtime/pipeline.h``, building it if need be.
+
+    With `sanitize`, errors in memory or arithmetic end the process that loads it with a report; that
+    process needs the sanitizers' runtime preloaded. Raises Unsupported, NoCompiler or BuildFailed.
+    """
+    return build_c(emit(program), flags=SANITIZE_FLAGS if sanitize else FLAGS)
+
+
+def build_c(text: str, *, flags: tuple[str, ...] = FLAGS) -> Path:
+    """Return the shared object of a C text that includes headers of ``runtime/``."""
+    compiler = find_compiler()
+    cache_dir = cache_directory()
+    name = _content_hash(text, compiler, flags)
+    target = cache_dir / f"pipeline-{name}.so"
+    if target.exists():
+        return target
+    cache_dir.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=cache_dir, prefix="building-") as scratch:
+        source, built = Path(scratch) / "pipeline.c", Path(scratch) / "pipeline.so"
+        source.write_text(text)
+        command = [compiler, *flags, "-I", str(RUNTIME), "-o", str(built), str(source)]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+        except subprocess.TimeoutExpired as error:
+            raise BuildFailed(f"{compiler} took more than {TIMEOUT_S} s") from error
+        if done.returncode != 0:
+            raise BuildFailed(f"{' '.join(command)} failed:\n{done.stderr}")
+        source.replace(target.with_suffix(".c"))
+        built.replace(target)
+    return target
+
+
+def load(program: ir.Program, *, backend: Backend = "auto", seed: int = 0) -> Pipeline:
+    """Return `program` ready to run, with empty registers and the entries of its source.
+
+    ``auto`` compiles, or interprets with a warning where there is no C compiler. `seed` starts what
+    ``random`` draws. Raises Unsupported, and with ``compiled`` NoCompiler.
+    """
+    from softswitch.engine.compiled import CompiledPipeline
+    from softswitch.engine.interpreter import Interpreter
+
+    if backend == "interpreter":
+        return Interpreter(program, seed=seed)
+    try:
+        return CompiledPipeline(program, build(program), seed=seed)
+    except NoCompiler as error:
+        if backend == "compiled":
+            raise
+        warnings.warn(f"{error}; the program is interpreted, which is a thousand times slower", stacklevel=2)
+        return Interpreter(program, seed=seed)
+
+
+def find_compiler() -> str:
+    """Return the path of the C compiler: ``$CC``, or ``cc``. Raises NoCompiler."""
+    name = os.environ.get("CC") or "cc"
+    path = shutil.which(name)
+    if path is None:
+        raise NoCompiler(f"no C compiler: {name} is not on PATH")
+    return path
+
+
+def cache_directory() -> Path:
+    """Return where built pipelines are kept: ``$XDG_CACHE_HOME/ina``, or ``~/.cache/ina``."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "ina"
+
+
+def _content_hash(text: str, compiler: str, flags: tuple[str, ...]) -> str:
+    digest = hashlib.sha256()
+    for part in (text, _compiler_version(compiler), " ".join(flags), _processor(), _runtime_text()):
+        digest.update(part.encode())
+        digest.update(b"\0")
+    return digest.hexdigest()[:32]
+
+
+def _runtime_text() -> str:
+    return "\0".join(path.read_text() for path in sorted(RUNTIME.glob("*.h")))
+
+
+@cache
+def _compiler_version(compiler: str) -> str:
+    try:
+        done = subprocess.run(
+            [compiler, "--version"], capture_output=True, text=True, timeout=TIMEOUT_S, check=True
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise NoCompiler(f"{compiler} --version does not work: {error}") from error
+    return done.stdout
+
+
+@cache
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.machine()
+    wanted = ("model name", "flags", "Features", "CPU part")
+    described = {line.split(":")[0].strip(): line for line in lines if line.startswith(wanted)}
+    return platform.machine() + "\n".join(described.values())

@@ -1,0 +1,421 @@
+"""A compiled program behind the `Pipeline` interface, through ctypes.
+
+Entries are checked and remembered here (`TableEntries`) and then handed to the object's control
+functions (``runtime/control.h``). Packets go through ``struct p4_program`` (``runtime/pipeline.h``),
+which the engine calls directly and this class wraps one packet at a time.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from softswitch.compiler import ir
+from softswitch.engine.emit_c_registers import Registers, register_ids
+from softswitch.engine.emit_c_tables import ARG_WORDS, TableLayout, lay_out_table
+from softswitch.engine.entries import TableEntries, bit_width
+from softswitch.engine.pipeline import MAX_FRAME, Copy, NoSuchObject, PipelineError, Verdict
+
+ABI = 1
+PACKET_ALIGNMENT = 64
+MASK_64 = (1 << 64) - 1
+
+
+class _Verdict(ctypes.Structure):
+    """``struct p4_verdict``."""
+
+    _fields_ = (
+        ("egress_spec", ctypes.c_uint16),
+        ("mcast_grp", ctypes.c_uint16),
+        ("clone_session", ctypes.c_uint16),
+        ("clone", ctypes.c_uint8),
+        ("dropped", ctypes.c_uint8),
+        ("resubmit", ctypes.c_uint8),
+        ("recirculate", ctypes.c_uint8),
+        ("priority", ctypes.c_uint8),
+        ("reserved", ctypes.c_uint8),
+        ("clone_fields", ctypes.c_int32),
+        ("resubmit_fields", ctypes.c_int32),
+        ("recirculate_fields", ctypes.c_int32),
+    )
+
+
+class _Copy(ctypes.Structure):
+    """``struct p4_copy``."""
+
+    _fields_ = (
+        ("egress_port", ctypes.c_uint16),
+        ("egress_rid", ctypes.c_uint16),
+        ("instance_type", ctypes.c_uint32),
+        ("enq_timestamp", ctypes.c_uint32),
+        ("enq_qdepth", ctypes.c_uint32),
+        ("deq_timedelta", ctypes.c_uint32),
+        ("deq_qdepth", ctypes.c_uint32),
+        ("now_us", ctypes.c_uint64),
+    )
+
+
+_pointer = ctypes.c_void_p
+_CREATE = ctypes.CFUNCTYPE(_pointer, ctypes.c_uint64)
+_DESTROY = ctypes.CFUNCTYPE(None, _pointer)
+_INGRESS = ctypes.CFUNCTYPE(
+    None,
+    *(
+        _pointer,
+        _pointer,
+        ctypes.c_char_p,
+        ctypes.c_uint32,
+        ctypes.c_uint16,
+        ctypes.c_uint32,
+        ctypes.c_uint64,
+    ),
+    *(_pointer, ctypes.c_int32, ctypes.POINTER(_Verdict)),
+)
+_COPY = ctypes.CFUNCTYPE(None, _pointer, _pointer)
+_CLONE = ctypes.CFUNCTYPE(
+    None, *(_pointer, _pointer, _pointer, ctypes.c_char_p, ctypes.c_uint32, ctypes.c_int32)
+)
+_EGRESS = ctypes.CFUNCTYPE(
+    ctypes.c_uint32, _pointer, _pointer, ctypes.POINTER(_Copy), _pointer, ctypes.POINTER(_Verdict)
+)
+
+
+class _Program(ctypes.Structure):
+    """``struct p4_program``."""
+
+    _fields_ = (
+        ("abi", ctypes.c_uint32),
+        ("packet_size", ctypes.c_uint32),
+        ("name", ctypes.c_char_p),
+        ("create", _CREATE),
+        ("destroy", _DESTROY),
+        ("ingress", _INGRESS),
+        ("copy", _COPY),
+        ("clone", _CLONE),
+        ("egress", _EGRESS),
+    )
+
+
+_WORDS = ctypes.POINTER(ctypes.c_uint64)
+
+
+def _control(library: ctypes.CDLL, name: str, result: Any, *arguments: Any) -> Any:
+    function = getattr(library, f"p4_control_{name}")
+    function.restype = result
+    function.argtypes = (_pointer, *arguments)
+    return function
+
+
+class _Control:
+    """The functions of ``runtime/control.h``."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        u32, u64 = ctypes.c_uint32, ctypes.c_uint64
+        self.insert = _control(library, "insert", ctypes.c_int, u32, _WORDS, u64, u32, _WORDS)
+        self.modify = _control(library, "modify", ctypes.c_int, u32, _WORDS, u64, u32, _WORDS)
+        self.delete = _control(library, "delete", ctypes.c_int, u32, _WORDS, u64)
+        self.default = _control(library, "default", None, u32, u32, _WORDS)
+        self.hits = _control(library, "hits", _WORDS, u32, _WORDS, u64)
+        self.counter = _control(library, "counter", _WORDS, u32)
+        self.read_register = _control(library, "read_register", None, u32, u64, _WORDS)
+        self.write_register = _control(library, "write_register", None, u32, u64, _WORDS)
+
+
+@dataclass(slots=True)
+class _Table:
+    """One table: its entries as Python knows them and how the object keeps them."""
+
+    id: int
+    entries: TableEntries
+    layout: TableLayout
+
+    def position(self, entry: ir.ConstEntry) -> int:
+        """Return where an entry is: in order of precedence, or in code as it was written."""
+        match self.layout.kind:
+            case "ordered":
+                return self.entries.ordered().index(entry)
+            case "code":
+                return self.entries.entries().index(entry)
+            case _:
+                return 0
+
+
+class CompiledPacket:
+    """A ``struct p4_packet`` and the frame that it refers to."""
+
+    __slots__ = ("_memory", "address", "frame")
+
+    def __init__(self, size: int, frame: bytes) -> None:
+        self._memory = ctypes.create_string_buffer(size + PACKET_ALIGNMENT)
+        base = ctypes.addressof(self._memory)
+        self.address = base + -base % PACKET_ALIGNMENT
+        self.frame = frame
+
+
+class CompiledPipeline:
+    """A `Pipeline` whose data plane is the shared object `path`, built from `program`."""
+
+    def __init__(self, program: ir.Program, path: Path, *, seed: int = 0) -> None:
+        self.program = program
+        library = ctypes.CDLL(str(path))
+        self._ops = _Program.in_dll(library, "p4_program")
+        if self._ops.abi != ABI:
+            raise PipelineError(f"{path} has ABI {self._ops.abi}, not {ABI}")
+        self._control = _Control(library)
+        state = self._ops.create(seed & MASK_64)
+        if state is None:
+            raise PipelineError(f"no memory for the registers and tables of {program.name}")
+        self._state: int = state
+        weakref.finalize(self, self._ops.destroy, state)
+        self._tables = {
+            name: _Table(number, TableEntries(program, table), lay_out_table(table))
+            for number, (name, table) in enumerate(program.tables.items())
+        }
+        self._registers = register_ids(Registers(program))
+        indirect = [name for name, counter in program.counters.items() if counter.table is None]
+        self._counters = {name: number for number, name in enumerate(indirect)}
+        self._out = ctypes.create_string_buffer(MAX_FRAME)
+        for state_of in self._tables.values():
+            self._install(state_of)
+
+    @property
+    def ops_address(self) -> int:
+        """Address of its ``struct p4_program``."""
+        return ctypes.addressof(self._ops)
+
+    @property
+    def state_address(self) -> int:
+        """Address of its ``struct p4_pipeline``; it lives as long as this object."""
+        return self._state
+
+    # ----------------------------------------------------------------- tables
+
+    def insert(self, table: str, entry: ir.ConstEntry) -> None:
+        """Add an entry. Raises EntryExists, TableFull or BadEntry, and then changes nothing."""
+        state = self._table(table)
+        canonical = state.entries.insert(entry)
+        if self._insert(state, canonical) != 0:
+            state.entries.delete(canonical)
+            raise PipelineError(f"no memory for an entry of table {table}")
+
+    def modify(self, table: str, entry: ir.ConstEntry) -> None:
+        """Give the entry of this match (and priority) another action. Raises NoSuchEntry or BadEntry."""
+        state = self._table(table)
+        canonical = state.entries.modify(entry)
+        match, action, args = self._words(state, canonical)
+        self._control.modify(self._state, state.id, match, state.position(canonical), action, args)
+
+    def delete(self, table: str, entry: ir.ConstEntry) -> None:
+        """Remove the entry of this match (and priority). Raises NoSuchEntry."""
+        state = self._table(table)
+        position = state.position(state.entries.find(entry))
+        found = state.entries.delete(entry)
+        self._control.delete(self._state, state.id, _array(state.layout.pack(found.patterns)), position)
+
+    def entries(self, table: str) -> list[ir.ConstEntry]:
+        """All entries, in the order of their insertion; constant ones first."""
+        return self._table(table).entries.entries()
+
+    def set_default(self, table: str, invocation: ir.Invocation | None) -> None:
+        """Set what a miss runs; None puts the program's own back. Raises BadEntry."""
+        state = self._table(table)
+        self._set_default(state, state.entries.set_default(invocation))
+
+    def default(self, table: str) -> ir.Invocation:
+        """What a miss runs now."""
+        return self._table(table).entries.default
+
+    def _install(self, state: _Table) -> None:
+        self._set_default(state, state.entries.default)
+        if state.layout.kind in ("exact", "lpm", "ordered"):
+            for entry in state.entries.entries():
+                if self._insert(state, entry, installed=True) != 0:
+                    raise PipelineError(f"no memory for the entries of table {state.layout.table.name}")
+
+    def _insert(self, state: _Table, entry: ir.ConstEntry, *, installed: bool = False) -> int:
+        match, action, args = self._words(state, entry)
+        position = state.position(entry)
+        if installed and state.layout.kind == "ordered":
+            there = state.entries.entries()
+            before = set(there[: there.index(entry)])
+            position = sum(other in before for other in state.entries.ordered()[:position])
+        status: int = self._control.insert(self._state, state.id, match, position, action, args)
+        return status
+
+    def _set_default(self, state: _Table, invocation: ir.Invocation) -> None:
+        action, args = self._invocation(state, invocation)
+        self._control.default(self._state, state.id, action, args)
+
+    def _words(self, state: _Table, entry: ir.ConstEntry) -> tuple[Any, int, Any]:
+        action, args = self._invocation(state, entry.invocation)
+        return _array(state.layout.pack(entry.patterns)), action, args
+
+    def _invocation(self, state: _Table, invocation: ir.Invocation) -> tuple[int, Any]:
+        words: list[int] = []
+        params = self.program.actions[invocation.action].params
+        for param, value in zip(params, invocation.args, strict=True):
+            bits = value & ((1 << bit_width(param.type)) - 1)
+            words += [bits & MASK_64, bits >> 64]
+        assert len(words) == ARG_WORDS * len(params)
+        return state.layout.actions.index(invocation.action), _array(words)
+
+    def _table(self, name: str) -> _Table:
+        if name not in self._tables:
+            raise NoSuchObject(f"no table {name}; there are {', '.join(self._tables) or 'none'}")
+        return self._tables[name]
+
+    # ----------------------------------------------------------------- counters and registers
+
+    def read_counter(self, name: str, index: int) -> tuple[int, int]:
+        """Packets and bytes of one cell of an indirect counter."""
+        cells = self._counter(name, index)
+        return cells[2 * index], cells[2 * index + 1]
+
+    def read_counters(self, name: str) -> list[tuple[int, int]]:
+        """Packets and bytes of every cell of an indirect counter."""
+        cells = self._counter(name, 0)
+        size = self.program.counters[name].size
+        flat = cells[: 2 * size]
+        return list(zip(flat[::2], flat[1::2], strict=True))
+
+    def write_counter(self, name: str, index: int, packets: int, bytes_: int) -> None:
+        """Set one cell of an indirect counter."""
+        cells = self._counter(name, index)
+        cells[2 * index], cells[2 * index + 1] = packets, bytes_
+
+    def read_direct_counter(self, table: str, entry: ir.ConstEntry) -> tuple[int, int]:
+        """Packets and bytes that hit this entry. Raises NoSuchEntry."""
+        cell = self._hits(table, entry)
+        return cell[0], cell[1]
+
+    def write_direct_counter(self, table: str, entry: ir.ConstEntry, packets: int, bytes_: int) -> None:
+        """Set the counter of this entry. Raises NoSuchEntry."""
+        cell = self._hits(table, entry)
+        cell[0], cell[1] = packets, bytes_
+
+    def read_register(self, name: str, index: int) -> int:
+        """One cell of a register."""
+        number = self._register(name, index)
+        words = _array([0, 0])
+        self._control.read_register(self._state, number, index, words)
+        type_ = self.program.registers[name].type
+        value: int = words[0] | words[1] << 64
+        if isinstance(type_, ir.Bits) and type_.signed and value >> (type_.width - 1):
+            value -= 1 << type_.width
+        return value
+
+    def write_register(self, name: str, index: int, value: int) -> None:
+        """Set one cell of a register."""
+        number = self._register(name, index)
+        bits = value & ((1 << bit_width(self.program.registers[name].type)) - 1)
+        self._control.write_register(self._state, number, index, _array([bits & MASK_64, bits >> 64]))
+
+    def _counter(self, name: str, index: int) -> Any:
+        if name not in self._counters:
+            raise NoSuchObject(f"no indirect counter {name}; there are {', '.join(self._counters) or 'none'}")
+        _check_index(name, index, self.program.counters[name].size)
+        return self._control.counter(self._state, self._counters[name])
+
+    def _hits(self, table: str, entry: ir.ConstEntry) -> Any:
+        state = self._table(table)
+        if state.layout.table.direct_counter is None:
+            raise NoSuchObject(f"table {table} has no direct counter")
+        found = state.entries.find(entry)
+        match = _array(state.layout.pack(found.patterns))
+        cell = self._control.hits(self._state, state.id, match, state.position(found))
+        if not cell:
+            raise PipelineError(f"no memory to find an entry of table {table}")
+        return cell
+
+    def _register(self, name: str, index: int) -> int:
+        if name not in self._registers:
+            raise NoSuchObject(f"no register {name}")
+        _check_index(name, index, self.program.registers[name].size)
+        return self._registers[name]
+
+    # ----------------------------------------------------------------- data plane
+
+    def ingress(
+        self,
+        frame: bytes,
+        port: int,
+        now_us: int = 0,
+        instance_type: int = 0,
+        previous: CompiledPacket | None = None,
+        field_list: int = -1,
+    ) -> tuple[CompiledPacket, Verdict]:
+        """Parse `frame`, verify checksums, run ingress.
+
+        With `previous`, the metadata that field list `field_list` names is kept from that packet.
+        """
+        packet = self._packet(frame)
+        verdict = _Verdict()
+        self._ops.ingress(
+            *(self._state, packet.address, packet.frame, len(frame), port, instance_type, now_us & MASK_64),
+            *(None if previous is None else previous.address, field_list, ctypes.byref(verdict)),
+        )
+        return packet, _read_verdict(verdict)
+
+    def egress(self, packet: CompiledPacket, copy: Copy) -> tuple[bytes | None, Verdict]:
+        """Run egress, update checksums, deparse: the frame, or None if dropped."""
+        told = _Copy(
+            copy.egress_port,
+            copy.egress_rid,
+            copy.instance_type,
+            copy.enq_timestamp,
+            copy.enq_qdepth,
+            copy.deq_timedelta,
+            copy.deq_qdepth,
+            copy.now_us & MASK_64,
+        )
+        verdict = _Verdict()
+        out = ctypes.addressof(self._out)
+        length = self._ops.egress(self._state, packet.address, ctypes.byref(told), out, ctypes.byref(verdict))
+        frame = None if verdict.dropped else ctypes.string_at(out, length)
+        return frame, _read_verdict(verdict)
+
+    def copy_packet(self, packet: CompiledPacket) -> CompiledPacket:
+        """An independent copy of a packet, for replication."""
+        twin = self._packet(packet.frame)
+        self._ops.copy(twin.address, packet.address)
+        return twin
+
+    def clone_packet(self, packet: CompiledPacket, frame: bytes, field_list: int = -1) -> CompiledPacket:
+        """The clone of `packet`: `frame` parsed anew, metadata zero but for the field list."""
+        clone = self._packet(frame)
+        self._ops.clone(self._state, clone.address, packet.address, clone.frame, len(frame), field_list)
+        return clone
+
+    def _packet(self, frame: bytes) -> CompiledPacket:
+        if len(frame) > MAX_FRAME:
+            raise ValueError(f"a frame of {len(frame)} bytes; the longest is {MAX_FRAME}")
+        return CompiledPacket(self._ops.packet_size, bytes(frame))
+
+
+def _array(words: Sequence[int]) -> Any:
+    return (ctypes.c_uint64 * max(1, len(words)))(*words)
+
+
+def _read_verdict(verdict: _Verdict) -> Verdict:
+    return Verdict(
+        egress_spec=verdict.egress_spec,
+        mcast_grp=verdict.mcast_grp,
+        clone_session=verdict.clone_session,
+        clone=verdict.clone,
+        dropped=verdict.dropped,
+        resubmit=verdict.resubmit,
+        recirculate=verdict.recirculate,
+        priority=verdict.priority,
+        clone_fields=verdict.clone_fields,
+        resubmit_fields=verdict.resubmit_fields,
+        recirculate_fields=verdict.recirculate_fields,
+    )
+
+
+def _check_index(name: str, index: int, size: int) -> None:
+    if not 0 <= index < size:
+        raise NoSuchObject(f"{name} has {size} cells, so no index {index}")

@@ -1,0 +1,67 @@
+"""Every table, action and parameter that the controller names is in the P4Info of every program variant."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from controller import Admission, Member, Region, forwarding, names
+from controller.jobs import job_row, supporting_rows
+from controller.outcomes import COLUMNS, OUTCOMES
+from controller.p4runtime_shim import Codec, Group, Row
+from controller.programs import LANES, locate
+from softswitch.compiler import compile_file, p4info
+
+MAC, IP = "02:00:00:00:00:01", "10.0.0.1"
+ADMISSION = Admission(1, 2, Region(0, 64), 3, 2, (Member(0, 0, MAC, IP, 9000),))
+ENTRIES: list[Row | Group] = [
+    job_row(ADMISSION),
+    *supporting_rows(ADMISSION),
+    forwarding.bridge(MAC, 1),
+    forwarding.broadcast(1),
+    forwarding.flood_unknown(1),
+    forwarding.flood_group(1, [0]),
+    forwarding.own_address(IP, MAC),
+    forwarding.own_mac(MAC),
+    forwarding.route(IP, 24, port=1, src=MAC, dst=MAC),
+]
+
+
+@pytest.fixture(scope="module", params=LANES)
+def info(request: pytest.FixtureRequest) -> Any:
+    path, defines = locate("exclusive", lanes=request.param)
+    return p4info(compile_file(path, defines=defines))
+
+
+def test_every_entry_has_all_fields_and_parameters(info: Any) -> None:
+    codec = Codec(info)
+    tables = {t.preamble.name: t for t in info.tables}
+    actions = {a.preamble.name: a for a in info.actions}
+    for row in ENTRIES:
+        codec.encode(row)
+        if isinstance(row, Row):
+            table, action = tables[row.table], actions[row.action]
+            assert row.default or set(row.match) == {f.name for f in table.match_fields}
+            assert set(row.params) == {p.name for p in action.params}
+            assert action.preamble.id in {ref.id for ref in table.action_refs}
+
+
+def test_every_name_is_in_the_program(info: Any) -> None:
+    known = set(all_names(info))
+    prefixes = {names.LANE_REGISTERS}
+    for constant, name in vars(names).items():
+        if constant.isupper() and name not in prefixes:
+            assert name in known, f"names.{constant}"
+    assert any(name.startswith(names.LANE_REGISTERS) for name in known)
+
+
+def all_names(info: Any) -> Iterable[str]:
+    for objects in (info.tables, info.actions, info.counters, info.registers):
+        yield from (o.preamble.name for o in objects)
+    yield from (f.name for t in info.tables for f in t.match_fields)
+
+
+def test_a_counter_row_has_a_column_for_every_outcome(info: Any) -> None:
+    (outcomes,) = (c for c in info.counters if c.preamble.name == names.OUTCOMES)
+    assert outcomes.size % COLUMNS == 0
+    assert max(OUTCOMES.values()) < COLUMNS

@@ -1,0 +1,74 @@
+"""The host's packet layout and constants are those of the switch program."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hostlib import wire
+from softswitch.compiler import compile_file, ir
+
+P4SRC = Path(__file__).parents[2] / "p4src"
+
+
+def constants() -> dict[str, int]:
+    """Every plain ``const bit<n> NAME = number;`` of the sources."""
+    text = "".join(path.read_text() for path in (P4SRC / "include").glob("*.p4"))
+    found = re.findall(r"const\s+bit<\d+>\s+(\w+)\s*=\s*(\w+);", text)
+    return {name: int(value, 0) for name, value in found if re.fullmatch(r"0x[0-9a-fA-F]+|\d+", value)}
+
+
+@pytest.fixture(scope="module", params=wire.LANE_COUNTS)
+def headers(request: pytest.FixtureRequest) -> tuple[int, dict[str, ir.Header]]:
+    program = compile_file(P4SRC / "exclusive.p4", defines={"LANES": str(request.param)})
+    return request.param, {name: t for name, t in program.hdr.fields if isinstance(t, ir.Header)}
+
+
+def field_bits(header: ir.Header) -> list[tuple[str, int]]:
+    return [(name, t.width) for name, t in header.fields if isinstance(t, ir.Bits)]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["INA_UDP_PORT", "INA_VERSION", "KIND_GRADIENT", "KIND_RESULT", "KIND_STATUS", "FLAG_RESEND"]
+    + ["FLAG_QUERY", "FLAG_OVERFLOW", "FLAG_DISAGREE", "ETHERNET_BYTES", "IPV4_BYTES", "UDP_BYTES"]
+    + ["INA_BYTES", "TYPE_IPV4", "PROTO_UDP"],
+)
+def test_a_constant_has_the_value_that_the_program_has(name: str) -> None:
+    assert getattr(wire, name) == constants()[name]
+
+
+def test_the_ina_header_has_the_same_fields_in_the_same_order(
+    headers: tuple[int, dict[str, ir.Header]],
+) -> None:
+    fields = field_bits(headers[1]["ina"])
+    assert fields[:2] == [("version", 4), ("kind", 4)], "one byte, version first"
+    host = [(name, 8 * wire.HEADER_DTYPE[name].itemsize) for name in wire.HEADER_DTYPE.names or ()]
+    assert host == [("version_kind", 8), *fields[2:]]
+    assert wire.version_kind(5) == wire.INA_VERSION << 4 | 5
+    assert all(wire.HEADER_DTYPE[name].byteorder in ">|" for name, _ in host)
+
+
+def test_a_frame_has_the_same_length_and_its_lanes_the_same_place(
+    headers: tuple[int, dict[str, ir.Header]],
+) -> None:
+    lanes, types = headers
+    dtype = wire.packet_dtype(lanes, framed=True)
+    offset = 0
+    for name in ("ethernet", "ipv4", "udp", "ina", "lanes"):
+        if name == "lanes":
+            assert dtype.fields is not None
+            assert offset == 8 * dtype.fields["values"][1]
+        offset += sum(width for _, width in field_bits(types[name]))
+    assert offset == 8 * dtype.itemsize
+    assert field_bits(types["lanes"]) == [(f"v{i}", 32) for i in range(lanes)]
+
+
+def test_the_bitmap_is_as_wide_as_the_largest_fan_in() -> None:
+    text = (P4SRC / "include" / "config.p4").read_text()
+    match = re.search(r"#define MAX_FAN_IN (\d+)", text)
+    assert match
+    assert int(match[1]) == wire.MAX_FAN_IN == 8 * np.dtype(wire.HEADER_DTYPE["bitmap"]).itemsize

@@ -1,0 +1,100 @@
+"""The real workers and the real switch program together, in virtual time: invariants 1 and 2."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+
+from hostlib._native import NativeKernel
+from hostlib.core.state import Counter
+from hostlib.errors import PeerTimeout, RanksDisagree
+from softswitch.engine.switch import Switch
+from tests.hostlib.cases import JOB, LANES, Case, cases, network_of, run_case
+from tests.hostlib.compiled_switch import compiled_switch
+from tests.hostlib.virtual_network import Impairments, VirtualNetwork
+
+
+@contextmanager
+def switch_for(case: Case) -> Iterator[Switch]:
+    with compiled_switch(JOB, size=case.size, slots=2 * case.window, lanes=LANES) as switch:
+        yield switch
+
+
+@contextmanager
+def network_for(case: Case) -> Iterator[VirtualNetwork]:
+    with switch_for(case) as switch:
+        yield network_of(case, NativeKernel, switch)
+
+
+@pytest.mark.slow
+@settings(max_examples=2000, deadline=None)
+@given(cases)
+@example(Case(4, 20, (1500, 0, 700), "float32", "sum", True, Impairments(0.2, 0.2, 0.2, 0.2), 1))
+@example(Case(6, 1, (100,), "int32", "sum", True, Impairments(0.2, 0.2, 0.2, 0.2), 2, first_psn=2**32 - 2))
+@example(Case(3, 5, (700,), "float32", "sum", False, Impairments(0.1), 3, first_psn=2**32 - 20))
+def test_every_sum_is_exact_on_any_network(case: Case) -> None:
+    with switch_for(case) as switch:
+        run_case(case, NativeKernel, switch)
+
+
+@pytest.mark.parametrize("kind", ["loss", "duplicate", "reorder", "corrupt"])
+@pytest.mark.parametrize("probability", [0.01, 0.2])
+def test_every_impairment_alone(kind: str, probability: float) -> None:
+    case = Case(4, 16, (3000, 40), "float32", "sum", True, Impairments(**{kind: probability}), 4)
+    with switch_for(case) as switch:
+        run_case(case, NativeKernel, switch)
+
+
+def test_psns_wrap_where_the_region_does_not_divide_their_range() -> None:
+    case = Case(2, 5, (3000,), "float32", "sum", False, Impairments(0.1, 0.1, 0.1), 5, 2**32 - 17)
+    with switch_for(case) as switch:
+        network = run_case(case, NativeKernel, switch)
+    psns = network.workers[0].window.psns()
+    assert psns.last < psns.first
+
+
+def test_an_int32_overflow_reaches_every_rank() -> None:
+    with network_for(Case(2, 4, (), "int32", "sum", False, Impairments(0.1), 1)) as network:
+        inputs = [np.zeros(100, np.int32), np.zeros(100, np.int32)]
+        inputs[0][70], inputs[1][70] = -(2**31), -1
+        network.run(inputs)
+        assert [worker.window.mishaps().overflow for worker in network.workers] == [64, 64]
+
+
+def test_values_that_are_not_finite_reach_every_rank() -> None:
+    with network_for(Case(3, 4, (), "float32", "sum", False, Impairments(0.1), 1)) as network:
+        inputs = [np.ones(100, np.float32) for _ in range(3)]
+        inputs[2][5] = -np.inf
+        for result in network.run(inputs):
+            assert np.isnan(result[:32]).all()
+            assert (result[32:] == 3).all()
+
+
+def test_ranks_that_differ_all_get_an_error() -> None:
+    with network_for(Case(2, 4, (), "float32", "sum", False, Impairments(0.1), 1)) as network:
+        network.run([np.ones(100, np.float32), np.ones(101, np.float32)], limit_s=5)
+        for worker in network.workers:
+            assert isinstance(worker.error, RanksDisagree)
+
+
+def test_a_silent_rank_is_named() -> None:
+    with network_for(Case(3, 4, (), "float32", "sum", False, Impairments(0.1), 1)) as network:
+        network.run([np.ones(100, np.float32)] * 3, absent=[2], limit_s=10)
+        for worker in network.workers[:2]:
+            assert isinstance(worker.error, PeerTimeout)
+            assert worker.error.missing == (2,)
+            assert worker.window.count(Counter.STATUSES) > 0
+
+
+def test_packets_lost_by_the_switch_itself_change_nothing_on_a_clean_network() -> None:
+    """A clean run: every packet is aggregated once, none is sent again."""
+    case = Case(4, 16, (3000,), "float32", "sum", True, Impairments(), 1)
+    with switch_for(case) as switch:
+        network = run_case(case, NativeKernel, switch)
+        for worker in network.workers:
+            assert worker.window.count(Counter.RESENT) == 0
+        assert switch.statistics(0).rx_packets == switch.statistics(0).tx_packets == 94 + 16

@@ -1,0 +1,326 @@
+"""The controller against a real switch: what it writes makes packets add up, and all of it goes again."""
+
+import random
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from controller import Controller, Job, Member, ProgramBundle, Region, forwarding
+from controller.errors import (
+    BadJob,
+    NoSuchJob,
+    NotPrimary,
+    OutOfMemory,
+    OutOfRows,
+    ProgramMismatch,
+    Refused,
+    Unreachable,
+)
+from controller.jobs import job_row, supporting_rows
+from controller.p4runtime_shim import P4RuntimeClient, Row
+from softswitch.engine.switch import Switch
+from softswitch.p4runtime import serve
+from tests.controller.conftest import LANES, Running
+from tests.controller.frames import KIND_RESULT, gradient, parse
+
+
+def job(ranks: int = 2, *, first_port: int | None = 0, slots: int = 64) -> Job:
+    return Job(
+        tuple(
+            Member(
+                r,
+                None if first_port is None else first_port + r,
+                f"02:00:00:00:00:{r:02x}",
+                f"10.0.0.{r + 1}",
+                9000 + r,
+            )
+            for r in range(ranks)
+        ),
+        slots,
+    )
+
+
+def test_an_admitted_job_gets_its_sums_and_counts_its_packets(
+    controller: Controller, running: Running
+) -> None:
+    admission = controller.admit(job(3))
+    assert admission.window == 32
+    for rank in range(3):
+        running.switch.inject(rank, [gradient(admission.job, 5, rank, 3, [rank + 1] * LANES)])
+    for rank in range(3):
+        (frame,) = running.switch.drain(rank)
+        packet = parse(frame)
+        assert packet.kind == KIND_RESULT
+        assert packet.lanes == (6,) * LANES
+        assert (packet.bitmap, packet.psn) == (0b111, 5)
+        assert (packet.eth_dst, packet.ip_dst, packet.udp_dst) == (
+            f"02:00:00:00:00:{rank:02x}",
+            f"10.0.0.{rank + 1}",
+            9000 + rank,
+        )
+    counters = controller.counters(admission.job)
+    assert {name: n for name, n in counters.items() if n} == {"aggregated": 2, "completed": 1}
+    controller.remove(admission.job)
+    running.switch.inject(0, [gradient(admission.job, 6, 0, 3, [1] * LANES)])
+    assert running.switch.drain(0) == []
+
+
+def test_counters_start_at_zero_in_a_row_used_before(controller: Controller, running: Running) -> None:
+    before = controller.row_counters(0)["unknown_job"]
+    for _ in range(2):
+        admission = controller.admit(job(1))
+        assert admission.counter_row == 1
+        running.switch.inject(0, [gradient(admission.job, 0, 0, 1, [1] * LANES)])
+        assert controller.counters(admission.job)["completed"] == 1
+        controller.remove(admission.job)
+    running.switch.inject(0, [gradient(1, 0, 0, 1, [1] * LANES)])
+    assert controller.row_counters(0)["unknown_job"] == before + 1
+    running.switch.drain(0)
+
+
+def test_the_program_tells_what_it_offers(controller: Controller) -> None:
+    info = controller.info()
+    assert (info.lanes, info.slots, info.jobs, info.max_members) == (LANES, 8192, 255, 32)
+
+
+def test_controllers_share_a_switch_through_what_it_holds(connect: Callable[[], Controller]) -> None:
+    one, other = connect(), connect()
+    first = one.admit(job(2, first_port=0, slots=100))
+    second = other.admit(job(2, first_port=2, slots=100))
+    assert first.region == Region(0, 128)
+    assert second.region == Region(128, 128)
+    assert first.job != second.job
+    assert first.generation != second.generation
+    assert (first.counter_row, second.counter_row) == (1, 2)
+    assert one.jobs() == other.jobs() == {first.job: first, second.job: second}
+    other.remove(first.job)
+    assert one.jobs() == {second.job: second}
+    third = one.admit(job(1, first_port=0, slots=128))
+    assert third.region == first.region
+    one.remove(second.job)
+    one.remove(third.job)
+
+
+def test_members_without_a_port_get_free_ones(connect: Callable[[], Controller]) -> None:
+    one, other = connect(), connect()
+    pool = range(3)
+    first = one.admit(job(2, first_port=None), ports=pool)
+    assert [m.port for m in first.members] == [0, 1]
+    with pytest.raises(OutOfRows, match="2 members need ports, and only 1 are free"):
+        other.admit(job(2, first_port=None), ports=pool)
+    one.remove(first.job)
+    second = other.admit(job(2, first_port=None), ports=pool)
+    assert [m.port for m in second.members] == [0, 1]
+    other.remove(second.job)
+
+
+def test_many_controllers_at_once_never_collide(connect: Callable[[], Controller]) -> None:
+    controllers = [connect() for _ in range(6)]
+    overlaps: list[str] = []
+    failures: list[BaseException] = []
+
+    def work(controller: Controller, first_port: int) -> None:
+        try:
+            for _ in range(3):
+                admission = controller.admit(job(2, first_port=first_port, slots=2048), ports=())
+                present = controller.jobs()
+                taken = sorted((a.region.offset, a.region.end) for a in present.values())
+                if any(end > start for (_, end), (start, _) in pairwise(taken)):
+                    overlaps.append(str(taken))
+                if len({a.counter_row for a in present.values()}) != len(present):
+                    overlaps.append("counter rows")
+                controller.remove(admission.job)
+        except OutOfMemory:
+            pass  # four of these jobs fill the switch; the others may come too early
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(c, 2 * i)) for i, c in enumerate(controllers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert overlaps == []
+    assert controllers[0].jobs() == {}
+
+
+def test_a_job_too_large_is_refused_with_what_is_free(controller: Controller) -> None:
+    first = controller.admit(job(1, slots=4096))
+    with pytest.raises(OutOfMemory, match="8192 slots asked for; 4096 are free"):
+        controller.admit(job(1, first_port=1, slots=5000))
+    with pytest.raises(BadJob, match="33 members; one switch sums up to 32"):
+        controller.admit(job(33))
+    controller.remove(first.job)
+
+
+def test_an_unknown_job_is_refused(controller: Controller) -> None:
+    with pytest.raises(NoSuchJob, match="has no job 5"):
+        controller.remove(5)
+    with pytest.raises(NoSuchJob, match="has no job 5"):
+        controller.counters(5)
+
+
+def test_generations_are_never_zero_nor_in_use(running: Running) -> None:
+    with Controller(
+        P4RuntimeClient(running.address), clock=lambda: 2**32 / 1000, rng=random.Random(1)
+    ) as controller:
+        admissions = [controller.admit(job(1, first_port=p)) for p in range(2)]
+        assert [a.generation for a in admissions] == [1, 2]
+        for admission in admissions:
+            controller.remove(admission.job)
+
+
+def test_an_admission_that_fails_half_way_leaves_nothing(controller: Controller, running: Running) -> None:
+    """The receiver table is full but for one row, so that some of the job's rows fit and others do not."""
+    holder = controller.admit(job(1))
+    (receiver,) = (r for r in supporting_rows(holder) if isinstance(r, Row) and "egress_rid" in str(r.match))
+    size = controller.codec.table_size(receiver.table)
+    fill = [
+        replace(receiver, match={**receiver.match, "standard_metadata.egress_rid": 100 + i})
+        for i in range(size - 2)
+    ]
+    client = P4RuntimeClient(running.address)
+    with client.mastership():
+        client.write("INSERT", [controller.codec.encode(row) for row in fill])
+    before = controller.jobs()[holder.job].members
+    with pytest.raises(Refused, match="is full: it has room for 8192 entries") as error:
+        controller.admit(job(2, first_port=2))
+    assert [e.code for e in error.value.errors] == ["RESOURCE_EXHAUSTED"]
+    assert list(controller.jobs()) == [holder.job]
+    assert controller.jobs()[holder.job].members == before
+    with client.mastership():
+        client.write("DELETE", [controller.codec.encode(row) for row in fill])
+    client.close()
+    controller.remove(holder.job)
+
+
+def test_rows_that_a_dead_controller_left_are_swept_up(controller: Controller, running: Running) -> None:
+    """A job without its row in the job table: what remains if its controller dies before the last write."""
+    dead = controller.admit(job(2))
+    client = P4RuntimeClient(running.address)
+    with client.mastership():
+        client.write("DELETE", [controller.codec.encode(job_row(dead))])
+    client.close()
+    assert controller.jobs() == {}
+    admission = controller.admit(job(2))
+    assert admission.counter_row == dead.counter_row
+    controller.remove(admission.job)
+
+
+def test_another_controller_that_keeps_the_switch_is_named(running: Running) -> None:
+    holder = P4RuntimeClient(running.address)
+    with (
+        Controller(P4RuntimeClient(running.address), turn_timeout_s=0.2) as controller,
+        holder.mastership(),
+        pytest.raises(NotPrimary, match=r"another controller \(election id \d+\) keeps the switch"),
+    ):
+        controller.admit(job(1))
+    holder.close()
+
+
+def test_ordinary_traffic_is_bridged_and_flooded(controller: Controller, running: Running) -> None:
+    entries = [
+        forwarding.flood_group(300, [0, 1, 2]),
+        forwarding.broadcast(300),
+        forwarding.bridge("02:00:00:00:00:01", 1),
+        forwarding.own_address("10.0.0.254", "02:00:00:00:00:fe"),
+        forwarding.own_mac("02:00:00:00:00:fe"),
+        forwarding.route("10.9.0.0", 16, port=3, src="02:00:00:00:00:fe", dst="02:00:00:00:09:01"),
+    ]
+    controller.install(entries)
+    controller.install(entries)  # again is no error
+    frame = bytes.fromhex("020000000001 020000000000 88b5") + b"hello"
+    broadcast = b"\xff" * 6 + frame[6:]
+    running.switch.inject(0, [frame, broadcast])
+    assert running.switch.drain(1) == [frame, broadcast]
+    assert running.switch.drain(2) == [broadcast]
+    assert running.switch.drain(0) == []
+
+    request = bytes.fromhex(
+        "ffffffffffff 020000000000 0806 0001 0800 06 04 0001020000000000 0a000001 000000000000 0a0000fe"
+    )
+    running.switch.inject(0, [request])
+    (reply,) = running.switch.drain(0)
+    assert reply[6:12].hex() == reply[22:28].hex() == "0200000000fe"
+    controller.uninstall(entries)
+    controller.uninstall(entries)  # again is no error
+    running.switch.drain(1)
+
+
+def test_unknown_destinations_are_flooded_on_request(controller: Controller, running: Running) -> None:
+    drop = controller.codec.decode(running_default(controller, running))
+    controller.install([forwarding.flood_group(300, [0, 1]), forwarding.flood_unknown(300)])
+    frame = bytes.fromhex("020000000077 020000000000 88b5") + b"hello"
+    running.switch.inject(0, [frame])
+    assert running.switch.drain(1) == [frame]
+    assert isinstance(drop, Row)
+    controller.install([drop])
+    controller.uninstall([forwarding.flood_group(300, [])])
+
+
+def running_default(controller: Controller, running: Running):
+    client = P4RuntimeClient(running.address)
+    (entity,) = client.read([controller.codec.default_row("InaIngress.forwarding.bridge")])
+    client.close()
+    return entity
+
+
+# ---------------------------------------------------------------------- programs
+
+
+def test_a_program_is_loaded_once(bundle: ProgramBundle) -> None:
+    with Switch({}) as switch:
+        service = serve(switch)
+        with Controller.connect(f"127.0.0.1:{service.port}") as controller:
+            with pytest.raises(ProgramMismatch, match="has no program loaded"):
+                controller.info()
+            assert controller.load(bundle)
+            assert not controller.load(bundle)
+            assert controller.info().lanes == LANES
+        service.close()
+
+
+def test_a_program_with_jobs_is_not_replaced(controller: Controller, bundle: ProgramBundle) -> None:
+    admission = controller.admit(job(1))
+    changed = ProgramBundle("other", type(bundle.p4info)(), b"")
+    with pytest.raises(ProgramMismatch, match=r"runs another program than 'other' .* and 1 jobs with it"):
+        controller.load(changed)
+    assert list(controller.jobs()) == [admission.job]
+    controller.remove(admission.job)
+
+
+def test_a_program_that_does_not_compile_is_refused(bundle: ProgramBundle) -> None:
+    with Switch({}) as switch:
+        service = serve(switch)
+        with (
+            Controller.connect(f"127.0.0.1:{service.port}") as controller,
+            pytest.raises(
+                Refused, match=r"loading the program: INVALID_ARGUMENT: the program does not compile"
+            ),
+        ):
+            controller.load(replace(bundle, device_config=b"control {"))
+        service.close()
+
+
+# ---------------------------------------------------------------------- failures
+
+
+def test_a_switch_that_is_not_there() -> None:
+    with pytest.raises(Unreachable, match=r"no P4Runtime server answers at 127\.0\.0\.1:1"):
+        P4RuntimeClient("127.0.0.1:1", timeout_s=0.3)
+
+
+def test_a_switch_that_is_gone(bundle: ProgramBundle) -> None:
+    with Switch({}) as switch:
+        service = serve(switch, source=bundle.device_config.decode())
+        with Controller.connect(f"127.0.0.1:{service.port}") as controller:
+            assert controller.jobs() == {}
+            service.close()
+            with pytest.raises(Unreachable, match="does not answer"):
+                controller.jobs()
+            with pytest.raises(Unreachable):
+                controller.admit(job(1))

@@ -1,0 +1,104 @@
+"""Random jobs on bad networks, and what must come out of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from hostlib import quantize
+from hostlib.collectives import Op
+from hostlib.core.kernel import Kernel
+from tests.hostlib.reference_switch import Job, ReferenceSwitch
+from tests.hostlib.virtual_network import Impairments, VirtualNetwork, VirtualSwitch
+
+JOB = 7
+LANES = 32
+MakeKernel = Callable[[], Kernel]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A job of a few collectives on a bad network."""
+
+    size: int
+    window: int
+    lengths: tuple[int, ...]
+    dtype: str
+    op: Op
+    in_place: bool
+    impairments: Impairments
+    seed: int
+    first_psn: int = 0
+    skew_us: int = 0
+
+
+probabilities = st.one_of(st.just(0.0), st.floats(0, 0.2))
+cases = st.builds(
+    Case,
+    size=st.integers(1, 6),
+    window=st.integers(1, 20),
+    lengths=st.lists(st.integers(0, 1500), min_size=1, max_size=3).map(tuple),
+    dtype=st.sampled_from(["float32", "int32"]),
+    op=st.just("sum"),
+    in_place=st.booleans(),
+    impairments=st.builds(Impairments, probabilities, probabilities, probabilities, probabilities),
+    seed=st.integers(0, 2**32),
+    first_psn=st.one_of(st.just(0), st.integers(2**32 - 60, 2**32 - 1)),
+    skew_us=st.sampled_from([0, 0, 100, 30_000]),
+)
+
+
+def network_of(
+    case: Case, make_kernel: MakeKernel, switch: VirtualSwitch | None = None, **options: Any
+) -> VirtualNetwork:
+    slots = 2 * case.window
+    return VirtualNetwork(
+        switch or ReferenceSwitch({JOB: Job(case.size, slots)}, LANES),
+        make_kernel,
+        size=case.size,
+        slots=slots,
+        lanes=LANES,
+        impairments=case.impairments,
+        seed=case.seed,
+        first_psn=case.first_psn % (2**32 - 2**32 % slots),
+        **options,
+    )
+
+
+def random_arrays(rng: np.random.Generator, case: Case, length: int) -> list[NDArray[Any]]:
+    if case.dtype == "int32":
+        return [rng.integers(-(10**8), 10**8, length).astype(np.int32) for _ in range(case.size)]
+    scale = np.exp2(rng.integers(-60, 60, (case.size, 1)))
+    return list((rng.standard_normal((case.size, length)) * scale).astype(np.float32))
+
+
+def check_sum(results: list[NDArray[Any]], inputs: list[NDArray[Any]]) -> None:
+    exact = np.sum([array.astype(np.float64) for array in inputs], axis=0)
+    for result in results:
+        assert result.tobytes() == results[0].tobytes(), "ranks got different sums"
+    if results[0].dtype == np.int32:
+        assert np.array_equal(results[0], exact)
+        return
+    for start in range(0, len(exact), LANES):
+        packet = slice(start, start + LANES)
+        exponent = max(int(quantize.exponents(array[packet])) for array in inputs)
+        assert (
+            np.abs(results[0][packet] - exact[packet]) <= quantize.error_bound(exponent, len(inputs))
+        ).all()
+
+
+def run_case(case: Case, make_kernel: MakeKernel, switch: VirtualSwitch | None = None) -> VirtualNetwork:
+    network = network_of(case, make_kernel, switch)
+    rng = np.random.default_rng(case.seed)
+    for length in case.lengths:
+        inputs = random_arrays(rng, case, length)
+        originals = [array.copy() for array in inputs]
+        starts = [int(rng.integers(0, case.skew_us + 1)) for _ in range(case.size)]
+        results = network.run(inputs, case.op, in_place=case.in_place, starts_us=starts)
+        check_sum(results, originals)
+    return network

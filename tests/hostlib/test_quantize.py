@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from numpy.typing import NDArray
+
+import hostlib
+from hostlib import _native, quantize
+
+FLOAT_MAX = float(np.finfo(np.float32).max)
+finite_floats = st.floats(width=32, allow_nan=False, allow_infinity=False)
+fan_ins = st.one_of(st.integers(1, 32), st.integers(33, quantize.MAX_FAN_IN))
+
+
+@st.composite
+def contributions(draw: st.DrawFn) -> NDArray[np.float32]:
+    """One packet of every rank: (ranks, values)."""
+    ranks = draw(st.one_of(st.integers(1, 32), st.sampled_from([33, 129, 256, 1000, 1024])))
+    return draw(
+        hnp.arrays(
+            np.float32, (ranks, draw(st.integers(1, 40 if ranks <= 32 else 3))), elements=finite_floats
+        )
+    )
+
+
+def through_the_switch(inputs: NDArray[np.float32], *, average: bool = False) -> NDArray[np.float32]:
+    ranks = len(inputs)
+    exponent = quantize.exponents(inputs).max().reshape(1)
+    sums = np.zeros(inputs.shape[1], np.int64)
+    for row in inputs:
+        sums += quantize.quantize(row[None, :], exponent, ranks)[0]
+    assert np.abs(sums).max() <= 2**31 - 1, "a sum wrapped"
+    return quantize.dequantize(sums.astype(np.int32)[None, :], exponent, ranks, average=average)[0]
+
+
+@given(contributions(), st.booleans())
+@example(np.zeros((4, 3), np.float32), False)
+@example(np.full((32, 2), FLOAT_MAX, np.float32), False)
+@example(np.full((4, 2), -FLOAT_MAX, np.float32), True)
+@example(np.full((3, 2), 1e-45, np.float32), True)
+@example(np.full((1, 1), 2.0**-97, np.float32), False)
+def test_a_sum_is_within_the_documented_bound(inputs: NDArray[np.float32], average: bool) -> None:
+    ranks = len(inputs)
+    exact = inputs.astype(np.float64).sum(axis=0) / (ranks if average else 1)
+    result = through_the_switch(inputs, average=average).astype(np.float64)
+    exponent = int(quantize.exponents(inputs).max())
+    bound = quantize.error_bound(exponent, ranks, average=average)
+    representable = np.abs(exact) + bound < FLOAT_MAX
+    assert not np.isnan(result).any()
+    assert (np.abs(result - exact)[representable] <= bound).all()
+    assert (np.sign(result) == np.sign(exact))[~representable].all()
+
+
+@given(st.lists(finite_floats, min_size=1, max_size=20), st.integers(0, 5))
+def test_powers_of_two_sum_without_any_error(values: list[float], log2_ranks: int) -> None:
+    """Equal inputs of few bits: nothing is rounded away, so nothing may be."""
+    inputs = np.array([[np.ldexp(np.float32(1), i % 20 - 10) for i, _ in enumerate(values)]] * 2**log2_ranks)
+    inputs = inputs.astype(np.float32)
+    if inputs.max() / inputs.min() < 2**20:
+        assert np.array_equal(through_the_switch(inputs), inputs.sum(axis=0))
+
+
+@given(contributions(), st.randoms())
+def test_the_order_of_ranks_changes_no_bit(inputs: NDArray[np.float32], order: object) -> None:
+    assert np.array_equal(through_the_switch(inputs), through_the_switch(inputs[::-1]))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_one_value_that_is_not_finite_makes_its_packet_nan(bad: float) -> None:
+    inputs = np.ones((3, 4), np.float32)
+    inputs[1, 2] = bad
+    assert quantize.exponents(inputs).tolist() == [127, 255, 127]
+    assert np.isnan(through_the_switch(inputs)).all()
+
+
+def test_a_sum_beyond_float32_is_infinite_and_its_average_is_not() -> None:
+    inputs = np.full((2, 1), FLOAT_MAX, np.float32)
+    assert through_the_switch(inputs).tolist() == [np.inf]
+    assert through_the_switch(inputs, average=True).tolist() == [FLOAT_MAX]
+
+
+@given(st.integers(1, quantize.MAX_FAN_IN))
+@example(1)
+@example(256)
+def test_the_clamp_takes_less_than_one_unit_and_nothing_up_to_128_ranks(fan_in: int) -> None:
+    largest = np.nextafter(np.float32(2), np.float32(0))
+    scaled = float(np.ldexp(largest, quantize.scale_log2(127, fan_in)))
+    limit = quantize.clamp_limit(fan_in)
+    assert limit <= (2**31 - 1) // fan_in
+    assert scaled - limit < (1 if fan_in > 128 else 1e-30)
+
+
+@given(fan_ins, st.integers(0, 254))
+def test_an_array_changed_on_the_way_cannot_wrap_a_sum(fan_in: int, exponent: int) -> None:
+    wild = np.array([[FLOAT_MAX, -FLOAT_MAX, np.nan, np.inf, -np.inf]], np.float32)
+    lanes = quantize.quantize(wild, np.array([exponent], np.uint8), fan_in).astype(np.int64)
+    assert np.abs(lanes).max() * fan_in <= 2**31 - 1
+
+
+@pytest.mark.parametrize("fan_in", [0, -1, 1025])
+def test_a_fan_in_without_a_scale_is_refused(fan_in: int) -> None:
+    with pytest.raises(ValueError, match=r"1\.\.1024"):
+        quantize.scale_log2(100, fan_in)
+
+
+def test_the_bound_of_a_magnitude_is_that_of_its_exponent() -> None:
+    assert hostlib.error_bound(1.5, 4) == quantize.error_bound(127, 4)
+    assert hostlib.error_bound(0.0, 4) == quantize.error_bound(0, 4)
+
+
+def native_lanes(values: NDArray[np.float32], exponent: int, fan_in: int) -> NDArray[np.int32]:
+    wire = np.zeros(len(values), ">i4")
+    function = _native.load().ina_quantize
+    function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_uint32]
+    function(values.ctypes.data, wire.ctypes.data, len(values), exponent, fan_in)
+    return wire.astype(np.int32)
+
+
+def native_values(lanes: NDArray[np.int32], exponent: int, fan_in: int, average: bool) -> NDArray[np.float32]:
+    wire = lanes.astype(">i4")
+    values = np.zeros(len(lanes), np.float32)
+    function = _native.load().ina_dequantize
+    function.argtypes = [
+        ctypes.c_void_p,
+        ctypes.c_void_p,
+        ctypes.c_int64,
+        ctypes.c_int,
+        ctypes.c_uint32,
+        ctypes.c_int,
+    ]
+    function(wire.ctypes.data, values.ctypes.data, len(lanes), exponent, fan_in, average)
+    return values
+
+
+@given(hnp.arrays(np.float32, st.integers(1, 70), elements=st.floats(width=32)), st.integers(0, 255), fan_ins)
+@example(np.array([FLOAT_MAX, -FLOAT_MAX, np.nan, np.inf, 0.5, -0.5, 1.5], np.float32), 0, 3)
+def test_both_kernels_quantize_to_the_same_bits(
+    values: NDArray[np.float32], exponent: int, fan_in: int
+) -> None:
+    expected = quantize.quantize(values[None, :], np.array([exponent], np.uint8), fan_in)[0]
+    assert np.array_equal(native_lanes(values, exponent, fan_in), expected)
+
+
+@given(
+    hnp.arrays(np.int32, st.integers(1, 70)),
+    st.integers(0, 255),
+    fan_ins,
+    st.booleans(),
+)
+@example(np.array([1, -1, 3, 2**31 - 1, -(2**31)], np.int32), 0, 3, True)
+@example(np.array([1, -1, 3, 2**31 - 1, -(2**31)], np.int32), 254, 1, False)
+def test_both_kernels_dequantize_to_the_same_bits(
+    lanes: NDArray[np.int32], exponent: int, fan_in: int, average: bool
+) -> None:
+    row = quantize.dequantize(lanes[None, :], np.array([exponent], np.uint8), fan_in, average=average)[0]
+    values = native_values(lanes, exponent, fan_in, average)
+    assert np.array_equal(values.view(np.uint32), row.view(np.uint32)) or (
+        np.isnan(values).all() and np.isnan(row).all()
+    )

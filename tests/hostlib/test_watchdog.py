@@ -1,0 +1,135 @@
+"""What ends a collective that cannot end well, and how soon; in virtual time."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from hostlib.core.kernel import Kernel
+from hostlib.core.watchdog import Patience
+from hostlib.errors import JobFault, PeerLost, PeerTimeout
+from tests.hostlib.reference_switch import Job, ReferenceSwitch
+from tests.hostlib.virtual_network import Impairments, VirtualNetwork
+
+SLOTS = 8
+MakeKernel = Callable[[], Kernel]
+
+
+@dataclass
+class Known:
+    """Peers of whom a test decides what is known."""
+
+    dead: dict[int, str] = field(default_factory=dict)
+    living: set[int] = field(default_factory=set)
+    broken: str | None = None
+
+    def gone(self) -> Mapping[int, str]:
+        return self.dead
+
+    def fault(self) -> str | None:
+        return self.broken
+
+    def alive(self, ranks: Iterable[int]) -> bool:
+        return self.living.issuperset(ranks)
+
+    def report(self, statistics: Mapping[str, float]) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def network_of(make_kernel: MakeKernel, peers: Known, **options: object) -> VirtualNetwork:
+    switch = ReferenceSwitch({7: Job(3, SLOTS)}, 32)
+    return VirtualNetwork(switch, make_kernel, size=3, slots=SLOTS, peers=peers, **options)  # type: ignore[arg-type]
+
+
+INPUTS = [np.ones(100, np.float32)] * 3
+
+
+def test_a_dead_switch_is_named_after_the_timeout(make_kernel: MakeKernel) -> None:
+    network = network_of(make_kernel, Known(living={0, 1, 2}))
+    network.run(INPUTS)
+    network.on_packet = lambda rank, packet, upwards: False
+    started = network.now_ns
+    network.run(INPUTS, limit_s=10)
+    assert network.now_ns - started < 8.5e9
+    for rank, worker in enumerate(network.workers):
+        assert isinstance(worker.error, PeerTimeout)
+        assert worker.error.job == 7
+        assert (worker.error.psns.first, worker.error.psns.last) == (8, 15)
+        assert str(worker.error).startswith("job 7, PSN 8..15: no answer from the switch for 8.")
+        assert f"rank {rank}" in str(worker.error)
+
+
+def test_a_silent_rank_is_named_after_the_timeout(make_kernel: MakeKernel) -> None:
+    network = network_of(make_kernel, Known(), impairments=Impairments(loss=0.2))
+    network.run(INPUTS, absent=[1], limit_s=10)
+    for rank in (0, 2):
+        error = network.workers[rank].error
+        assert isinstance(error, PeerTimeout)
+        assert error.missing == (1,)
+        assert "no contribution from rank 1 for 8." in str(error)
+
+
+def test_a_rank_that_is_known_to_live_is_waited_for(
+    make_kernel: MakeKernel, caplog: pytest.LogCaptureFixture
+) -> None:
+    network = network_of(make_kernel, Known(living={1}))
+    with caplog.at_level(logging.WARNING, "hostlib"):
+        results = network.run(INPUTS, starts_us=[0, 60_000_000, 0])
+    assert all(worker.error is None for worker in network.workers)
+    assert np.array_equal(results[0], np.full(100, 3, np.float32))
+    assert len(caplog.records) == 2, "one line per waiting rank"
+    assert "rank 1" in caplog.text
+
+
+def test_even_a_living_rank_is_not_waited_for_forever(make_kernel: MakeKernel) -> None:
+    network = network_of(make_kernel, Known(living={1}), patience=Patience(8, 20))
+    network.run(INPUTS, absent=[1], limit_s=21)
+    assert isinstance(network.workers[0].error, PeerTimeout)
+
+
+def test_a_switch_that_dies_while_a_rank_is_waited_for_is_noticed(make_kernel: MakeKernel) -> None:
+    network = network_of(make_kernel, Known(living={1}))
+    network.on_packet = lambda rank, packet, upwards: network.now_ns < 30e9
+    network.run(INPUTS, absent=[1], limit_s=40)
+    assert "no answer from the switch" in str(network.workers[0].error)
+
+
+def test_the_death_of_a_rank_ends_the_job_at_once(make_kernel: MakeKernel) -> None:
+    peers = Known(dead={1: "killed by SIGKILL"}, living={0, 2})
+    network = network_of(make_kernel, peers)
+    network.run(INPUTS, absent=[1], limit_s=1)
+    for rank in (0, 2):
+        error = network.workers[rank].error
+        assert isinstance(error, PeerLost)
+        assert error.missing == (1,)
+        assert str(error) == "job 7, PSN 0..7: lost rank 1: killed by SIGKILL"
+
+
+def test_the_death_of_a_rank_that_has_done_its_part_ends_nothing(make_kernel: MakeKernel) -> None:
+    """It is rank 2 that is slow; rank 1 had contributed when it died."""
+    peers = Known(living={0, 2})
+    network = network_of(make_kernel, peers)
+    inputs = [np.ones(10, np.int32)] * 3
+    network.on_packet = lambda rank, packet, upwards: (
+        not (upwards and rank == 1 and peers.dead.update({1: "killed"}))
+    )
+    network.workers[1].error = None
+    results = network.run(inputs, starts_us=[0, 0, 5_000_000])
+    assert network.workers[0].error is None
+    assert np.array_equal(results[0], np.full(10, 3, np.int32))
+
+
+def test_a_fault_of_the_whole_job_ends_it_at_once(make_kernel: MakeKernel) -> None:
+    network = network_of(make_kernel, Known(living={0, 1, 2}, broken="the switch exited with status 1"))
+    network.on_packet = lambda rank, packet, upwards: False
+    network.run(INPUTS, limit_s=1)
+    for worker in network.workers:
+        assert isinstance(worker.error, JobFault)
+        assert "the switch exited with status 1" in str(worker.error)

@@ -1,0 +1,294 @@
+"""The window core against the reference switch, in virtual time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from hostlib import wire
+from hostlib._native import NativeKernel
+from hostlib.core.numpy_kernel import NumpyKernel
+from hostlib.core.state import Counter, RtoLimits
+from hostlib.errors import RanksDisagree
+from tests.hostlib.cases import LANES, Case, MakeKernel, cases, network_of, random_arrays, run_case
+from tests.hostlib.reference_switch import ReferenceSwitch
+from tests.hostlib.virtual_network import Impairments, VirtualNetwork
+
+
+@settings(max_examples=1000, deadline=None)
+@given(cases)
+@example(Case(2, 1, (100, 100), "float32", "sum", True, Impairments(0.2, 0.2, 0.2, 0.2), 1))
+@example(Case(3, 3, (640,), "float32", "sum", False, Impairments(0.1), 2, first_psn=2**32 - 8))
+def test_every_sum_is_exact_under_loss_duplication_reordering_and_corruption(case: Case) -> None:
+    run_case(case, NativeKernel)
+
+
+@settings(max_examples=150, deadline=None)
+@given(cases)
+def test_both_kernels_send_the_same_packets_at_the_same_times(case: Case) -> None:
+    """The numpy kernel is the oracle of the C one: same traffic, byte for byte."""
+    traffic: list[list[tuple[int, int, bytes]]] = []
+    for make_kernel in (NativeKernel, NumpyKernel):
+        seen: list[tuple[int, int, bytes]] = []
+        network = network_of(case, make_kernel)
+
+        def record(
+            rank: int, packet: bytes, upwards: bool, network: VirtualNetwork = network, seen: Any = seen
+        ) -> bool:
+            seen.append((network.now_ns, rank, packet))
+            return True
+
+        network.on_packet = record
+        rng = np.random.default_rng(case.seed)
+        for length in case.lengths:
+            network.run(random_arrays(rng, case, length), case.op, in_place=case.in_place)
+        traffic.append(seen)
+    assert traffic[0] == traffic[1]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+@pytest.mark.parametrize("length", [0, 1, 31, 32, 33, 32 * 8, 32 * 8 + 1, 32 * 16, 32 * 17 + 5, 5000])
+def test_lengths_around_packet_and_window(make_kernel: MakeKernel, dtype: str, length: int) -> None:
+    run_case(Case(3, 8, (length, length), dtype, "sum", False, Impairments(), 1), make_kernel)
+
+
+def test_nothing_is_sent_twice_on_a_clean_network(make_kernel: MakeKernel) -> None:
+    network = run_case(Case(4, 16, (3000, 1, 3000), "float32", "sum", True, Impairments(), 1), make_kernel)
+    for worker in network.workers:
+        assert worker.window.count(Counter.RESENT) == 0
+        assert worker.window.count(Counter.SENT) == 2 * (94 + 16) + 2 == worker.window.count(Counter.RESULTS)
+
+
+def test_average_divides_by_the_number_of_ranks(make_kernel: MakeKernel) -> None:
+    network = network_of(Case(3, 4, (), "float32", "average", False, Impairments(), 1), make_kernel)
+    inputs = [np.full(50, value, np.float32) for value in (1.0, 2.0, 6.0)]
+    assert np.array_equal(network.run(inputs, "average")[2], np.full(50, 3.0, np.float32))
+
+
+def test_psns_wrap_in_the_middle_of_a_collective(make_kernel: MakeKernel) -> None:
+    for window in (4, 5):  # 2**32 is a multiple of 8 slots but not of 10
+        case = Case(2, window, (2000,), "float32", "sum", False, Impairments(loss=0.05), 3, 2**32 - 10)
+        network = run_case(case, make_kernel)
+        last = network.workers[0].window.psns().last
+        assert last < 200
+
+
+def test_the_window_is_never_exceeded_and_a_slot_never_reused_too_early(make_kernel: MakeKernel) -> None:
+    """A worker's PSN i+W leaves only after the result of PSN i has arrived there."""
+    case = Case(3, 6, (1500, 70, 1500), "float32", "sum", False, Impairments(0.1, 0.1, 0.2), 5)
+    network = network_of(case, make_kernel)
+    received: list[set[int]] = [set() for _ in range(3)]
+    dtype = wire.packet_dtype(LANES, framed=True)
+
+    def watch(rank: int, packet: bytes, upwards: bool) -> bool:
+        if upwards:
+            psn = int(np.frombuffer(packet, dtype)["psn"][0])
+            assert psn < case.window or psn - case.window in received[rank]
+        return True
+
+    network.on_packet = watch
+    for rank, worker in enumerate(network.workers):
+        original = worker.window.absorb
+
+        def absorb(
+            data: Any,
+            segment: int,
+            now: int,
+            rank: int = rank,
+            original: Any = original,
+            worker: Any = worker,
+        ) -> None:
+            before = worker.window.count(Counter.RESULTS)
+            original(data, segment, now)
+            if worker.window.count(Counter.RESULTS) > before:
+                received[rank].add(int(np.frombuffer(data, dtype)["psn"][0]))
+
+        worker.window.absorb = absorb  # type: ignore[method-assign]
+    rng = np.random.default_rng(0)
+    for length in case.lengths:
+        network.run(random_arrays(rng, case, length))
+
+
+def test_values_that_are_not_finite_are_told_to_every_rank(make_kernel: MakeKernel) -> None:
+    network = network_of(Case(3, 4, (), "float32", "sum", False, Impairments(), 1), make_kernel)
+    inputs = [np.ones(100, np.float32) for _ in range(3)]
+    inputs[1][40] = np.inf
+    results = network.run(inputs)
+    for worker, result in zip(network.workers, results, strict=True):
+        assert worker.window.mishaps().nonfinite == 32
+        assert np.isnan(result[32:64]).all()
+        assert (np.delete(result, slice(32, 64)) == 3).all()
+    assert np.array_equal(network.run([np.ones(100, np.float32)] * 3)[0], np.full(100, 3, np.float32))
+
+
+def test_an_int32_overflow_is_told_to_every_rank(make_kernel: MakeKernel) -> None:
+    network = network_of(Case(2, 4, (), "int32", "sum", False, Impairments(), 1), make_kernel)
+    inputs = [np.zeros(100, np.int32), np.zeros(100, np.int32)]
+    inputs[0][70], inputs[1][70] = 2**31 - 1, 1
+    network.run(inputs)
+    assert [worker.window.mishaps().overflow for worker in network.workers] == [64, 64]
+    network.run([np.zeros(100, np.int32)] * 2)
+    assert [worker.window.mishaps().overflow for worker in network.workers] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "dtypes", "names"),
+    [
+        ((100, 200), ("float32", "float32"), (None, None)),
+        ((100, 0), ("float32", "float32"), (None, None)),
+        ((100, 100), ("float32", "int32"), (None, None)),
+        ((100, 100), ("float32", "float32"), ("a", "b")),
+    ],
+)
+def test_ranks_that_differ_all_get_an_error(
+    make_kernel: MakeKernel, lengths: tuple[int, int], dtypes: tuple[str, str], names: tuple[str, str]
+) -> None:
+    case = Case(2, 4, (), "float32", "sum", False, Impairments(loss=0.1), 1)
+    network = network_of(case, make_kernel)
+    network.run([np.ones(n, d) for n, d in zip(lengths, dtypes, strict=True)], names=names, limit_s=5)
+    for worker in network.workers:
+        assert isinstance(worker.error, RanksDisagree)
+
+
+def test_a_lost_result_is_fetched_without_the_other_ranks(make_kernel: MakeKernel) -> None:
+    """They may have gone on, or away: the switch replays what it has."""
+    network = network_of(Case(2, 4, (), "int32", "sum", False, Impairments(), 1), make_kernel)
+    lost: list[int] = []
+
+    def lose_first_result_of_rank_0(rank: int, packet: bytes, upwards: bool) -> bool:
+        if rank == 0 and not upwards and not lost:
+            lost.append(rank)
+            return False
+        return True
+
+    network.on_packet = lose_first_result_of_rank_0
+    results = network.run([np.ones(10, np.int32), np.ones(10, np.int32)])
+    assert np.array_equal(results[0], np.full(10, 2, np.int32))
+    switch = network.switch
+    assert isinstance(switch, ReferenceSwitch)
+    assert switch.outcomes["replayed"] == 1
+    assert network.workers[1].window.count(Counter.RESENT) == 0
+
+
+def test_waiting_for_a_straggler_costs_few_packets(make_kernel: MakeKernel) -> None:
+    """Two rounds of the window, then one packet at a time asks who is missing."""
+    network = network_of(Case(2, 64, (), "int32", "sum", False, Impairments(), 1), make_kernel)
+    network.run([np.ones(64 * LANES, np.int32)] * 2, starts_us=[0, 20_000_000])
+    window = network.workers[0].window
+    assert 128 < window.count(Counter.RESENT) < 2 * 64 + 20 / RtoLimits().max_s + 10
+
+
+def test_the_timeout_follows_the_network_and_keeps_off_a_constant_round_trip(make_kernel: MakeKernel) -> None:
+    slow = Impairments(delay_us=20_000)
+    case = Case(2, 4, (), "int32", "sum", False, slow, 1)
+    network = network_of(case, make_kernel)
+    network.run([np.ones(5000, np.int32)] * 2)
+    window = network.workers[0].window
+    assert window.srtt_ns == 40_000_000
+    assert 40_000_000 < window.state.struct.rto < 60_000_000
+    assert window.count(Counter.RESENT) == 0
+
+
+def test_what_else_arrives_is_counted_and_ignored(make_kernel: MakeKernel) -> None:
+    network = network_of(Case(1, 4, (), "int32", "sum", False, Impairments(), 1), make_kernel)
+    window = network.workers[0].window
+    good: list[bytes] = []
+    network.on_packet = lambda rank, packet, upwards: upwards or bool(good.append(packet) or True)
+    network.run([np.ones(200, np.int32)])
+    results = window.count(Counter.RESULTS)
+
+    def changed(**fields: int) -> bytes:
+        packet = np.frombuffer(good[0], wire.packet_dtype(LANES, framed=True)).copy()
+        for name, value in fields.items():
+            packet[name] = value
+        return packet.tobytes()
+
+    source = np.arange(10, dtype=np.int32)
+    target = np.zeros(10, np.int32)
+    window.begin(source, target, tag=5, now=0)
+    psn = window.psns().first
+    window.emit(np.zeros(10_000, np.uint8), 0)
+    fresh: dict[str, int] = {"psn": psn, "tag": 5}
+    bad = {
+        Counter.BAD_LENGTH: [b"", good[0][:20], good[0][:60], changed(**fresh)[:-1]],
+        Counter.FOREIGN: [
+            changed(**fresh, ether_type=0x86DD),
+            changed(**fresh, udp_src=53),
+            changed(**fresh, ip_protocol=6),
+        ],
+        Counter.BAD_VERSION: [changed(**fresh, version_kind=0x22)],
+        Counter.BAD_KIND: [changed(**fresh, version_kind=0x11), changed(**fresh, version_kind=0x14)],
+        Counter.BAD_LANES: [changed(**fresh, lanes=64), changed(**fresh, version_kind=0x13)],
+        Counter.WRONG_JOB: [changed(**fresh, job=8)],
+        Counter.STALE: [good[0], changed(tag=5, psn=psn + 1), changed(tag=5, psn=2**32 - 1)],
+        Counter.WRONG_TAG: [changed(psn=psn, tag=6)],
+        Counter.BAD_BITMAP: [changed(**fresh, bitmap=3), changed(**fresh, bitmap=0)],
+    }
+    for counter, packets in bad.items():
+        before = window.count(counter)
+        for packet in packets:
+            if packet:
+                window.absorb(np.frombuffer(packet, np.uint8), len(packet), 1)
+        assert window.count(counter) - before == sum(map(bool, packets)), counter
+    assert window.count(Counter.RESULTS) == results
+    assert not window.complete
+
+    last = changed(**fresh)
+    window.absorb(np.frombuffer(last, np.uint8), len(last), 1)
+    assert window.complete
+    assert (target == 1).all()
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.binary(max_size=600),
+    st.integers(1, 250),
+    st.lists(
+        st.tuples(st.integers(0, 193), st.integers(0, 255)),
+        max_size=6,
+    ),
+)
+def test_any_bytes_leave_both_kernels_in_the_same_state(
+    junk: bytes, segment: int, edits: list[tuple[int, int]]
+) -> None:
+    """Junk, and a good result with some bytes changed."""
+    states = []
+    for kernel in (NativeKernel(), NumpyKernel()):
+        network = network_of(Case(1, 2, (), "int32", "sum", False, Impairments(), 1), lambda k=kernel: k)
+        good: list[bytes] = []
+        network.on_packet = lambda rank, packet, upwards, good=good: upwards or bool(good.append(packet) or 1)
+        network.run([np.ones(10, np.int32)])
+        window = network.workers[0].window
+        target = np.zeros(40, np.int32)
+        window.begin(np.arange(40, dtype=np.int32), target, tag=1, now=0)
+        window.emit(np.zeros(1000, np.uint8), 0)
+        packet = np.frombuffer(good[0], wire.packet_dtype(LANES, framed=True)).copy()
+        packet["psn"], packet["tag"] = window.psns().first, 1
+        data = bytearray(packet.tobytes())
+        for at, value in edits:
+            data[at] = value
+        for chunk, size in ((junk, segment), (bytes(data) + junk, len(data))):
+            if chunk:
+                window.absorb(np.frombuffer(chunk, np.uint8), size, 1000)
+        window.on_timeout(10**9)
+        out = np.zeros(1000, np.uint8)
+        count = window.emit(out, 10**9)
+        state = window.state
+        states.append(
+            (
+                list(state.struct.counters),
+                state.status.tolist(),
+                state.index.tolist(),
+                target.tolist(),
+                count,
+                out.tobytes(),
+                state.struct.completed,
+                state.struct.disagree_index,
+                state.struct.overflow_index,
+            )
+        )
+    assert states[0] == states[1]

@@ -1,0 +1,4 @@
+enum bit<8> kind_t {
+    A = 1,
+    B
+}

@@ -1,0 +1,1 @@
+#include "included.p4i"

@@ -1,0 +1,2 @@
+#if LANES == == 32
+#endif

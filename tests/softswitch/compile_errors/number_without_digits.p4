@@ -1,0 +1,1 @@
+const bit<8> A = 8w0x_;

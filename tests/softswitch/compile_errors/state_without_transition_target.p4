@@ -1,0 +1,6 @@
+#include <core.p4>
+parser P(packet_in b) {
+    state start {
+        transition;
+    }
+}

@@ -1,0 +1,6 @@
+control C(inout bit<8> x) {
+    table t {
+        actions { NoAction; }
+    }
+    apply { t.apply(); }
+}

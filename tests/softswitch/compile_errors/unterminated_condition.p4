@@ -1,0 +1,3 @@
+header h_t { bit<8> a; }
+#ifdef LANES
+header i_t { bit<8> a; }

@@ -1,0 +1,2 @@
+@name("hdr)
+header h_t { bit<8> a; }

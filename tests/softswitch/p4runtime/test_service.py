@@ -1,0 +1,505 @@
+"""The service as clients see it: requests over gRPC, a real program, real packets."""
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+import pytest
+
+from p4proto import p4runtime_pb2 as p4
+from softswitch.engine.switch import Switch
+from softswitch.p4runtime import Service, serve
+from tests.softswitch.p4runtime.clients import Client, Names, Source, Stream, config, errors
+
+
+def exact(value: int) -> Any:
+    return p4.FieldMatch(field_id=1, exact=p4.FieldMatch.Exact(value=value.to_bytes(2, "big").lstrip(b"\0")))
+
+
+def lpm(value: bytes, length: int) -> Any:
+    return p4.FieldMatch(field_id=1, lpm=p4.FieldMatch.LPM(value=value, prefix_len=length))
+
+
+def ternary(value: bytes, mask: bytes) -> Any:
+    return p4.FieldMatch(field_id=1, ternary=p4.FieldMatch.Ternary(value=value, mask=mask))
+
+
+def group(id_: int, *replicas: tuple[int, int]) -> Any:
+    entry = p4.MulticastGroupEntry(
+        multicast_group_id=id_, replicas=[p4.Replica(egress_port=p, instance=i) for p, i in replicas]
+    )
+    return p4.Entity(
+        packet_replication_engine_entry=p4.PacketReplicationEngineEntry(multicast_group_entry=entry)
+    )
+
+
+def session(id_: int, *replicas: tuple[int, int], length: int = 0) -> Any:
+    entry = p4.CloneSessionEntry(
+        session_id=id_,
+        packet_length_bytes=length,
+        replicas=[p4.Replica(port=bytes([p]), instance=i) for p, i in replicas],
+    )
+    return p4.Entity(
+        packet_replication_engine_entry=p4.PacketReplicationEngineEntry(clone_session_entry=entry)
+    )
+
+
+def direct(entity: Any, **data: int) -> Any:
+    entry = p4.DirectCounterEntry(table_entry=entity.table_entry)
+    if data:
+        entry.data.CopyFrom(p4.CounterData(**data))
+    return p4.Entity(direct_counter_entry=entry)
+
+
+def probe(exact_key: int = 0, *, lpm_key: int = 0, ternary_key: int = 0, mark: int = 0) -> bytes:
+    return struct.pack("!HIIHBB", exact_key, lpm_key, ternary_key, 0, 0, mark)
+
+
+def refusal(client: Client, kind: str, entity: Any) -> tuple[str, str]:
+    """The one error of a batch of one."""
+    with pytest.raises(grpc.RpcError) as error:
+        client.write(kind, entity)
+    assert error.value.code() is grpc.StatusCode.UNKNOWN
+    (found,) = errors(error.value)
+    return found
+
+
+# ---------------------------------------------------------------------- tables
+
+
+def test_an_entry_reads_back_as_it_was_written_and_forwards(
+    client: Client, names: Names, switch: Switch
+) -> None:
+    entry = names.entry("exact_table", exact(7), action=names.action("send", b"\2"), metadata=b"mine")
+    client.write("INSERT", entry)
+    assert client.read(names.entry("exact_table")) == [entry]
+    switch.inject(0, [probe(7), probe(8)])
+    assert switch.drain(2) == [probe(7)]
+
+
+def test_modify_and_delete_take_effect(client: Client, names: Names, switch: Switch) -> None:
+    client.write("INSERT", names.entry("exact_table", exact(7), action=names.action("send", b"\2")))
+    client.write("MODIFY", names.entry("exact_table", exact(7), action=names.action("send", b"\3")))
+    switch.inject(0, [probe(7)])
+    assert switch.drain(3) == [probe(7)]
+    client.write("DELETE", names.entry("exact_table", exact(7)))
+    switch.inject(0, [probe(7)])
+    assert switch.drain(3) == []
+    assert client.read(names.entry("exact_table")) == []
+
+
+def test_the_longest_prefix_and_the_highest_priority_win(
+    client: Client, names: Names, switch: Switch
+) -> None:
+    client.write(
+        "INSERT",
+        names.entry("exact_table", exact(1), action=names.action("send", b"\1")),
+        names.entry("lpm_table", lpm(b"\x0a\0\0\0", 8), action=names.action("mark", b"\x08")),
+        names.entry("lpm_table", lpm(b"\x0a\1\0\0", 16), action=names.action("mark", b"\x10")),
+        names.entry("acl_table", ternary(b"\1", b"\1"), action=names.action("mark", b"\xa1"), priority=1),
+        names.entry("acl_table", ternary(b"\2", b"\2"), action=names.action("mark", b"\xa2"), priority=2),
+    )
+    frames = [probe(1, lpm_key=0x0A020000), probe(1, lpm_key=0x0A010000), probe(1, ternary_key=3)]
+    switch.inject(0, frames)
+    assert [frame[-1] for frame in switch.drain(1)] == [0x08, 0x10, 0xA2]
+
+
+def test_default_entries_are_modified_and_reset(client: Client, names: Names, switch: Switch) -> None:
+    original = client.read(names.entry("exact_table", is_default_action=True))
+    changed = names.entry("exact_table", action=names.action("send", b"\3"), is_default_action=True)
+    client.write("MODIFY", changed)
+    assert client.read(names.entry("exact_table", is_default_action=True)) == [changed]
+    switch.inject(0, [probe(9)])
+    assert switch.drain(3) == [probe(9)]
+    client.write("MODIFY", names.entry("exact_table", is_default_action=True))
+    assert client.read(names.entry("exact_table", is_default_action=True)) == original
+
+
+def test_a_keyless_table_has_a_default_only(client: Client, names: Names) -> None:
+    mark = names.action("mark", b"\5")
+    client.write("MODIFY", names.entry("keyless_table", action=mark, is_default_action=True))
+    code, message = refusal(client, "INSERT", names.entry("keyless_table", action=mark))
+    assert code == "INVALID_ARGUMENT"
+    assert "has no key" in message
+
+
+def test_wildcard_reads(client: Client, names: Names) -> None:
+    send = names.action("send", b"\1")
+    entries = [names.entry("exact_table", exact(i), action=send) for i in (1, 2)]
+    entries.append(names.entry("exact_table", exact(3), action=names.action("drop")))
+    routes = [names.entry("lpm_table", lpm(b"\x0a\0\0\0", 8), action=names.action("mark", b"\1"))]
+    client.write("INSERT", *entries, *routes)
+    everything = client.read(p4.Entity(table_entry=p4.TableEntry()))
+    written = [e for e in everything if not e.table_entry.is_const]
+    assert sorted(written, key=str) == sorted(entries + routes, key=str)
+    assert len([e for e in everything if e.table_entry.is_const]) == 2
+    assert client.read(names.entry("exact_table", exact(2))) == [entries[1]]
+    assert client.read(names.entry("exact_table", exact(4))) == []
+    by_action = names.entry(
+        "exact_table", action=p4.TableAction(action=p4.Action(action_id=names.actions["drop"].preamble.id))
+    )
+    assert client.read(by_action) == [entries[2]]
+
+
+def test_reads_filter_by_priority_and_metadata(client: Client, names: Names) -> None:
+    mark = names.action("mark", b"\1")
+    entries = [
+        names.entry("acl_table", ternary(b"\1", b"\1"), action=mark, priority=1, metadata=b"a"),
+        names.entry("acl_table", ternary(b"\1", b"\1"), action=mark, priority=2, metadata=b"b"),
+    ]
+    client.write("INSERT", *entries)
+    assert client.read(names.entry("acl_table", priority=2)) == [entries[1]]
+    assert client.read(names.entry("acl_table", metadata=b"a")) == [entries[0]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "build", "code", "message"),
+    [
+        ("INSERT", lambda n: n.entry("exact_table", exact(1)), "INVALID_ARGUMENT", "has no action"),
+        (
+            "MODIFY",
+            lambda n: n.entry("exact_table", exact(1), action=n.action("drop")),
+            "NOT_FOUND",
+            "to modify",
+        ),
+        ("DELETE", lambda n: n.entry("exact_table", exact(1)), "NOT_FOUND", "to delete"),
+        (
+            "INSERT",
+            lambda n: n.entry("const_table", exact(5), action=n.action("mark", b"\1")),
+            "PERMISSION_DENIED",
+            "constant in the program",
+        ),
+        (
+            "DELETE",
+            lambda n: n.entry("const_table", exact(1)),
+            "PERMISSION_DENIED",
+            "constant in the program",
+        ),
+        (
+            "MODIFY",
+            lambda n: n.entry("acl_table", action=n.action("mark", b"\1"), is_default_action=True),
+            "PERMISSION_DENIED",
+            "default action of 'MyIngress.acl_table' is constant",
+        ),
+        (
+            "INSERT",
+            lambda n: n.entry("exact_table", action=n.action("drop"), is_default_action=True),
+            "INVALID_ARGUMENT",
+            "can only be modified",
+        ),
+        (
+            "INSERT",
+            lambda n: n.entry("acl_table", action=n.action("NoAction"), priority=1),
+            "PERMISSION_DENIED",
+            "for the default of",
+        ),
+        (
+            "INSERT",
+            lambda n: n.entry("exact_table", exact(1), action=n.action("drop"), is_const=True),
+            "INVALID_ARGUMENT",
+            "is_const",
+        ),
+        (
+            "INSERT",
+            lambda n: n.entry("exact_table", exact(1), action=n.action("drop"), idle_timeout_ns=1),
+            "UNIMPLEMENTED",
+            "never time out",
+        ),
+        (
+            "INSERT",
+            lambda n: n.entry("lpm_table", action=n.action("mark", b"\1"), counter_data=p4.CounterData()),
+            "INVALID_ARGUMENT",
+            "no direct counter",
+        ),
+        ("UNSPECIFIED", lambda n: n.entry("exact_table", exact(1)), "INVALID_ARGUMENT", "has no type"),
+        ("INSERT", lambda n: p4.Entity(), "INVALID_ARGUMENT", "names no entity"),
+        ("INSERT", lambda n: p4.Entity(register_entry=p4.RegisterEntry()), "UNIMPLEMENTED", "registers"),
+        ("INSERT", lambda n: p4.Entity(meter_entry=p4.MeterEntry()), "UNIMPLEMENTED", "meters"),
+    ],
+)
+def test_a_bad_update_is_refused(
+    client: Client, names: Names, kind: str, build: Callable[[Names], Any], code: str, message: str
+) -> None:
+    found_code, found_message = refusal(client, kind, build(names))
+    assert found_code == code
+    assert message in found_message
+
+
+def test_a_second_entry_and_one_too_many_are_refused(client: Client, names: Names) -> None:
+    drop = names.action("drop")
+    client.write("INSERT", *(names.entry("exact_table", exact(i), action=drop) for i in range(1, 5)))
+    assert refusal(client, "INSERT", names.entry("exact_table", exact(1), action=drop))[0] == "ALREADY_EXISTS"
+    code, message = refusal(client, "INSERT", names.entry("exact_table", exact(5), action=drop))
+    assert code == "RESOURCE_EXHAUSTED"
+    assert "room for 4 entries" in message
+
+
+def test_a_batch_goes_on_after_an_error_and_reports_each_update(client: Client, names: Names) -> None:
+    drop = names.action("drop")
+    with pytest.raises(grpc.RpcError) as error:
+        client.write(
+            "INSERT",
+            names.entry("exact_table", exact(1), action=drop),
+            names.entry("exact_table", exact(1), action=drop),
+            names.entry("exact_table", exact(2), action=drop),
+        )
+    assert error.value.code() is grpc.StatusCode.UNKNOWN
+    assert [code for code, _ in errors(error.value)] == ["OK", "ALREADY_EXISTS", "OK"]
+    assert len(client.read(names.entry("exact_table"))) == 2
+
+
+def test_errors_of_a_large_batch_fit_into_metadata(client: Client, names: Names) -> None:
+    with pytest.raises(grpc.RpcError) as error:
+        client.write("DELETE", *(names.entry("exact_table", exact(1)) for _ in range(80)))
+    assert [code for code, _ in errors(error.value)] == ["NOT_FOUND"] * 80
+
+
+def test_atomic_batches_are_not_offered(client: Client, names: Names) -> None:
+    with pytest.raises(grpc.RpcError, match="ROLLBACK_ON_ERROR is not supported") as error:
+        client.write("INSERT", atomicity=p4.WriteRequest.ROLLBACK_ON_ERROR)
+    assert error.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+# ---------------------------------------------------------------------- counters
+
+
+def test_indirect_counters_count_and_are_set(client: Client, names: Names, switch: Switch) -> None:
+    switch.inject(0, [probe(5), probe(5), probe(6)])
+    length = len(probe())
+    assert client.read(names.cell("seen", 5)) == [
+        names.cell("seen", 5, packet_count=2, byte_count=2 * length)
+    ]
+    cells = client.read(names.cell("seen", None))
+    assert [c.counter_entry.data.packet_count for c in cells] == [0, 0, 0, 0, 0, 2, 1] + 9 * [0]
+    client.write("MODIFY", names.cell("seen", 5, packet_count=9))
+    assert client.read(names.cell("seen", 5)) == [names.cell("seen", 5, packet_count=9, byte_count=0)]
+    client.write("MODIFY", names.cell("seen", None, packet_count=1))
+    cells = client.read(p4.Entity(counter_entry=p4.CounterEntry()))
+    assert [c.counter_entry.data.packet_count for c in cells] == 16 * [1]
+
+
+def test_bad_counter_requests_are_refused(client: Client, names: Names) -> None:
+    assert refusal(client, "MODIFY", names.cell("seen", 16, packet_count=1))[0] == "OUT_OF_RANGE"
+    assert refusal(client, "MODIFY", names.cell("seen", -1, packet_count=1))[0] == "INVALID_ARGUMENT"
+    assert refusal(client, "INSERT", names.cell("seen", 1, packet_count=1))[0] == "INVALID_ARGUMENT"
+    with pytest.raises(grpc.RpcError) as error:
+        client.read(names.cell("seen", 0), names.cell("seen", 99))
+    assert [code for code, _ in errors(error.value)] == ["OK", "OUT_OF_RANGE"]
+
+
+def test_direct_counters_count_with_their_entry(client: Client, names: Names, switch: Switch) -> None:
+    entry = names.entry("exact_table", exact(7), action=names.action("send", b"\2"))
+    client.write("INSERT", entry)
+    switch.inject(0, [probe(7), probe(7)])
+    key = names.entry("exact_table", exact(7))
+    counted = {"packet_count": 2, "byte_count": 2 * len(probe())}
+    assert client.read(direct(key)) == [direct(key, **counted)]
+    assert client.read(
+        p4.Entity(direct_counter_entry=p4.DirectCounterEntry(table_entry=p4.TableEntry()))
+    ) == [direct(key, **counted)]
+    wanted = names.entry("exact_table", counter_data=p4.CounterData())
+    (found,) = client.read(wanted)
+    assert found.table_entry.counter_data == p4.CounterData(**counted)
+    client.write("MODIFY", direct(key, packet_count=5, byte_count=6))
+    assert client.read(direct(key)) == [direct(key, packet_count=5, byte_count=6)]
+    client.write("MODIFY", names.entry("exact_table", exact(7), counter_data=p4.CounterData()))
+    assert client.read(direct(key)) == [direct(key, packet_count=0, byte_count=0)]
+
+
+def test_bad_direct_counter_requests_are_refused(client: Client, names: Names) -> None:
+    missing = direct(names.entry("exact_table", exact(7)), packet_count=1)
+    assert refusal(client, "MODIFY", missing)[0] == "NOT_FOUND"
+    assert refusal(client, "INSERT", missing)[0] == "INVALID_ARGUMENT"
+    assert (
+        refusal(client, "MODIFY", direct(names.entry("lpm_table"), packet_count=1))[0] == "INVALID_ARGUMENT"
+    )
+    with pytest.raises(grpc.RpcError) as error:
+        client.read(direct(names.entry("exact_table", exact(7))))
+    assert errors(error.value)[0][0] == "NOT_FOUND"
+
+
+# ---------------------------------------------------------------------- replication
+
+
+def test_a_multicast_group_copies_packets_to_its_ports(client: Client, names: Names, switch: Switch) -> None:
+    client.write("INSERT", names.entry("exact_table", exact(7), action=names.action("group", b"\5")))
+    client.write("INSERT", group(5, (1, 1), (2, 2)))
+    switch.inject(0, [probe(7)])
+    assert (switch.drain(1), switch.drain(2), switch.drain(3)) == ([probe(7)], [probe(7)], [])
+    client.write("MODIFY", group(5, (3, 1)))
+    switch.inject(0, [probe(7)])
+    assert (switch.drain(1), switch.drain(2), switch.drain(3)) == ([], [], [probe(7)])
+    client.write("DELETE", group(5))
+    switch.inject(0, [probe(7)])
+    assert switch.drain(3) == []
+
+
+def test_replication_entries_read_back_as_they_were_written(client: Client) -> None:
+    groups = [group(5, (1, 1), (2, 2)), group(6)]
+    sessions = [session(9, (1, 0), length=64)]
+    client.write("INSERT", *groups, *sessions)
+    assert client.read(group(0)) == groups
+    assert client.read(session(0)) == sessions
+    assert client.read(group(6)) == [groups[1]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "entity", "code"),
+    [
+        ("INSERT", group(0), "INVALID_ARGUMENT"),
+        ("INSERT", group(1 << 16), "INVALID_ARGUMENT"),
+        ("INSERT", group(5, (1, 1), (1, 1)), "INVALID_ARGUMENT"),
+        ("INSERT", group(5, (511, 1)), "INVALID_ARGUMENT"),
+        ("INSERT", group(5, (1, 1 << 16)), "INVALID_ARGUMENT"),
+        ("MODIFY", group(5), "NOT_FOUND"),
+        ("DELETE", group(5), "NOT_FOUND"),
+        ("INSERT", session(0), "INVALID_ARGUMENT"),
+        ("INSERT", session(1, length=-1), "INVALID_ARGUMENT"),
+        ("DELETE", session(1), "NOT_FOUND"),
+    ],
+)
+def test_bad_replication_entries_are_refused(client: Client, kind: str, entity: Any, code: str) -> None:
+    assert refusal(client, kind, entity)[0] == code
+
+
+def test_an_existing_group_is_not_inserted_again(client: Client) -> None:
+    client.write("INSERT", group(5, (1, 1)))
+    assert refusal(client, "INSERT", group(5))[0] == "ALREADY_EXISTS"
+
+
+# ---------------------------------------------------------------------- who may do what
+
+
+def test_before_any_program_requests_are_refused(
+    empty_service: Service, connect: Callable[[Service], Any], names: Names
+) -> None:
+    stub = connect(empty_service)
+    stream = Stream(stub)
+    stream.arbitrate(1)
+    client = Client(stub, 1)
+    for request in (lambda: client.write("INSERT"), lambda: client.read(names.entry("exact_table"))):
+        with pytest.raises(grpc.RpcError, match="no program is loaded") as error:
+            request()
+        assert error.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+    response = stub.GetForwardingPipelineConfig(p4.GetForwardingPipelineConfigRequest())
+    assert not response.HasField("config")
+    stream.end()
+
+
+def test_only_the_primary_writes(service: Service, connect: Callable[[Service], Any], source: Source) -> None:
+    stub = connect(service)
+    with pytest.raises(grpc.RpcError, match="no primary controller") as error:
+        Client(stub, 1).write("INSERT")
+    assert error.value.code() is grpc.StatusCode.PERMISSION_DENIED
+    first, second = Stream(stub), Stream(stub)
+    assert first.arbitrate(1).status.code == grpc.StatusCode.OK.value[0]
+    assert second.arbitrate(2).status.code == grpc.StatusCode.OK.value[0]
+    demoted = first.receive().arbitration
+    assert demoted.status.code == grpc.StatusCode.ALREADY_EXISTS.value[0]
+    assert demoted.election_id.low == 2
+    with pytest.raises(grpc.RpcError, match="election id 1 is not the primary's"):
+        Client(stub, 1).configure("VERIFY", config(source))
+    Client(stub, 2).write("INSERT")
+    second.end()
+    orphaned = first.receive().arbitration
+    assert orphaned.status.code == grpc.StatusCode.NOT_FOUND.value[0]
+    with pytest.raises(grpc.RpcError, match="no primary controller"):
+        Client(stub, 2).write("INSERT")
+    first.end()
+
+
+@pytest.mark.parametrize(
+    ("election_id", "fields", "code"),
+    [
+        (1, {"device_id": 5}, grpc.StatusCode.NOT_FOUND),
+        (7, {}, grpc.StatusCode.INVALID_ARGUMENT),
+    ],
+)
+def test_a_bad_arbitration_ends_the_stream(
+    service: Service,
+    connect: Callable[[Service], Any],
+    election_id: int,
+    fields: dict[str, Any],
+    code: grpc.StatusCode,
+) -> None:
+    stub = connect(service)
+    holder = Stream(stub)
+    holder.arbitrate(7)
+    with pytest.raises(grpc.RpcError) as error:
+        Stream(stub).arbitrate(election_id, **fields)
+    assert error.value.code() is code
+    holder.end()
+
+
+def test_another_device_is_not_here(client: Client) -> None:
+    with pytest.raises(grpc.RpcError, match="no device 3 here; this switch is device 0") as error:
+        client.write("INSERT", device_id=3)
+    assert error.value.code() is grpc.StatusCode.NOT_FOUND
+
+
+def test_capabilities_tell_the_version(client: Client) -> None:
+    assert client.stub.Capabilities(p4.CapabilitiesRequest()).p4runtime_api_version == "1.4.1"
+
+
+def test_a_service_closes_while_streams_are_open(
+    switch: Switch, connect: Callable[[Service], Any], source: Source
+) -> None:
+    service = serve(switch, source=source.text)
+    stream = Stream(connect(service))
+    stream.arbitrate(1)
+    service.close()
+    with pytest.raises((StopIteration, grpc.RpcError)):
+        stream.receive()
+
+
+def test_a_port_in_use_is_refused(service: Service, switch: Switch) -> None:
+    with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{service.port}"):
+        serve(switch, address=f"127.0.0.1:{service.port}")
+
+
+# ---------------------------------------------------------------------- packets
+
+
+def test_packets_go_in_at_the_cpu_port(
+    client: Client, names: Names, service: Service, switch: Switch
+) -> None:
+    client.write("INSERT", names.entry("exact_table", exact(7), action=names.action("send", b"\2")))
+    stream = Stream(client.stub)
+    stream.arbitrate(2)
+    stream.send(packet=p4.PacketOut(payload=probe(7)))
+    stream.send(digest_ack=p4.DigestListAck())
+    assert "digest_ack" in stream.receive().error.message  # so the packet before it has been taken
+    assert switch.drain(2) == [probe(7)]
+    stream.end()
+
+
+def test_packets_come_out_of_the_cpu_port(client: Client, names: Names, switch: Switch) -> None:
+    stream = Stream(client.stub)
+    stream.arbitrate(2)
+    Client(client.stub, 2).write(
+        "INSERT", names.entry("exact_table", exact(7), action=names.action("send", b"\1\xfe"))
+    )
+    switch.inject(0, [probe(7)])
+    assert stream.receive().packet.payload == probe(7)
+    stream.end()
+
+
+def test_a_backup_may_not_send_packets(client: Client) -> None:
+    stream = Stream(client.stub)
+    assert stream.arbitrate(None).status.code == grpc.StatusCode.ALREADY_EXISTS.value[0]
+    stream.send(packet=p4.PacketOut(payload=b"x"))
+    error = stream.receive().error
+    assert error.canonical_code == grpc.StatusCode.PERMISSION_DENIED.value[0]
+    assert error.packet_out.packet_out.payload == b"x"
+    stream.end()
+
+
+def test_packet_metadata_that_the_program_has_not_are_reported(client: Client) -> None:
+    stream = Stream(client.stub)
+    stream.arbitrate(2)
+    stream.send(packet=p4.PacketOut(metadata=[p4.PacketMetadata(metadata_id=3, value=b"\1")]))
+    error = stream.receive().error
+    assert error.canonical_code == grpc.StatusCode.INVALID_ARGUMENT.value[0]
+    assert "no metadata 3" in error.message
+    stream.end()

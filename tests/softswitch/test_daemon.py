@@ -1,0 +1,78 @@
+"""The switch as a process of its own: says when it is ready, and ends when it is told to."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+
+from p4proto import p4runtime_pb2 as p4
+from p4proto import p4runtime_pb2_grpc
+
+ENTRIES_P4 = Path(__file__).parent / "p4runtime" / "entries.p4"
+
+SCRIPT = """
+import sys
+from pathlib import Path
+from softswitch.daemon import run_switch
+from softswitch.engine.ports import parse_port
+run_switch(
+    {0: parse_port("udp:0"), 1: parse_port("udp:0"), 2: parse_port("memory")},
+    program=Path(sys.argv[1]) if len(sys.argv) > 1 else None,
+    ready=sys.stdout,
+    until_eof=True,
+)
+"""
+
+
+class Process:
+    def __init__(self, *arguments: str) -> None:
+        self.popen = subprocess.Popen(
+            [sys.executable, "-c", SCRIPT, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self.popen.stdout is not None
+        self.ready = json.loads(self.popen.stdout.readline())
+
+    def end(self) -> int:
+        self.popen.communicate(timeout=10)
+        return self.popen.returncode
+
+
+@pytest.fixture
+def process() -> Iterator[Process]:
+    process = Process(str(ENTRIES_P4))
+    yield process
+    process.end()
+
+
+def test_it_says_where_it_listens(process: Process) -> None:
+    assert process.ready["program"] == "entries"
+    assert process.ready["device_id"] == 0
+    assert sorted(process.ready["udp_ports"]) == ["0", "1"]
+    with grpc.insecure_channel(f"127.0.0.1:{process.ready['grpc_port']}") as channel:
+        stub = p4runtime_pb2_grpc.P4RuntimeStub(channel)
+        response = stub.GetForwardingPipelineConfig(p4.GetForwardingPipelineConfigRequest(), timeout=10)
+        assert "MyIngress.exact_table" in [t.preamble.name for t in response.config.p4info.tables]
+
+
+def test_it_ends_with_its_input(process: Process) -> None:
+    assert process.end() == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_ends_at_a_signal(process: Process, number: signal.Signals) -> None:
+    process.popen.send_signal(number)
+    assert process.popen.wait(timeout=10) == 0
+
+
+def test_it_needs_no_program() -> None:
+    process = Process()
+    assert process.ready["program"] is None
+    assert process.end() == 0

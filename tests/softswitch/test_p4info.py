@@ -1,0 +1,259 @@
+"""P4Info: ids, aliases and contents, against known values and against p4c itself."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from google.protobuf import text_format
+
+from p4proto import p4info_pb2
+from softswitch.compiler import CompileError, compile_file, ir, p4info, p4info_text
+
+P4_SOURCES = Path(__file__).parents[2] / "p4src"
+POS = ir.Position("f", 1, 1)
+EMPTY = ir.Struct("s", ())
+
+
+def action(name: str, *params: ir.Param, notes: tuple[ir.Annotation, ...] = ()) -> ir.Action:
+    return ir.Action(name, params, (), POS, notes)
+
+
+def param(name: str, width: int, *notes: ir.Annotation) -> ir.Param:
+    return ir.Param(name, name, ir.Bits(width), notes)
+
+
+def key(name: str, width: int, match: str, *notes: ir.Annotation) -> ir.Key:
+    return ir.Key(name, ir.Var(ir.Bits(width), name, POS), match, notes)
+
+
+def table(name: str, *keys: ir.Key, **changes) -> ir.Table:
+    fields = {
+        "actions": (ir.ActionRef("NoAction"),),
+        "default": ir.Invocation("NoAction", ()),
+        "const_default": False,
+        "entries": (),
+        "const_entries": False,
+        "size": 1024,
+        "direct_counter": None,
+        "annotations": (),
+    }
+    fields |= changes
+    return ir.Table(name=name, keys=keys, pos=POS, **fields)
+
+
+def exported(*objects: ir.Table | ir.Action | ir.Counter | ir.Register) -> p4info_pb2.P4Info:
+    objects = (action("NoAction"), *objects)
+
+    def of(kind: type) -> dict:
+        return {item.name: item for item in objects if isinstance(item, kind)}
+
+    return p4info(
+        ir.Program(
+            name="test",
+            hdr=EMPTY,
+            meta=EMPTY,
+            standard_metadata=EMPTY,
+            errors=ir.Enum("error", ()),
+            variables={},
+            states={},
+            verify=(),
+            ingress=(),
+            egress=(),
+            compute=(),
+            deparser=(),
+            actions=of(ir.Action),
+            tables=of(ir.Table),
+            registers=of(ir.Register),
+            counters=of(ir.Counter),
+        )
+    )
+
+
+def note(name: str, body: str = "") -> ir.Annotation:
+    return ir.Annotation(name, body)
+
+
+def test_ids_are_those_of_p4c():
+    info = exported(
+        table("InaIngress.admission.job"),
+        action("InaIngress.admission.set_job"),
+        ir.Counter("InaIngress.outcomes", "packets", 8192, None, POS),
+        ir.Counter("InaIngress.forwarding.bridge_counter", "packets", 8, "InaIngress.admission.job", POS),
+        ir.Register("InaIngress.aggregator.slot_psn", ir.Bits(32), 8192, POS),
+    )
+    assert info.tables[0].preamble.id == 39326182
+    assert {item.preamble.name: item.preamble.id for item in info.actions} == {
+        "NoAction": 21257015,
+        "InaIngress.admission.set_job": 21136923,
+    }
+    assert info.counters[0].preamble.id == 305344128
+    assert info.direct_counters[0].preamble.id == 321500948
+    assert info.registers[0].preamble.id == 369566662
+
+
+def test_an_id_may_be_given_with_or_without_prefix():
+    info = exported(
+        table("a", annotations=(note("id", "5"),)),
+        table("b", annotations=(note("id", "0x02000006"),)),
+    )
+    assert [item.preamble.id for item in info.tables] == [0x02000005, 0x02000006]
+    assert not info.tables[0].preamble.annotations
+
+
+def test_a_taken_id_is_stepped_over():
+    given = exported(table("a")).tables[0].preamble.id
+    info = exported(table("a"), table("b", annotations=(note("id", str(given)),)))
+    assert [item.preamble.id for item in info.tables] == [given + 1, given]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "message"),
+    [
+        ("5", "5", "same @id"),
+        ("0x01000005", "6", "another kind of object"),
+        ("five", "6", "not an id"),
+        ("0", "6", "not an id"),
+    ],
+)
+def test_bad_ids_are_refused(first: str, second: str, message: str):
+    with pytest.raises(CompileError, match=message):
+        exported(table("a", annotations=(note("id", first),)), table("b", annotations=(note("id", second),)))
+
+
+def test_aliases_are_the_shortest_unique_suffixes():
+    info = exported(action("x.f.drop"), action("x.g.drop"), action("x.only"), table("g.drop"))
+    assert {item.preamble.name: item.preamble.alias for item in info.actions} == {
+        "NoAction": "NoAction",
+        "x.f.drop": "f.drop",
+        "x.g.drop": "x.g.drop",
+        "x.only": "only",
+    }
+    # Every suffix of this name is one of another: it remains whole.
+    assert info.tables[0].preamble.alias == "g.drop"
+
+
+def test_tables():
+    info = exported(
+        table(
+            "t",
+            key("a", 16, "exact", note("id", "2")),
+            key("b", 9, "lpm", note("name", '"b"'), note("format", "IPV4_ADDRESS")),
+            key("c", 8, "ternary"),
+            key("d", 8, "range"),
+            key("e", 8, "optional"),
+            key("f", 8, "selector"),
+            key("g", 8, "near"),
+            actions=(
+                ir.ActionRef("act"),
+                ir.ActionRef("NoAction", "default_only", (note("defaultonly"),)),
+            ),
+            default=ir.Invocation("act", (5, 0x1234)),
+            const_default=True,
+            entries=(ir.ConstEntry((), ir.Invocation("NoAction", ()), 1),),
+            const_entries=True,
+            size=7,
+            direct_counter="n",
+            annotations=(note("brief", '"a table"'), note("mark", "1, 2")),
+        ),
+        action("act", param("x", 5), param("y", 32)),
+        ir.Counter("n", "packets_and_bytes", 0, "t", POS),
+    )
+    (message,) = info.tables
+    assert [(field.id, field.name, field.bitwidth) for field in message.match_fields] == [
+        (2, "a", 16),
+        (3, "b", 9),
+        (4, "c", 8),
+        (5, "d", 8),
+        (6, "e", 8),
+        (8, "g", 8),
+    ]
+    match_field = p4info_pb2.MatchField
+    assert [field.match_type for field in message.match_fields] == [
+        match_field.EXACT,
+        match_field.LPM,
+        match_field.TERNARY,
+        match_field.RANGE,
+        match_field.OPTIONAL,
+        match_field.UNSPECIFIED,
+    ]
+    assert message.match_fields[-1].other_match_type == "near"
+    assert list(message.match_fields[1].annotations) == ["@format(IPV4_ADDRESS)"]
+    act, no_action = info.actions[1].preamble.id, info.actions[0].preamble.id
+    assert [(ref.id, ref.scope) for ref in message.action_refs] == [
+        (act, p4info_pb2.ActionRef.TABLE_AND_DEFAULT),
+        (no_action, p4info_pb2.ActionRef.DEFAULT_ONLY),
+    ]
+    assert message.const_default_action_id == act
+    assert message.initial_default_action.action_id == act
+    assert [(argument.param_id, argument.value) for argument in message.initial_default_action.arguments] == [
+        (1, b"\x05"),
+        (2, b"\x12\x34"),
+    ]
+    assert (message.size, message.is_const_table, message.has_initial_entries) == (7, True, True)
+    assert list(message.direct_resource_ids) == [info.direct_counters[0].preamble.id]
+    assert info.direct_counters[0].direct_table_id == message.preamble.id
+    assert info.direct_counters[0].spec.unit == p4info_pb2.CounterSpec.BOTH
+    assert message.preamble.doc.brief == "a table"
+    assert list(message.preamble.annotations) == ["@mark(1, 2)"]
+
+
+def test_registers_and_counters():
+    info = exported(
+        ir.Register("r", ir.Bits(9), 4, POS),
+        ir.Register("s", ir.Bits(9, signed=True), 4, POS),
+        ir.Register("b", ir.Bool(), 4, POS),
+        ir.Counter("c", "bytes", 16, None, POS),
+    )
+    specs = [register.type_spec for register in info.registers]
+    assert specs[0].bitstring.bit.bitwidth == 9
+    assert specs[1].bitstring.int.bitwidth == 9
+    assert specs[2].WhichOneof("type_spec") == "bool"
+    assert (info.counters[0].size, info.counters[0].spec.unit) == (16, p4info_pb2.CounterSpec.BYTES)
+
+
+def test_hidden_objects_are_left_out():
+    info = exported(table("t", annotations=(note("hidden"),)), action("a", notes=(note("hidden"),)))
+    assert not info.tables
+    assert [item.preamble.name for item in info.actions] == ["NoAction"]
+
+
+def test_the_text_format_can_be_read_back():
+    info = exported(table("t", key("a", 16, "exact")))
+    text = p4info_text(info)
+    assert text.startswith("# proto-file: p4/config/v1/p4info.proto\n")
+    assert text_format.Parse(text, p4info_pb2.P4Info()) == info
+
+
+def comparable(info: p4info_pb2.P4Info) -> p4info_pb2.P4Info:
+    """Leave out what may differ: order, padding of values, an empty list of types, and the
+    parameters of actions that no table runs (p4c puts the arguments in their place).
+    """
+    for message in info.tables:
+        for argument in message.initial_default_action.arguments:
+            argument.value = argument.value.lstrip(b"\0") or b"\0"
+    runnable = {ref.id for message in info.tables for ref in message.action_refs}
+    for message in info.actions:
+        if message.preamble.id not in runnable:
+            message.ClearField("params")
+    for kind in ("tables", "actions", "counters", "direct_counters", "registers"):
+        messages = sorted(getattr(info, kind), key=lambda message: message.preamble.id)
+        del getattr(info, kind)[:]
+        getattr(info, kind).extend(messages)
+    if not info.type_info.ByteSize():
+        info.ClearField("type_info")
+    return info
+
+
+@pytest.mark.bmv2
+@pytest.mark.skipif(shutil.which("p4c-bm2-ss") is None, reason="p4c-bm2-ss is not on PATH")
+@pytest.mark.parametrize("path", sorted(P4_SOURCES.glob("*.p4")), ids=lambda path: path.name)
+def test_p4c_gives_the_same(path: Path, tmp_path: Path):
+    output = tmp_path / "p4info.txtpb"
+    subprocess.run(
+        ["p4c-bm2-ss", "-DLANES=32", "-o", tmp_path / "out.json", "--p4runtime-files", output, path],
+        check=True,
+    )
+    reference = text_format.Parse(output.read_text(), p4info_pb2.P4Info())
+    ours = p4info(compile_file(path, defines={"LANES": "32"}))
+    assert comparable(ours) == comparable(reference)

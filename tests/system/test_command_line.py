@@ -1,0 +1,112 @@
+"""The command line: what is refused and why, exit codes, JSON."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+
+import pytest
+
+from tests.system.command import ina, worker
+
+
+def test_run_sums_and_reports() -> None:
+    done = ina("run", "-np", 3, "--lanes", 32, "--json", *worker("sums.py", "--times", 20))
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["name"] == "run"
+    assert report["setup"]["workers"] == 3
+    metrics = report["metrics"]
+    assert metrics["allreduces"] == 20
+    assert metrics["summed_bytes"] == 20 * 5000 * 4
+    assert metrics["switch_completed_packets"] > 0
+    assert all(isinstance(value, int | float) for value in metrics.values())
+
+
+def test_run_recovers_from_every_impairment_at_once() -> None:
+    impaired = ("--loss", 0.05, "--duplicate", 0.05, "--reorder", 0.05, "--corrupt", 0.05, "--delay", 0.0001)
+    done = ina("run", "-np", 4, "--lanes", 32, "--json", *impaired, *worker("sums.py", "--times", 10))
+    assert done.returncode == 0, done.stderr
+    metrics = json.loads(done.stdout)["metrics"]
+    assert metrics["resent_packets"] > 0
+    assert metrics["switch_replayed_packets"] + metrics["switch_duplicate_packets"] > 0
+
+
+def test_a_failing_command_gives_its_own_status() -> None:
+    done = ina("run", "-np", 2, "--lanes", 32, "--", "sh", "-c", "exit 7")
+    assert done.returncode == 7
+    assert "exited with status 7" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "reason"),
+    [
+        (("run", "-np", 33, "--", "true"), 2, "33 workers: one switch sums 1 to 32"),
+        (("run", "-np", 0, "--", "true"), 2, "0 workers"),
+        (("run", "--lanes", 48, "--", "true"), 2, "32, 64, 256 values per packet, not 48"),
+        (("run", "--program", "nothing", "--", "true"), 2, "there is no program 'nothing'"),
+        (("run", "--switch", "bmv2", "--", "true"), 2, "want embedded or grpc://host:port"),
+        (("run", "--loss", 1.5, "--", "true"), 2, "1.5"),
+        (("run", "--lanes", 32, "--", "/no/such/command"), 1, "cannot run '/no/such/command'"),
+        (("run", "--nonsense", "--", "true"), 2, "No such option"),
+        (("switch", "--port", "1=tcp:5"), 2, "want memory, cpu, udp:LOCAL"),
+        (("switch", "--port", "1"), 2, "want N=SPEC"),
+        (("switch", "--port", "1=udp:0", "--impair", "loss=2"), 2, "probability"),
+        (("switch", "--port", "1=udp:0", "--impair", "9:loss=1%"), 2, "there is no port 9"),
+        (("bench", "allreduce", "--size", "much"), 2, "'much' is not a size"),
+        (("bench", "allreduce", "--baseline", "nccl"), 2, "the only one is gloo"),
+        (("compile", "/no/such/file.p4"), 1, "/no/such/file.p4"),
+    ],
+)
+def test_bad_input_is_refused_with_the_reason(arguments: tuple[object, ...], status: int, reason: str) -> None:
+    done = ina(*arguments)
+    assert done.returncode == status, done.stderr
+    assert reason in " ".join(done.stderr.split())
+
+
+def test_a_busy_port_is_refused_with_the_reason() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as busy:
+        busy.bind(("127.0.0.1", 0))
+        number = busy.getsockname()[1]
+        done = ina("switch", "--port", f"1=udp:{number}", "--ready")
+    assert done.returncode == 1
+    assert str(number) in done.stderr
+    assert "in use" in done.stderr
+
+
+def test_a_busy_p4runtime_port_is_refused_with_the_reason() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as busy:
+        address = f"127.0.0.1:{busy.getsockname()[1]}"
+        done = ina("switch", "--port", "1=udp:0", "--p4runtime", address, "--ready")
+    assert done.returncode == 1
+    assert address in done.stderr
+
+
+def test_a_program_that_does_not_compile_is_shown_with_a_caret(tmp_path: Path) -> None:
+    source = tmp_path / "broken.p4"
+    source.write_text("#include <core.p4>\nheader h_t { bit<8 x; }\n")
+    done = ina("compile", source)
+    assert done.returncode == 3
+    first, line, caret, *_ = done.stderr.splitlines()
+    assert first.startswith(f"{source}:2:20: ")
+    assert line.strip() == "header h_t { bit<8 x; }"
+    assert caret.strip() == "^"
+
+
+def test_compile_writes_c_and_p4info(tmp_path: Path) -> None:
+    c, p4info = tmp_path / "x.c", tmp_path / "x.txtpb"
+    done = ina("compile", "exclusive", "--lanes", 32, "-o", c, "--p4info", p4info, "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["metrics"]["tables"] >= 7
+    assert "p4_program" in c.read_text()
+    assert "InaIngress.admission.job" in p4info.read_text()
+
+
+@pytest.mark.parametrize("command", [(), ("run",), ("switch",), ("compile",), ("demo",), ("bench", "pipeline"), ("bench", "allreduce")])
+def test_every_command_explains_itself_with_examples(command: tuple[str, ...]) -> None:
+    done = ina(*command, "--help")
+    assert done.returncode == 0
+    assert "Usage" in done.stdout
+    if command:
+        assert f"ina {' '.join(command)}" in done.stdout.split("Examples:")[1]

@@ -1,0 +1,101 @@
+"""Invariant 2: when a job cannot go on, every surviving worker says why within ten seconds."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+
+import pytest
+
+from tests.system.command import children, ina, said_by, start, worker
+
+SURVIVOR_S = 10.0
+LANES = ("--lanes", "32")
+
+
+def raised(rank: int, output: str) -> re.Match[str]:
+    """Return the error that a worker reported, and how long it had waited."""
+    for line in said_by(rank, output):
+        if match := re.match(r"(?P<kind>\w+) after (?P<after>[\d.]+) s: (?P<message>.*)", line):
+            assert float(match["after"]) < SURVIVOR_S
+            return match
+    pytest.fail(f"rank {rank} raised nothing:\n{output}")
+
+
+def test_a_killed_worker_is_named_by_the_others() -> None:
+    done = ina("run", "-np", 4, *LANES, *worker("sums.py", "--victim", 2, "--kill-at", 20))
+    assert done.returncode == 128 + signal.SIGKILL
+    assert "rank 2 killed by SIGKILL" in done.stderr
+    for rank in (0, 1, 3):
+        error = raised(rank, done.stdout)
+        assert error["kind"] == "PeerLost"
+        assert re.search(r"job \d+, PSN \d+\.\.\d+: lost rank 2", error["message"])
+
+
+def test_a_worker_that_leaves_early_is_named_by_the_others() -> None:
+    done = ina("run", "-np", 3, *LANES, "--timeout", 1, *worker("sums.py", "--victim", 1, "--exit-at", 20))
+    assert done.returncode == 5
+    for rank in (0, 2):
+        error = raised(rank, done.stdout)
+        assert re.search(r"job \d+, PSN \d+\.\.\d+: .*\b1\b", error["message"])
+
+
+def test_a_worker_that_stops_calling_is_named_by_the_others() -> None:
+    done = ina(
+        "run", "-np", 3, *LANES, "--timeout", 1, "--straggler-timeout", 2,
+        *worker("sums.py", "--victim", 2, "--stall-at", 20),
+    )  # fmt: skip
+    assert done.returncode == 5
+    for rank in (0, 1):
+        error = raised(rank, done.stdout)
+        assert error["kind"] == "PeerTimeout"
+        assert re.search(r"job \d+, PSN \d+\.\.\d+: .*\brank(s)? 2\b", error["message"])
+
+
+def test_the_death_of_the_switch_reaches_every_worker() -> None:
+    process = start("run", "-np", 3, *LANES, *worker("sums.py"))
+    assert process.stdout is not None
+    begun = [process.stdout.readline() for _ in range(3)]
+    assert all("started" in line for line in begun)
+    (switch,) = [pid for pid, command in children(process.pid).items() if "controller.cli switch" in command]
+    os.kill(switch, signal.SIGKILL)
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == 5, errors
+    for rank in range(3):
+        error = raised(rank, output)
+        assert re.search(r"job \d+, PSN \d+\.\.\d+: .*switch", error["message"])
+
+
+def test_ranks_that_submit_different_lengths_all_hear_of_it() -> None:
+    done = ina("run", "-np", 3, *LANES, *worker("sums.py", "--victim", 1, "--longer-by", 1))
+    assert done.returncode == 5
+    for rank in range(3):
+        error = raised(rank, done.stdout)
+        assert error["kind"] == "RanksDisagree"
+        assert re.search(r"job \d+, PSN \d+\.\.\d+: .*disagree", error["message"])
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "refusal"), [("rank", 0, "rank 0 .* has joined already"), ("size", 5, "has 3 ranks, not 5")]
+)
+def test_a_wrong_rank_or_size_is_refused_at_the_meeting_point(field: str, value: int, refusal: str) -> None:
+    done = ina("run", "-np", 3, *LANES, *worker("impostor.py", field, value, "watched"))
+    assert done.returncode == 5
+    assert re.search(refusal, done.stdout)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "reason"),
+    [("rank", 0, "wrong rank"), ("size", 5, "wrong fan in"), ("job", 0, "unknown job"), ("lanes", 64, "bad lanes")],
+)
+def test_what_a_stranger_sends_is_refused_and_the_others_name_the_missing_rank(
+    field: str, value: int, reason: str
+) -> None:
+    done = ina("run", "-np", 3, *LANES, "--timeout", 1, *worker("impostor.py", field, value, "alone"))
+    assert done.returncode == 5
+    for rank in range(2):
+        (said,) = said_by(rank, done.stdout)
+        assert said.startswith("PeerTimeout")
+        assert re.search(r"job \d+, PSN \d+\.\.\d+: .*\brank(s)? 2\b", said)
+    assert re.search(rf"{reason} +│ +\d", done.stdout)
