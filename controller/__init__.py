@@ -1,17 +1,20 @@
 """Control of switches that aggregate: admission of jobs, their memory, ordinary forwarding."""
 
-from controller.errors import ControllerError
+from controller.errors import BadJob, ControllerError, ProgramMismatch
 from controller.model import Admission, Job, Member, Region, SwitchInfo
-from controller.programs import ProgramBundle
+from controller.programs import ProgramBundle, locate
 from controller.session import Controller
 
 __all__ = [
     "Admission",
+    "BadJob",
     "Controller",
     "ControllerError",
     "Job",
     "Member",
     "ProgramBundle",
+    "ProgramMismatch",
     "Region",
     "SwitchInfo",
+    "locate",
 ]

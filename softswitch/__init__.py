@@ -9,12 +9,20 @@ A switch in a few lines::
         ...
 """
 
-from softswitch.compiler import CompileError, compile_file, compile_source, p4info, preprocess_file
+from softswitch.compiler import (
+    CompileError,
+    compile_file,
+    compile_source,
+    p4info,
+    p4info_text,
+    preprocess_file,
+)
 from softswitch.daemon import run_switch
-from softswitch.engine.build import load
+from softswitch.engine.build import build, load
+from softswitch.engine.emit_c import emit as emit_c
 from softswitch.engine.impairments import Impairments, PortImpairments
 from softswitch.engine.pipeline import PipelineError
-from softswitch.engine.ports import SwitchError, parse_port
+from softswitch.engine.ports import PortSpec, SwitchError, parse_port
 from softswitch.engine.switch import Switch
 from softswitch.p4runtime import Service, Tls, serve
 
@@ -23,14 +31,18 @@ __all__ = [
     "Impairments",
     "PipelineError",
     "PortImpairments",
+    "PortSpec",
     "Service",
     "Switch",
     "SwitchError",
     "Tls",
+    "build",
     "compile_file",
     "compile_source",
+    "emit_c",
     "load",
     "p4info",
+    "p4info_text",
     "parse_port",
     "preprocess_file",
     "run_switch",

@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 import traceback
 
-import click
 import typer
 
 from controller.cli import bench, demo, run, switch
@@ -21,6 +20,7 @@ app = typer.Typer(
     name="ina",
     no_args_is_help=True,
     add_completion=False,
+    pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     help="In-network aggregation: gradients summed inside a P4 switch.",
     epilog="Exit codes: 0 done, 1 the work failed, 2 usage, 3 compile error, 4 internal error; "
@@ -40,21 +40,14 @@ def main() -> None:
 
 def _main() -> int:
     try:
-        status = app(standalone_mode=False)
-        return status if isinstance(status, int) else 0
+        app()  # ends with SystemExit, also on wrong usage
     except Failure as failure:
         return _complain(str(failure), failure.exit_code)
-    except click.UsageError as error:
-        error.show()
-        return USAGE
-    except click.exceptions.Exit as exit_:
-        return exit_.exit_code
-    except (KeyboardInterrupt, click.Abort):
-        return _complain("interrupted", 130)
     except BrokenPipeError:
         return FAILED  # whoever read our output has seen enough
     except Exception as error:
         return _explain(error)
+    return 0
 
 
 def _explain(error: Exception) -> int:

@@ -16,7 +16,7 @@ Duplicate = Annotated[float, typer.Option(min=0, max=1, help="Probability that a
 Reorder = Annotated[float, typer.Option(min=0, max=1, help="Probability that a frame is overtaken by others.")]
 Corrupt = Annotated[float, typer.Option(min=0, max=1, help="Probability that a frame fails its frame check.")]
 Delay = Annotated[float, typer.Option(min=0, metavar="SECONDS", help="Delay of every frame.")]
-Rate = Annotated[float, typer.Option(min=0, metavar="BPS", help="Rate of every port, bits per second; 0: unlimited.")]
+Rate = Annotated[float, typer.Option("--rate", min=0, metavar="BPS", help="Rate of every port, bits per second; 0: unlimited.")]
 Queue = Annotated[int, typer.Option(min=1, metavar="PACKETS", help="Packets that wait for the rate.")]
 Defines = Annotated[
     list[str] | None, typer.Option("-D", "--define", metavar="NAME[=VALUE]", help="For the preprocessor. Repeatable.")

@@ -119,7 +119,7 @@ def run(
     reorder: options.Reorder = 0.0,
     corrupt: options.Corrupt = 0.0,
     delay: options.Delay = 0.0,
-    rate_bps: Annotated[options.Rate, typer.Option("--rate")] = 0.0,
+    rate_bps: options.Rate = 0.0,
     queue: options.Queue = 64,
     seed: options.Seed = 0,
     timeout: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="Silence after which a worker gives up.")] = 8.0,

@@ -60,14 +60,15 @@ class P4RuntimeClient:
             if tls
             else grpc.insecure_channel(self.address, options)
         )
-        try:
-            grpc.channel_ready_future(self._channel).result(timeout_s)
-        except grpc.FutureTimeoutError as error:
-            self._channel.close()
-            raise Unreachable(
-                f"no P4Runtime server answers at {self.address} within {timeout_s:g} s"
-            ) from error
         self._stub = p4runtime_pb2_grpc.P4RuntimeStub(self._channel)
+        try:
+            self._stub.Capabilities(p4.CapabilitiesRequest(), timeout=timeout_s, wait_for_ready=True)
+        except grpc.RpcError as error:
+            if error.code() is not grpc.StatusCode.UNIMPLEMENTED:  # it is newer than P4Runtime 1.0
+                self._channel.close()
+                raise Unreachable(
+                    f"no P4Runtime server answers at {self.address} within {timeout_s:g} s: {error.details()}"
+                ) from error
 
     def close(self) -> None:
         """Close the connection."""

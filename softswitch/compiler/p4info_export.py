@@ -10,6 +10,7 @@ Not in the IR and therefore not in P4Info: controller headers, user-defined type
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -42,6 +43,10 @@ _UNITS = {
 }
 # Annotations that have fields of their own in P4Info.
 _REPRESENTED = frozenset(["name", "id", "brief", "description"])
+
+_PACKAGE_TEXTS = frozenset(["name", "version", "arch", "organization", "contact", "url"])
+_KEY_TEXT = re.compile(r'(\w+)\s*=\s*("(?:[^"\\]|\\.)*")')
+_KEY_NUMBER = re.compile(r"(\w+)\s*=\s*(\w+)")
 
 _Object = ir.Table | ir.Action | ir.Counter | ir.Register
 _Item = TypeVar("_Item", bound=_Object)
@@ -113,7 +118,7 @@ class _Export:
         program = self._program
         info = p4info_pb2.P4Info()
         info.pkg_info.arch = "v1model"
-        _annotate(info.pkg_info, program.annotations)
+        _describe(info.pkg_info, program.annotations)
         for table in _visible(program.tables.values()):
             self._table(info.tables.add(), table)
         for action in _visible(program.actions.values()):
@@ -179,7 +184,9 @@ class _Export:
         self._preamble(message.preamble, action, self._actions)
         ids = _field_ids([param.annotations for param in action.params], action.pos)
         for param_id, param in zip(ids, action.params, strict=True):
-            field = message.params.add(id=param_id, name=param.name, bitwidth=_width(param.type))
+            names = [unescape(note.body) for note in param.annotations if note.name == "name"]
+            name = names[0] if names else param.name
+            field = message.params.add(id=param_id, name=name, bitwidth=_width(param.type))
             _annotate(field, param.annotations)
 
     def _register(self, message: Any, register: ir.Register) -> None:
@@ -214,6 +221,20 @@ def _annotate(message: Any, annotations: Iterable[ir.Annotation]) -> None:
             setattr(message.doc, note.name, unescape(note.body))
         if note.name not in _REPRESENTED:
             message.annotations.append(f"@{note.name}({note.body})" if note.body else f"@{note.name}")
+
+
+def _describe(package: Any, annotations: Sequence[ir.Annotation]) -> None:
+    """Fill in what ``@pkginfo[name = "…", …]`` and ``@platform_property[…]`` on the package say."""
+    for note in annotations:
+        if note.name == "pkginfo":
+            for key, value in _KEY_TEXT.findall(note.body):
+                if key in _PACKAGE_TEXTS:
+                    setattr(package, key, unescape(value))
+        if note.name == "platform_property":
+            for key, value in _KEY_NUMBER.findall(note.body):
+                if key in package.platform_properties.DESCRIPTOR.fields_by_name:
+                    setattr(package.platform_properties, key, int(value, 0))
+    _annotate(package, [note for note in annotations if note.name not in ("pkginfo", "platform_property")])
 
 
 def _given_id(annotations: Iterable[ir.Annotation], pos: ir.Position) -> int | None:

@@ -42,7 +42,9 @@ def table(name: str, *keys: ir.Key, **changes) -> ir.Table:
     return ir.Table(name=name, keys=keys, pos=POS, **fields)
 
 
-def exported(*objects: ir.Table | ir.Action | ir.Counter | ir.Register) -> p4info_pb2.P4Info:
+def exported(
+    *objects: ir.Table | ir.Action | ir.Counter | ir.Register, notes: tuple[ir.Annotation, ...] = ()
+) -> p4info_pb2.P4Info:
     objects = (action("NoAction"), *objects)
 
     def of(kind: type) -> dict:
@@ -66,6 +68,7 @@ def exported(*objects: ir.Table | ir.Action | ir.Counter | ir.Register) -> p4inf
             tables=of(ir.Table),
             registers=of(ir.Register),
             counters=of(ir.Counter),
+            annotations=notes,
         )
     )
 
@@ -216,6 +219,25 @@ def test_hidden_objects_are_left_out():
     info = exported(table("t", annotations=(note("hidden"),)), action("a", notes=(note("hidden"),)))
     assert not info.tables
     assert [item.preamble.name for item in info.actions] == ["NoAction"]
+
+
+def test_a_parameter_may_have_another_name():
+    info = exported(action("a", param("x", 8, note("name", '"y"'))))
+    assert info.actions[1].params[0].name == "y"
+
+
+def test_the_package_describes_itself():
+    info = exported(
+        notes=(
+            note("pkginfo", 'name = "x \\"y\\"", version = "1"'),
+            note("platform_property", "multicast_group_table_size = 10"),
+            note("other"),
+        )
+    )
+    package = info.pkg_info
+    assert (package.name, package.version, package.arch) == ('x "y"', "1", "v1model")
+    assert package.platform_properties.multicast_group_table_size == 10
+    assert list(package.annotations) == ["@other"]
 
 
 def test_the_text_format_can_be_read_back():

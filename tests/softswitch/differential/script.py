@@ -84,7 +84,7 @@ class Runner:
             if line.command == "packet":
                 port, frame = line.rest.split(maxsplit=1)
                 now_us = 1000 * (len(self.sent) + 1)
-                pending = self.bench.send(bytes.fromhex(frame), int(port), now_us)
+                pending = self.bench.send(bytes.fromhex("".join(frame.split())), int(port), now_us)
                 self.sent[line.number] = list(pending)
                 last, expected = line.number, 0
             elif line.command == "expect":

@@ -59,7 +59,7 @@ def test_loading_clears_all_entries(client: Client, names: Names, source: Source
     client.write("INSERT", names.entry("lpm_table", action=names.action("mark", b"\1"), metadata=b"x"))
     client.configure("VERIFY_AND_COMMIT", config(source))
     assert client.read(names.entry("lpm_table")) == []
-    switch.inject(0, [probe(1)])
+    switch.inject(0, [probe(9)])
     assert switch.drain(2) == []
 
 
@@ -69,11 +69,11 @@ def test_a_saved_program_takes_writes_but_no_packets_until_it_is_committed(
     client.write("MODIFY", sending(names, 2))
     client.configure("VERIFY_AND_SAVE", config(source))
     client.write("MODIFY", sending(names, 3))
-    switch.inject(0, [probe(1)])
-    assert (switch.drain(2), switch.drain(3)) == ([probe(1)], [])
+    switch.inject(0, [probe(9)])
+    assert (switch.drain(2), switch.drain(3)) == ([probe(9)], [])
     client.configure("COMMIT")
-    switch.inject(0, [probe(1)])
-    assert (switch.drain(2), switch.drain(3)) == ([], [probe(1)])
+    switch.inject(0, [probe(9)])
+    assert (switch.drain(2), switch.drain(3)) == ([], [probe(9)])
 
 
 @pytest.mark.parametrize(
@@ -158,5 +158,5 @@ def test_ids_may_be_those_of_another_compiler(client: Client, source: Source, sw
         counter.direct_table_id = renumbered[counter.direct_table_id]
     client.configure("VERIFY_AND_COMMIT", config(source, p4info=info))
     client.write("MODIFY", sending(Names(info), 2))
-    switch.inject(0, [probe(1)])
-    assert switch.drain(2) == [probe(1)]
+    switch.inject(0, [probe(9)])
+    assert switch.drain(2) == [probe(9)]
