@@ -88,7 +88,8 @@ def error_bound(exponent: int, fan_in: int, *, average: bool = False) -> float:
 
     Each rank rounds to a multiple of 2**-k (half of it off at most, or with more than 128 ranks, where the
     clamp may be met, all of it), and the sum, below fan_in * 2**(e - 126), is rounded to float32 twice at
-    most (to 24 bits, and again if it is subnormal). Where the exact sum is beyond the float32 range the result may be infinite.
+    most (to 24 bits, and again if it is subnormal). Where the exact sum is beyond the float32 range the
+    result may be infinite.
     """
     largest = fan_in * math.ldexp(1.0, max(exponent, 1) - 126)
     rounding = fan_in * math.ldexp(0.5 if fan_in <= 128 else 1.0, -scale_log2(exponent, fan_in))

@@ -82,13 +82,12 @@ class Window:
         The first time all of it: it was lost. If still nothing comes, the resends ask for a status, and
         then what the switch has counted already need not be sent again: one of those packets keeps asking.
         """
+        if now < self.next_timeout():
+            return
         state, core = self.state, self.state.struct
         rto = min(core.rto << core.backoff, core.rto_max)
         waits = state.status & (Chain.FLIGHT | Chain.QUEUED) == int(Chain.FLIGHT)
-        overdue = waits & (state.sent_at <= now - rto)
-        if not overdue.any():
-            return
-        chains = np.flatnonzero(overdue)
+        chains = np.flatnonzero(waits & (state.sent_at <= now - rto))
         chains = chains[np.argsort(state.index[chains])]
         query = Chain(0)
         if core.stalls > 0:

@@ -5,7 +5,8 @@ specification, section 6.3), below it the Jenkins one-at-a-time hash of the name
 as long as the id is taken; names are tried in sorted order. ``@id`` overrides the hash. The alias
 is the shortest suffix of the name, in whole components, that no other object has.
 
-Not in the IR and therefore not in P4Info: controller headers, user-defined types, digests.
+Not in the IR and therefore not in P4Info: controller headers, names of user-defined types, digests.
+Structured annotations other than ``@pkginfo`` and ``@platform_property`` go as text.
 """
 
 from __future__ import annotations

@@ -167,17 +167,40 @@ def _hash(body: Body, call: ir.Extern) -> None:
     (target,), (kind,), (base,), data, (maximum,) = call.args
     name = algorithm(kind)
     with body.out.block(""):
-        digest = _digest(body, name, data, payload=False)
-        body.out.line(f"uint64_t digest = {digest};")
+        bits = 64
+        if name == "identity" and sum(width_of(expr.type) for expr in data) <= 32:
+            bits = class_bits(max(width_of(expr.type) for expr in (base, maximum)))
+        if bits == 32:
+            # P4's way to write base + x % max, so it should not cost more than that.
+            digest = _identity(body, data)
+        else:
+            bits = 64
+            digest = _digest(body, name, data, payload=False)
+        body.out.line(f"{c_integer(bits)} digest = {digest};")
         if isinstance(maximum, ir.Const):
-            limit = maximum.value & ((1 << width_of(maximum.type)) - 1)
-            text = "digest" if limit >= 1 << 64 else f"digest % {literal(max(limit, 1), 64)}"
+            limit = max(1, maximum.value & ((1 << width_of(maximum.type)) - 1))
+            text = "digest" if limit >= 1 << bits else f"digest % {literal(limit, bits)}"
+        elif width_of(maximum.type) <= bits:
+            body.out.line(f"{c_integer(bits)} max = {body.expressions.text(maximum)};")
+            text = "(max ? digest % max : 0)"
         else:
             body.out.line(f"p4_u128 max = {body.expressions.text(maximum)};")
-            text = "(uint64_t)(digest % (max ? max : 1))"
+            text = "(max ? (uint64_t)(digest % max) : 0)"
         if not (isinstance(base, ir.Const) and base.value == 0):
-            text = f"(uint64_t)({text} + {body.expressions.value(base).text})"
-        body.store(target, _cut(text, 64, target))
+            text = f"(uint64_t){text} + (uint64_t){body.expressions.value(base).text}"
+            bits = 64
+        body.store(target, _cut(text, bits, target))
+
+
+def _identity(body: Body, data: Sequence[ir.Expr]) -> str:
+    """Return up to 32 bits of data, padded to whole bytes, as a C value."""
+    parts = _parts(body, data)
+    width = sum(part.width for part in parts)
+    position, terms = width + -width % 8, []
+    for part in parts:
+        position -= part.width
+        terms.append(f"((uint32_t){part.text} << {position})" if position else part.text)
+    return " | ".join(terms) or "0"
 
 
 def _verify_checksum(body: Body, call: ir.Extern) -> None:

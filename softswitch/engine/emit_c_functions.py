@@ -34,7 +34,10 @@ class Locals:
 
 
 def find_locals(program: ir.Program) -> Locals:
-    """Find out who uses which variable. Functions are ``parser``, a block's name, ``action X``, ``table X``."""
+    """Find out who uses which variable.
+
+    Functions are ``parser``, the names of the other blocks, ``action X`` and ``table X``.
+    """
     users: dict[str, set[str]] = {
         name: set()
         for name, type_ in program.variables.items()
@@ -100,23 +103,26 @@ def open_body(
 
 def emit_actions(unit: Unit, locals_: Locals, out: Writer) -> None:
     """Write one function per action; those that may exit the block return whether they did."""
-    for name, action in unit.program.actions.items():
-        leaving = name in unit.leaving_actions
-        c_name = f"action_{unit.action_names[name]}"
-        out.line(f"P4_FUNCTION {'int' if leaving else 'void'} {c_name}({PARAMETERS});")
+    for name in unit.program.actions:
+        result = "int" if name in unit.leaving_actions else "void"
+        out.line(f"P4_FUNCTION {result} action_{unit.action_names[name]}({PARAMETERS});")
     out.line()
     for name, action in unit.program.actions.items():
         leaving = name in unit.leaving_actions
-        out.line(f"/* action {name}, {comment(action.pos)} */")
-        c_name = f"action_{unit.action_names[name]}"
-        with out.block(f"P4_FUNCTION {'int' if leaving else 'void'} {c_name}({PARAMETERS})"):
-            out.line("(void)s, (void)p, (void)v;")
-            local = locals_.of(f"action {name}") - variables_read_first(action.body, set())
+        written = Writer()
+        local = locals_.of(f"action {name}") - variables_read_first(action.body, set())
+        with written.indented():
+            written.line("(void)s, (void)p, (void)v;")
             leave = "return 0;" if leaving else "return;"
-            body = open_body(unit, out, local, leave=leave, leave_block="return 1;")
+            body = open_body(unit, written, local, leave=leave, leave_block="return 1;")
             body.statements(action.body)
             if leaving:
-                out.line("return 0;")
+                written.line("return 0;")
+        out.line(f"/* action {name}, {comment(action.pos)} */")
+        kind = "P4_LANES" if body.rolled else "P4_FUNCTION"
+        result = "int" if leaving else "void"
+        with out.block(f"{kind} {result} action_{unit.action_names[name]}({PARAMETERS})"):
+            out.lines += written.lines
         out.line()
 
 

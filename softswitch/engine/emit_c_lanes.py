@@ -45,6 +45,7 @@ def _write_run(body: Body, group: Sequence[ir.Stmt], run: Run) -> None:
     its arrays. Where the register index is in range, the slot is looked up once, before the loop.
     """
     out, expressions = body.out, body.expressions
+    body.rolled = True
     lazy = find_lazy(body, group, run)
     if lazy is None:
         body.bring(mentioned(group))

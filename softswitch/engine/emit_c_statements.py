@@ -44,6 +44,7 @@ class Body:
     in_parser: bool = False
     brought: set[str] = field(default_factory=set)  # large headers known to be in storage
     slots: dict[tuple[str, str], str] = field(default_factory=dict)  # (group, index) to a pointer in scope
+    rolled: bool = False  # whether a rolled loop was written
     _scopes: list[tuple[str, list[bool]]] = field(default_factory=list)
     _labels: list[int] = field(default_factory=lambda: [0])
 

@@ -21,6 +21,16 @@ _UNSUPPORTED = {
     "digest_entry": "digests",
 }
 
+# Of these no program here has any, so that reading all of them finds none; ids of what they belong to.
+_NONE_OF = {
+    "extern_entry": "extern_type_id",
+    "action_profile_member": "action_profile_id",
+    "action_profile_group": "action_profile_id",
+    "meter_entry": "meter_id",
+    "value_set_entry": "value_set_id",
+    "digest_entry": "digest_id",
+}
+
 
 def write(device: Device, update: Any) -> None:
     """Apply one update to the device's bundle. Raises RequestError, and then has changed nothing."""
@@ -64,6 +74,10 @@ def _read(device: Device, entity: Any) -> Iterator[Any]:
         case "packet_replication_engine_entry":
             for entry in replication.read(bundle, entity.packet_replication_engine_entry):
                 yield p4.Entity(packet_replication_engine_entry=entry)
+        case "direct_meter_entry" if entity.direct_meter_entry.table_entry.table_id == 0:
+            return
+        case _ if kind in _NONE_OF and getattr(getattr(entity, kind), _NONE_OF[kind]) == 0:
+            return
         case None:
             raise InvalidArgument("an entity of the read request is empty: it must say what to read")
         case _:

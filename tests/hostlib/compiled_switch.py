@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import Literal
 
 from softswitch.compiler import compile_file, ir
-from softswitch.engine.build import load
+from softswitch.engine.build import build
+from softswitch.engine.compiled import CompiledPipeline
 from softswitch.engine.ports import MemoryPort
 from softswitch.engine.switch import Switch
 
@@ -17,21 +17,20 @@ GROUP = 1
 
 
 @functools.cache
-def program(lanes: int) -> ir.Program:
-    return compile_file(P4, defines={"LANES": str(lanes), "SLOTS": str(SLOTS)})
+def built(lanes: int) -> tuple[ir.Program, Path]:
+    program = compile_file(P4, defines={"LANES": str(lanes), "SLOTS": str(SLOTS)})
+    return program, build(program)
 
 
 def exact(*values: int) -> tuple[ir.Pattern, ...]:
     return tuple(ir.Pattern("exact", value) for value in values)
 
 
-def compiled_switch(
-    job: int, *, size: int, slots: int, lanes: int, backend: Literal["compiled", "interpreter"] = "compiled"
-) -> Switch:
+def compiled_switch(job: int, *, size: int, slots: int, lanes: int) -> Switch:
     """Return a switch in virtual time; `close` it."""
-    compiled = program(lanes)
-    pipeline = load(compiled, backend=backend)
-    names = {name.rpartition(".")[2]: name for name in (*compiled.tables, *compiled.actions)}
+    program, path = built(lanes)
+    pipeline = CompiledPipeline(program, path)
+    names = {name.rpartition(".")[2]: name for name in (*program.tables, *program.actions)}
 
     def insert(table: str, keys: tuple[int, ...], action: str, *arguments: int) -> None:
         invocation = ir.Invocation(names[action], arguments)

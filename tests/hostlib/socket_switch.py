@@ -41,7 +41,7 @@ class SocketSwitch:
                 size,
                 LANES,
                 TransportConfig(
-                    "loopback" if framed else "udp", "127.0.0.1:0", "127.0.0.1:%d" % sock.getsockname()[1]
+                    "loopback" if framed else "udp", "127.0.0.1:0", f"127.0.0.1:{sock.getsockname()[1]}"
                 ),
                 slots=slots,
                 timeout_s=timeout_s,

@@ -150,7 +150,7 @@ def test_different_lengths_raise_on_every_rank_and_end_the_job() -> None:
 def test_a_switch_that_is_not_there_is_named_with_the_job(kernel: KernelName) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
         free.bind(("127.0.0.1", 0))
-        transport = ina.TransportConfig("loopback", "127.0.0.1:0", "127.0.0.1:%d" % free.getsockname()[1])
+        transport = ina.TransportConfig("loopback", "127.0.0.1:0", f"127.0.0.1:{free.getsockname()[1]}")
     config = ina.JobConfig(9, 0, 2, 32, transport, timeout_s=0.4)
     communicator = ina.Communicator(config, kernel=kernel)
     started = time.monotonic()
@@ -235,7 +235,7 @@ def test_the_environment_describes_the_job(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_taken_address_is_refused() -> None:
     with SocketSwitch(1) as switch, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
         taken.bind(("127.0.0.1", 0))
-        local = "127.0.0.1:%d" % taken.getsockname()[1]
+        local = f"127.0.0.1:{taken.getsockname()[1]}"
         transport = ina.TransportConfig("udp", local, switch.configs[0].transport.switch)
         with pytest.raises(ina.ConfigError, match=f"cannot open {local}.*Address already in use"):
             ina.Communicator(ina.JobConfig(7, 0, 1, 32, transport))

@@ -68,5 +68,5 @@ def test_scapy_dissects_a_frame() -> None:
 
 @pytest.mark.parametrize("mac", ["", "02:00:00:00:00", "02:00:00:00:00:100", "zz:00:00:00:00:00"])
 def test_what_is_no_mac_address_is_refused(mac: str) -> None:
-    with pytest.raises(ValueError, match="MAC|invalid literal"):
+    with pytest.raises(ValueError, match=r"MAC|invalid literal"):
         wire.mac_bytes(mac)

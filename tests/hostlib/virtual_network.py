@@ -73,9 +73,9 @@ class VirtualNetwork:
         impairments: Impairments = Impairments(),
         seed: int = 0,
         first_psn: int = 0,
-        rto: RtoLimits = RtoLimits(),
+        rto: RtoLimits | None = None,
         peers: Peers | None = None,
-        patience: Patience = Patience(),
+        patience: Patience | None = None,
     ) -> None:
         self.switch = switch
         self.impairments = impairments
@@ -85,9 +85,11 @@ class VirtualNetwork:
         self.on_packet: Callable[[int, bytes, bool], bool] = lambda rank, packet, upwards: True
         """Told of every packet (rank, bytes, towards the switch); False loses it."""
         for rank in range(size):
-            settings = CoreSettings(job, rank, size, slots, lanes, endpoints(rank), rto, first_psn)
+            settings = CoreSettings(
+                job, rank, size, slots, lanes, endpoints(rank), rto or RtoLimits(), first_psn
+            )
             window = Window(settings, make_kernel())
-            watchdog = Watchdog(window, peers or NoPeers(), patience)
+            watchdog = Watchdog(window, peers or NoPeers(), patience or Patience())
             self.workers.append(Worker(window, watchdog))
         packet_bytes = wire.packet_dtype(lanes, framed=True).itemsize
         for worker in self.workers:

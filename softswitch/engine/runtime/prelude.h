@@ -18,6 +18,9 @@
 #define P4_INLINE static inline __attribute__((always_inline, unused))
 #define P4_HELPER static __attribute__((unused))
 #define P4_FUNCTION static __attribute__((unused))
+/* Functions with loops over lanes stay apart: deep inside a larger one, gcc takes them for cold code
+ * and does not vectorise them. */
+#define P4_LANES static __attribute__((unused, noinline, hot))
 #define P4_LIKELY(x) __builtin_expect(!!(x), 1)
 
 __extension__ typedef unsigned __int128 p4_u128;

@@ -368,6 +368,33 @@ def test_an_existing_group_is_not_inserted_again(client: Client) -> None:
     assert refusal(client, "INSERT", group(5))[0] == "ALREADY_EXISTS"
 
 
+# ---------------------------------------------------------------------- what programs here do not have
+
+
+def test_wildcard_reads_of_what_no_program_has_find_nothing(client: Client) -> None:
+    kinds = [
+        p4.Entity(extern_entry=p4.ExternEntry()),
+        p4.Entity(action_profile_member=p4.ActionProfileMember()),
+        p4.Entity(action_profile_group=p4.ActionProfileGroup()),
+        p4.Entity(meter_entry=p4.MeterEntry()),
+        p4.Entity(direct_meter_entry=p4.DirectMeterEntry(table_entry=p4.TableEntry())),
+        p4.Entity(value_set_entry=p4.ValueSetEntry()),
+        p4.Entity(digest_entry=p4.DigestEntry()),
+    ]
+    assert client.read(*kinds) == []
+
+
+def test_reads_that_this_switch_does_not_offer(client: Client) -> None:
+    kinds = [
+        p4.Entity(register_entry=p4.RegisterEntry()),
+        p4.Entity(meter_entry=p4.MeterEntry(meter_id=1)),
+        p4.Entity(),
+    ]
+    with pytest.raises(grpc.RpcError) as error:
+        client.read(*kinds)
+    assert [code for code, _ in errors(error.value)] == ["UNIMPLEMENTED", "UNIMPLEMENTED", "INVALID_ARGUMENT"]
+
+
 # ---------------------------------------------------------------------- who may do what
 
 
