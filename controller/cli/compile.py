@@ -60,7 +60,7 @@ def compile_(
     if output:
         output.write_text(text)
     if p4info:
-        p4info.write_text(softswitch.p4info_text(program))
+        p4info.write_text(softswitch.p4info_text(softswitch.p4info(program)))
     shared_object = softswitch.build(program) if build else None
     if dump:
         return

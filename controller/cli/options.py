@@ -11,13 +11,13 @@ from controller.cli.errors import USAGE, Failure
 Lanes = Annotated[int, typer.Option(help="Values per packet: 32, 64 or 256.", show_default=True)]
 Program = Annotated[str, typer.Option(help="Switch program: a file name of p4src/ without .p4.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
-Loss = Annotated[float, typer.Option(min=0, max=1, help="Probability that a frame is lost, each way on every port.")]
-Duplicate = Annotated[float, typer.Option(min=0, max=1, help="Probability that a frame arrives twice.")]
-Reorder = Annotated[float, typer.Option(min=0, max=1, help="Probability that a frame is overtaken by others.")]
-Corrupt = Annotated[float, typer.Option(min=0, max=1, help="Probability that a frame fails its frame check.")]
-Delay = Annotated[float, typer.Option(min=0, metavar="SECONDS", help="Delay of every frame.")]
-Rate = Annotated[float, typer.Option("--rate", min=0, metavar="BPS", help="Rate of every port, bits per second; 0: unlimited.")]
-Queue = Annotated[int, typer.Option(min=1, metavar="PACKETS", help="Packets that wait for the rate.")]
+Loss = Annotated[float, typer.Option(help="Probability that a frame is lost, each way on every port.")]
+Duplicate = Annotated[float, typer.Option(help="Probability that a frame arrives twice.")]
+Reorder = Annotated[float, typer.Option(help="Probability that a frame is overtaken by others.")]
+Corrupt = Annotated[float, typer.Option(help="Probability that a frame fails its frame check.")]
+Delay = Annotated[float, typer.Option(metavar="SECONDS", help="Delay of every frame.")]
+Rate = Annotated[float, typer.Option("--rate", metavar="BPS", help="Rate of every port, bits per second; 0: unlimited.")]
+Queue = Annotated[int, typer.Option(metavar="PACKETS", help="Packets that wait for the rate.")]
 Defines = Annotated[
     list[str] | None, typer.Option("-D", "--define", metavar="NAME[=VALUE]", help="For the preprocessor. Repeatable.")
 ]
@@ -45,9 +45,15 @@ def impairments(
     rate: float = 0.0,
     queue: int = 64,
 ) -> str:
-    """Return the impairments in the notation of ``ina switch --impair``; "" for none."""
-    values = {"loss": loss, "duplicate": duplicate, "reorder": reorder, "corrupt": corrupt, "delay": delay, "rate": rate}
-    given = [f"{name}={value!r}" for name, value in values.items() if value]
+    """Return the impairments in the notation of ``ina switch --impair``; "" for none. Raises Failure."""
+    chances = {"loss": loss, "duplicate": duplicate, "reorder": reorder, "corrupt": corrupt}
+    for name, value in chances.items():
+        if not 0 <= value <= 1:
+            raise Failure(f"--{name} {value:g}: want a probability, 0 to 1", exit_code=USAGE)
+    for name, value, least in (("delay", delay, 0), ("rate", rate, 0), ("queue", queue, 1)):
+        if value < least:
+            raise Failure(f"--{name} {value:g}: want {least} or more", exit_code=USAGE)
+    given = [f"{name}={value!r}" for name, value in {**chances, "delay": delay, "rate": rate}.items() if value]
     if rate:
         given.append(f"queue={queue}")
     return ",".join(given)

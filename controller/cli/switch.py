@@ -77,7 +77,10 @@ def _ports(texts: list[str]) -> dict[int, softswitch.PortSpec]:
             raise Failure(f"--port {text!r}: want N=SPEC, such as 1=udp:47001", exit_code=USAGE)
         if int(number) in specs:
             raise Failure(f"--port {text!r}: port {number} is given twice", exit_code=USAGE)
-        specs[int(number)] = softswitch.parse_port(spec)
+        try:
+            specs[int(number)] = softswitch.parse_port(spec)
+        except softswitch.SwitchError as error:
+            raise Failure(f"--port {text!r}: {error}", exit_code=USAGE) from error
     return specs
 
 

@@ -12,8 +12,8 @@ import grpc
 
 from controller.errors import Refused, SwitchError, Unreachable, UpdateError
 from controller.p4runtime_shim.mastership import acquire
-from p4proto import p4runtime_pb2 as p4
-from p4proto import p4runtime_pb2_grpc, status_pb2
+from controller.p4runtime_shim.messages import p4runtime_pb2 as p4
+from controller.p4runtime_shim.messages import p4runtime_pb2_grpc, status_pb2
 
 Kind = Literal["INSERT", "MODIFY", "DELETE"]
 

@@ -23,8 +23,8 @@ from typing import Any
 import grpc
 
 from controller.errors import NotPrimary, SwitchError, Unreachable
-from p4proto import code_pb2
-from p4proto import p4runtime_pb2 as p4
+from controller.p4runtime_shim.messages import code_pb2
+from controller.p4runtime_shim.messages import p4runtime_pb2 as p4
 
 _PAUSE_S = 0.02
 """Mean pause before asking again after the switch ended a stream because of a claim at the same time."""

@@ -84,7 +84,8 @@ def _blocks(unit: Unit, main: ast.Instantiation) -> list[Block]:
     """Return the arguments of the package, in the order of `SLOTS`."""
     assert isinstance(main.type, ast.NamedType)
     symbol = unit.globals.lookup(main.type.name, main.type.pos)
-    assert isinstance(symbol, Signature) and isinstance(symbol.decl, ast.PackageDecl)
+    assert isinstance(symbol, Signature)
+    assert isinstance(symbol.decl, ast.PackageDecl)
     if main.type.name != PACKAGE:
         raise Unsupported(f"architecture {main.type.name!r}", main.type.pos, f"{PACKAGE} of v1model.p4")
     if main.name != "main":
@@ -128,7 +129,8 @@ def _check_shape(slot: Slot, block: Block, formals: list[Formal]) -> None:
     decl = block.decl
     wanted = ", ".join(f"{direction} {what}".strip() for direction, what in slot.params)
     if len(formals) != len(slot.params):
-        message = f"{slot.kind} {decl.name!r} has {len(formals)} parameters as {slot.stage.name.lower()} of {PACKAGE}"
+        where = f"{slot.stage.name.lower()} of {PACKAGE}"
+        message = f"{slot.kind} {decl.name!r} has {len(formals)} parameters as {where}"
         raise CompileError(message, decl.pos, f"({wanted})")
     for formal, (direction, _) in zip(formals, slot.params, strict=True):
         if formal.direction != direction:
@@ -141,13 +143,15 @@ def _check_shape(slot: Slot, block: Block, formals: list[Formal]) -> None:
 def _storages(unit: Unit, parser: Block, formals: list[Formal]) -> Storages:
     _, headers, meta, _ = formals
     standard = unit.globals.lookup("standard_metadata_t", parser.decl.pos)
-    assert isinstance(standard, TypeName) and isinstance(standard.type, t.StructType)
+    assert isinstance(standard, TypeName)
+    assert isinstance(standard.type, t.StructType)
     for formal in (headers, meta):
         if not isinstance(formal.type, t.StructType):
             raise Unsupported(
                 f"{t.describe(formal.type)} as a parameter of the pipeline", formal.pos, "a struct"
             )
-    assert isinstance(headers.type, t.StructType) and isinstance(meta.type, t.StructType)
+    assert isinstance(headers.type, t.StructType)
+    assert isinstance(meta.type, t.StructType)
     return Storages(headers.type, meta.type, standard.type)
 
 
@@ -167,7 +171,8 @@ def _values(unit: Unit, slot: Slot, formals: list[Formal], storages: Storages) -
     for formal, (direction, what) in zip(formals, slot.params, strict=True):
         if what.startswith("packet_"):
             symbol = unit.globals.lookup(what, formal.pos)
-            assert isinstance(symbol, ExternDef) and isinstance(formal.type, t.ExternType)
+            assert isinstance(symbol, ExternDef)
+            assert isinstance(formal.type, t.ExternType)
             values[formal.name] = Packet(formal.type, symbol.decl)
             continue
         type_ = storages.type(what)

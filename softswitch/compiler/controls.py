@@ -27,7 +27,8 @@ from softswitch.compiler.values import Block, Run, Value
 def apply_type(body: Body, symbol: BlockDef, expr: ast.Call) -> None:
     """Emit ``Control.apply(…)``: an instance of its own that has the type's name."""
     block = make_block(body, symbol, (), expr.pos)
-    name = control_name(body.control, symbol.decl.name, symbol.decl.annotations)
+    # As p4c names it: a @name of the type is that of its other instances, not of this one.
+    name = control_name(body.control, symbol.decl.name, ())
     apply_instance(body, Instance(block, name, Scope(symbol.scope)), expr)
 
 

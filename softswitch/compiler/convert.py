@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from softswitch.compiler import fold, ir
 from softswitch.compiler import types as t
-from softswitch.compiler.errors import CompileError
+from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.scope import unknown
 from softswitch.compiler.values import (
     Default,
@@ -40,6 +40,8 @@ def convert(value: Value, type_: t.Type, pos: ir.Position, what: str = "the valu
             return value
         if isinstance(value.type, t.SerialEnum) and t.same(value.type.underlying, type_):
             return Run(type_, value.expr)
+        if isinstance(type_, t.Int) and isinstance(value.type, ir.Bits) and isinstance(value.expr, ir.Const):
+            return Number(value.expr.value)
     elif isinstance(value, Number):
         if isinstance(type_, ir.Bits):
             return Run(type_, fit(value.value, type_, pos))
@@ -156,6 +158,10 @@ def _cast_scalar(type_: t.Type, value: Run, found: ir.Bits | ir.Bool, pos: ir.Po
     """Cast between bit, int and bool of known widths."""
     if isinstance(type_, t.Int) and isinstance(value.expr, ir.Const) and isinstance(found, ir.Bits):
         return Number(value.expr.value)
+    if isinstance(type_, t.Int) and isinstance(found, ir.Bits):
+        raise Unsupported(
+            "a cast to int of a value known only at run time", pos, "a cast to bit<W> or int<W>"
+        )
     hint = None
     if isinstance(found, ir.Bits) and isinstance(type_, ir.Bits):
         if found.signed == type_.signed or found.width == type_.width:

@@ -131,6 +131,9 @@ def _typedef(body: Body, decl: ast.TypedefDecl) -> t.Type:
             type_ = type_at(body, ref)
     if not decl.distinct:
         return type_
+    for annotation in decl.annotations:
+        if annotation.name == "p4runtime_translation":
+            raise Unsupported("translation of values for P4Runtime", annotation.pos)
     if not isinstance(t.base(type_), ir.Bits | ir.Bool):
         raise CompileError(f"a new type of {t.describe(type_)}", decl.pos, "bit<W>, int<W> or bool")
     return t.NewType(decl.name, type_)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from softswitch.compiler import ir
 from softswitch.compiler import types as t
 from softswitch.compiler.errors import CompileError, Unsupported
-from softswitch.compiler.operators import stored_parts
 from softswitch.compiler.paths import overlap, reads, storage_of
 from softswitch.compiler.unit import Body
-from softswitch.compiler.values import Group, Invalid, Number, Run, Value, show, zero
+from softswitch.compiler.values import Group, Invalid, Number, Run, Value, show, stored_parts, zero
 
 
 def store(body: Body, target: Run, value: Value, pos: ir.Position) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from softswitch.compiler import ast, ir
 from softswitch.compiler import types as t
-from softswitch.compiler.errors import CompileError
+from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.expressions import known, whole_number
 from softswitch.compiler.keysets import ANY, entry_pattern
 from softswitch.compiler.passing import bind
@@ -71,8 +71,12 @@ def lower_entries(
 def _patterns(
     body: Body, entry: ast.Entry, keys: tuple[ir.Key, ...], types: tuple[t.Type, ...]
 ) -> tuple[ir.Pattern, ...]:
+    if any(annotation.name == "priority" for annotation in entry.annotations):
+        raise Unsupported("@priority of an entry", entry.pos, "priority = … in front of it")
     if len(entry.keys) == 1 and isinstance(entry.keys[0], ast.Default | ast.DontCare) and len(keys) > 1:
         exprs: tuple[ast.Expr, ...] = entry.keys * len(keys)
+    elif len(entry.keys) == 1 and isinstance(entry.keys[0], ast.ListExpr):
+        exprs = entry.keys[0].elements
     else:
         exprs = entry.keys
     if len(exprs) != len(keys):

@@ -12,8 +12,10 @@ from softswitch.compiler import types as t
 from softswitch.compiler.convert import cast, convert, mismatch
 from softswitch.compiler.emit import expression, saved, steady, store
 from softswitch.compiler.errors import CompileError, Unsupported
+from softswitch.compiler.logic import conjunction, disjunction
 from softswitch.compiler.members import error_or_enum_member, index_of, member_of
-from softswitch.compiler.operators import Operand, binary, conjunction, disjunction, unary
+from softswitch.compiler.operands import Operand
+from softswitch.compiler.operators import binary, unary
 from softswitch.compiler.resolve import resolve
 from softswitch.compiler.scope import TypeName, Variable
 from softswitch.compiler.unit import Body
@@ -170,6 +172,8 @@ def keep_order(body: Body, values: list[Value], marks: list[int], places: tuple[
 def _integer(expr: ast.IntLiteral) -> Value:
     if expr.width is None:
         return Number(expr.value)
+    if expr.width <= 0:
+        raise Unsupported(f"a number of {expr.width} bits", expr.pos, "at least 1 bit")
     type_ = ir.Bits(expr.width, expr.signed)
     return convert(Number(expr.value), type_, expr.pos)
 

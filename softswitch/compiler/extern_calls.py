@@ -13,12 +13,11 @@ from softswitch.compiler import types as t
 from softswitch.compiler.emit import expression
 from softswitch.compiler.errors import CompileError
 from softswitch.compiler.expressions import type_at
-from softswitch.compiler.operators import parts_of
 from softswitch.compiler.passing import Formal, bind, check_argument, evaluate_arguments
 from softswitch.compiler.paths import path_of
 from softswitch.compiler.scope import Scope, TypeName
 from softswitch.compiler.unit import Body, constant_body
-from softswitch.compiler.values import Group, Number, Run, Value, show, type_of
+from softswitch.compiler.values import Group, Number, Run, Value, parts_of, show, type_of
 
 
 def choose(overloads: Sequence[ast.Prototype], expr: ast.Call, what: str) -> ast.Prototype:

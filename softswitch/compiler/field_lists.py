@@ -5,10 +5,9 @@ from __future__ import annotations
 from softswitch.compiler import ir
 from softswitch.compiler import types as t
 from softswitch.compiler.errors import CompileError, Unsupported
-from softswitch.compiler.operators import parts_of
 from softswitch.compiler.paths import path_of
 from softswitch.compiler.unit import Body
-from softswitch.compiler.values import Group, Number, Run, Value, show
+from softswitch.compiler.values import Group, Number, Run, Value, parts_of, show
 
 Fields = tuple[tuple[str, ...], ...]
 

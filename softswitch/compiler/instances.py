@@ -13,7 +13,7 @@ from softswitch.compiler.passing import bind
 from softswitch.compiler.scope import BlockDef, ExternDef, Local, Scope, Symbol, TypeName, Variable
 from softswitch.compiler.syntax import applications, control_name, ir_annotations, spelling
 from softswitch.compiler.unit import Body
-from softswitch.compiler.values import Block, Number, Object, Run, Value, show
+from softswitch.compiler.values import Block, Object, Run, Value, show
 
 _REFUSED = {
     "meter": "meters",
@@ -163,10 +163,5 @@ def _cells(body: Body, expr: ast.Expr) -> int:
 def _counter_unit(body: Body, expr: ast.Expr) -> str:
     value = known(body, expr)
     if isinstance(value, Run) and isinstance(value.expr, ir.Const) and isinstance(value.type, ir.Enum):
-        if value.type.name == "CounterType":
-            return value.type.members[value.expr.value]
-    raise CompileError(
-        f"{show(value) if not isinstance(value, Number) else value.value} as the unit of a counter",
-        expr.pos,
-        "a CounterType",
-    )
+        return value.type.members[value.expr.value]
+    raise CompileError(f"{show(value)} as the unit of a counter", expr.pos, "a CounterType")

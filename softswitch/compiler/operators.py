@@ -5,28 +5,20 @@ Nothing here emits statements; operands are values that have been checked alread
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from softswitch.compiler import fold, ir
 from softswitch.compiler import types as t
-from softswitch.compiler.convert import convert, fit
-from softswitch.compiler.errors import CompileError, Unsupported
-from softswitch.compiler.values import Default, Group, Invalid, Number, Run, Value, constant, show, type_of
+from softswitch.compiler.equality import equality, inequality
+from softswitch.compiler.errors import CompileError
+from softswitch.compiler.logic import negation
+from softswitch.compiler.operands import Operand, balance, underlying
+from softswitch.compiler.values import Number, Run, Value, constant, show
 
 _ORDERING = ("<", "<=", ">", ">=")
 
 
-@dataclass(frozen=True, slots=True)
-class Operand:
-    """A value and where it is in the source."""
-
-    value: Value
-    pos: ir.Position
-
-
 def unary(op: str, value: Value, pos: ir.Position) -> Value:
     """Return ``op value``. Raises CompileError if the operator does not take it."""
-    value = _underlying(value)
+    value = underlying(value)
     if op == "!":
         if isinstance(value, Run) and value.type == t.BOOL:
             return Run(t.BOOL, negation(value.expr, pos))
@@ -45,45 +37,20 @@ def unary(op: str, value: Value, pos: ir.Position) -> Value:
     return Run(value.type, ir.Unary(value.type, op, value.expr, pos))
 
 
-def negation(expr: ir.Expr, pos: ir.Position) -> ir.Expr:
-    """Return ``!expr``."""
-    if isinstance(expr, ir.Const):
-        return ir.Const(t.BOOL, 1 - expr.value, pos)
-    return ir.Unary(t.BOOL, "!", expr, pos)
-
-
-def conjunction(left: ir.Expr, right: ir.Expr, pos: ir.Position) -> ir.Expr:
-    """Return ``left && right``."""
-    if isinstance(left, ir.Const):
-        return right if left.value else left
-    if isinstance(right, ir.Const) and right.value:
-        return left
-    return ir.Binary(t.BOOL, "&&", left, right, pos)
-
-
-def disjunction(left: ir.Expr, right: ir.Expr, pos: ir.Position) -> ir.Expr:
-    """Return ``left || right``."""
-    if isinstance(left, ir.Const):
-        return left if left.value else right
-    if isinstance(right, ir.Const) and not right.value:
-        return left
-    return ir.Binary(t.BOOL, "||", left, right, pos)
-
-
 def binary(op: str, left: Operand, right: Operand, pos: ir.Position) -> Value:
     """Return ``left op right`` of any operator but ``&&`` and ``||``. Raises CompileError."""
     if op in ("==", "!="):
         equal = equality(left, right, pos)
-        return Run(t.BOOL, equal if op == "==" else _inequality(equal, pos))
-    left = Operand(_underlying(left.value), left.pos)
-    right = Operand(_underlying(right.value), right.pos)
+        return Run(t.BOOL, equal if op == "==" else inequality(equal, pos))
+    left = Operand(underlying(left.value), left.pos)
+    right = Operand(underlying(right.value), right.pos)
     if op in ("<<", ">>"):
         return _shift(op, left, right, pos)
     if op == "++":
         return _concatenation(left, right, pos)
     if isinstance(left.value, Number) and isinstance(right.value, Number):
         return _numbers(op, left.value.value, right.value.value, pos)
-    a, b, type_ = _balance(op, left, right, pos)
+    a, b, type_ = balance(op, left, right, pos)
     if op in _ORDERING:
         if isinstance(a, ir.Const) and isinstance(b, ir.Const):
             return constant(t.BOOL, fold.compare(op, a.value, b.value), pos)
@@ -98,30 +65,12 @@ def binary(op: str, left: Operand, right: Operand, pos: ir.Position) -> Value:
     return Run(type_, ir.Binary(type_, op, a, b, pos))
 
 
-def _underlying(value: Value) -> Value:
-    if isinstance(value, Run) and isinstance(value.type, t.SerialEnum):
-        return Run(value.type.underlying, value.expr)
-    return value
-
-
 def _numbers(op: str, left: int, right: int, pos: ir.Position) -> Value:
     if op in _ORDERING:
         return constant(t.BOOL, fold.compare(op, left, right), pos)
     if op in ("|+|", "|-|"):
         raise CompileError(f"{op} of ints without a width", pos, "a width for one operand, such as 8w1")
     return Number(fold.arithmetic(op, left, right, pos))
-
-
-def _balance(op: str, left: Operand, right: Operand, pos: ir.Position) -> tuple[ir.Expr, ir.Expr, ir.Bits]:
-    """Return both operands in the type that they share."""
-    a, b = left.value, right.value
-    if isinstance(a, Number) and isinstance(b, Run) and isinstance(b.type, ir.Bits):
-        return fit(a.value, b.type, left.pos), b.expr, b.type
-    if isinstance(b, Number) and isinstance(a, Run) and isinstance(a.type, ir.Bits):
-        return a.expr, fit(b.value, a.type, right.pos), a.type
-    if isinstance(a, Run) and isinstance(b, Run) and isinstance(a.type, ir.Bits) and a.type == b.type:
-        return a.expr, b.expr, a.type
-    raise CompileError(f"{op} of {show(a)} and {show(b)}", pos, "two operands of one bit<W> or int<W> type")
 
 
 def _shift(op: str, left: Operand, right: Operand, pos: ir.Position) -> Value:
@@ -170,126 +119,11 @@ def _concatenation(left: Operand, right: Operand, pos: ir.Position) -> Value:
         if not (isinstance(operand.value, Run) and isinstance(operand.value.type, ir.Bits)):
             raise CompileError(f"++ of {show(operand.value)}", operand.pos, "bit<W> or int<W>")
     a, b = left.value, right.value
-    assert isinstance(a, Run) and isinstance(b, Run)
-    assert isinstance(a.type, ir.Bits) and isinstance(b.type, ir.Bits)
+    assert isinstance(a, Run)
+    assert isinstance(a.type, ir.Bits)
+    assert isinstance(b, Run)
+    assert isinstance(b.type, ir.Bits)
     type_ = ir.Bits(a.type.width + b.type.width, a.type.signed)
     if isinstance(a.expr, ir.Const) and isinstance(b.expr, ir.Const):
         return constant(type_, fold.bits("++", type_, a.expr, b.expr, pos), pos)
     return Run(type_, ir.Binary(type_, "++", a.expr, b.expr, pos))
-
-
-# --------------------------------------------------------------------------- equality
-
-
-def equality(left: Operand, right: Operand, pos: ir.Position) -> ir.Expr:
-    """Return ``left == right`` of scalars, headers, stacks, structs and tuples. Raises CompileError."""
-    a, b = left.value, right.value
-    if isinstance(a, Group | Invalid | Default) or isinstance(b, Group | Invalid | Default):
-        return _parts_equal(left, right, pos)
-    if isinstance(a, Number) and isinstance(b, Number):
-        return ir.Const(t.BOOL, fold.compare("==", a.value, b.value), pos)
-    if not (isinstance(a, Run) and isinstance(b, Run) and t.same(a.type, b.type)):
-        return _mixed_equality(left, right, pos)
-    if t.contains_varbits(a.type):
-        raise Unsupported(f"comparison of {t.describe(a.type)}, which has a varbit", pos)
-    if isinstance(a.type, t.StackType):
-        return _stacks_equal(a, b, a.type, pos)
-    if isinstance(a.expr, ir.Const) and isinstance(b.expr, ir.Const):
-        return ir.Const(t.BOOL, fold.compare("==", a.expr.value, b.expr.value), pos)
-    return ir.Binary(t.BOOL, "==", a.expr, b.expr, pos)
-
-
-def _inequality(equal: ir.Expr, pos: ir.Position) -> ir.Expr:
-    if isinstance(equal, ir.Binary) and equal.op == "==":
-        return ir.Binary(t.BOOL, "!=", equal.left, equal.right, equal.pos)
-    return negation(equal, pos)
-
-
-def _mixed_equality(left: Operand, right: Operand, pos: ir.Position) -> ir.Expr:
-    left = Operand(_underlying(left.value), left.pos)
-    right = Operand(_underlying(right.value), right.pos)
-    try:
-        a, b, _ = _balance("==", left, right, pos)
-    except CompileError as error:
-        if error.pos != pos:
-            raise
-        message = f"{show(left.value)} and {show(right.value)} cannot be compared"
-        raise CompileError(message, pos, "two operands of one type") from None
-    return equality(Operand(Run(a.type, a), pos), Operand(Run(b.type, b), pos), pos)
-
-
-def _stacks_equal(a: Run, b: Run, type_: t.StackType, pos: ir.Position) -> ir.Expr:
-    result: ir.Expr = ir.Const(t.BOOL, 1, pos)
-    for number in range(type_.size):
-        index = ir.Const(t.BIT32, number, pos)
-        x = ir.Index(type_.element.ir, a.expr, index, pos)
-        y = ir.Index(type_.element.ir, b.expr, index, pos)
-        result = conjunction(result, ir.Binary(t.BOOL, "==", x, y, pos), pos)
-    return result
-
-
-def _parts_equal(left: Operand, right: Operand, pos: ir.Position) -> ir.Expr:
-    """Compare where at least one side is given by its parts: part by part."""
-    type_ = _common_type(left.value, right.value, pos)
-    a = convert(left.value, type_, left.pos)
-    b = convert(right.value, type_, right.pos)
-    shape = t.base(type_)
-    if isinstance(shape, t.HeaderType):
-        if isinstance(a, Invalid) or isinstance(b, Invalid):
-            return conjunction(_is_invalid(a, pos), _is_invalid(b, pos), pos)
-        result = conjunction(_is_valid(a, pos), _is_valid(b, pos), pos)
-    else:
-        result = ir.Const(t.BOOL, 1, pos)
-    for x, y in zip(parts_of(a, pos), parts_of(b, pos), strict=True):
-        result = conjunction(result, equality(Operand(x, left.pos), Operand(y, right.pos), pos), pos)
-    return result
-
-
-def _common_type(a: Value, b: Value, pos: ir.Position) -> t.Type:
-    for value in (a, b):
-        type_ = type_of(value)
-        if not isinstance(type_, t.Record | t.Rest | t.Tuple):
-            return type_
-    for value in (a, b):
-        type_ = type_of(value)
-        if isinstance(type_, t.Tuple):
-            return type_
-    raise CompileError(
-        f"{show(a)} and {show(b)} cannot be compared", pos, "a type for one operand, by a cast"
-    )
-
-
-def _is_valid(value: Value, pos: ir.Position) -> ir.Expr:
-    if isinstance(value, Run):
-        return ir.IsValid(t.BOOL, value.expr, pos)
-    return ir.Const(t.BOOL, 0 if isinstance(value, Invalid) else 1, pos)
-
-
-def _is_invalid(value: Value, pos: ir.Position) -> ir.Expr:
-    return negation(_is_valid(value, pos), pos)
-
-
-def parts_of(value: Value, pos: ir.Position) -> tuple[Value, ...]:
-    """Return the elements of a stack or the fields of a header, struct or tuple."""
-    if isinstance(value, Group):
-        return value.parts
-    assert isinstance(value, Run)
-    return stored_parts(value, pos)
-
-
-def stored_parts(value: Run, pos: ir.Position) -> tuple[Run, ...]:
-    """Return the parts of something stored, as l-values if it is one."""
-    shape = t.base(value.type)
-    if isinstance(shape, t.StackType):
-        element = shape.element
-        exprs: list[tuple[t.Type, ir.Expr]] = [
-            (element, ir.Index(element.ir, value.expr, ir.Const(t.BIT32, i, pos), pos))
-            for i in range(shape.size)
-        ]
-    else:
-        exprs = []
-        for name, type_ in (t.fields_of(shape) or {}).items():
-            lowered = t.lowered(type_)
-            assert lowered is not None
-            exprs.append((type_, ir.Member(lowered, value.expr, name, pos)))
-    return tuple(Run(type_, expr, value.writable, value.why) for type_, expr in exprs)

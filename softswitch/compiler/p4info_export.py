@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from google.protobuf import text_format
 
-from p4proto import p4info_pb2
+from controller.p4runtime_shim.messages import p4info_pb2
 from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError
 from softswitch.compiler.lexer import unescape

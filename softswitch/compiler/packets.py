@@ -8,10 +8,9 @@ from softswitch.compiler.convert import bits_cast
 from softswitch.compiler.emit import expression, store
 from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.expressions import evaluate, evaluate_as, type_at, writable
-from softswitch.compiler.operators import parts_of
 from softswitch.compiler.scope import unknown
 from softswitch.compiler.unit import Body
-from softswitch.compiler.values import Group, Nothing, Packet, Run, Value, show
+from softswitch.compiler.values import Group, Nothing, Packet, Run, Value, parts_of, show
 
 _METHODS = {"packet_in": ("extract", "lookahead", "advance", "length"), "packet_out": ("emit",)}
 _ARGUMENTS = {"extract": (1, 2), "lookahead": (0,), "advance": (1,), "length": (0,), "emit": (1,)}
@@ -104,7 +103,8 @@ def _unpack(type_: t.Type, whole: ir.Expr, end: int, pos: ir.Position) -> tuple[
     if not parts:
         width = t.width(type_)
         scalar = t.lowered(type_)
-        assert width is not None and isinstance(scalar, ir.Bits | ir.Bool)
+        assert width is not None
+        assert isinstance(scalar, ir.Bits | ir.Bool)
         cut: ir.Expr = ir.Slice(ir.Bits(width), whole, end - 1, end - width, pos)
         if isinstance(scalar, ir.Bool):
             return Run(type_, ir.Cast(t.BOOL, cut, pos)), end - width

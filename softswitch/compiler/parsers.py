@@ -169,7 +169,7 @@ class _States:
                 return None
         if isinstance(symbol, BlockDef) and isinstance(symbol.decl, ast.ParserDecl):
             block = make_block(self._body, symbol, (), call.pos)
-            name = control_name(self._body.prefix, symbol.decl.name, symbol.decl.annotations)
+            name = control_name(self._body.prefix, symbol.decl.name, ())
             return Instance(block, name, Scope(symbol.scope)), call
         if isinstance(symbol, Local) and isinstance(symbol.item, Instance):
             if isinstance(symbol.item.block.decl, ast.ParserDecl):

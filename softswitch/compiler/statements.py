@@ -9,7 +9,8 @@ from softswitch.compiler.emit import clear, expression, saved, steady, store
 from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.expressions import condition, evaluate, evaluate_as, known, type_at, writable
 from softswitch.compiler.items import Table
-from softswitch.compiler.operators import Operand, binary
+from softswitch.compiler.operands import Operand
+from softswitch.compiler.operators import binary
 from softswitch.compiler.paths import operands
 from softswitch.compiler.scope import Local, Scope, Variable, unknown
 from softswitch.compiler.unit import Body, Place

@@ -62,12 +62,15 @@ class ActionList:
         raise unknown(f"action of table {self._table!r}", name, self.names, pos)
 
     def add_no_action(self, body: Body, pos: ir.Position) -> str:
-        """Return the control-plane name of NoAction, the default of tables that name none; list it if need be."""
+        """Return the control-plane name of NoAction, listing it if need be.
+
+        It is the default action of tables that name none.
+        """
         for listed in self._listed:
             if listed.name == "NoAction":
                 return listed.ref.action
-        lowered = shared_action(_action(body, ast.ActionRef("NoAction", True, None, pos)), body, pos)
         action = _action(body, ast.ActionRef("NoAction", True, None, pos))
+        lowered = shared_action(action, body, pos)
         annotation = ir.Annotation("defaultonly", "")
         ref = ir.ActionRef(lowered.name, "default_only", (annotation,))
         self._listed.append(Listed("NoAction", action, lowered, (), (), ref))

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from softswitch.compiler import ast, ir
 from softswitch.compiler import types as t
-from softswitch.compiler.emit import expression
 from softswitch.compiler.entries import lower_entries, lower_invocation
 from softswitch.compiler.errors import CompileError, Unsupported
-from softswitch.compiler.expressions import evaluate, known, whole_number
+from softswitch.compiler.expressions import evaluate, evaluate_all, known, whole_number
 from softswitch.compiler.items import Table
 from softswitch.compiler.scope import Scope, unknown
 from softswitch.compiler.syntax import ir_annotations, source_text
 from softswitch.compiler.table_actions import ActionList, action_list
 from softswitch.compiler.unit import Body
-from softswitch.compiler.values import Object, Run, show
+from softswitch.compiler.values import Object, Run, Value, show, type_of
 
 MATCH_KINDS = ("exact", "lpm", "ternary", "range", "optional")
 DEFAULT_SIZE = 1024
@@ -84,31 +83,33 @@ def _lower(table: Table) -> ir.Table:
 
 
 def _keys(body: Body, decl: ast.TableDecl) -> tuple[tuple[ir.Key, ...], tuple[t.Type, ...]]:
+    elements = decl.keys or ()
     keys: list[ir.Key] = []
     types: list[t.Type] = []
-    for element in decl.keys or ():
+    for element in elements:
         if element.match == "selector":
             raise Unsupported("selector keys: action selectors", element.pos)
         if element.match not in MATCH_KINDS:
             raise unknown("match kind", element.match, MATCH_KINDS, element.pos)
-        value = evaluate(body, element.expr)
-        if not isinstance(value, Run):
-            raise CompileError(f"{show(value)} as a key", element.expr.pos, "bit<W>, int<W> or bool")
-        scalar = t.lowered(value.type)
-        if isinstance(scalar, ir.Enum):
-            raise Unsupported(f"a key of type {t.describe(value.type)}, which has no width", element.expr.pos)
-        if not isinstance(scalar, ir.Bits | ir.Bool):
-            raise CompileError(f"{show(value)} as a key", element.expr.pos, "bit<W>, int<W> or bool")
-        if isinstance(scalar, ir.Bool) and element.match in ("lpm", "range"):
-            raise CompileError(
-                f"a bool as {element.match} key", element.expr.pos, "exact, ternary or optional"
-            )
-        expr = expression(body, value, element.expr.pos)
-        keys.append(ir.Key(_key_name(element), expr, element.match, ir_annotations(element.annotations)))
-        types.append(value.type)
+    values = evaluate_all(body, tuple(element.expr for element in elements))
+    for element, value in zip(elements, values, strict=True):
+        keys.append(_key(element, value))
+        types.append(type_of(value))
     if sum(key.match == "lpm" for key in keys) > 1:
         raise Unsupported("a table with more than one lpm key", decl.pos, "one lpm key, the others ternary")
     return tuple(keys), tuple(types)
+
+
+def _key(element: ast.KeyElement, value: Value) -> ir.Key:
+    pos = element.expr.pos
+    scalar = t.lowered(value.type) if isinstance(value, Run) else None
+    if isinstance(scalar, ir.Enum):
+        raise Unsupported(f"a key of type {scalar.name}, which has no width", pos)
+    if not isinstance(value, Run) or not isinstance(scalar, ir.Bits | ir.Bool):
+        raise CompileError(f"{show(value)} as a key", pos, "bit<W>, int<W> or bool")
+    if isinstance(scalar, ir.Bool) and element.match in ("lpm", "range"):
+        raise CompileError(f"a bool as {element.match} key", pos, "exact, ternary or optional")
+    return ir.Key(_key_name(element), value.expr, element.match, ir_annotations(element.annotations))
 
 
 def _key_name(element: ast.KeyElement) -> str:
@@ -117,11 +118,10 @@ def _key_name(element: ast.KeyElement) -> str:
             return annotation.body.strip('"')
     text = source_text(element.expr)
     if text is None:
-        raise Unsupported(
-            "a key that is no path and has no name for the control plane",
-            element.expr.pos,
-            '@name("…") behind the match kind',
-        )
+        expected = '@name("…") behind the match kind'
+        if isinstance(element.expr, ast.Binary) and element.expr.op == "&":
+            raise Unsupported("a masked key without a name for the control plane", element.expr.pos, expected)
+        raise CompileError("this key has no name for the control plane", element.expr.pos, expected)
     return text
 
 

@@ -171,3 +171,29 @@ def zero(type_: t.Type, pos: ir.Position) -> Value:
             return Group(type_, tuple(zero(part, pos) for part in parts))
         case _:
             return constant(type_, 0, pos)
+
+
+def parts_of(value: Value, pos: ir.Position) -> tuple[Value, ...]:
+    """Return the elements of a stack or the fields of a header, struct or tuple."""
+    if isinstance(value, Group):
+        return value.parts
+    assert isinstance(value, Run)
+    return stored_parts(value, pos)
+
+
+def stored_parts(value: Run, pos: ir.Position) -> tuple[Run, ...]:
+    """Return the parts of something stored, as l-values if it is one."""
+    shape = t.base(value.type)
+    if isinstance(shape, t.StackType):
+        element = shape.element
+        exprs: list[tuple[t.Type, ir.Expr]] = [
+            (element, ir.Index(element.ir, value.expr, ir.Const(t.BIT32, i, pos), pos))
+            for i in range(shape.size)
+        ]
+    else:
+        exprs = []
+        for name, type_ in (t.fields_of(shape) or {}).items():
+            lowered = t.lowered(type_)
+            assert lowered is not None
+            exprs.append((type_, ir.Member(lowered, value.expr, name, pos)))
+    return tuple(Run(part, expr, value.writable, value.why) for part, expr in exprs)

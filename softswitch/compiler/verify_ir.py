@@ -53,7 +53,8 @@ class _Verifier:
             _fail("no state start", ir.Position(program.name, 1, 1))
         for table in program.tables.values():
             self._table(table)
-        for item in (*program.registers.values(), *program.counters.values()):
+        objects: list[ir.Register | ir.Counter] = [*program.registers.values(), *program.counters.values()]
+        for item in objects:
             if item.size <= 0:
                 _fail(f"{item.name} has size {item.size}", item.pos)
         for number, paths in program.field_lists.items():

@@ -108,8 +108,6 @@ def lay_out_header(header: ir.Header, c_name: str, pos: ir.Position) -> HeaderLa
             continue
         if is_wide(type_) and (offset % 8 or width_of(type_) % 8):
             raise Unsupported(f"field {name} of header {header.name} is wide and not whole bytes", pos)
-        if width_of(type_) > 120 and offset % 8:
-            raise Unsupported(f"field {name} of header {header.name} is wide and does not start a byte", pos)
         offset += width_of(type_)
         fixed += width_of(type_)
     if fixed % 8:

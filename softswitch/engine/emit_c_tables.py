@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from softswitch.compiler import ir
-from softswitch.compiler.errors import Unsupported
 from softswitch.engine.emit_c_functions import PARAMETERS, open_body
 from softswitch.engine.emit_c_parser import pattern_test
 from softswitch.engine.emit_c_statements import Body
@@ -32,6 +31,9 @@ MAX_CODE_ENTRIES = 64
 
 ARG_WORDS = 2
 """64-bit words in which an action argument crosses from Python."""
+
+RANGE_WORDS = 2
+"""64-bit words of each end of a range."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ class TableLayout:
         """Words of a match as Python passes it."""
         match self.kind:
             case "ordered":
-                return 2 * self.words + 2 * self.ranges
+                return 2 * self.words + 2 * RANGE_WORDS * self.ranges
             case "lpm":
                 return 2 * self.words
             case _:
@@ -69,12 +71,14 @@ class TableLayout:
     def pack(self, patterns: Sequence[ir.Pattern]) -> list[int]:
         """Return the match words of canonical patterns: value, then mask, low and high where kept."""
         value = mask = 0
-        lows, highs = [0] * self.ranges, [0] * self.ranges
+        lows: list[int] = []
+        highs: list[int] = []
         for part, pattern in zip(self.parts, patterns, strict=True):
             full = (1 << part.width) - 1
             if part.range_index is not None:
                 low, high = (pattern.value, pattern.mask) if pattern.kind == "range" else (0, full)
-                lows[part.range_index], highs[part.range_index] = low, high
+                lows += _words(low, RANGE_WORDS)
+                highs += _words(high, RANGE_WORDS)
                 continue
             bits = {"any": 0, "mask": pattern.mask}.get(pattern.kind, full)
             value |= (pattern.value & bits) << part.offset
@@ -109,8 +113,6 @@ def lay_out_table(table: ir.Table) -> TableLayout:
             raise too_wide(f"key {key.name}", width, key.expr.pos)
         range_index = None
         if key.match == "range" and kind == "ordered":
-            if width > 64:
-                raise Unsupported(f"a range over {width} bits", key.expr.pos, expected="at most 64 bits")
             range_index, ranges = ranges, ranges + 1
         offset -= width
         parts.append(KeyPart(key, offset, width, range_index))
@@ -142,7 +144,8 @@ def declare_table(unit: Unit, layout: TableLayout, out: Writer) -> None:
             if layout.kind == "ordered":
                 out.line(f"uint64_t value[{layout.words}], mask[{layout.words}];")
                 if layout.ranges:
-                    out.line(f"uint64_t low[{layout.ranges}], high[{layout.ranges}];")
+                    out.line(f"uint64_t low[{RANGE_WORDS * layout.ranges}];")
+                    out.line(f"uint64_t high[{RANGE_WORDS * layout.ranges}];")
             else:
                 out.line(f"uint64_t key[{layout.words}];")
             out.line("struct p4_match match;")
@@ -200,12 +203,13 @@ def describe_tables(unit: Unit, layouts: Sequence[TableLayout], out: Writer) -> 
                 struct = f"struct {name}_entry"
                 entry = f"sizeof({struct}), offsetof({struct}, match), offsetof({struct}, args)"
             default = f"offsetof(struct p4_pipeline, default_{name})"
-            args = f"offsetof(struct {name}_default, args)"
+            args = f"offsetof(struct p4_pipeline, default_{name}.args)"
             hits = "0"
             if layout.kind == "code" and layout.table.direct_counter is not None:
                 hits = f"offsetof(struct p4_pipeline, hits_{name})"
             out.line(f'{{"{layout.table.name}", {kind}, {layout.words}, {layout.match_words},')
-            out.line(f" {entry}, {default}, {args}, {hits}, fill_{name}}},")
+            out.line(f" {entry},")
+            out.line(f" {default}, {args}, {hits}, fill_{name}}},")
         out.line("{NULL, P4_FIXED, 0, 0, 0, 0, 0, 0, 0, 0, NULL},")
     out.line()
 
@@ -343,10 +347,11 @@ def _emit_ordered_search(body: Body, layout: TableLayout, number: int) -> None:
     tests = [f"(key[{n}] & e->mask[{n}]) == e->value[{n}]" for n in range(layout.words)]
     for part in layout.parts:
         if part.range_index is not None:
-            value = f"(uint64_t){body.expressions.value(part.key.expr).text}"
-            out.line(f"const uint64_t range_{part.range_index} = {value};")
-            tests.append(f"e->low[{part.range_index}] <= range_{part.range_index}")
-            tests.append(f"range_{part.range_index} <= e->high[{part.range_index}]")
+            value = body.expressions.text(part.key.expr)
+            c_type = c_integer(class_bits(part.width))
+            out.line(f"const {c_type} range_{part.range_index} = {value};")
+            low, high = (_range_end(part, end) for end in ("low", "high"))
+            tests += [f"{low} <= range_{part.range_index}", f"range_{part.range_index} <= {high}"]
     out.line(f"struct {name}_entry *entry = NULL;")
     out.line(f"struct {name}_entry *all = (struct {name}_entry *)(void *)s->tables[{number}].slots;")
     with out.block(f"for (uint64_t n = 0; n < s->tables[{number}].entries && !entry; n++)"):
@@ -354,6 +359,12 @@ def _emit_ordered_search(body: Body, layout: TableLayout, number: int) -> None:
         out.line(f"if ({' && '.join(tests)})")
         with out.indented():
             out.line("entry = e;")
+
+
+def _range_end(part: KeyPart, end: str) -> str:
+    assert part.range_index is not None
+    first = RANGE_WORDS * part.range_index
+    return f"P4_U128(e->{end}[{first + 1}], e->{end}[{first}])" if part.width > 64 else f"e->{end}[{first}]"
 
 
 def _key_words(body: Body, layout: TableLayout) -> list[str]:

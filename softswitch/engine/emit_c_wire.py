@@ -75,6 +75,11 @@ def _load_field(slot: Slot, out: Writer) -> None:
         return
     first, end = slot.offset // 8, (slot.offset + width + 7) // 8
     count, pad = end - first, 8 * end - slot.offset - width
+    if count > 16:  # 17 bytes hold it, but no integer holds them
+        head = load_bytes(_address("at", 8 * first), 16, 128)
+        text = f"({head} << {8 - pad} | at[{first + 16}] >> {pad})"
+        out.line(f"h->{slot.member} = {text} & {literal(-1, width)};")
+        return
     text = load_bytes(_address("at", 8 * first), count, class_bits(8 * count))
     if pad:
         text = f"({text} >> {pad})"

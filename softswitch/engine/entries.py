@@ -117,6 +117,8 @@ class TableEntries:
 
     def _canonical_patterns(self, patterns: tuple[ir.Pattern, ...]) -> tuple[ir.Pattern, ...]:
         keys = self.table.keys
+        if not keys:
+            raise BadEntry(f"table {self.table.name} has no key, so it takes no entries")
         if len(patterns) != len(keys):
             raise BadEntry(f"table {self.table.name} has {len(keys)} keys, the entry {len(patterns)}")
         return tuple(

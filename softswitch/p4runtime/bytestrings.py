@@ -1,4 +1,4 @@
-"""P4Runtime bytestrings: unsigned integers, big endian, in as few bytes as hold them (section 8.4)."""
+"""P4Runtime bytestrings: unsigned integers, big endian, in as few bytes as hold them (section 8.3)."""
 
 from softswitch.p4runtime.errors import InvalidArgument
 

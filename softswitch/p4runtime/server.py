@@ -15,8 +15,8 @@ from typing import Any, NoReturn
 
 import grpc
 
-from p4proto import p4runtime_pb2 as p4
-from p4proto import p4runtime_pb2_grpc, status_pb2
+from controller.p4runtime_shim.messages import p4runtime_pb2 as p4
+from controller.p4runtime_shim.messages import p4runtime_pb2_grpc, status_pb2
 from softswitch.p4runtime import arbitration, entities, errors, packet_io
 from softswitch.p4runtime.errors import RequestError
 from softswitch.p4runtime.state import Device

@@ -7,7 +7,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from p4proto import p4runtime_pb2 as p4
+from controller.p4runtime_shim.messages import p4runtime_pb2 as p4
 from softswitch.compiler import compile_source, ir, p4info
 from softswitch.compiler.errors import CompileError
 from softswitch.engine.build import load

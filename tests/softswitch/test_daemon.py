@@ -10,8 +10,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from p4proto import p4runtime_pb2 as p4
-from p4proto import p4runtime_pb2_grpc
+from controller.p4runtime_shim.messages import p4runtime_pb2 as p4
+from controller.p4runtime_shim.messages import p4runtime_pb2_grpc
 
 ENTRIES_P4 = Path(__file__).parent / "p4runtime" / "entries.p4"
 

@@ -51,7 +51,12 @@ class Generator(Statements):
         return f"{''.join(types)}struct headers_t {{\n{members}}}\n\nstruct metadata_t {{\n{lines}}}\n"
 
     def _header_type(self, name: str) -> str:
-        fields = [(f"f{j}", self.kind()) for j in range(self.random.randint(1, 5))]
+        fields: list[tuple[str, Kind]] = []
+        for j in range(self.random.randint(1, 5)):
+            kind = self.kind()
+            if sum(k.width for _, k in fields) % 8 and kind.width > 64:
+                kind = Kind(64, kind.signed)  # the C back end wants wider fields to start a byte
+            fields.append((f"f{j}", kind))
         padding = -sum(kind.width for _, kind in fields) % 8
         if padding:
             fields.append(("pad", Kind(padding)))
@@ -174,7 +179,7 @@ class Generator(Statements):
             match = self.random.choice(matches)
             if match == "lpm" and i > 0:  # at most one
                 match = "exact"
-            if not kind.plain:
+            if not kind.plain or (match == "range" and kind.width > 64):
                 place = "meta.key"
             keys.append(f'{place}: {match} @name("k{i}");')
         default, parameters = self.random.choice(actions)

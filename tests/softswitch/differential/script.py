@@ -82,7 +82,7 @@ class Runner:
             if check and line.command == "packet":
                 assert not pending, f"line {last}: unexpected output {pending}"
             if line.command == "packet":
-                port, frame = line.rest.split(maxsplit=1)
+                port, _, frame = line.rest.partition(" ")
                 now_us = 1000 * (len(self.sent) + 1)
                 pending = self.bench.send(bytes.fromhex("".join(frame.split())), int(port), now_us)
                 self.sent[line.number] = list(pending)
@@ -103,7 +103,7 @@ class Runner:
             assert not pending, f"{where}: expected nothing, got {pending}"
             return
         assert pending, f"{where}: nothing more was sent"
-        port, pattern = line.rest.split(maxsplit=1)
+        port, _, pattern = line.rest.partition(" ")
         sent = pending.pop(0)
         wanted = re.sub(r"\s", "", pattern).lower()
         got = sent.frame.hex()
@@ -221,7 +221,7 @@ def updated(text: str, sent: Mapping[int, list[Sent]]) -> str:
             continue
         out.append(raw)
         if number in sent:
-            out += [f"expect {s.port} {s.frame.hex()}" for s in sent[number]] or ["expect nothing"]
+            out += [f"expect {s.port} {s.frame.hex()}".rstrip() for s in sent[number]] or ["expect nothing"]
     return "\n".join(out) + "\n"
 
 

@@ -50,11 +50,11 @@ def ipv4(payload: bytes, *, source: int, destination: int, ttl: int = 64) -> byt
     return head + checksum(head + bytes(2) + addresses) + addresses + payload
 
 
-def gradient(random: Random, lanes: int, rank: int) -> bytes:
-    """Return a packet that is nearly always right, of one of few PSNs, so that packets meet."""
+def gradient(random: Random, lanes: int, rank: int, base: int) -> bytes:
+    """Return a packet that is nearly always right, of a PSN near `base`, so that packets meet."""
     job = random.choices((JOB, LONELY_JOB, STRANGE_JOB), (20, 2, 1))[0]
     fan_in = WORKERS if job == JOB else 1
-    psn = random.choice((0, 1, 2, 3, 16, 17, 18, 2**32 - 1, 2**32 - 2))
+    psn = (base + random.choice((0, 0, 0, 1, 1, 2, -1, -2, 16, -16))) % 2**32
     flags = random.choice((0, 0, 0, 1, 2, 3, 0xFF))
     values = [random.choice((0, 1, -1, 2**31 - 1, -(2**31), random.getrandbits(31))) for _ in range(lanes)]
     body = bytes([0x11, flags]) + job.to_bytes(2, "big") + psn.to_bytes(4, "big")
@@ -88,7 +88,7 @@ def ordinary(random: Random) -> bytes:
             return bytes.fromhex(destination) + source + b"\x88\xb5" + random.randbytes(random.randrange(50))
 
 
-@pytest.mark.parametrize(("lanes", "packets"), [(32, 1500), (256, 300)])
+@pytest.mark.parametrize(("lanes", "packets"), [(32, 4000), (256, 1000)])
 def test_both_back_ends_agree_on_the_aggregation_program(lanes: int, packets: int) -> None:
     program = compile_file(PROGRAM, defines={"LANES": str(lanes), "SLOTS": str(SLOTS)})
     groups = {
@@ -103,10 +103,10 @@ def test_both_back_ends_agree_on_the_aggregation_program(lanes: int, packets: in
     results = 0
     for i in range(packets):
         rank = random.randrange(WORKERS)
-        frame = gradient(random, lanes, rank) if random.randrange(5) else ordinary(random)
+        frame = gradient(random, lanes, rank, i // 16 - 9) if random.randrange(5) else ordinary(random)
         if random.randrange(4) == 0:
             frame = mutated(random, frame)
         port = rank + 1 if random.randrange(20) else random.randrange(8)
         results += len(pair.send(frame, port, i)) == WORKERS
-    assert results > packets // 50  # the packets did meet
+    assert results > packets // 60  # the packets did meet
     pair.compare_state()

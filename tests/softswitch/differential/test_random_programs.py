@@ -4,7 +4,7 @@ import pytest
 
 from . import trial
 
-PROGRAMS = 240
+PROGRAMS = 200
 PER_TEST = 8
 
 

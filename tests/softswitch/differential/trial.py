@@ -9,6 +9,7 @@ from softswitch.compiler import CompileError, compile_source, ir
 from softswitch.engine.build import FLAGS
 
 from .compare import Pair
+from .random_lanes import LaneGenerator
 from .random_program import Generator
 from .stimuli import disturb, frame, install
 
@@ -20,8 +21,9 @@ SESSIONS = {1: [(7, 0)], 2: [(8, 1), (9, 2)]}
 
 
 def source(seed: int) -> str:
-    """Return the program of a seed."""
-    return Generator(Random(seed)).program()
+    """Return the program of a seed; every third one is of lanes."""
+    random = Random(seed)
+    return LaneGenerator(random).program() if seed % 3 == 0 else Generator(random).program()
 
 
 def run(seed: int, flags: tuple[str, ...] = QUICK) -> None:
@@ -35,7 +37,7 @@ def run_program(program: ir.Program, seed: int, flags: tuple[str, ...] = QUICK) 
     pair = Pair(program, seed, GROUPS, SESSIONS, flags)
     install(random, pair.pipelines, 6)
     for i in range(PACKETS):
-        pair.send(frame(random, 100), random.choice((0, 1, 2, 510, 511)), 1000 * i)
+        pair.send(frame(random, random.choice((100, 600))), random.choice((0, 1, 2, 510, 511)), 1000 * i)
         if i == PACKETS // 2:
             disturb(random, pair.pipelines)
     pair.compare_state()

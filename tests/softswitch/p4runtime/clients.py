@@ -6,8 +6,8 @@ from typing import Any
 
 import grpc
 
-from p4proto import p4runtime_pb2 as p4
-from p4proto import status_pb2
+from controller.p4runtime_shim.messages import p4runtime_pb2 as p4
+from controller.p4runtime_shim.messages import status_pb2
 
 PATIENCE_S = 10.0
 

@@ -8,8 +8,8 @@ from typing import Any
 import grpc
 import pytest
 
-from p4proto import p4runtime_pb2 as p4
-from p4proto import p4runtime_pb2_grpc
+from controller.p4runtime_shim.messages import p4runtime_pb2 as p4
+from controller.p4runtime_shim.messages import p4runtime_pb2_grpc
 from softswitch.engine.switch import Switch
 from softswitch.p4runtime import Tls, serve
 

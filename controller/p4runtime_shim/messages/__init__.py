@@ -1,13 +1,13 @@
 """The P4Runtime messages: the one door through which generated protobuf code enters this project.
 
 The ``p4runtime`` distribution ships code that protoc generated before version 3.19, which the C
-implementation of protobuf 4 and newer refuses to run. `p4proto._legacy` builds the same modules from
+implementation of protobuf 4 and newer refuses to run. `_legacy` builds the same modules from
 the descriptors in that code, the way that current generated code does; where the shipped code runs
 as it is, nothing is touched. Either way the modules appear under their own names, so that
 third-party P4Runtime clients work in the same process.
 """
 
-from p4proto import _legacy
+from controller.p4runtime_shim.messages import _legacy
 
 # The imports below work only after this.
 _legacy.make_importable()

@@ -1,0 +1,179 @@
+"""Random P4 programs that spell out the same statements for many fields and registers.
+
+Such runs become loops in C, and headers that are only passed on stay in the frame; what disturbs a
+run (a lane left out, another order, an index that changes half way) must not be lost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+CONTROL_PARAMETERS = "inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata"
+ACTIONS = 4
+"""Actions per control; one bit of the first byte of a packet asks for each."""
+
+
+@dataclass(slots=True)
+class LaneGenerator:
+    """Writes one program. Everything random comes from `random`."""
+
+    random: Random
+    lanes: int = 0
+    kind: str = ""
+    cells: int = 0
+
+    def program(self) -> str:
+        """Return the source text."""
+        random = self.random
+        self.lanes = random.choice((8, 9, 12, 16, 17, 33))
+        width = random.choice((8, 8, 16, 24, 32, 32, 64))
+        self.kind = f"{random.choice(('bit', 'bit', 'int'))}<{width}>"
+        self.cells = random.choice((1, 4, 16))
+        return "\n".join(
+            [
+                "#include <core.p4>\n#include <v1model.p4>\n",
+                self._types(),
+                self._parser(),
+                self._control("In"),
+                self._control("Out"),
+                "control Nothing(inout headers_t hdr, inout metadata_t meta) {\n    apply { }\n}\n",
+                "control Emit(packet_out packet, in headers_t hdr) {\n    apply { packet.emit(hdr); }\n}\n",
+                "V1Switch(Parse(), Nothing(), In(), Out(), Nothing(), Emit()) main;\n",
+            ]
+        )
+
+    def _types(self) -> str:
+        before = self.random.choice(("", "    bit<8> before;\n", "    bit<4> before;\n    bit<4> odd;\n"))
+        after = self.random.choice(("", "    bit<16> after;\n"))
+        values = "".join(f"    {self.kind} v{i};\n" for i in range(self.lanes))
+        scalars = "".join(f"    {self.kind} {name};\n" for name in ("s", "t", "total"))
+        return (
+            "header op_t {\n    bit<8>  code;\n    bit<8>  index;\n}\n\n"
+            f"header lanes_t {{\n{before}{values}{after}}}\n\n"
+            "struct headers_t {\n    op_t    op;\n    lanes_t a;\n    lanes_t b;\n}\n\n"
+            f"struct metadata_t {{\n{scalars}    bit<32> index;\n    bit<1>  flag;\n}}\n"
+        )
+
+    def _parser(self) -> str:
+        return (
+            f"parser Parse(packet_in packet, out headers_t hdr, {CONTROL_PARAMETERS.split(', ', 1)[1]}) {{\n"
+            "    state start {\n        packet.extract(hdr.op);\n"
+            "        meta.index = (bit<32>)hdr.op.index;\n"
+            "        transition select(hdr.op.code[7:6]) {\n"
+            "            0: accept;\n            1: second;\n            default: first;\n        }\n    }\n"
+            "    state first {\n        packet.extract(hdr.a);\n"
+            "        transition select(hdr.op.code[6:6]) {\n"
+            "            1: second;\n            default: accept;\n        }\n    }\n"
+            "    state second {\n        packet.extract(hdr.b);\n        transition accept;\n    }\n}\n"
+        )
+
+    def _control(self, name: str) -> str:
+        random = self.random
+        names = [f"{array}{lane}" for array in "rq" for lane in range(self.lanes)]
+        if random.randrange(3) == 0:
+            names.sort(key=lambda name: int(name[1:]))  # declared lane by lane
+        registers = [f"    register<{self.kind}>({self.cells}) {name};\n" for name in names]
+        if random.randrange(3) == 0:
+            registers.insert(
+                random.randrange(len(registers)), f"    register<bit<32>>({self.cells}) between;\n"
+            )
+        actions = [f"    action act{i}() {{\n{self._run()}{self._run()}    }}\n" for i in range(ACTIONS)]
+        calls = [f"        if (hdr.op.code[{i}:{i}] == 1) {{ act{i}(); }}\n" for i in range(ACTIONS)]
+        calls.insert(random.randrange(ACTIONS), f"        {self._whole()}\n")
+        calls.insert(random.randrange(ACTIONS), f"        if (meta.flag == 1) {{ {self._whole()} }}\n")
+        return (
+            f"control {name}({CONTROL_PARAMETERS}) {{\n{''.join(registers)}{''.join(actions)}"
+            f"    apply {{\n{''.join(calls)}    }}\n}}\n"
+        )
+
+    def _whole(self) -> str:
+        """Return a statement on whole headers or between runs."""
+        return self.random.choice(
+            (
+                "hdr.b = hdr.a;",
+                "hdr.a = hdr.b;",
+                "hdr.a.setInvalid();",
+                "hdr.a.setValid();",
+                "hdr.b.setValid();",
+                "meta.index = meta.index + 1;",
+                "meta.index = 32w1;",
+                f"meta.s = hdr.a.v{self.random.randrange(self.lanes)};",
+                "if (hdr.a == hdr.b) { meta.total = meta.total + meta.s; }",
+                f"hdr.b.v{self.random.randrange(self.lanes)} = meta.total;",
+            )
+        )
+
+    # ----------------------------------------------------------------- runs
+
+    def _run(self) -> str:
+        """Return one group of statements, written out for each lane, perhaps with a disturbance."""
+        random = self.random
+        index = random.choice(("meta.index", "meta.index", "meta.index & 32w3", "32w0", "INDEX_OF_LANE"))
+        group = [self._template(index) for _ in range(random.randint(1, 5))]
+        order = list(range(self.lanes - 1))  # the last is left for what is one further
+        match random.randrange(6):
+            case 0:
+                del order[random.randrange(len(order))]
+            case 1:
+                order.reverse()
+            case 2:
+                random.shuffle(order)
+            case 3:
+                order = order[random.randrange(4) :]
+            case _:
+                pass
+        lines = [[self._written(template, lane) for template in group] for lane in order]
+        if random.randrange(3) == 0:
+            disturbed = random.choice(lines)
+            disturbed[random.randrange(len(disturbed))] = self._written(self._template(index), order[0])
+        if random.randrange(4) == 0:
+            lines.insert(random.randrange(len(lines)), [self._whole()])
+        return "".join(f"        {line}\n" for lane in lines for line in lane)
+
+    def _written(self, template: str, lane: int) -> str:
+        return template.replace("LANE+", str(lane + 1)).replace("LANE", str(lane))
+
+    def _template(self, index: str) -> str:
+        """Return a statement with LANE for the lane's number and LANE+ for the next one's."""
+        random = self.random
+        if index == "INDEX_OF_LANE":
+            index = "(bit<32>)hdr.op.index + 32wLANE"
+        array = random.choice("rq")
+        target = random.choice(
+            ("hdr.a.vLANE", "hdr.b.vLANE", "hdr.a.vLANE", "meta.t", "meta.total", "meta.s")
+        )
+        match random.randrange(9):
+            case 0 | 1:
+                return f"{array}LANE.read({target}, {index});"
+            case 2 | 3:
+                return f"{array}LANE.write({index}, {self._expression(2)});"
+            case 4:
+                condition = f"{self._expression(1)} {random.choice(('==', '<', '>='))} {self._expression(1)}"
+                return f"if ({condition}) {{ {target} = {self._expression(1)}; }}"
+            case 5 if random.randrange(4) == 0:
+                return random.choice(
+                    (
+                        "meta.index = meta.index ^ 32w1;",
+                        f"meta.flag = {self._expression(1)} != {self._expression(0)} ? 1w1 : 1w0;",
+                        f"{array}LANE+.read({target}, {index});",
+                        f"hdr.a.vLANE+ = {self._expression(1)};",
+                    )
+                )
+            case _:
+                return f"{target} = {self._expression(2)};"
+
+    def _expression(self, depth: int) -> str:
+        random = self.random
+        if depth and random.randrange(3):
+            left, right = self._expression(depth - 1), self._expression(depth - 1)
+            return f"({left} {random.choice(('+', '-', '^', '&', '|', '*', '|+|'))} {right})"
+        return random.choice(
+            ("hdr.a.vLANE", "hdr.a.vLANE", "hdr.b.vLANE", "meta.t", "meta.s", "meta.total")
+            + (self._literal(), "hdr.a.vLANE+", f"hdr.a.v{random.randrange(self.lanes)}")
+        )
+
+    def _literal(self) -> str:
+        width = int(self.kind[4:-1])
+        number = self.random.choice((0, 1, 3, (1 << (width - 1)) - 1))
+        return f"{width}{'s' if self.kind.startswith('int') else 'w'}{number}"

@@ -1,0 +1,156 @@
+"""Invariants 1 and 2 in virtual time: the compiled P4, the real controller and the real window core.
+
+Whatever the links do to the frames, every rank gets the exact sum, and every allreduce ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from controller import Controller, Job, Member
+from controller.programs import locate
+from hostlib import error_bound
+from hostlib._native import NativeKernel
+from softswitch import Impairments as LinkImpairments
+from softswitch import PortImpairments, Switch, parse_port, preprocess_file, serve
+from tests.hostlib.virtual_network import Impairments, VirtualNetwork, endpoints
+
+LANES = 32
+MAX_WORKERS = 6
+THOROUGH = settings(max_examples=1500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+BRIEF = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+chance = st.one_of(st.just(0.0), st.floats(0.0, 0.2))
+
+
+@dataclass
+class Bed:
+    """A switch on memory ports, under its controller."""
+
+    switch: Switch
+    controller: Controller
+    time_ns: int = 0
+
+    def admit(self, size: int, slots: int) -> tuple[int, int]:
+        """Admit a job with rank r at port r; returns its id and its slots."""
+        members = []
+        for rank in range(size):
+            own = endpoints(rank)
+            members.append(Member(rank, rank, own.src_mac, own.src_ip, own.src_port))
+        admission = self.controller.admit(Job(tuple(members), slots))
+        return admission.job, admission.region.size
+
+
+def open_bed(impairments: PortImpairments | None = None, seed: int = 0) -> Iterator[Bed]:
+    path, defines = locate("exclusive", lanes=LANES)
+    ports = {port: parse_port("memory") for port in range(MAX_WORKERS)}
+    impaired = {port: impairments for port in ports} if impairments else {}
+    with Switch(ports, seed=seed, impairments=impaired) as switch:
+        service = serve(switch, address="127.0.0.1:0", source=preprocess_file(path, defines=defines))
+        try:
+            with Controller.connect(f"127.0.0.1:{service.port}") as controller:
+                yield Bed(switch, controller)
+        finally:
+            service.close()
+
+
+@pytest.fixture(scope="module")
+def bed() -> Iterator[Bed]:
+    yield from open_bed()
+
+
+def check_sums(inputs: list[NDArray[np.generic]], results: list[NDArray[np.generic]]) -> None:
+    """Every rank has the same array, and it is the sum: exactly, or within the documented bound."""
+    for result in results[1:]:
+        np.testing.assert_array_equal(results[0], result)
+    if inputs[0].dtype == np.int32:
+        np.testing.assert_array_equal(results[0], np.sum(inputs, axis=0, dtype=np.int64))
+        return
+    exact = np.sum(inputs, axis=0, dtype=np.float64)
+    for start in range(0, exact.size, LANES):
+        part = slice(start, start + LANES)
+        largest = float(max(np.abs(array[part]).max() for array in inputs))
+        bound = error_bound(largest, len(inputs)) + np.abs(exact[part]) * 2.0**-24
+        assert (np.abs(results[0][part] - exact[part]) <= bound).all()
+
+
+def carry_out(network: VirtualNetwork, size: int, lengths: list[int], rng: np.random.Generator) -> None:
+    """Run several allreduces of both types, one after the other."""
+    for i, length in enumerate(lengths):
+        if i % 2:
+            inputs = [rng.integers(-(2**26), 2**26, length, dtype=np.int32) for _ in range(size)]
+        else:
+            scale = np.float32(10.0) ** rng.integers(-30, 30)
+            inputs = [rng.standard_normal(length, dtype=np.float32) * scale for _ in range(size)]
+        starts = [int(start) for start in rng.integers(0, 2000, size)]
+        results = network.run(inputs, starts_us=starts)
+        assert not any(worker.error for worker in network.workers)
+        check_sums(inputs, results)
+
+
+@given(
+    size=st.integers(1, MAX_WORKERS),
+    slots=st.sampled_from([2, 4, 8, 32, 128]),
+    lengths=st.lists(st.integers(1, 700), min_size=1, max_size=4),
+    impairments=st.builds(Impairments, loss=chance, duplicate=chance, reorder=chance, corrupt=chance),
+    first_psn=st.one_of(st.just(0), st.integers(2**32 - 40, 2**32 - 1)),
+    seed=st.integers(0, 2**32 - 1),
+)
+@THOROUGH
+def test_sums_are_exact_whatever_the_links_do(
+    bed: Bed,
+    size: int,
+    slots: int,
+    lengths: list[int],
+    impairments: Impairments,
+    first_psn: int,
+    seed: int,
+) -> None:
+    job, slots = bed.admit(size, slots)
+    network = VirtualNetwork(
+        bed.switch,
+        NativeKernel,
+        size=size,
+        slots=slots,
+        lanes=LANES,
+        job=job,
+        impairments=impairments,
+        seed=seed,
+        first_psn=first_psn,
+    )
+    # The bed has one clock: this job begins where the one before it ended.
+    network.now_ns = bed.time_ns
+    carry_out(network, size, lengths, np.random.default_rng(seed))
+    bed.time_ns = network.now_ns + 1_000_000
+    counters = bed.controller.counters(job)
+    assert counters["overflow"] == counters["disagree"] == 0
+    bed.controller.remove(job)
+
+
+@given(
+    impairments=st.builds(
+        LinkImpairments,
+        loss=chance,
+        duplicate=chance,
+        reorder=chance,
+        corrupt=chance,
+        delay_s=st.sampled_from([0.0, 1e-4]),
+        jitter_s=st.sampled_from([0.0, 1e-4]),
+        rate_bps=st.sampled_from([0.0, 1e8]),
+        queue_packets=st.just(8),
+    ),
+    seed=st.integers(0, 2**32 - 1),
+)
+@BRIEF
+def test_sums_are_exact_whatever_the_ports_of_the_switch_do(impairments: LinkImpairments, seed: int) -> None:
+    for bed in open_bed(PortImpairments(rx=impairments, tx=impairments), seed):
+        job, slots = bed.admit(4, 16)
+        network = VirtualNetwork(bed.switch, NativeKernel, size=4, slots=slots, lanes=LANES, job=job)
+        carry_out(network, 4, [500, 300], np.random.default_rng(seed))
