@@ -29,7 +29,11 @@ def gloo_allreduce(array: Floats, store: str) -> Callable[[], None]:
 
     torch.set_num_threads(1)
     dist.init_process_group(
-        "gloo", init_method=f"file://{store}", rank=ina.rank(), world_size=ina.size(), timeout=timedelta(seconds=60)
+        "gloo",
+        init_method=f"file://{store}",
+        rank=ina.rank(),
+        world_size=ina.size(),
+        timeout=timedelta(seconds=60),
     )
     tensor = torch.from_numpy(array)
     return lambda: dist.all_reduce(tensor)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -98,7 +99,9 @@ class Workers:
         """Process ids by rank."""
         return [process.pid for process in self._processes]
 
-    def _start(self, rank: int, command: Sequence[str], environment: Mapping[str, str], on_line: Output) -> None:
+    def _start(
+        self, rank: int, command: Sequence[str], environment: Mapping[str, str], on_line: Output
+    ) -> None:
         process = subprocess.Popen(
             command,
             env={**os.environ, "PYTHONUNBUFFERED": "1", **environment},
@@ -109,7 +112,8 @@ class Workers:
             errors="replace",
         )
         self._processes.append(process)
-        assert process.stdout and process.stderr
+        assert process.stdout is not None
+        assert process.stderr is not None
         for stream, is_error in ((process.stdout, False), (process.stderr, True)):
             reader = threading.Thread(target=_forward, args=(stream, rank, is_error, on_line), daemon=True)
             reader.start()
@@ -135,10 +139,8 @@ class Workers:
         """Sleep until the next tick, or until a worker ends."""
         running = [process for process in self._processes if process.poll() is None]
         if running:
-            try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
                 running[0].wait(timeout=seconds)
-            except subprocess.TimeoutExpired:
-                pass
 
 
 def _forward(stream: IO[str], rank: int, is_error: bool, on_line: Output) -> None:

@@ -18,6 +18,7 @@ to worker    ``{"refused": reason}``                   and the connection is clo
 
 from __future__ import annotations
 
+import contextlib
 import json
 import selectors
 import socket
@@ -218,10 +219,8 @@ class Rendezvous:
 
     @staticmethod
     def _send(connection: socket.socket, message: Mapping[str, Any]) -> None:
-        try:
+        with contextlib.suppress(OSError):  # it is gone; its receive side will say so
             connection.sendall(_encode(message))
-        except OSError:
-            pass  # it is gone; its receive side will say so
 
 
 class RendezvousPeers:
@@ -276,18 +275,14 @@ class RendezvousPeers:
 
     def report(self, statistics: Mapping[str, float]) -> None:
         """Send progress to the launcher."""
-        try:
+        with contextlib.suppress(OSError):  # the listening thread notices that the launcher is gone
             self._socket.sendall(_encode({"report": statistics}))
-        except OSError:
-            pass  # the listening thread notices that the launcher is gone
 
     def close(self) -> None:
         """Say farewell and close."""
-        try:
+        with contextlib.suppress(OSError):
             self._socket.sendall(_encode({"bye": True}))
             self._socket.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass
         self._thread.join()
         self._socket.close()
 

@@ -62,7 +62,13 @@ def _explain(error: Exception) -> int:
             return COMPILE
         case BadJob() | ProgramMismatch():
             return _complain(str(error), USAGE)
-        case ControllerError() | LaunchError() | softswitch.SwitchError() | softswitch.PipelineError() | OSError():
+        case (
+            ControllerError()
+            | LaunchError()
+            | softswitch.SwitchError()
+            | softswitch.PipelineError()
+            | OSError()
+        ):
             return _complain(str(error), FAILED)
         case _:
             err.print("".join(traceback.format_exception(error)), markup=False, highlight=False)

@@ -44,7 +44,9 @@ ALLREDUCE_EPILOG = """Examples:
 def pipeline(
     program: options.Program = "exclusive",
     lanes: options.Lanes = 256,
-    workers: Annotated[int, typer.Option("-np", "--workers", min=1, max=32, help="Contributors per sum.")] = 4,
+    workers: Annotated[
+        int, typer.Option("-np", "--workers", min=1, max=32, help="Contributors per sum.")
+    ] = 4,
     duration: Annotated[float, typer.Option(metavar="SECONDS", help="How long to measure.")] = 3.0,
     json: options.Json = False,
 ) -> None:
@@ -86,9 +88,15 @@ def pipeline(
 @app.command(epilog=ALLREDUCE_EPILOG)
 def allreduce(
     workers: Annotated[int, typer.Option("-np", "--workers", help="Number of workers, 2 to 32.")] = 4,
-    size: Annotated[str, typer.Option(help="Bytes of the float32 array, such as 64MB (powers of 1024).")] = "64MB",
-    baseline: Annotated[str | None, typer.Option(help="gloo: torch.distributed in the same processes, taking turns.")] = None,
-    iterations: Annotated[int | None, typer.Option(min=1, help="Measured iterations; default by size.")] = None,
+    size: Annotated[
+        str, typer.Option(help="Bytes of the float32 array, such as 64MB (powers of 1024).")
+    ] = "64MB",
+    baseline: Annotated[
+        str | None, typer.Option(help="gloo: torch.distributed in the same processes, taking turns.")
+    ] = None,
+    iterations: Annotated[
+        int | None, typer.Option(min=1, help="Measured iterations; default by size.")
+    ] = None,
     program: options.Program = "exclusive",
     lanes: options.Lanes = 256,
     slots: Annotated[int, typer.Option(min=2, help="Aggregator slots of the job.")] = 512,
@@ -112,15 +120,25 @@ def allreduce(
         if baseline:
             command += ["--gloo-store", str(Path(directory) / "store")]
         spec = JobSpec(command=command, workers=workers, program=program, lanes=lanes, slots=slots)
-        result = run_job(spec, on_line=lambda rank, line, is_error: err.print(f"[{rank}] {line}", markup=False))
+        result = run_job(
+            spec, on_line=lambda rank, line, is_error: err.print(f"[{rank}] {line}", markup=False)
+        )
         if result.failure:
-            raise Failure(f"rank {result.failure.rank} {result.failure.reason}", exit_code=result.failure.status)
+            raise Failure(
+                f"rank {result.failure.rank} {result.failure.reason}", exit_code=result.failure.status
+            )
         times = _slowest(Path(directory), workers)
     floor = _floor_s(payload, lanes, workers)
     numbers = _numbers(times, floor, payload)
     numbers["resent_packets"] = sum(report.get("packets_resent", 0.0) for report in result.reports.values())
     if json:
-        setup = {"workers": workers, "size_bytes": payload, "iterations": repeats, "lanes": lanes, "slots": slots}
+        setup = {
+            "workers": workers,
+            "size_bytes": payload,
+            "iterations": repeats,
+            "lanes": lanes,
+            "slots": slots,
+        }
         Result("bench allreduce", setup | {"program": program, "baseline": baseline}, numbers).print_json()
         return
     rows = []
@@ -146,8 +164,12 @@ def _require_torch() -> None:
 
 def _slowest(directory: Path, workers: int) -> dict[str, list[float]]:
     """Read the ranks' times; an iteration took as long as its slowest rank."""
-    ranks = [json_module.loads((directory / f"{rank}.json").read_text())["times_s"] for rank in range(workers)]
-    return {name: [max(times) for times in zip(*(rank[name] for rank in ranks), strict=True)] for name in ranks[0]}
+    ranks = [
+        json_module.loads((directory / f"{rank}.json").read_text())["times_s"] for rank in range(workers)
+    ]
+    return {
+        name: [max(times) for times in zip(*(rank[name] for rank in ranks), strict=True)] for name in ranks[0]
+    }
 
 
 def _floor_s(payload: int, lanes: int, workers: int) -> float:

@@ -27,23 +27,29 @@ EPILOG = """Examples:
 class Pass(StrEnum):
     """What ``--dump`` can show."""
 
-    preprocess = "preprocess"
-    lex = "lex"
-    parse = "parse"
-    lower = "lower"
-    emit = "emit"
-    all = "all"
+    PREPROCESS = "preprocess"
+    LEX = "lex"
+    PARSE = "parse"
+    LOWER = "lower"
+    EMIT = "emit"
+    ALL = "all"
 
 
 def compile_(
     source: Annotated[str, typer.Argument(help="A .p4 file, or the name of a program of p4src/.")],
     lanes: options.Lanes = 256,
     define: options.Defines = None,
-    include: Annotated[list[Path] | None, typer.Option("-I", "--include", help="Directory for #include. Repeatable.")] = None,
-    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE.c", help="Write the generated C.")] = None,
+    include: Annotated[
+        list[Path] | None, typer.Option("-I", "--include", help="Directory for #include. Repeatable.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE.c", help="Write the generated C.")
+    ] = None,
     p4info: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the P4Info, as text.")] = None,
     dump: Annotated[Pass | None, typer.Option(help="Print what this pass makes.")] = None,
-    build: Annotated[bool, typer.Option(help="Run the C compiler too, and say where the shared object is.")] = False,
+    build: Annotated[
+        bool, typer.Option(help="Run the C compiler too, and say where the shared object is.")
+    ] = False,
     json: options.Json = False,
 ) -> None:
     """Compile a P4 program for the embedded switch."""
@@ -51,8 +57,8 @@ def compile_(
     defines |= options.parse_defines(define or [])
 
     def show(name: str, render: Callable[[], str]) -> None:
-        if dump in (Pass(name), Pass.all):
-            print(f"==== {name}" if dump is Pass.all else "", render(), sep="\n" if dump is Pass.all else "")
+        if dump in (Pass(name), Pass.ALL):
+            print(f"==== {name}" if dump is Pass.ALL else "", render(), sep="\n" if dump is Pass.ALL else "")
 
     program = softswitch.compile_file(path, defines=defines, include_dirs=include or (), dump=show)
     text = softswitch.emit_c(program)
@@ -73,9 +79,15 @@ def compile_(
         "c_lines": text.count("\n"),
     }
     if json:
-        setup = {"source": str(path), "defines": defines, "shared_object": str(shared_object) if build else None}
+        setup = {
+            "source": str(path),
+            "defines": defines,
+            "shared_object": str(shared_object) if build else None,
+        }
         Result("compile", setup, facts).print_json()
         return
-    table(path.name, ["", "number"], [(name.replace("_", " "), f"{value:,}") for name, value in facts.items()])
+    table(
+        path.name, ["", "number"], [(name.replace("_", " "), f"{value:,}") for name, value in facts.items()]
+    )
     if shared_object:
         out.print(f"built {shared_object}", highlight=False, soft_wrap=True)

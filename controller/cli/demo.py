@@ -54,7 +54,9 @@ def demo(
         with Live(workers, quiet=json) as live:
             result = run_job(spec, on_line=live.line, on_progress=live.update)
         if result.failure:
-            raise Failure(f"rank {result.failure.rank} {result.failure.reason}", exit_code=result.failure.status)
+            raise Failure(
+                f"rank {result.failure.rank} {result.failure.reason}", exit_code=result.failure.status
+            )
         console.print("[bold]the same batches in one process[/bold]")
         command = [sys.executable, str(DIGITS), "--shards", str(workers), "--save", str(alone_file)]
         environment = {**spec.environment, "OMP_NUM_THREADS": "1"}
@@ -63,7 +65,9 @@ def demo(
         comparison = compare(switch_file, alone_file)
     numbers = metrics(result, workers)
     if json:
-        Result("demo", {"workers": workers, "lanes": lanes, "loss": loss, "seed": seed}, numbers | comparison).print_json()
+        Result(
+            "demo", {"workers": workers, "lanes": lanes, "loss": loss, "seed": seed}, numbers | comparison
+        ).print_json()
     else:
         show(numbers)
         _show_comparison(comparison)
@@ -72,7 +76,9 @@ def demo(
 
 
 def _run_alone(command: list[str], environment: dict[str, str], live: Live) -> None:
-    process = subprocess.Popen(command, env={**os.environ, "PYTHONUNBUFFERED": "1", **environment}, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command, env={**os.environ, "PYTHONUNBUFFERED": "1", **environment}, stdout=subprocess.PIPE, text=True
+    )
     assert process.stdout is not None
     with process.stdout:
         for line in process.stdout:

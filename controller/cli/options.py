@@ -16,10 +16,13 @@ Duplicate = Annotated[float, typer.Option(help="Probability that a frame arrives
 Reorder = Annotated[float, typer.Option(help="Probability that a frame is overtaken by others.")]
 Corrupt = Annotated[float, typer.Option(help="Probability that a frame fails its frame check.")]
 Delay = Annotated[float, typer.Option(metavar="SECONDS", help="Delay of every frame.")]
-Rate = Annotated[float, typer.Option("--rate", metavar="BPS", help="Rate of every port, bits per second; 0: unlimited.")]
+Rate = Annotated[
+    float, typer.Option("--rate", metavar="BPS", help="Rate of every port, bits per second; 0: unlimited.")
+]
 Queue = Annotated[int, typer.Option(metavar="PACKETS", help="Packets that wait for the rate.")]
 Defines = Annotated[
-    list[str] | None, typer.Option("-D", "--define", metavar="NAME[=VALUE]", help="For the preprocessor. Repeatable.")
+    list[str] | None,
+    typer.Option("-D", "--define", metavar="NAME[=VALUE]", help="For the preprocessor. Repeatable."),
 ]
 Seed = Annotated[int, typer.Option(help="Seed of everything random in the switch.")]
 
@@ -53,7 +56,9 @@ def impairments(
     for name, value, least in (("delay", delay, 0), ("rate", rate, 0), ("queue", queue, 1)):
         if value < least:
             raise Failure(f"--{name} {value:g}: want {least} or more", exit_code=USAGE)
-    given = [f"{name}={value!r}" for name, value in {**chances, "delay": delay, "rate": rate}.items() if value]
+    given = [
+        f"{name}={value!r}" for name, value in {**chances, "delay": delay, "rate": rate}.items() if value
+    ]
     if rate:
         given.append(f"queue={queue}")
     return ",".join(given)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from types import TracebackType
 from typing import Annotated, Self
 
@@ -10,7 +9,7 @@ import typer
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from controller.cli import options
-from controller.cli.errors import FAILED, USAGE, Failure
+from controller.cli.errors import FAILED, Failure
 from controller.cli.job import JobResult, JobSpec, Reports, run_job
 from controller.cli.output import Result, count, err, out, rate, seconds, table
 
@@ -31,7 +30,11 @@ class Live:
         self._workers = workers
         self._console = err if quiet else out
         self._progress = Progress(
-            SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), console=err, transient=True
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            TimeElapsedColumn(),
+            console=err,
+            transient=True,
         )
         self._task = self._progress.add_task(f"{workers} workers starting")
 
@@ -93,26 +96,43 @@ def show(numbers: dict[str, float]) -> None:
     rows = [
         ("time", seconds(numbers["time_s"])),
         ("allreduces", count(numbers["allreduces"])),
-        ("summed per worker", f"{numbers['summed_bytes'] / 1e6:,.1f} MB in {seconds(numbers['allreduce_time_s'])}"),
+        (
+            "summed per worker",
+            f"{numbers['summed_bytes'] / 1e6:,.1f} MB in {seconds(numbers['allreduce_time_s'])}",
+        ),
         ("goodput per worker", rate(numbers["goodput_bps"])),
         ("packets sent, sent again", f"{count(numbers['sent_packets'])}, {count(numbers['resent_packets'])}"),
     ]
     for key, value in numbers.items():
         if value and key.startswith(("switch_", "refused_")):
             kind, _, name = key.removesuffix("_packets").partition("_")
-            rows.append((f"{'in the switch' if kind == 'switch' else 'of no job'}: {name.replace('_', ' ')}", count(value)))
+            rows.append(
+                (
+                    f"{'in the switch' if kind == 'switch' else 'of no job'}: {name.replace('_', ' ')}",
+                    count(value),
+                )
+            )
     table("summary", ["", "value"], rows)
 
 
 def run(
-    command: Annotated[list[str], typer.Argument(help="The worker program, after --.", metavar="-- COMMAND...")],
+    command: Annotated[
+        list[str], typer.Argument(help="The worker program, after --.", metavar="-- COMMAND...")
+    ],
     workers: Annotated[int, typer.Option("-np", "--workers", help="Number of workers, 1 to 32.")] = 1,
     program: options.Program = "exclusive",
     lanes: options.Lanes = 256,
-    slots: Annotated[int, typer.Option(min=2, help="Aggregator slots asked for; half of them is the window.")] = 512,
-    switch: Annotated[str, typer.Option(help="'embedded' starts one; grpc://host:port uses one that runs.")] = "embedded",
+    slots: Annotated[
+        int, typer.Option(min=2, help="Aggregator slots asked for; half of them is the window.")
+    ] = 512,
+    switch: Annotated[
+        str, typer.Option(help="'embedded' starts one; grpc://host:port uses one that runs.")
+    ] = "embedded",
     udp_base: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="With grpc://: port p of that switch is this UDP port plus p.")
+        str,
+        typer.Option(
+            metavar="HOST:PORT", help="With grpc://: port p of that switch is this UDP port plus p."
+        ),
     ] = "127.0.0.1:47000",
     loss: options.Loss = 0.0,
     duplicate: options.Duplicate = 0.0,
@@ -122,9 +142,14 @@ def run(
     rate_bps: options.Rate = 0.0,
     queue: options.Queue = 64,
     seed: options.Seed = 0,
-    timeout: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="Silence after which a worker gives up.")] = 8.0,
+    timeout: Annotated[
+        float, typer.Option(min=0.1, metavar="SECONDS", help="Silence after which a worker gives up.")
+    ] = 8.0,
     straggler_timeout: Annotated[
-        float, typer.Option(min=0.1, metavar="SECONDS", help="The same for a rank that is known to live, only slow.")
+        float,
+        typer.Option(
+            min=0.1, metavar="SECONDS", help="The same for a rank that is known to live, only slow."
+        ),
     ] = 600.0,
     json: options.Json = False,
 ) -> None:
@@ -142,7 +167,13 @@ def run(
         switch=switch,
         udp_base=udp_base,
         impairments=options.impairments(
-            loss=loss, duplicate=duplicate, reorder=reorder, corrupt=corrupt, delay=delay, rate=rate_bps, queue=queue
+            loss=loss,
+            duplicate=duplicate,
+            reorder=reorder,
+            corrupt=corrupt,
+            delay=delay,
+            rate=rate_bps,
+            queue=queue,
         ),
         seed=seed,
         timeout_s=timeout,

@@ -27,30 +27,45 @@ EPILOG = """Examples:
 def switch(
     port: Annotated[
         list[str],
-        typer.Option(metavar="N=SPEC", help="Port N: udp:LOCAL[:PEER], veth:NAME, if:NAME, memory or cpu. Repeatable."),
+        typer.Option(
+            metavar="N=SPEC", help="Port N: udp:LOCAL[:PEER], veth:NAME, if:NAME, memory or cpu. Repeatable."
+        ),
     ],
     program: Annotated[
-        str | None, typer.Option(help="Program of p4src/, or a .p4 file, to start with; else a controller loads one.")
+        str | None,
+        typer.Option(help="Program of p4src/, or a .p4 file, to start with; else a controller loads one."),
     ] = None,
     lanes: options.Lanes = 256,
     define: options.Defines = None,
-    p4runtime: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where P4Runtime listens; port 0: any.")] = "127.0.0.1:0",
+    p4runtime: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Where P4Runtime listens; port 0: any.")
+    ] = "127.0.0.1:0",
     device_id: Annotated[int, typer.Option(help="P4Runtime device id.")] = 0,
-    tls_cert: Annotated[Path | None, typer.Option(help="Server certificate (PEM): P4Runtime over TLS.")] = None,
+    tls_cert: Annotated[
+        Path | None, typer.Option(help="Server certificate (PEM): P4Runtime over TLS.")
+    ] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
-    tls_ca: Annotated[Path | None, typer.Option(help="Require client certificates signed by this CA (mTLS).")] = None,
+    tls_ca: Annotated[
+        Path | None, typer.Option(help="Require client certificates signed by this CA (mTLS).")
+    ] = None,
     impair: Annotated[
         list[str] | None,
-        typer.Option(metavar="[N:]K=V,…", help="What links do to frames, on port N or all: loss, duplicate, reorder, "
-                     "corrupt, delay, jitter, rate, queue, seed; rx. or tx. before a key for one direction."),
+        typer.Option(
+            metavar="[N:]K=V,…",
+            help="What links do to frames, on port N or all: loss, duplicate, reorder, "
+            "corrupt, delay, jitter, rate, queue, seed; rx. or tx. before a key for one direction.",
+        ),
     ] = None,
     seed: options.Seed = 0,
     interpret: Annotated[bool, typer.Option(help="Run the interpreter instead of compiled code.")] = False,
-    ready: Annotated[bool, typer.Option(help="Print one JSON line when serving; end when standard input does.")] = False,
+    ready: Annotated[
+        bool, typer.Option(help="Print one JSON line when serving; end when standard input does.")
+    ] = False,
 ) -> None:
     """Run the embedded switch until interrupted."""
     specs = _ports(port)
-    source, defines = None, {}
+    source: Path | None = None
+    defines: dict[str, str] = {}
     if program is not None:
         source, defines = source_of(program, lanes)
         defines |= parse_defines(define or [])
@@ -84,7 +99,9 @@ def _ports(texts: list[str]) -> dict[int, softswitch.PortSpec]:
     return specs
 
 
-def _impairments(texts: list[str], ports: dict[int, softswitch.PortSpec]) -> dict[int, softswitch.PortImpairments]:
+def _impairments(
+    texts: list[str], ports: dict[int, softswitch.PortSpec]
+) -> dict[int, softswitch.PortImpairments]:
     impairments: dict[int, softswitch.PortImpairments] = {}
     for text in texts:
         number, colon, rest = text.partition(":")

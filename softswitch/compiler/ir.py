@@ -115,8 +115,11 @@ Type = Bits | Bool | VarBits | Enum | Header | Stack | Struct
 
 @dataclass(frozen=True, slots=True)
 class Const:
-    """A literal; `value` is canonical: 0 <= value < 2**width (two's complement range if signed),
-    0/1 for Bool, the member's index for Enum."""
+    """A literal.
+
+    `value` is canonical: 0 <= value < 2**width (two's complement range if signed), 0/1 for Bool,
+    the member's index for Enum.
+    """
 
     type: Scalar
     value: int
@@ -311,8 +314,11 @@ class Switch:
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """Apply a table. `hit` (Bool) and `action` (bit<32>: position in the table's `actions`), if asked for,
-    are variables that receive the outcome."""
+    """Apply a table.
+
+    `hit` (Bool) and `action` (bit<32>: position in the table's `actions`), if asked for, are
+    variables that receive the outcome.
+    """
 
     table: str
     hit: Var | None
@@ -401,7 +407,9 @@ class Verify:
 @dataclass(frozen=True, slots=True)
 class Emit:
     """``packet.emit(header)`` of one header or stack; an invalid header emits nothing.
-    (Structs are lowered to one Emit per header.)"""
+
+    Structs are lowered to one Emit per header.
+    """
 
     header: Expr
     pos: Position
@@ -479,8 +487,10 @@ class Pattern:
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """Where a parser state goes: the target of the first case all of whose patterns match
-    `subjects`; no case is error NoMatch. Unconditional: no subjects and one case of no patterns."""
+    """Where a parser state goes: the target of the first case all of whose patterns match `subjects`.
+
+    No case is error NoMatch. Unconditional: no subjects and one case of no patterns.
+    """
 
     subjects: tuple[Expr, ...]
     cases: tuple[tuple[tuple[Pattern, ...], str], ...]
@@ -558,8 +568,10 @@ class Invocation:
 
 @dataclass(frozen=True, slots=True)
 class ConstEntry:
-    """An entry in the source. Of several that match, the one with the highest `priority` wins
-    (the front end numbers ``const entries`` downwards in source order)."""
+    """A table entry: of several that match, the one with the highest `priority` wins.
+
+    The front end numbers ``const entries`` downwards in source order.
+    """
 
     patterns: tuple[Pattern, ...]
     invocation: Invocation
@@ -598,7 +610,8 @@ class Register:
 class Counter:
     """An indirect counter array, or the direct counter of `table`.
 
-    `unit` is packets, bytes or packets_and_bytes."""
+    `unit` is packets, bytes or packets_and_bytes.
+    """
 
     name: str
     unit: str

@@ -136,7 +136,10 @@ def admit_job(pipeline: Pipeline, contributors: int, region_slots: int) -> None:
         pipeline,
         "InaIngress.admission.job",
         (JOB,),
-        ("InaIngress.admission.set_job", (COUNTER_ROW, 0, region_slots, GENERATION, contributors, full, GROUP)),
+        (
+            "InaIngress.admission.set_job",
+            (COUNTER_ROW, 0, region_slots, GENERATION, contributors, full, GROUP),
+        ),
     )
     for rank in range(contributors):
         member = ("InaIngress.admission.set_member", (1 << rank,))

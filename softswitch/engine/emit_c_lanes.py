@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from softswitch.compiler import ir
 from softswitch.engine.emit_c_layout import ArrayRef
-from softswitch.engine.emit_c_roll import Run, find_runs, independent, mentioned
 from softswitch.engine.emit_c_lazy import Lazy, find_lazy
+from softswitch.engine.emit_c_roll import Run, find_runs, independent, mentioned
 from softswitch.engine.emit_c_statements import Body, where_name
 from softswitch.engine.emit_c_text import RESERVED, Names, c_integer, comment, is_wide, storage_type
 from softswitch.engine.emit_c_walk import all_statements, subexpressions

@@ -34,7 +34,7 @@ def emit_parser(unit: Unit, locals_: Locals, out: Writer) -> None:
     loops = _has_loop(program, reachable)
     names = Names()
     labels = {state: f"state_{names.unique(state)}" for state in reachable}
-    targets = {target for state in reachable for _, target in program.states[state].transition.cases}
+    targets = {target for state in reachable for target in _targets(program.states[state].transition)}
     with out.block(f"P4_FUNCTION uint32_t run_parser({PARAMETERS})"):
         out.line("(void)s, (void)v;")
         out.line("const uint8_t *at = p->frame, *end = p->frame + p->frame_length;")
@@ -74,8 +74,18 @@ def _reachable(program: ir.Program) -> list[str]:
         if name in found or name not in program.states:
             continue
         found[name] = None
-        waiting += [target for _, target in reversed(program.states[name].transition.cases)]
+        waiting += reversed(_targets(program.states[name].transition))
     return list(found)
+
+
+def _targets(transition: ir.Transition) -> list[str]:
+    """Return where a transition can go: not beyond the first case that always matches."""
+    targets = []
+    for patterns, target in transition.cases:
+        targets.append(target)
+        if all(pattern.kind == "any" for pattern in patterns):
+            break
+    return targets
 
 
 def _has_loop(program: ir.Program, states: Sequence[str]) -> bool:
@@ -85,7 +95,7 @@ def _has_loop(program: ir.Program, states: Sequence[str]) -> bool:
         ends = {
             name
             for name in remaining
-            if not any(target in remaining for _, target in program.states[name].transition.cases)
+            if not any(target in remaining for target in _targets(program.states[name].transition))
         }
         if not ends:
             return bool(remaining)

@@ -25,9 +25,6 @@ from types import TracebackType
 Arrival = tuple[int, bytes]
 """A frame and the port that it comes in at."""
 
-RUNT = b"\0"
-"""A frame too short for any header; see `Reference.send`."""
-
 DEADLINE_S = 30.0
 PIPE_BYTES = 1 << 20
 EGRESS_QUEUE_PACKETS = 1 << 20
@@ -72,14 +69,21 @@ def compile_p4(source: Path, directory: Path, defines: Mapping[str, str] | None 
 class Reference:
     """A running simple_switch. Use as a context manager.
 
-    `ports` are what it can send from, `inputs` those of them that packets come in at.
+    `ports` are what it can send from, `inputs` those of them that packets come in at; for `filler` see `send`.
     """
 
     def __init__(
-        self, program: Path, directory: Path, *, ports: Sequence[int], inputs: Sequence[int]
+        self,
+        program: Path,
+        directory: Path,
+        *,
+        ports: Sequence[int],
+        inputs: Sequence[int],
+        filler: bytes = b"\0",
     ) -> None:
         self._directory = directory
         self._ports = sorted(ports)
+        self._filler = filler
         self._pipes: dict[int, int] = {}
         self._waiting: list[Arrival] = []
         self._clock = 0
@@ -126,16 +130,16 @@ class Reference:
         """Feed packets in this order, wait until all are through, and return what really went in.
 
         The switch merges its inputs by time stamp and takes a packet only when every other input has one
-        that is later. With several inputs a runt therefore follows on each; all but the first of
+        that is later. With several inputs a filler therefore follows on each; all but the first of
         them reach the program only with the next `send` or `finish`.
         """
         arrivals = [*self._waiting, *packets]
         self._write(arrivals[len(self._waiting) :])
         if len(self._pipes) > 1:
-            runts = [(port, RUNT) for port in self._pipes]
-            self._write(runts)
-            arrivals.append(runts[0])
-            self._waiting = runts[1:]
+            fillers = [(port, self._filler) for port in self._pipes]
+            self._write(fillers)
+            arrivals.append(fillers[0])
+            self._waiting = fillers[1:]
         self._settle()
         return arrivals
 
@@ -148,7 +152,10 @@ class Reference:
         return self._waiting
 
     def sent(self) -> dict[int, list[bytes]]:
-        """Return all frames that came out so far, in order, by port; only ports that had any."""
+        """Return all frames that came out so far, in order, by port; only ports that had any.
+
+        Empty frames are left out: files can hold them, networks cannot.
+        """
         frames = {port: _read_pcap(self._directory / f"{port}_out.pcap") for port in self._ports}
         return {port: out for port, out in frames.items() if out}
 
@@ -284,6 +291,7 @@ def _read_pcap(path: Path) -> list[bytes]:
     offset = len(PCAP_HEADER)
     while offset < len(data):
         length = struct.unpack_from("<I", data, offset + 8)[0]
-        frames.append(data[offset + 16 : offset + 16 + length])
+        if length:
+            frames.append(data[offset + 16 : offset + 16 + length])
         offset += 16 + length
     return frames

@@ -271,6 +271,12 @@ def ordinary() -> Iterator[tuple[int, bytes]]:
     yield 6, bytes(ether(6, WORKERS[0].mac) / Dot1Q(vlan=5) / IP(dst="10.0.0.16") / UDP(dport=INA))
     yield 6, bytes(ether(6, WORKERS[0].mac))
     yield 6, bytes(ether(6, None) / (b"\x88\xb5" + bytes(range(256)) * 5))
+    for worker in WORKERS:
+        yield 6, bytes(ether(6, worker.mac) / (b"\x08\x00" + bytes(20)))  # an IPv4 header of zeros
+        yield (
+            6,
+            bytes(ether(6, worker.mac) / IP(src="10.0.0.22", dst="10.9.9.9", ttl=1) / UDP(dport=worker.port)),
+        )
     for target in ("10.1.0.1", "10.1.2.1", "10.1.2.3", "10.2.0.1", "10.1.255.255"):
         for ttl in (0, 1, 2, 64, 255):
             ipv4 = IP(dst=target, ttl=ttl, tos=7, flags=2)

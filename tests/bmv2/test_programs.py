@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from softswitch.engine.build import load
 
 from softswitch.compiler import compile_file, ir
-from softswitch.engine.ports import MemoryPort
+from softswitch.engine.build import load
+from softswitch.engine.ports import MAX_PORT, MemoryPort
 from softswitch.engine.switch import Switch
-from tests.bmv2.reference import Arrival, Reference, ToolFailed, compile_p4
+from tests.bmv2.reference import Arrival, Reference, compile_p4
 from tests.bmv2.targets import (
     Commands,
     Delete,
@@ -29,12 +29,19 @@ from tests.softswitch.differential import script
 pytestmark = pytest.mark.bmv2
 
 FEATURES = Path(__file__).parents[1] / "softswitch" / "features"
+NAMES = sorted(path.parent.name for path in FEATURES.glob("*/program.p4"))
 PORTS = range(32)
 VARIANTS = 50
 
-# What the two cannot agree on, and why.
-REFUSED_BY_REFERENCE: dict[str, str] = {}
-DIFFERENT: dict[str, str] = {}
+# What the reference cannot be asked, and why.
+NOT_COMPARED = {
+    "nested_controls": "p4c refuses for BMv2 a table that is applied at two places of a control",
+    "parser_errors": "BMv2 has neither NoMatch nor reject; p4c drops assignments before a failing verify",
+    "parser_loop": "BMv2 has no ParserTimeout and loops for ever",
+    "registers": "BMv2 reads int<W> cells back unsigned; beyond the end it leaves the target as it was",
+    "stack_index": "simple_switch cannot load a computed index of a header stack that is assigned to",
+    "subparsers": "p4c loses what a parser that is called has extracted when it then fails",
+}
 
 Step = Callable[[Target], None] | Arrival
 """A change of the configuration, or a packet."""
@@ -45,7 +52,7 @@ def steps(program: ir.Program, lines: list[script.Line]) -> Iterator[Step]:
     for line in lines:
         words = line.rest.split()
         match line.command:
-            case "packet":
+            case "packet" if int(words[0]) <= MAX_PORT:
                 yield int(words[0]), bytes.fromhex("".join(words[1:]))
             case "group" | "session" as command:
                 yield _replication(command, int(words[0]), [script.parse_copy(word) for word in words[1:]])
@@ -99,22 +106,24 @@ def variants(seed: str, packets: list[Arrival], count: int) -> Iterator[Arrival]
         yield port, bytes(changed)
 
 
-@pytest.mark.parametrize("name", sorted(path.parent.name for path in FEATURES.glob("*/program.p4")))
+def test_what_is_not_compared_is_still_there() -> None:
+    assert NOT_COMPARED.keys() <= set(NAMES)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in NOT_COMPARED])
 def test_both_switches_do_the_same(name: str, tmp_path: Path) -> None:
     source = FEATURES / name / "program.p4"
-    if name in REFUSED_BY_REFERENCE:
-        with pytest.raises(ToolFailed):
-            compile_p4(source, tmp_path)
-        return
     binary = compile_p4(source, tmp_path)
     program = compile_file(source)
     plan = list(steps(program, list(script.read((source.parent / "packets.txt").read_text()))))
     packets = [step for step in plan if isinstance(step, tuple)]
     plan += variants(name, packets, VARIANTS)
     inputs = sorted({port for port, _ in packets})
+    ports = sorted({*PORTS, *inputs})
     with (
-        Reference(binary, tmp_path, ports=PORTS, inputs=inputs) as reference,
-        Switch({port: MemoryPort() for port in PORTS}, engine="python") as switch,
+        # the filler is a whole packet: fields of headers that are not valid are undefined
+        Reference(binary, tmp_path, ports=ports, inputs=inputs, filler=packets[0][1]) as reference,
+        Switch({port: MemoryPort() for port in ports}, engine="python") as switch,
     ):
         commands = Commands(reference, program)
         embedded = Embedded(load(program, backend="interpreter"), switch)
@@ -126,10 +135,5 @@ def test_both_switches_do_the_same(name: str, tmp_path: Path) -> None:
                 step(commands)
                 step(embedded)
         embedded.send(reference.finish())
-        different = first_difference(reference.sent(), embedded.sent())
-        differences = state_differences(commands.state({}), embedded.state({}))
-    if name in DIFFERENT:
-        assert different or differences, f"{name} differs no more; take it off the list"
-        return
-    assert different == ""
-    assert differences == []
+        assert first_difference(reference.sent(), embedded.sent()) == ""
+        assert state_differences(commands.state({}), embedded.state({})) == []

@@ -32,7 +32,9 @@ def imports(path: Path) -> Iterator[str]:
             yield node.module
 
 
-@pytest.mark.parametrize(("module", "path"), list(modules()), ids=lambda value: value if isinstance(value, str) else "")
+@pytest.mark.parametrize(
+    ("module", "path"), list(modules()), ids=lambda value: value if isinstance(value, str) else ""
+)
 def test_a_module_imports_only_what_the_layout_allows(module: str, path: Path) -> None:
     own = module.split(".")[0]
     for imported in imports(path):

@@ -59,7 +59,9 @@ def test_a_failing_command_gives_its_own_status() -> None:
         (("compile", "/no/such/file.p4"), 1, "/no/such/file.p4"),
     ],
 )
-def test_bad_input_is_refused_with_the_reason(arguments: tuple[object, ...], status: int, reason: str) -> None:
+def test_bad_input_is_refused_with_the_reason(
+    arguments: tuple[object, ...], status: int, reason: str
+) -> None:
     done = ina(*arguments)
     assert done.returncode == status, done.stderr
     assert reason in " ".join(done.stderr.split())
@@ -103,7 +105,10 @@ def test_compile_writes_c_and_p4info(tmp_path: Path) -> None:
     assert "InaIngress.admission.job" in p4info.read_text()
 
 
-@pytest.mark.parametrize("command", [(), ("run",), ("switch",), ("compile",), ("demo",), ("bench", "pipeline"), ("bench", "allreduce")])
+@pytest.mark.parametrize(
+    "command",
+    [(), ("run",), ("switch",), ("compile",), ("demo",), ("bench", "pipeline"), ("bench", "allreduce")],
+)
 def test_every_command_explains_itself_with_examples(command: tuple[str, ...]) -> None:
     done = ina(*command, "--help")
     assert done.returncode == 0

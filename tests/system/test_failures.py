@@ -77,7 +77,8 @@ def test_ranks_that_submit_different_lengths_all_hear_of_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "refusal"), [("rank", 0, "rank 0 .* has joined already"), ("size", 5, "has 3 ranks, not 5")]
+    ("field", "value", "refusal"),
+    [("rank", 0, "rank 0 .* has joined already"), ("size", 5, "has 3 ranks, not 5")],
 )
 def test_a_wrong_rank_or_size_is_refused_at_the_meeting_point(field: str, value: int, refusal: str) -> None:
     done = ina("run", "-np", 3, *LANES, *worker("impostor.py", field, value, "watched"))
@@ -87,7 +88,12 @@ def test_a_wrong_rank_or_size_is_refused_at_the_meeting_point(field: str, value:
 
 @pytest.mark.parametrize(
     ("field", "value", "reason"),
-    [("rank", 0, "wrong rank"), ("size", 5, "wrong fan in"), ("job", 0, "unknown job"), ("lanes", 64, "bad lanes")],
+    [
+        ("rank", 0, "wrong rank"),
+        ("size", 5, "wrong fan in"),
+        ("job", 0, "unknown job"),
+        ("lanes", 64, "bad lanes"),
+    ],
 )
 def test_what_a_stranger_sends_is_refused_and_the_others_name_the_missing_rank(
     field: str, value: int, reason: str

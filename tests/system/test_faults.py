@@ -51,7 +51,7 @@ class Bed:
 def open_bed(impairments: PortImpairments | None = None, seed: int = 0) -> Iterator[Bed]:
     path, defines = locate("exclusive", lanes=LANES)
     ports = {port: parse_port("memory") for port in range(MAX_WORKERS)}
-    impaired = {port: impairments for port in ports} if impairments else {}
+    impaired = dict.fromkeys(ports, impairments) if impairments else {}
     with Switch(ports, seed=seed, impairments=impaired) as switch:
         service = serve(switch, address="127.0.0.1:0", source=preprocess_file(path, defines=defines))
         try:

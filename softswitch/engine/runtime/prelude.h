@@ -15,6 +15,12 @@
 #error "generated pipelines expect a little-endian machine"
 #endif
 
+/* Programs may compare a field with itself, test an unsigned number for being at least 0, or assign
+ * what they never read; that is no defect of the C. */
+#pragma GCC diagnostic ignored "-Wtautological-compare"
+#pragma GCC diagnostic ignored "-Wtype-limits"
+#pragma GCC diagnostic ignored "-Wunused-but-set-variable"
+
 #define P4_INLINE static inline __attribute__((always_inline, unused))
 #define P4_HELPER static __attribute__((unused))
 #define P4_FUNCTION static __attribute__((unused))

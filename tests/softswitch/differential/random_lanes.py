@@ -22,11 +22,13 @@ class LaneGenerator:
     lanes: int = 0
     kind: str = ""
     cells: int = 0
+    tidy: bool = False  # whether the run being written is a plain one of one header
+    header: str = ""  # of that run
 
     def program(self) -> str:
         """Return the source text."""
         random = self.random
-        self.lanes = random.choice((8, 9, 12, 16, 17, 33))
+        self.lanes = random.choice((8, 9, 12, 16, 17, 33, 48, 64))
         width = random.choice((8, 8, 16, 24, 32, 32, 64))
         self.kind = f"{random.choice(('bit', 'bit', 'int'))}<{width}>"
         self.cells = random.choice((1, 4, 16))
@@ -109,71 +111,80 @@ class LaneGenerator:
     def _run(self) -> str:
         """Return one group of statements, written out for each lane, perhaps with a disturbance."""
         random = self.random
+        self.tidy = random.randrange(2) == 0
+        self.header = random.choice("aab")
         index = random.choice(("meta.index", "meta.index", "meta.index & 32w3", "32w0", "INDEX_OF_LANE"))
         group = [self._template(index) for _ in range(random.randint(1, 5))]
-        order = list(range(self.lanes - 1))  # the last is left for what is one further
-        match random.randrange(6):
-            case 0:
-                del order[random.randrange(len(order))]
-            case 1:
-                order.reverse()
-            case 2:
-                random.shuffle(order)
-            case 3:
-                order = order[random.randrange(4) :]
-            case _:
-                pass
-        lines = [[self._written(template, lane) for template in group] for lane in order]
-        if random.randrange(3) == 0:
+        order = list(range(self.lanes - any("LANE+" in template for template in group)))
+        if not self.tidy:
+            self._disorder(order)
+        lines = [[_written(template, lane) for template in group] for lane in order]
+        if not self.tidy and random.randrange(2) == 0:
             disturbed = random.choice(lines)
-            disturbed[random.randrange(len(disturbed))] = self._written(self._template(index), order[0])
-        if random.randrange(4) == 0:
+            disturbed[random.randrange(len(disturbed))] = _written(self._template(index), 0)
+        if random.randrange(6) == 0:
             lines.insert(random.randrange(len(lines)), [self._whole()])
         return "".join(f"        {line}\n" for lane in lines for line in lane)
 
-    def _written(self, template: str, lane: int) -> str:
-        return template.replace("LANE+", str(lane + 1)).replace("LANE", str(lane))
+    def _disorder(self, order: list[int]) -> None:
+        match self.random.randrange(6):
+            case 0:
+                del order[self.random.randrange(len(order))]
+            case 1:
+                order.reverse()
+            case 2:
+                self.random.shuffle(order)
+            case 3:
+                del order[: self.random.randrange(4)]
+            case _:
+                pass
 
     def _template(self, index: str) -> str:
         """Return a statement with LANE for the lane's number and LANE+ for the next one's."""
         random = self.random
         if index == "INDEX_OF_LANE":
             index = "(bit<32>)hdr.op.index + 32wLANE"
-        array = random.choice("rq")
-        target = random.choice(
-            ("hdr.a.vLANE", "hdr.b.vLANE", "hdr.a.vLANE", "meta.t", "meta.total", "meta.s")
-        )
+        register = random.choice(("rLANE", "qLANE"))
+        target = random.choice((self._lane(), self._lane(), "meta.t", "meta.total", "meta.s"))
         match random.randrange(9):
             case 0 | 1:
-                return f"{array}LANE.read({target}, {index});"
+                return f"{register}.read({target}, {index});"
             case 2 | 3:
-                return f"{array}LANE.write({index}, {self._expression(2)});"
+                return f"{register}.write({index}, {self._expression(2)});"
             case 4:
                 condition = f"{self._expression(1)} {random.choice(('==', '<', '>='))} {self._expression(1)}"
                 return f"if ({condition}) {{ {target} = {self._expression(1)}; }}"
-            case 5 if random.randrange(4) == 0:
+            case 5 if not self.tidy:
                 return random.choice(
                     (
                         "meta.index = meta.index ^ 32w1;",
                         f"meta.flag = {self._expression(1)} != {self._expression(0)} ? 1w1 : 1w0;",
-                        f"{array}LANE+.read({target}, {index});",
+                        f"{register}+.read({target}, {index});",
                         f"hdr.a.vLANE+ = {self._expression(1)};",
                     )
                 )
             case _:
                 return f"{target} = {self._expression(2)};"
 
+    def _lane(self) -> str:
+        header = self.header if self.tidy else self.random.choice("ab")
+        return f"hdr.{header}.vLANE"
+
     def _expression(self, depth: int) -> str:
         random = self.random
         if depth and random.randrange(3):
             left, right = self._expression(depth - 1), self._expression(depth - 1)
             return f"({left} {random.choice(('+', '-', '^', '&', '|', '*', '|+|'))} {right})"
-        return random.choice(
-            ("hdr.a.vLANE", "hdr.a.vLANE", "hdr.b.vLANE", "meta.t", "meta.s", "meta.total")
-            + (self._literal(), "hdr.a.vLANE+", f"hdr.a.v{random.randrange(self.lanes)}")
-        )
+        choices = [self._lane(), self._lane(), "meta.t", "meta.s", "meta.total", self._literal()]
+        if not self.tidy:
+            choices += ["hdr.a.vLANE+", f"hdr.a.v{random.randrange(self.lanes)}"]
+        return random.choice(choices)
 
     def _literal(self) -> str:
         width = int(self.kind[4:-1])
         number = self.random.choice((0, 1, 3, (1 << (width - 1)) - 1))
         return f"{width}{'s' if self.kind.startswith('int') else 'w'}{number}"
+
+
+def _written(template: str, lane: int) -> str:
+    return template.replace("LANE+", str(lane + 1)).replace("LANE", str(lane))
