@@ -34,7 +34,8 @@ class Result:
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a plain table; the first column is text, the others align right."""
-    view = Table(title=title, title_justify="left", title_style="bold")
+    out.print(title, style="bold", highlight=False, soft_wrap=True)
+    view = Table()
     for index, column in enumerate(columns):
         view.add_column(column, justify="left" if index == 0 else "right", no_wrap=True)
     for row in rows:

@@ -145,14 +145,18 @@ static void note_first(int64_t *first, int64_t index)
         *first = index;
 }
 
-/* Take in a result that has passed every check. Returns its round trip time, -1 if that is ambiguous. */
+/* Take in a result that has passed every check. Returns its round trip time, INA_NEVER if that is ambiguous. */
 static int64_t take_result(struct ina_core *core, const uint8_t *header, uint32_t chain, int64_t now)
 {
     const uint8_t *lanes = header + INA_HEADER_BYTES;
     int64_t index = core->index[chain];
     int64_t data = index - core->lookahead;
-    int64_t sample = core->status[chain] & CHAIN_RESENT ? -1 : now - core->sent_at[chain];
+    int resent = core->status[chain] & CHAIN_RESENT;
+    int64_t sample = resent ? INA_NEVER : now - core->sent_at[chain];
 
+    /* if it was resent and counted already, the result did not come for the resend */
+    if (!(resent && core->status[chain] & CHAIN_COUNTED) && core->sent_at[chain] > core->newest_sent)
+        core->newest_sent = core->sent_at[chain];
     if (header[1] & FLAG_OVERFLOW)
         note_first(&core->overflow_index, index);
     if (data >= 0) {
@@ -182,7 +186,7 @@ static int64_t take_result(struct ina_core *core, const uint8_t *header, uint32_
     return sample;
 }
 
-/* Check one packet and take it in. Returns a round trip time, -1 if it gives none. */
+/* Check one packet and take it in. Returns a round trip time, INA_NEVER if it gives none. */
 static int64_t take_packet(struct ina_core *core, const uint8_t *packet, int64_t bytes, int64_t now)
 {
     const uint8_t *header = packet + core->prefix;
@@ -190,47 +194,47 @@ static int64_t take_packet(struct ina_core *core, const uint8_t *packet, int64_t
 
     if (bytes < core->prefix + INA_HEADER_BYTES) {
         counters[COUNT_BAD_LENGTH]++;
-        return -1;
+        return INA_NEVER;
     }
     if (core->prefix && !is_ours(packet)) {
         counters[COUNT_FOREIGN]++;
-        return -1;
+        return INA_NEVER;
     }
     if (header[0] >> 4 != VERSION) {
         counters[COUNT_BAD_VERSION]++;
-        return -1;
+        return INA_NEVER;
     }
     uint32_t kind = header[0] & 0x0f;
     if (kind != KIND_RESULT && kind != KIND_STATUS) {
         counters[COUNT_BAD_KIND]++;
-        return -1;
+        return INA_NEVER;
     }
     if (load16(header + 2) != core->job) {
         counters[COUNT_WRONG_JOB]++;
-        return -1;
+        return INA_NEVER;
     }
     uint32_t lanes = kind == KIND_RESULT ? core->lanes : 0;
     if (load16(header + 18) != lanes) {
         counters[COUNT_BAD_LANES]++;
-        return -1;
+        return INA_NEVER;
     }
     if (bytes < core->prefix + INA_HEADER_BYTES + 4 * (int64_t)lanes) {
         counters[COUNT_BAD_LENGTH]++;
-        return -1;
+        return INA_NEVER;
     }
     uint32_t psn = load32(header + 4);
     uint32_t chain = psn % core->window;
     if (!(core->status[chain] & CHAIN_FLIGHT) || psn_of(core, core->index[chain]) != psn) {
         counters[COUNT_STALE]++;
-        return -1;
+        return INA_NEVER;
     }
     if (header[1] & FLAG_DISAGREE) {
         note_first(&core->disagree_index, core->index[chain]);
-        return -1;
+        return INA_NEVER;
     }
     if (load32(header + 20) != core->tag) {
         counters[COUNT_WRONG_TAG]++;
-        return -1;
+        return INA_NEVER;
     }
     uint32_t bitmap = load32(header + 8);
     if (kind == KIND_STATUS) {
@@ -239,42 +243,56 @@ static int64_t take_packet(struct ina_core *core, const uint8_t *packet, int64_t
         if (bitmap & core->own_bitmap)
             core->status[chain] |= CHAIN_COUNTED;
         counters[COUNT_STATUSES]++;
-        return -1;
+        return INA_NEVER;
     }
     if (bitmap != core->full_bitmap) {
         counters[COUNT_BAD_BITMAP]++;
-        return -1;
+        return INA_NEVER;
     }
     return take_result(core, header, chain, now);
 }
 
-/* RFC 6298, section 2, in integers. */
+/* Follow the round trip time, quicker down than up: a result that waited for the lost packet of another rank
+   says nothing of the network. */
 static void measure(struct ina_core *core, int64_t sample)
 {
-    if (core->srtt == 0) {
+    if (core->srtt == 0)
         core->srtt = sample > 0 ? sample : 1;
-        core->rttvar = sample / 2;
-    } else {
-        int64_t off = sample > core->srtt ? sample - core->srtt : core->srtt - sample;
-        core->rttvar = (3 * core->rttvar + off) / 4;
-        core->srtt = (7 * core->srtt + sample) / 8;
+    else if (sample < core->srtt)
+        core->srtt -= (core->srtt - sample) / 4;
+    else
+        core->srtt += (sample - core->srtt) / 16;
+    int64_t margin = core->srtt / 2 > core->rto_margin ? core->srtt / 2 : core->rto_margin;
+    int64_t rto = core->srtt + margin;
+    core->rto = rto < core->rto_max ? rto : core->rto_max;
+}
+
+/* Queue again what was sent a round trip before something whose result is here already (as RACK does, RFC 8985).
+   Less would be too little: after a loss, ranks send in different orders. */
+static void resend_overtaken(struct ina_core *core)
+{
+    int64_t before = core->newest_sent - core->srtt;
+    for (uint32_t chain = 0; chain < core->window; chain++) {
+        if ((core->status[chain] & (CHAIN_FLIGHT | CHAIN_QUEUED)) == CHAIN_FLIGHT && core->sent_at[chain] < before) {
+            core->status[chain] |= CHAIN_QUEUED;
+            core->resend_ring[(core->resend_head + core->resend_count++) % core->window] = chain;
+        }
     }
-    int64_t margin = 4 * core->rttvar;
-    int64_t rto = core->srtt + (margin > core->rto_margin ? margin : core->rto_margin);
-    core->rto = rto > core->rto_max ? core->rto_max : rto;
-    core->backoff = 0;
 }
 
 void ina_absorb(struct ina_core *core, const uint8_t *data, int64_t bytes, int64_t segment, int64_t now)
 {
-    int64_t slowest = -1;               /* one sample per batch: its packets shared one trip */
+    int64_t newest_sent = core->newest_sent;
+    int64_t quickest = INA_NEVER;       /* one sample per batch: its packets shared one trip */
     for (int64_t at = 0; at < bytes; at += segment) {
         int64_t size = bytes - at < segment ? bytes - at : segment;
         int64_t sample = take_packet(core, data + at, size, now);
-        slowest = sample > slowest ? sample : slowest;
+        quickest = sample < quickest ? sample : quickest;
     }
-    if (slowest >= 0)
-        measure(core, slowest);
+    if (quickest != INA_NEVER)
+        measure(core, quickest);
+    if (core->newest_sent > newest_sent)
+        resend_overtaken(core);
 }
 
 int64_t ina_next_timeout(const struct ina_core *core)
@@ -287,6 +305,7 @@ int64_t ina_next_timeout(const struct ina_core *core)
     }
     if (oldest == INA_NEVER)
         return INA_NEVER;
-    int64_t rto = core->backoff < 20 ? core->rto << core->backoff : core->rto_max;
-    return oldest + (rto < core->rto_max ? rto : core->rto_max);
+    int64_t rto = core->rto << (core->stalls < 20 ? core->stalls : 20);
+    int64_t from = oldest > core->timeout_at ? oldest : core->timeout_at;
+    return from + (rto < core->rto_max ? rto : core->rto_max);
 }

@@ -73,14 +73,14 @@ struct ina_core {
     int64_t overflow_index;             /* first packet with that mishap; -1: none */
     int64_t nonfinite_index;
     int64_t disagree_index;
-    /* round trip time, ns (RFC 6298) */
+    /* round trip time and time-out, ns */
     int64_t srtt;                       /* 0: not measured yet */
-    int64_t rttvar;
     int64_t rto;
     int64_t rto_margin;                 /* least distance of rto from srtt */
     int64_t rto_max;
-    uint32_t backoff;                   /* doublings of rto since the last sample */
-    uint32_t stalls;                    /* time-outs since the last new result */
+    int64_t timeout_at;                 /* the last time-out */
+    int64_t newest_sent;                /* when the latest packet whose result is in was sent */
+    uint32_t stalls;                    /* time-outs since the last new result: rto doubles with each */
     uint64_t counters[COUNTERS];
 };
 

@@ -70,14 +70,18 @@ class NumpyKernel:
 
     def absorb(self, state: CoreState, data: NDArray[Any], segment: int, now: int) -> None:
         """Take in received packets: `segment` bytes each, the last may be shorter."""
+        core = state.struct
+        newest_sent = core.newest_sent
         results = _Results()
         whole = len(data) // segment * segment
-        slowest = _take_packets(state, data[:whole].reshape(-1, segment), results, now)
+        quickest = _take_packets(state, data[:whole].reshape(-1, segment), results, now)
         if whole < len(data):
-            slowest = max(slowest, _take_packets(state, data[whole:].reshape(1, -1), results, now))
+            quickest = min(quickest, _take_packets(state, data[whole:].reshape(1, -1), results, now))
         results.write(state)
-        if slowest >= 0:
-            _measure(state.struct, slowest)
+        if quickest != NEVER:
+            _measure(core, quickest)
+        if core.newest_sent > newest_sent:
+            _resend_overtaken(state)
 
     def next_timeout(self, state: CoreState) -> int:
         """Return when the oldest packet in flight is overdue, or `NEVER`."""
@@ -86,7 +90,8 @@ class NumpyKernel:
         oldest = int(state.sent_at.min(where=waits, initial=NEVER))
         if oldest == NEVER:
             return NEVER
-        return oldest + min(int(core.rto) << min(int(core.backoff), 20), int(core.rto_max))
+        start = max(oldest, int(core.timeout_at))
+        return start + min(int(core.rto) << min(int(core.stalls), 20), int(core.rto_max))
 
 
 class _Results:
@@ -178,47 +183,47 @@ class _Header(NamedTuple):
 
 
 def _take_packets(state: CoreState, packets: NDArray[Any], results: _Results, now: int) -> int:
-    """Take in packets of one length, one per row. Returns the longest round trip time, -1 for none."""
+    """Take in packets of one length, one per row. Returns the shortest round trip time, `NEVER` for none."""
     core = state.struct
     start = core.prefix + wire.INA_BYTES
     if packets.shape[1] < start:
         core.counters[Counter.BAD_LENGTH] += len(packets)
-        return -1
+        return NEVER
     if core.prefix:
         ours = _are_ours(np.ascontiguousarray(packets[:, : core.prefix]).view(wire.PREFIX_DTYPE)[:, 0])
         core.counters[Counter.FOREIGN] += len(packets) - int(ours.sum())
         packets = packets[ours]
     headers = np.ascontiguousarray(packets[:, core.prefix : start]).view(wire.HEADER_DTYPE)[:, 0]
-    slowest = -1
+    quickest = NEVER
     for fields, lanes in zip(headers.tolist(), packets[:, start:], strict=True):
-        slowest = max(slowest, _take_packet(state, _Header._make(fields), lanes, results, now))
-    return slowest
+        quickest = min(quickest, _take_packet(state, _Header._make(fields), lanes, results, now))
+    return quickest
 
 
 def _take_packet(state: CoreState, header: _Header, lanes: NDArray[Any], results: _Results, now: int) -> int:
-    """Check one packet and take it in. Returns a round trip time, -1 if it gives none."""
+    """Check one packet and take it in. Returns a round trip time, `NEVER` if it gives none."""
     core = state.struct
     chain = header.psn % core.window
     reason = _refusal(state, header, len(lanes), chain)
     if reason is not None:
         core.counters[reason] += 1
-        return -1
+        return NEVER
     if header.flags & wire.FLAG_DISAGREE:
         core.disagree_index = _first(core.disagree_index, state.index[chain])
-        return -1
+        return NEVER
     if header.tag != core.tag:
         core.counters[Counter.WRONG_TAG] += 1
-        return -1
+        return NEVER
     if header.version_kind & 0x0F == wire.KIND_STATUS:
         core.status_bitmap = header.bitmap
         core.status_at = now
         if core.status_bitmap & core.own_bitmap:
             state.status[chain] |= Chain.COUNTED
         core.counters[Counter.STATUSES] += 1
-        return -1
+        return NEVER
     if header.bitmap != core.full_bitmap:
         core.counters[Counter.BAD_BITMAP] += 1
-        return -1
+        return NEVER
     return _take_result(state, header, lanes[: 4 * core.lanes], chain, results, now)
 
 
@@ -256,11 +261,14 @@ def _refusal(state: CoreState, header: _Header, lane_bytes: int, chain: int) -> 
 def _take_result(
     state: CoreState, header: _Header, lanes: NDArray[Any], chain: int, results: _Results, now: int
 ) -> int:
-    """Take in a result that has passed every check. Returns its round trip time, -1 if that is ambiguous."""
+    """Take in a result that has passed every check. Returns its round trip time, `NEVER` if ambiguous."""
     core = state.struct
     index = int(state.index[chain])
     data = index - core.lookahead
-    sample = -1 if state.status[chain] & Chain.RESENT else now - int(state.sent_at[chain])
+    status, sent_at = Chain(int(state.status[chain])), int(state.sent_at[chain])
+    sample = NEVER if Chain.RESENT in status else now - sent_at
+    if Chain.RESENT | Chain.COUNTED not in status:  # else the result did not come for the resend
+        core.newest_sent = max(core.newest_sent, sent_at)
 
     if header.flags & wire.FLAG_OVERFLOW:
         core.overflow_index = _first(core.overflow_index, index)
@@ -290,12 +298,28 @@ def _first(first: int, index: int) -> int:
 
 
 def _measure(core: CoreStruct, sample: int) -> None:
-    """RFC 6298, section 2, in integers."""
+    """Follow the round trip time, quicker down than up.
+
+    A result that waited for the lost packet of another rank says nothing of the network.
+    """
     if core.srtt == 0:
         core.srtt = max(sample, 1)
-        core.rttvar = sample // 2
+    elif sample < core.srtt:
+        core.srtt -= (core.srtt - sample) // 4
     else:
-        core.rttvar = (3 * core.rttvar + abs(sample - core.srtt)) // 4
-        core.srtt = (7 * core.srtt + sample) // 8
-    core.rto = min(core.srtt + max(4 * core.rttvar, core.rto_margin), core.rto_max)
-    core.backoff = 0
+        core.srtt += (sample - core.srtt) // 16
+    core.rto = min(core.srtt + max(core.srtt // 2, core.rto_margin), core.rto_max)
+
+
+def _resend_overtaken(state: CoreState) -> None:
+    """Queue again what was sent a round trip before something whose result is here already.
+
+    As RACK does (RFC 8985). Less would be too little: after a loss, ranks send in different orders.
+    """
+    core = state.struct
+    waits = state.status & (Chain.FLIGHT | Chain.QUEUED) == _FLIGHT
+    chains = np.flatnonzero(waits & (state.sent_at < core.newest_sent - core.srtt))
+    state.status[chains] |= np.uint8(Chain.QUEUED)
+    tail = core.resend_head + core.resend_count
+    state.resend_ring[(tail + np.arange(len(chains))) % core.window] = chains
+    core.resend_count += len(chains)

@@ -112,11 +112,11 @@ class CoreStruct(ctypes.Structure):
         ("nonfinite_index", ctypes.c_int64),
         ("disagree_index", ctypes.c_int64),
         ("srtt", ctypes.c_int64),
-        ("rttvar", ctypes.c_int64),
         ("rto", ctypes.c_int64),
         ("rto_margin", ctypes.c_int64),
         ("rto_max", ctypes.c_int64),
-        ("backoff", ctypes.c_uint32),
+        ("timeout_at", ctypes.c_int64),
+        ("newest_sent", ctypes.c_int64),
         ("stalls", ctypes.c_uint32),
         ("counters", ctypes.c_uint64 * len(Counter)),
     )
@@ -128,7 +128,7 @@ class RtoLimits:
 
     initial_s: float = 0.05
     """Until the first round trip has been measured."""
-    margin_s: float = 0.01
+    margin_s: float = 0.002
     """Least distance from the smoothed round trip time: what the scheduler may add to any packet's."""
     max_s: float = 0.25
     """Where doubling ends; also how often a stalled worker asks who is missing."""

@@ -13,7 +13,8 @@ from hostlib.core.kernel import Kernel
 from hostlib.core.state import Chain, CoreSettings, CoreState, Counter
 from hostlib.errors import PsnRange
 
-_MAX_BACKOFF = 20
+_MAX_DOUBLINGS = 20
+_FIRST_PROBES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,29 +80,27 @@ class Window:
     def on_timeout(self, now: int) -> None:
         """Queue what is overdue to be sent again; without effect if nothing is.
 
-        The first time all of it: it was lost. If still nothing comes, the resends ask for a status, and
-        then what the switch has counted already need not be sent again: one of those packets keeps asking.
+        A late result means a lost packet or a slow rank, and for a slow rank it would be a waste to send the
+        window again. So only a few are resent at first, and they ask for a status: what the switch has
+        counted already is not sent again but for one packet, which keeps asking. More follow with every
+        time-out that brings nothing new; an answer gets the rest going (`newest_sent`).
         """
         if now < self.next_timeout():
             return
         state, core = self.state, self.state.struct
-        rto = min(core.rto << core.backoff, core.rto_max)
+        rto = min(core.rto << min(core.stalls, _MAX_DOUBLINGS), core.rto_max)
         waits = state.status & (Chain.FLIGHT | Chain.QUEUED) == int(Chain.FLIGHT)
         chains = np.flatnonzero(waits & (state.sent_at <= now - rto))
         chains = chains[np.argsort(state.index[chains])]
-        query = Chain(0)
-        if core.stalls > 0:
-            query = Chain.QUERY
-            counted = state.status[chains] & Chain.COUNTED != 0
-            silent = chains[counted][1:]
-            state.sent_at[silent] = now
-            chains = chains[~np.isin(chains, silent)]
-        state.status[chains] |= np.uint8(Chain.QUEUED | query)
+        counted = state.status[chains] & Chain.COUNTED != 0
+        probes = _FIRST_PROBES << 2 * min(core.stalls, _MAX_DOUBLINGS)
+        chains = np.concatenate([chains[counted][:1], chains[~counted][:probes]])
+        state.status[chains] |= np.uint8(Chain.QUEUED | Chain.QUERY)
         tail = core.resend_head + core.resend_count
         state.resend_ring[(tail + np.arange(len(chains))) % core.window] = chains
         core.resend_count += len(chains)
         core.stalls += 1
-        core.backoff = min(core.backoff + 1, _MAX_BACKOFF)
+        core.timeout_at = now
         self._congestion.on_timeout()
         core.limit = self._congestion.limit(core.window)
 

@@ -15,7 +15,7 @@ from softswitch.compiler.actions import formals_of, inline
 from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.instances import declare_instance, make_block
 from softswitch.compiler.items import Action, Instance, Table
-from softswitch.compiler.passing import Formal, Passed, bind, pass_arguments
+from softswitch.compiler.passing import Formal, Passed, bind, named, pass_arguments
 from softswitch.compiler.scope import BlockDef, Local, Scope, Variable
 from softswitch.compiler.statements import declare_constant
 from softswitch.compiler.syntax import control_name, spelling
@@ -61,7 +61,9 @@ def apply_instance(body: Body, instance: Instance, expr: ast.Call) -> None:
             inner = lower_control(
                 body, instance.block, instance.name, formals, passed, repeats=instance.sites > 1
             )
+        body.unit.on_forget(lambda: setattr(instance, "passed", None))
         instance.passed = passed
+        instance.variables.update(passed.variables)
         instance.body = inner.finished(expr.pos)
         instance.exits = inner.usage.exits
     else:
@@ -155,5 +157,5 @@ def check_action(body: Body, action: Action) -> None:
     values: dict[str, Value] = {}
     for formal in formals:
         variable = body.temporary(formal.type, formal.name, formal.pos)
-        values[formal.name] = Run(formal.type, variable, writable=formal.returns)
+        values[formal.name] = named(formal, Run(formal.type, variable, writable=True))
     inline(replace(body, out=[]), action, formals, Passed(values, ()), action.decl.pos)

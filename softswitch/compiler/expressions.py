@@ -236,6 +236,11 @@ def _binary(body: Body, expr: ast.Binary) -> Value:
 def _short_circuit(body: Body, expr: ast.Binary) -> Value:
     left = _bool_operand(body, expr.left, expr.op)
     mark = len(body.out)
+    if isinstance(left, ir.Const) and left.value == (expr.op == "||"):
+        with body.unit.scratch():
+            _bool_operand(body, expr.right, expr.op)
+        body.take_since(mark)
+        return Run(t.BOOL, left)
     right = _bool_operand(body, expr.right, expr.op)
     effects = body.take_since(mark)
     if not effects:

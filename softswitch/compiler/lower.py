@@ -23,7 +23,7 @@ from softswitch.compiler import ast, ir
 from softswitch.compiler.architecture import check_type_arguments, lower_package
 from softswitch.compiler.calls import call
 from softswitch.compiler.declare import declare_all, error_type
-from softswitch.compiler.errors import CompileError
+from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.field_lists import annotated_lists
 from softswitch.compiler.statements import lower_statements
 from softswitch.compiler.syntax import ir_annotations
@@ -34,6 +34,13 @@ from softswitch.compiler.verify_ir import verify_program
 
 def lower(program: ast.Program, name: str) -> ir.Program:
     """Return the program as IR. Raises CompileError, or Unsupported, at the first thing that is wrong."""
+    try:
+        return _lower(program, name)
+    except RecursionError:
+        raise Unsupported("the program is nested too deeply", program.pos) from None
+
+
+def _lower(program: ast.Program, name: str) -> ir.Program:
     unit = Unit(name, error_type(program.declarations))
     unit.call = call
     unit.statements = lower_statements

@@ -9,7 +9,7 @@ back after it (``out``, ``inout``), arguments in order.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from softswitch.compiler import ast, ir
 from softswitch.compiler import types as t
@@ -45,6 +45,8 @@ class Passed:
 
     values: Mapping[str, Value]
     copy_outs: tuple[ir.Assign, ...]
+    # The variables of those parameters that are not passed by name.
+    variables: Mapping[str, ir.Var] = field(default_factory=dict)
 
     def declare(self, scope: Scope, formals: Sequence[Formal]) -> None:
         """Declare the parameters in the callee's scope."""
@@ -149,12 +151,13 @@ def pass_arguments(
     """
     values = check_arguments(body, formals, args)
     bound: dict[str, Value] = {}
+    copied: dict[str, ir.Var] = {}
     copy_outs: list[ir.Assign] = []
     forgotten: list[tuple[Run, ir.Position]] = []
     for i, (formal, arg, value) in enumerate(zip(formals, args, values, strict=True)):
         variable = (variables or {}).get(formal.name)
         if variable is None and _by_name(i, formals, values, reached):
-            bound[formal.name] = _named(formal, value)
+            bound[formal.name] = named(formal, value)
             if formal.direction == "out" and isinstance(value, Run):
                 forgotten.append((value, arg.pos))
             continue
@@ -163,6 +166,7 @@ def pass_arguments(
             if lowered is None:
                 raise mismatch(value, formal.type, arg.pos, f"parameter {formal.name!r}")
             variable = ir.Var(lowered, body.unit.variable(f"{prefix}.{formal.name}", lowered), arg.pos)
+        copied[formal.name] = variable
         inside = Run(formal.type, variable, writable=True)
         if formal.returns:
             assert isinstance(value, Run)
@@ -172,13 +176,14 @@ def pass_arguments(
             clear(body, inside, arg.pos)
         else:
             store(body, inside, value, arg.pos)
-        bound[formal.name] = _named(formal, inside)
+        bound[formal.name] = named(formal, inside)
     for target, pos in forgotten:
         forget(body, target, pos)
-    return Passed(bound, tuple(copy_outs))
+    return Passed(bound, tuple(copy_outs), copied)
 
 
-def _named(formal: Formal, value: Value) -> Value:
+def named(formal: Formal, value: Value) -> Value:
+    """Return what a parameter stands for inside: `value`, read-only unless the parameter returns it."""
     if isinstance(value, Run) and not formal.returns:
         direction = "an `in` parameter" if formal.direction else "a parameter without direction"
         return Run(value.type, value.expr, why=f"{formal.name!r} is {direction}")

@@ -132,11 +132,16 @@ def declare_constant(body: Body, scope: Scope, decl: ast.ConstDecl) -> None:
 
 def _if(body: Body, statement: ast.If) -> None:
     choice = condition(body, statement.condition)
-    then, otherwise = _branch(body, statement.then), _branch(body, statement.otherwise)
     if isinstance(choice, ir.Const):
-        body.out.extend(then if choice.value else otherwise)
-    else:
-        body.out.append(ir.If(choice, then, otherwise, statement.pos))
+        taken, dead = statement.then, statement.otherwise
+        if not choice.value:
+            taken, dead = dead, taken
+        with body.unit.scratch():
+            _branch(body, dead)
+        body.out.extend(_branch(body, taken))
+        return
+    then, otherwise = _branch(body, statement.then), _branch(body, statement.otherwise)
+    body.out.append(ir.If(choice, then, otherwise, statement.pos))
 
 
 def _return(body: Body, statement: ast.Return) -> None:

@@ -11,7 +11,7 @@ from softswitch.compiler.controls import check_action, lower_control
 from softswitch.compiler.errors import Unsupported
 from softswitch.compiler.functions import check_function
 from softswitch.compiler.items import Action
-from softswitch.compiler.passing import Formal, Passed
+from softswitch.compiler.passing import Formal, Passed, named
 from softswitch.compiler.scope import BlockDef, ExternDef, Functions, Local
 from softswitch.compiler.unit import Body, Place, Stage, Unit
 from softswitch.compiler.values import Block, Packet, Run, Value
@@ -62,5 +62,7 @@ def _stand_ins(body: Body, formals: list[Formal]) -> dict[str, Value]:
         if lowered is None:
             raise Unsupported("a compile-time parameter of unused code", formal.pos)
         name = body.unit.variable(f"{body.prefix}.{formal.name}", lowered)
-        values[formal.name] = Run(formal.type, ir.Var(lowered, name, formal.pos), formal.returns)
+        values[formal.name] = named(
+            formal, Run(formal.type, ir.Var(lowered, name, formal.pos), writable=True)
+        )
     return values

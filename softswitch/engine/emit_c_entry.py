@@ -310,7 +310,3 @@ def _emit_create(unit: Unit, tables: Sequence[TableLayout], out: Writer) -> None
             for layout in tables
         ],
     )
-
-
-def _indirect_counters(unit: Unit) -> list[ir.Counter]:
-    return [counter for counter in unit.program.counters.values() if counter.table is None]

@@ -69,7 +69,8 @@ def compile_p4(source: Path, directory: Path, defines: Mapping[str, str] | None 
 class Reference:
     """A running simple_switch. Use as a context manager.
 
-    `ports` are what it can send from, `inputs` those of them that packets come in at; for `filler` see `send`.
+    `ports` are what it can send from, `inputs` those of them that packets come in at.
+    `filler` is a frame that does no harm; `send` says what for.
     """
 
     def __init__(

@@ -165,25 +165,26 @@ def overflow_and_disagreement(job: Job) -> Iterator[tuple[int, bytes]]:
     """Yield sums at the edges of int32, and contributions with different tags."""
     edges = [LARGEST, SMALLEST, LARGEST, SMALLEST, -1, 0, LARGEST - 1, SMALLEST + 1]
     addends = [1, -1, 0, 0, SMALLEST, SMALLEST, 1, -1]
-    for psn, lane in ((20, 0), (21, 1), (22, 2), (23, 31)):
-        values, more = [0] * LANES, [0] * LANES
-        values[lane], more[lane] = edges[lane % 8], addends[lane % 8]
-        yield gradient(job, 0, psn, values)
-        yield gradient(job, 1, psn, more)
-        yield gradient(job, 0, psn, values, flags=RESEND)  # replays the flag
-    yield gradient(job, 0, 24, edges * 4)
-    yield gradient(job, 1, 24, addends * 4)
-    yield gradient(job, 0, 25, ONES, tag=1)
-    yield gradient(job, 1, 25, ONES, tag=2)
-    yield gradient(job, 1, 25, ONES, tag=1)
-    yield gradient(job, 0, 26, ONES, tag=0)
-    yield gradient(job, 0, 26, ONES, tag=3, flags=QUERY)  # one rank disagrees with itself: no matter
-    yield gradient(job, 1, 26, ONES, tag=0, valid=0)
+    for psn, (edge, addend) in enumerate(zip(edges, addends, strict=True), 20):
+        yield gradient(job, 0, psn, [edge] * LANES)
+        yield gradient(job, 1, psn, [addend] * LANES)
+    for psn in range(30, 30 + LANES):  # each lane alone, both ways
+        term = [0] * LANES
+        term[psn - 30] = (LARGEST, SMALLEST)[psn % 2]
+        yield gradient(job, 0, psn, term)
+        yield gradient(job, 1, psn, term)
+        yield gradient(job, 0, psn, term, flags=RESEND)  # replays the flag
+    yield gradient(job, 0, 70, ONES, tag=1)
+    yield gradient(job, 1, 70, ONES, tag=2)
+    yield gradient(job, 1, 70, ONES, tag=1)
+    yield gradient(job, 0, 71, ONES, tag=0)
+    yield gradient(job, 0, 71, ONES, tag=3, flags=QUERY)  # one rank disagrees with itself: no matter
+    yield gradient(job, 1, 71, ONES, tag=0, valid=0)
 
 
 def refused(job: Job) -> Iterator[tuple[int, bytes]]:
     """Yield what admission refuses, for each reason, and twice wrong to show which reason comes first."""
-    good = contribution(job, 0, 40)
+    good = contribution(job, 0, 80)
     worker = job.members[0]
 
     def send(port: int = worker.port, **changes: int) -> tuple[int, bytes]:
@@ -231,7 +232,7 @@ def refused(job: Job) -> Iterator[tuple[int, bytes]]:
 def disguised(job: Job) -> Iterator[tuple[int, bytes]]:
     """Yield contributions that only look like some: fragments, options, other ports and protocols."""
     worker = job.members[0]
-    good = contribution(job, 0, 50)
+    good = contribution(job, 0, 90)
     for ipv4 in (
         Ipv4(src=worker.ip, fragment=1),
         Ipv4(src=worker.ip, fragment=0x2000),  # a first fragment: still read
@@ -243,7 +244,7 @@ def disguised(job: Job) -> Iterator[tuple[int, bytes]]:
     ):
         yield worker.port, packets.frame(worker, good, ONES, ipv4=ipv4)
     yield worker.port, packets.frame(worker, good, ONES, dst_port=42593)
-    yield worker.port, packets.frame(worker, replace(good, psn=51, reserved=255, priority=9), ONES)
+    yield worker.port, packets.frame(worker, replace(good, psn=91, reserved=255, priority=9), ONES)
 
 
 # --------------------------------------------------------------------------- ordinary traffic

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+
+import pytest
 
 from softswitch.compiler import CompileError, compile_source, ir
 from softswitch.engine.interpreter import Interpreter
@@ -39,7 +41,9 @@ V1Switch(P(), None(), C(), E(), None(), D()) main;
 PARSER = "state start { packet.extract(hdr.h); transition accept; }"
 
 
-def source(apply: str = "", *, locals: str = "", declarations: str = "", parser: str = PARSER, egress: str = "") -> str:
+def source(
+    apply: str = "", *, locals: str = "", declarations: str = "", parser: str = PARSER, egress: str = ""
+) -> str:
     """A whole program; ``@@`` in it marks a place, see `marked`."""
     parts = {
         "apply": apply,
@@ -55,12 +59,9 @@ def lowered(apply: str = "", **parts: str) -> ir.Program:
     return compile_source(source(apply, **parts), name="t.p4")
 
 
-def sent(frame: str, apply: str = "", *, tables: Mapping[str, list[ir.ConstEntry]] | None = None, **parts: str) -> str:
+def sent(frame: str, apply: str = "", **parts: str) -> str:
     """What leaves (in hex) when `frame` (in hex) comes."""
     pipeline = Interpreter(lowered(apply, **parts))
-    for table, entries in (tables or {}).items():
-        for entry in entries:
-            pipeline.insert(table, entry)
     packet, _ = pipeline.ingress(bytes.fromhex(frame), 1)
     out, _ = pipeline.egress(packet, Copy(egress_port=1))
     assert out is not None
@@ -78,12 +79,11 @@ def marked(text: str) -> tuple[str, int, int]:
 def refusal(text: str) -> CompileError:
     """The error that a program raises, which must be at its ``@@``."""
     program, line, column = marked(text)
-    try:
+    with pytest.raises(CompileError) as caught:
         compile_source(program, name="t.p4")
-    except CompileError as error:
-        assert (error.pos.file, error.pos.line, error.pos.column) == ("t.p4", line, column), str(error)
-        return error
-    raise AssertionError("the program is accepted")
+    error = caught.value
+    assert error.pos == ir.Position("t.p4", line, column), str(error)
+    return error
 
 
 def statements(body: tuple[ir.Stmt, ...]) -> Iterator[ir.Stmt]:

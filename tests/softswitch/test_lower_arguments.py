@@ -55,7 +55,9 @@ def test_swap(apply: str, out: str | None):
 
 def test_an_in_argument_keeps_its_value_while_its_source_changes():
     declarations = "control K(in bit<8> v, inout h_t h) { apply { h.a = 9; h.b = v; } }"
-    assert sent("01020304", "k.apply(hdr.h.a, hdr.h);", declarations=declarations, locals="K() k;") == "09010304"
+    assert (
+        sent("01020304", "k.apply(hdr.h.a, hdr.h);", declarations=declarations, locals="K() k;") == "09010304"
+    )
 
 
 def test_an_action_that_reaches_its_argument_by_another_way():
@@ -71,8 +73,13 @@ def test_an_action_that_reaches_its_argument_through_another_action():
 
 def test_the_index_of_an_argument_is_evaluated_once():
     declarations = "void f(inout bit<8> p, inout bit<8> i) { i = 2; p = 9; }"
-    parser = "state start { packet.extract(hdr.s.next); packet.extract(hdr.s.next); packet.extract(hdr.s.next); transition accept; }"
-    out = sent("000000000000000000000000", "f(hdr.s[meta.x].a, meta.x);", declarations=declarations, parser=parser)
+    parser = (
+        "state start { packet.extract(hdr.s.next); packet.extract(hdr.s.next); "
+        "packet.extract(hdr.s.next); transition accept; }"
+    )
+    out = sent(
+        "000000000000000000000000", "f(hdr.s[meta.x].a, meta.x);", declarations=declarations, parser=parser
+    )
     assert out == "090000000000000000000000"
 
 
@@ -117,12 +124,18 @@ def test_overloads_are_told_apart_by_their_number_of_parameters():
 
 def test_return_leaves_only_the_function():
     declarations = "bit<8> f(in bit<8> p) { if (p > 1) { return 9; } bit<8> t = p + 1; return t; }"
-    assert sent("01020304", "hdr.h.c = f(hdr.h.a); hdr.h.d = f(hdr.h.b);", declarations=declarations) == "01020209"
+    assert (
+        sent("01020304", "hdr.h.c = f(hdr.h.a); hdr.h.d = f(hdr.h.b);", declarations=declarations)
+        == "01020209"
+    )
 
 
 def test_return_leaves_only_the_control():
     declarations = "control K(inout h_t h) { apply { if (h.a == 1) { return; } h.b = 0; } }"
-    assert sent("01020304", "k.apply(hdr.h); hdr.h.c = 8;", declarations=declarations, locals="K() k;") == "01020804"
+    assert (
+        sent("01020304", "k.apply(hdr.h); hdr.h.c = 8;", declarations=declarations, locals="K() k;")
+        == "01020804"
+    )
 
 
 def test_exit_copies_back():
@@ -141,7 +154,12 @@ def test_exit_in_a_shared_action_copies_back_for_every_caller():
 def test_one_instance_applied_with_different_arguments():
     declarations = "control K(inout bit<8> p) { bit<8> n; apply { n = n + 1; p = p + n; } }"
     # n starts at zero in every application.
-    out = sent("01020304", "k.apply(hdr.h.a); k.apply(hdr.h.b); k.apply(hdr.h.b);", declarations=declarations, locals="K() k;")
+    out = sent(
+        "01020304",
+        "k.apply(hdr.h.a); k.apply(hdr.h.b); k.apply(hdr.h.b);",
+        declarations=declarations,
+        locals="K() k;",
+    )
     assert out == "02040304"
 
 
@@ -153,7 +171,9 @@ def test_one_instance_applied_twice_alike_needs_no_copies():
 
 
 def test_locals_of_an_action_start_at_zero_in_every_call():
-    action = "action f(bit<8> v) { bit<8> n; inner_t k; n = n + v; k.x = k.x + v; hdr.h.a = n; hdr.h.b = k.x; }"
+    action = (
+        "action f(bit<8> v) { bit<8> n; inner_t k; n = n + v; k.x = k.x + v; hdr.h.a = n; hdr.h.b = k.x; }"
+    )
     assert sent("01020304", "f(1); f(2);", locals=action) == "02020304"
 
 
@@ -190,3 +210,9 @@ def test_parameters_that_cannot_be_copied_must_not_differ():
     text = source("k.apply(r, hdr.h.a); k.apply(q, hdr.h.a);", declarations=declarations, locals=locals_)
     with pytest.raises(Unsupported, match="parameter 'r' differs"):
         compile_source(text)
+
+
+def test_one_instance_applied_twice_with_the_same_expression():
+    declarations = "control K(in bit<8> v, inout h_t h) { apply { h.a = v; } }"
+    apply = "k.apply(hdr.h.a + 1, hdr.h); k.apply(hdr.h.a + 1, hdr.h);"
+    assert sent("01020304", apply, declarations=declarations, locals="K() k;") == "03020304"

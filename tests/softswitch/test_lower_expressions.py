@@ -2,7 +2,7 @@
 
 import pytest
 
-from softswitch.compiler import compile_source, ir
+from softswitch.compiler import Unsupported, compile_source, ir
 from tests.softswitch.lowering import lowered, sent, source, statements
 
 
@@ -102,11 +102,17 @@ def test_a_known_condition_leaves_one_branch():
         ("hdr.g = { 1, 2, 3, 4 }; hdr.h = {#};", "01020304"),
         ("if (hdr.g == {#}) { hdr.h.a = 0; }", "00c20304"),
         ("if (hdr.h == { 0xff, 0xc2, 3, 4 }) { hdr.h.a = 0; }", "00c20304"),
-        ("hdr.s[1] = hdr.h; hdr.s.pop_front(1); hdr.h.a = hdr.s[0].isValid() ? 8w1 : 2;", "01c20304" + "ffc20304"),
+        (
+            "hdr.s[1] = hdr.h; hdr.s.pop_front(1); hdr.h.a = hdr.s[0].isValid() ? 8w1 : 2;",
+            "01c20304" + "ffc20304",
+        ),
         ("hdr.h.a += 2; hdr.h.b |= 1; hdr.h.c <<= 1; hdr.h.d |-|= 9;", "01c30600"),
         ("inner_t k = meta.t ? meta.n : (inner_t){ 3, 4 }; hdr.h.a = k.y;", "04c20304"),
         ("const bit<8> K = 1; { const bit<8> K = 2; hdr.h.a = K; } hdr.h.b = K;", "02010304"),
-        ("switch (hdr.h.c) { 1: { hdr.h.a = 1; } 2: 3: { hdr.h.a = 2; } default: { hdr.h.a = 4; } }", "02c20304"),
+        (
+            "switch (hdr.h.c) { 1: { hdr.h.a = 1; } 2: 3: { hdr.h.a = 2; } default: { hdr.h.a = 4; } }",
+            "02c20304",
+        ),
     ],
 )
 def test_values_at_run_time(apply: str, out: str):
@@ -120,17 +126,20 @@ def test_an_enum_is_compared_and_switched_on():
 
 
 def test_serialisable_enums_and_new_types_are_their_underlying_type():
-    declarations = "enum bit<8> Kind { a = 1, b = 0x20 } type bit<8> port_t; header k_t { Kind kind; port_t port; }"
-    apply = "k_t k; k.setValid(); k.kind = Kind.b; k.port = (port_t)7; hdr.h.a = k.kind; hdr.h.b = (bit<8>)k.port;"
+    declarations = (
+        "enum bit<8> Kind { a = 1, b = 0x20 } type bit<8> port_t; header k_t { Kind kind; port_t port; }"
+    )
+    apply = (
+        "k_t k; k.setValid(); k.kind = Kind.b; k.port = (port_t)7; "
+        "hdr.h.a = k.kind; hdr.h.b = (bit<8>)k.port;"
+    )
     assert sent("00000000", apply, declarations=declarations) == "20070000"
     program = lowered(apply, declarations=declarations)
     assert program.variables["C.k"] == ir.Header("k_t", (("kind", ir.Bits(8)), ("port", ir.Bits(8))))
 
 
 def test_a_hash_of_mixed_data():
-    program = lowered(
-        "hash(meta.w, HashAlgorithm.crc32, 16w0, { hdr.h, meta.t, 4w3, { meta.x } }, 32w64);"
-    )
+    program = lowered("hash(meta.w, HashAlgorithm.crc32, 16w0, { hdr.h, meta.t, 4w3, { meta.x } }, 32w64);")
     (call,) = program.ingress
     assert isinstance(call, ir.Extern)
     widths = [expr.type.width if isinstance(expr.type, ir.Bits) else "bool" for expr in call.args[3]]
@@ -150,3 +159,8 @@ def test_the_new_version_of_v1model_has_typed_indices():
     program = compile_source(text + source(apply, locals=locals_))
     externs = [s for s in statements(program.ingress) if isinstance(s, ir.Extern)]
     assert [call.args[0][0].type for call in externs] == [ir.Bits(4), ir.Bits(8), ir.Bits(16)]
+
+
+def test_an_endless_expression_is_refused():
+    with pytest.raises(Unsupported, match="nested too deeply"):
+        lowered(f"hdr.h.a = {' + '.join(['hdr.h.b'] * 5000)};")

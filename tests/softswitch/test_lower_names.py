@@ -8,7 +8,8 @@ control Sub(inout headers_t x)(bit<8> k) {
     counter(4, CounterType.packets) hits;
     action set(bit<8> v) { x.h.a = v + k; hits.count(0); }
     table t {
-        key = { x.h.a: exact; x.h.isValid(): exact; x.h.b[3:0]: ternary; x.s[1].a: exact; x.h.c: exact @name("see"); }
+        key = { x.h.a: exact; x.h.isValid(): exact; x.h.b[3:0]: ternary; x.s[1].a: exact;
+            x.h.c: exact @name("see"); }
         actions = { set; NoAction; }
     }
     apply { t.apply(); }
@@ -19,7 +20,8 @@ control Sub(inout headers_t x)(bit<8> k) {
 def test_instances_are_named_by_the_way_to_them():
     program = lowered(
         "one.apply(hdr); two.apply(hdr); Plain.apply();",
-        declarations=SUB + "control Plain() { action n() { } table t { actions = { n; } } apply { t.apply(); } }",
+        declarations=SUB
+        + "control Plain() { action n() { } table t { actions = { n; } } apply { t.apply(); } }",
         locals='Sub(1) one; @name("second") Sub(2) two;',
     )
     assert list(program.tables) == ["C.one.t", "C.second.t", "C.Plain.t"]
@@ -70,7 +72,8 @@ def test_what_is_global_has_its_bare_name():
 
 def test_what_nothing_uses_is_left_out_but_registers_and_counters_stay():
     program = lowered(
-        locals="action a() { } table t { actions = { a; } } register<bit<8>>(4) r; counter(2, CounterType.bytes) c;"
+        locals="action a() { } table t { actions = { a; } } "
+        "register<bit<8>>(4) r; counter(2, CounterType.bytes) c;"
     )
     assert (program.tables, program.actions) == ({}, {})
     assert list(program.registers) == ["C.r"]
@@ -83,6 +86,6 @@ def test_variables_never_share_a_name():
 
 
 def test_the_package_keeps_its_annotations():
-    text = "@pkginfo(name=\"x\") "
+    text = '@pkginfo(name="x") '
     program = lowered(declarations=f"{text} control Unused() {{ apply {{ }} }}")
     assert program.annotations == ()

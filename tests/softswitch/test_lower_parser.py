@@ -19,12 +19,21 @@ def test_a_sub_parser_becomes_states():
     parser = """
     Sub(1) one;
     Sub(2) two;
-    state start { one.apply(packet, hdr.h, meta); two.apply(packet, hdr.g, meta); hdr.h.d = meta.x; transition accept; }
+    state start { one.apply(packet, hdr.h, meta); two.apply(packet, hdr.g, meta); hdr.h.d = meta.x;
+        transition accept; }
     """
     program = lowered(declarations=declarations, parser=parser)
-    assert list(program.states) == ["start", "start#2", "one.start", "one.last", "start#3", "two.start", "two.last"]
-    assert sent("01020304" "02030405", declarations=declarations, parser=parser) == "01ff0302" "02ff0405"
-    assert sent("05020304" "02030405", declarations=declarations, parser=parser) == "05020302" "02ff0405"
+    assert list(program.states) == [
+        "start",
+        "start#2",
+        "one.start",
+        "one.last",
+        "start#3",
+        "two.start",
+        "two.last",
+    ]
+    assert sent("0102030402030405", declarations=declarations, parser=parser) == "01ff030202ff0405"
+    assert sent("0502030402030405", declarations=declarations, parser=parser) == "0502030202ff0405"
 
 
 def test_one_sub_parser_twice():
@@ -34,7 +43,10 @@ def test_one_sub_parser_twice():
         state start { n = n + 1; p.extract(h); h.d = n; transition accept; }
     }
     """
-    parser = "Sub() sub; state start { sub.apply(packet, hdr.h); Sub.apply(packet, hdr.g); sub.apply(packet, hdr.s[0]); transition accept; }"
+    parser = (
+        "Sub() sub; state start { sub.apply(packet, hdr.h); Sub.apply(packet, "
+        "hdr.g); sub.apply(packet, hdr.s[0]); transition accept; }"
+    )
     frame = "01020300" * 3
     assert sent(frame, declarations=declarations, parser=parser) == "01020301" * 3
 
@@ -45,14 +57,18 @@ def test_what_a_sub_parser_gets_is_copied_where_it_must_be():
         state start { h.a = 9; h.b = v; transition accept; }
     }
     """
-    parser = "Sub() sub; state start { packet.extract(hdr.h); sub.apply(packet, hdr.h.a, hdr.h); transition accept; }"
+    parser = (
+        "Sub() sub; state start { packet.extract(hdr.h); "
+        "sub.apply(packet, hdr.h.a, hdr.h); transition accept; }"
+    )
     assert sent("01020304", declarations=declarations, parser=parser) == "09010304"
 
 
 def test_locals_of_a_state_start_at_zero_in_every_round():
     parser = """
     bit<8> rounds = 3;
-    state start { bit<8> n; n = n + 1; hdr.h.a = n; rounds = rounds - 1; transition select(rounds) { 0: last; _: start; } }
+    state start { bit<8> n; n = n + 1; hdr.h.a = n; rounds = rounds - 1;
+        transition select(rounds) { 0: last; _: start; } }
     state last { hdr.h.setValid(); transition accept; }
     """
     program = lowered(parser=parser)
@@ -95,7 +111,10 @@ def test_a_state_without_transition_rejects():
 
 
 def test_lookahead_of_a_header():
-    parser = "state start { h_t ahead = packet.lookahead<h_t>(); packet.extract(hdr.h); hdr.h.a = ahead.d; transition accept; }"
+    parser = (
+        "state start { h_t ahead = packet.lookahead<h_t>(); "
+        "packet.extract(hdr.h); hdr.h.a = ahead.d; transition accept; }"
+    )
     assert sent("01020304", parser=parser) == "04020304"
 
 
@@ -115,12 +134,18 @@ def test_lookahead_of_scalars():
 
 
 def test_a_header_may_be_skipped():
-    parser = "state start { packet.extract<h_t>(_); packet.extract(hdr.h); packet.advance(8 * 1); transition accept; }"
-    assert sent("00000000" "01020304" "ff" "aa", parser=parser) == "01020304aa"
+    parser = (
+        "state start { packet.extract<h_t>(_); packet.extract(hdr.h); "
+        "packet.advance(8 * 1); transition accept; }"
+    )
+    assert sent("0000000001020304ffaa", parser=parser) == "01020304aa"
 
 
 def test_an_error_leaves_the_parser():
-    parser = "state start { packet.extract(hdr.h); verify(hdr.h.a == 1, error.Mine); hdr.h.b = 9; transition accept; }"
+    parser = (
+        "state start { packet.extract(hdr.h); verify(hdr.h.a == 1, "
+        "error.Mine); hdr.h.b = 9; transition accept; }"
+    )
     apply = "if (standard_metadata.parser_error == error.Mine) { hdr.h.c = 8; }"
     parts = {"parser": parser, "declarations": "error { Mine }"}
     assert sent("01020304", apply, **parts) == "01090304"

@@ -50,7 +50,12 @@ def test_ternary_entries_are_numbered_downwards():
     exact, mask = "exact", "mask"
     assert [(entry.patterns, entry.invocation, entry.priority) for entry in t.entries] == [
         (
-            (ir.Pattern(mask, 0x10, 0xF0), ir.Pattern(exact, -1), ir.Pattern("range", 1, 5), ir.Pattern(exact, 3)),
+            (
+                ir.Pattern(mask, 0x10, 0xF0),
+                ir.Pattern(exact, -1),
+                ir.Pattern("range", 1, 5),
+                ir.Pattern(exact, 3),
+            ),
             ir.Invocation("C.a", (1,)),
             3,
         ),
@@ -90,9 +95,13 @@ def test_the_longest_prefix_has_the_highest_priority():
 
 def test_bound_arguments_make_an_action_of_their_own():
     actions = "action f(in bit<8> p, inout bit<8> q, bit<8> v) { q = p + v; }"
-    locals_ = actions + """
-    table t { key = { hdr.h.a: exact; } actions = { f(hdr.h.b, hdr.h.c); } const entries = { 1: f(hdr.h.b, hdr.h.c, 9); } }
+    locals_ = (
+        actions
+        + """
+    table t { key = { hdr.h.a: exact; } actions = { f(hdr.h.b, hdr.h.c); }
+        const entries = { 1: f(hdr.h.b, hdr.h.c, 9); } }
     """
+    )
     program = lowered("t.apply();", locals=locals_)
     assert [param.name for param in program.actions["C.f"].params] == ["v"]
     assert sent("01020304", "t.apply();", locals=locals_) == "01020b04"
@@ -126,14 +135,18 @@ def test_a_direct_counter_belongs_to_its_table():
 
 
 def test_hit_and_miss():
-    locals_ = ACTIONS + "table t { key = { hdr.h.a: exact; } actions = { a; b; } const entries = { 1: a(9); } }"
+    locals_ = (
+        ACTIONS + "table t { key = { hdr.h.a: exact; } actions = { a; b; } const entries = { 1: a(9); } }"
+    )
     apply = "if (t.apply().miss) { hdr.h.b = 8; } else if (hdr.h.c == 3 && !t.apply().hit) { hdr.h.c = 0; }"
     assert sent("01020304", apply, locals=locals_) == "01020309"
     assert sent("02020304", apply, locals=locals_) == "02080304"
 
 
 def test_the_action_that_ran():
-    locals_ = ACTIONS + """
+    locals_ = (
+        ACTIONS
+        + """
     action c() { }
     table t {
         key = { hdr.h.a: exact; }
@@ -141,7 +154,11 @@ def test_the_action_that_ran():
         default_action = c();
         const entries = { 1: a(9); 2: b(); }
     }"""
-    apply = "switch (t.apply().action_run) { a: { hdr.h.b = 1; } b: c: { hdr.h.b = 2; } default: { hdr.h.b = 3; } }"
+    )
+    apply = (
+        "switch (t.apply().action_run) { a: { hdr.h.b = 1; } "
+        "b: c: { hdr.h.b = 2; } default: { hdr.h.b = 3; } }"
+    )
     assert sent("01020304", apply, locals=locals_) == "01010309"
     assert sent("02020304", apply, locals=locals_) == "02020304"
     assert sent("03020304", apply, locals=locals_) == "03020304"
@@ -150,7 +167,11 @@ def test_the_action_that_ran():
     assert isinstance(apply_, ir.Apply)
     assert isinstance(switch, ir.Switch)
     assert apply_.action == switch.subject
-    assert [tuple(constant.value for constant in constants) for constants, _ in switch.cases] == [(0,), (1, 2), ()]
+    assert [tuple(constant.value for constant in constants) for constants, _ in switch.cases] == [
+        (0,),
+        (1, 2),
+        (),
+    ]
 
 
 def test_keys_are_looked_at_in_order():
@@ -177,3 +198,12 @@ def test_field_lists():
     assert program.field_lists == {256: (("meta", "x"), ("meta", "n", "x"), ("meta", "n", "y"))}
     assert isinstance(program.ingress[0], ir.Extern)
     assert program.ingress[0].function == "clone_preserving_field_list"
+
+
+def test_a_table_that_is_only_applied_in_dead_code_is_left_out():
+    locals_ = ACTIONS + "table t { key = { hdr.h.a: exact; } actions = { a; b; } }"
+    apply = "if (FEATURE) { t.apply(); } if (FEATURE && t.apply().hit) { hdr.h.a = 1; }"
+    program = lowered(apply, declarations="const bool FEATURE = false;", locals=locals_)
+    assert (program.tables, program.actions, program.ingress) == ({}, {}, ())
+    program = lowered(apply + "t.apply();", declarations="const bool FEATURE = false;", locals=locals_)
+    assert list(program.tables) == ["C.t"]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from random import Random
 
 CONTROL_PARAMETERS = "inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata"
+INDICES = ("meta.index", "meta.index", "meta.index & 32w3", "32w0", "INDEX_OF_LANE")
 ACTIONS = 4
 """Actions per control; one bit of the first byte of a packet asks for each."""
 
@@ -22,6 +23,7 @@ class LaneGenerator:
     lanes: int = 0
     kind: str = ""
     cells: int = 0
+    index: str = ""  # of most register accesses in the control being written
     tidy: bool = False  # whether the run being written is a plain one of one header
     header: str = ""  # of that run
 
@@ -72,6 +74,7 @@ class LaneGenerator:
 
     def _control(self, name: str) -> str:
         random = self.random
+        self.index = random.choice(INDICES)
         names = [f"{array}{lane}" for array in "rq" for lane in range(self.lanes)]
         if random.randrange(3) == 0:
             names.sort(key=lambda name: int(name[1:]))  # declared lane by lane
@@ -113,7 +116,8 @@ class LaneGenerator:
         random = self.random
         self.tidy = random.randrange(2) == 0
         self.header = random.choice("aab")
-        index = random.choice(("meta.index", "meta.index", "meta.index & 32w3", "32w0", "INDEX_OF_LANE"))
+        # Registers that are always indexed alike are laid out together, so most are.
+        index = random.choice(INDICES) if random.randrange(12) == 0 else self.index
         group = [self._template(index) for _ in range(random.randint(1, 5))]
         order = list(range(self.lanes - any("LANE+" in template for template in group)))
         if not self.tidy:

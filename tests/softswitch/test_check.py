@@ -1,0 +1,311 @@
+"""Wrong programs: where the error is (``@@``), what it says, and what would be right."""
+
+import pytest
+
+from softswitch.compiler import Unsupported
+from tests.softswitch.lowering import lowered, refusal, source
+
+F = "bit<8> f(in bit<8> p, out bit<8> q) { q = p; return p; }"
+T = "action a(bit<8> v) { } table t { key = { hdr.h.a: exact; } actions = { a; NoAction; } "
+
+EXPRESSIONS = [
+    # names
+    ("hdr.h.a = @@haedr;", "unknown name 'haedr'", None),
+    ("hdr.h.a = @@mata.x;", "unknown name 'mata'", "'meta'"),
+    ("hdr.@@hh.a = 1;", "unknown field of headers_t 'hh'", "'h'"),
+    ("hdr.h.@@z = 1;", "unknown field of h_t 'z'", "one of a, b, c, d"),
+    ("if (standard_metadata.parser_error == error.@@NoEror) { }", "unknown error 'NoEror'", "'NoError'"),
+    (
+        "hash(meta.w, HashAlgorithm.@@crc23, 8w0, { hdr.h }, 8w1);",
+        "unknown member of HashAlgorithm 'crc23'",
+        None,
+    ),
+    ("hdr.h.a = @@later; bit<8> later = 1;", "unknown name 'later'", None),
+    ("hdr.h.@@isVaild();", "unknown method of header h_t 'isVaild'", "'isValid' or 'setValid'"),
+    ("P.@@apply();", "a parser cannot be applied in a control", "a parser state"),
+    # types of operands
+    ("hdr.h.a = meta.@@w;", "the assigned value is bit<32>, not bit<8>", "bit<8>; a cast (bit<8>) converts"),
+    ("hdr.h.a = @@256;", "256 does not fit in bit<8>", "0 to 255, or a cast (bit<8>)"),
+    ("hdr.h.a = @@-129;", "-129 does not fit in bit<8>", "0 to 255, or a cast (bit<8>)"),
+    ("meta.i = @@128;", "128 does not fit in int<8>", "-128 to 127, or a cast (int<8>)"),
+    ("hdr.h.a = hdr.h.b @@+ meta.w;", "+ of bit<8> and bit<32>", "two operands of one bit<W> or int<W> type"),
+    ("hdr.h.a = hdr.h.b + @@300;", "300 does not fit in bit<8>", None),
+    ("if (hdr.h.@@a) { }", "the condition is bit<8>, not bool", "bool; a comparison makes one"),
+    ("if (hdr.h.a == 1 && hdr.h.@@b) { }", "the operand of && is bit<8>, not bool", None),
+    ("if (hdr.h.a @@== meta.t) { }", "bit<8> and bool cannot be compared", "two operands of one type"),
+    ("if (hdr.h @@== meta.n) { }", "h_t and inner_t cannot be compared", None),
+    ("meta.t = @@!hdr.h.a;", "! of bit<8>", "bool"),
+    ("hdr.h.a = @@~3;", "~ of an int without a width", "a width, such as 8w1"),
+    ("meta.i = meta.i @@/ 2;", "/ of int<8>", "operands of type bit<W>"),
+    ("hdr.h.a = hdr.h.b @@% 0;", "% by zero has no value", "a divisor other than 0"),
+    ("hdr.h.a = (bit<8>)(1 @@/ 0);", "1 / 0 has no value", "a divisor other than 0"),
+    ("hdr.h.a = hdr.h.a << @@-1;", "shift by -1", None),
+    ("hdr.h.a = hdr.h.a << meta.@@i;", "shift by int<8>", "an amount of type bit<W>, or a constant"),
+    ("hdr.h.a = (bit<8>)(@@1 << hdr.h.a);", "shift of int 1 by an amount known only at run time", None),
+    ("meta.w = hdr.h.a ++ @@1;", "++ of an int without a width", "a width, such as 8w1"),
+    ("hdr.h.a = hdr.h.b == 1 @@? 1 : 0;", "the width of the result is not known", None),
+    ("hdr.h.a = hdr.h.b == 1 @@? hdr.h.a : meta.w;", "the branches of ?: are bit<8> and bit<32>", None),
+    (
+        "meta.i = @@(int<8>)meta.w;",
+        "bit<32> cannot be cast to int<8>",
+        "first a cast to int<32>: a cast changes either width or sign",
+    ),
+    ("meta.t = @@(bool)hdr.h.a;", "bit<8> cannot be cast to bool", None),
+    ("hdr.h.a = @@(bit<8>)hdr.h;", "h_t cannot be cast to bit<8>", None),
+    ("hdr.h.a = hdr.h.b@@[8:1];", "slice [8:1] of bit<8>", "7 >= high >= low >= 0"),
+    ("hdr.h.a = hdr.h@@[1:0];", "a slice of h_t", "bit<W> or int<W>"),
+    ("hdr.h = hdr.s[@@3];", "index 3 into h_t[3]", "0 to 2"),
+    ("hdr.h = hdr.s.@@last;", "stack.last in a control", "an index; it exists only in parsers"),
+    ("hdr.h = @@{ 1, 2, 3 };", "3 values for h_t", "4, one for each field"),
+    ("hdr.h = { 1, 2, @@256, 4 };", "256 does not fit in bit<8>", None),
+    ("meta.n = { x = 1, @@z = 2 };", "unknown field of inner_t 'z'", "one of x, y"),
+    ("meta.n = @@{ x = 1 };", "field 'y' of inner_t has no value", "a value for every field"),
+    ("bit<8> v = @@true;", "the initial value of 'v' is bool 1, not bit<8>", None),
+    # places
+    (
+        "const bit<8> K = 1; @@K = 2;",
+        "this cannot be assigned to: 'K' is a constant",
+        "a variable, or a part of one",
+    ),
+    (
+        "const bit<8> K = hdr.h.@@a;",
+        "the value of constant 'K' is known only at run time",
+        "a compile-time constant",
+    ),
+    ("bit<8> v; bit<8> @@v;", "'v' is already declared at", "a name of its own for each declaration"),
+    ("int @@v = 1;", "a variable of type int", "a type that exists at run time"),
+    # calls
+    ("hdr.h.a = @@f(1);", "no argument for parameter 'q' of function f", "function f(in p, out q)"),
+    ("hdr.h.a = f(1, @@2);", "this cannot be assigned to", "a variable, or a part of one"),
+    ("hdr.h.a = f(1, meta.@@w);", "the argument of out parameter 'q' is bit<32>, not bit<8>", None),
+    ("hdr.h.a = f(@@r = 1, q = hdr.h.b);", "unknown parameter of function f 'r'", "one of p, q"),
+    ("hdr.h.a = @@f(1, hdr.h.b, 3);", "3 arguments for function f", None),
+    ("@@meta();", "'meta' cannot be called", "a function, action or method"),
+    ("hdr.h.@@extract();", "unknown method of header h_t 'extract'", None),
+    ("hdr.s.push_front(@@0);", "push_front of 0 elements", "at least 1"),
+    ("return @@1;", "return with a value where none is expected", "return;"),
+    ("switch (hdr.h.a) { 1: { } @@1: { } }", "this label is there twice", None),
+    ("switch (hdr.h.a) { @@default: { } 1: { } }", "a label after default is never reached", None),
+    ('@@static_assert(1 == 2, "no");', "no", "a condition that holds"),
+]
+
+
+@pytest.mark.parametrize(("apply", "message", "expected"), EXPRESSIONS)
+def test_statements(apply: str, message: str, expected: str | None):
+    error = refusal(source(apply, declarations=F))
+    assert error.message.startswith(message)
+    if expected is not None:
+        assert error.expected == expected
+
+
+LOCALS = [
+    # actions and tables
+    ("action a(bit<8> v) { @@a(v); }", "'a' is used before its declaration at t.p4:", None),
+    ("action a() { } table @@a { actions = { a; } }", "'a' is already declared at t.p4:", None),
+    ("table @@t { key = { hdr.h.a: exact; } }", "table 't' has no actions", "actions = { … }"),
+    ("action a() { } table t { actions = { @@b; } }", "unknown name 'b'", None),
+    ("action a() { } table t { actions = { a; @@a; } }", "action 'a' is listed twice", "each action once"),
+    (
+        "action a() { } table t { key = { @@hdr.h.a: exakt; } actions = { a; } }",
+        "unknown match kind 'exakt'",
+        "'exact'",
+    ),
+    ("action a() { } table t { key = { hdr.@@h: exact; } actions = { a; } }", "h_t as a key", None),
+    (
+        "action a() { } table t { key = { hdr.h.a @@+ 1: exact; } actions = { a; } }",
+        "this key has no name for the control plane",
+        '@name("…") behind the match kind',
+    ),
+    (T + "@@sizes = 4; }", "unknown table property 'sizes'", "'size'"),
+    (T + "size = @@0; }", "a table of size 0", "at least 1"),
+    (T + "default_action = @@b; }", "unknown action of table 't' 'b'", None),
+    (T + "default_action = @@a; }", "no argument for parameter 'v' of action a", "action a(v)"),
+    (T + "default_action = a(hdr.h.@@a); }", "argument 'v' is known only at run time", None),
+    (T + "const entries = { @@(1, 2): a(1); } }", "an entry of 2 values", "1, one for each key"),
+    (T + "const entries = { @@_: a(1); } }", "don't care for exact key 'hdr.h.a'", "a value"),
+    (T + "const entries = { @@300: a(1); } }", "300 does not fit in bit<8>", None),
+    (T + "const entries = { 1: a(1); @@1: a(2); } }", "this entry has the key of the one at t.p4:", None),
+    (T + "counters = @@hdr; }", "headers_t as the counter of a table", "a direct_counter"),
+    ("action a(in bit<8> p) { } table t { actions = { @@a; } }", "0 arguments bound for action 'a'", None),
+    ("action a() { @@t.apply(); }", "unknown name 't'", None),
+    ("action a() { hdr.h.a = @@q; }", "unknown name 'q'", None),
+    # instances
+    ("register<bit<8>>(@@0) r;", "a size of 0", None),
+    ("register<bit<8>>(4, 5) @@r;", "2 arguments for the constructor of register", "1"),
+    ("counter(4, @@3) c;", "int 3 as the unit of a counter", "a CounterType"),
+    ("@@K() k;", "unknown name 'K'", None),
+    ("@@headers_t() k;", "'headers_t' cannot be instantiated", "an extern, control or parser"),
+]
+
+
+@pytest.mark.parametrize(("locals_", "message", "expected"), LOCALS)
+def test_locals(locals_: str, message: str, expected: str | None):
+    error = refusal(source(locals=locals_))
+    assert error.message.startswith(message)
+    if expected is not None:
+        assert error.expected == expected
+
+
+PARSERS = [
+    ("state start { transition @@strat; }", "unknown state 'strat'", "'start'"),
+    ("state start { transition select(hdr.h.a) { @@300: accept; } }", "300 does not fit in bit<8>", None),
+    ("state start { transition select(hdr.h.a) { @@(1, 2): accept; } }", "a case of 2 values", None),
+    (
+        "state start { transition select(hdr.h.a) { hdr.h.@@b: accept; } }",
+        "the keyset is known only at run time",
+        None,
+    ),
+    (
+        "state start { transition accept; } state @@start { transition accept; }",
+        "state 'start' is declared twice",
+        None,
+    ),
+    (
+        "state start { transition accept; } state @@accept { transition reject; }",
+        "state 'accept' is built in",
+        None,
+    ),
+    ("state start { packet.extract(meta.@@x); transition accept; }", "extract into bit<8>", "a header"),
+    (
+        "state start { packet.@@extract(hdr.h, 8); transition accept; }",
+        "header h_t has no varbit field",
+        None,
+    ),
+    ("state start { packet.@@emit(hdr.h); transition accept; }", "unknown method of packet_in 'emit'", None),
+    ("state start { @@mark(1); transition accept; }", "unknown name 'mark'", None),
+]
+
+
+@pytest.mark.parametrize(("parser", "message", "expected"), PARSERS)
+def test_parsers(parser: str, message: str, expected: str | None):
+    error = refusal(source(parser=parser))
+    assert error.message.startswith(message)
+    if expected is not None:
+        assert error.expected == expected
+
+
+DECLARATIONS = [
+    ("header k_t { bit<8> a; bit<8> @@a; }", "k_t has two fields 'a'"),
+    ("header k_t { error @@a; }", "a header field of type error"),
+    ("struct k_t { @@nothing_t a; }", "unknown name 'nothing_t'"),
+    ("struct k_t { int @@a; }", "a struct field of type int"),
+    ("const bit<8> K = @@L; const bit<8> L = 1;", "unknown name 'L'"),
+    ("const bit<(@@-1)> K = 1;", "a width of -1 bits"),
+    ("error { A } error { @@A }", "error 'A' is already declared at t.p4:"),
+    ("enum bit<4> e_t { a = @@16 }", "16 does not fit in bit<4>"),
+    ("bit<8> @@g(in bit<8> p) { if (p == 1) { return 1; } }", "function 'g' may end without a value"),
+    ("bit<8> g(in bit<8> p) { @@p = 1; return p; }", "this cannot be assigned to: 'p' is an `in` parameter"),
+    ("bit<8> g(in bit<8> p) { return @@true; }", "the result is bool 1, not bit<8>"),
+    ("bit<8> g(in bit<8> p) { @@exit; return 1; }", "exit in a function"),
+    ("control Unused(inout headers_t hdr) { apply { hdr.h.a = @@nothing; } }", "unknown name 'nothing'"),
+    ("action unused() { @@nothing(); }", "unknown name 'nothing'"),
+]
+
+
+@pytest.mark.parametrize(("declarations", "message"), DECLARATIONS)
+def test_declarations(declarations: str, message: str):
+    assert refusal(source(declarations=declarations)).message.startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message", "expected"),
+    [
+        (
+            "V1Switch(P(), None()",
+            "V1Switch(P(), @@P()",
+            "this is no control for verify",
+            "a control, such as Name()",
+        ),
+        (") main;", ") @@other;", "the package is called 'other'", "main"),
+        (
+            "control E(inout headers_t hdr, inout metadata_t meta,",
+            "control E(inout headers_t hdr, in metadata_t @@meta,",
+            "parameter 'meta' of 'E' is in",
+            "(inout hdr, inout meta, inout standard_metadata)",
+        ),
+        (
+            "control E(inout headers_t hdr, inout metadata_t meta,",
+            "control E(inout headers_t hdr, inout inner_t @@meta,",
+            "parameter 'meta' of 'E' is inner_t",
+            "metadata_t",
+        ),
+        (
+            "control None(inout headers_t hdr, inout metadata_t meta)",
+            "control @@None(inout headers_t hdr)",
+            "control 'None' has 1 parameters as verify of V1Switch",
+            "(inout hdr, inout meta)",
+        ),
+        (
+            "packet.emit(hdr);",
+            "@@hdr.h.a = 1;",
+            "this cannot be assigned to: 'hdr' is an `in` parameter",
+            None,
+        ),
+        ("packet.emit(hdr);", "packet.emit(hdr.h.@@a);", "emit of bit<8>", None),
+    ],
+)
+def test_the_pipeline(old: str, new: str, message: str, expected: str | None):
+    text = source()
+    assert text.count(old) == 1
+    error = refusal(text.replace(old, new))
+    assert error.message == message
+    if expected is not None:
+        assert error.expected == expected
+
+
+UNSUPPORTED = [
+    ("", "meter(4, MeterType.bytes) @@m;", "meters"),
+    ("", "action_profile(4) @@m;", "action profiles"),
+    ("", "@@register<inner_t>(4) r;", "a register of inner_t"),
+    (
+        "t.apply();",
+        "action a() { } table t { key = { meta.w @@& 15: exact; } actions = { a; } }",
+        "a masked key without a name",
+    ),
+    ("@@digest<bit<8>>(1, hdr.h.a);", "", "digest"),
+    ("@@for (bit<8> i = 0; i < 3; i = i + 1) { }", "", "for loops"),
+    ("hash(meta.w, HashAlgorithm.@@random, 8w0, { hdr.h }, 8w1);", "", "HashAlgorithm.random"),
+    (
+        "@@update_checksum(true, { hdr.h }, hdr.h.a, HashAlgorithm.csum16);",
+        "",
+        "update_checksum in the ingress block",
+    ),
+    ("clone(CloneType.@@E2E, 5);", "", "CloneType.E2E in ingress"),
+    ("clone3(CloneType.I2E, 5, @@standard_metadata);", "", "bit<9> in a field list"),
+    ("@@recirculate_preserving_field_list(1);", "", "recirculate_preserving_field_list in the ingress block"),
+    ("hdr.h.a = (bit<8>)(@@(int)hdr.h.b + 1);", "", "a cast to int of a value known only at run time"),
+]
+
+
+@pytest.mark.parametrize(("apply", "locals_", "message"), UNSUPPORTED)
+def test_what_is_not_supported_is_refused(apply: str, locals_: str, message: str):
+    error = refusal(source(apply, locals=locals_))
+    assert isinstance(error, Unsupported)
+    assert error.message.startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("declarations", "message"),
+    [
+        ("header_union @@u_t { h_t a; }", "header unions"),
+        ("header k_t { inner_t @@n; }", "struct inner_t inside a header"),
+        ("struct k_t { varbit<8> @@n; }", "a varbit in a struct"),
+        ("const bit<@@0> K = 0;", "a width of 0 bits"),
+        ("struct k_t { bit<8>@@[4] n; }", "an array of bit<8>"),
+        ("extern thing { thing(); } thing() @@one;", "extern 'thing': v1model has none"),
+    ],
+)
+def test_declarations_that_are_not_supported_are_refused(declarations: str, message: str):
+    error = refusal(source(declarations=declarations))
+    assert isinstance(error, Unsupported)
+    assert error.message.startswith(message)
+
+
+def test_value_sets_are_refused():
+    error = refusal(source(parser="value_set<bit<8>>(4) @@vs; state start { transition accept; }"))
+    assert isinstance(error, Unsupported)
+    assert error.message == "value sets"
+
+
+def test_unsupported_code_that_nothing_uses_does_no_harm():
+    lowered(locals="action a() { digest<bit<8>>(1, hdr.h.a); }")
