@@ -6,7 +6,7 @@ It does not use Python's C interface, so the interpreter lock is free while it r
 from __future__ import annotations
 
 import ctypes
-import sysconfig
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,8 @@ class IoStruct(ctypes.Structure):
 
 def library_path() -> Path:
     """Return where the compiled library belongs: where an installation builds it, too."""
-    return Path(__file__).parent / f"_ina{sysconfig.get_config_var('EXT_SUFFIX')}"
+    # not sysconfig.get_config_var, which returns None to a thread while another thread is the first to call it
+    return Path(__file__).parent / f"_ina{EXTENSION_SUFFIXES[0]}"
 
 
 def load() -> ctypes.CDLL:

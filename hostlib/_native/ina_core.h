@@ -1,5 +1,5 @@
-/* The window and retransmission core of one worker: see hostlib/core/state.py, which mirrors `struct ina_core`
- * and describes its fields, and hostlib/core/numpy_kernel.py, which does the same in Python.
+/* The window and retransmission core of one worker. How it works is told in hostlib/core/state.py, which also
+ * mirrors `struct ina_core`; hostlib/core/numpy_kernel.py does the same in Python.
  *
  * Nothing here allocates, blocks or reads a clock; times are nanoseconds of the caller's clock.
  */

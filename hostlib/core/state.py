@@ -128,7 +128,7 @@ class RtoLimits:
 
     initial_s: float = 0.05
     """Until the first round trip has been measured."""
-    margin_s: float = 0.002
+    margin_s: float = 0.005
     """Least distance from the smoothed round trip time: what the scheduler may add to any packet's."""
     max_s: float = 0.25
     """Where doubling ends; also how often a stalled worker asks who is missing."""

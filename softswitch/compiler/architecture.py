@@ -143,8 +143,8 @@ def _check_shape(slot: Slot, block: Block, formals: list[Formal]) -> None:
 def _storages(unit: Unit, parser: Block, formals: list[Formal]) -> Storages:
     _, headers, meta, _ = formals
     standard = unit.globals.lookup("standard_metadata_t", parser.decl.pos)
-    assert isinstance(standard, TypeName)
-    assert isinstance(standard.type, t.StructType)
+    if not isinstance(standard, TypeName) or not isinstance(standard.type, t.StructType):
+        raise Unsupported("a standard_metadata_t that is no struct", standard.pos, "v1model.p4 as it comes")
     for formal in (headers, meta):
         if not isinstance(formal.type, t.StructType):
             raise Unsupported(

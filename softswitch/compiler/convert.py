@@ -50,7 +50,10 @@ def convert(value: Value, type_: t.Type, pos: ir.Position, what: str = "the valu
     elif isinstance(value, Group):
         return _convert_group(value, type_, pos, what)
     elif isinstance(value, Default):
-        return zero(type_, pos)
+        if t.contains_varbits(type_):
+            raise Unsupported("a default value for a varbit", pos)
+        if isinstance(type_, t.Int) or t.lowered(type_) is not None:
+            return zero(type_, pos)
     elif isinstance(value, Invalid):
         if isinstance(type_, t.HeaderType) and value.type in (None, type_):
             return Invalid(type_)
@@ -81,6 +84,8 @@ def _convert_group(value: Group, type_: t.Type, pos: ir.Position, what: str) -> 
     if t.same(value.type, type_):
         return value
     target = t.base(type_)
+    if t.contains_varbits(target):
+        raise Unsupported(f"{t.describe(type_)}, which has a varbit, given by its fields", pos)
     if isinstance(target, t.StackType) and isinstance(value.type, t.Tuple):
         fields: dict[str, t.Type] = {str(i): target.element for i in range(target.size)}
     elif isinstance(target, t.HeaderType | t.StructType | t.Tuple) and isinstance(

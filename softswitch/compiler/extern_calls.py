@@ -17,7 +17,7 @@ from softswitch.compiler.passing import Formal, bind, check_argument, evaluate_a
 from softswitch.compiler.paths import path_of
 from softswitch.compiler.scope import Scope, TypeName
 from softswitch.compiler.unit import Body, constant_body
-from softswitch.compiler.values import Group, Number, Run, Value, parts_of, show, type_of
+from softswitch.compiler.values import Default, Group, Number, Run, Value, parts_of, show, type_of
 
 
 def choose(overloads: Sequence[ast.Prototype], expr: ast.Call, what: str) -> ast.Prototype:
@@ -57,7 +57,7 @@ def extern_arguments(
     returns = [param.direction in ("out", "inout") for param in prototype.params]
     values = evaluate_arguments(body, returns, args)
     for type_, value in zip(types, values, strict=True):
-        if isinstance(type_, t.TypeVar) and not isinstance(value, Number):
+        if isinstance(type_, t.TypeVar) and not isinstance(value, Number | Default):
             bound.setdefault(type_.name, type_of(value))
     result = []
     for param, type_, value, arg in zip(prototype.params, types, values, args, strict=True):
@@ -87,7 +87,8 @@ def plain_target(body: Body, value: Value, pos: ir.Position) -> tuple[ir.Expr, t
 
     A slice, or what a run-time index leads to, is written by way of a variable.
     """
-    assert isinstance(value, Run)
+    if not isinstance(value, Run):
+        raise CompileError(f"{show(value)} as a variable to write to", pos, "a variable, or a part of one")
     if path_of(value.expr) is not None:
         return value.expr, ()
     variable = body.temporary(value.type, "result", pos)

@@ -126,7 +126,6 @@ def _call_object(body: Body, base: Object, expr: ast.Call, method: str) -> Value
     places = [arg.value.pos for arg in expr.args]
     match what:
         case "register.read":
-            assert isinstance(values[0], Run)
             variable, after = plain_target(body, values[0], places[0])
             index = scalar(body, values[1], places[1], "the index")
             body.out.append(ir.Extern(what, base.name, ((variable,), (index,)), expr.pos))

@@ -133,9 +133,8 @@ def declare_constant(body: Body, scope: Scope, decl: ast.ConstDecl) -> None:
 def _if(body: Body, statement: ast.If) -> None:
     choice = condition(body, statement.condition)
     if isinstance(choice, ir.Const):
-        taken, dead = statement.then, statement.otherwise
-        if not choice.value:
-            taken, dead = dead, taken
+        branches = (statement.otherwise, statement.then)
+        taken, dead = branches[choice.value], branches[1 - choice.value]
         with body.unit.scratch():
             _branch(body, dead)
         body.out.extend(_branch(body, taken))

@@ -21,6 +21,7 @@ module                           what it writes
 from __future__ import annotations
 
 from softswitch.compiler import ir
+from softswitch.compiler.errors import Unsupported
 from softswitch.engine.emit_c_entry import declare_state, emit_entry_points
 from softswitch.engine.emit_c_functions import emit_actions, emit_block, find_locals
 from softswitch.engine.emit_c_packet import (
@@ -34,11 +35,19 @@ from softswitch.engine.emit_c_parser import emit_deparser, emit_parser
 from softswitch.engine.emit_c_tables import declare_table, emit_apply, lay_out_table
 from softswitch.engine.emit_c_text import Writer
 from softswitch.engine.emit_c_unit import make_unit
+from softswitch.engine.emit_c_walk import NOWHERE
 from softswitch.engine.emit_c_wire import emit_header_functions
 
 
 def emit(program: ir.Program) -> str:
     """Return the C text of `program`. Raises Unsupported for what this back end cannot do."""
+    try:
+        return _emit(program)
+    except RecursionError:
+        raise Unsupported(f"expressions or statements of {program.name} nested too deeply", NOWHERE) from None
+
+
+def _emit(program: ir.Program) -> str:
     unit = make_unit(program)
     tables = [lay_out_table(table) for table in program.tables.values()]
     out = Writer()

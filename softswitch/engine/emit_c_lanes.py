@@ -66,7 +66,7 @@ def _write_run(body: Body, group: Sequence[ir.Stmt], run: Run) -> None:
                     out.line(f"struct {group_name} *{pointer} = &s->{group_name}[{index}];")
                     body.slots[group_name, index] = pointer
                 if lazy is None:
-                    _write_loop(body, group, run, vectorise=independent(run))
+                    _write_loop(body, group, run, vectorise=_independent(body, group, run))
                 else:
                     _write_lazy_loops(body, group, run, lazy)
                 for key in slots:
@@ -95,7 +95,7 @@ def _write_lazy_loops(body: Body, group: Sequence[ir.Stmt], run: Run, lazy: Lazy
     if lazy.read:
         _write_frame_and_storage_loops(body, group, run, lazy)
     else:
-        _write_loop(body, group, run, vectorise=independent(run))
+        _write_loop(body, group, run, vectorise=_independent(body, group, run))
         out.line(f"{home.where} = P4_STORED;")
     body.brought.discard(home.where)
 
@@ -106,7 +106,7 @@ def _write_frame_and_storage_loops(body: Body, group: Sequence[ir.Stmt], run: Ru
     with out.block(f"if ({home.where} >= P4_IN_FRAME)"):
         at = f"({home.where} - P4_IN_FRAME)"
         out.line(f"const uint8_t *lanes = p->frame + {at}{f' + {lazy.offset}' if lazy.offset else ''};")
-        if independent(run):
+        if _independent(body, group, run):
             out.line("#pragma GCC ivdep")
         with out.block(f"for (size_t i = 0; i < {run.repeats}; i++)"):
             load = "lanes[i]" if lazy.bits == 8 else f"p4_load{lazy.bits}(lanes + {lazy.bits // 8} * i)"
@@ -120,7 +120,7 @@ def _write_frame_and_storage_loops(body: Body, group: Sequence[ir.Stmt], run: Ru
             out.line(f"{home.where} = P4_STORED;")
     with out.block("else"):
         out.line(f"bring_{where_name(home)}(p);")
-        _write_loop(body, group, run, vectorise=independent(run))
+        _write_loop(body, group, run, vectorise=_independent(body, group, run))
 
 
 def _write_loop(body: Body, group: Sequence[ir.Stmt], run: Run, *, vectorise: bool) -> None:
@@ -128,6 +128,14 @@ def _write_loop(body: Body, group: Sequence[ir.Stmt], run: Run, *, vectorise: bo
         body.out.line("#pragma GCC ivdep")
     with body.out.block(f"for (size_t i = 0; i < {run.repeats}; i++)"):
         body.plain(group)
+
+
+def _independent(body: Body, group: Sequence[ir.Stmt], run: Run) -> bool:
+    """Return whether repetitions may run in any order but for what they do to scalars."""
+    registers = {
+        statement.instance for statement in all_statements(group) if isinstance(statement, ir.Extern)
+    }
+    return independent(run) and all(body.unit.registers.cells[name].array for name in registers)
 
 
 def _element_texts(run: Run) -> Iterator[tuple[ArrayRef, str]]:

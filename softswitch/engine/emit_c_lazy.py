@@ -38,7 +38,7 @@ def find_lazy(body: Body, group: Sequence[ir.Stmt], run: Run) -> Lazy | None:
     if home is None or home.where in body.brought or element is None or element.index != 0:
         return None
     layout = home.layout
-    if len(layout.runs) != 1 or layout.varbit is not None or _whole(body, group):
+    if len(layout.runs) != 1 or layout.varbit is not None:
         return None
     lanes = layout.runs[0]
     if lanes.count != len(layout.slots) or run.repeats != lanes.count:
@@ -76,15 +76,6 @@ class _Field:
     text: str
     array: ArrayRef | None
     owner: HeaderHome | None
-
-
-def _whole(body: Body, group: Sequence[ir.Stmt]) -> bool:
-    """Return whether `group` mentions a header other than by its fields or validity."""
-    for outer in mentioned(group):
-        for expr in subexpressions(outer):
-            if isinstance(expr, ir.Binary) and isinstance(expr.left.type, ir.Header | ir.Struct | ir.Stack):
-                return True
-    return False
 
 
 def _target(statement: ir.Stmt) -> ir.Expr | None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields
 
 from softswitch.compiler import ir
 from softswitch.engine.emit_c_layout import ArrayRef
+from softswitch.engine.emit_c_text import is_wide
 from softswitch.engine.emit_c_walk import all_statements, child_expressions, statement_expressions
 
 MIN_REPEATS = 8
@@ -117,6 +118,8 @@ def _shape(statement: ir.Stmt, locate: Locate, locate_register: LocateRegister) 
         if element is not None:
             elements.append(element)
             return element.array
+        if _escapes(expr):
+            raise _NotRollable
         own = tuple(
             getattr(expr, item.name)
             for item in fields(expr)
@@ -129,7 +132,7 @@ def _shape(statement: ir.Stmt, locate: Locate, locate_register: LocateRegister) 
 
     def visit(inner: ir.Stmt) -> Hashable:
         match inner:
-            case ir.Assign(target=target, value=value) if isinstance(value.type, ir.Bits | ir.Bool | ir.Enum):
+            case ir.Assign(target=target, value=value):
                 return "assign", expression(target), expression(value)
             case ir.If(condition=condition, then=then, otherwise=otherwise):
                 return "if", expression(condition), body(then), body(otherwise)
@@ -149,12 +152,34 @@ def _shape(statement: ir.Stmt, locate: Locate, locate_register: LocateRegister) 
     return Shape(key, tuple(elements))
 
 
+def _escapes(expr: ir.Expr) -> bool:
+    """Return whether `expr` reads memory that scalars in C locals would be missing from.
+
+    A rolled loop keeps scalars in locals meanwhile; whole headers and elements of stacks that only
+    run time knows would still see the old values.
+    """
+    match expr:
+        case ir.Const() | ir.Var(type=ir.Header() | ir.Stack() | ir.Struct()):
+            return False
+        case ir.Member(type=ir.Header() | ir.Stack() | ir.Struct()):
+            return False
+        case ir.Index(index=index):
+            return not isinstance(index, ir.Const)
+        case ir.Binary(left=left) if isinstance(left.type, ir.Header | ir.Stack | ir.Struct):
+            return True
+        case _:
+            return not isinstance(expr.type, ir.Bits | ir.Bool | ir.Enum) or is_wide(expr.type)
+
+
 class _NotRollable(Exception):
     """A statement that cannot be in a rolled loop."""
 
 
 def independent(run: Run) -> bool:
-    """Return whether no repetition of a run touches an array element that another one touches."""
+    """Return whether no repetition of a run touches an array element that another one touches.
+
+    Registers that are in no array are not looked at here.
+    """
     first_index: dict[str, int] = {}
     for element, step in zip(run.elements, run.steps, strict=True):
         if step == 0 or first_index.setdefault(element.array, element.index) != element.index:

@@ -17,6 +17,7 @@ import pytest
 import hostlib as ina
 from hostlib.core.kernel import KernelName
 from hostlib.errors import Interrupted
+from hostlib.rendezvous import Rendezvous, RendezvousPeers
 from tests.hostlib.socket_switch import SocketSwitch
 
 Body = Callable[[ina.Communicator], Any]
@@ -158,6 +159,31 @@ def test_a_switch_that_is_not_there_is_named_with_the_job(kernel: KernelName) ->
         communicator.allreduce(np.ones(3, np.int32))
     assert time.monotonic() - started < 5
     communicator.close()
+
+
+def test_the_death_of_a_rank_that_the_launcher_saw_reaches_the_others_at_once() -> None:
+    with SocketSwitch(2) as switch, Rendezvous(job=7, size=2) as meeting:
+
+        def run(rank: int) -> Any:
+            peers = RendezvousPeers(meeting.address, job=7, rank=rank, size=2)
+            communicator = ina.Communicator(switch.configs[rank], peers)
+            try:
+                communicator.barrier()
+                if rank == 1:
+                    meeting.ended(1, 137, "killed by SIGKILL")
+                else:
+                    communicator.allreduce(np.ones(3, np.float32))
+            except ina.PeerLost as error:
+                return error
+            finally:
+                communicator.close()
+
+        started = time.monotonic()
+        with ThreadPoolExecutor(2) as pool:
+            error, _ = pool.map(run, range(2))
+        assert time.monotonic() - started < 3
+    assert str(error) == "job 7, PSN 1..2: lost rank 1: killed by SIGKILL"
+    assert error.missing == (1,)
 
 
 def test_an_interrupt_ends_the_wait_and_the_job() -> None:

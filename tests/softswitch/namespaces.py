@@ -8,10 +8,13 @@ import os
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
 
 _CLONE_NEWNET = 0x40000000
 
@@ -38,19 +41,23 @@ class Namespace:
     ipv6: str
     mac: str
 
+    def inside(self, call: Callable[[], T]) -> T:
+        """Call in the namespace: sockets and threads that `call` makes live there."""
+
+        def enter() -> T:
+            with (Path("/var/run/netns") / self.name).open() as handle:
+                if ctypes.CDLL(None, use_errno=True).setns(handle.fileno(), _CLONE_NEWNET):
+                    raise OSError(ctypes.get_errno(), f"cannot enter namespace {self.name}")
+            return call()
+
+        with ThreadPoolExecutor(1) as threads:  # only that thread changes its namespace, and ends
+            return threads.submit(enter).result()
+
     def socket(
         self, family: socket.AddressFamily, kind: socket.SocketKind, protocol: int = 0
     ) -> socket.socket:
         """A socket that lives in the namespace."""
-
-        def enter() -> socket.socket:
-            with (Path("/var/run/netns") / self.name).open() as handle:
-                if ctypes.CDLL(None, use_errno=True).setns(handle.fileno(), _CLONE_NEWNET):
-                    raise OSError(ctypes.get_errno(), f"cannot enter namespace {self.name}")
-            return socket.socket(family, kind, protocol)
-
-        with ThreadPoolExecutor(1) as threads:  # only that thread changes its namespace, and ends
-            opened = threads.submit(enter).result()
+        opened = self.inside(lambda: socket.socket(family, kind, protocol))
         opened.settimeout(20)
         return opened
 

@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "generated pipelines expect a little-endian machine"
@@ -348,13 +349,20 @@ P4_INLINE void p4_count(struct p4_count *counter, uint64_t size, uint64_t index,
 
 /* ---------------------------------------------------------------- memory */
 
-/* Zeroed memory on huge pages where there is enough of it: slots are visited at random. */
+/* Zeroed memory, on huge pages where there is enough of it: slots are visited at random. */
 P4_HELPER void *p4_allocate(size_t bytes)
 {
-    size_t align = bytes >= (size_t)1 << 20 ? (size_t)1 << 21 : 64;
-    void *memory = aligned_alloc(align, (bytes + align - 1) / align * align);
-    if (memory)
-        memset(memory, 0, bytes);
+    const size_t huge = (size_t)2 << 20;
+    size_t align = bytes >= huge / 2 ? huge : 64;
+    size_t rounded = (bytes + align - 1) / align * align;
+    void *memory = aligned_alloc(align, rounded);
+    if (memory) {
+#ifdef MADV_HUGEPAGE
+        if (align == huge)
+            (void)madvise(memory, rounded, MADV_HUGEPAGE);
+#endif
+        memset(memory, 0, rounded);
+    }
     return memory;
 }
 

@@ -54,6 +54,7 @@ class Expressions:
     places: list[Place] = field(default_factory=list)  # what can be read and assigned
     constants: list[Place] = field(default_factory=list)  # what can only be read
     headers: list[str] = field(default_factory=list)  # in pairs of one type: hdr.a0, hdr.b0, ...
+    wholes: list[str] = field(default_factory=list)  # comparisons of headers, stacks, structs, enums
 
     def kind(self) -> Kind:
         """Return a random bit or int type."""
@@ -90,7 +91,7 @@ class Expressions:
         def sub(other: Kind = kind) -> str:
             return self.expression(other, depth)
 
-        match self.random.randrange(11):
+        match self.random.randrange(12):
             case 0 | 1 | 2:
                 return f"({sub()} {self.random.choice(('+', '-', '&', '|', '^'))} {sub()})"
             case 3:
@@ -109,6 +110,10 @@ class Expressions:
                 return f"({sub(Kind(left))} ++ {sub(Kind(kind.width - left))})"
             case 9 if not kind.signed:
                 return self._slice(kind) or sub()
+            case 10 if not kind.signed:
+                # a divisor that is known to be zero is an error
+                same = [place for place, other in self._readable() if other == kind]
+                return f"({sub()} {self.random.choice('/%')} {self.random.choice([*same, kind.literal(1)])})"
             case _:
                 return self._converted(kind) or sub()
 
@@ -121,7 +126,7 @@ class Expressions:
         return f"{place}[{low + kind.width - 1}:{low}]"
 
     def _boolean(self, depth: int) -> str:
-        match self.random.randrange(6):
+        match self.random.randrange(7):
             case 0:
                 operator = self.random.choice(("&&", "||"))
                 return f"({self.expression(BOOL, depth)} {operator} {self.expression(BOOL, depth)})"
@@ -129,9 +134,8 @@ class Expressions:
                 return f"(!{self.expression(BOOL, depth)})"
             case 2 if self.headers:
                 return f"{self.random.choice(self.headers)}.isValid()"
-            case 3 if self.headers:
-                number_ = self.random.choice(self.headers).removeprefix("hdr.")[1:]
-                return f"(hdr.a{number_} {self.random.choice(('==', '!='))} hdr.b{number_})"
+            case 3 | 4 if self.wholes:
+                return f"({self.random.choice(self.wholes)})"
             case _:
                 kind = self.kind()
                 operator = self.random.choice(("==", "!=", "<", "<=", ">", ">="))

@@ -20,6 +20,7 @@ class LaneGenerator:
     """Writes one program. Everything random comes from `random`."""
 
     random: Random
+    large: bool = False
     lanes: int = 0
     kind: str = ""
     cells: int = 0
@@ -30,8 +31,10 @@ class LaneGenerator:
     def program(self) -> str:
         """Return the source text."""
         random = self.random
-        self.lanes = random.choice((8, 9, 12, 16, 17, 33, 48, 64))
-        width = random.choice((8, 8, 16, 24, 32, 32, 64))
+        # Headers above 128 bytes are kept in the frame, if they are nothing but lanes.
+        self.large = random.randrange(2) == 0
+        self.lanes = random.choice((33, 40) if self.large else (8, 9, 12, 16, 17, 33))
+        width = random.choice((32, 32, 64) if self.large else (8, 16, 24, 32, 64))
         self.kind = f"{random.choice(('bit', 'bit', 'int'))}<{width}>"
         self.cells = random.choice((1, 4, 16))
         return "\n".join(
@@ -48,8 +51,13 @@ class LaneGenerator:
         )
 
     def _types(self) -> str:
-        before = self.random.choice(("", "    bit<8> before;\n", "    bit<4> before;\n    bit<4> odd;\n"))
-        after = self.random.choice(("", "    bit<16> after;\n"))
+        plain = self.large and self.random.randrange(4) > 0
+        before = (
+            ""
+            if plain
+            else self.random.choice(("", "    bit<8> before;\n", "    bit<8> x;\n    bit<8> y;\n"))
+        )
+        after = "" if plain else self.random.choice(("", "    bit<16> after;\n"))
         values = "".join(f"    {self.kind} v{i};\n" for i in range(self.lanes))
         scalars = "".join(f"    {self.kind} {name};\n" for name in ("s", "t", "total"))
         return (
@@ -83,7 +91,7 @@ class LaneGenerator:
             registers.insert(
                 random.randrange(len(registers)), f"    register<bit<32>>({self.cells}) between;\n"
             )
-        actions = [f"    action act{i}() {{\n{self._run()}{self._run()}    }}\n" for i in range(ACTIONS)]
+        actions = [f"    action act{i}() {{\n{self._runs()}    }}\n" for i in range(ACTIONS)]
         calls = [f"        if (hdr.op.code[{i}:{i}] == 1) {{ act{i}(); }}\n" for i in range(ACTIONS)]
         calls.insert(random.randrange(ACTIONS), f"        {self._whole()}\n")
         calls.insert(random.randrange(ACTIONS), f"        if (meta.flag == 1) {{ {self._whole()} }}\n")
@@ -110,6 +118,9 @@ class LaneGenerator:
         )
 
     # ----------------------------------------------------------------- runs
+
+    def _runs(self) -> str:
+        return "".join(self._run() for _ in range(self.random.choice((1, 1, 2))))
 
     def _run(self) -> str:
         """Return one group of statements, written out for each lane, perhaps with a disturbance."""

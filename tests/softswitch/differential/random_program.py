@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .random_expressions import BOOL, Kind
 from .random_statements import STACK_SIZE, Statements
@@ -11,6 +11,63 @@ from .stimuli import number
 PARAMETERS = "inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata"
 MATCHES = (("exact",), ("exact",), ("lpm",), ("ternary", "exact"), ("range", "ternary", "optional"))
 REGISTER_WIDTHS = (1, 8, 13, 16, 32, 48, 64)
+LIBRARY = """\
+enum bit<8> Code { A = 1, B = 7 }
+
+enum Colour { Red, Green, Blue }
+
+struct part_t {
+    bit<8> x;
+    bool   y;
+    Colour colour;
+}
+
+action shuffle(inout bit<16> x, in bit<16> y, out bit<16> z) {
+    x = x + y;
+    z = x ^ y;
+    x = x - 1;
+}
+
+bit<16> larger(in bit<16> x, in bit<16> y) {
+    if (x > y) {
+        return x;
+    }
+    return y;
+}
+
+bit<16> bump(inout bit<16> x) {
+    x = x + 3;
+    return x - 1;
+}
+"""
+SUBCONTROL = """\
+control Sub(inout bit<16> x, in bit<8> y, out bool z)(bit<16> step) {
+    register<bit<16>>(4) seen;
+    action add(bit<16> amount) {
+        x = x + amount;
+    }
+    action stop() {
+        exit;
+    }
+    table t {
+        key = { y: exact; z: exact; x: ternary; }
+        actions = { add; stop; NoAction; }
+        default_action = add(step);
+    }
+    apply {
+        bit<16> before;
+        seen.read(before, (bit<32>)y);
+        seen.write((bit<32>)y, x);
+        z = before == x;
+        if (before == 7) {
+            return;
+        }
+        t.apply();
+        x = x ^ before;
+    }
+}
+"""
+SIZES = ("        size = 4;\n", "        size = 64;\n", "")
 FIELD_LISTS = ("", "    @field_list(1)\n", "    @field_list(1, 2)\n")
 
 Actions = list[tuple[str, list[tuple[str, Kind]]]]
@@ -21,13 +78,17 @@ Actions = list[tuple[str, list[tuple[str, Kind]]]]
 class Generator(Statements):
     """Writes one program."""
 
+    varbits: list[str] = field(default_factory=list)  # header types with a varbit field
+
     def program(self) -> str:
         """Return the source text."""
         return "\n".join(
             [
                 "#include <core.p4>\n#include <v1model.p4>\n",
+                LIBRARY,
                 self._types(),
                 self._parser(),
+                SUBCONTROL,
                 self._control("In", ingress=True),
                 self._control("Out", ingress=False),
                 self._checksums("Check", "verify_checksum"),
@@ -43,10 +104,14 @@ class Generator(Statements):
         types = [self._header_type(f"h{i}_t") for i in range(self.random.randint(2, 4))]
         names = list(self.fields)
         stack = names.pop() if self.random.randrange(2) else None
-        members = "".join(self._pair(name) for name in names) + (self._stack(stack) if stack else "")
-        metadata = [(f"m{i}", self.kind()) for i in range(4)] + [("flag", BOOL), ("key", Kind(8))]
+        members = "".join(self._pair(name) for name in names) + (self._stacks(stack) if stack else "")
+        metadata = [(f"m{i}", self.kind()) for i in range(4)]
+        metadata += [("flag", BOOL), ("key", Kind(8)), ("word", Kind(16)), ("other", Kind(16))]
         lines = "".join(f"{self.random.choice(FIELD_LISTS)}    {kind} {name};\n" for name, kind in metadata)
+        lines += "    part_t one;\n    part_t two;\n    Code code;\n"
         self.places += [(f"meta.{name}", kind) for name, kind in metadata]
+        self.places += [("meta.one.x", Kind(8)), ("meta.one.y", BOOL), ("meta.two.x", Kind(8))]
+        self.wholes += ["meta.one == meta.two", "meta.one.colour != Colour.Red", "meta.code == Code.A"]
         self.places.append(("standard_metadata.egress_spec", Kind(9)))
         return f"{''.join(types)}struct headers_t {{\n{members}}}\n\nstruct metadata_t {{\n{lines}}}\n"
 
@@ -61,8 +126,12 @@ class Generator(Statements):
         if padding:
             fields.append(("pad", Kind(padding)))
         self.fields[name] = fields
-        lines = "".join(f"    {kind} {field};\n" for field, kind in fields)
-        return f"header {name} {{\n{lines}}}\n\n"
+        lines = [f"    {kind} {field};\n" for field, kind in fields]
+        if self.random.randrange(4) == 0:
+            self.varbits.append(name)
+            whole = [i for i in range(len(fields)) if sum(k.width for _, k in fields[:i]) % 8 == 0]
+            lines.insert(self.random.choice(whole), "    varbit<64> options;\n")
+        return f"header {name} {{\n{''.join(lines)}}}\n\n"
 
     def _pair(self, type_: str) -> str:
         """Declare two headers of one type: ``a`` for the parser, ``b`` to copy and compare."""
@@ -70,14 +139,19 @@ class Generator(Statements):
         headers = [f"{letter}{number_}" for letter in "ab"]
         self.headers += [f"hdr.{header}" for header in headers]
         self.places += [(f"hdr.{header}.{f}", kind) for header in headers for f, kind in self.fields[type_]]
+        if type_ not in self.varbits:
+            self.wholes += [f"hdr.a{number_} == hdr.b{number_}", f"hdr.a{number_} != hdr.b{number_}"]
         return "".join(f"    {type_} {header};\n" for header in headers)
 
-    def _stack(self, type_: str) -> str:
-        stack = f"s{type_[1:-2]}"
-        self.stacks.append(f"hdr.{stack}")
-        elements = [f"hdr.{stack}[{i}]" for i in range(STACK_SIZE)]
+    def _stacks(self, type_: str) -> str:
+        """Declare two stacks of one type: ``s`` for the parser, ``t`` to copy and compare."""
+        number_ = type_[1:-2]
+        self.stacks.append(f"hdr.s{number_}")
+        if type_ not in self.varbits:
+            self.wholes.append(f"hdr.s{number_} == hdr.t{number_}")
+        elements = [f"hdr.{letter}{number_}[{i}]" for letter in "st" for i in range(STACK_SIZE)]
         self.places += [(f"{element}.{f}", kind) for element in elements for f, kind in self.fields[type_]]
-        return f"    {type_}[{STACK_SIZE}] {stack};\n"
+        return "".join(f"    {type_}[{STACK_SIZE}] {letter}{number_};\n" for letter in "st")
 
     # ----------------------------------------------------------------- parser
 
@@ -89,16 +163,17 @@ class Generator(Statements):
             targets = [f"p{j}" for j in range(i + 1, len(order))] + ["accept", "accept"]
             if self.stacks:
                 targets.append("stack")
-            body = f"        packet.extract({header});\n"
-            if self.random.randrange(3) == 0:
-                place, kind = self.random.choice(self.places)
-                body += f"        {place} = {self.expression(kind, 1)};\n"
-            if self.random.randrange(4) == 0:
-                body += f"        verify({self.expression(BOOL, 1)}, error.ParserInvalidArgument);\n"
+            body = self._extract(header) + "".join(self._parser_statement() for _ in range(2))
             states.append(f"    state p{i} {{\n{body}{self._transition(targets)}    }}\n")
         if self.stacks:
+            stack = self.stacks[0]
+            name, kind = self.fields[f"h{stack[5:]}_t"][0]
+            body = self._extract(f"{stack}.next") + self._parser_statement()
+            body += f"        meta.key = (bit<8>){stack}.lastIndex;\n"
+            targets_ = [place for place, other in self.places if other == kind]
+            body += f"        {self.random.choice(targets_)} = {stack}.last.{name};\n"
             states.append(
-                f"    state stack {{\n        packet.extract({self.stacks[0]}.next);\n"
+                f"    state stack {{\n{body}"
                 f"        transition select({self.expression(BOOL, 1)}, packet.lookahead<bit<3>>()) {{\n"
                 "            (true, 3w0 &&& 3w4): stack;\n            default: accept;\n        }\n    }\n"
             )
@@ -106,6 +181,38 @@ class Generator(Statements):
             f"parser Parse(packet_in packet, out headers_t hdr, {PARAMETERS.split(', ', 1)[1]}) {{\n"
             f"    state start {{ transition p0; }}\n{''.join(states)}}}\n"
         )
+
+    def _extract(self, header: str) -> str:
+        number_ = header.removeprefix("hdr.")[1:].removesuffix(".next")
+        if f"h{number_}_t" not in self.varbits:
+            return f"        packet.extract({header});\n"
+        size = self.random.choice(("32w0", "32w16", "(bit<32>)(meta.key & 8w0x78)", "(bit<32>)meta.key"))
+        return f"        packet.extract({header}, {size});\n"
+
+    def _parser_statement(self) -> str:
+        match self.random.randrange(12):
+            case 0 | 1:
+                place, kind = self.random.choice(self.places)
+                return f"        {place} = {self.expression(kind, 1)};\n"
+            case 2:
+                return f"        verify({self.expression(BOOL, 1)}, error.ParserInvalidArgument);\n"
+            case 3:
+                return (
+                    f"        packet.advance({self.random.choice(('32w8', '(bit<32>)(meta.key & 8w9)'))});\n"
+                )
+            case 4:
+                place, kind = self.random.choice([(p, k) for p, k in self.places if k.plain])
+                return f"        {place} = packet.lookahead<{kind}>();\n"
+            case 5:
+                return "        meta.key = packet.lookahead<bit<8>>();\n"
+            case 6:
+                return "        meta.word = (bit<16>)packet.length();\n"
+            case 7:
+                return (
+                    f"        if ({self.expression(BOOL, 1)}) {{\n    {self._parser_statement()}        }}\n"
+                )
+            case _:
+                return ""
 
     def _transition(self, targets: list[str]) -> str:
         candidates = [(place, kind) for place, kind in self.places if kind.plain and kind.width <= 32]
@@ -132,7 +239,7 @@ class Generator(Statements):
 
     def _control(self, name: str, *, ingress: bool) -> str:
         outer = list(self.places)
-        objects = self._externs()
+        objects = self._externs() + "    Sub(3) one;\n    Sub(9) two;\n"
         actions: Actions = []
         for _ in range(self.random.randint(1, 3)):
             actions.append((self.name("act"), [(self.name("arg"), self.kind()) for _ in range(2)]))
@@ -143,6 +250,7 @@ class Generator(Statements):
         declared = "".join(f"        {k} {n} = {self.expression(k, 1)};\n" for n, k in locals_)
         self.places = outer + locals_
         body = [self._apply(table, actions) for table in tables]
+        body += [f"        {sub}.apply({self._sub_arguments()});\n" for sub in ("one", "two")]
         body += [self.statement(2, 2) for _ in range(self.random.randint(2, 6))]
         if self.random.randrange(3) == 0:
             body.append(self._request(ingress))
@@ -151,10 +259,16 @@ class Generator(Statements):
         apply = f"    apply {{\n{declared}{''.join(body)}    }}\n"
         return f"control {name}({PARAMETERS}) {{\n{objects}{apply}}}\n"
 
+    def _sub_arguments(self) -> str:
+        word = self.random.choice([place for place, kind in self.places if kind == Kind(16)])
+        flag = self.random.choice([place for place, kind in self.places if kind.boolean])
+        return f"{word}, {self.expression(Kind(8), 1)}, {flag}"
+
     def _externs(self) -> str:
         text = ""
         for _ in range(self.random.randint(0, 2)):
             kind = Kind(self.random.choice(REGISTER_WIDTHS), self.random.randrange(4) == 0)
+            kind = BOOL if self.random.randrange(8) == 0 else kind
             name, size = self.name("r"), self.random.choice((1, 4, 16))
             self.registers.append((name, kind, size))
             text += f"    register<{kind}>({size}) {name};\n"
@@ -173,17 +287,19 @@ class Generator(Statements):
 
     def _table(self, name: str, actions: Actions) -> str:
         matches = self.random.choice(MATCHES)
-        keys = []
+        keys, kinds = [], []
         for i in range(self.random.randint(1, 3)):
             place, kind = self.random.choice(self.places)
             match = self.random.choice(matches)
             if match == "lpm" and i > 0:  # at most one
                 match = "exact"
             if not kind.plain or (match == "range" and kind.width > 64):
-                place = "meta.key"
+                place, kind = "meta.key", Kind(8)
+            kinds.append((match, kind))
             keys.append(f'{place}: {match} @name("k{i}");')
         default, parameters = self.random.choice(actions)
         args = ", ".join(kind.literal(number(self.random, kind.width)) for _, kind in parameters)
+        entries = self._const_entries(kinds, actions) if self.random.randrange(4) == 0 else ""
         counter, counters = "", ""
         if self.random.randrange(2):
             counter = f"    direct_counter(CounterType.packets_and_bytes) d{name};\n"
@@ -193,8 +309,28 @@ class Generator(Statements):
             f"        actions = {{ {' '.join(f'{action};' for action, _ in actions)} "
             "@defaultonly NoAction; }\n"
             f"        default_action = {self.random.choice((f'{default}({args})', 'NoAction()'))};\n"
-            f"        size = {self.random.choice((4, 64))};\n{counters}    }}\n"
+            f"{entries or self.random.choice(SIZES)}{counters}    }}\n"
         )
+
+    def _const_entries(self, kinds: list[tuple[str, Kind]], actions: Actions) -> str:
+        lines = {}
+        for _ in range(4):
+            labels = []
+            for match, kind in kinds:
+                first, second = sorted(number(self.random, kind.width) for _ in range(2))
+                choices = [kind.literal(first)]
+                if match == "ternary":
+                    choices += [f"{kind.literal(first & second)} &&& {kind.literal(second)}", "_"]
+                elif match == "range":
+                    choices += [f"{kind.literal(first)} .. {kind.literal(second)}", "_"]
+                elif match == "optional":
+                    choices.append("_")
+                labels.append(self.random.choice(choices))
+            action, parameters = self.random.choice(actions)
+            args = ", ".join(kind.literal(number(self.random, kind.width)) for _, kind in parameters)
+            lines[f"({', '.join(labels)})"] = f"{action}({args})"
+        body = "".join(f"            {labels}: {call};\n" for labels, call in lines.items())
+        return f"        const entries = {{\n{body}        }}\n"
 
     def _apply(self, table: str, actions: Actions) -> str:
         match self.random.randrange(4):
@@ -233,12 +369,16 @@ class Generator(Statements):
         if targets:
             target = self.random.choice(targets)
             header = target.rsplit(".", 1)[0]
-            data = [p for p, _ in self.places if p.startswith(f"{header}.") and p != target]
-            if data:
-                body = (
-                    f"        {function}({header}.isValid(), {{ {', '.join(data)} }}, {target},\n"
-                    "            HashAlgorithm.csum16);\n"
-                )
+            data = [p for p, _ in self.places if p.startswith(f"{header}.") and p != target] + ["8w7"]
+            if f"h{header[5:]}_t" in self.varbits:
+                data.append(f"{header}.options")
+            if self.random.randrange(3) == 0:
+                function += "_with_payload"
+            algorithm = self.random.choice(("csum16", "csum16", "crc16", "xor16", "crc32"))
+            body = (
+                f"        {function}({header}.isValid(), {{ {', '.join(data)} }}, {target},\n"
+                f"            HashAlgorithm.{algorithm});\n"
+            )
         return (
             f"control {name}(inout headers_t hdr, inout metadata_t meta) {{\n    apply {{\n{body}    }}\n}}\n"
         )

@@ -9,6 +9,16 @@ from .random_expressions import BOOL, Expressions, Kind
 from .stimuli import number
 
 STACK_SIZE = 3
+WHOLES = (
+    "meta.one = meta.two;",
+    "meta.two = meta.one;",
+    "meta.one = { 8w3, true, Colour.Blue };",
+    "meta.one.colour = Colour.Green;",
+    "meta.one.x = (bit<8>)meta.code;",
+    "meta.code = Code.B;",
+    "meta.code = (Code)meta.key;",
+    "meta.two.y = meta.one.colour == meta.two.colour;",
+)
 HASHES = ("crc32", "crc16", "csum16", "xor16", "identity")
 
 
@@ -37,9 +47,10 @@ class Statements(Expressions):
 
     def statement(self, depth: int, size: int) -> str:
         """Return one statement; blocks inside it are `depth` deep and have `size` statements."""
-        choices: list[Callable[[], str]] = [self._assign] * 6 + [self._assign_slice] * 2 + [self._hash]
+        choices: list[Callable[[], str]] = [self._assign] * 6 + [self._assign_slice] * 2
+        choices += [self._hash, self._random_number, self._call, self._whole]
         if depth > 0:
-            choices += [lambda: self._if(depth, size)] * 2
+            choices += [lambda: self._if(depth, size)] * 2 + [lambda: self._switch(depth)]
         if self.headers:
             choices += [self._validity, self._copy_header]
         if self.stacks:
@@ -65,6 +76,42 @@ class Statements(Expressions):
         if self.random.randrange(2):
             text += f"        else {self.block(depth, 1)}"
         return text
+
+    def _switch(self, depth: int) -> str:
+        place, kind = self.random.choice([(p, k) for p, k in self.places if k.plain and k.width <= 32])
+        labels = sorted({number(self.random, kind.width) for _ in range(4)})
+        cases = "".join(f"            {kind.literal(v)}: {self.block(depth, 1)}" for v in labels[:-1])
+        cases += f"            {kind.literal(labels[-1])}:\n            default: {self.block(depth, 1)}"
+        return f"        switch ({place}) {{\n{cases}        }}\n"
+
+    def _whole(self) -> str:
+        """Assign a struct, a stack or an enum."""
+        choices = ["meta.one = meta.two;", "meta.two = meta.one;", "meta.one = { 8w3, true, Colour.Blue };"]
+        choices += [
+            "meta.one.colour = Colour.Green;",
+            "meta.one.x = (bit<8>)meta.code;",
+            "meta.code = Code.B;",
+        ]
+        choices += ["meta.code = (Code)meta.key;", "meta.two.y = meta.one.colour == meta.two.colour;"]
+        for stack in self.stacks:
+            choices += [f"{stack} = {stack.replace('.s', '.t')};", f"{stack.replace('.s', '.t')} = {stack};"]
+        return f"        {self.random.choice(choices)}\n"
+
+    def _call(self) -> str:
+        """Call a function or an action with parameters, perhaps the same place twice."""
+        words = [place for place, kind in self.places if kind == Kind(16)]
+        x, y = self.random.choice(words), self.random.choice(words)
+        return self.random.choice(
+            (
+                f"        shuffle({x}, {self.expression(Kind(16), 1)}, {y});\n",
+                f"        {x} = larger({self.expression(Kind(16), 1)}, {y});\n",
+                f"        {x} = bump({y}) + {self.random.choice(words)};\n",
+            )
+        )
+
+    def _random_number(self) -> str:
+        place, kind = self.random.choice([(p, k) for p, k in self.places if k.plain and k.width <= 64])
+        return f"        random({place}, {self.expression(kind, 1)}, {self.expression(kind, 0)});\n"
 
     def _validity(self) -> str:
         method = self.random.choice(("setValid", "setInvalid"))
@@ -95,9 +142,10 @@ class Statements(Expressions):
         if targets and self.random.randrange(2):
             return f"        {name}.read({self.random.choice(targets)}, {index});\n"
         old = self.name("old")
+        new = f"!{old}" if kind.boolean else f"{old} + {self.expression(kind, 1)}"
         return (
             f"        {{\n            {kind} {old};\n            {name}.read({old}, {index});\n"
-            f"            {name}.write({index}, {old} + {self.expression(kind, 1)});\n        }}\n"
+            f"            {name}.write({index}, {new});\n        }}\n"
         )
 
     def _count(self) -> str:

@@ -1,0 +1,108 @@
+"""Building and loading: what is cached, and what happens without a compiler."""
+
+from __future__ import annotations
+
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from softswitch.compiler import compile_file
+from softswitch.engine.bench import bench_pipeline
+from softswitch.engine.build import FLAGS, RUNTIME, build, find_compiler, load
+from softswitch.engine.compiled import CompiledPipeline
+from softswitch.engine.emit_c import emit
+from softswitch.engine.interpreter import Interpreter
+from softswitch.engine.pipeline import BuildFailed, NoCompiler
+
+from . import ir_programs as hand
+
+FEATURES = sorted((Path(__file__).parent / "features").glob("*/program.p4"))
+EXCLUSIVE = Path(__file__).parents[2] / "p4src" / "exclusive.p4"
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "ina"
+
+
+def script(path: Path, text: str) -> str:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_a_second_build_takes_the_first_ones_object(cache: Path) -> None:
+    program = hand.lanes_program(8)
+    first = build(program)
+    stamp = first.stat().st_mtime_ns
+    assert build(program) == first
+    assert first.stat().st_mtime_ns == stamp
+    assert build(hand.lanes_program(9)) != first
+    assert {path.suffix for path in cache.iterdir()} == {".so", ".c"}
+
+
+def test_another_compiler_does_not_get_the_old_object(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = hand.lanes_program(8)
+    first = build(program)
+    real = find_compiler()
+    wrapper = f'if [ "$1" = --version ]; then echo other; else exec {real} "$@"; fi'
+    monkeypatch.setenv("CC", script(tmp_path / "other-cc", wrapper))
+    assert build(program) != first
+
+
+def test_builds_at_the_same_time_all_succeed(cache: Path) -> None:
+    program = hand.lanes_program(10)
+    with ThreadPoolExecutor(4) as pool:
+        paths = list(pool.map(lambda _: build(program), range(4)))
+    assert len(set(paths)) == 1
+    assert isinstance(CompiledPipeline(program, paths[0]), CompiledPipeline)
+
+
+def test_a_compiler_that_fails_is_reported_with_its_words(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = script(tmp_path / "cc", '[ "$1" = --version ] && exit 0; echo "no disk" >&2; exit 1')
+    monkeypatch.setenv("CC", broken)
+    with pytest.raises(BuildFailed, match="no disk"):
+        build(hand.lanes_program(8))
+    assert list(cache.iterdir()) == []
+
+
+def test_without_a_compiler_the_program_is_interpreted_with_a_warning(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CC", "no-such-compiler")
+    program = hand.lanes_program(8)
+    with pytest.raises(NoCompiler, match="no-such-compiler is not on PATH"):
+        load(program, backend="compiled")
+    with pytest.warns(UserWarning, match="the program is interpreted"):
+        pipeline = load(program)
+    assert isinstance(pipeline, Interpreter)
+
+
+@pytest.mark.parametrize("source", [*FEATURES, EXCLUSIVE], ids=lambda path: path.parent.name)
+def test_the_c_text_has_no_warnings(source: Path, tmp_path: Path) -> None:
+    text = tmp_path / "pipeline.c"
+    text.write_text(emit(compile_file(source)))
+    flags = [flag for flag in FLAGS if flag not in ("-O3", "-shared")]
+    command = [find_compiler(), *flags, "-O1", "-Wall", "-Wextra", "-Werror", "-I", str(RUNTIME)]
+    done = subprocess.run(
+        [*command, "-c", "-o", str(tmp_path / "pipeline.o"), str(text)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_benchmark_counts_what_it_sends() -> None:
+    program = compile_file(EXCLUSIVE, defines={"LANES": "32"})
+    result = bench_pipeline(program, contributors=2, burst=8, rounds=2, round_s=0.01)
+    assert result.lanes == 32
+    assert result.copies_per_packet == 1.0
+    assert result.packets_per_s > result.interpreter_packets_per_s > 0

@@ -1,0 +1,232 @@
+"""Invariant 3 through the real switch process: what is foreign or malformed is counted and touches no sum."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import socket
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from controller import Controller, Job, Member, forwarding
+from controller.cli.embedded import EmbeddedSwitch
+from controller.outcomes import OUTCOMES
+from hostlib import Communicator, JobConfig, TransportConfig, wire
+from tests.controller.frames import gradient
+
+LANES = 32
+SIZE = 2
+SLOTS = 64
+LENGTH = 20_000
+STRANGER_PORT = 3
+PORTS = (1, 2, STRANGER_PORT)
+REFUSALS = [*OUTCOMES][OUTCOMES["truncated"] : OUTCOMES["overflow"]]
+BURST = 30
+"""Frames sent before looking whether they were processed: as many fit any socket buffer."""
+
+IPV4, UDP, INA = 14, 34, 42
+LONGEST_FRAME = 9216
+SWITCH_IP, SWITCH_MAC = "10.0.0.254", "02:00:00:00:00:fe"
+ARP_REQUEST = bytes.fromhex(
+    "ffffffffffff 020000000007 0806"
+    "0001 0800 06 04 0001 020000000007 0a000007 000000000000 0a0000fe"  # who has SWITCH_IP?
+)
+
+
+def patched(frame: bytes, at: int, *values: int) -> bytes:
+    return frame[:at] + bytes(values) + frame[at + len(values) :]
+
+
+def with_checksum(frame: bytes) -> bytes:
+    header = patched(frame, IPV4 + 10, 0, 0)[IPV4:UDP]
+    return patched(frame, IPV4 + 10, *wire.ipv4_checksum(header).to_bytes(2, "big"))
+
+
+def of_no_job(good: bytes) -> dict[str, list[bytes]]:
+    """Variations of a frame that are refused whoever sends them, by the reason."""
+    checksum = int.from_bytes(good[IPV4 + 10 : IPV4 + 12], "big")
+    job = int.from_bytes(good[INA + 2 : INA + 4], "big")
+    lengths = [n.to_bytes(2, "big") for n in (0, 8, 31, 32, 159, 161, 0xFFFF)]
+    return {
+        "truncated": [good[:length] for length in range(1, len(good))],
+        "bad_checksum": [
+            patched(good, IPV4 + 10, *(checksum ^ 1 << bit).to_bytes(2, "big")) for bit in range(16)
+        ],
+        "bad_version": [patched(good, INA, version << 4 | 1) for version in range(16) if version != 1],
+        "bad_kind": [patched(good, INA, 1 << 4 | kind) for kind in range(16) if kind != 1],
+        "bad_lanes": [
+            patched(good, INA + 18, *lanes.to_bytes(2, "big")) for lanes in (0, 1, 31, 33, 64, 256, 0xFFFF)
+        ],
+        "bad_length": [
+            *(good + bytes(more) for more in (1, 4, 128, 1000, LONGEST_FRAME - len(good))),
+            *(patched(good, UDP + 4, *length) for length in lengths),
+            *(with_checksum(patched(good, IPV4 + 2, *length)) for length in lengths),
+            *(patched(good, INA + 16, *valid.to_bytes(2, "big")) for valid in (LANES + 1, 256, 0xFFFF)),
+        ],
+        "unknown_job": [
+            patched(good, INA + 2, *(job ^ difference).to_bytes(2, "big")) for difference in (1, 256, 0xFFFF)
+        ],
+    }
+
+
+def of_no_outcome(good: bytes) -> list[bytes]:
+    """Frames that no program gets to see, or that it does not take for aggregation."""
+    return [
+        b"",
+        good + bytes(LONGEST_FRAME + 1 - len(good)),
+        good + bytes(50_000),
+        patched(good, 12, 0x88, 0xB5),  # another protocol
+        with_checksum(patched(good, IPV4 + 6, 0, 1)),  # a later fragment
+        with_checksum(patched(good, IPV4 + 9, 6)),  # TCP
+        patched(good, UDP + 2, 0, 7),  # another UDP port
+    ]
+
+
+@dataclass
+class Bed:
+    """A switch with a job of two at ports 1 and 2, and a stranger's socket."""
+
+    switch: EmbeddedSwitch
+    controller: Controller
+    job: int
+    workers: list[Communicator]
+    stranger: socket.socket
+    rounds: int = 0
+
+    def good(self, rank: int = 0, psn: int = 0) -> bytes:
+        """A frame that is taken if it comes from where it should."""
+        return gradient(self.job, psn, rank, SIZE, [12345] * LANES)
+
+    def send_beside_the_job(self, junk: Sequence[tuple[int, bytes]]) -> None:
+        """Send frames to ports, in bursts, while the job sums: exactly."""
+        rng = np.random.default_rng(self.rounds)
+        for start in range(0, len(junk), BURST):
+            inputs = [rng.integers(-(2**26), 2**26, LENGTH, dtype=np.int32) for _ in range(SIZE)]
+            handles = [
+                worker.allreduce_async(array) for worker, array in zip(self.workers, inputs, strict=True)
+            ]
+            burst = junk[start : start + BURST]
+            for port, frame in burst:
+                self.stranger.sendto(frame, self._address(port))
+            for port in {port for port, _ in burst}:
+                self._await_processing(port)
+            for handle in handles:
+                np.testing.assert_array_equal(handle.wait(20), sum(inputs))
+            self.rounds += 1
+
+    def counters(self) -> tuple[dict[str, int], dict[str, int]]:
+        """What is counted for packets of no job, and for the job."""
+        return self.controller.row_counters(0), self.controller.counters(self.job)
+
+    def _address(self, port: int) -> tuple[str, int]:
+        host, _, number = self.switch.udp_address(port).rpartition(":")
+        return host, int(number)
+
+    def _await_processing(self, port: int) -> None:
+        """Ask for the switch's address: the answer comes after all that was sent to the port before.
+
+        It may go to the worker at that port instead, if that has spoken since; then ask again.
+        """
+        for _ in range(100):
+            self.stranger.sendto(ARP_REQUEST, self._address(port))
+            with contextlib.suppress(TimeoutError):
+                while True:
+                    frame, sender = self.stranger.recvfrom(65536)
+                    if sender == self._address(port) and frame[12:14] == ARP_REQUEST[12:14]:
+                        return
+        pytest.fail(f"port {port} does not answer")
+
+
+@pytest.fixture
+def bed() -> Iterator[Bed]:
+    with contextlib.ExitStack() as stack:
+        ports = [f"--port={port}=udp:0" for port in PORTS]
+        switch = stack.enter_context(EmbeddedSwitch(["--program=exclusive", f"--lanes={LANES}", *ports]))
+        controller = stack.enter_context(Controller.connect(switch.address))
+        controller.install([forwarding.own_address(SWITCH_IP, SWITCH_MAC)])
+        members = [
+            Member(rank, rank + 1, f"02:00:00:00:00:0{rank}", f"10.0.0.{rank + 1}", 9000)
+            for rank in range(SIZE)
+        ]
+        admission = controller.admit(Job(tuple(members), SLOTS))
+        workers = []
+        for rank, member in enumerate(members):
+            transport = TransportConfig(
+                "loopback", "127.0.0.1:0", switch.udp_address(rank + 1), member.mac, SWITCH_MAC, member.ip
+            )
+            config = JobConfig(admission.job, rank, SIZE, LANES, transport, admission.region.size)
+            workers.append(Communicator(config))
+            stack.callback(workers[rank].close)
+        stranger = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+        stranger.bind(("127.0.0.1", 0))
+        stranger.settimeout(0.1)
+        yield Bed(switch, controller, admission.job, workers, stranger)
+
+
+def completed(bed: Bed) -> int:
+    """How many sums the job has completed."""
+    return bed.rounds * -(-LENGTH // LANES)
+
+
+def test_every_refusal_is_counted_by_its_reason(bed: Bed) -> None:
+    good = bed.good()
+    expected_of_no_job: Counter[str] = Counter()
+    expected_of_job: Counter[str] = Counter()
+    junk: list[tuple[int, bytes]] = []
+    for reason, frames in of_no_job(good).items():
+        junk += [(port, frame) for port in PORTS for frame in frames]
+        expected_of_no_job[reason] = len(PORTS) * len(frames)
+    junk += [(port, frame) for port in PORTS for frame in of_no_outcome(good)]
+    for_the_job = {
+        "wrong_port": [(STRANGER_PORT, bed.good(rank, psn)) for rank in range(SIZE) for psn in range(40)],
+        "wrong_rank": [
+            (rank + 1, patched(bed.good(rank), INA + 8, *bitmap.to_bytes(4, "big")))
+            for rank in range(SIZE)
+            for bitmap in (0, 2 - rank, 3, 4, 1 << 31, 0xFFFFFFFF)
+        ],
+        "wrong_fan_in": [
+            (rank + 1, patched(bed.good(rank), INA + 12, fan_in))
+            for rank in range(SIZE)
+            for fan_in in (0, 1, 3, 32, 255)
+        ],
+    }
+    for reason, sent in for_the_job.items():
+        junk += sent
+        expected_of_job[reason] = len(sent)
+    random.Random(1).shuffle(junk)
+    bed.send_beside_the_job(junk)
+
+    of_no_job_counted, of_job_counted = bed.counters()
+    assert {name: count for name, count in of_no_job_counted.items() if count} == expected_of_no_job
+    assert {name: of_job_counted[name] for name in REFUSALS if of_job_counted[name]} == expected_of_job
+    assert of_job_counted["completed"] == of_job_counted["aggregated"] == completed(bed)
+    assert of_job_counted["overflow"] == of_job_counted["disagree"] == of_job_counted["stale"] == 0
+
+
+def test_packets_that_come_too_late_are_counted_as_stale(bed: Bed) -> None:
+    bed.send_beside_the_job([(STRANGER_PORT, b"")])  # 625 PSNs have passed now
+    late = [(rank + 1, bed.good(rank, psn)) for rank in range(SIZE) for psn in range(SLOTS)]
+    bed.send_beside_the_job(late)
+    _, counted = bed.counters()
+    assert counted["stale"] == len(late)
+    assert counted["completed"] == counted["aggregated"] == completed(bed)
+
+
+def test_nothing_from_a_foreign_port_gets_in(bed: Bed) -> None:
+    chance = random.Random(2)
+    junk = []
+    for number in range(900):
+        frame = bytearray(bed.good(number % SIZE, chance.randrange(20_000)))
+        for _ in range(chance.randrange(4)):
+            frame[chance.randrange(len(frame))] = chance.randrange(256)
+        junk.append((STRANGER_PORT, bytes(frame[: chance.choice((None, chance.randrange(300)))])))
+    bed.send_beside_the_job(junk)
+    of_no_job_counted, of_job_counted = bed.counters()
+    assert of_job_counted["completed"] == of_job_counted["aggregated"] == completed(bed)
+    assert of_job_counted["wrong_port"] > 100
+    assert of_job_counted["wrong_port"] + sum(of_no_job_counted.values()) <= len(junk)
+    assert of_job_counted["wrong_rank"] == of_job_counted["wrong_fan_in"] == 0
