@@ -85,6 +85,11 @@ class JobConfig:
             raise ConfigError(f"lanes is {self.lanes}, must be one of {wire.LANE_COUNTS}")
         if self.slots < 2 or self.slots % 2:
             raise ConfigError(f"slots is {self.slots}, must be even and at least 2: the window is half of it")
+        if self.rendezvous is not None:
+            try:
+                parse_address(self.rendezvous)
+            except ValueError as error:
+                raise ConfigError(f"rendezvous: {error}") from error
         if not 0 < self.timeout_s <= self.straggler_timeout_s:
             raise ConfigError(
                 f"timeout_s is {self.timeout_s}, straggler_timeout_s {self.straggler_timeout_s}: "
@@ -120,9 +125,9 @@ class JobConfig:
 
 
 def parse_address(text: str) -> Address:
-    """Split ``host:port``. Raises ValueError."""
+    """Split ``host:port``; raises ValueError with the text if it is not of that form."""
     host, colon, port = text.rpartition(":")
-    if not colon or not host or not port.isdigit() or int(port) > 0xFFFF:
+    if not colon or not host or not port.isdecimal() or int(port) > 0xFFFF:
         raise ValueError(f"{text!r} is not an address of the form host:port")
     return host, int(port)
 

@@ -12,12 +12,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO
 
+from hostlib.config import parse_address
 from hostlib.rendezvous import Rendezvous
 
 # Survivors of a failure raise their own error within the protocol's time limit; then they are ended.
 GRACE_S = 12.0
+# What a killed worker has written is read by then, unless it left a child that still holds the pipes.
+DRAIN_S = 2.0
 
-__all__ = ["LaunchError", "Rendezvous", "WorkerExit", "Workers"]
+__all__ = ["LaunchError", "Rendezvous", "WorkerExit", "Workers", "parse_address"]
 
 
 class LaunchError(Exception):
@@ -61,6 +64,9 @@ class Workers:
         except OSError as error:
             self.kill()
             raise LaunchError(f"cannot run {command[0]!r}: {error.strerror}") from error
+        except BaseException:
+            self.kill()
+            raise
 
     def wait(self, *, on_tick: Callable[[], None], tick_s: float = 0.1) -> WorkerExit | None:
         """Wait for all workers; `on_tick` is called about every `tick_s`.
@@ -83,16 +89,19 @@ class Workers:
         return self._first_failure()
 
     def kill(self) -> None:
-        """End every worker that still runs, first politely."""
+        """End every worker that still runs, with what it started, first politely."""
         running = [process for process in self._processes if process.poll() is None]
         for process in running:
-            process.terminate()
+            _signal_group(process, signal.SIGTERM)
         for process in running:
             try:
                 process.wait(timeout=2.0)
             except subprocess.TimeoutExpired:
-                process.kill()
+                _signal_group(process, signal.SIGKILL)
                 process.wait()
+        deadline = time.monotonic() + DRAIN_S
+        for reader in self._readers:
+            reader.join(max(0.0, deadline - time.monotonic()))
 
     @property
     def pids(self) -> list[int]:
@@ -110,6 +119,7 @@ class Workers:
             stderr=subprocess.PIPE,
             text=True,
             errors="replace",
+            process_group=0,  # an interrupt from the keyboard is for us; `kill` reaches its children too
         )
         self._processes.append(process)
         assert process.stdout is not None
@@ -141,6 +151,11 @@ class Workers:
         if running:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 running[0].wait(timeout=seconds)
+
+
+def _signal_group(process: subprocess.Popen[str], number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
 
 
 def _forward(stream: IO[str], rank: int, is_error: bool, on_line: Output) -> None:

@@ -26,19 +26,13 @@ import threading
 from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
+from hostlib.config import parse_address
+
 _MAX_LINE = 64 * 1024
 
 
 class RendezvousError(Exception):
     """A worker could not join its job; says why."""
-
-
-def parse_address(text: str) -> tuple[str, int]:
-    """Split ``host:port``; raises ValueError with the text if it is not of that form."""
-    host, colon, port = text.rpartition(":")
-    if not colon or not host or not port.isdigit() or int(port) > 65535:
-        raise ValueError(f"{text!r} is not an address of the form host:port")
-    return host, int(port)
 
 
 class _Lines:

@@ -22,11 +22,12 @@ from softswitch.engine.build import build, load
 from softswitch.engine.emit_c import emit as emit_c
 from softswitch.engine.impairments import Impairments, PortImpairments
 from softswitch.engine.pipeline import PipelineError
-from softswitch.engine.ports import PortSpec, SwitchError, parse_port
+from softswitch.engine.ports import MAX_PORT, PortSpec, SwitchError, parse_port
 from softswitch.engine.switch import Switch
 from softswitch.p4runtime import Service, Tls, serve
 
 __all__ = [
+    "MAX_PORT",
     "CompileError",
     "Impairments",
     "PipelineError",

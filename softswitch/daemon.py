@@ -10,7 +10,7 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
-from typing import TextIO
+from typing import Literal, TextIO
 
 from softswitch.compiler import preprocess_file
 from softswitch.engine.impairments import PortImpairments
@@ -45,7 +45,8 @@ def run_switch(
     """
     source = preprocess_file(program, defines=defines) if program else None
     stop = threading.Event()
-    with Switch(ports, seed=seed, impairments=impairments) as switch:
+    engine: Literal["auto", "python"] = "python" if backend == "interpreter" else "auto"
+    with Switch(ports, seed=seed, impairments=impairments, engine=engine) as switch:
         service = serve(switch, address=address, device_id=device_id, tls=tls, source=source, backend=backend)
         try:
             switch.start()

@@ -6,8 +6,12 @@ their public roots.
 
 from __future__ import annotations
 
+import signal
 import sys
 import traceback
+import warnings
+from types import FrameType
+from typing import TextIO
 
 import typer
 
@@ -34,11 +38,21 @@ app.add_typer(bench.app, name="bench")
 
 
 def main() -> None:
-    """Run the command line and exit with its code."""
+    """Run the command line and exit with its code; a signal that ends it exits with 128 plus its number."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup asks for that
+            signal.signal(number, _unwind)
     sys.exit(_main())
 
 
+def _unwind(number: int, frame: FrameType | None) -> None:
+    """Leave as from an error, so that workers, switches and admitted jobs are taken down; again: at once."""
+    signal.signal(number, signal.SIG_DFL)
+    sys.exit(128 + number)
+
+
 def _main() -> int:
+    warnings.showwarning = _warn
     try:
         app()  # ends with SystemExit, also on wrong usage
     except Failure as failure:
@@ -62,6 +76,8 @@ def _explain(error: Exception) -> int:
             return COMPILE
         case BadJob() | ProgramMismatch():
             return _complain(str(error), USAGE)
+        case OSError(filename=str() as name, strerror=str() as reason):
+            return _complain(f"{name}: {reason}", FAILED)
         case (
             ControllerError()
             | LaunchError()
@@ -73,6 +89,18 @@ def _explain(error: Exception) -> int:
         case _:
             err.print("".join(traceback.format_exception(error)), markup=False, highlight=False)
             return _complain("internal error: please report the lines above", INTERNAL)
+
+
+def _warn(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Show a warning to whoever runs the command: without a line of our source."""
+    _complain(f"warning: {message}", FAILED)
 
 
 def _complain(message: str, code: int) -> int:

@@ -47,7 +47,7 @@ def pipeline(
     workers: Annotated[
         int, typer.Option("-np", "--workers", min=1, max=32, help="Contributors per sum.")
     ] = 4,
-    duration: Annotated[float, typer.Option(metavar="SECONDS", help="How long to measure.")] = 3.0,
+    duration: Annotated[float, typer.Option(min=0.01, metavar="SECONDS", help="How long to measure.")] = 3.0,
     json: options.Json = False,
 ) -> None:
     """Aggregation packets through the compiled program, in memory, on one core."""
@@ -87,7 +87,7 @@ def pipeline(
 
 @app.command(epilog=ALLREDUCE_EPILOG)
 def allreduce(
-    workers: Annotated[int, typer.Option("-np", "--workers", help="Number of workers, 2 to 32.")] = 4,
+    workers: Annotated[int, typer.Option("-np", "--workers", help="Number of workers, 1 to 32.")] = 4,
     size: Annotated[
         str, typer.Option(help="Bytes of the float32 array, such as 64MB (powers of 1024).")
     ] = "64MB",
@@ -123,10 +123,7 @@ def allreduce(
         result = run_job(
             spec, on_line=lambda rank, line, is_error: err.print(f"[{rank}] {line}", markup=False)
         )
-        if result.failure:
-            raise Failure(
-                f"rank {result.failure.rank} {result.failure.reason}", exit_code=result.failure.status
-            )
+        result.raise_failure()
         times = _slowest(Path(directory), workers)
     floor = _floor_s(payload, lanes, workers)
     numbers = _numbers(times, floor, payload)

@@ -11,6 +11,7 @@ import typer
 
 import softswitch
 from controller.cli import options
+from controller.cli.errors import USAGE, Failure
 from controller.cli.output import Result, out, table
 from controller.cli.programs import source_of
 
@@ -55,6 +56,8 @@ def compile_(
     """Compile a P4 program for the embedded switch."""
     path, defines = source_of(source, lanes)
     defines |= options.parse_defines(define or [])
+    if dump and json:
+        raise Failure("--dump prints text, not JSON: give one of --dump and --json", exit_code=USAGE)
 
     def show(name: str, render: Callable[[], str]) -> None:
         if dump in (Pass(name), Pass.ALL):

@@ -53,17 +53,14 @@ def demo(
         console.print(f"[bold]{workers} workers, every gradient summed in the switch[/bold]")
         with Live(workers, quiet=json) as live:
             result = run_job(spec, on_line=live.line, on_progress=live.update)
-        if result.failure:
-            raise Failure(
-                f"rank {result.failure.rank} {result.failure.reason}", exit_code=result.failure.status
-            )
+        result.raise_failure()
         console.print("[bold]the same batches in one process[/bold]")
         command = [sys.executable, str(DIGITS), "--shards", str(workers), "--save", str(alone_file)]
         environment = {**spec.environment, "OMP_NUM_THREADS": "1"}
         with Live(1, quiet=json) as live:
             _run_alone(command, environment, live)
         comparison = compare(switch_file, alone_file)
-    numbers = metrics(result, workers)
+    numbers = metrics(result)
     if json:
         Result(
             "demo", {"workers": workers, "lanes": lanes, "loss": loss, "seed": seed}, numbers | comparison
@@ -76,15 +73,18 @@ def demo(
 
 
 def _run_alone(command: list[str], environment: dict[str, str], live: Live) -> None:
-    process = subprocess.Popen(
+    with subprocess.Popen(
         command, env={**os.environ, "PYTHONUNBUFFERED": "1", **environment}, stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    with process.stdout:
-        for line in process.stdout:
-            live.line(0, line.rstrip("\n"), False)
-    if status := process.wait():
-        raise Failure(f"the single process ended with status {status}", exit_code=status)
+    ) as process:
+        assert process.stdout is not None
+        try:
+            for line in process.stdout:
+                live.line(0, line.rstrip("\n"), False)
+        except BaseException:
+            process.kill()
+            raise
+    if process.returncode:
+        raise Failure(f"the single process ended with status {process.returncode}")
 
 
 def compare(switch_file: Path, alone_file: Path) -> dict[str, float]:

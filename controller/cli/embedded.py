@@ -7,9 +7,9 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from types import TracebackType
-from typing import IO, Self
+from typing import Any, Self
 
-from controller.cli.errors import Failure
+from controller.cli.errors import FAILED, Failure
 
 STOP_TIMEOUT_S = 5.0
 
@@ -31,11 +31,11 @@ class EmbeddedSwitch:
             text=True,
             start_new_session=True,  # an interrupt from the keyboard is for us, not for it
         )
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise Failure("the switch did not start", exit_code=self._process.wait() or 1)
-        ready = json.loads(line)
+        try:
+            ready = self._await_ready()
+        except BaseException:
+            self.stop()
+            raise
         self.address = f"127.0.0.1:{ready['grpc_port']}"
         self._udp_ports: dict[str, int] = ready["udp_ports"]
 
@@ -48,14 +48,16 @@ class EmbeddedSwitch:
         status = self._process.poll()
         return None if status is None else f"the switch process ended with status {status}"
 
-    @property
-    def pid(self) -> int:
-        """Process id."""
-        return self._process.pid
+    def _await_ready(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise Failure("the switch did not start", exit_code=self._process.wait() or FAILED)
+        ready: dict[str, Any] = json.loads(line)
+        return ready
 
     def stop(self) -> None:
         """Ask it to end, and make it end."""
-        stream: IO[str] | None
         self._process.terminate()
         try:
             self._process.wait(STOP_TIMEOUT_S)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from controller import Admission, Controller, Job, Member
+from controller.cli import options
 from controller.cli.embedded import EmbeddedSwitch
 from controller.cli.errors import USAGE, Failure
 from controller.cli.programs import bundle
@@ -51,23 +52,31 @@ class JobResult:
     refused: Mapping[str, int]
     """Packets of no job, by reason."""
 
+    def raise_failure(self) -> None:
+        """Raise Failure, with the worker's exit status, if the job failed."""
+        if self.failure:
+            who = f"rank {self.failure.rank} " if self.failure.rank >= 0 else ""
+            raise Failure(f"{who}{self.failure.reason}", exit_code=self.failure.status)
+
 
 @contextlib.contextmanager
 def _attached(spec: JobSpec) -> Iterator[tuple[str, Callable[[int], str], Callable[[], str | None]]]:
     """Yield the P4Runtime address, where each switch port listens, and what tells if the switch ended."""
     if spec.switch == "embedded":
-        options = ["--program", spec.program, "--lanes", str(spec.lanes), "--seed", str(spec.seed)]
+        arguments = ["--program", spec.program, "--lanes", str(spec.lanes), "--seed", str(spec.seed)]
         for port in range(1, spec.workers + 1):
-            options += ["--port", f"{port}=udp:0"]
+            arguments += ["--port", f"{port}=udp:0"]
         if spec.impairments:
-            options += ["--impair", spec.impairments]
-        with EmbeddedSwitch(options) as switch:
+            arguments += ["--impair", spec.impairments]
+        with EmbeddedSwitch(arguments) as switch:
             yield switch.address, switch.udp_address, switch.ended
     elif spec.switch.startswith("grpc://"):
         if spec.impairments:
             raise Failure("impairments belong to the switch: give them to 'ina switch'", exit_code=USAGE)
-        host, _, base = spec.udp_base.rpartition(":")
-        yield spec.switch.removeprefix("grpc://"), lambda port: f"{host}:{int(base) + port}", lambda: None
+        server = spec.switch.removeprefix("grpc://")
+        options.parse_address("--switch", server)
+        host, base = options.parse_address("--udp-base", spec.udp_base)
+        yield server, lambda port: f"{host}:{base + port}", lambda: None
     else:
         raise Failure(f"--switch {spec.switch!r}: want embedded or grpc://host:port", exit_code=USAGE)
 

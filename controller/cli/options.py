@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from controller.cli.errors import USAGE, Failure
+from hostlib import launcher
 
 Lanes = Annotated[int, typer.Option(help="Values per packet: 32, 64 or 256.", show_default=True)]
 Program = Annotated[str, typer.Option(help="Switch program: a file name of p4src/ without .p4.")]
@@ -25,6 +26,14 @@ Defines = Annotated[
     typer.Option("-D", "--define", metavar="NAME[=VALUE]", help="For the preprocessor. Repeatable."),
 ]
 Seed = Annotated[int, typer.Option(help="Seed of everything random in the switch.")]
+
+
+def parse_address(option: str, text: str) -> tuple[str, int]:
+    """Split the ``host:port`` that was given to `option`. Raises Failure."""
+    try:
+        return launcher.parse_address(text)
+    except ValueError as error:
+        raise Failure(f"{option}: {error}", exit_code=USAGE) from error
 
 
 def parse_defines(texts: list[str]) -> dict[str, str]:

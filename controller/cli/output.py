@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -12,7 +13,7 @@ from rich.table import Table
 out = Console()
 err = Console(stderr=True)
 
-Value = float | int | str | bool | None
+_SIZE = re.compile(r"(?P<number>\d+(\.\d+)?)((?P<prefix>[KMG])i?)?B?", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +73,7 @@ def parse_size(text: str) -> int:
     Raises:
         ValueError: not a positive number with one of these units.
     """
-    units = {"": 1, "B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-    number = text.strip().rstrip("bBiIkKmMgG")
-    unit = text.strip()[len(number) :].upper().replace("IB", "").rstrip("B")
-    if unit not in units or not number.replace(".", "", 1).isdigit() or float(number) <= 0:
+    match = _SIZE.fullmatch(text.strip())
+    if match is None or not float(match["number"]):
         raise ValueError(f"{text!r} is not a size such as 64MB, 4KB or 1000")
-    return int(float(number) * units[unit])
+    return int(float(match["number"]) * 1024 ** " KMG".index((match["prefix"] or " ").upper()))

@@ -9,7 +9,6 @@ import typer
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from controller.cli import options
-from controller.cli.errors import FAILED, Failure
 from controller.cli.job import JobResult, JobSpec, Reports, run_job
 from controller.cli.output import Result, count, err, out, rate, seconds, table
 
@@ -65,10 +64,11 @@ class Live:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._progress.stop()
+        if err.is_terminal:  # it ends with an empty line even if it never began
+            self._progress.stop()
 
 
-def metrics(result: JobResult, workers: int) -> dict[str, float]:
+def metrics(result: JobResult) -> dict[str, float]:
     """Return the numbers of a job, flat, SI units in the keys."""
     reports = list(result.reports.values())
 
@@ -86,8 +86,8 @@ def metrics(result: JobResult, workers: int) -> dict[str, float]:
         "sent_packets": total("packets_sent"),
         "resent_packets": total("packets_resent"),
     }
-    numbers |= {f"switch_{name}_packets": float(value) for name, value in result.counters.items()}
-    numbers |= {f"refused_{name}_packets": float(value) for name, value in result.refused.items()}
+    numbers |= {f"switch_{name}_packets": value for name, value in result.counters.items()}
+    numbers |= {f"refused_{name}_packets": value for name, value in result.refused.items()}
     return numbers
 
 
@@ -186,7 +186,7 @@ def run(
 
 def finish(spec: JobSpec, result: JobResult, *, as_json: bool) -> None:
     """Print the summary and fail as the job did."""
-    numbers = metrics(result, spec.workers)
+    numbers = metrics(result)
     if as_json:
         setup = {
             "workers": spec.workers,
@@ -201,6 +201,4 @@ def finish(spec: JobSpec, result: JobResult, *, as_json: bool) -> None:
         Result("run", setup, numbers).print_json()
     else:
         show(numbers)
-    if failure := result.failure:
-        who = f"rank {failure.rank} " if failure.rank >= 0 else ""
-        raise Failure(f"{who}{failure.reason}", exit_code=failure.status or FAILED)
+    result.raise_failure()

@@ -11,7 +11,7 @@ import typer
 import softswitch
 from controller.cli import options
 from controller.cli.errors import USAGE, Failure
-from controller.cli.options import parse_defines
+from controller.cli.options import parse_address, parse_defines
 from controller.cli.programs import source_of
 
 EPILOG = """Examples:
@@ -40,7 +40,7 @@ def switch(
     p4runtime: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Where P4Runtime listens; port 0: any.")
     ] = "127.0.0.1:0",
-    device_id: Annotated[int, typer.Option(help="P4Runtime device id.")] = 0,
+    device_id: Annotated[int, typer.Option(min=0, help="P4Runtime device id.")] = 0,
     tls_cert: Annotated[
         Path | None, typer.Option(help="Server certificate (PEM): P4Runtime over TLS.")
     ] = None,
@@ -64,6 +64,9 @@ def switch(
 ) -> None:
     """Run the embedded switch until interrupted."""
     specs = _ports(port)
+    parse_address("--p4runtime", p4runtime)
+    if define and program is None:
+        raise Failure("--define is for the --program to start with, and there is none", exit_code=USAGE)
     source: Path | None = None
     defines: dict[str, str] = {}
     if program is not None:
@@ -90,6 +93,8 @@ def _ports(texts: list[str]) -> dict[int, softswitch.PortSpec]:
         number, equals, spec = text.partition("=")
         if not equals or not number.isdigit():
             raise Failure(f"--port {text!r}: want N=SPEC, such as 1=udp:47001", exit_code=USAGE)
+        if int(number) > softswitch.MAX_PORT:
+            raise Failure(f"--port {text!r}: ports are 0 to {softswitch.MAX_PORT}", exit_code=USAGE)
         if int(number) in specs:
             raise Failure(f"--port {text!r}: port {number} is given twice", exit_code=USAGE)
         try:

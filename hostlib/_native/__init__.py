@@ -38,13 +38,13 @@ class IoStruct(ctypes.Structure):
 
 def library_path() -> Path:
     """Return where the compiled library belongs: where an installation builds it, too."""
-    # not sysconfig.get_config_var, which returns None to a thread while another thread is the first to call it
+    # not sysconfig.get_config_var: to a thread that calls it while another is the first to, it returns None
     return Path(__file__).parent / f"_ina{EXTENSION_SUFFIXES[0]}"
 
 
-def load() -> ctypes.CDLL:
-    """Load the library and declare its functions. Raises NativeMissing."""
-    path = library_path()
+def load(path: Path | None = None) -> ctypes.CDLL:
+    """Load the library (by default from `library_path`), declare its functions. Raises NativeMissing."""
+    path = path or library_path()
     remedy = "run `python -m hostlib._native.build` (needs a C compiler)"
     try:
         library = ctypes.CDLL(str(path))
@@ -75,8 +75,8 @@ def load() -> ctypes.CDLL:
 class NativeKernel:
     """`hostlib.core.kernel.Kernel` in C."""
 
-    def __init__(self) -> None:
-        self.library = load()
+    def __init__(self, library: ctypes.CDLL | None = None) -> None:
+        self.library = library or load()
 
     def begin(self, state: CoreState, now: int) -> None:
         """Reset the window for the collective described in `state`."""

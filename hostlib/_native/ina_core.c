@@ -55,6 +55,7 @@ void ina_begin(struct ina_core *core, int64_t now)
     core->resend_head = core->resend_count = 0;
     core->completed = core->in_flight = 0;
     core->stalls = 0;
+    core->probes = INA_FIRST_PROBES;
     core->progress_at = now;
     core->status_at = core->overflow_index = core->nonfinite_index = core->disagree_index = -1;
     memset(core->status, 0, core->window);
@@ -151,12 +152,14 @@ static int64_t take_result(struct ina_core *core, const uint8_t *header, uint32_
     const uint8_t *lanes = header + INA_HEADER_BYTES;
     int64_t index = core->index[chain];
     int64_t data = index - core->lookahead;
-    int resent = core->status[chain] & CHAIN_RESENT;
-    int64_t sample = resent ? INA_NEVER : now - core->sent_at[chain];
+    int64_t sample = INA_NEVER;
 
-    /* if it was resent and counted already, the result did not come for the resend */
-    if (!(resent && core->status[chain] & CHAIN_COUNTED) && core->sent_at[chain] > core->newest_sent)
-        core->newest_sent = core->sent_at[chain];
+    if (!(core->status[chain] & CHAIN_RESENT)) {
+        sample = now - core->sent_at[chain];
+        core->probes = INA_FIRST_PROBES;
+        if (core->sent_at[chain] > core->newest_sent)
+            core->newest_sent = core->sent_at[chain];
+    }
     if (header[1] & FLAG_OVERFLOW)
         note_first(&core->overflow_index, index);
     if (data >= 0) {
@@ -268,14 +271,16 @@ static void measure(struct ina_core *core, int64_t sample)
 }
 
 /* Queue again what was sent a round trip before something whose result is here already (as RACK does, RFC 8985).
-   Less would be too little: after a loss, ranks send in different orders. */
-static void resend_overtaken(struct ina_core *core)
+   Less would be too little: after a loss, ranks send in different orders. No more than results came in, so that
+   a wrong guess cannot flood the network. */
+static void resend_overtaken(struct ina_core *core, int64_t most)
 {
     int64_t before = core->newest_sent - core->srtt;
-    for (uint32_t chain = 0; chain < core->window; chain++) {
+    for (uint32_t chain = 0; chain < core->window && most > 0; chain++) {
         if ((core->status[chain] & (CHAIN_FLIGHT | CHAIN_QUEUED)) == CHAIN_FLIGHT && core->sent_at[chain] < before) {
             core->status[chain] |= CHAIN_QUEUED;
             core->resend_ring[(core->resend_head + core->resend_count++) % core->window] = chain;
+            most--;
         }
     }
 }
@@ -283,6 +288,7 @@ static void resend_overtaken(struct ina_core *core)
 void ina_absorb(struct ina_core *core, const uint8_t *data, int64_t bytes, int64_t segment, int64_t now)
 {
     int64_t newest_sent = core->newest_sent;
+    int64_t completed = core->completed;
     int64_t quickest = INA_NEVER;       /* one sample per batch: its packets shared one trip */
     for (int64_t at = 0; at < bytes; at += segment) {
         int64_t size = bytes - at < segment ? bytes - at : segment;
@@ -292,7 +298,7 @@ void ina_absorb(struct ina_core *core, const uint8_t *data, int64_t bytes, int64
     if (quickest != INA_NEVER)
         measure(core, quickest);
     if (core->newest_sent > newest_sent)
-        resend_overtaken(core);
+        resend_overtaken(core, core->completed - completed);
 }
 
 int64_t ina_next_timeout(const struct ina_core *core)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hostlib import quantize, wire
-from hostlib.core.state import NEVER, Chain, CoreState, CoreStruct, Counter
+from hostlib.core.state import FIRST_PROBES, NEVER, Chain, CoreState, CoreStruct, Counter
 
 _FLIGHT = int(Chain.FLIGHT)
 
@@ -26,6 +26,7 @@ class NumpyKernel:
         core.resend_head = core.resend_count = 0
         core.completed = core.in_flight = 0
         core.stalls = 0
+        core.probes = FIRST_PROBES
         core.progress_at = now
         core.status_at = core.overflow_index = core.nonfinite_index = core.disagree_index = -1
         state.status[:] = 0
@@ -71,7 +72,7 @@ class NumpyKernel:
     def absorb(self, state: CoreState, data: NDArray[Any], segment: int, now: int) -> None:
         """Take in received packets: `segment` bytes each, the last may be shorter."""
         core = state.struct
-        newest_sent = core.newest_sent
+        newest_sent, completed = core.newest_sent, core.completed
         results = _Results()
         whole = len(data) // segment * segment
         quickest = _take_packets(state, data[:whole].reshape(-1, segment), results, now)
@@ -81,7 +82,7 @@ class NumpyKernel:
         if quickest != NEVER:
             _measure(core, quickest)
         if core.newest_sent > newest_sent:
-            _resend_overtaken(state)
+            _resend_overtaken(state, core.completed - completed)
 
     def next_timeout(self, state: CoreState) -> int:
         """Return when the oldest packet in flight is overdue, or `NEVER`."""
@@ -265,10 +266,11 @@ def _take_result(
     core = state.struct
     index = int(state.index[chain])
     data = index - core.lookahead
-    status, sent_at = Chain(int(state.status[chain])), int(state.sent_at[chain])
-    sample = NEVER if Chain.RESENT in status else now - sent_at
-    if Chain.RESENT | Chain.COUNTED not in status:  # else the result did not come for the resend
-        core.newest_sent = max(core.newest_sent, sent_at)
+    sample = NEVER
+    if not state.status[chain] & Chain.RESENT:
+        sample = now - int(state.sent_at[chain])
+        core.probes = FIRST_PROBES
+        core.newest_sent = max(core.newest_sent, int(state.sent_at[chain]))
 
     if header.flags & wire.FLAG_OVERFLOW:
         core.overflow_index = _first(core.overflow_index, index)
@@ -311,14 +313,15 @@ def _measure(core: CoreStruct, sample: int) -> None:
     core.rto = min(core.srtt + max(core.srtt // 2, core.rto_margin), core.rto_max)
 
 
-def _resend_overtaken(state: CoreState) -> None:
+def _resend_overtaken(state: CoreState, most: int) -> None:
     """Queue again what was sent a round trip before something whose result is here already.
 
-    As RACK does (RFC 8985). Less would be too little: after a loss, ranks send in different orders.
+    As RACK does (RFC 8985). Less would be too little: after a loss, ranks send in different orders. No more
+    than results came in, so that a wrong guess cannot flood the network.
     """
     core = state.struct
     waits = state.status & (Chain.FLIGHT | Chain.QUEUED) == _FLIGHT
-    chains = np.flatnonzero(waits & (state.sent_at < core.newest_sent - core.srtt))
+    chains = np.flatnonzero(waits & (state.sent_at < core.newest_sent - core.srtt))[:most]
     state.status[chains] |= np.uint8(Chain.QUEUED)
     tail = core.resend_head + core.resend_count
     state.resend_ring[(tail + np.arange(len(chains))) % core.window] = chains

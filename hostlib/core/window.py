@@ -14,7 +14,6 @@ from hostlib.core.state import Chain, CoreSettings, CoreState, Counter
 from hostlib.errors import PsnRange
 
 _MAX_DOUBLINGS = 20
-_FIRST_PROBES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +81,8 @@ class Window:
 
         A late result means a lost packet or a slow rank, and for a slow rank it would be a waste to send the
         window again. So only a few are resent at first, and they ask for a status: what the switch has
-        counted already is not sent again but for one packet, which keeps asking. More follow with every
-        time-out that brings nothing new; an answer gets the rest going (`newest_sent`).
+        counted already is not sent again but for one packet, which keeps asking. Each time-out may resend
+        more than the one before, until a packet that was sent once has its result.
         """
         if now < self.next_timeout():
             return
@@ -93,13 +92,13 @@ class Window:
         chains = np.flatnonzero(waits & (state.sent_at <= now - rto))
         chains = chains[np.argsort(state.index[chains])]
         counted = state.status[chains] & Chain.COUNTED != 0
-        probes = _FIRST_PROBES << 2 * min(core.stalls, _MAX_DOUBLINGS)
-        chains = np.concatenate([chains[counted][:1], chains[~counted][:probes]])
+        chains = np.concatenate([chains[counted][:1], chains[~counted][: core.probes]])
         state.status[chains] |= np.uint8(Chain.QUEUED | Chain.QUERY)
         tail = core.resend_head + core.resend_count
         state.resend_ring[(tail + np.arange(len(chains))) % core.window] = chains
         core.resend_count += len(chains)
         core.stalls += 1
+        core.probes = min(4 * core.probes, core.window)
         core.timeout_at = now
         self._congestion.on_timeout()
         core.limit = self._congestion.limit(core.window)

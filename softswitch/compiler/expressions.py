@@ -10,7 +10,7 @@ from __future__ import annotations
 from softswitch.compiler import ast, fold, ir
 from softswitch.compiler import types as t
 from softswitch.compiler.convert import cast, convert, mismatch
-from softswitch.compiler.emit import expression, saved, steady, store
+from softswitch.compiler.emit import saved, steady, store
 from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.logic import conjunction, disjunction
 from softswitch.compiler.members import error_or_enum_member, index_of, member_of
@@ -335,8 +335,3 @@ def _cut(value: Value, high: int, low: int, expr: ast.Slice | ast.PlusSlice) -> 
     if isinstance(value.expr, ir.Const):
         return constant(type_, fold.wrap(type_, value.expr.value >> low), expr.pos)
     return Run(type_, ir.Slice(type_, value.expr, high, low, expr.pos), value.writable, value.why)
-
-
-def scalar_of(body: Body, expr: ast.Expr, type_: t.Type, what: str = "the value") -> ir.Expr:
-    """Return an expression of the IR of type `type_`."""
-    return expression(body, evaluate_as(body, expr, type_, what), expr.pos)

@@ -74,7 +74,7 @@ def _lookahead(body: Body, expr: ast.Call) -> Value:
         raise CompileError(f"lookahead with {len(expr.type_args)} types", expr.pos, "lookahead<type>()")
     type_ = type_at(body, expr.type_args[0])
     width = t.width(type_)
-    if width is None or t.contains_varbits(type_):
+    if not width or t.contains_varbits(type_):
         raise CompileError(
             f"lookahead of {t.describe(type_)}", expr.type_args[0].pos, "a type of fixed width"
         )
@@ -100,11 +100,9 @@ def _unpack(type_: t.Type, whole: ir.Expr, end: int, pos: ir.Position) -> tuple[
         parts: list[t.Type] = [shape.element] * shape.size
     else:
         parts = list((t.fields_of(shape) or {}).values())
-    if not parts:
-        width = t.width(type_)
-        scalar = t.lowered(type_)
-        assert width is not None
-        assert isinstance(scalar, ir.Bits | ir.Bool)
+    scalar = t.lowered(type_)
+    if isinstance(scalar, ir.Bits | ir.Bool):
+        width = scalar.width if isinstance(scalar, ir.Bits) else 1
         cut: ir.Expr = ir.Slice(ir.Bits(width), whole, end - 1, end - width, pos)
         if isinstance(scalar, ir.Bool):
             return Run(type_, ir.Cast(t.BOOL, cut, pos)), end - width

@@ -124,7 +124,7 @@ def make_fields(decl: ast.StructDecl | ast.HeaderDecl, name: str, scope: Scope, 
         fields[field.name] = resolve(scope, field.type, number)
     if isinstance(decl, ast.HeaderDecl):
         return t.HeaderType(name, fields, ir.Header(name, _header_fields(decl, fields)))
-    lists = {f.name: numbers for f in decl.fields if (numbers := _field_lists(f, scope, number))}
+    lists = {f.name: numbers for f in decl.fields if (numbers := _field_lists(f, scope))}
     return t.StructType(name, fields, ir.Struct(name, _struct_fields(decl, fields)), lists)
 
 
@@ -161,7 +161,7 @@ def _struct_fields(decl: ast.StructDecl, fields: dict[str, t.Type]) -> tuple[tup
     return tuple(lowered)
 
 
-def _field_lists(field: ast.Field, scope: Scope, number: Evaluate) -> tuple[int, ...]:
+def _field_lists(field: ast.Field, scope: Scope) -> tuple[int, ...]:
     """Return the numbers in ``@field_list(1, NAME)``."""
     numbers: list[int] = []
     for annotation in field.annotations:

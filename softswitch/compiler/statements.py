@@ -11,7 +11,7 @@ from softswitch.compiler.expressions import condition, evaluate, evaluate_as, kn
 from softswitch.compiler.items import Table
 from softswitch.compiler.operands import Operand
 from softswitch.compiler.operators import binary
-from softswitch.compiler.paths import operands
+from softswitch.compiler.paths import operands, path_of
 from softswitch.compiler.scope import Local, Scope, Variable, unknown
 from softswitch.compiler.unit import Body, Place
 from softswitch.compiler.values import Outcome, Run, Value, show
@@ -28,7 +28,9 @@ def _lower(body: Body, statement: ast.Stmt) -> None:
         case ast.Assign():
             _assign(body, statement)
         case ast.CallStatement(call):
-            evaluate(body, call)
+            value = evaluate(body, call)
+            if isinstance(value, Run) and path_of(value.expr) is None:
+                saved(body, value, "unused", statement.pos)  # a lookahead may find the packet too short
         case ast.If():
             _if(body, statement)
         case ast.VarDecl():

@@ -57,14 +57,14 @@ def bench_pipeline(
     contributors: int = 4,
     region_slots: int = 512,
     burst: int = 64,
-    rounds: int = 9,
-    round_s: float = 0.3,
+    rounds: int = 15,
+    round_s: float = 0.1,
 ) -> PipelineBench:
     """Measure `program`, an ``exclusive.p4`` of any number of lanes.
 
-    `packets_per_s` is the best of `rounds` runs of about `round_s` seconds, beside their median. The
-    machine may do other work meanwhile, which can only make a run slower. Raises PipelineError if
-    the packets were not all aggregated, NoCompiler if there is nothing to measure.
+    `packets_per_s` is the best of `rounds` runs of about `round_s` seconds of processor time, beside
+    their median; what else the machine does meanwhile can only make a run slower. Raises PipelineError
+    if the packets were not all aggregated, NoCompiler if there is nothing to measure.
     """
     lanes = lane_count(program)
     pipeline = load(program, backend="compiled")

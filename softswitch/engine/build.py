@@ -82,7 +82,9 @@ def load(program: ir.Program, *, backend: Backend = "auto", seed: int = 0) -> Pi
     except NoCompiler as error:
         if backend == "compiled":
             raise
-        warnings.warn(f"{error}; the program is interpreted, which is a thousand times slower", stacklevel=2)
+        warnings.warn(
+            f"{error}; the program is interpreted, which is ten thousand times slower", stacklevel=2
+        )
         return Interpreter(program, seed=seed)
 
 

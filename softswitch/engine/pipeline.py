@@ -165,7 +165,7 @@ class Pipeline(Protocol):
         """
 
     def egress(self, packet: Packet, copy: Copy) -> tuple[bytes | None, Verdict]:
-        """Run egress, update checksums, deparse: the frame, or None if dropped."""
+        """Run egress, update checksums, deparse: the frame, cut to MAX_FRAME, or None if dropped."""
 
     def copy_packet(self, packet: Packet) -> Packet:
         """An independent copy of a packet, for replication."""

@@ -150,3 +150,10 @@ def test_an_error_leaves_the_parser():
     parts = {"parser": parser, "declarations": "error { Mine }"}
     assert sent("01020304", apply, **parts) == "01090304"
     assert sent("02020304", apply, **parts) == "02020804"
+
+
+def test_a_lookahead_for_nothing_still_needs_the_bits():
+    parser = "state start { packet.lookahead<bit<16>>(); packet.extract(hdr.h); transition accept; }"
+    apply = "if (standard_metadata.parser_error == error.PacketTooShort) { hdr.g.setValid(); }"
+    assert sent("01", apply, parser=parser) == "0000000001"
+    assert sent("01020304", apply, parser=parser) == "01020304"

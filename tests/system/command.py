@@ -17,6 +17,7 @@ def start(*arguments: object) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "controller.cli", *map(str, arguments)],
         cwd=ROOT,
+        stdin=subprocess.DEVNULL,
         env={**os.environ, "COLUMNS": "160", "NO_COLOR": "1", "TERM": "dumb"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from controller.cli.output import parse_size
 from tests.system.command import ina, worker
 
 
@@ -47,6 +48,8 @@ def test_a_failing_command_gives_its_own_status() -> None:
         (("run", "--lanes", 48, "--", "true"), 2, "32, 64, 256 values per packet, not 48"),
         (("run", "--program", "nothing", "--", "true"), 2, "there is no program 'nothing'"),
         (("run", "--switch", "bmv2", "--", "true"), 2, "want embedded or grpc://host:port"),
+        (("run", "--switch", "grpc://nowhere", "--", "true"), 2, "not an address of the form host:port"),
+        (("run", "--switch", "grpc://[::1]:1", "--udp-base", "here", "--", "true"), 2, "--udp-base: 'here'"),
         (("run", "--loss", 1.5, "--", "true"), 2, "1.5"),
         (("run", "--lanes", 32, "--", "/no/such/command"), 1, "cannot run '/no/such/command'"),
         (("run", "--nonsense", "--", "true"), 2, "No such option"),
@@ -54,9 +57,13 @@ def test_a_failing_command_gives_its_own_status() -> None:
         (("switch", "--port", "1"), 2, "want N=SPEC"),
         (("switch", "--port", "1=udp:0", "--impair", "loss=2"), 2, "probability"),
         (("switch", "--port", "1=udp:0", "--impair", "9:loss=1%"), 2, "there is no port 9"),
+        (("switch", "--port", "511=udp:0"), 2, "ports are 0 to 510"),
+        (("switch", "--port", "1=udp:0", "--p4runtime", "here"), 2, "--p4runtime: 'here'"),
+        (("switch", "--port", "1=udp:0", "--define", "LANES=32"), 2, "--define is for the --program"),
         (("bench", "allreduce", "--size", "much"), 2, "'much' is not a size"),
+        (("compile", "exclusive", "--dump", "lower", "--json"), 2, "one of --dump and --json"),
         (("bench", "allreduce", "--baseline", "nccl"), 2, "the only one is gloo"),
-        (("compile", "/no/such/file.p4"), 1, "/no/such/file.p4"),
+        (("compile", "/no/such/file.p4"), 1, "ina: /no/such/file.p4: No such file or directory"),
     ],
 )
 def test_bad_input_is_refused_with_the_reason(
@@ -94,6 +101,26 @@ def test_a_program_that_does_not_compile_is_shown_with_a_caret(tmp_path: Path) -
     assert first.startswith(f"{source}:2:20: ")
     assert line.strip() == "header h_t { bit<8 x; }"
     assert caret.strip() == "^"
+
+
+def test_a_switch_can_run_the_interpreter() -> None:
+    done = ina(
+        "switch", "--port", "1=udp:0", "--program", "exclusive", "--lanes", 32, "--interpret", "--ready"
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["program"] == "exclusive"
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("64MB", 64 << 20), ("4k", 4096), ("1GiB", 1 << 30), ("1000", 1000), ("1.5 KB", None),
+                       ("64GBB", None), ("0", None), ("-1", None), ("1i", None)],
+)  # fmt: skip
+def test_sizes_are_bytes_in_powers_of_1024(text: str, size: int | None) -> None:
+    if size is not None:
+        assert parse_size(text) == size
+        return
+    with pytest.raises(ValueError, match="is not a size"):
+        parse_size(text)
 
 
 def test_compile_writes_c_and_p4info(tmp_path: Path) -> None:

@@ -5,69 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from .random_expressions import BOOL, Kind
+from .random_library import LIBRARY, SUBCONTROL
 from .random_statements import STACK_SIZE, Statements
 from .stimuli import number
 
 PARAMETERS = "inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata"
 MATCHES = (("exact",), ("exact",), ("lpm",), ("ternary", "exact"), ("range", "ternary", "optional"))
 REGISTER_WIDTHS = (1, 8, 13, 16, 32, 48, 64)
-LIBRARY = """\
-enum bit<8> Code { A = 1, B = 7 }
-
-enum Colour { Red, Green, Blue }
-
-struct part_t {
-    bit<8> x;
-    bool   y;
-    Colour colour;
-}
-
-action shuffle(inout bit<16> x, in bit<16> y, out bit<16> z) {
-    x = x + y;
-    z = x ^ y;
-    x = x - 1;
-}
-
-bit<16> larger(in bit<16> x, in bit<16> y) {
-    if (x > y) {
-        return x;
-    }
-    return y;
-}
-
-bit<16> bump(inout bit<16> x) {
-    x = x + 3;
-    return x - 1;
-}
-"""
-SUBCONTROL = """\
-control Sub(inout bit<16> x, in bit<8> y, out bool z)(bit<16> step) {
-    register<bit<16>>(4) seen;
-    action add(bit<16> amount) {
-        x = x + amount;
-    }
-    action stop() {
-        exit;
-    }
-    table t {
-        key = { y: exact; z: exact; x: ternary; }
-        actions = { add; stop; NoAction; }
-        default_action = add(step);
-    }
-    apply {
-        bit<16> before;
-        seen.read(before, (bit<32>)y);
-        seen.write((bit<32>)y, x);
-        z = before == x;
-        if (before == 7) {
-            return;
-        }
-        t.apply();
-        x = x ^ before;
-    }
-}
-"""
 SIZES = ("        size = 4;\n", "        size = 64;\n", "")
+STANDARD_FIELDS = (
+    ("ingress_port", 9),
+    ("egress_port", 9),
+    ("instance_type", 32),
+    ("packet_length", 32),
+    ("enq_timestamp", 32),
+    ("deq_timedelta", 32),
+    ("egress_global_timestamp", 48),
+    ("egress_rid", 16),
+    ("checksum_error", 1),
+    ("priority", 3),
+)
 FIELD_LISTS = ("", "    @field_list(1)\n", "    @field_list(1, 2)\n")
 
 Actions = list[tuple[str, list[tuple[str, Kind]]]]
@@ -79,6 +36,7 @@ class Generator(Statements):
     """Writes one program."""
 
     varbits: list[str] = field(default_factory=list)  # header types with a varbit field
+    report: list[str] = field(default_factory=list)  # statements that fill the last header
 
     def program(self) -> str:
         """Return the source text."""
@@ -108,12 +66,29 @@ class Generator(Statements):
         metadata = [(f"m{i}", self.kind()) for i in range(4)]
         metadata += [("flag", BOOL), ("key", Kind(8)), ("word", Kind(16)), ("other", Kind(16))]
         lines = "".join(f"{self.random.choice(FIELD_LISTS)}    {kind} {name};\n" for name, kind in metadata)
+        report = self._report_type(metadata)
         lines += "    part_t one;\n    part_t two;\n    Code code;\n"
         self.places += [(f"meta.{name}", kind) for name, kind in metadata]
         self.places += [("meta.one.x", Kind(8)), ("meta.one.y", BOOL), ("meta.two.x", Kind(8))]
         self.wholes += ["meta.one == meta.two", "meta.one.colour != Colour.Red", "meta.code == Code.A"]
         self.places.append(("standard_metadata.egress_spec", Kind(9)))
-        return f"{''.join(types)}struct headers_t {{\n{members}}}\n\nstruct metadata_t {{\n{lines}}}\n"
+        members += "    report_t report;\n"
+        return (
+            f"{''.join(types)}{report}struct headers_t {{\n{members}}}\n\nstruct metadata_t {{\n{lines}}}\n"
+        )
+
+    def _report_type(self, metadata: list[tuple[str, Kind]]) -> str:
+        """Declare the header that shows at the end what would not be seen otherwise."""
+        shown = [(f"meta.{name}", kind) for name, kind in metadata]
+        shown += [(f"standard_metadata.{name}", Kind(width)) for name, width in STANDARD_FIELDS]
+        lines = ""
+        for i, (place, kind) in enumerate(shown):
+            shown_kind = Kind(1) if kind.boolean else kind
+            lines += f"    {shown_kind} r{i};\n"
+            self.report.append(f"hdr.report.r{i} = {'(bit<1>)' if kind.boolean else ''}{place};")
+        padding = -sum(kind.width for _, kind in shown) % 8
+        lines += f"    bit<{padding}> pad;\n" if padding else ""
+        return f"header report_t {{\n{lines}}}\n\n"
 
     def _header_type(self, name: str) -> str:
         fields: list[tuple[str, Kind]] = []
@@ -122,6 +97,8 @@ class Generator(Statements):
             if sum(k.width for _, k in fields) % 8 and kind.width > 64:
                 kind = Kind(64, kind.signed)  # the C back end wants wider fields to start a byte
             fields.append((f"f{j}", kind))
+        if self.random.randrange(2):
+            fields.append(("sum", Kind(16)))
         padding = -sum(kind.width for _, kind in fields) % 8
         if padding:
             fields.append(("pad", Kind(padding)))
@@ -252,12 +229,22 @@ class Generator(Statements):
         body = [self._apply(table, actions) for table in tables]
         body += [f"        {sub}.apply({self._sub_arguments()});\n" for sub in ("one", "two")]
         body += [self.statement(2, 2) for _ in range(self.random.randint(2, 6))]
-        if self.random.randrange(3) == 0:
+        if self.random.randrange(2):
             body.append(self._request(ingress))
         self.random.shuffle(body)
+        if not ingress:
+            body += self._show()
         self.places, self.registers, self.counters = outer, [], []
         apply = f"    apply {{\n{declared}{''.join(body)}    }}\n"
         return f"control {name}({PARAMETERS}) {{\n{objects}{apply}}}\n"
+
+    def _show(self) -> list[str]:
+        """Make visible what the packet ends with, though an exit may come before."""
+        lines = ["hdr.report.setValid();", *self.report]
+        lines += [f"{header}.setValid();" for header in self.headers if self.random.randrange(3) == 0]
+        for stack in self.stacks:
+            lines += [f"{stack}[{i}].setValid();" for i in range(STACK_SIZE) if self.random.randrange(3) == 0]
+        return [f"        {line}\n" for line in lines]
 
     def _sub_arguments(self) -> str:
         word = self.random.choice([place for place, kind in self.places if kind == Kind(16)])
@@ -280,7 +267,7 @@ class Generator(Statements):
 
     def _action(self, name: str, parameters: list[tuple[str, Kind]]) -> str:
         self.constants = parameters
-        body = self.block(2, 2, leave=self.random.choice(("", "", "return", "exit")))
+        body = self.block(2, 2, leave=self.random.choice(("", "", "", "return", "return", "exit")))
         self.constants = []
         declared = ", ".join(f"{kind} {parameter}" for parameter, kind in parameters)
         return f"    action {name}({declared}) {body}"
@@ -295,6 +282,8 @@ class Generator(Statements):
                 match = "exact"
             if not kind.plain or (match == "range" and kind.width > 64):
                 place, kind = "meta.key", Kind(8)
+            if kind.width > 2 and self.random.randrange(2):  # so that packets hit
+                place = f"({place} & {kind.literal(3)})"
             kinds.append((match, kind))
             keys.append(f'{place}: {match} @name("k{i}");')
         default, parameters = self.random.choice(actions)
@@ -358,8 +347,11 @@ class Generator(Statements):
             requests += ["resubmit_preserving_field_list(1);", "standard_metadata.mcast_grp = 1;"]
         else:
             requests += ["recirculate_preserving_field_list(2);", "truncate(32w20);"]
+        condition = self.random.choice(
+            (self.expression(BOOL, 1), "meta.key[0:0] == 0", "meta.word < 16w0x800")
+        )
         return (
-            f"        if ({self.expression(BOOL, 1)} && standard_metadata.instance_type == 0) {{\n"
+            f"        if ({condition} && standard_metadata.instance_type == 0) {{\n"
             f"            {self.random.choice(requests)}\n        }}\n"
         )
 

@@ -1,0 +1,87 @@
+"""The real program, the engine and the host library's C under sanitizers, fed with anything: silent."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from softswitch.compiler import compile_file
+from softswitch.engine.build import SANITIZE_FLAGS, build, build_c
+from softswitch.engine.engine_build import engine_sources
+from tests.softswitch.script_program import have_compiler
+from tests.system.command import ROOT
+from tests.system.sanitized import LANES, P4, SLOTS
+
+CC = os.environ.get("CC", "cc")
+
+
+def runtime(name: str) -> str:
+    """The path of a sanitizer's library, or the name if the compiler has none."""
+    return subprocess.run([CC, f"-print-file-name={name}"], capture_output=True, text=True).stdout.strip()
+
+
+@pytest.fixture(scope="module")
+def environment() -> dict[str, str]:
+    """What a Python process needs to load sanitized objects."""
+    if not have_compiler:
+        pytest.skip("no C compiler")
+    preload = f"{runtime('libasan.so')} {runtime('libubsan.so')}"
+    environment = {
+        **os.environ,
+        "LD_PRELOAD": preload,
+        "PYTHONMALLOC": "malloc",  # so that every frame has its red zones
+        "ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=1",  # Python itself leaks
+        "UBSAN_OPTIONS": "print_stacktrace=1",
+    }
+    probe = [sys.executable, "-c", "import ctypes; ctypes.CDLL(None).__asan_init"]
+    if subprocess.run(probe, env=environment, capture_output=True).returncode:
+        pytest.skip(f"{CC} has no address sanitizer that can be preloaded")
+    return environment
+
+
+@pytest.fixture(scope="module")
+def engine() -> Path:
+    text = "\n".join(f'#line 1 "{path}"\n{path.read_text()}' for path in engine_sources())
+    return build_c(text, flags=(*SANITIZE_FLAGS, "-D_GNU_SOURCE", "-pthread"))
+
+
+@pytest.fixture(scope="module")
+def program() -> Path:
+    defines = {"LANES": str(LANES), "SLOTS": str(SLOTS)}
+    return build(compile_file(P4, defines=defines), sanitize=True)
+
+
+@pytest.fixture(scope="module")
+def host_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("sanitized") / "ina.so"
+    sources = sorted((ROOT / "hostlib" / "_native").glob("*.c"))
+    flags = [flag for flag in SANITIZE_FLAGS if flag != "-fvisibility=hidden"]
+    subprocess.run([CC, *flags, "-o", str(target), *map(str, sources), "-lm"], check=True)
+    return target
+
+
+def fuzz(environment: dict[str, str], *arguments: object) -> dict[str, int]:
+    command = [sys.executable, "-m", "tests.system.sanitized", *map(str, arguments)]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    counts: dict[str, int] = json.loads(done.stdout)
+    return counts
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_any_frames_leave_the_switch_silent(
+    environment: dict[str, str], engine: Path, program: Path, seed: int
+) -> None:
+    counts = fuzz(environment, "switch", engine, program, seed, 20_000)
+    assert counts["received"] > 1000
+    assert counts["outcomes"] >= 18  # of the job's and of no job's: the frames met most of the program
+
+
+def test_any_answers_leave_the_worker_silent(environment: dict[str, str], host_library: Path) -> None:
+    counts = fuzz(environment, "worker", host_library, 0, 300)
+    assert all(counts.values()), "no answer of some kind"
