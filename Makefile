@@ -5,10 +5,9 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 SOURCES := softswitch controller hostlib bmv2_topos examples benchmarks p4src tests
 
-.PHONY: demo test lint check bench clean
+.PHONY: help demo test lint check bench clean
 .DEFAULT_GOAL := help
 
-.PHONY: help
 help:
 	@echo "make demo    train on 4 workers, every gradient summed in a P4 switch; no root needed"
 	@echo "make test    run the tests"

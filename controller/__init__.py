@@ -1,6 +1,6 @@
 """Control of switches that aggregate: admission of jobs, their memory, ordinary forwarding."""
 
-from controller.errors import BadJob, ControllerError, ProgramMismatch
+from controller.errors import BadJob, ControllerError, NoSuchJob, ProgramMismatch
 from controller.model import Admission, Job, Member, Region, SwitchInfo
 from controller.programs import ProgramBundle, locate
 from controller.session import Controller
@@ -12,6 +12,7 @@ __all__ = [
     "ControllerError",
     "Job",
     "Member",
+    "NoSuchJob",
     "ProgramBundle",
     "ProgramMismatch",
     "Region",

@@ -174,6 +174,8 @@ def main() -> None:
     parser.add_argument("--shards", type=int, help="no workers: do this many workers' share in this process")
     parser.add_argument("--save", type=Path, metavar="FILE.npz", help="write the trained weights (rank 0)")
     options = parser.parse_args()
+    if not 1 <= options.batch <= TRAINING_IMAGES:
+        parser.error(f"--batch {options.batch}: there are 1 to {TRAINING_IMAGES} images to a step")
 
     average: SwitchAverage | LocalAverage
     if options.shards:

@@ -25,7 +25,7 @@ class EmbeddedSwitch:
         """
         # It ends when its standard input does: an ina that dies takes its switch along.
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "controller.cli", "switch", "--ready", *options],
+            [sys.executable, "-m", "controller.cli", "switch", "--until-eof", *options],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -57,7 +57,7 @@ class EmbeddedSwitch:
         return ready
 
     def stop(self) -> None:
-        """Ask it to end, and make it end."""
+        """Ask it to end, and make it end. Without effect if done before."""
         self._process.terminate()
         try:
             self._process.wait(STOP_TIMEOUT_S)

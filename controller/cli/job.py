@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from controller import Admission, Controller, Job, Member
+from controller import Admission, Controller, ControllerError, Job, Member, NoSuchJob
 from controller.cli import options
 from controller.cli.embedded import EmbeddedSwitch
 from controller.cli.errors import USAGE, Failure
@@ -131,18 +132,26 @@ def run_job(
         elapsed = time.monotonic() - started
         if why := switch_ended():
             return JobResult(failure or WorkerExit(-1, 1, why), elapsed, rendezvous.reports(), {}, {})
-        return JobResult(
-            failure,
-            elapsed,
-            rendezvous.reports(),
-            controller.counters(admission.job),
-            {name: count for name, count in controller.row_counters(0).items() if count},
-        )
+        try:
+            counters = controller.counters(admission.job)
+            refused = {name: count for name, count in controller.row_counters(0).items() if count}
+        except ControllerError as error:
+            if failure is None:
+                raise
+            warnings.warn(f"the switch's counters are not known: {error}", stacklevel=2)
+            counters, refused = {}, {}
+        return JobResult(failure, elapsed, rendezvous.reports(), counters, refused)
 
 
 def _remove(controller: Controller, admission: Admission, switch_ended: Callable[[], str | None]) -> None:
-    if switch_ended() is None:
+    if switch_ended() is not None:
+        return
+    try:
         controller.remove(admission.job)
+    except NoSuchJob:
+        return  # somebody else removed it
+    except ControllerError as error:
+        warnings.warn(f"job {admission.job} may still be on the switch: {error}", stacklevel=2)
 
 
 def _member(rank: int) -> Member:

@@ -16,9 +16,9 @@ from controller.cli.programs import source_of
 
 EPILOG = """Examples:
 
-  ina switch --program exclusive --lanes 256 --port 1=udp:47001 --port 2=udp:47002
+  ina switch --port 1=udp:47001 --port 2=udp:47002 --p4runtime 127.0.0.1:9559
 
-  ina switch --port 1=veth:s1-eth1 --port 2=veth:s1-eth2 --p4runtime 127.0.0.1:9559
+  ina switch --port 1=veth:s1-eth1 --port 2=veth:s1-eth2 --program exclusive --lanes 256
 
   ina switch --program exclusive --port 1=udp:0 --impair loss=5%,delay=1ms,tx.rate=1G
 """
@@ -58,11 +58,15 @@ def switch(
     ] = None,
     seed: options.Seed = 0,
     interpret: Annotated[bool, typer.Option(help="Run the interpreter instead of compiled code.")] = False,
-    ready: Annotated[
-        bool, typer.Option(help="Print one JSON line when serving; end when standard input does.")
+    until_eof: Annotated[
+        bool,
+        typer.Option("--until-eof", help="End when standard input does, so that its parent's end is its."),
     ] = False,
 ) -> None:
-    """Run the embedded switch until interrupted."""
+    """Run the embedded switch until interrupted.
+
+    Once it serves, it prints one line of JSON: grpc_port, udp_ports (by port number), device_id and program.
+    """
     specs = _ports(port)
     parse_address("--p4runtime", p4runtime)
     if define and program is None:
@@ -83,7 +87,7 @@ def switch(
         seed=seed,
         backend="interpreter" if interpret else "auto",
         ready=sys.stdout,
-        until_eof=ready,
+        until_eof=until_eof,
     )
 
 

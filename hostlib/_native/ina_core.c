@@ -54,8 +54,6 @@ void ina_begin(struct ina_core *core, int64_t now)
     core->ready_head = core->ready_count = 0;
     core->resend_head = core->resend_count = 0;
     core->completed = core->in_flight = 0;
-    core->stalls = 0;
-    core->probes = INA_FIRST_PROBES;
     core->progress_at = now;
     core->status_at = core->overflow_index = core->nonfinite_index = core->disagree_index = -1;
     memset(core->status, 0, core->window);
@@ -152,14 +150,14 @@ static int64_t take_result(struct ina_core *core, const uint8_t *header, uint32_
     const uint8_t *lanes = header + INA_HEADER_BYTES;
     int64_t index = core->index[chain];
     int64_t data = index - core->lookahead;
-    int64_t sample = INA_NEVER;
+    int64_t sent_at = core->sent_at[chain];
+    int resent = core->status[chain] & CHAIN_RESENT;
+    int64_t sample = resent || sent_at < core->timeout_at ? INA_NEVER : now - sent_at;
 
-    if (!(core->status[chain] & CHAIN_RESENT)) {
-        sample = now - core->sent_at[chain];
-        core->probes = INA_FIRST_PROBES;
-        if (core->sent_at[chain] > core->newest_sent)
-            core->newest_sent = core->sent_at[chain];
-    }
+    /* whether it came for the latest sending: not if that was just now, or if we were counted before it */
+    int prompted = !resent || (now - sent_at >= core->srtt / 2 && !(core->status[chain] & CHAIN_COUNTED));
+    if (prompted && sent_at > core->newest_sent)
+        core->newest_sent = sent_at;
     if (header[1] & FLAG_OVERFLOW)
         note_first(&core->overflow_index, index);
     if (data >= 0) {
@@ -180,7 +178,6 @@ static int64_t take_result(struct ina_core *core, const uint8_t *header, uint32_
     core->index[chain] = index + core->window;
     core->in_flight--;
     core->completed++;
-    core->stalls = 0;
     core->progress_at = now;
     core->counters[COUNT_RESULTS]++;
     if (core->lookahead > 0 && core->lookahead < core->window)
@@ -256,7 +253,8 @@ static int64_t take_packet(struct ina_core *core, const uint8_t *packet, int64_t
 }
 
 /* Follow the round trip time, quicker down than up: a result that waited for the lost packet of another rank
-   says nothing of the network. */
+   says nothing of the network. What was in flight at a time-out gives no sample at all, and until one comes the
+   time-outs go on doubling (Karn). */
 static void measure(struct ina_core *core, int64_t sample)
 {
     if (core->srtt == 0)
@@ -268,11 +266,12 @@ static void measure(struct ina_core *core, int64_t sample)
     int64_t margin = core->srtt / 2 > core->rto_margin ? core->srtt / 2 : core->rto_margin;
     int64_t rto = core->srtt + margin;
     core->rto = rto < core->rto_max ? rto : core->rto_max;
+    core->backoff = 0;
 }
 
 /* Queue again what was sent a round trip before something whose result is here already (as RACK does, RFC 8985).
-   Less would be too little: after a loss, ranks send in different orders. No more than results came in, so that
-   a wrong guess cannot flood the network. */
+   Less would be too little: after a loss, ranks send in different orders. A few more than
+   results came in, so that a wrong guess cannot flood the network. */
 static void resend_overtaken(struct ina_core *core, int64_t most)
 {
     int64_t before = core->newest_sent - core->srtt;
@@ -298,7 +297,7 @@ void ina_absorb(struct ina_core *core, const uint8_t *data, int64_t bytes, int64
     if (quickest != INA_NEVER)
         measure(core, quickest);
     if (core->newest_sent > newest_sent)
-        resend_overtaken(core, core->completed - completed);
+        resend_overtaken(core, 8 + 2 * (core->completed - completed));
 }
 
 int64_t ina_next_timeout(const struct ina_core *core)
@@ -311,7 +310,7 @@ int64_t ina_next_timeout(const struct ina_core *core)
     }
     if (oldest == INA_NEVER)
         return INA_NEVER;
-    int64_t rto = core->rto << (core->stalls < 20 ? core->stalls : 20);
+    int64_t rto = core->rto << (core->backoff < 20 ? core->backoff : 20);
     int64_t from = oldest > core->timeout_at ? oldest : core->timeout_at;
     return from + (rto < core->rto_max ? rto : core->rto_max);
 }

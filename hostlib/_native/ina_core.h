@@ -12,7 +12,6 @@
 #define INA_HEADER_BYTES 24
 #define INA_PREFIX_BYTES 42             /* Ethernet, IPv4, UDP */
 #define INA_NEVER INT64_MAX
-#define INA_FIRST_PROBES 8
 
 /* State of a chain: the PSNs that are equal modulo the window follow one another, one at a time. */
 enum {
@@ -80,9 +79,8 @@ struct ina_core {
     int64_t rto_margin;                 /* least distance of rto from srtt */
     int64_t rto_max;
     int64_t timeout_at;                 /* the last time-out */
-    int64_t newest_sent;                /* latest of the packets sent once whose result is in */
-    uint32_t stalls;                    /* time-outs since the last new result: rto doubles with each */
-    uint32_t probes;                    /* how many the next time-out may send again */
+    int64_t newest_sent;                /* when the latest packet that has been answered was sent */
+    uint32_t backoff;                   /* time-outs since the last round trip time: rto doubles with each */
     uint64_t counters[COUNTERS];
 };
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hostlib import quantize, wire
-from hostlib.core.state import FIRST_PROBES, NEVER, Chain, CoreState, CoreStruct, Counter
+from hostlib.core.state import NEVER, Chain, CoreState, CoreStruct, Counter
 
 _FLIGHT = int(Chain.FLIGHT)
 
@@ -25,8 +25,6 @@ class NumpyKernel:
         core.ready_head = core.ready_count = 0
         core.resend_head = core.resend_count = 0
         core.completed = core.in_flight = 0
-        core.stalls = 0
-        core.probes = FIRST_PROBES
         core.progress_at = now
         core.status_at = core.overflow_index = core.nonfinite_index = core.disagree_index = -1
         state.status[:] = 0
@@ -82,7 +80,7 @@ class NumpyKernel:
         if quickest != NEVER:
             _measure(core, quickest)
         if core.newest_sent > newest_sent:
-            _resend_overtaken(state, core.completed - completed)
+            _resend_overtaken(state, 8 + 2 * (core.completed - completed))
 
     def next_timeout(self, state: CoreState) -> int:
         """Return when the oldest packet in flight is overdue, or `NEVER`."""
@@ -92,7 +90,7 @@ class NumpyKernel:
         if oldest == NEVER:
             return NEVER
         start = max(oldest, int(core.timeout_at))
-        return start + min(int(core.rto) << min(int(core.stalls), 20), int(core.rto_max))
+        return start + min(int(core.rto) << min(int(core.backoff), 20), int(core.rto_max))
 
 
 class _Results:
@@ -266,11 +264,12 @@ def _take_result(
     core = state.struct
     index = int(state.index[chain])
     data = index - core.lookahead
-    sample = NEVER
-    if not state.status[chain] & Chain.RESENT:
-        sample = now - int(state.sent_at[chain])
-        core.probes = FIRST_PROBES
-        core.newest_sent = max(core.newest_sent, int(state.sent_at[chain]))
+    sent_at, status = int(state.sent_at[chain]), int(state.status[chain])
+    resent = bool(status & Chain.RESENT)
+    sample = NEVER if resent or sent_at < core.timeout_at else now - sent_at
+    # whether it came for the latest sending: not if that was just now, or if we were counted before it
+    if not resent or (now - sent_at >= core.srtt // 2 and not status & Chain.COUNTED):
+        core.newest_sent = max(core.newest_sent, sent_at)
 
     if header.flags & wire.FLAG_OVERFLOW:
         core.overflow_index = _first(core.overflow_index, index)
@@ -286,7 +285,6 @@ def _take_result(
     state.index[chain] = index + core.window
     core.in_flight -= 1
     core.completed += 1
-    core.stalls = 0
     core.progress_at = now
     core.counters[Counter.RESULTS] += 1
     if 0 < core.lookahead < core.window:
@@ -302,7 +300,8 @@ def _first(first: int, index: int) -> int:
 def _measure(core: CoreStruct, sample: int) -> None:
     """Follow the round trip time, quicker down than up.
 
-    A result that waited for the lost packet of another rank says nothing of the network.
+    A result that waited for the lost packet of another rank says nothing of the network. What was in flight
+    at a time-out gives no sample at all, and until one comes the time-outs go on doubling (Karn).
     """
     if core.srtt == 0:
         core.srtt = max(sample, 1)
@@ -311,13 +310,14 @@ def _measure(core: CoreStruct, sample: int) -> None:
     else:
         core.srtt += (sample - core.srtt) // 16
     core.rto = min(core.srtt + max(core.srtt // 2, core.rto_margin), core.rto_max)
+    core.backoff = 0
 
 
 def _resend_overtaken(state: CoreState, most: int) -> None:
     """Queue again what was sent a round trip before something whose result is here already.
 
-    As RACK does (RFC 8985). Less would be too little: after a loss, ranks send in different orders. No more
-    than results came in, so that a wrong guess cannot flood the network.
+    As RACK does (RFC 8985). Less would be too little: after a loss, ranks send in different orders. A few
+    more than results came in, so that a wrong guess cannot flood the network.
     """
     core = state.struct
     waits = state.status & (Chain.FLIGHT | Chain.QUEUED) == _FLIGHT

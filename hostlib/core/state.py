@@ -30,9 +30,6 @@ from hostlib import wire
 NEVER: Final = 2**63 - 1
 """A time that does not come."""
 
-FIRST_PROBES: Final = 8
-"""Packets that the first time-out sends again."""
-
 _HEADER_ROOM: Final = 72
 
 
@@ -120,8 +117,7 @@ class CoreStruct(ctypes.Structure):
         ("rto_max", ctypes.c_int64),
         ("timeout_at", ctypes.c_int64),
         ("newest_sent", ctypes.c_int64),
-        ("stalls", ctypes.c_uint32),
-        ("probes", ctypes.c_uint32),
+        ("backoff", ctypes.c_uint32),
         ("counters", ctypes.c_uint64 * len(Counter)),
     )
 

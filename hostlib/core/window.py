@@ -14,6 +14,7 @@ from hostlib.core.state import Chain, CoreSettings, CoreState, Counter
 from hostlib.errors import PsnRange
 
 _MAX_DOUBLINGS = 20
+_FIRST_PROBES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,23 +83,23 @@ class Window:
         A late result means a lost packet or a slow rank, and for a slow rank it would be a waste to send the
         window again. So only a few are resent at first, and they ask for a status: what the switch has
         counted already is not sent again but for one packet, which keeps asking. Each time-out may resend
-        more than the one before, until a packet that was sent once has its result.
+        more than the one before.
         """
         if now < self.next_timeout():
             return
         state, core = self.state, self.state.struct
-        rto = min(core.rto << min(core.stalls, _MAX_DOUBLINGS), core.rto_max)
+        rto = min(core.rto << min(core.backoff, _MAX_DOUBLINGS), core.rto_max)
         waits = state.status & (Chain.FLIGHT | Chain.QUEUED) == int(Chain.FLIGHT)
         chains = np.flatnonzero(waits & (state.sent_at <= now - rto))
         chains = chains[np.argsort(state.index[chains])]
         counted = state.status[chains] & Chain.COUNTED != 0
-        chains = np.concatenate([chains[counted][:1], chains[~counted][: core.probes]])
+        probes = _FIRST_PROBES << 2 * min(core.backoff, _MAX_DOUBLINGS)
+        chains = np.concatenate([chains[counted][:1], chains[~counted][:probes]])
         state.status[chains] |= np.uint8(Chain.QUEUED | Chain.QUERY)
         tail = core.resend_head + core.resend_count
         state.resend_ring[(tail + np.arange(len(chains))) % core.window] = chains
         core.resend_count += len(chains)
-        core.stalls += 1
-        core.probes = min(4 * core.probes, core.window)
+        core.backoff += 1
         core.timeout_at = now
         self._congestion.on_timeout()
         core.limit = self._congestion.limit(core.window)

@@ -25,8 +25,12 @@ LANES = ("--lanes", 32)
 class Attached:
     """A switch with four ports that outlives the runs."""
 
-    address: str
+    switch: EmbeddedSwitch
     options: tuple[str, ...]
+
+    @property
+    def address(self) -> str:
+        return self.switch.address
 
 
 def consecutive_udp_ports(count: int) -> int:
@@ -50,7 +54,7 @@ def attached() -> Iterator[Attached]:
     ports = [word for port in PORTS for word in ("--port", f"{port}=udp:{base + port}")]
     with EmbeddedSwitch(ports) as switch:
         options = ("--switch", f"grpc://{switch.address}", "--udp-base", f"127.0.0.1:{base}")
-        yield Attached(switch.address, options)
+        yield Attached(switch, options)
 
 
 def begun(process: subprocess.Popen[str], workers: int) -> None:
@@ -109,13 +113,23 @@ def test_a_terminated_run_takes_its_switch_and_its_workers_children_along() -> N
     assert not any(runs(pid) for pid in family)
 
 
-def test_a_switch_that_was_attached_to_and_dies_is_named(attached: Attached) -> None:
+def test_a_run_whose_job_was_removed_fails_as_its_workers(attached: Attached) -> None:
     process = start("run", "-np", 2, *LANES, "--timeout", 1, *attached.options, *worker("sums.py"))
     begun(process, 2)
     with Controller.connect(attached.address) as controller:
         (job,) = controller.jobs()
-        controller.remove(job)  # as good as dead to the workers
+        controller.remove(job)
     output, errors = process.communicate(timeout=60)
-    assert process.returncode == 1
+    assert process.returncode == 5
     assert output.count("PeerTimeout") == 2
-    assert f"no job {job}" in errors
+    assert f"counters are not known: the switch at {attached.address} has no job {job}" in errors
+
+
+def test_a_run_whose_switch_died_fails_as_its_workers_and_says_so(attached: Attached) -> None:
+    process = start("run", "-np", 2, *LANES, "--timeout", 1, *attached.options, *worker("sums.py"))
+    begun(process, 2)
+    attached.switch.stop()
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == 5
+    assert output.count("PeerTimeout") == 2
+    assert f"the switch at {attached.address} is gone" in errors

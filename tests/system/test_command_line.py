@@ -34,6 +34,18 @@ def test_run_recovers_from_every_impairment_at_once() -> None:
     assert metrics["switch_replayed_packets"] + metrics["switch_duplicate_packets"] > 0
 
 
+def test_run_works_without_a_c_compiler_and_says_so_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    done = ina("run", "-np", 2, "--lanes", 32, *worker("sums.py", "--times", 2, "--length", 500))
+    assert done.returncode == 0, done.stderr
+    (warning,) = [line for line in done.stderr.splitlines() if "no C compiler" in line]
+    assert warning.startswith("ina: warning: ")
+    assert "interpreted" in warning
+
+
 def test_a_failing_command_gives_its_own_status() -> None:
     done = ina("run", "-np", 2, "--lanes", 32, "--", "sh", "-c", "exit 7")
     assert done.returncode == 7
@@ -78,7 +90,7 @@ def test_a_busy_port_is_refused_with_the_reason() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as busy:
         busy.bind(("127.0.0.1", 0))
         number = busy.getsockname()[1]
-        done = ina("switch", "--port", f"1=udp:{number}", "--ready")
+        done = ina("switch", "--port", f"1=udp:{number}", "--until-eof")
     assert done.returncode == 1
     assert str(number) in done.stderr
     assert "in use" in done.stderr
@@ -87,7 +99,7 @@ def test_a_busy_port_is_refused_with_the_reason() -> None:
 def test_a_busy_p4runtime_port_is_refused_with_the_reason() -> None:
     with socket.create_server(("127.0.0.1", 0)) as busy:
         address = f"127.0.0.1:{busy.getsockname()[1]}"
-        done = ina("switch", "--port", "1=udp:0", "--p4runtime", address, "--ready")
+        done = ina("switch", "--port", "1=udp:0", "--p4runtime", address, "--until-eof")
     assert done.returncode == 1
     assert address in done.stderr
 
@@ -105,7 +117,7 @@ def test_a_program_that_does_not_compile_is_shown_with_a_caret(tmp_path: Path) -
 
 def test_a_switch_can_run_the_interpreter() -> None:
     done = ina(
-        "switch", "--port", "1=udp:0", "--program", "exclusive", "--lanes", 32, "--interpret", "--ready"
+        "switch", "--port", "1=udp:0", "--program", "exclusive", "--lanes", 32, "--interpret", "--until-eof"
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["program"] == "exclusive"
