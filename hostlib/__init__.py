@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 from hostlib import quantize
 from hostlib.collectives import NonFinite, Op
 from hostlib.communicator import Communicator, Handle
-from hostlib.config import JobConfig, TransportConfig
+from hostlib.config import DEFAULT_SLOTS, JobConfig, TransportConfig
 from hostlib.errors import (
     ConfigError,
     InaError,
@@ -142,6 +142,7 @@ def _current() -> Communicator:
 
 
 __all__ = [
+    "DEFAULT_SLOTS",
     "Communicator",
     "ConfigError",
     "Handle",

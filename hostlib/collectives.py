@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from hostlib import arrays
 from hostlib.config import JobConfig
+from hostlib.core.congestion import FixedWindow
 from hostlib.core.kernel import KernelName, choose_kernel
 from hostlib.core.state import CoreSettings, Counter
 from hostlib.core.watchdog import Watchdog
@@ -125,7 +126,10 @@ class SwitchEngine:
         )
         self._job = config.job
         self._window = Window(settings, choose_kernel(kernel))
-        self._link: Link = open_link(config.transport, self._window)
+        link = open_link(config.transport, self._window)
+        # More in flight than the socket holds would be lost, and net.core.rmem_max may allow little.
+        self._window.congestion = FixedWindow(link.room_packets)
+        self._link: Link = link
         self._watchdog = Watchdog(self._window, peers, config.patience)
         self._peers = peers
         self._broken: JobBroken | None = None

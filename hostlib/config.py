@@ -15,8 +15,9 @@ from hostlib.errors import ConfigError
 
 ENVIRONMENT_VARIABLE: Final = "INA_JOB"
 
-DEFAULT_SLOTS: Final = 512
-"""A window of 256 packets: 256 KiB in flight per worker keeps loopback busy and fits the caches."""
+DEFAULT_SLOTS: Final = 1024
+"""A window of 512 packets: batches large enough that the scheduler spreads workers and switch over the
+cores, and all in flight still fits the caches (docs/performance.md)."""
 
 Address = tuple[str, int]
 T = TypeVar("T")

@@ -285,18 +285,19 @@ class RendezvousPeers:
             data = self._socket.recv(65536)
             if not data:
                 raise RendezvousError(f"job {job}, rank {rank}: the launcher went away before all had joined")
-            for message in self._lines.feed(data):
+            messages = self._lines.feed(data)
+            for message in messages:
                 if reason := message.get("refused"):
                     raise RendezvousError(f"rank {rank} was refused: {reason}")
                 self._note(message)
-                if self._gone or self._fault:
-                    missing = ", ".join(f"{r} ({why})" for r, why in self._gone.items())
-                    raise RendezvousError(
-                        f"job {job}, rank {rank}: "
-                        + (self._fault or f"missing ranks before the job began: {missing}")
-                    )
-                if message.get("go"):
-                    return
+            if any(message.get("go") for message in messages):
+                return  # what came along with it, a death even, has been noted
+            if self._gone or self._fault:
+                missing = ", ".join(f"{r} ({why})" for r, why in self._gone.items())
+                raise RendezvousError(
+                    f"job {job}, rank {rank}: "
+                    + (self._fault or f"missing ranks before the job began: {missing}")
+                )
 
     def _listen(self) -> None:
         while True:

@@ -18,6 +18,7 @@ from controller.cli.errors import USAGE, Failure
 from controller.cli.job import JobSpec, run_job
 from controller.cli.output import Result, count, err, out, parse_size, rate, seconds, table
 from controller.cli.programs import source_of
+from hostlib import DEFAULT_SLOTS
 from softswitch.engine.bench import bench_pipeline
 
 app = typer.Typer(no_args_is_help=True, help="Measure the pipeline or allreduce; see docs/performance.md.")
@@ -99,7 +100,7 @@ def allreduce(
     ] = None,
     program: options.Program = "exclusive",
     lanes: options.Lanes = 256,
-    slots: Annotated[int, typer.Option(min=2, help="Aggregator slots of the job.")] = 512,
+    slots: Annotated[int, typer.Option(min=2, help="Aggregator slots of the job.")] = DEFAULT_SLOTS,
     json: options.Json = False,
 ) -> None:
     """Allreduce through real sockets and the switch process on loopback; the median of the iterations."""

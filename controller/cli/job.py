@@ -13,7 +13,7 @@ from controller.cli import options
 from controller.cli.embedded import EmbeddedSwitch
 from controller.cli.errors import USAGE, Failure
 from controller.cli.programs import bundle
-from hostlib import JobConfig, TransportConfig
+from hostlib import DEFAULT_SLOTS, JobConfig, TransportConfig
 from hostlib.launcher import Rendezvous, WorkerExit, Workers
 
 MAX_WORKERS = 32  # bits of the contribution bitmap (p4src/include/config.p4)
@@ -30,7 +30,7 @@ class JobSpec:
     workers: int
     program: str = "exclusive"
     lanes: int = 256
-    slots: int = 512
+    slots: int = DEFAULT_SLOTS
     switch: str = "embedded"
     """``embedded``, or ``grpc://host:port`` of a switch that runs."""
     udp_base: str = "127.0.0.1:47000"

@@ -11,6 +11,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from controller.cli import options
 from controller.cli.job import JobResult, JobSpec, Reports, run_job
 from controller.cli.output import Result, count, err, out, rate, seconds, table
+from hostlib import DEFAULT_SLOTS
 
 EPILOG = """Examples:
 
@@ -124,7 +125,7 @@ def run(
     lanes: options.Lanes = 256,
     slots: Annotated[
         int, typer.Option(min=2, help="Aggregator slots asked for; half of them is the window.")
-    ] = 512,
+    ] = DEFAULT_SLOTS,
     switch: Annotated[
         str, typer.Option(help="'embedded' starts one; grpc://host:port uses one that runs.")
     ] = "embedded",

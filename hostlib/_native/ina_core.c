@@ -152,7 +152,7 @@ static int64_t take_result(struct ina_core *core, const uint8_t *header, uint32_
     int64_t data = index - core->lookahead;
     int64_t sent_at = core->sent_at[chain];
     int resent = core->status[chain] & CHAIN_RESENT;
-    int64_t sample = resent || sent_at < core->timeout_at ? INA_NEVER : now - sent_at;
+    int64_t sample = resent ? INA_NEVER : now - sent_at;
 
     /* whether it came for the latest sending: not if that was just now, or if we were counted before it */
     int prompted = !resent || (now - sent_at >= core->srtt / 2 && !(core->status[chain] & CHAIN_COUNTED));
@@ -178,6 +178,8 @@ static int64_t take_result(struct ina_core *core, const uint8_t *header, uint32_
     core->index[chain] = index + core->window;
     core->in_flight--;
     core->completed++;
+    if (core->srtt > 0 || !resent)      /* before the first sample only doubling finds out how long a trip takes */
+        core->backoff = 0;
     core->progress_at = now;
     core->counters[COUNT_RESULTS]++;
     if (core->lookahead > 0 && core->lookahead < core->window)
@@ -253,10 +255,10 @@ static int64_t take_packet(struct ina_core *core, const uint8_t *packet, int64_t
 }
 
 /* Follow the round trip time, quicker down than up: a result that waited for the lost packet of another rank
-   says nothing of the network. What was in flight at a time-out gives no sample at all, and until one comes the
-   time-outs go on doubling (Karn). */
+   says nothing of the network, so no single one may count for much. */
 static void measure(struct ina_core *core, int64_t sample)
 {
+    sample = sample < 2 * core->rto ? sample : 2 * core->rto;
     if (core->srtt == 0)
         core->srtt = sample > 0 ? sample : 1;
     else if (sample < core->srtt)
@@ -266,7 +268,6 @@ static void measure(struct ina_core *core, int64_t sample)
     int64_t margin = core->srtt / 2 > core->rto_margin ? core->srtt / 2 : core->rto_margin;
     int64_t rto = core->srtt + margin;
     core->rto = rto < core->rto_max ? rto : core->rto_max;
-    core->backoff = 0;
 }
 
 /* Queue again what was sent a round trip before something whose result is here already (as RACK does, RFC 8985).

@@ -80,7 +80,7 @@ struct ina_core {
     int64_t rto_max;
     int64_t timeout_at;                 /* the last time-out */
     int64_t newest_sent;                /* when the latest packet that has been answered was sent */
-    uint32_t backoff;                   /* time-outs since the last round trip time: rto doubles with each */
+    uint32_t backoff;                   /* time-outs since the last new result: rto doubles with each */
     uint64_t counters[COUNTERS];
 };
 

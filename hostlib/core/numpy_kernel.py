@@ -266,7 +266,7 @@ def _take_result(
     data = index - core.lookahead
     sent_at, status = int(state.sent_at[chain]), int(state.status[chain])
     resent = bool(status & Chain.RESENT)
-    sample = NEVER if resent or sent_at < core.timeout_at else now - sent_at
+    sample = NEVER if resent else now - sent_at
     # whether it came for the latest sending: not if that was just now, or if we were counted before it
     if not resent or (now - sent_at >= core.srtt // 2 and not status & Chain.COUNTED):
         core.newest_sent = max(core.newest_sent, sent_at)
@@ -285,6 +285,8 @@ def _take_result(
     state.index[chain] = index + core.window
     core.in_flight -= 1
     core.completed += 1
+    if core.srtt > 0 or not resent:  # before the first sample only doubling finds out how long a trip takes
+        core.backoff = 0
     core.progress_at = now
     core.counters[Counter.RESULTS] += 1
     if 0 < core.lookahead < core.window:
@@ -300,9 +302,10 @@ def _first(first: int, index: int) -> int:
 def _measure(core: CoreStruct, sample: int) -> None:
     """Follow the round trip time, quicker down than up.
 
-    A result that waited for the lost packet of another rank says nothing of the network. What was in flight
-    at a time-out gives no sample at all, and until one comes the time-outs go on doubling (Karn).
+    A result that waited for the lost packet of another rank says nothing of the network, so no single one
+    may count for much.
     """
+    sample = min(sample, 2 * core.rto)
     if core.srtt == 0:
         core.srtt = max(sample, 1)
     elif sample < core.srtt:
@@ -310,7 +313,6 @@ def _measure(core: CoreStruct, sample: int) -> None:
     else:
         core.srtt += (sample - core.srtt) // 16
     core.rto = min(core.srtt + max(core.srtt // 2, core.rto_margin), core.rto_max)
-    core.backoff = 0
 
 
 def _resend_overtaken(state: CoreState, most: int) -> None:

@@ -38,7 +38,7 @@ class Window:
         self.settings = settings
         self.kernel = kernel
         self.state = CoreState(settings)
-        self._congestion = congestion or FixedWindow()
+        self.congestion = congestion or FixedWindow()
         self._next_psn = settings.first_psn
 
     def begin(
@@ -61,7 +61,7 @@ class Window:
         core.tag = tag
         core.base = self._next_psn
         self._next_psn = (self._next_psn + core.total) % core.psn_limit
-        core.limit = self._congestion.limit(core.window)
+        core.limit = self.congestion.limit(core.window)
         self.state.set_arrays(source, target)
         self.kernel.begin(self.state, now)
 
@@ -101,8 +101,8 @@ class Window:
         core.resend_count += len(chains)
         core.backoff += 1
         core.timeout_at = now
-        self._congestion.on_timeout()
-        core.limit = self._congestion.limit(core.window)
+        self.congestion.on_timeout()
+        core.limit = self.congestion.limit(core.window)
 
     @property
     def complete(self) -> bool:

@@ -100,6 +100,11 @@ class SocketLink:
             gso=self._gso,
         )
 
+    @property
+    def room_packets(self) -> int:
+        """How many results the socket holds unread; half of its memory is overhead."""
+        return self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2 // self._packet_bytes
+
     def pump(self, window: Window, deadline: int) -> Pumped:
         """Serve until the collective is complete, a time-out is due, or `deadline` has passed."""
         if isinstance(window.kernel, NativeKernel):

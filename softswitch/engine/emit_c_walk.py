@@ -98,17 +98,6 @@ def bodies(program: ir.Program) -> Iterator[tuple[ir.Stmt, ...]]:
     yield from (action.body for action in program.actions.values())
 
 
-def program_expressions(program: ir.Program) -> Iterator[ir.Expr]:
-    """Yield every outermost expression of the program."""
-    for body in bodies(program):
-        for statement in all_statements(body):
-            yield from statement_expressions(statement)
-    for state in program.states.values():
-        yield from state.transition.subjects
-    for table in program.tables.values():
-        yield from (key.expr for key in table.keys)
-
-
 def without_positions(expr: ir.Expr) -> ir.Expr:
     """Return `expr` with all positions alike, so that equal text compares equal."""
     changes: dict[str, Any] = {"pos": NOWHERE}

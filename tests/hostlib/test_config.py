@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hostlib.config import JobConfig, TransportConfig
+from hostlib.config import DEFAULT_SLOTS, JobConfig, TransportConfig
 from hostlib.errors import ConfigError
 
 TRANSPORT = TransportConfig("loopback", "127.0.0.1:0", "127.0.0.1:9000", udp_port=42593)
@@ -22,7 +22,7 @@ def test_defaults_may_be_left_out() -> None:
     transport = {"kind": "udp", "local": "10.0.0.1:42592", "switch": "10.0.0.254:42592"}
     text = json.dumps({"job": 1, "rank": 0, "size": 1, "lanes": 256, "transport": transport})
     config = JobConfig.from_json(text)
-    assert (config.slots, config.timeout_s, config.straggler_timeout_s) == (512, 8, 600)
+    assert (config.slots, config.timeout_s, config.straggler_timeout_s) == (DEFAULT_SLOTS, 8, 600)
     assert config.rendezvous is None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -92,6 +93,18 @@ def test_a_rank_that_ends_before_joining_releases_those_who_wait() -> None:
             waiting.result(timeout=10)
 
 
+def test_a_death_told_in_one_breath_with_the_start_is_not_lost() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as launcher, ThreadPoolExecutor(1) as pool:
+        host, port = launcher.getsockname()
+        joining = pool.submit(RendezvousPeers, f"{host}:{port}", job=7, rank=0, size=2, timeout_s=10)
+        connection, _ = launcher.accept()
+        with connection:
+            connection.sendall(b'{"go": true}\n{"gone": {"1": "killed"}}\n')
+            peer = joining.result(timeout=10)
+            assert peer.gone() == {1: "killed"}
+            peer.close()
+
+
 def test_reports_and_faults_travel() -> None:
     with Rendezvous(job=7, size=1) as meeting:
         (peer,) = join_all(meeting, 1)
@@ -106,8 +119,6 @@ def test_reports_and_faults_travel() -> None:
 
 
 def test_garbage_does_not_disturb_the_meeting() -> None:
-    import socket
-
     with Rendezvous(job=7, size=1) as meeting:
         with socket.create_connection(parse_address(meeting.address)) as stranger:
             stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
