@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from softswitch.engine.build import load
 
 from softswitch.compiler import compile_file, ir
+from softswitch.engine.build import load
 from softswitch.engine.ports import MemoryPort
 from softswitch.engine.switch import Switch
 from tests.bmv2 import scenario

@@ -1,9 +1,9 @@
 from pathlib import Path
 
 import pytest
-from softswitch.engine.build import load
 
 from softswitch.compiler import compile_file
+from softswitch.engine.build import load
 
 from .script import Runner, read
 from .traffic import snapshot
