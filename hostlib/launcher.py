@@ -103,11 +103,6 @@ class Workers:
         for reader in self._readers:
             reader.join(max(0.0, deadline - time.monotonic()))
 
-    @property
-    def pids(self) -> list[int]:
-        """Process ids by rank."""
-        return [process.pid for process in self._processes]
-
     def _start(
         self, rank: int, command: Sequence[str], environment: Mapping[str, str], on_line: Output
     ) -> None:

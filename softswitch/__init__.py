@@ -18,7 +18,7 @@ from softswitch.compiler import (
     preprocess_file,
 )
 from softswitch.daemon import run_switch
-from softswitch.engine.build import build, load
+from softswitch.engine.build import build_c, load
 from softswitch.engine.emit_c import emit as emit_c
 from softswitch.engine.impairments import Impairments, PortImpairments
 from softswitch.engine.pipeline import PipelineError
@@ -37,7 +37,7 @@ __all__ = [
     "Switch",
     "SwitchError",
     "Tls",
-    "build",
+    "build_c",
     "compile_file",
     "compile_source",
     "emit_c",

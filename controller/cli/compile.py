@@ -70,7 +70,7 @@ def compile_(
         output.write_text(text)
     if p4info:
         p4info.write_text(softswitch.p4info_text(softswitch.p4info(program)))
-    shared_object = softswitch.build(program) if build else None
+    shared_object = softswitch.build_c(text) if build else None
     if dump:
         return
     facts = {

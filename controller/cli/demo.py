@@ -56,9 +56,8 @@ def demo(
         result.raise_failure()
         console.print("[bold]the same batches in one process[/bold]")
         command = [sys.executable, str(DIGITS), "--shards", str(workers), "--save", str(alone_file)]
-        environment = {**spec.environment, "OMP_NUM_THREADS": "1"}
         with Live(1, quiet=json) as live:
-            _run_alone(command, environment, live)
+            _run_alone(command, live)
         comparison = compare(switch_file, alone_file)
     numbers = metrics(result)
     if json:
@@ -72,10 +71,10 @@ def demo(
         raise Failure("the network trained through the switch differs by more than quantisation allows")
 
 
-def _run_alone(command: list[str], environment: dict[str, str], live: Live) -> None:
-    with subprocess.Popen(
-        command, env={**os.environ, "PYTHONUNBUFFERED": "1", **environment}, stdout=subprocess.PIPE, text=True
-    ) as process:
+def _run_alone(command: list[str], live: Live) -> None:
+    # one thread, as in the workers: the same sums in the same order
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
             for line in process.stdout:

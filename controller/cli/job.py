@@ -6,7 +6,7 @@ import contextlib
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from controller import Admission, Controller, ControllerError, Job, Member, NoSuchJob
 from controller.cli import options
@@ -39,7 +39,6 @@ class JobSpec:
     seed: int = 0
     timeout_s: float = 8.0
     straggler_timeout_s: float = 600.0
-    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +86,6 @@ def run_job(
     *,
     on_line: Callable[[int, str, bool], None],
     on_progress: Callable[[Reports], None] = lambda reports: None,
-    on_started: Callable[[Sequence[int]], None] = lambda pids: None,
 ) -> JobResult:
     """Run the job to its end; nothing of it stays in the switch.
 
@@ -113,7 +111,6 @@ def run_job(
         environments = [
             {
                 "OMP_NUM_THREADS": "1",  # the workers share this machine's cores
-                **spec.environment,
                 "INA_JOB": _config(spec, admission, rank, port_address, rendezvous).to_json(),
             }
             for rank in range(spec.workers)
@@ -121,7 +118,6 @@ def run_job(
         started = time.monotonic()
         workers = Workers(spec.command, environments, rendezvous, on_line)
         stack.callback(workers.kill)
-        on_started(workers.pids)
 
         def tick() -> None:
             if why := switch_ended():

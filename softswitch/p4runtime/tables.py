@@ -114,16 +114,21 @@ def _write_default(bundle: Bundle, table: Table, kind: int, message: Any) -> Non
         bundle.metadata.pop((table.name, None, 0), None)
 
 
+def _entry(bundle: Bundle, table: Table, message: Any) -> ir.ConstEntry:
+    """Decode a table entry that has an action."""
+    return ir.ConstEntry(
+        decode.match_key(table, message.match),
+        decode.invocation(bundle.schema, table, message.action, default=False),
+        decode.priority(table, message.priority),
+    )
+
+
 def _insert(bundle: Bundle, table: Table, message: Any) -> None:
     if table.const_entries:
         raise PermissionDenied(f"the entries of '{table.name}' are constant in the program")
     if not message.HasField("action"):
         raise InvalidArgument(f"the new entry of '{table.name}' has no action")
-    entry = ir.ConstEntry(
-        decode.match_key(table, message.match),
-        decode.invocation(bundle.schema, table, message.action, default=False),
-        decode.priority(table, message.priority),
-    )
+    entry = _entry(bundle, table, message)
     try:
         bundle.pipeline.insert(table.name, entry)
     except EntryExists as error:
@@ -143,11 +148,7 @@ def _modify(bundle: Bundle, table: Table, message: Any) -> None:
             f"the entries of '{table.name}' are constant; only their counters can be modified"
         )
     if message.HasField("action"):
-        entry = ir.ConstEntry(
-            decode.match_key(table, message.match),
-            decode.invocation(bundle.schema, table, message.action, default=False),
-            decode.priority(table, message.priority),
-        )
+        entry = _entry(bundle, table, message)
         try:
             bundle.pipeline.modify(table.name, entry)
         except NoSuchEntry as error:
