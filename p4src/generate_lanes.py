@@ -40,6 +40,11 @@ control Lanes(inout headers_t hdr, inout metadata_t meta) {{
 {fetch}
     }}
 
+    action exchange() {{
+        bit<32> old;
+{exchange}
+    }}
+
     // Two's complement; a lane overflowed if both terms had the sign that the sum has not.
     action add() {{
         bit<32> old;
@@ -56,6 +61,8 @@ control Lanes(inout headers_t hdr, inout metadata_t meta) {{
             add();
         }} else if (meta.lane_operation == LANES_FETCH) {{
             fetch();
+        }} else if (meta.lane_operation == LANES_EXCHANGE) {{
+            exchange();
         }}
     }}
 }}
@@ -80,6 +87,12 @@ def control(lanes: int) -> str:
         registers=_each(lanes, "    register<bit<32>>(SLOTS) lane_{i};"),
         overwrite=_each(lanes, "        lane_{i}.write(meta.index, hdr.lanes.v{i});"),
         fetch=_each(lanes, "        lane_{i}.read(hdr.lanes.v{i}, meta.index);"),
+        exchange=_each(
+            lanes,
+            "        lane_{i}.read(old, meta.index);",
+            "        lane_{i}.write(meta.index, hdr.lanes.v{i});",
+            "        hdr.lanes.v{i} = old;",
+        ),
         add=_each(
             lanes,
             "        lane_{i}.read(old, meta.index);",

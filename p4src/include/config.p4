@@ -19,18 +19,24 @@
 // Children of one switch: the width of the contribution bitmap.
 #define MAX_FAN_IN 32
 
+// Packets in a port's queue from which on it counts as congested: about the 80 kB that ATP
+// marks at. The control plane can set another depth.
+#ifndef ECN_DEPTH
+#define ECN_DEPTH 64
+#endif
+
 const bit<16> TYPE_IPV4 = 0x0800;
 const bit<16> TYPE_ARP  = 0x0806;
 const bit<8>  PROTO_UDP = 17;
 
 const bit<16> INA_UDP_PORT = 42592;
-const bit<4>  INA_VERSION  = 1;
+const bit<4>  INA_VERSION  = 2;
 
 // Lengths in bytes, for the fields that carry them.
 const bit<16> ETHERNET_BYTES = 14;
 const bit<16> IPV4_BYTES = 20;
 const bit<16> UDP_BYTES  = 8;
-const bit<16> INA_BYTES  = 24;
+const bit<16> INA_BYTES  = 28;
 const bit<16> LANE_BYTES = 4 * LANES;
 
 #endif

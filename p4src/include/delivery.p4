@@ -1,36 +1,62 @@
-// Egress: addresses each copy of a result to its worker, and keeps flooded frames
+// Egress: addresses each copy of an INA packet to its receiver, and keeps flooded frames
 // from going back to where they came from.
 #ifndef INA_DELIVERY_P4
 #define INA_DELIVERY_P4
 
 #include "headers.p4"
 
+const bit<8> INA_TTL = 64;
+
 control Delivery(inout headers_t hdr, inout metadata_t meta,
                  inout standard_metadata_t standard_metadata) {
-    action deliver(mac_t mac, ipv4_t ip, bit<16> udp_port) {
-        hdr.ethernet.src = hdr.ethernet.dst;    // the address that the workers send to
+    // Only the receiver of a sum needs its lanes; on the way to it, switches do.
+    action deliver(mac_t mac, ipv4_t ip, bit<16> udp_port, bit<16> rank) {
+        hdr.ethernet.src = hdr.ethernet.dst;    // the address that the sender knows us by
         hdr.ipv4.src = hdr.ipv4.dst;
         hdr.udp.src_port = hdr.udp.dst_port;
         hdr.ethernet.dst = mac;
         hdr.ipv4.dst = ip;
         hdr.udp.dst_port = udp_port;
+        meta.receiver = rank;
     }
 
     action drop() {
         mark_to_drop(standard_metadata);
     }
 
-    // The replication id of a copy is the rank that it is for.
+    // The replication id of a copy is one more than the bit of the child that it is for;
+    // what goes up is not replicated and has 0.
     table receiver {
         key = { hdr.ina.job: exact; standard_metadata.egress_rid: exact; }
         actions = { deliver; drop; }
         const default_action = drop;
-        size = JOB_ROWS * MAX_FAN_IN;
+        size = JOB_ROWS * (MAX_FAN_IN + 1);
+    }
+
+    // Lengths that fit, and no UDP checksum: the payload is new (zero is "none", RFC 768).
+    action finish(bit<16> lanes, bit<16> lane_bytes) {
+        hdr.ina.lanes = lanes;
+        hdr.udp.length = UDP_BYTES + INA_BYTES + lane_bytes;
+        hdr.udp.checksum = 0;
+        hdr.ipv4.total_len = IPV4_BYTES + UDP_BYTES + INA_BYTES + lane_bytes;
+        hdr.ipv4.ttl = INA_TTL;
     }
 
     apply {
-        if (meta.is_result == 1) {
-            receiver.apply();
+        if (hdr.ina.isValid()) {
+            if (meta.is_addressed == 1) {
+                receiver.apply();
+                if (hdr.ina.kind == KIND_RESULT && hdr.ina.target != TARGET_ALL
+                    && meta.receiver != hdr.ina.target && meta.receiver != NO_RANK) {
+                    hdr.lanes.setInvalid();
+                    hdr.ina.valid = 0;
+                }
+            }
+            if (hdr.lanes.isValid()) {
+                finish(LANES, LANE_BYTES);
+            } else {
+                finish(0, 0);
+            }
         } else if (meta.is_flood == 1
                    && standard_metadata.egress_port == standard_metadata.ingress_port) {
             drop();

@@ -49,16 +49,37 @@ header udp_t {
     bit<16> checksum;
 }
 
-// Kinds of INA packet.
-const bit<4> KIND_GRADIENT = 1;   // worker to switch: a contribution
-const bit<4> KIND_RESULT   = 2;   // switch to worker: the finished sum
-const bit<4> KIND_STATUS   = 3;   // switch to worker: who has contributed so far (no lanes)
+// Kinds of INA packet. Up is towards the root of the job's tree and its fallback server,
+// down towards the workers.
+const bit<4> KIND_GRADIENT = 1;   // up: a contribution, of a worker or of a switch's whole subtree
+const bit<4> KIND_RESULT   = 2;   // down: the finished sum; up: a copy that a reminder asked for
+const bit<4> KIND_STATUS   = 3;   // down: who has contributed so far (no lanes)
+const bit<4> KIND_PARTIAL  = 4;   // up, to the fallback server: part of a sum, for no slot
+const bit<4> KIND_REMINDER = 5;   // down, from the fallback server: send up what you have (no lanes)
 
 // Bits of ina_t.flags.
-// 0x01, RESEND (the sender sends this PSN again), is for those who read captures
-const bit<8> FLAG_QUERY    = 0x02;  // answer with KIND_STATUS if the sum is not complete
-const bit<8> FLAG_OVERFLOW = 0x04;  // a lane left the int32 range; the values are not the sum
-const bit<8> FLAG_DISAGREE = 0x08;  // contributions with different tags met in one slot
+const bit<8> FLAG_RESEND    = 0x01; // the sender sends this PSN again
+const bit<8> FLAG_QUERY     = 0x02; // answer with KIND_STATUS if the sum is not complete
+const bit<8> FLAG_OVERFLOW  = 0x04; // a lane left the int32 range; the values are not the sum
+const bit<8> FLAG_DISAGREE  = 0x08; // contributions with different tags met
+const bit<8> FLAG_COLLISION = 0x10; // another sum wanted, or had, the same slot
+const bit<8> FLAG_ECN       = 0x20; // a contribution met a long queue
+@noWarn("unused")   // only shared programs have slots that are not claimed
+const bit<8> FLAG_BYPASS    = 0x40; // claim no slot for this packet; in a result: some contribution was sent so
+const bit<8> FLAG_RAW       = 0x80; // lanes are raw values that only the fallback server can add
+
+// Of a contribution's flags, those that hold for the sum; for a stored result, RAW too.
+const bit<8> FLAGS_OF_SUM    = FLAG_OVERFLOW | FLAG_DISAGREE | FLAG_COLLISION | FLAG_ECN;
+const bit<8> FLAGS_OF_RESULT = FLAGS_OF_SUM | FLAG_RAW;
+// Those that ask for something.
+const bit<8> FLAGS_ASKING    = FLAG_RESEND | FLAG_QUERY | FLAG_BYPASS | FLAG_RAW;
+
+// Bit of ina_t.valid in raw packets: the lanes are int32, else float32.
+const bit<16> VALID_INT32 = 0x8000;
+
+// The receiver of an allreduce, and the rank of what is no worker.
+const bit<16> TARGET_ALL = 0xffff;
+const bit<16> NO_RANK    = 0xffff;
 
 header ina_t {
     bit<4>  version;
@@ -66,14 +87,16 @@ header ina_t {
     bit<8>  flags;
     bit<16> job;
     bit<32> psn;
-    bit<32> bitmap;     // contributors: one bit per child of this switch
-    bit<8>  fan_in;     // how many contributors complete the sum
+    bit<32> bitmap;     // contributors: one bit per child of `node`
+    bit<8>  fan_in;     // how many children `node` has
     bit<8>  priority;
     bit<8>  exponent;   // maximum over the contributors
-    bit<8>  reserved;
-    bit<16> valid;      // lanes that carry elements, from lane 0
-    bit<16> lanes;      // lanes in this packet: LANES, or 0 in KIND_STATUS
+    bit<8>  epoch;      // low byte of the job's generation
+    bit<16> valid;      // lanes that carry elements, from lane 0; in raw packets, the type too
+    bit<16> lanes;      // lanes in this packet: LANES or 0
     bit<32> tag;        // digest of what all ranks must agree on (type, length, operation)
+    bit<16> node;       // node of the job's tree whose children `bitmap` names; 0 is the root
+    bit<16> target;     // rank that gets the sum; TARGET_ALL: every rank
 }
 
 #if LANES == 32
@@ -87,10 +110,17 @@ header ina_t {
 #endif
 
 // What a packet does to the lanes of its slot.
-const bit<2> LANES_NONE      = 0;
-const bit<2> LANES_OVERWRITE = 1;   // first contribution: no clearing pass
-const bit<2> LANES_ADD       = 2;
-const bit<2> LANES_FETCH     = 3;   // read a finished sum
+const bit<3> LANES_NONE      = 0;
+const bit<3> LANES_OVERWRITE = 1;   // first contribution: no clearing pass
+const bit<3> LANES_ADD       = 2;
+const bit<3> LANES_FETCH     = 3;   // read the sum
+const bit<3> LANES_EXCHANGE  = 4;   // put these in, take the others out
+
+// Where a packet goes.
+const bit<2> TO_NOBODY = 0;
+const bit<2> TO_SENDER = 1;
+const bit<2> TO_GROUP  = 2;     // down, to all children
+const bit<2> TO_UPLINK = 3;     // to the switch above; from the root, to the fallback server
 
 struct headers_t {
     ethernet_t ethernet;
@@ -109,19 +139,27 @@ struct metadata_t {
     bit<32> generation;
     bit<8>  fan_in;
     bit<32> full_bitmap;
-    bit<32> member_bitmap;
     bit<16> group;
-    // The slot that this packet meets (aggregator.p4).
+    bit<16> node;           // of the tree: this switch
+    bit<32> result_bitmap;  // full bitmap of the root
+    bit<1>  root;
+    bit<1>  transit;        // no memory here: packets only pass
+    bit<1>  preempt;
+    bit<32> window;         // PSNs in flight; older ones are finished
+    bit<32> max_age_us;
+    bit<32> member_bitmap;  // the children behind the port that the packet came from
+    bit<1>  from_above;     // it came from the switch above, or from the fallback server
+    // The slot that this packet meets (the aggregators).
     bit<32> index;
-    bit<2>  relation;       // to the PSN that the slot holds: RELATION_*
-    bit<1>  seen;           // this contributor is already in the slot
-    bit<1>  full;           // all contributors are in, this packet included
-    bit<1>  query;          // the packet came with FLAG_QUERY
-    bit<2>  lane_operation; // LANES_*
+    bit<3>  lane_operation; // LANES_*
     bit<1>  overflow;       // adding left the int32 range
     // What becomes of the packet.
     outcome_t outcome;
-    bit<1>  is_result;
+    bit<2>  way;            // TO_*
+    bit<4>  kind;           // KIND_* that it leaves as
+    bit<1>  evicted;        // it leaves as a sum that had to make room
+    bit<1>  is_addressed;   // egress looks up who each copy is for
+    bit<16> receiver;       // its rank, or NO_RANK
     bit<1>  is_flood;
 }
 

@@ -107,6 +107,106 @@ control Lanes(inout headers_t hdr, inout metadata_t meta) {
         lane_31.read(hdr.lanes.v31, meta.index);
     }
 
+    action exchange() {
+        bit<32> old;
+        lane_0.read(old, meta.index);
+        lane_0.write(meta.index, hdr.lanes.v0);
+        hdr.lanes.v0 = old;
+        lane_1.read(old, meta.index);
+        lane_1.write(meta.index, hdr.lanes.v1);
+        hdr.lanes.v1 = old;
+        lane_2.read(old, meta.index);
+        lane_2.write(meta.index, hdr.lanes.v2);
+        hdr.lanes.v2 = old;
+        lane_3.read(old, meta.index);
+        lane_3.write(meta.index, hdr.lanes.v3);
+        hdr.lanes.v3 = old;
+        lane_4.read(old, meta.index);
+        lane_4.write(meta.index, hdr.lanes.v4);
+        hdr.lanes.v4 = old;
+        lane_5.read(old, meta.index);
+        lane_5.write(meta.index, hdr.lanes.v5);
+        hdr.lanes.v5 = old;
+        lane_6.read(old, meta.index);
+        lane_6.write(meta.index, hdr.lanes.v6);
+        hdr.lanes.v6 = old;
+        lane_7.read(old, meta.index);
+        lane_7.write(meta.index, hdr.lanes.v7);
+        hdr.lanes.v7 = old;
+        lane_8.read(old, meta.index);
+        lane_8.write(meta.index, hdr.lanes.v8);
+        hdr.lanes.v8 = old;
+        lane_9.read(old, meta.index);
+        lane_9.write(meta.index, hdr.lanes.v9);
+        hdr.lanes.v9 = old;
+        lane_10.read(old, meta.index);
+        lane_10.write(meta.index, hdr.lanes.v10);
+        hdr.lanes.v10 = old;
+        lane_11.read(old, meta.index);
+        lane_11.write(meta.index, hdr.lanes.v11);
+        hdr.lanes.v11 = old;
+        lane_12.read(old, meta.index);
+        lane_12.write(meta.index, hdr.lanes.v12);
+        hdr.lanes.v12 = old;
+        lane_13.read(old, meta.index);
+        lane_13.write(meta.index, hdr.lanes.v13);
+        hdr.lanes.v13 = old;
+        lane_14.read(old, meta.index);
+        lane_14.write(meta.index, hdr.lanes.v14);
+        hdr.lanes.v14 = old;
+        lane_15.read(old, meta.index);
+        lane_15.write(meta.index, hdr.lanes.v15);
+        hdr.lanes.v15 = old;
+        lane_16.read(old, meta.index);
+        lane_16.write(meta.index, hdr.lanes.v16);
+        hdr.lanes.v16 = old;
+        lane_17.read(old, meta.index);
+        lane_17.write(meta.index, hdr.lanes.v17);
+        hdr.lanes.v17 = old;
+        lane_18.read(old, meta.index);
+        lane_18.write(meta.index, hdr.lanes.v18);
+        hdr.lanes.v18 = old;
+        lane_19.read(old, meta.index);
+        lane_19.write(meta.index, hdr.lanes.v19);
+        hdr.lanes.v19 = old;
+        lane_20.read(old, meta.index);
+        lane_20.write(meta.index, hdr.lanes.v20);
+        hdr.lanes.v20 = old;
+        lane_21.read(old, meta.index);
+        lane_21.write(meta.index, hdr.lanes.v21);
+        hdr.lanes.v21 = old;
+        lane_22.read(old, meta.index);
+        lane_22.write(meta.index, hdr.lanes.v22);
+        hdr.lanes.v22 = old;
+        lane_23.read(old, meta.index);
+        lane_23.write(meta.index, hdr.lanes.v23);
+        hdr.lanes.v23 = old;
+        lane_24.read(old, meta.index);
+        lane_24.write(meta.index, hdr.lanes.v24);
+        hdr.lanes.v24 = old;
+        lane_25.read(old, meta.index);
+        lane_25.write(meta.index, hdr.lanes.v25);
+        hdr.lanes.v25 = old;
+        lane_26.read(old, meta.index);
+        lane_26.write(meta.index, hdr.lanes.v26);
+        hdr.lanes.v26 = old;
+        lane_27.read(old, meta.index);
+        lane_27.write(meta.index, hdr.lanes.v27);
+        hdr.lanes.v27 = old;
+        lane_28.read(old, meta.index);
+        lane_28.write(meta.index, hdr.lanes.v28);
+        hdr.lanes.v28 = old;
+        lane_29.read(old, meta.index);
+        lane_29.write(meta.index, hdr.lanes.v29);
+        hdr.lanes.v29 = old;
+        lane_30.read(old, meta.index);
+        lane_30.write(meta.index, hdr.lanes.v30);
+        hdr.lanes.v30 = old;
+        lane_31.read(old, meta.index);
+        lane_31.write(meta.index, hdr.lanes.v31);
+        hdr.lanes.v31 = old;
+    }
+
     // Two's complement; a lane overflowed if both terms had the sign that the sum has not.
     action add() {
         bit<32> old;
@@ -282,6 +382,8 @@ control Lanes(inout headers_t hdr, inout metadata_t meta) {
             add();
         } else if (meta.lane_operation == LANES_FETCH) {
             fetch();
+        } else if (meta.lane_operation == LANES_EXCHANGE) {
+            exchange();
         }
     }
 }

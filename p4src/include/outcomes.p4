@@ -2,28 +2,46 @@
 #ifndef INA_OUTCOMES_P4
 #define INA_OUTCOMES_P4
 
-typedef bit<5> outcome_t;
-
-// Accepted.
-const outcome_t OUTCOME_AGGREGATED   = 0;   // added to its slot, sum not complete yet
-const outcome_t OUTCOME_COMPLETED    = 1;   // added, complete: sum multicast to the job
-const outcome_t OUTCOME_REPLAYED     = 2;   // sum was complete: cached result to the sender
-const outcome_t OUTCOME_DUPLICATE    = 3;   // already counted, sum not complete: dropped
-const outcome_t OUTCOME_STATUS       = 4;   // the same, and the sender asked who is missing
-const outcome_t OUTCOME_STALE        = 5;   // older than what the slot holds: dropped
-// Refused: dropped without touching any slot.
-const outcome_t OUTCOME_TRUNCATED    = 6;   // frame ends inside a header
-const outcome_t OUTCOME_BAD_CHECKSUM = 7;   // IPv4 header checksum
-const outcome_t OUTCOME_BAD_VERSION  = 8;
-const outcome_t OUTCOME_BAD_KIND     = 9;   // not a gradient
-const outcome_t OUTCOME_BAD_LANES    = 10;  // built for another number of lanes
-const outcome_t OUTCOME_BAD_LENGTH   = 11;  // lengths of frame, IPv4, UDP and lanes disagree
-const outcome_t OUTCOME_UNKNOWN_JOB  = 12;
-const outcome_t OUTCOME_WRONG_PORT   = 13;  // the job is not admitted at this port
-const outcome_t OUTCOME_WRONG_RANK   = 14;  // bitmap is not that of the member at this port
-const outcome_t OUTCOME_WRONG_FAN_IN = 15;  // the sender believes in another job size
-// Beside one of the above.
-const outcome_t OUTCOME_OVERFLOW     = 16;  // a finished sum carried FLAG_OVERFLOW
-const outcome_t OUTCOME_DISAGREE     = 17;  // a finished sum carried FLAG_DISAGREE
+enum bit<5> outcome_t {
+    // A contribution that a slot dealt with.
+    AGGREGATED      = 0,    // added to its slot, sum not complete yet
+    COMPLETED       = 1,    // added, complete: to the job, or to the switch above
+    REPLAYED        = 2,    // sum was complete: cached result to the sender
+    DUPLICATE       = 3,    // already counted, nothing to answer: dropped
+    STATUS          = 4,    // already counted, and the sender asked who is missing
+    STALE           = 5,    // older than what the slot holds: dropped
+    // Refused: dropped without touching any slot.
+    TRUNCATED       = 6,    // frame ends inside a header
+    BAD_CHECKSUM    = 7,    // IPv4 header checksum
+    BAD_VERSION     = 8,
+    BAD_KIND        = 9,
+    BAD_LANES       = 10,   // not as many lanes as its kind has in this program
+    BAD_LENGTH      = 11,   // lengths of frame, IPv4, UDP and lanes disagree
+    UNKNOWN_JOB     = 12,
+    WRONG_PORT      = 13,   // the job is not admitted at this port
+    WRONG_RANK      = 14,   // bitmap or node is not that of a member at this port
+    WRONG_FAN_IN    = 15,   // the sender believes in another job size
+    // Beside one of the others.
+    OVERFLOW        = 16,   // a finished sum carried FLAG_OVERFLOW
+    DISAGREE        = 17,   // a finished sum carried FLAG_DISAGREE
+    // Shared slots: a contribution that found its slot taken, or had none.
+    COLLIDED        = 18,   // slot taken: on to the fallback server
+    BYPASSED        = 19,   // to the fallback server without trying for a slot
+    PREEMPTED       = 20,   // took the slot from a sum of lower priority
+    RECLAIMED       = 21,   // took the slot from a sum that was too old
+    EVICTED         = 22,   // beside those two, in the row of the job that lost the slot
+    // Partial sums on their way to the fallback server.
+    FLUSHED         = 23,   // a resend took the partial sum along
+    PULLED          = 24,   // a reminder took it, or the result
+    // Between the switches of a tree.
+    RELAYED         = 25,   // complete here, no result yet: sum sent up again
+    STORED          = 26,   // a result from above, kept in its slot and passed on
+    PASSED_UP       = 27,
+    PASSED_DOWN     = 28,
+    // Refused as well.
+    WRONG_EPOCH     = 29,   // from an earlier admission under the same job id
+    WRONG_DIRECTION = 30,   // no such kind of packet comes from there
+    NO_UPLINK       = 31    // nowhere to send it up to; counted beside another, or alone
+}
 
 #endif

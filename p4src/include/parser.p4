@@ -37,12 +37,12 @@ parser InaParser(packet_in packet, out headers_t hdr,
         }
     }
 
-    // Lanes are taken only from packets of our version, kind and size;
-    // what else came is refused by name in ingress.
+    // Lanes are taken only from packets of our version and size; what else came is refused
+    // by name in ingress.
     state parse_ina {
         packet.extract(hdr.ina);
-        transition select(hdr.ina.version, hdr.ina.kind, hdr.ina.lanes, hdr.udp.length) {
-            (INA_VERSION, KIND_GRADIENT, LANES, UDP_BYTES + INA_BYTES + LANE_BYTES): parse_lanes;
+        transition select(hdr.ina.version, hdr.ina.lanes, hdr.udp.length) {
+            (INA_VERSION, LANES, UDP_BYTES + INA_BYTES + LANE_BYTES): parse_lanes;
             default: accept;
         }
     }

@@ -1,11 +1,10 @@
-// Turns an aggregated packet into what its job is to see: the sum to every worker,
-// a cached sum or the state of the slot to the sender, or nothing.
+// Turns a packet into what is to leave: its kind, and where to.
 #ifndef INA_REPLY_P4
 #define INA_REPLY_P4
 
 #include "headers.p4"
 
-const bit<8> INA_TTL = 64;
+const bit<16> ROOT_NODE = 0;
 
 control Reply(inout headers_t hdr, inout metadata_t meta,
               inout standard_metadata_t standard_metadata) {
@@ -23,34 +22,24 @@ control Reply(inout headers_t hdr, inout metadata_t meta,
         hdr.udp.dst_port = udp_port;
     }
 
-    action finish(bit<4> kind) {
-        hdr.ina.kind = kind;
-        hdr.ipv4.ttl = INA_TTL;
-        hdr.udp.checksum = 0;   // the payload changed; zero is "none" (RFC 768)
-    }
-
-    action without_lanes() {
-        hdr.lanes.setInvalid();
-        hdr.ina.lanes = 0;
-        hdr.ina.valid = 0;
-        hdr.udp.length = UDP_BYTES + INA_BYTES;
-        hdr.ipv4.total_len = IPV4_BYTES + UDP_BYTES + INA_BYTES;
-    }
-
     apply {
-        if (meta.outcome == OUTCOME_COMPLETED) {
-            finish(KIND_RESULT);
-            meta.is_result = 1;
-            standard_metadata.mcast_grp = meta.group;
-        } else if (meta.outcome == OUTCOME_REPLAYED) {
-            finish(KIND_RESULT);
-            turn_round();
-        } else if (meta.outcome == OUTCOME_STATUS) {
-            finish(KIND_STATUS);
-            without_lanes();
+        if (meta.way == TO_NOBODY) {
+            mark_to_drop(standard_metadata);
+            return;
+        }
+        if (meta.kind == KIND_RESULT && hdr.ina.kind != KIND_RESULT) {
+            hdr.ina.node = ROOT_NODE;       // wherever a result was kept, it is the whole job's
+            hdr.ina.bitmap = meta.result_bitmap;
+        } else if (meta.kind == KIND_STATUS) {
+            hdr.lanes.setInvalid();
+            hdr.ina.valid = 0;
+        }
+        hdr.ina.kind = meta.kind;
+        if (meta.way == TO_SENDER) {
             turn_round();
         } else {
-            mark_to_drop(standard_metadata);
+            meta.is_addressed = 1;
+            standard_metadata.mcast_grp = meta.way == TO_GROUP ? meta.group : 0;
         }
     }
 }

@@ -21,6 +21,9 @@ from softswitch.engine.emit_c_walk import (
 
 PARAMETERS = "struct p4_pipeline *s, struct p4_packet *p, struct variables *v"
 
+MAX_INLINE_LINES = 40
+"""Actions up to this long are always inlined: then the compiler keeps variables in registers."""
+
 
 @dataclass(frozen=True, slots=True)
 class Locals:
@@ -105,7 +108,7 @@ def emit_actions(unit: Unit, locals_: Locals, out: Writer) -> None:
     """Write one function per action; those that may exit the block return whether they did."""
     for name in unit.program.actions:
         result = "int" if name in unit.leaving_actions else "void"
-        out.line(f"P4_FUNCTION {result} action_{unit.action_names[name]}({PARAMETERS});")
+        out.line(f"static {result} action_{unit.action_names[name]}({PARAMETERS});")
     out.line()
     for name, action in unit.program.actions.items():
         leaving = name in unit.leaving_actions
@@ -119,7 +122,8 @@ def emit_actions(unit: Unit, locals_: Locals, out: Writer) -> None:
             if leaving:
                 written.line("return 0;")
         out.line(f"/* action {name}, {comment(action.pos)} */")
-        kind = "P4_LANES" if body.rolled else "P4_FUNCTION"
+        small = len(written.lines) <= MAX_INLINE_LINES
+        kind = "P4_LANES" if body.rolled else "P4_INLINE" if small else "P4_FUNCTION"
         result = "int" if leaving else "void"
         with out.block(f"{kind} {result} action_{unit.action_names[name]}({PARAMETERS})"):
             out.lines += written.lines

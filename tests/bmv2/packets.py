@@ -4,44 +4,29 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 LANES = 32
 INA_UDP_PORT = 42592
 
-GRADIENT, RESULT, STATUS = 1, 2, 3
-RESEND, QUERY, OVERFLOW, DISAGREE = 1, 2, 4, 8
+GRADIENT, RESULT, STATUS, PARTIAL, REMINDER = 1, 2, 3, 4, 5
+RESEND, QUERY, OVERFLOW, DISAGREE = 0x01, 0x02, 0x04, 0x08
+COLLISION, ECN, BYPASS, RAW = 0x10, 0x20, 0x40, 0x80
+ALL = 0xFFFF
+"""The target of an allreduce, and the rank of what is no worker."""
 
 SWITCH_MAC = 0x02_00_00_00_00_FE
 SWITCH_IP = 0x0A_00_00_FE
 
 
 @dataclass(frozen=True, slots=True)
-class Worker:
-    """One member of a job: where it is connected and what it is called."""
+class Station:
+    """A worker, a switch or a fallback server: where it is connected and what it is called."""
 
     port: int
     mac: int
     ip: int
-    udp_port: int = 42592
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """A job as it is admitted: its id, its counter row, its region of slots, its members by rank."""
-
-    id: int
-    row: int
-    offset: int
-    size: int
-    generation: int
-    group: int
-    members: tuple[Worker, ...]
-
-    @property
-    def fan_in(self) -> int:
-        """How many contributions complete a sum."""
-        return len(self.members)
+    udp_port: int = INA_UDP_PORT
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,20 +37,22 @@ class Ina:
     psn: int
     bitmap: int
     fan_in: int
-    version: int = 1
+    version: int = 2
     kind: int = GRADIENT
     flags: int = 0
     priority: int = 0
     exponent: int = 0
-    reserved: int = 0
+    epoch: int = 0
     valid: int = LANES
     lanes: int = LANES
     tag: int = 0x5EED
+    node: int = 0
+    target: int = ALL
 
     def pack(self) -> bytes:
-        """Return the 24 bytes."""
+        """Return the 28 bytes."""
         return struct.pack(
-            ">BBHIIBBBBHHI",
+            ">BBHIIBBBBHHIHH",
             self.version << 4 | self.kind,
             self.flags,
             self.job,
@@ -74,18 +61,19 @@ class Ina:
             self.fan_in,
             self.priority,
             self.exponent,
-            self.reserved,
+            self.epoch,
             self.valid,
             self.lanes,
             self.tag,
+            self.node,
+            self.target,
         )
 
     @classmethod
     def unpack(cls, data: bytes) -> Ina:
         """Return the header that starts `data`."""
-        first, flags, job, psn, bitmap, fan_in, priority, exponent, reserved, valid, lanes, tag = (
-            struct.unpack_from(">BBHIIBBBBHHI", data)
-        )
+        fields = struct.unpack_from(">BBHIIBBBBHHIHH", data)
+        first, flags, job, psn, bitmap, fan_in, priority, exponent, epoch, valid, lanes, tag = fields[:12]
         return cls(
             job=job,
             psn=psn,
@@ -96,11 +84,18 @@ class Ina:
             flags=flags,
             priority=priority,
             exponent=exponent,
-            reserved=reserved,
+            epoch=epoch,
             valid=valid,
             lanes=lanes,
             tag=tag,
+            node=fields[12],
+            target=fields[13],
         )
+
+
+INA_BYTES = 28
+INA_OFFSET = 14 + 20 + 8
+FRAME_BYTES = INA_OFFSET + INA_BYTES + 4 * LANES
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +147,7 @@ def pack_lanes(values: Sequence[int]) -> bytes:
 
 
 def frame(
-    worker: Worker,
+    station: Station,
     ina: Ina,
     values: Sequence[int],
     *,
@@ -160,18 +155,7 @@ def frame(
     udp_length: int | None = None,
     dst_port: int = INA_UDP_PORT,
 ) -> bytes:
-    """Return a whole frame from `worker` to the switch; `ipv4` and `udp_length` may contradict the rest."""
-    datagram = udp(worker.udp_port, dst_port, ina.pack() + pack_lanes(values), udp_length)
-    header = ipv4 or Ipv4(src=worker.ip)
-    return ethernet(worker.mac, SWITCH_MAC, 0x0800, header.pack(len(datagram)) + datagram)
-
-
-def contribution(job: Job, rank: int, psn: int) -> Ina:
-    """Return the header with which `rank` contributes to `psn`."""
-    return Ina(job=job.id, psn=psn % (1 << 32), bitmap=1 << rank, fan_in=job.fan_in)
-
-
-def gradient(job: Job, rank: int, psn: int, values: Sequence[int], **changes: int) -> tuple[int, bytes]:
-    """Return the frame of a contribution, `changes` made to its INA header, and the port it comes in at."""
-    worker = job.members[rank]
-    return worker.port, frame(worker, replace(contribution(job, rank, psn), **changes), values)
+    """Return a whole frame from `station` to the switch; `ipv4` and `udp_length` may contradict the rest."""
+    datagram = udp(station.udp_port, dst_port, ina.pack() + pack_lanes(values), udp_length)
+    header = ipv4 or Ipv4(src=station.ip)
+    return ethernet(station.mac, SWITCH_MAC, 0x0800, header.pack(len(datagram)) + datagram)

@@ -52,9 +52,18 @@ def compile_p4(source: Path, directory: Path, defines: Mapping[str, str] | None 
 
     Raises ToolFailed with the diagnostics if the compiler refuses the program.
     """
+    compiler_output(source, directory, defines)
+    return _json_of(source, directory)
+
+
+def compiler_output(source: Path, directory: Path, defines: Mapping[str, str] | None = None) -> str:
+    """Compile `source` into `directory` and return what the compiler had to say about it: warnings.
+
+    Raises ToolFailed with the diagnostics if the compiler refuses the program.
+    """
     tool = _compiler()
     assert tool is not None, "p4c is not on PATH"
-    output = directory / f"{source.stem}.json"
+    output = _json_of(source, directory)
     command = [tool, "--arch", "v1model", *(f"-D{name}={value}" for name, value in (defines or {}).items())]
     if Path(tool).name == "p4c":
         command += ["--target", "bmv2", "-o", str(directory)]
@@ -63,7 +72,11 @@ def compile_p4(source: Path, directory: Path, defines: Mapping[str, str] | None 
     done = subprocess.run([*command, str(source)], capture_output=True, text=True, check=False)
     if done.returncode or not output.exists():
         raise ToolFailed(f"{source.name}: {done.stderr}")
-    return output
+    return done.stdout + done.stderr
+
+
+def _json_of(source: Path, directory: Path) -> Path:
+    return directory / f"{source.stem}.json"
 
 
 class Reference:

@@ -26,6 +26,9 @@ MIRROR_GROUPS = 0x8000
 
 HIGHEST_PRIORITY = 1 << 20
 
+NEVER = (1 << 19) - 1
+"""A queue depth that no queue here reaches."""
+
 
 @dataclass(frozen=True, slots=True)
 class Write:
@@ -49,11 +52,16 @@ class Delete(Write):
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """What happens to the tables and groups, and then the packets."""
+    """What happens to the tables and groups, and then the packets.
+
+    `mark_from` is the queue depth from which on packets are marked: never or always, for how long a queue of
+    the reference gets depends on how fast its threads are.
+    """
 
     writes: Sequence[Write]
     groups: Groups
     packets: Sequence[Arrival]
+    mark_from: int = NEVER
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +90,9 @@ class Target(Protocol):
 
     def add_session(self, session: int, members: Members) -> None:
         """Define a clone session."""
+
+    def registers(self) -> dict[str, list[int]]:
+        """Read all registers, by name."""
 
     def state(self, entries: Mapping[str, Sequence[ir.ConstEntry]]) -> State:
         """Read all registers and counters; `entries` are those with direct counters, by table."""
@@ -141,16 +152,20 @@ class Embedded:
         """Read all registers and counters."""
         program, pipeline = self._pipeline.program, self._pipeline
         return State(
-            {
-                name: [pipeline.read_register(name, i) for i in range(register.size)]
-                for name, register in program.registers.items()
-            },
+            self.registers(),
             {name: pipeline.read_counters(name) for name, c in program.counters.items() if c.table is None},
             {
                 table: [pipeline.read_direct_counter(table, entry) for entry in of_table]
                 for table, of_table in entries.items()
             },
         )
+
+    def registers(self) -> dict[str, list[int]]:
+        """Read all registers."""
+        return {
+            name: [self._pipeline.read_register(name, i) for i in range(register.size)]
+            for name, register in self._pipeline.program.registers.items()
+        }
 
 
 # --------------------------------------------------------------------------- the reference
@@ -208,12 +223,8 @@ class Commands:
     def state(self, entries: Mapping[str, Sequence[ir.ConstEntry]]) -> State:
         """Read all registers and counters."""
         program = self._program
-        registers = {}
-        for name in program.registers:
-            values = self._reference.run(f"register_read {name}").partition("=")[2]
-            registers[name] = [int(value) for value in values.split(",")]
         return State(
-            registers,
+            self.registers(),
             {
                 name: [self._count(name, index) for index in range(counter.size)]
                 for name, counter in program.counters.items()
@@ -221,6 +232,14 @@ class Commands:
             },
             {table: [self._hits(table, entry) for entry in of_table] for table, of_table in entries.items()},
         )
+
+    def registers(self) -> dict[str, list[int]]:
+        """Read all registers."""
+        registers = {}
+        for name in self._program.registers:
+            values = self._reference.run(f"register_read {name}").partition("=")[2]
+            registers[name] = [int(value) for value in values.split(",")]
+        return registers
 
     def _hits(self, table: str, entry: ir.ConstEntry) -> tuple[int, int]:
         counter = self._program.tables[table].direct_counter

@@ -121,14 +121,18 @@ def test_lanes_are_loops_over_one_slot() -> None:
     assert len(text.splitlines()) < 1000
 
 
+@pytest.mark.parametrize("name", ["exclusive", "shared"])
 @pytest.mark.parametrize("lanes", [32, 64, 256])
-def test_exclusive_keeps_a_slot_together(lanes: int) -> None:
-    program = compile_file(P4SRC / "exclusive.p4", defines={"LANES": str(lanes)})
+def test_a_program_keeps_a_slot_together(name: str, lanes: int) -> None:
+    program = compile_file(P4SRC / f"{name}.p4", defines={"LANES": str(lanes)})
     text = emit(program)
     slot = re.search(r"struct InaIngress_aggregator_slots \{(.*?)\n\}", text, re.DOTALL)
     assert slot is not None
-    for name in ("slot_generation", "slot_psn", "slot_bitmap", "slot_tag", "slot_exponent", "slot_flags"):
-        assert f" {name};" in slot[1]
+    registers = [full.rsplit(".", 1)[-1] for full in program.registers]
+    states = [register for register in registers if register.startswith("slot_")]
+    assert len(states) == len(registers) - lanes >= 6
+    for state in states:
+        assert f" {state};" in slot[1]
     assert f"lane_0_to_lane_{lanes - 1}[{lanes}]" in slot[1]
     assert len(text.splitlines()) < 4000
 

@@ -19,7 +19,7 @@ def test_every_pass_can_be_dumped():
     compile_file(PROGRAM, defines=LANES, dump=dump)
     assert list(shown) == ["preprocess", "lex", "parse", "lower"]
     assert shown["lex"].endswith(" tokens")
-    assert "name='OUTCOME_AGGREGATED'" in shown["parse"]
+    assert "name='AGGREGATED'" in shown["parse"]
     assert shown["lower"].startswith("Program\n")
 
 

@@ -114,7 +114,7 @@ def disturb(random: Random, pipelines: Sequence[Pipeline]) -> None:
                     pipeline.delete(name, entry)
                 elif choice == 1:
                     pipeline.modify(name, changed)
-        for entry in list(entries(random, program, table, 2)):
+        for entry in list(entries(random, program, table, 2)) if table.keys else []:
             for pipeline in pipelines:
                 with contextlib.suppress(EntryExists, TableFull):
                     pipeline.insert(name, entry)

@@ -1,0 +1,32 @@
+// Egress: tells the workers of queues that grow (ECN, as in ATP).
+#ifndef INA_MARKING_P4
+#define INA_MARKING_P4
+
+#include "headers.p4"
+
+const bit<2> ECN_CONGESTED = 3;     // RFC 3168
+
+control Marking(inout headers_t hdr, inout metadata_t meta,
+                in standard_metadata_t standard_metadata) {
+    bit<19> limit = 0;
+
+    // Packets that were in the queue when this one left it.
+    action set_threshold(bit<19> depth) {
+        limit = depth;
+    }
+
+    table threshold {
+        actions = { set_threshold; }
+        default_action = set_threshold(ECN_DEPTH);
+    }
+
+    apply {
+        threshold.apply();
+        if (standard_metadata.deq_qdepth >= limit) {
+            hdr.ina.flags = hdr.ina.flags | FLAG_ECN;
+            hdr.ipv4.ecn = ECN_CONGESTED;
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,289 @@
+// One aggregator slot in shared mode: whose sum it holds, who has contributed, the sum.
+//
+// A slot belongs to (generation, PSN) from the first contribution that finds it free until the
+// sum is complete, taken out, too old, or outranked. Whoever finds it taken goes to its job's
+// fallback server, which can put any disjoint parts of a sum together; so every sum is right
+// whatever the slots forget. Parts and whole sums are told apart by their bitmaps alone.
+#ifndef INA_AGGREGATOR_P4
+#define INA_AGGREGATOR_P4
+
+#include "headers.p4"
+#include "lanes.p4"
+
+// How a packet relates to the slot that it meets.
+const bit<2> RELATION_NONE  = 0;    // the job has no slots
+const bit<2> RELATION_SAME  = 1;    // the slot holds this PSN of this job
+const bit<2> RELATION_FREE  = 2;    // it holds nothing that anybody needs
+const bit<2> RELATION_OTHER = 3;
+
+// What a packet does to the slot's state, as LANES_* say for its lanes.
+const bit<3> SLOT_KEEP    = 0;      // nothing
+const bit<3> SLOT_AGE     = 1;      // note the collision; the longer it stays, the less it counts
+const bit<3> SLOT_JOIN    = 2;
+const bit<3> SLOT_CLAIM   = 3;
+const bit<3> SLOT_RELEASE = 4;
+const bit<3> SLOT_STORE   = 5;      // keep a result from above
+
+// Of a slot's flags, those that no packet carries.
+const bit<8> SLOT_FINAL = 0x01;     // the lanes hold the job's result
+const bit<8> SLOT_FULL  = 0x02;     // all contributors are in: from now on only a cache
+
+struct slot_t {
+    bit<32> generation;
+    bit<32> psn;
+    bit<32> bitmap;         // 0: free
+    bit<32> tag;
+    bit<32> touched;        // microseconds; wraps after 71 minutes
+    bit<8>  exponent;
+    bit<8>  flags;          // FLAGS_OF_RESULT, SLOT_FINAL, SLOT_FULL
+    bit<16> job;
+    bit<16> target;
+    bit<8>  priority;
+}
+
+control Aggregator(inout headers_t hdr, inout metadata_t meta,
+                   in standard_metadata_t standard_metadata) {
+    register<bit<32>>(SLOTS) slot_generation;
+    register<bit<32>>(SLOTS) slot_psn;
+    register<bit<32>>(SLOTS) slot_bitmap;
+    register<bit<32>>(SLOTS) slot_tag;
+    register<bit<32>>(SLOTS) slot_touched;
+    register<bit<8>>(SLOTS)  slot_exponent;
+    register<bit<8>>(SLOTS)  slot_flags;
+    register<bit<16>>(SLOTS) slot_job;
+    register<bit<16>>(SLOTS) slot_target;
+    register<bit<8>>(SLOTS)  slot_priority;
+    Lanes() lanes;
+
+    slot_t slot = { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 };
+    bit<32> now = (bit<32>)standard_metadata.ingress_global_timestamp;
+    bit<2> relation = RELATION_NONE;
+    bit<1> final = 0;       // the slot holds the result of this PSN
+    bit<1> seen = 0;        // this contributor is already in the slot
+    bit<1> full = 0;        // all contributors are in, this packet included
+    bit<1> aged = 0;        // nothing has joined the slot for too long
+    bit<1> outranks = 0;    // the packet may take the slot for its higher priority
+    bit<8> asked = 0;       // FLAGS_ASKING that the packet came with
+    bit<3> slot_operation = SLOT_KEEP;
+
+    // Find the slot and compare.
+    action meet() {
+        // The byte behind the PSN lets consecutive PSNs meet as many slots as there are: without it
+        // the low bits of the CRC are linearly dependent in small arrays.
+        hash(meta.index, HashAlgorithm.crc32, meta.region_offset,
+             { hdr.ina.job, hdr.ina.psn, 8w0 }, meta.region_size);
+        slot_generation.read(slot.generation, meta.index);
+        slot_psn.read(slot.psn, meta.index);
+        slot_bitmap.read(slot.bitmap, meta.index);
+        slot_tag.read(slot.tag, meta.index);
+        slot_touched.read(slot.touched, meta.index);
+        slot_exponent.read(slot.exponent, meta.index);
+        slot_flags.read(slot.flags, meta.index);
+        slot_job.read(slot.job, meta.index);
+        slot_target.read(slot.target, meta.index);
+        slot_priority.read(slot.priority, meta.index);
+
+        bool mine = slot.generation == meta.generation;
+        bit<32> age = hdr.ina.psn - slot.psn;       // serial number arithmetic, RFC 1982
+        bool finished = mine && age[31:31] == 0 && age >= meta.window;
+        bool orphaned = !mine && slot.job == hdr.ina.job;
+        bool free = slot.bitmap == 0 || (slot.flags & SLOT_FULL) != 0 || finished || orphaned;
+        relation = free ? RELATION_FREE : RELATION_OTHER;
+        relation = mine && age == 0 && slot.bitmap != 0 ? RELATION_SAME : relation;
+        final = relation == RELATION_SAME ? slot.flags[0:0] : 0;
+        aged = now - slot.touched > meta.max_age_us ? 1w1 : 1w0;
+        outranks = meta.preempt == 1 && hdr.ina.priority > slot.priority ? 1w1 : 1w0;
+    }
+
+    // From here on the header of a contribution holds what the slot would hold with it:
+    // bitmap, exponent, tag and flags. Raw values stay as they are.
+    action join() {
+        bool same = relation == RELATION_SAME && (hdr.ina.flags & FLAG_RAW) == 0;
+        bit<32> bitmap   = same ? slot.bitmap : 0;
+        bit<32> tag      = same ? slot.tag : hdr.ina.tag;
+        bit<8>  exponent = same ? slot.exponent : 0;
+        bit<8>  flags    = same ? slot.flags & FLAGS_OF_RESULT : 0;
+
+        asked = hdr.ina.flags & FLAGS_ASKING;
+        seen = (bitmap & hdr.ina.bitmap) != 0 ? 1w1 : 1w0;
+        hdr.ina.bitmap = bitmap | hdr.ina.bitmap;
+        full = hdr.ina.bitmap == meta.full_bitmap ? 1w1 : 1w0;
+        hdr.ina.exponent = seen == 0 && hdr.ina.exponent > exponent ? hdr.ina.exponent : exponent;
+        hdr.ina.flags = flags | (seen == 1 ? 0 : hdr.ina.flags & FLAGS_OF_SUM)
+                        | (seen == 0 && hdr.ina.tag != tag ? FLAG_DISAGREE : 0);
+        hdr.ina.tag = tag;
+    }
+
+    // What the slot held leaves in this packet.
+    action take_out() {
+        hdr.ina.job = slot.job;
+        hdr.ina.psn = slot.psn;
+        hdr.ina.epoch = slot.generation[7:0];
+        hdr.ina.bitmap = slot.bitmap;
+        hdr.ina.tag = slot.tag;
+        hdr.ina.exponent = slot.exponent;
+        hdr.ina.flags = slot.flags & FLAGS_OF_RESULT;
+        hdr.ina.target = slot.target;
+        hdr.ina.priority = slot.priority;
+        hdr.ina.fan_in = meta.fan_in;
+        hdr.ina.valid = LANES;
+    }
+
+    action claim() {
+        slot_generation.write(meta.index, meta.generation);
+        slot_psn.write(meta.index, hdr.ina.psn);
+        slot_job.write(meta.index, hdr.ina.job);
+        slot_target.write(meta.index, hdr.ina.target);
+        slot_priority.write(meta.index, hdr.ina.priority);
+    }
+
+    action hold(bit<32> bitmap, bit<8> slot_only) {
+        slot_bitmap.write(meta.index, bitmap);
+        slot_tag.write(meta.index, hdr.ina.tag);
+        slot_exponent.write(meta.index, hdr.ina.exponent);
+        slot_flags.write(meta.index, (hdr.ina.flags & FLAGS_OF_RESULT) | slot_only);
+        slot_touched.write(meta.index, now);
+    }
+
+    action release() {
+        slot_bitmap.write(meta.index, 0);
+    }
+
+    action age() {
+        slot_flags.write(meta.index, slot.flags | FLAG_COLLISION);
+        slot_priority.write(meta.index, meta.preempt == 1 ? slot.priority >> 1 : slot.priority);
+    }
+
+    action decide(outcome_t outcome, bit<3> lane_operation, bit<3> operation, bit<2> way, bit<4> kind) {
+        meta.outcome = outcome;
+        meta.lane_operation = lane_operation;
+        slot_operation = operation;
+        meta.way = way;
+        meta.kind = kind;
+    }
+
+    // In the tables below the first row that fits holds; docs/protocol.md has them in words.
+    // A contribution of a worker, or of a switch below:
+    table gradient {
+        key = {
+            asked[7:7]: ternary @name("raw");
+            relation:   ternary;
+            final:      ternary;
+            seen:       ternary;
+            full:       ternary;
+            asked[0:0]: ternary @name("resend");
+            asked[1:1]: ternary @name("query");
+            asked[6:6]: ternary @name("bypass");
+            aged:       ternary;
+            outranks:   ternary;
+            meta.root:  ternary;
+        }
+        actions = { decide; }
+        const default_action = decide(outcome_t.BYPASSED, LANES_NONE, SLOT_KEEP, TO_UPLINK, KIND_PARTIAL);
+        const entries = {
+            // raw, relation, final, seen, full, resend, query, bypass, aged, outranks, root
+            // values that no slot can add
+            (1, _,              _, _, _, _, _, _, _, _, _): decide(outcome_t.BYPASSED,   LANES_NONE,      SLOT_KEEP,    TO_UPLINK, KIND_PARTIAL);
+            // the result is here
+            (_, RELATION_SAME,  1, _, _, _, _, _, _, _, _): decide(outcome_t.REPLAYED,   LANES_FETCH,     SLOT_KEEP,    TO_SENDER, KIND_RESULT);
+            // the last contribution
+            (_, RELATION_SAME,  0, 0, 1, _, _, _, _, _, 1): decide(outcome_t.COMPLETED,  LANES_ADD,       SLOT_JOIN,    TO_GROUP,  KIND_RESULT);
+            (_, RELATION_SAME,  0, 0, 1, _, _, _, _, _, 0): decide(outcome_t.COMPLETED,  LANES_ADD,       SLOT_JOIN,    TO_UPLINK, KIND_GRADIENT);
+            // one more; a resend takes what is there along, for something may be stuck
+            (_, RELATION_SAME,  0, 0, 0, 1, 0, _, _, _, _): decide(outcome_t.FLUSHED,    LANES_ADD,       SLOT_RELEASE, TO_UPLINK, KIND_PARTIAL);
+            (_, RELATION_SAME,  0, 0, 0, _, _, _, _, _, _): decide(outcome_t.AGGREGATED, LANES_ADD,       SLOT_JOIN,    TO_NOBODY, 0);
+            // already counted, the sum is complete and went up: again if asked for
+            (_, RELATION_SAME,  0, 1, 1, 1, _, _, _, _, _): decide(outcome_t.RELAYED,    LANES_FETCH,     SLOT_KEEP,    TO_UPLINK, KIND_GRADIENT);
+            (_, RELATION_SAME,  0, 1, 1, 0, _, _, _, _, _): decide(outcome_t.DUPLICATE,  LANES_NONE,      SLOT_KEEP,    TO_NOBODY, 0);
+            // already counted, others are missing: who is, or take it along, or nothing
+            (_, RELATION_SAME,  0, 1, 0, _, 1, _, _, _, _): decide(outcome_t.STATUS,     LANES_NONE,      SLOT_KEEP,    TO_SENDER, KIND_STATUS);
+            (_, RELATION_SAME,  0, 1, 0, 1, 0, _, _, _, _): decide(outcome_t.FLUSHED,    LANES_FETCH,     SLOT_RELEASE, TO_UPLINK, KIND_PARTIAL);
+            (_, RELATION_SAME,  0, 1, 0, 0, 0, _, _, _, _): decide(outcome_t.DUPLICATE,  LANES_NONE,      SLOT_KEEP,    TO_NOBODY, 0);
+            // alone in its job: complete without a slot
+            (_, _,              _, _, 1, _, _, _, _, _, 1): decide(outcome_t.COMPLETED,  LANES_NONE,      SLOT_KEEP,    TO_GROUP,  KIND_RESULT);
+            (_, _,              _, _, 1, _, _, _, _, _, 0): decide(outcome_t.COMPLETED,  LANES_NONE,      SLOT_KEEP,    TO_UPLINK, KIND_GRADIENT);
+            // not to claim a slot, or there is none
+            (_, _,              _, _, _, 1, _, _, _, _, _): decide(outcome_t.BYPASSED,   LANES_NONE,      SLOT_KEEP,    TO_UPLINK, KIND_PARTIAL);
+            (_, _,              _, _, _, _, _, 1, _, _, _): decide(outcome_t.BYPASSED,   LANES_NONE,      SLOT_KEEP,    TO_UPLINK, KIND_PARTIAL);
+            (_, RELATION_NONE,  _, _, _, _, _, _, _, _, _): decide(outcome_t.BYPASSED,   LANES_NONE,      SLOT_KEEP,    TO_UPLINK, KIND_PARTIAL);
+            // first contribution
+            (_, RELATION_FREE,  _, _, _, _, _, _, _, _, _): decide(outcome_t.AGGREGATED, LANES_OVERWRITE, SLOT_CLAIM,   TO_NOBODY, 0);
+            // first contribution, and another sum has to leave for it
+            (_, RELATION_OTHER, _, _, _, _, _, _, 1, _, _): decide(outcome_t.RECLAIMED,  LANES_EXCHANGE,  SLOT_CLAIM,   TO_UPLINK, KIND_PARTIAL);
+            (_, RELATION_OTHER, _, _, _, _, _, _, 0, 1, _): decide(outcome_t.PREEMPTED,  LANES_EXCHANGE,  SLOT_CLAIM,   TO_UPLINK, KIND_PARTIAL);
+            // taken
+            (_, RELATION_OTHER, _, _, _, _, _, _, 0, 0, _): decide(outcome_t.COLLIDED,   LANES_NONE,      SLOT_AGE,     TO_UPLINK, KIND_PARTIAL);
+        }
+    }
+
+    // A result or a reminder from above:
+    table order {
+        key = {
+            hdr.ina.kind:             ternary;
+            hdr.ina.flags[7:7]:       ternary @name("raw");
+            hdr.ina.node == meta.node: ternary @name("for_this_node");
+            relation:                 ternary;
+            final:                    ternary;
+            hdr.lanes.isValid():      ternary @name("has_lanes");
+        }
+        actions = { decide; }
+        const default_action = decide(outcome_t.PASSED_DOWN, LANES_NONE, SLOT_KEEP, TO_GROUP, KIND_RESULT);
+        const entries = {
+            // kind, raw, for_this_node, relation, final, has_lanes
+            // a result finishes what its slot holds, and is kept for those below who lose it
+            (KIND_RESULT,   _, _,    RELATION_SAME, _, true):  decide(outcome_t.STORED,      LANES_OVERWRITE, SLOT_STORE,   TO_GROUP,  KIND_RESULT);
+            (KIND_RESULT,   _, _,    RELATION_SAME, _, false): decide(outcome_t.PASSED_DOWN, LANES_NONE,      SLOT_RELEASE, TO_GROUP,  KIND_RESULT);
+            (KIND_RESULT,   _, _,    _,             _, _):     decide(outcome_t.PASSED_DOWN, LANES_NONE,      SLOT_KEEP,    TO_GROUP,  KIND_RESULT);
+            // raw values are in no slot
+            (KIND_REMINDER, 1, _,    _,             _, _):     decide(outcome_t.PASSED_DOWN, LANES_NONE,      SLOT_KEEP,    TO_GROUP,  KIND_REMINDER);
+            // a reminder gets the result or what is there of the sum, else it asks further down
+            (KIND_REMINDER, _, true, RELATION_SAME, 1, _):     decide(outcome_t.PULLED,      LANES_FETCH,     SLOT_KEEP,    TO_UPLINK, KIND_RESULT);
+            (KIND_REMINDER, _, true, RELATION_SAME, 0, _):     decide(outcome_t.PULLED,      LANES_FETCH,     SLOT_RELEASE, TO_UPLINK, KIND_PARTIAL);
+            (KIND_REMINDER, _, _,    _,             _, _):     decide(outcome_t.PASSED_DOWN, LANES_NONE,      SLOT_KEEP,    TO_GROUP,  KIND_REMINDER);
+        }
+    }
+
+    apply {
+        if (meta.region_size != 0) {
+            meet();
+        }
+        if (meta.from_above == 1) {
+            order.apply();
+            if (meta.outcome == outcome_t.PULLED) {
+                take_out();
+                hdr.lanes.setValid();
+            }
+        } else {
+            join();
+            gradient.apply();
+        }
+        lanes.apply(hdr, meta);
+        hdr.ina.flags = hdr.ina.flags | (meta.overflow == 1 ? FLAG_OVERFLOW : 0);
+
+        if (slot_operation == SLOT_JOIN) {
+            hold(hdr.ina.bitmap, full == 0 ? 0 : (meta.root == 0 ? SLOT_FULL : SLOT_FULL | SLOT_FINAL));
+        } else if (slot_operation == SLOT_CLAIM) {
+            claim();
+            hold(hdr.ina.bitmap, 0);
+            if (meta.lane_operation == LANES_EXCHANGE) {
+                meta.evicted = 1;
+                take_out();
+            }
+        } else if (slot_operation == SLOT_RELEASE) {
+            release();
+        } else if (slot_operation == SLOT_STORE) {
+            hold(meta.full_bitmap, SLOT_FULL | SLOT_FINAL);
+        } else {
+            // A contribution that no slot holds goes on asking for what its sender asked.
+            if (meta.way == TO_UPLINK) {
+                hdr.ina.flags = hdr.ina.flags | asked;
+            }
+            if (slot_operation == SLOT_AGE) {
+                hdr.ina.flags = hdr.ina.flags | FLAG_COLLISION;
+                age();
+            }
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,233 @@
+"""What the switches are given that run p4src/shared.p4.
+
+Where jobs have a region of one slot, all of them meet in it whatever the hash makes of their PSNs: the cases
+by hand use that. The random traffic has regions of several kinds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from softswitch.compiler import ir
+from tests.bmv2 import contention, malformed, ordinary, slots
+from tests.bmv2.jobs import SAME_EPOCH, Above, Job, admission, groups, readmission, readmitted, withdrawal
+from tests.bmv2.packets import ALL
+from tests.bmv2.random_traffic import random_traffic
+from tests.bmv2.reference import Arrival
+from tests.bmv2.stations import BELOW, OTHER_SERVER, PARENT, SERVER, WORKERS
+from tests.bmv2.targets import Phase
+
+STALE = 5
+OUTCOMES = [outcome for outcome in range(32) if outcome != STALE]
+MEETING_POINT = 17
+
+MEEK = Job(
+    id=1,
+    row=1,
+    offset=MEETING_POINT,
+    size=1,
+    generation=1,
+    group=1,
+    children=dict(enumerate(WORKERS[:2])),
+    above=Above(SERVER),
+    window=8,
+)
+BOLD = Job(
+    id=2,
+    row=2,
+    offset=MEETING_POINT,
+    size=1,
+    generation=0x10002,
+    group=2,
+    children=dict(enumerate(WORKERS[:4])),
+    ranks={0: 3, 1: 2, 2: 1, 3: 0},
+    above=Above(OTHER_SERVER),
+    preempt=True,
+    window=4,
+)
+BOLDER = Job(
+    id=0xFFFF,
+    row=255,
+    offset=MEETING_POINT,
+    size=1,
+    generation=0xFFFFFFFF,
+    group=3,
+    children={0: WORKERS[5], 1: WORKERS[2], 2: WORKERS[4]},
+    above=Above(SERVER),
+    preempt=True,
+)
+HASTY = Job(
+    id=11,
+    row=9,
+    offset=MEETING_POINT,
+    size=1,
+    generation=0x70B,
+    group=11,
+    children=dict(enumerate(WORKERS[2:4])),
+    above=Above(OTHER_SERVER),
+    max_age_us=0,
+)
+ALONE = Job(
+    id=300,
+    row=3,
+    offset=MEETING_POINT,
+    size=1,
+    generation=7,
+    group=4,
+    children={0: WORKERS[3]},
+    above=Above(SERVER),
+)
+RACK = Job(
+    id=6,
+    row=4,
+    offset=MEETING_POINT,
+    size=1,
+    generation=0x106,
+    group=6,
+    children=dict(enumerate(WORKERS[1:4])),
+    ranks={0: 4, 1: 5, 2: 6},
+    role="child",
+    node=3,
+    above=Above(PARENT, node=0, bitmap=4, fan_in=5),
+    result_bitmap=0x1F,
+    window=16,
+    preempt=True,
+)
+THIN_RACK = Job(
+    id=7,
+    row=5,
+    offset=MEETING_POINT,
+    size=1,
+    generation=0xA07,
+    group=7,
+    children={0: WORKERS[0]},
+    role="child",
+    node=65534,
+    above=Above(PARENT, node=65533, bitmap=1 << 31, fan_in=32),
+    result_bitmap=0xFFFFFFFF,
+)
+# the uplink entry has not been written
+ORPHANS = Job(
+    id=8,
+    row=6,
+    offset=MEETING_POINT,
+    size=1,
+    generation=0xB08,
+    group=8,
+    children=dict(enumerate(WORKERS[4:6])),
+    role="child",
+    node=5,
+    result_bitmap=0xF,
+)
+# three of six children of node 2 are behind this switch, one of them behind yet another switch
+PASSAGE = Job(
+    id=9,
+    row=7,
+    offset=0,
+    size=0,
+    generation=0xC09,
+    group=9,
+    children={1: WORKERS[6], 4: WORKERS[7], 5: BELOW},
+    ranks={1: 1, 4: 4, 5: ALL},
+    role="transit",
+    node=2,
+    fan_in=6,
+    above=Above(PARENT),
+    result_bitmap=0x3,
+)
+# three children behind one port
+BEHIND = Job(
+    id=10,
+    row=8,
+    offset=MEETING_POINT,
+    size=1,
+    generation=0xD0A,
+    group=10,
+    children={0: WORKERS[0], 1: BELOW, 2: BELOW, 3: BELOW},
+    ranks={0: 0, 1: ALL, 2: ALL, 3: ALL},
+    above=Above(SERVER),
+    window=8,
+)
+JOBS = (MEEK, BOLD, BOLDER, HASTY, ALONE, RACK, THIN_RACK, ORPHANS, PASSAGE, BEHIND)
+
+# (offset, size) of the jobs in turn
+OVERLAPPING = ((0, 8), (4, 8), (8, 8), (0, 16), (3, 1), (10, 5), (0, 2), (6, 6), (0, 0), (12, 7))
+WHOLE_ARRAY = ((0, 64),) * len(JOBS)
+SCARCE = ((40, 3),) * len(JOBS)
+NOTHING = ((0, 0),) * len(JOBS)
+
+# Afterwards MEEK is gone and its id has another job; the others but PASSAGE are admitted anew.
+HEIR = replace(MEEK, generation=0x3001, group=21, children=dict(enumerate(WORKERS[5:8])), preempt=True)
+
+
+def phases(program: ir.Program) -> list[Phase]:
+    """Return all there is, in the order in which it is to happen."""
+    setup = [write for job in JOBS for write in admission(program, job)]
+    again = readmitted(JOBS, SAME_EPOCH)
+    return [
+        Phase(
+            [*setup, *ordinary.forwarding(program)],
+            groups(*JOBS) | ordinary.FLOODED,
+            [*ordinary.traffic(), *handwritten()],
+        ),
+        _at_random(program, 11, placed(JOBS, OVERLAPPING), 4000),
+        _at_random(program, 12, placed(JOBS, WHOLE_ARRAY), 2000),
+        _at_random(program, 13, placed(JOBS, SCARCE), 4000),
+        _at_random(program, 14, placed(JOBS, NOTHING), 1000),
+        # what the slots hold from before is of another generation now
+        _at_random(program, 15, placed(again, SCARCE), 1000),
+        Phase(
+            [*withdrawal(program, MEEK), *admission(program, HEIR)],
+            groups(HEIR),
+            list(random_traffic(16, (HEIR, *again[1:4]), 1500)),
+        ),
+        replace(_at_random(program, 17, placed(again, OVERLAPPING)[1:], 1000), mark_from=0),
+    ]
+
+
+def handwritten() -> Iterator[Arrival]:
+    """Yield all cases by hand, in one slot."""
+    for job in JOBS:
+        yield from slots.rounds(job, 0, 3)
+        yield from slots.passed_through(job, 500)
+    for job in (MEEK, BOLD, BOLDER, HASTY, BEHIND):
+        yield from contention.life_of_a_slot(job, 100)
+    yield from contention.contest(MEEK, BOLD, 1000)
+    yield from contention.contest(BOLD, BOLDER, 1100)
+    yield from contention.contest(BOLDER, MEEK, 1200)  # does not preempt, nor halve
+    yield from contention.contest(RACK, BOLD, 1300)
+    yield from contention.contest(MEEK, RACK, 1400)
+    yield from contention.contest(MEEK, HASTY, 1500)  # finds everything too old
+    yield from contention.contest(HASTY, BOLD, 1600)
+    yield from contention.contest(ORPHANS, BOLDER, 1700)  # what is evicted has nowhere to go
+    yield from contention.contest(BOLD, ORPHANS, 1800)
+    yield from contention.contest(MEEK, ALONE, 1900)
+    yield from contention.contest(RACK, THIN_RACK, 2000)
+    yield from slots.overflow_and_disagreement(MEEK)
+    yield from contention.overflowing(BOLD, BOLDER, HASTY, 2200)
+    for job in (MEEK, BOLD, RACK, THIN_RACK, ALONE, BEHIND):
+        yield from slots.flags_add_up(job, 3000)
+        yield from slots.reduced(job, 3100)
+        yield from slots.interrupted(job, 3200)
+        yield from contention.window(job, 3300)
+        yield from contention.pulled(job, 3400)
+        yield from slots.wrap_around(job)
+    for job in (RACK, THIN_RACK):
+        yield from slots.life_below_another(job, 4000)
+    for job in (MEEK, RACK, PASSAGE, BEHIND):
+        yield from malformed.refused(job)
+        yield from malformed.disguised(job)
+        yield from malformed.refused_from_above(job)
+
+
+def placed(jobs: Sequence[Job], regions: Sequence[tuple[int, int]]) -> list[Job]:
+    """Return the jobs with other regions; a transit switch has none."""
+    return [
+        job if job.role == "transit" else replace(job, offset=offset, size=size)
+        for job, (offset, size) in zip(jobs, regions, strict=True)
+    ]
+
+
+def _at_random(program: ir.Program, seed: int, jobs: Sequence[Job], count: int) -> Phase:
+    return Phase(list(readmission(program, jobs)), {}, list(random_traffic(seed, jobs, count)))

@@ -1,0 +1,297 @@
+"""One switch program on the bench: packets as records, jobs by a line each, slots as dictionaries."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from softswitch.compiler import compile_file, ir
+from softswitch.engine.build import load
+from softswitch.engine.pipeline import Pipeline
+from tests.softswitch.differential.script import parse_entry
+from tests.softswitch.differential.traffic import Bench
+
+P4SRC = Path(__file__).parents[2] / "p4src"
+LANES = 32
+SLOTS = 64
+UDP_PORT = 42592
+SWITCH = bytes.fromhex("02000000aa00"), bytes((10, 0, 0, 254))
+ALL = NO_RANK = 0xFFFF
+
+GRADIENT, RESULT, STATUS, PARTIAL, REMINDER = range(1, 6)
+RESEND, QUERY, OVERFLOW, DISAGREE, COLLISION, ECN, BYPASS, RAW = (1 << bit for bit in range(8))
+FINAL, FULL = 0x01, 0x02
+"""Flags that only slots have."""
+
+OUTCOMES = (
+    *("aggregated", "completed", "replayed", "duplicate", "status", "stale"),
+    *("truncated", "bad_checksum", "bad_version", "bad_kind", "bad_lanes", "bad_length"),
+    *("unknown_job", "wrong_port", "wrong_rank", "wrong_fan_in", "overflow", "disagree"),
+    *("collided", "bypassed", "preempted", "reclaimed", "evicted", "flushed", "pulled"),
+    *("relayed", "stored", "passed_up", "passed_down", "wrong_epoch", "wrong_direction", "no_uplink"),
+)
+
+Backend = Literal["compiled", "interpreter"]
+
+PACKET = tuple(range(1, LANES + 1))
+"""Lanes of a packet unless it has others."""
+SLOT = tuple(1000 * lane for lane in range(LANES))
+"""Lanes of a slot unless it has others."""
+SUM = tuple(a + b for a, b in zip(PACKET, SLOT, strict=True))
+NONE: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Packet:
+    """An INA packet; `values` is empty where it has no lanes."""
+
+    kind: int = GRADIENT
+    flags: int = 0
+    job: int = 1
+    psn: int = 100
+    bitmap: int = 1
+    fan_in: int = 4
+    priority: int = 0
+    exponent: int = 120
+    epoch: int = 1
+    valid: int = LANES
+    tag: int = 7
+    node: int = 0
+    target: int = ALL
+    values: tuple[int, ...] = PACKET
+    version: int = 2
+
+    @property
+    def header(self) -> bytes:
+        return struct.pack(
+            ">BBHIIBBBBHHIHH",
+            self.version << 4 | self.kind,
+            *(self.flags, self.job, self.psn, self.bitmap, self.fan_in, self.priority),
+            *(self.exponent, self.epoch, self.valid, len(self.values), self.tag, self.node, self.target),
+        )
+
+    def frame(self, sender: int = 1, ecn: int = 0) -> bytes:
+        """Return the frame that worker `sender` sends to the switch."""
+        body = self.header + struct.pack(f">{len(self.values)}i", *self.values)
+        return frame_of(body, source=worker(sender), destination=(*SWITCH, UDP_PORT), ttl=9, ecn=ecn)
+
+
+@dataclass(frozen=True)
+class Left:
+    """A packet that left the switch."""
+
+    port: int
+    packet: Packet
+    source: tuple[bytes, bytes, int]
+    destination: tuple[bytes, bytes, int]
+    ecn: int
+
+
+def worker(number: int) -> tuple[bytes, bytes, int]:
+    """Return MAC, IP and UDP port of a worker, switch or server."""
+    return bytes((2, 0, 0, 0, 1, number)), bytes((10, 0, 0, number)), 5000 + number
+
+
+def frame_of(
+    body: bytes,
+    *,
+    source: tuple[bytes, bytes, int],
+    destination: tuple[bytes, bytes, int],
+    ttl: int,
+    ecn: int = 0,
+) -> bytes:
+    """Return a UDP frame with the right lengths and checksum."""
+    head = struct.pack(">BBHHHBBH", 0x45, ecn, 28 + len(body), 0, 0, ttl, 17, 0)
+    head += source[1] + destination[1]
+    head = head[:10] + checksum(head) + head[12:]
+    udp = struct.pack(">HHHH", source[2], destination[2], 8 + len(body), 0xBEEF)
+    return destination[0] + source[0] + b"\x08\x00" + head + udp + body
+
+
+def checksum(header: bytes) -> bytes:
+    """Return the Internet checksum."""
+    total = sum(struct.unpack(f">{len(header) // 2}H", header))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return struct.pack(">H", total ^ 0xFFFF)
+
+
+def parse(port: int, frame: bytes) -> Left:
+    """Take a frame apart; raises AssertionError where its lengths, checksum or TTL are wrong."""
+    ethernet, ip, udp = frame[:14], frame[14:34], frame[34:42]
+    length, ttl = struct.unpack(">xxH4xB", ip[:9])
+    udp_length, udp_checksum = struct.unpack(">4xHH", udp)
+    assert (ethernet[12:], ip[0], length, ttl, ip[9]) == (b"\x08\x00", 0x45, len(frame) - 14, 64, 17)
+    assert checksum(ip) == bytes(2)
+    assert (udp_length, udp_checksum) == (len(frame) - 34, 0)
+    return parse_loosely(port, frame)
+
+
+def parse_loosely(port: int, frame: bytes) -> Left:
+    """Take a frame apart without a look at what only the network checks."""
+    ethernet, ip, udp, ina, rest = frame[:14], frame[14:34], frame[34:42], frame[42:70], frame[70:]
+    source_port, destination_port = struct.unpack(">HH", udp[:4])
+    first, *middle, epoch, valid, lanes, tag, node, target = struct.unpack(">BBHIIBBBBHHIHH", ina)
+    assert len(rest) == 4 * lanes
+    names = ("flags", "job", "psn", "bitmap", "fan_in", "priority", "exponent")
+    packet = changed(
+        Packet(first & 15, epoch=epoch, valid=valid, tag=tag, node=node, target=target, version=first >> 4),
+        values=struct.unpack(f">{lanes}i", rest),
+        **dict(zip(names, middle, strict=True)),
+    )
+    return Left(
+        port,
+        packet,
+        (ethernet[6:12], ip[12:16], source_port),
+        (ethernet[:6], ip[16:20], destination_port),
+        ip[1] & 3,
+    )
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job on the switch: child b at port b+1 unless `members` says else, the uplink at port 9."""
+
+    job: int = 1
+    size: int = 4
+    offset: int = 4
+    slots: int = 1
+    node: int = 0
+    above: tuple[int, int, int] = (0, 0, 0)
+    """The node above, the own bit there, how many children it has."""
+    result_bitmap: int | None = None
+    transit: bool = False
+    preempt: bool = False
+    window: int = 8
+    max_age_us: int = 100
+    generation: int | None = None
+    members: Mapping[int, int] | None = None
+    uplink: int | None = 9
+
+    @property
+    def full(self) -> int:
+        return (1 << self.size) - 1
+
+    @property
+    def epochs(self) -> int:
+        return self.generation if self.generation is not None else 0x4200 + self.job
+
+    @property
+    def result(self) -> int:
+        return self.full if self.result_bitmap is None else self.result_bitmap
+
+    @property
+    def ports(self) -> Mapping[int, int]:
+        return {b + 1: 1 << b for b in range(self.size)} if self.members is None else self.members
+
+    def entries(self) -> Iterable[str]:
+        """Yield the table entries of the job."""
+        key = f"{self.job}"
+        yield (
+            f"job {key} => set_job({self.job}, {self.offset}, {self.slots}, {self.epochs}, {self.size}, "
+            f"{self.full}, {self.job}, {self.node}, {self.result}, {int(self.node == 0)}, "
+            f"{int(self.transit)}, {int(self.preempt)}, {self.window}, {self.max_age_us})"
+        )
+        for port, bitmap in self.ports.items():
+            yield f"member {key} {port} => set_member({bitmap})"
+            yield f"receiver {key} {port} => deliver({_deliver(port)}, {port - 1})"
+        if self.uplink is not None:
+            node, bitmap, fan_in = self.above
+            yield f"member {key} {self.uplink} => set_parent()"
+            yield f"receiver {key} 0 => deliver({_deliver(self.uplink)}, {NO_RANK})"
+            yield (
+                f"uplink {key} => set_uplink({self.uplink}, {node}, {bitmap}, {fan_in}, {self.job}, "
+                f"{self.node}, {self.size})"
+            )
+
+
+def _deliver(number: int) -> str:
+    mac, ip, port = worker(number)
+    return f"0x{mac.hex()}, 0x{ip.hex()}, {port}"
+
+
+@cache
+def program(name: str) -> ir.Program:
+    """Compile a program of p4src, small."""
+    return compile_file(P4SRC / f"{name}.p4", defines={"LANES": str(LANES), "SLOTS": str(SLOTS)})
+
+
+@dataclass
+class Bed:
+    """A pipeline with jobs."""
+
+    name: str
+    jobs: tuple[Job, ...]
+    backend: Backend = "compiled"
+    pipeline: Pipeline = field(init=False)
+    bench: Bench = field(init=False)
+    now_us: int = 10_000
+
+    def __post_init__(self) -> None:
+        self.pipeline = load(program(self.name), backend=self.backend)
+        groups = {job.job: [(port, port) for port in job.ports] for job in self.jobs}
+        self.bench = Bench(self.pipeline, groups)
+        for job in self.jobs:
+            for text in job.entries():
+                self.pipeline.insert(*parse_entry(self.pipeline.program, text))
+
+    def remove(self, job: Job) -> None:
+        """Take the entries of a job off again."""
+        for text in job.entries():
+            self.pipeline.delete(*parse_entry(self.pipeline.program, text))
+
+    def send(self, packet: Packet, port: int, *, after_us: int = 1) -> list[Left]:
+        """Put a packet in at a port and return what leaves."""
+        self.now_us += after_us
+        return self.raw(packet.frame(port), port)
+
+    def raw(self, frame: bytes, port: int) -> list[Left]:
+        """Put any frame in."""
+        return [parse(sent.port, sent.frame) for sent in self.bench.send(frame, port, self.now_us)]
+
+    @property
+    def registers(self) -> list[str]:
+        """Names of the slot's registers but for lanes, without the prefix."""
+        prefix = "InaIngress.aggregator.slot_"
+        return [
+            name.removeprefix(prefix) for name in self.pipeline.program.registers if name.startswith(prefix)
+        ]
+
+    def slot(self, index: int = 4) -> dict[str, int]:
+        """Return the state of a slot, lanes apart."""
+        read = self.pipeline.read_register
+        return {name: read(f"InaIngress.aggregator.slot_{name}", index) for name in self.registers}
+
+    def lanes(self, index: int = 4) -> tuple[int, ...]:
+        """Return the lanes of a slot."""
+        raw = (
+            self.pipeline.read_register(f"InaIngress.aggregator.lanes.lane_{i}", index) for i in range(LANES)
+        )
+        return tuple(value - (value >> 31 << 32) for value in raw)
+
+    def fill(self, index: int, state: Mapping[str, int], lanes: tuple[int, ...] = SLOT) -> None:
+        """Write the state of a slot."""
+        for name, value in state.items():
+            self.pipeline.write_register(f"InaIngress.aggregator.slot_{name}", index, value)
+        for i, value in enumerate(lanes):
+            self.pipeline.write_register(f"InaIngress.aggregator.lanes.lane_{i}", index, value & 0xFFFFFFFF)
+
+    def counts(self, row: int = 1) -> dict[str, int]:
+        """Return the outcomes counted in a row that are not zero."""
+        cells = (self.pipeline.read_counter("InaIngress.outcomes", 32 * row + i)[0] for i in range(32))
+        return {name: count for name, count in zip(OUTCOMES, cells, strict=True) if count}
+
+    def set_ecn_threshold(self, depth: int) -> None:
+        """Mark from this depth on."""
+        table, entry = parse_entry(self.pipeline.program, f"threshold => set_threshold({depth})")
+        self.pipeline.set_default(table, entry.invocation)
+
+
+def changed(packet: Packet, **changes: object) -> Packet:
+    """Return `packet` with other fields; names are checked."""
+    assert {item.name for item in fields(packet)} >= set(changes)
+    return replace(packet, **changes)  # type: ignore[arg-type]

@@ -1,0 +1,407 @@
+"""Packets in sequence: jobs that meet in a slot, switches on top of each other, queues."""
+
+from __future__ import annotations
+
+import pytest
+
+from softswitch.engine.build import load
+from softswitch.engine.impairments import Impairments, PortImpairments
+from softswitch.engine.ports import MemoryPort
+from softswitch.engine.switch import Switch
+from tests.softswitch.differential.script import parse_entry
+
+from .bed import (
+    ECN,
+    LANES,
+    NO_RANK,
+    NONE,
+    PARTIAL,
+    QUERY,
+    REMINDER,
+    RESEND,
+    RESULT,
+    SWITCH,
+    Bed,
+    Job,
+    Left,
+    Packet,
+    changed,
+    parse,
+    program,
+    worker,
+)
+
+PROGRAMS = pytest.mark.parametrize("name", ["exclusive", "shared"])
+
+
+def values(rank: int) -> tuple[int, ...]:
+    return tuple((rank + 1) * 10**6 + lane for lane in range(LANES))
+
+
+def total(*ranks: int) -> tuple[int, ...]:
+    return tuple(map(sum, zip(*(values(rank) for rank in ranks), strict=True)))
+
+
+def contribution(rank: int, **changes: object) -> Packet:
+    return changed(Packet(bitmap=1 << rank, values=values(rank)), **changes)
+
+
+# --------------------------------------------------------------------------- one switch
+
+
+def test_what_an_evicted_job_has_lost_reaches_its_fallback_server_in_disjoint_parts() -> None:
+    meek, rude = Job(1), Job(2, preempt=True, members={5: 1, 6: 2, 7: 4, 8: 8}, uplink=10)
+    bed = Bed("shared", (meek, rude))
+    assert bed.send(contribution(0), 1) == bed.send(contribution(3), 4) == []
+    left = bed.send(contribution(0, job=2, epoch=2, priority=1), 5)
+    left += bed.send(contribution(1), 2)
+    left += bed.send(contribution(2, flags=RESEND), 3)
+    assert {packet.port for packet in left} == {9}
+    assert {packet.packet.kind for packet in left} == {PARTIAL}
+    assert [packet.packet.bitmap for packet in left] == [0b1001, 0b0010, 0b0100]
+    assert [packet.packet.values for packet in left] == [total(0, 3), values(1), values(2)]
+    assert left[0].destination == worker(9)
+    for rank in (1, 2, 3):
+        left = bed.send(contribution(rank, job=2, epoch=2), 5 + rank)
+    assert [packet.packet.values for packet in left] == [total(0, 1, 2, 3)] * 4
+    assert bed.counts(1) == {"aggregated": 2, "evicted": 1, "collided": 1, "bypassed": 1}
+    assert bed.counts(2) == {"preempted": 1, "aggregated": 2, "completed": 1}
+
+
+def test_an_occupant_of_any_priority_has_to_leave_in_the_end() -> None:
+    bed = Bed("shared", (Job(1), Job(2, preempt=True, members={5: 1, 6: 2, 7: 4, 8: 8})))
+    bed.send(contribution(0, priority=255), 1)
+    seen = []
+    for psn in range(10):
+        bed.send(contribution(0, job=2, epoch=2, priority=10, psn=psn), 5, after_us=1)
+        seen.append(bed.slot()["priority"])
+        if bed.counts(2).get("preempted"):
+            break
+    assert seen == [127, 63, 31, 15, 7, 10]
+
+
+def test_contributions_keep_a_slot_young_but_not_of_high_priority() -> None:
+    bed = Bed("shared", (Job(1), Job(2, members={5: 1, 6: 2, 7: 4, 8: 8})))
+    rival = contribution(0, job=2, epoch=2)
+    bed.send(contribution(0, priority=1), 1)
+    bed.send(contribution(1, priority=200), 2, after_us=90)
+    assert bed.slot()["priority"] == 1
+    assert bed.send(rival, 5, after_us=100)[0].packet.job == 2
+    assert bed.send(rival, 5, after_us=1)[0].packet.bitmap == 0b0011
+    assert bed.counts(2) == {"collided": 1, "reclaimed": 1}
+
+
+def test_the_clock_may_wrap() -> None:
+    bed = Bed("shared", (Job(1), Job(2, members={5: 1, 6: 2, 7: 4, 8: 8})))
+    bed.now_us = 5 * 2**32 - 50
+    bed.send(contribution(0), 1)
+    bed.send(contribution(0, job=2, epoch=2), 5, after_us=99)
+    bed.send(contribution(0, job=2, epoch=2), 5, after_us=2)
+    assert bed.counts(2) == {"collided": 1, "reclaimed": 1}
+
+
+def test_a_late_duplicate_does_not_keep_a_slot_for_good() -> None:
+    bed = Bed("shared", (Job(1, max_age_us=10**9),))
+    for rank in range(4):
+        bed.send(contribution(rank), rank + 1)
+    bed.send(contribution(0, psn=101), 1)  # the result of PSN 100 is kept no longer
+    bed.send(contribution(0, psn=101, flags=RESEND), 1)
+    bed.send(contribution(0), 1)  # a late copy
+    assert bed.counts() == {"aggregated": 5, "completed": 1, "flushed": 1}
+    assert bed.slot()["psn"] == 100
+    bed.send(contribution(1, psn=107), 2)
+    assert bed.slot()["psn"] == 100
+    bed.send(contribution(1, psn=108), 2)
+    assert bed.slot()["psn"] == 108
+
+
+def test_a_job_that_is_gone_leaves_nothing_behind() -> None:
+    old = Job(1, generation=0x0101)
+    bed = Bed("shared", (old, Job(2, members={5: 1, 6: 2, 7: 4, 8: 8})))
+    bed.send(contribution(0), 1)
+    bed.remove(old)
+    assert bed.send(contribution(1), 2) == []
+    assert bed.send(contribution(0, job=2, epoch=2), 5, after_us=200) == []
+    assert bed.counts(0) == {"unknown_job": 1, "no_uplink": 1}
+    assert bed.counts(2) == {"reclaimed": 1}
+
+
+def test_jobs_with_overlapping_regions_meet_where_these_overlap() -> None:
+    one, two = Job(1, offset=0, slots=8), Job(2, offset=4, slots=8, members={5: 1, 6: 2, 7: 4, 8: 8})
+    bed = Bed("shared", (one, two))
+    for psn in range(8):
+        bed.send(contribution(0, psn=psn), 1)
+        bed.send(contribution(0, psn=psn, job=2, epoch=2), 5)
+    owners = [bed.slot(index)["job"] for index in range(16)]
+    assert set(owners[:4]) == {1}
+    assert set(owners[4:8]) <= {1, 2}
+    assert set(owners[8:12]) == {2}
+    assert set(owners[12:]) == {0}
+    taken = bed.counts(1)["aggregated"], bed.counts(2)["aggregated"]
+    assert sum(owner > 0 for owner in owners) == sum(taken)
+
+
+# --------------------------------------------------------------------------- reduce
+
+
+@PROGRAMS
+def test_only_the_receiver_of_a_sum_gets_its_lanes(name: str) -> None:
+    bed = Bed(name, (Job(1),))
+    left: list[Left] = []
+    for rank in range(4):
+        left = bed.send(contribution(rank, target=2), rank + 1)
+    assert [packet.port for packet in left] == [1, 2, 3, 4]
+    assert [packet.packet.values for packet in left] == [NONE, NONE, total(0, 1, 2, 3), NONE]
+    assert [packet.packet.valid for packet in left] == [0, 0, LANES, 0]
+    assert all(packet.packet.kind == RESULT for packet in left)
+    assert [packet.destination for packet in left] == [worker(rank + 1) for rank in range(4)]
+    assert all(packet.source == (*SWITCH, 42592) for packet in left)
+
+
+@PROGRAMS
+def test_a_switch_on_the_way_gets_the_lanes(name: str) -> None:
+    bed = Bed(name, (Job(1),))
+    for rank in range(4):
+        table, entry = parse_entry(
+            bed.pipeline.program, f"receiver 1 {rank + 1} => deliver(1, 2, 3, {NO_RANK})"
+        )
+        bed.pipeline.modify(table, entry)
+        left = bed.send(contribution(rank, target=2), rank + 1)
+    assert [packet.packet.values for packet in left] == [total(0, 1, 2, 3)] * 4
+
+
+# --------------------------------------------------------------------------- trees
+
+
+class Tree:
+    """Two racks of two workers below one root, wired by hand.
+
+    Rack n (0 or 1) is child n of the root; its workers 2n and 2n+1 sit at its ports 1 and 2, its uplink
+    (port 9) is at port n+1 of the root. What leaves to a worker or the fallback server is returned.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.root = Bed(name, (Job(1, size=2, slots=16),))
+        self.racks = [
+            Bed(name, (Job(1, size=2, slots=16, node=n + 1, above=(0, 1 << n, 2), result_bitmap=0b11),))
+            for n in range(2)
+        ]
+        self.lost: set[tuple[str, int]] = set()
+        """Links that lose the next packet: ("up" or "down", rack)."""
+
+    def send(self, rank: int, **changes: object) -> dict[str, Packet]:
+        rack, bit = divmod(rank, 2)
+        packet = contribution(rank, node=rack + 1, bitmap=1 << bit, fan_in=2)
+        return self.at_rack(rack, changed(packet, **changes), bit + 1)
+
+    def at_rack(self, rack: int, packet: Packet, port: int) -> dict[str, Packet]:
+        out: dict[str, Packet] = {}
+        for left in self.racks[rack].send(packet, port):
+            if left.port != 9:
+                out[f"worker {2 * rack + left.port - 1}"] = left.packet
+            elif ("up", rack) in self.lost:
+                self.lost.remove(("up", rack))
+            else:
+                out |= self.at_root(left.packet, rack + 1)
+        return out
+
+    def at_root(self, packet: Packet, port: int) -> dict[str, Packet]:
+        out: dict[str, Packet] = {}
+        for left in self.root.send(packet, port):
+            if left.port == 9:
+                out["server"] = left.packet
+            elif ("down", left.port - 1) in self.lost:
+                self.lost.remove(("down", left.port - 1))
+            else:
+                out |= self.at_rack(left.port - 1, left.packet, 9)
+        return out
+
+
+WORKERS = {f"worker {rank}" for rank in range(4)}
+
+
+def check_result(out: dict[str, Packet], receivers: set[str]) -> None:
+    assert set(out) == receivers
+    for packet in out.values():
+        assert (packet.kind, packet.node, packet.bitmap) == (RESULT, 0, 0b11)
+        assert packet.values == total(0, 1, 2, 3)
+
+
+@PROGRAMS
+def test_a_sum_goes_up_and_comes_down(name: str) -> None:
+    tree = Tree(name)
+    for rank in range(3):
+        assert tree.send(rank) == {}
+    check_result(tree.send(3), WORKERS)
+    assert tree.root.counts() == {"aggregated": 1, "completed": 1}
+    for rack in tree.racks:
+        assert rack.counts() == {"aggregated": 1, "completed": 1, "stored": 1}
+
+
+@PROGRAMS
+def test_a_rack_keeps_the_result_for_its_workers(name: str) -> None:
+    tree = Tree(name)
+    for rank in range(4):
+        tree.send(rank)
+    check_result(tree.send(1, flags=RESEND), {"worker 1"})
+    assert tree.root.counts() == {"aggregated": 1, "completed": 1}
+
+
+@PROGRAMS
+def test_a_sum_lost_on_the_way_up_is_sent_again(name: str) -> None:
+    tree = Tree(name)
+    tree.lost = {("up", 0)}
+    for rank in range(4):
+        assert tree.send(rank) == {}
+    check_result(tree.send(1, flags=RESEND | QUERY), WORKERS)
+    assert tree.racks[0].counts()["relayed"] == 1
+
+
+@PROGRAMS
+def test_a_result_lost_on_the_way_down_comes_again(name: str) -> None:
+    tree = Tree(name)
+    tree.lost = {("down", 0)}
+    for rank in range(3):
+        tree.send(rank)
+    check_result(tree.send(3), {"worker 2", "worker 3"})
+    check_result(tree.send(0, flags=RESEND), {"worker 0", "worker 1"})
+    assert tree.root.counts()["replayed"] == 1
+    check_result(tree.send(1, flags=RESEND), {"worker 1"})
+    assert tree.root.counts()["replayed"] == 1
+
+
+@PROGRAMS
+def test_a_query_finds_out_at_which_node_something_is_missing(name: str) -> None:
+    tree = Tree(name)
+    tree.send(0)
+    out = tree.send(0, flags=RESEND | QUERY)
+    assert (out["worker 0"].node, out["worker 0"].bitmap) == (1, 0b01)
+    tree.send(1)
+    out = tree.send(0, flags=RESEND | QUERY)  # the question goes on to the root; its answer comes down
+    assert set(out) == {"worker 0", "worker 1"}
+    assert (out["worker 0"].node, out["worker 0"].bitmap) == (0, 0b01)
+
+
+def test_reminders_find_parts_anywhere_in_the_tree() -> None:
+    tree = Tree("shared")
+    for rank in range(3):
+        tree.send(rank)
+    ask = Packet(kind=REMINDER, values=NONE, valid=0, fan_in=2)
+    out = tree.at_root(changed(ask, node=0, bitmap=0b10), 9)
+    assert (out["server"].kind, out["server"].node, out["server"].bitmap) == (PARTIAL, 0, 0b01)
+    assert out["server"].values == total(0, 1)
+    out = tree.at_root(changed(ask, node=2, bitmap=0b10), 9)
+    assert (out["server"].kind, out["server"].node, out["server"].bitmap) == (PARTIAL, 2, 0b01)
+    assert out["server"].values == values(2)
+    again = tree.at_root(changed(ask, node=2, bitmap=0b10), 9)  # nothing is left: the workers are asked
+    assert {packet.kind for packet in again.values()} == {REMINDER}
+    assert {"worker 2", "worker 3"} <= set(again)
+    out = tree.send(3, flags=RESEND)
+    assert (out["server"].kind, out["server"].node, out["server"].bitmap) == (PARTIAL, 2, 0b10)
+
+
+def test_a_server_that_has_put_the_parts_together_finishes_every_slot() -> None:
+    tree = Tree("shared")
+    for rank in range(3):
+        tree.send(rank)
+    answer = Packet(kind=RESULT, bitmap=0b11, values=total(0, 1, 2, 3), fan_in=2)
+    check_result(tree.at_root(answer, 9), WORKERS)
+    assert tree.root.counts()["stored"] == tree.racks[0].counts()["stored"] == 1
+    for rank in range(4):
+        check_result(tree.send(rank, flags=RESEND), {f"worker {rank}"})
+
+
+def test_a_resend_takes_one_rack_after_the_other_to_the_server() -> None:
+    tree = Tree("shared")
+    tree.send(0)
+    out = tree.send(0, flags=RESEND)
+    assert (out["server"].kind, out["server"].node, out["server"].bitmap) == (PARTIAL, 1, 0b01)
+    assert out["server"].values == values(0)
+    assert tree.root.counts() == {"passed_up": 1}
+
+
+# --------------------------------------------------------------------------- transit
+
+
+@PROGRAMS
+def test_a_switch_without_memory_passes_everything(name: str) -> None:
+    """Workers 0 and 1 are children of the switch above, both behind one of its ports."""
+    way = Bed(name, (Job(1, slots=0, transit=True, node=5, members={1: 1, 2: 2}),))
+    root = Bed(name, (Job(1, node=5, above=(0, 2, 2), members={1: 0b0011, 3: 0b0100, 4: 0b1000}),))
+    for rank in (0, 1):
+        packet = contribution(rank, node=5, flags=RESEND | ECN)
+        (up,) = way.send(packet, rank + 1)
+        assert (up.port, up.packet) == (9, packet)
+        root.send(changed(up.packet, flags=0), 1)
+    assert way.counts() == {"passed_up": 2}
+    assert root.slot(4 + 100 % 1)["bitmap"] == 0b0011
+    assert root.counts() == {"aggregated": 2}
+    for kind, changes in (
+        (RESULT, {}),
+        (3, {"values": NONE, "valid": 0}),
+        (REMINDER, {"values": NONE, "valid": 0}),
+    ):
+        packet = changed(Packet(kind=kind, node=0, bitmap=0b11), **changes)
+        assert [(left.port, left.packet) for left in way.send(packet, 9)] == [(1, packet), (2, packet)]
+    assert way.counts() == {"passed_up": 2, "passed_down": 3}
+    assert way.slot(0) == dict.fromkeys(way.registers, 0)
+
+
+@PROGRAMS
+def test_a_switch_without_memory_still_refuses(name: str) -> None:
+    way = Bed(name, (Job(1, slots=0, transit=True, node=5, members={1: 1, 2: 2}),))
+    assert way.send(contribution(0, node=5), 2) == []
+    assert way.send(contribution(0, node=5, epoch=7), 1) == []
+    assert way.counts() == {"wrong_rank": 1, "wrong_epoch": 1}
+
+
+# --------------------------------------------------------------------------- queues
+
+
+@PROGRAMS
+def test_long_queues_are_told_in_the_header_and_in_ip(name: str) -> None:
+    bed = Bed(name, (Job(1),))
+    bed.set_ecn_threshold(7)  # every packet of the bench leaves a queue of six behind
+    for rank in range(4):
+        left = bed.send(contribution(rank), rank + 1)
+    assert [(packet.packet.flags, packet.ecn) for packet in left] == [(0, 0)] * 4
+    bed.set_ecn_threshold(6)
+    left = bed.send(contribution(0), 1)
+    assert [(packet.packet.flags, packet.ecn) for packet in left] == [(ECN, 3)]
+
+
+@PROGRAMS
+def test_a_mark_on_one_contribution_is_on_the_sum_for_all(name: str) -> None:
+    bed = Bed(name, (Job(1),))
+    for rank in range(4):
+        left = bed.send(contribution(rank, flags=ECN if rank == 1 else 0), rank + 1)
+    assert [packet.packet.flags for packet in left] == [ECN] * 4
+
+
+@PROGRAMS
+def test_a_slow_port_marks_what_has_waited(name: str) -> None:
+    """Twenty sums leave at once; the port of worker 0 takes them one after the other."""
+    job = Job(1, slots=32)
+    slow = PortImpairments(tx=Impairments(rate_bps=10_000_000, queue_packets=100))
+    with Switch({port: MemoryPort() for port in range(10)}, impairments={1: slow}) as switch:
+        pipeline = load(program(name), backend="compiled")
+        for text in (*job.entries(), "threshold => set_threshold(8)"):
+            table, entry = parse_entry(pipeline.program, text)
+            if table.endswith("threshold"):
+                pipeline.set_default(table, entry.invocation)
+            else:
+                pipeline.insert(table, entry)
+        switch.load(pipeline)
+        switch.set_multicast_group(1, [(port, port) for port in job.ports])
+        for rank in range(4):
+            switch.inject(
+                rank + 1, [contribution(rank, psn=psn).frame(rank + 1) for psn in range(20)], now_us=0
+            )
+        switch.advance(10**6)
+        marks = {
+            port: [parse(port, frame).packet.flags == ECN for frame in switch.drain(port)] for port in (1, 2)
+        }
+    assert len(marks[1]) == len(marks[2]) >= 12
+    assert not any(marks[2])
+    assert any(marks[1])
+    assert not marks[1][-1]
