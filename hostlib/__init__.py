@@ -1,4 +1,4 @@
-"""Allreduce through the switch, the way training code is written.
+"""Allreduce and reduce through the switch, the way training code is written.
 
 ::
 
@@ -22,9 +22,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hostlib import quantize
-from hostlib.collectives import NonFinite, Op
+from hostlib.collectives import Layer, NonFinite, Op
 from hostlib.communicator import Communicator, Handle
 from hostlib.config import DEFAULT_SLOTS, JobConfig, TransportConfig
+from hostlib.core.state import window_for
 from hostlib.errors import (
     ConfigError,
     InaError,
@@ -97,9 +98,13 @@ def allreduce(
     out: NDArray[Any] | None = None,
     name: str | None = None,
     nonfinite: NonFinite = "raise",
+    layer: Layer | None = None,
+    priority: int | None = None,
 ) -> NDArray[Any]:
     """Return the sum or average of `array` over all ranks; see `Communicator.allreduce`."""
-    return _current().allreduce(array, op, out=out, name=name, nonfinite=nonfinite)
+    return _current().allreduce(
+        array, op, out=out, name=name, nonfinite=nonfinite, layer=layer, priority=priority
+    )
 
 
 def allreduce_async(
@@ -109,9 +114,47 @@ def allreduce_async(
     out: NDArray[Any] | None = None,
     name: str | None = None,
     nonfinite: NonFinite = "raise",
-) -> Handle:
+    layer: Layer | None = None,
+    priority: int | None = None,
+) -> Handle[NDArray[Any]]:
     """Start `allreduce` and return at once; see `Communicator.allreduce_async`."""
-    return _current().allreduce_async(array, op, out=out, name=name, nonfinite=nonfinite)
+    return _current().allreduce_async(
+        array, op, out=out, name=name, nonfinite=nonfinite, layer=layer, priority=priority
+    )
+
+
+def reduce(
+    array: ArrayLike,
+    root: int = 0,
+    op: Op = "sum",
+    *,
+    out: NDArray[Any] | None = None,
+    name: str | None = None,
+    nonfinite: NonFinite = "raise",
+    layer: Layer | None = None,
+    priority: int | None = None,
+) -> NDArray[Any] | None:
+    """Return the sum or average of `array` at rank `root`, None at others; see `Communicator.reduce`."""
+    return _current().reduce(
+        array, root, op, out=out, name=name, nonfinite=nonfinite, layer=layer, priority=priority
+    )
+
+
+def reduce_async(
+    array: ArrayLike,
+    root: int = 0,
+    op: Op = "sum",
+    *,
+    out: NDArray[Any] | None = None,
+    name: str | None = None,
+    nonfinite: NonFinite = "raise",
+    layer: Layer | None = None,
+    priority: int | None = None,
+) -> Handle[NDArray[Any] | None]:
+    """Start `reduce` and return at once; see `Communicator.reduce_async`."""
+    return _current().reduce_async(
+        array, root, op, out=out, name=name, nonfinite=nonfinite, layer=layer, priority=priority
+    )
 
 
 def barrier() -> None:
@@ -119,18 +162,26 @@ def barrier() -> None:
     _current().barrier()
 
 
+def progress(done: int, total: int) -> None:
+    """Tell that `done` of `total` iterations are over; see `Communicator.progress`."""
+    _current().progress(done, total)
+
+
 def statistics() -> dict[str, float]:
     """Return counters since `init`: flat, numbers only, SI units in the names."""
     return _current().statistics()
 
 
-def error_bound(largest: float, fan_in: int) -> float:
+def error_bound(largest: float, fan_in: int, *, scale_bits: int | None = None) -> float:
     """Return how far one element of a float32 sum may be from the exact sum, absolutely.
 
     Args:
         largest: the largest magnitude among the elements that share its packet, over all ranks.
         fan_in: number of ranks.
+        scale_bits: those of the configuration if its numbers are "fixed"; None: an exponent per packet.
     """
+    if scale_bits is not None:
+        return quantize.fixed_error_bound(largest, scale_bits, fan_in)
     exponent = int(quantize.exponents(np.array([largest], np.float32)))
     return quantize.error_bound(exponent, fan_in)
 
@@ -164,8 +215,12 @@ __all__ = [
     "error_bound",
     "init",
     "is_initialized",
+    "progress",
     "rank",
+    "reduce",
+    "reduce_async",
     "shutdown",
     "size",
     "statistics",
+    "window_for",
 ]

@@ -4,64 +4,69 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
 
 from numpy.typing import ArrayLike, NDArray
 
 from hostlib.collectives import (
     Collective,
     Engine,
+    Layer,
     LocalEngine,
     NonFinite,
     Op,
-    SwitchEngine,
     make_barrier,
     make_collective,
 )
 from hostlib.config import JobConfig
 from hostlib.core.kernel import KernelName
-from hostlib.errors import NotInitialized
+from hostlib.engine import SwitchEngine
+from hostlib.errors import NotInitialized, UnsupportedArray
 from hostlib.peers import NoPeers, Peers
 
+Result = TypeVar("Result", bound=NDArray[Any] | None)
+"""What a collective gives: an array; or None, at ranks that a reduce is not for."""
 
-class Handle:
-    """An allreduce on its way."""
 
-    def __init__(self, collective: Collective) -> None:
+class Handle(Generic[Result]):
+    """A collective on its way."""
+
+    def __init__(self, collective: Collective, finish: Callable[[], Result]) -> None:
         self._collective = collective
+        self._finish = finish
         self._finished = threading.Event()
-        self._value: NDArray[Any] | None = None
+        self._outcome: list[Result] = []
         self._error: BaseException | None = None
 
     def done(self) -> bool:
         """Return whether `wait` would return (or raise) at once."""
         return self._finished.is_set()
 
-    def wait(self, timeout: float | None = None) -> NDArray[Any]:
+    def wait(self, timeout: float | None = None) -> Result:
         """Return the result when it is there.
 
         Raises:
-            TimeoutError: not within `timeout` seconds; the allreduce goes on.
-            InaError: what the allreduce ran into.
+            TimeoutError: not within `timeout` seconds; the collective goes on.
+            InaError: what the collective ran into.
         """
         if not self._finished.wait(timeout):
             raise TimeoutError(f"{self._collective.description} is not done within {timeout} s")
         return self.result()
 
-    def result(self) -> NDArray[Any]:
-        """Return the result, or raise what the allreduce ran into. Raises RuntimeError if it is not done."""
+    def result(self) -> Result:
+        """Return the result, or raise what the collective ran into. Raises RuntimeError if it is not done."""
         if not self.done():
             raise RuntimeError(f"{self._collective.description} is not done")
         if self._error:
             raise self._error
-        assert self._value is not None
-        return self._value
+        return self._outcome[0]
 
     def execute(self, engine: Engine) -> None:
-        """Carry the allreduce out and keep what came of it, for `result`; for the communicator only."""
+        """Carry the collective out and keep what came of it, for `result`; for the communicator only."""
         try:
             engine.run(self._collective)
-            self._value = self._collective.staged.finish()
+            self._outcome.append(self._finish())
         except BaseException as error:
             self._error = error
         finally:
@@ -83,7 +88,7 @@ class Communicator:
         self._engine: Engine = LocalEngine()
         if config:
             self._engine = SwitchEngine(config, peers or NoPeers(), kernel=kernel)
-        self._queue: deque[Handle] = deque()
+        self._queue: deque[Handle[Any]] = deque()
         self._change = threading.Condition()
         self._busy = False
         self._closed = False
@@ -97,25 +102,31 @@ class Communicator:
         out: NDArray[Any] | None = None,
         name: str | None = None,
         nonfinite: NonFinite = "raise",
+        layer: Layer | None = None,
+        priority: int | None = None,
     ) -> NDArray[Any]:
         """Return the sum (or average) of `array` over all ranks, in its shape and dtype.
 
         Args:
-            array: float32, int32, float64 or float16, any shape; floats are summed as float32 with an
-                exponent per packet (`hostlib.quantize.error_bound`), int32 exactly.
+            array: float32, int32, float64 or float16, any shape; floats are summed as float32, with an
+                exponent per packet (`hostlib.quantize.error_bound`) or on a fixed scale, int32 exactly.
             op: "sum", or "average" (floats only).
             out: where to put the result; `array` itself for in place.
             name: if given, ranks that use different names get an error instead of a wrong sum.
             nonfinite: what NaN or infinity in any rank's input does: "raise", after which the job can go on,
                 or "propagate": the elements that share its packet become NaN.
+            layer: position of the tensor's layer from the front of the network, 0 is the first, and number of
+                layers. Where jobs share a switch, the front layers get its memory first.
+            priority: 0 to 255, instead of what `hostlib.priority` makes of layer, communication share and
+                remaining time. Ranks should agree.
 
         Raises:
-            UnsupportedArray: this array or operation is not taken; nothing was sent.
+            UnsupportedArray: this array or argument is not taken; nothing was sent.
             NonFiniteError, SumOverflow: see there; the contents of `out` are unspecified, the job can go on.
             JobBroken: the job is over.
         """
-        collective = make_collective(array, op, out, name, nonfinite)
-        return self._run(collective)
+        collective = make_collective(array, op, out, name, nonfinite, layer=layer, priority=priority)
+        return self._run(collective, collective.staged.finish)
 
     def allreduce_async(
         self,
@@ -125,16 +136,66 @@ class Communicator:
         out: NDArray[Any] | None = None,
         name: str | None = None,
         nonfinite: NonFinite = "raise",
-    ) -> Handle:
+        layer: Layer | None = None,
+        priority: int | None = None,
+    ) -> Handle[NDArray[Any]]:
         """Start `allreduce` and return at once. Leave `array` and `out` alone until it is done."""
-        handle = Handle(make_collective(array, op, out, name, nonfinite))
-        with self._change:
-            self._enqueue(handle)
-        return handle
+        collective = make_collective(array, op, out, name, nonfinite, layer=layer, priority=priority)
+        return self._submit(Handle(collective, collective.staged.finish))
+
+    def reduce(
+        self,
+        array: ArrayLike,
+        root: int = 0,
+        op: Op = "sum",
+        *,
+        out: NDArray[Any] | None = None,
+        name: str | None = None,
+        nonfinite: NonFinite = "raise",
+        layer: Layer | None = None,
+        priority: int | None = None,
+    ) -> NDArray[Any] | None:
+        """Return the sum (or average) of `array` over all ranks at rank `root`, and None at all others.
+
+        At the others neither `array` nor `out` changes: `out` is only looked at for whether it fits. They
+        return when the sum is complete, and get the same errors as the root. The other arguments and the
+        errors are those of `allreduce`; `root` must be the same at all ranks, or every rank raises.
+        """
+        collective, finish = self._make_reduce(
+            array, root, op, out, name, nonfinite, layer=layer, priority=priority
+        )
+        return self._run(collective, finish)
+
+    def reduce_async(
+        self,
+        array: ArrayLike,
+        root: int = 0,
+        op: Op = "sum",
+        *,
+        out: NDArray[Any] | None = None,
+        name: str | None = None,
+        nonfinite: NonFinite = "raise",
+        layer: Layer | None = None,
+        priority: int | None = None,
+    ) -> Handle[NDArray[Any] | None]:
+        """Start `reduce` and return at once. Leave `array` and `out` alone until it is done."""
+        collective, finish = self._make_reduce(
+            array, root, op, out, name, nonfinite, layer=layer, priority=priority
+        )
+        return self._submit(Handle(collective, finish))
 
     def barrier(self) -> None:
         """Return when all ranks have called it. Raises JobBroken."""
-        self._run(make_barrier())
+        barrier = make_barrier()
+        self._run(barrier, barrier.staged.finish)
+
+    def progress(self, done: int, total: int) -> None:
+        """Tell that `done` of `total` iterations are over; best called once per iteration, from the start.
+
+        From this follow the job's communication share and remaining time, two of the three things that its
+        tensors' priority depends on. Raises ValueError unless 0 <= done <= total and total >= 1.
+        """
+        self._engine.progress(done, total)
 
     def statistics(self) -> dict[str, float]:
         """Return counters since the start: flat, numbers only, SI units in the names."""
@@ -152,14 +213,33 @@ class Communicator:
             self._thread.join()
         self._engine.close()
 
-    def _run(self, collective: Collective) -> NDArray[Any]:
-        handle = Handle(collective)
+    def _make_reduce(
+        self,
+        array: ArrayLike,
+        root: int,
+        op: Op,
+        out: NDArray[Any] | None,
+        name: str | None,
+        nonfinite: NonFinite,
+        *,
+        layer: Layer | None,
+        priority: int | None,
+    ) -> tuple[Collective, Callable[[], NDArray[Any] | None]]:
+        if not 0 <= root < self.size:
+            raise UnsupportedArray(f"root is {root!r}, must be a rank: 0..{self.size - 1}")
+        collective = make_collective(
+            array, op, out, name, nonfinite, root=root, layer=layer, priority=priority
+        )
+        return collective, collective.staged.finish if root == self.rank else _nothing
+
+    def _run(self, collective: Collective, finish: Callable[[], Result]) -> Result:
         with self._change:
             inline = not self._busy and not self._queue
             if inline:
                 self._check_open()
                 self._busy = True
             else:
+                handle = Handle(collective, finish)
                 self._enqueue(handle)
         if not inline:
             return handle.wait()
@@ -167,9 +247,14 @@ class Communicator:
             self._engine.run(collective)
         finally:
             self._release()
-        return collective.staged.finish()
+        return finish()
 
-    def _enqueue(self, handle: Handle) -> None:
+    def _submit(self, handle: Handle[Result]) -> Handle[Result]:
+        with self._change:
+            self._enqueue(handle)
+        return handle
+
+    def _enqueue(self, handle: Handle[Any]) -> None:
         self._check_open()
         self._queue.append(handle)
         if self._thread is None:
@@ -196,3 +281,7 @@ class Communicator:
                 self._busy = True
             handle.execute(self._engine)
             self._release()
+
+
+def _nothing() -> None:
+    """Return what a reduce gives to all ranks but one."""

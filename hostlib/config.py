@@ -7,11 +7,13 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal, Self, TypeVar
+from typing import Any, Final, Literal, Self, TypeVar, get_args
 
 from hostlib import wire
+from hostlib.core.congestion import CONGESTION_NAMES, CongestionName
 from hostlib.core.watchdog import STRAGGLER_TIMEOUT_S, TIMEOUT_S, Patience
 from hostlib.errors import ConfigError
+from hostlib.tree import Tree
 
 ENVIRONMENT_VARIABLE: Final = "INA_JOB"
 
@@ -19,7 +21,11 @@ DEFAULT_SLOTS: Final = 1024
 """A window of 512 packets: batches large enough that the scheduler spreads workers and switch over the
 cores, and all in flight still fits the caches (docs/performance.md)."""
 
+MAX_WINDOW: Final = 1 << 19
+MAX_SCALE_BITS: Final = 30
+
 Address = tuple[str, int]
+Numbers = Literal["exponent", "fixed"]
 T = TypeVar("T")
 
 
@@ -69,23 +75,48 @@ class JobConfig:
     """Values per packet that the switch program was built for."""
     transport: TransportConfig
     slots: int = DEFAULT_SLOTS
-    """Slots of the job's region in the switch; the window is half of it."""
+    """Slots of the job's region in the switch. With a fallback server any number, 0 too; without one the
+    window is at most half of it."""
     timeout_s: float = TIMEOUT_S
     straggler_timeout_s: float = STRAGGLER_TIMEOUT_S
     rendezvous: str | None = None
     """``host:port`` where the workers meet; None: nobody watches them."""
+    tree: Tree | None = None
+    """The switches that add up; None: one, to which all ranks are connected. In JSON an object: node id to
+    the list of its children, a rank or minus a node id."""
+    epoch: int = 0
+    """Low 8 bits of the generation that the controller gave to this admission of the job."""
+    window: int | None = None
+    """Range of the PSNs that may be under way; None: half of `slots` (of `DEFAULT_SLOTS` if there are none).
+    Without a fallback server as many packets may be in flight, with one an eighth (`hostlib.window_for`)."""
+    fallback: bool = False
+    """Whether the job has a fallback server, which takes what finds no slot."""
+    congestion: CongestionName = "fixed"
+    """What decides how much of the window is used (`hostlib.core.congestion`)."""
+    numbers: Numbers = "exponent"
+    """How float32 travels: with an exponent per packet, or on a fixed scale, ``round(x * 2**scale_bits)``."""
+    scale_bits: int = 20
+    """For the fixed scale. An element of a sum is off by at most ``size / 2 * 2**-scale_bits``, and every
+    element must stay below ``2**(31 - scale_bits) / size``. Packets with larger ones are repaired, exactly,
+    through the fallback server; without one they raise."""
+    priority: int | None = None
+    """Of all packets, 0 to 255; None: each tensor's own (`hostlib.priority`), 0 without a fallback server."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.job <= 0xFFFF:
-            raise ConfigError(f"job is {self.job}, must be 0..65535")
-        if not 1 <= self.size <= wire.MAX_FAN_IN:
-            raise ConfigError(f"size is {self.size}, must be 1..{wire.MAX_FAN_IN} (bits of the bitmap)")
-        if not 0 <= self.rank < self.size:
-            raise ConfigError(f"rank is {self.rank}, must be 0..{self.size - 1}")
+        _check_range("job", self.job, 0, 0xFFFF)
+        if self.tree is None:
+            if not 1 <= self.size <= wire.MAX_FAN_IN:
+                raise ConfigError(
+                    f"size is {self.size}, must be 1..{wire.MAX_FAN_IN} (bits of the bitmap) without a tree"
+                )
+        elif not isinstance(self.tree, Tree):
+            raise ConfigError(f"tree is {self.tree!r}, must be a Tree")
+        elif self.tree.size != self.size:
+            raise ConfigError(f"size is {self.size}, but the tree has {self.tree.size} ranks")
+        _check_range("rank", self.rank, 0, self.size - 1)
         if self.lanes not in wire.LANE_COUNTS:
             raise ConfigError(f"lanes is {self.lanes}, must be one of {wire.LANE_COUNTS}")
-        if self.slots < 2 or self.slots % 2:
-            raise ConfigError(f"slots is {self.slots}, must be even and at least 2: the window is half of it")
+        self._check_memory()
         if self.rendezvous is not None:
             try:
                 parse_address(self.rendezvous)
@@ -96,6 +127,43 @@ class JobConfig:
                 f"timeout_s is {self.timeout_s}, straggler_timeout_s {self.straggler_timeout_s}: "
                 "must be positive, and the second not below the first"
             )
+        _check_range("epoch", self.epoch, 0, 0xFF)
+        _check_name("congestion", self.congestion, CONGESTION_NAMES)
+        if self.congestion == "a2tp" and not self.fallback:
+            raise ConfigError(
+                "congestion is 'a2tp', which sends packets past the slots: that needs a fallback server"
+            )
+        _check_name("numbers", self.numbers, get_args(Numbers))
+        _check_range("scale_bits", self.scale_bits, 0, MAX_SCALE_BITS)
+        if self.priority is not None:
+            _check_range("priority", self.priority, 0, 0xFF)
+
+    def _check_memory(self) -> None:
+        if not isinstance(self.fallback, bool):
+            raise ConfigError(f"fallback is {self.fallback!r}, must be true or false")
+        if self.window is not None:
+            _check_range("window", self.window, 1, MAX_WINDOW)
+        if self.fallback:
+            if self.slots < 0:
+                raise ConfigError(f"slots is {self.slots}, must not be negative")
+            return
+        if self.slots < 2 or self.slots % 2:
+            raise ConfigError(
+                f"slots is {self.slots}, must be even and at least 2 without a fallback server: "
+                "the window is at most half of it"
+            )
+        if self.window is not None and 2 * self.window > self.slots:
+            raise ConfigError(
+                f"window is {self.window}, must be at most half of slots ({self.slots}) "
+                "without a fallback server"
+            )
+
+    @property
+    def window_packets(self) -> int:
+        """The window with its default filled in."""
+        if self.window is not None:
+            return self.window
+        return (self.slots if self.slots >= 2 else DEFAULT_SLOTS) // 2
 
     @property
     def patience(self) -> Patience:
@@ -104,7 +172,10 @@ class JobConfig:
 
     def to_json(self) -> str:
         """Return the text that `from_json` reads."""
-        return json.dumps(dataclasses.asdict(self))
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        fields["transport"] = dataclasses.asdict(self.transport)
+        fields["tree"] = self.tree and self.tree.to_json()
+        return json.dumps(fields)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -116,6 +187,8 @@ class JobConfig:
         if not isinstance(fields, dict) or not isinstance(fields.get("transport"), dict):
             raise ConfigError(f'{ENVIRONMENT_VARIABLE} must be a JSON object with an object "transport"')
         fields["transport"] = _build(TransportConfig, fields["transport"])
+        if fields.get("tree") is not None:
+            fields["tree"] = Tree.from_json(fields["tree"])
         return _build(cls, fields)
 
     @classmethod
@@ -131,6 +204,16 @@ def parse_address(text: str) -> Address:
     if not colon or not host or not port.isdecimal() or int(port) > 0xFFFF:
         raise ValueError(f"{text!r} is not an address of the form host:port")
     return host, int(port)
+
+
+def _check_range(name: str, value: int, low: int, high: int) -> None:
+    if not low <= value <= high:
+        raise ConfigError(f"{name} is {value}, must be {low}..{high}")
+
+
+def _check_name(name: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise ConfigError(f"{name} is {value!r}, must be one of {known}")
 
 
 def _build(cls: type[T], fields: Mapping[str, Any]) -> T:

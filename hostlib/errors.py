@@ -4,9 +4,9 @@
 
     InaError
     ├── ConfigError          the configuration is missing or contradicts itself
-    ├── UnsupportedArray     dtype, layout or operation that allreduce does not take
+    ├── UnsupportedArray     dtype, layout or argument that a collective does not take
     ├── NonFiniteError       NaN or infinity in the input, policy "raise"; the job goes on
-    ├── SumOverflow          an int32 sum left the int32 range; the job goes on
+    ├── SumOverflow          a sum left the int32 range in which it travels; the job goes on
     ├── NotInitialized       a collective before init() or after shutdown()
     └── JobBroken            this job can do no further collective
         ├── RanksDisagree    ranks submitted different length, dtype, operation or name
@@ -45,7 +45,7 @@ class ConfigError(InaError, ValueError):
 
 
 class UnsupportedArray(InaError, TypeError):
-    """`allreduce` does not take this array or operation."""
+    """A collective does not take this array or argument."""
 
 
 class NonFiniteError(InaError, ArithmeticError):
@@ -62,16 +62,14 @@ class NonFiniteError(InaError, ArithmeticError):
 
 
 class SumOverflow(InaError, OverflowError):
-    """An int32 sum left the int32 range. The contents of the output are unspecified."""
+    """A sum left the int32 range in which it travels. The contents of the output are unspecified."""
 
-    def __init__(self, job: int, psns: PsnRange, element: int) -> None:
+    def __init__(self, job: int, psns: PsnRange, element: int, reason: str = "left the int32 range") -> None:
         """`element`: index of the first element of the packet in which it was seen."""
         self.job = job
         self.psns = psns
         self.element = element
-        super().__init__(
-            f"job {job}, {psns}: a sum in the packet that starts at element {element} left the int32 range"
-        )
+        super().__init__(f"job {job}, {psns}: a sum in the packet that starts at element {element} {reason}")
 
 
 class NotInitialized(InaError, RuntimeError):

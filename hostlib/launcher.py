@@ -6,10 +6,12 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import IO
 
 from hostlib.config import parse_address
@@ -29,11 +31,12 @@ class LaunchError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class WorkerExit:
-    """How a worker ended: its rank and exit status (128 + signal if it was killed)."""
+    """How a worker ended: its rank, exit status (128 + signal if it was killed), and when (monotonic)."""
 
     rank: int
     status: int
     reason: str
+    at_s: float = field(default_factory=time.monotonic)
 
 
 Output = Callable[[int, str, bool], None]  # rank, line, whether it came from stderr
@@ -108,7 +111,7 @@ class Workers:
     ) -> None:
         process = subprocess.Popen(
             command,
-            env={**os.environ, "PYTHONUNBUFFERED": "1", **environment},
+            env={**os.environ, "PATH": _path(), "PYTHONUNBUFFERED": "1", **environment},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -146,6 +149,11 @@ class Workers:
         if running:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 running[0].wait(timeout=seconds)
+
+
+def _path() -> str:
+    """Return the search path with our own interpreter first: `python` is to be one that has this package."""
+    return os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
 
 
 def _signal_group(process: subprocess.Popen[str], number: int) -> None:

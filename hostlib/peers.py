@@ -29,8 +29,16 @@ class Peers(Protocol):
         """Tell whoever watches how far this worker is; may be dropped."""
         ...
 
+    def farewell(self) -> None:
+        """Say that this worker is done: it has all its results, and will submit nothing more."""
+        ...
+
+    def finished(self) -> bool | None:
+        """Return whether every rank has said farewell or is gone; None if nobody knows."""
+        ...
+
     def close(self) -> None:
-        """Say that this worker is done and needs no more news."""
+        """Need no more news; after a `farewell`, or instead of one."""
         ...
 
 
@@ -51,6 +59,13 @@ class NoPeers:
 
     def report(self, statistics: Mapping[str, float]) -> None:
         """Drop the report."""
+
+    def farewell(self) -> None:
+        """Do nothing: nobody listens."""
+
+    def finished(self) -> bool | None:
+        """Return None: nobody knows."""
+        return None
 
     def close(self) -> None:
         """Do nothing."""

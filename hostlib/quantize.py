@@ -7,6 +7,9 @@ exact. Nothing can wrap; small values lose bits relative to the packet's largest
 Exponents are the biased field, 0..255: 0 means that every value is zero or subnormal, 255 that some rank has
 NaN or infinity; the whole packet is then NaN. A power of two scales without rounding, so the only errors are
 one rounding per rank and one of the sum. A sum beyond float32 becomes infinite, as it would in float32.
+
+The alternative is one fixed scale for everything (ATP, NSDI'21): `quantize_fixed`. It needs no exponents in
+advance, and cannot take what is too large: such packets are marked, and summed unscaled elsewhere.
 """
 
 from __future__ import annotations
@@ -81,6 +84,44 @@ def dequantize(
         result = np.ldexp(result, shift[:, None])
     result[exponent == NONFINITE] = np.nan
     return result
+
+
+def quantize_fixed(
+    values: NDArray[np.float32], scale_bits: int, fan_in: int
+) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+    """Multiply packets, one per row, by 2**scale_bits and round (half to even); say of each whether it fits.
+
+    A packet of which some value is not finite, or beyond (2**31 - 1) / fan_in when scaled, does not; it is
+    zero. So whether a sum is right depends on the values only, never on the order in which they are added.
+    """
+    limit = np.float32(clamp_limit(fan_in))
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        scaled = np.rint(values * np.float32(2.0**scale_bits))
+    fits: NDArray[np.bool_] = (np.abs(scaled) <= limit).all(axis=-1)  # NaN compares false
+    return np.where(fits[:, None], scaled, np.float32(0)).astype(np.int32), fits
+
+
+def dequantize_fixed(
+    sums: NDArray[np.int32], scale_bits: int, fan_in: int, *, average: bool = False
+) -> NDArray[np.float32]:
+    """Return the float32 sums or averages of packets that all ranks scaled by 2**scale_bits."""
+    shift = -scale_bits
+    result: NDArray[np.float32] = sums.astype(np.float32)
+    if average and fan_in & (fan_in - 1) == 0:
+        shift -= _log2_ceil(fan_in)
+    elif average:
+        result /= np.float32(fan_in)
+    return result * np.float32(2.0**shift)
+
+
+def fixed_error_bound(largest: float, scale_bits: int, fan_in: int) -> float:
+    """Return how far a sum with fixed scale may be from the exact one, absolutely.
+
+    `largest` is the largest magnitude among the inputs. Each rank rounds to a multiple of 2**-scale_bits, and
+    the sum is rounded to float32.
+    """
+    rounding = fan_in * math.ldexp(0.5, -scale_bits)
+    return rounding + math.ldexp(fan_in * largest + rounding, -24)
 
 
 def error_bound(exponent: int, fan_in: int, *, average: bool = False) -> float:

@@ -7,7 +7,7 @@ a farewell, the others hear at once which rank is gone, instead of waiting for p
 ===========  =======================================  ==================================
 from worker  ``{"join": rank, "size": n, "job": id}``  once, first
              ``{"report": {name: number}}``            progress, any time
-             ``{"bye": true}``                         before an orderly close
+             ``{"bye": true}``                         it has all its results; an orderly close follows
 to worker    ``{"refused": reason}``                   and the connection is closed
              ``{"go": true}``                          all ranks have joined
              ``{"gone": {rank: reason}}``              these ranks died
@@ -226,6 +226,8 @@ class RendezvousPeers:
         Raises:
             RendezvousError: refused, a rank died before joining, or not all joined within `timeout_s`.
         """
+        self._size = size
+        self._said_farewell = False
         self._gone: dict[int, str] = {}
         self._left: set[int] = set()
         self._fault: str | None = None
@@ -272,10 +274,22 @@ class RendezvousPeers:
         with contextlib.suppress(OSError):  # the listening thread notices that the launcher is gone
             self._socket.sendall(_encode({"report": statistics}))
 
+    def farewell(self) -> None:
+        """Tell the launcher, which tells the others. Without effect if done before."""
+        if not self._said_farewell:
+            self._said_farewell = True
+            with contextlib.suppress(OSError):
+                self._socket.sendall(_encode({"bye": True}))
+
+    def finished(self) -> bool:
+        """Return whether every rank has said farewell or is gone, or the job is over anyway."""
+        with self._lock:
+            return self._fault is not None or len(self._left.union(self._gone)) == self._size
+
     def close(self) -> None:
         """Say farewell and close."""
+        self.farewell()
         with contextlib.suppress(OSError):
-            self._socket.sendall(_encode({"bye": True}))
             self._socket.shutdown(socket.SHUT_RDWR)
         self._thread.join()
         self._socket.close()

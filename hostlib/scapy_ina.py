@@ -17,14 +17,21 @@ from scapy.fields import (
     ShortField,
     SignedIntField,
     XIntField,
+    XShortField,
 )
 from scapy.layers.inet import UDP
 from scapy.packet import Packet, bind_bottom_up, bind_layers
 
-from hostlib.wire import INA_UDP_PORT, INA_VERSION, KIND_GRADIENT, KIND_RESULT, KIND_STATUS
+from hostlib import wire
 
-KINDS = {KIND_GRADIENT: "gradient", KIND_RESULT: "result", KIND_STATUS: "status"}
-FLAGS = ["resend", "query", "overflow", "disagree"]
+KINDS = {
+    wire.KIND_GRADIENT: "gradient",
+    wire.KIND_RESULT: "result",
+    wire.KIND_STATUS: "status",
+    wire.KIND_PARTIAL: "partial",
+    wire.KIND_REMINDER: "reminder",
+}
+FLAGS = ["resend", "query", "overflow", "disagree", "collision", "ecn", "bypass", "raw"]
 
 
 class Ina(Packet):
@@ -32,8 +39,8 @@ class Ina(Packet):
 
     name = "INA"
     fields_desc = [  # noqa: RUF012  # scapy's way to declare a layer
-        BitField("version", INA_VERSION, 4),
-        BitEnumField("kind", KIND_GRADIENT, 4, KINDS),
+        BitField("version", wire.INA_VERSION, 4),
+        BitEnumField("kind", wire.KIND_GRADIENT, 4, KINDS),
         FlagsField("flags", 0, 8, FLAGS),
         ShortField("job", 0),
         IntField("psn", 0),
@@ -41,13 +48,15 @@ class Ina(Packet):
         ByteField("fan_in", 0),
         ByteField("priority", 0),
         ByteField("exponent", 0),
-        ByteField("reserved", 0),
+        ByteField("epoch", 0),
         ShortField("valid", 0),
         FieldLenField("lanes", None, count_of="values", fmt="H"),
         XIntField("tag", 0),
+        ShortField("node", 0),
+        XShortField("target", wire.ALL),
         FieldListField("values", [], SignedIntField("value", 0), count_from=lambda packet: packet.lanes),
     ]
 
 
-bind_layers(UDP, Ina, dport=INA_UDP_PORT)
-bind_bottom_up(UDP, Ina, sport=INA_UDP_PORT)  # results come from the port that gradients are sent to
+bind_layers(UDP, Ina, dport=wire.INA_UDP_PORT)
+bind_bottom_up(UDP, Ina, sport=wire.INA_UDP_PORT)  # results come from the port that gradients are sent to

@@ -14,25 +14,42 @@ from typing import Any, Final
 import numpy as np
 
 INA_UDP_PORT: Final = 42592
-INA_VERSION: Final = 1
+INA_VERSION: Final = 2
 
 KIND_GRADIENT: Final = 1
 KIND_RESULT: Final = 2
 KIND_STATUS: Final = 3
+KIND_PARTIAL: Final = 4
+"""A contribution or a sum of several on its way to the fallback server."""
+KIND_REMINDER: Final = 5
+"""The fallback server asks for what it lacks."""
 
 FLAG_RESEND: Final = 0x01
 FLAG_QUERY: Final = 0x02
 FLAG_OVERFLOW: Final = 0x04
 FLAG_DISAGREE: Final = 0x08
+FLAG_COLLISION: Final = 0x10
+FLAG_ECN: Final = 0x20
+FLAG_BYPASS: Final = 0x40
+FLAG_RAW: Final = 0x80
+
+STICKY_FLAGS: Final = FLAG_OVERFLOW | FLAG_DISAGREE | FLAG_COLLISION | FLAG_ECN
+"""Flags of contributions that their sum keeps."""
+
+ALL: Final = 0xFFFF
+"""`target` of a result that every rank gets."""
+ROOT_NODE: Final = 0
+VALID_INT32: Final = 0x8000
+"""Bit of `valid` in RAW packets: the lanes are int32, not float32."""
 
 ETHERNET_BYTES: Final = 14
 IPV4_BYTES: Final = 20
 UDP_BYTES: Final = 8
-INA_BYTES: Final = 24
+INA_BYTES: Final = 28
 FRAME_PREFIX_BYTES: Final = ETHERNET_BYTES + IPV4_BYTES + UDP_BYTES
 
 MAX_FAN_IN: Final = 32
-"""Width of the contribution bitmap."""
+"""Width of the contribution bitmap: children of one switch."""
 
 LANE_COUNTS: Final = (32, 64, 256)
 """Lanes per packet that the switch programs are built for."""
@@ -72,10 +89,12 @@ HEADER_DTYPE: Final = np.dtype(
         ("fan_in", "u1"),
         ("priority", "u1"),
         ("exponent", "u1"),
-        ("reserved", "u1"),
+        ("epoch", "u1"),
         ("valid", ">u2"),
         ("lanes", ">u2"),
         ("tag", ">u4"),
+        ("node", ">u2"),
+        ("target", ">u2"),
     ]
 )
 

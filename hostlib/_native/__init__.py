@@ -50,7 +50,7 @@ def load(path: Path | None = None) -> ctypes.CDLL:
         library = ctypes.CDLL(str(path))
     except OSError as error:
         raise NativeMissing(f"the compiled kernel cannot be loaded ({error}); {remedy}") from error
-    pointer, i64 = ctypes.c_void_p, ctypes.c_int64
+    pointer, i64, u32 = ctypes.c_void_p, ctypes.c_int64, ctypes.c_uint32
     signatures: dict[str, tuple[Any, list[Any]]] = {
         "ina_core_bytes": (ctypes.c_size_t, []),
         "ina_io_bytes": (ctypes.c_size_t, []),
@@ -59,6 +59,19 @@ def load(path: Path | None = None) -> ctypes.CDLL:
         "ina_absorb": (None, [pointer, pointer, i64, i64, i64]),
         "ina_next_timeout": (i64, [pointer]),
         "ina_pump": (ctypes.c_int, [pointer, pointer, i64]),
+        "ina_serve": (ctypes.c_int, [pointer, pointer, i64]),
+        "ina_fallback_new": (pointer, [u32, u32, u32, ctypes.c_char_p, ctypes.c_char_p, i64, i64, i64]),
+        "ina_fallback_free": (None, [pointer]),
+        "ina_fallback_add_job": (
+            ctypes.c_int,
+            [pointer, u32, u32, u32, u32, ctypes.c_uint64, u32, pointer],
+        ),
+        "ina_fallback_remove_job": (None, [pointer, u32]),
+        "ina_fallback_absorb": (None, [pointer, pointer, i64, i64, i64]),
+        "ina_fallback_emit": (i64, [pointer, pointer, i64, i64, pointer]),
+        "ina_fallback_next_timeout": (i64, [pointer]),
+        "ina_fallback_counters": (None, [pointer, i64, pointer]),
+        "ina_fallback_pump": (ctypes.c_int, [pointer, pointer, i64, ctypes.c_int, i64]),
     }
     try:
         for name, (result, arguments) in signatures.items():

@@ -3,9 +3,12 @@
 
 #include <string.h>
 
-enum { KIND_RESULT = 2, KIND_STATUS = 3, VERSION = 1 };
-enum { FLAG_RESEND = 0x01, FLAG_QUERY = 0x02, FLAG_OVERFLOW = 0x04, FLAG_DISAGREE = 0x08 };
-enum { UDP_PORT = 42592 };
+enum { KIND_RESULT = 2, KIND_STATUS = 3, KIND_REMINDER = 5, VERSION = 2 };
+enum {
+    FLAG_RESEND = 0x01, FLAG_QUERY = 0x02, FLAG_OVERFLOW = 0x04, FLAG_DISAGREE = 0x08,
+    FLAG_COLLISION = 0x10, FLAG_ECN = 0x20, FLAG_BYPASS = 0x40, FLAG_RAW = 0x80
+};
+enum { UDP_PORT = 42592, ROOT_NODE = 0, VALID_INT32 = 0x8000, NONFINITE = 255 };
 
 static uint32_t load16(const uint8_t *p) { return (uint32_t)p[0] << 8 | p[1]; }
 static uint32_t load32(const uint8_t *p) { return load16(p) << 16 | load16(p + 2); }
@@ -32,6 +35,12 @@ static uint32_t psn_of(const struct ina_core *core, int64_t index)
     return (uint32_t)((core->base + (uint64_t)index) % core->psn_limit);
 }
 
+/* Twice the window: the values of packet i travel in packet i + lookahead, and packets may be a window ahead of that. */
+static uint8_t *exponent_of(const struct ina_core *core, int64_t data)
+{
+    return &core->exponent[data % (2 * (int64_t)core->window)];
+}
+
 size_t ina_core_bytes(void) { return sizeof(struct ina_core); }
 
 /* Queue packet `index` if it is its chain's turn and the exponent of its values is known. */
@@ -41,6 +50,8 @@ static void make_ready(struct ina_core *core, int64_t index)
         return;
     uint32_t chain = chain_of(core, index);
     if (core->index[chain] != index || core->status[chain] != 0)
+        return;
+    if (core->fallback && index >= core->oldest + core->window)
         return;
     int64_t source = index - core->lookahead;
     if (core->lookahead > 0 && source >= 0 && core->index[chain_of(core, source)] <= source)
@@ -53,10 +64,10 @@ void ina_begin(struct ina_core *core, int64_t now)
 {
     core->ready_head = core->ready_count = 0;
     core->resend_head = core->resend_count = 0;
-    core->completed = core->in_flight = 0;
+    core->completed = core->in_flight = core->oldest = core->frontier = 0;
     core->progress_at = now;
     core->status_at = core->overflow_index = core->nonfinite_index = core->disagree_index = -1;
-    memset(core->status, 0, core->window);
+    memset(core->status, 0, core->window * sizeof *core->status);
     uint32_t chain = chain_of(core, 0);
     for (int64_t i = 0; i < core->window; i++) {
         core->index[chain] = i;
@@ -72,7 +83,7 @@ static int64_t elements_of(const struct ina_core *core, int64_t data_packet)
     return left < core->lanes ? left : core->lanes;
 }
 
-static void fill(struct ina_core *core, uint8_t *packet, int64_t index, uint32_t flags)
+static void fill(const struct ina_core *core, uint8_t *packet, int64_t index, uint32_t flags)
 {
     memcpy(packet, core->header, core->prefix + INA_HEADER_BYTES);
     uint8_t *header = packet + core->prefix;
@@ -80,9 +91,8 @@ static void fill(struct ina_core *core, uint8_t *packet, int64_t index, uint32_t
     int64_t data = index - core->lookahead;
     int64_t count = data >= 0 ? elements_of(core, data) : 0;
 
-    header[1] = (uint8_t)flags;
     store32(header + 4, psn_of(core, index));
-    store16(header + 16, (uint32_t)count);
+    store16(header + 16, (uint32_t)count | (flags & FLAG_RAW && !core->is_float ? VALID_INT32 : 0));
     store32(header + 20, core->tag);
     if (core->is_float && index < core->data_packets) {
         const uint8_t *from = core->input + index * core->lanes * 4;
@@ -90,12 +100,45 @@ static void fill(struct ina_core *core, uint8_t *packet, int64_t index, uint32_t
     }
     if (count > 0) {
         const uint8_t *from = core->input + data * core->lanes * 4;
-        if (core->is_float)
-            ina_quantize((const float *)from, lanes, count, core->exponent[chain_of(core, data)], core->fan_in);
-        else
+        if (!core->is_float || flags & FLAG_RAW)
             ina_swap(from, lanes, count);
+        else if (!core->fixed)
+            ina_quantize((const float *)from, lanes, count, *exponent_of(core, data), core->ranks);
+        else if (!ina_quantize_fixed((const float *)from, lanes, count, core->scale_bits, core->ranks))
+            flags |= FLAG_OVERFLOW;
     }
+    header[1] = (uint8_t)flags;
     memset(lanes + count * 4, 0, (size_t)(core->lanes - count) * 4);
+}
+
+static uint8_t *answer_of(const struct ina_core *core, uint32_t chain)
+{
+    return core->answers + (size_t)chain * core->packet_bytes;
+}
+
+static void queue_resend(struct ina_core *core, uint32_t chain, uint32_t query)
+{
+    core->status[chain] |= (uint16_t)(CHAIN_QUEUED | query);
+    core->resend_ring[(core->resend_head + core->resend_count++) % core->window] = chain;
+}
+
+/* Let the oldest packet without a result leave next, if it is ready. Ranks do not all get results in the same order: if
+   none may send more, and each has sent others, they would wait for each other for good. */
+static int prefer_oldest(struct ina_core *core)
+{
+    while (core->index[chain_of(core, core->oldest)] > core->oldest)
+        core->oldest++;
+    uint32_t chain = chain_of(core, core->oldest);
+    if (core->index[chain] != core->oldest || core->status[chain] != CHAIN_READY)
+        return 0;
+    uint32_t previous = chain;
+    for (uint32_t at = core->ready_head;; at = (at + 1) % core->window) {
+        uint32_t moved = core->ready_ring[at];
+        core->ready_ring[at] = previous;
+        if (moved == chain)
+            return 1;
+        previous = moved;
+    }
 }
 
 int64_t ina_emit(struct ina_core *core, uint8_t *out, int64_t max_packets, int64_t now)
@@ -110,17 +153,34 @@ int64_t ina_emit(struct ina_core *core, uint8_t *out, int64_t max_packets, int64
             core->resend_count--;
             if (!(core->status[chain] & CHAIN_QUEUED))
                 continue;               /* its result came in between */
-            flags = FLAG_RESEND | (core->status[chain] & CHAIN_QUERY ? FLAG_QUERY : 0);
-            core->status[chain] &= (uint8_t)~(CHAIN_QUEUED | CHAIN_QUERY);
-            core->status[chain] |= CHAIN_RESENT;
+            flags = FLAG_RESEND | (core->status[chain] & CHAIN_QUERY ? FLAG_QUERY : 0)
+                    | (core->status[chain] & CHAIN_RAW ? FLAG_RAW : 0);
+            core->status[chain] &= (uint16_t)~(CHAIN_QUEUED | CHAIN_QUERY | CHAIN_ASKED);
+            core->status[chain] |= CHAIN_RESENT | (flags & FLAG_QUERY ? CHAIN_ASKED : 0);
             core->counters[COUNT_RESENT]++;
-        } else if (core->ready_count > 0 && core->in_flight < core->limit) {
+        } else if (core->answer_count > 0) {
+            chain = core->answer_ring[core->answer_head];
+            core->answer_head = (core->answer_head + 1) % core->window;
+            core->answer_count--;
+            core->kept[chain] = KEPT_THERE;
+            memcpy(out + count * core->packet_bytes, answer_of(core, chain), core->packet_bytes);
+            core->counters[COUNT_ANSWERS]++;
+            count++;
+            continue;
+        } else if (core->ready_count > 0 && (core->in_flight < core->limit || prefer_oldest(core))) {
             chain = core->ready_ring[core->ready_head];
             core->ready_head = (core->ready_head + 1) % core->window;
             core->ready_count--;
             core->status[chain] = CHAIN_FLIGHT;
             core->in_flight++;
+            if (core->index[chain] >= core->frontier)
+                core->frontier = core->index[chain] + 1;
             core->counters[COUNT_SENT]++;
+            if (core->fallback && chain >= core->claims) {
+                flags = FLAG_BYPASS;
+                core->status[chain] |= CHAIN_BYPASSING;
+                core->counters[COUNT_BYPASSED]++;
+            }
         } else {
             break;
         }
@@ -144,36 +204,89 @@ static void note_first(int64_t *first, int64_t index)
         *first = index;
 }
 
+static void note_round(struct ina_core *core, uint32_t flags, int64_t sample)
+{
+    core->round_results++;
+    core->round_marked += (flags & FLAG_ECN) != 0;
+    core->round_collided += (flags & FLAG_COLLISION) != 0;
+    if (sample == INA_NEVER || flags & FLAG_COLLISION)
+        return;
+    if (core->min_rtt == 0 || sample < core->min_rtt)
+        core->min_rtt = sample > 0 ? sample : 1;
+    core->round_prompt += sample <= 2 * core->min_rtt;
+}
+
+/* Keep what a reminder of this packet asks for: the result, made to look like a packet of ours; or, if the values went
+   elsewhere, our own contribution. Of a RAW sum that must be RAW; so may be any of int32, which other ranks might have to
+   repair whose sums were added in another order. */
+static void keep_answer(struct ina_core *core, const uint8_t *result, uint32_t chain, int64_t index)
+{
+    uint8_t *packet = answer_of(core, chain);
+    core->kept[chain] |= KEPT_THERE;
+    if (load16(result + 18) == 0) {
+        int raw = result[1] & FLAG_RAW || core->status[chain] & CHAIN_RAW || !core->is_float;
+        fill(core, packet, index, FLAG_RESEND | (raw ? FLAG_RAW : 0));
+        return;
+    }
+    const uint8_t *own = core->header + core->prefix;
+    uint8_t *header = packet + core->prefix;
+    memcpy(packet, core->header, core->prefix);
+    memcpy(header, result, INA_HEADER_BYTES + 4 * (size_t)core->lanes);
+    header[1] = (uint8_t)((result[1] & (FLAG_OVERFLOW | FLAG_RAW)) | FLAG_RESEND);
+    memcpy(header + 8, own + 8, 5);     /* bitmap, fan_in */
+    memcpy(header + 24, own + 24, 2);   /* node */
+}
+
+/* Write the values that a result brought. */
+static void take_values(const struct ina_core *core, const uint8_t *header, int64_t data)
+{
+    const uint8_t *lanes = header + INA_HEADER_BYTES;
+    int64_t count = elements_of(core, data);
+    uint8_t *to = core->output + data * core->lanes * 4;
+    if (!core->is_float)
+        ina_swap(lanes, to, count);
+    else if (header[1] & FLAG_RAW)
+        ina_take_raw(lanes, (float *)to, count, core->ranks, (int)core->average);
+    else if (!core->fixed)
+        ina_dequantize(lanes, (float *)to, count, *exponent_of(core, data), core->ranks,
+                       (int)core->average);
+    else if (header[14] == NONFINITE)   /* an exponent that is only read for this */
+        ina_dequantize(lanes, (float *)to, count, NONFINITE, core->ranks, 0);
+    else
+        ina_dequantize_fixed(lanes, (float *)to, count, core->scale_bits, core->ranks, (int)core->average);
+}
+
 /* Take in a result that has passed every check. Returns its round trip time, INA_NEVER if that is ambiguous. */
 static int64_t take_result(struct ina_core *core, const uint8_t *header, uint32_t chain, int64_t now)
 {
-    const uint8_t *lanes = header + INA_HEADER_BYTES;
     int64_t index = core->index[chain];
     int64_t data = index - core->lookahead;
     int64_t sent_at = core->sent_at[chain];
+    uint32_t flags = header[1];
     int resent = core->status[chain] & CHAIN_RESENT;
+    int counted = core->status[chain] & CHAIN_COUNTED;
+    int bypassing = core->status[chain] & CHAIN_BYPASSING;
     int64_t sample = resent ? INA_NEVER : now - sent_at;
 
     /* whether it came for the latest sending: not if that was just now, or if we were counted before it */
-    int prompted = !resent || (now - sent_at >= core->srtt / 2 && !(core->status[chain] & CHAIN_COUNTED));
+    int prompted = !resent || (now - sent_at >= core->srtt / 2 && !counted);
     if (prompted && sent_at > core->newest_sent)
         core->newest_sent = sent_at;
-    if (header[1] & FLAG_OVERFLOW)
+    if (core->fallback) {
+        /* it was under way when we sent again: the fallback server takes longer than the switch */
+        if (!prompted && !counted && core->tolerance < 2 * core->srtt)
+            core->tolerance += core->srtt / 8;
+        keep_answer(core, header, chain, index);
+    }
+    if (data >= 0 && core->is_target)
+        take_values(core, header, data);
+    int nonfinite = core->is_float && index < core->data_packets && header[14] == NONFINITE;
+    if (flags & FLAG_OVERFLOW && !nonfinite)
         note_first(&core->overflow_index, index);
-    if (data >= 0) {
-        int64_t count = elements_of(core, data);
-        uint8_t *to = core->output + data * core->lanes * 4;
-        if (core->is_float)
-            ina_dequantize(lanes, (float *)to, count, core->exponent[chain_of(core, data)], core->fan_in,
-                           (int)core->average);
-        else
-            ina_swap(lanes, to, count);
-    }
-    if (core->is_float && index < core->data_packets) {
-        core->exponent[chain] = header[14];
-        if (header[14] == 255)
-            note_first(&core->nonfinite_index, index);
-    }
+    if (nonfinite)
+        note_first(&core->nonfinite_index, index);
+    if (core->is_float && index < core->data_packets)
+        *exponent_of(core, index) = header[14];
     core->status[chain] = 0;
     core->index[chain] = index + core->window;
     core->in_flight--;
@@ -182,10 +295,84 @@ static int64_t take_result(struct ina_core *core, const uint8_t *header, uint32_
         core->backoff = 0;
     core->progress_at = now;
     core->counters[COUNT_RESULTS]++;
+    if (flags & (FLAG_ECN | FLAG_COLLISION)) {
+        core->counters[COUNT_MARKED] += (flags & FLAG_ECN) != 0;
+        core->counters[COUNT_COLLIDED] += (flags & FLAG_COLLISION) != 0;
+    }
+    if (core->round_target > 0)
+        note_round(core, flags, sample);
+    if (flags & FLAG_BYPASS && !bypassing && chain < core->claims)
+        core->claims = chain;           /* another rank draws the line lower: parts of one sum are to take one way */
     if (core->lookahead > 0 && core->lookahead < core->window)
         make_ready(core, index + core->lookahead);
-    make_ready(core, index + core->window);
+    if (!core->fallback) {
+        make_ready(core, index + core->window);
+        return sample;
+    }
+    while (core->index[chain_of(core, core->oldest)] > core->oldest) {
+        core->oldest++;
+        make_ready(core, core->oldest + core->window - 1);
+    }
     return sample;
+}
+
+/* Note who has contributed to a packet that we wait for. */
+static void take_status(struct ina_core *core, const uint8_t *header, uint32_t chain, int64_t now)
+{
+    core->status_bitmap = load32(header + 8);
+    core->status_node = load16(header + 24);
+    core->status_at = now;
+    for (uint32_t i = 0; i < core->path_length; i++) {
+        if (core->path_nodes[i] != core->status_node)
+            continue;
+        if (core->status_bitmap & core->path_bits[i])
+            core->status[chain] |= CHAIN_COUNTED;
+        else
+            core->status[chain] &= (uint16_t)~CHAIN_COUNTED;
+    }
+    core->counters[COUNT_STATUSES]++;
+}
+
+/* Ask for the sum of the raw values instead of one that overflowed. */
+static void repair(struct ina_core *core, uint32_t chain)
+{
+    if (core->status[chain] & CHAIN_RAW)
+        return;
+    core->status[chain] &= (uint16_t)~(CHAIN_QUERY | CHAIN_COUNTED);
+    core->status[chain] |= CHAIN_RAW;
+    if (!(core->status[chain] & CHAIN_QUEUED))
+        queue_resend(core, chain, 0);
+    core->counters[COUNT_REPAIRS]++;
+}
+
+/* Whether the answer that a chain keeps is of this PSN, or of a later one: that says that nobody lacks this one. */
+static int keeps(const struct ina_core *core, uint32_t chain, uint32_t psn)
+{
+    uint64_t kept = load32(answer_of(core, chain) + core->prefix + 4);
+    return psn < core->psn_limit && (kept + core->psn_limit - psn) % core->psn_limit < core->psn_limit / 2;
+}
+
+/* Send what the fallback server lacks of us: the packet in flight, so that what the switch has of it goes up too, or the
+   answer that we kept. */
+static void take_reminder(struct ina_core *core, const uint8_t *header, uint32_t chain)
+{
+    uint32_t psn = load32(header + 4);
+    int asked = load16(header + 24) == core->path_nodes[0] && load32(header + 8) & core->own_bitmap;
+    if (asked && core->status[chain] & CHAIN_FLIGHT && psn_of(core, core->index[chain]) == psn) {
+        if (header[1] & FLAG_RAW)       /* others have learned already that the sum overflowed */
+            repair(core, chain);
+        core->status[chain] &= (uint16_t)~(CHAIN_QUERY | CHAIN_COUNTED);
+        if (!(core->status[chain] & CHAIN_QUEUED))
+            queue_resend(core, chain, 0);
+    } else if (asked && core->kept[chain] && keeps(core, chain, psn)) {
+        if (!(core->kept[chain] & KEPT_QUEUED))
+            core->answer_ring[(core->answer_head + core->answer_count++) % core->window] = chain;
+        core->kept[chain] |= KEPT_QUEUED;
+    } else {
+        core->counters[COUNT_STALE]++;
+        return;
+    }
+    core->counters[COUNT_REMINDERS]++;
 }
 
 /* Check one packet and take it in. Returns a round trip time, INA_NEVER if it gives none. */
@@ -207,7 +394,7 @@ static int64_t take_packet(struct ina_core *core, const uint8_t *packet, int64_t
         return INA_NEVER;
     }
     uint32_t kind = header[0] & 0x0f;
-    if (kind != KIND_RESULT && kind != KIND_STATUS) {
+    if (kind != KIND_RESULT && kind != KIND_STATUS && !(kind == KIND_REMINDER && core->fallback)) {
         counters[COUNT_BAD_KIND]++;
         return INA_NEVER;
     }
@@ -215,8 +402,13 @@ static int64_t take_packet(struct ina_core *core, const uint8_t *packet, int64_t
         counters[COUNT_WRONG_JOB]++;
         return INA_NEVER;
     }
-    uint32_t lanes = kind == KIND_RESULT ? core->lanes : 0;
-    if (load16(header + 18) != lanes) {
+    if (header[15] != core->epoch) {
+        counters[COUNT_WRONG_EPOCH]++;
+        return INA_NEVER;
+    }
+    uint32_t lanes = load16(header + 18);
+    int has_lanes = kind == KIND_RESULT && (core->is_target || lanes > 0);
+    if (lanes != (has_lanes ? core->lanes : 0)) {
         counters[COUNT_BAD_LANES]++;
         return INA_NEVER;
     }
@@ -226,6 +418,10 @@ static int64_t take_packet(struct ina_core *core, const uint8_t *packet, int64_t
     }
     uint32_t psn = load32(header + 4);
     uint32_t chain = psn % core->window;
+    if (kind == KIND_REMINDER) {
+        take_reminder(core, header, chain);
+        return INA_NEVER;
+    }
     if (!(core->status[chain] & CHAIN_FLIGHT) || psn_of(core, core->index[chain]) != psn) {
         counters[COUNT_STALE]++;
         return INA_NEVER;
@@ -238,26 +434,39 @@ static int64_t take_packet(struct ina_core *core, const uint8_t *packet, int64_t
         counters[COUNT_WRONG_TAG]++;
         return INA_NEVER;
     }
-    uint32_t bitmap = load32(header + 8);
     if (kind == KIND_STATUS) {
-        core->status_bitmap = bitmap;
-        core->status_at = now;
-        if (bitmap & core->own_bitmap)
-            core->status[chain] |= CHAIN_COUNTED;
-        counters[COUNT_STATUSES]++;
+        take_status(core, header, chain, now);
         return INA_NEVER;
     }
-    if (bitmap != core->full_bitmap) {
+    if (load32(header + 8) != core->result_bitmap || load16(header + 24) != ROOT_NODE) {
         counters[COUNT_BAD_BITMAP]++;
         return INA_NEVER;
+    }
+    if (core->fallback && (header[1] & (FLAG_OVERFLOW | FLAG_RAW)) == FLAG_OVERFLOW) {
+        if (core->status[chain] & CHAIN_RAW)
+            return INA_NEVER;
+        int64_t sample = core->status[chain] & CHAIN_RESENT ? INA_NEVER : now - core->sent_at[chain];
+        core->progress_at = now;
+        core->backoff = 0;
+        repair(core, chain);
+        return sample;
     }
     return take_result(core, header, chain, now);
 }
 
 /* Follow the round trip time, quicker down than up: a result that waited for the lost packet of another rank
    says nothing of the network, so no single one may count for much. */
-static void measure(struct ina_core *core, int64_t sample)
+static void measure(struct ina_core *core, int64_t sample, int64_t now)
 {
+    if (core->fallback && core->srtt > 0) {
+        /* here no packet runs far ahead of a lost one, so all may wait for it: that must not count for each of them */
+        int stalled = sample > core->srtt && now - sample <= core->timeout_at;
+        if (stalled && core->stall_measured == core->timeout_at)
+            return;
+        if (stalled)
+            core->stall_measured = core->timeout_at;
+        sample = sample < 4 * core->srtt ? sample : 4 * core->srtt;
+    }
     sample = sample < 2 * core->rto ? sample : 2 * core->rto;
     if (core->srtt == 0)
         core->srtt = sample > 0 ? sample : 1;
@@ -275,11 +484,15 @@ static void measure(struct ina_core *core, int64_t sample)
    results came in, so that a wrong guess cannot flood the network. */
 static void resend_overtaken(struct ina_core *core, int64_t most)
 {
-    int64_t before = core->newest_sent - core->srtt;
-    for (uint32_t chain = 0; chain < core->window && most > 0; chain++) {
+    int64_t before = core->newest_sent - core->srtt - core->tolerance;
+    int64_t count = core->frontier - core->oldest;
+    count = count < core->window ? count : core->window; /* `oldest` may lag behind */
+    uint32_t chain = chain_of(core, core->frontier - count);
+    for (; count > 0 && most > 0; count--, chain = chain + 1 == core->window ? 0 : chain + 1) {
         if ((core->status[chain] & (CHAIN_FLIGHT | CHAIN_QUEUED)) == CHAIN_FLIGHT && core->sent_at[chain] < before) {
-            core->status[chain] |= CHAIN_QUEUED;
-            core->resend_ring[(core->resend_head + core->resend_count++) % core->window] = chain;
+            /* with a fallback server: a sum that waits for another rank is not to be flushed at once for that */
+            int asks = core->fallback && !(core->status[chain] & CHAIN_ASKED);
+            queue_resend(core, chain, asks ? CHAIN_QUERY : 0);
             most--;
         }
     }
@@ -295,8 +508,10 @@ void ina_absorb(struct ina_core *core, const uint8_t *data, int64_t bytes, int64
         int64_t sample = take_packet(core, data + at, size, now);
         quickest = sample < quickest ? sample : quickest;
     }
-    if (quickest != INA_NEVER)
-        measure(core, quickest);
+    if (quickest != INA_NEVER) {
+        measure(core, quickest, now);
+        core->tolerance -= core->tolerance / 256;
+    }
     if (core->newest_sent > newest_sent)
         resend_overtaken(core, 8 + 2 * (core->completed - completed));
 }
@@ -304,7 +519,10 @@ void ina_absorb(struct ina_core *core, const uint8_t *data, int64_t bytes, int64
 int64_t ina_next_timeout(const struct ina_core *core)
 {
     int64_t oldest = INA_NEVER;
-    for (uint32_t chain = 0; chain < core->window; chain++) {
+    int64_t count = core->frontier - core->oldest;
+    count = count < core->window ? count : core->window;
+    uint32_t chain = chain_of(core, core->frontier - count);
+    for (; count > 0; count--, chain = chain + 1 == core->window ? 0 : chain + 1) {
         int waits = (core->status[chain] & (CHAIN_FLIGHT | CHAIN_QUEUED)) == CHAIN_FLIGHT;
         int64_t sent_at = waits ? core->sent_at[chain] : INA_NEVER;
         oldest = sent_at < oldest ? sent_at : oldest;

@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define INA_HEADER_BYTES 24
+#define INA_HEADER_BYTES 28
 #define INA_PREFIX_BYTES 42             /* Ethernet, IPv4, UDP */
 #define INA_NEVER INT64_MAX
 
@@ -20,12 +20,18 @@ enum {
     CHAIN_RESENT = 0x04,                /* sent more than once: its round trip time is ambiguous */
     CHAIN_COUNTED = 0x08,               /* a status showed our contribution in the slot */
     CHAIN_QUEUED = 0x10,                /* in the resend ring */
-    CHAIN_QUERY = 0x20                  /* the resend is to ask for a status */
+    CHAIN_QUERY = 0x20,                 /* the resend is to ask for a status */
+    CHAIN_RAW = 0x40,                   /* the sum overflowed: unscaled values are sent, to the fallback server */
+    CHAIN_ASKED = 0x80,                 /* the last resend asked for a status */
+    CHAIN_BYPASSING = 0x100             /* sent past the slots */
 };
+
+enum { KEPT_THERE = 0x01, KEPT_QUEUED = 0x02 };
 
 enum {
     COUNT_SENT, COUNT_RESENT, COUNT_RESULTS, COUNT_STATUSES, COUNT_STALE, COUNT_BAD_LENGTH, COUNT_FOREIGN,
     COUNT_BAD_VERSION, COUNT_BAD_KIND, COUNT_BAD_LANES, COUNT_WRONG_JOB, COUNT_WRONG_TAG, COUNT_BAD_BITMAP,
+    COUNT_WRONG_EPOCH, COUNT_REMINDERS, COUNT_ANSWERS, COUNT_REPAIRS, COUNT_BYPASSED, COUNT_MARKED, COUNT_COLLIDED,
     COUNTERS
 };
 
@@ -37,17 +43,29 @@ struct ina_core {
     uint32_t lanes;
     uint32_t window;
     uint32_t job;
-    uint32_t fan_in;
+    uint32_t epoch;
+    uint32_t ranks;                     /* terms of every sum */
+    uint32_t fan_in;                    /* children of the own switch; so the bitmap that follows */
     uint32_t own_bitmap;
-    uint32_t full_bitmap;
-    uint64_t psn_limit;                 /* PSNs are counted modulo this multiple of the region's size */
+    uint32_t result_bitmap;             /* that of all results, of the root */
+    uint32_t path_length;
+    uint32_t fallback;                  /* there is a fallback server */
+    uint32_t fixed;                     /* float32 is scaled by 2^scale_bits, not by exponents */
+    int32_t scale_bits;
+    uint64_t psn_limit;                 /* PSNs are counted modulo this multiple of the window */
+    const uint32_t *path_nodes;         /* from the own switch to the root, and our bit there */
+    const uint32_t *path_bits;
     /* per chain */
     int64_t *index;                     /* packet of the collective that is next or in flight */
     int64_t *sent_at;
-    uint8_t *status;
-    uint8_t *exponent;                  /* of the latest data packet whose exponent came in on this chain */
+    uint16_t *status;
+    uint8_t *exponent;                  /* of data packets, by number modulo twice the window */
     uint32_t *ready_ring;
     uint32_t *resend_ring;
+    /* per chain, with a fallback server only: the answer to a reminder of the packet finished last */
+    uint8_t *answers;
+    uint8_t *kept;
+    uint32_t *answer_ring;
     /* the collective */
     const uint8_t *input;
     uint8_t *output;
@@ -59,15 +77,22 @@ struct ina_core {
     uint32_t tag;
     uint32_t is_float;
     uint32_t average;
+    uint32_t is_target;                 /* results bring us values */
     /* progress */
     uint32_t ready_head;
     uint32_t ready_count;
     uint32_t resend_head;
     uint32_t resend_count;
-    uint32_t status_bitmap;             /* contributors to the packet that the last status was about */
+    uint32_t answer_head;
+    uint32_t answer_count;
+    uint32_t status_bitmap;             /* contributors to the packet that the last status was about ... */
+    uint32_t status_node;               /* ... at this node */
     int64_t completed;
     int64_t in_flight;
+    int64_t oldest;                     /* no packet before this one lacks its result */
+    int64_t frontier;                   /* no packet from this one on has been sent */
     int64_t limit;                      /* congestion window, packets */
+    int64_t claims;                     /* new packets on chains from here on are not to claim a slot */
     int64_t progress_at;
     int64_t status_at;                  /* -1: none in this collective */
     int64_t overflow_index;             /* first packet with that mishap; -1: none */
@@ -79,7 +104,17 @@ struct ina_core {
     int64_t rto_margin;                 /* least distance of rto from srtt */
     int64_t rto_max;
     int64_t timeout_at;                 /* the last time-out */
+    int64_t stall_measured;             /* the last time-out of which the stall has counted as a round trip */
     int64_t newest_sent;                /* when the latest packet that has been answered was sent */
+    int64_t tolerance;                  /* how much later than srtt a packet may be overtaken without being lost */
+    int64_t min_rtt;                    /* 0: not measured yet */
+    /* results since the driver last looked */
+    int64_t round_target;               /* tell the driver when there are so many; 0: never */
+    int64_t round_results;
+    int64_t round_marked;
+    int64_t round_collided;
+    int64_t round_prompt;               /* within twice the least round trip time */
+    int64_t round_from;
     uint32_t backoff;                   /* time-outs since the last new result: rto doubles with each */
     uint64_t counters[COUNTERS];
 };
@@ -90,6 +125,10 @@ void ina_quantize(const float *values, uint8_t *wire, int64_t count, int exponen
 void ina_dequantize(const uint8_t *wire, float *values, int64_t count, int exponent, uint32_t fan_in,
                     int average);
 void ina_swap(const uint8_t *from, uint8_t *to, int64_t count);
+int ina_quantize_fixed(const float *values, uint8_t *wire, int64_t count, int scale_bits, uint32_t ranks);
+void ina_dequantize_fixed(const uint8_t *wire, float *values, int64_t count, int scale_bits, uint32_t ranks,
+                          int average);
+void ina_take_raw(const uint8_t *wire, float *values, int64_t count, uint32_t ranks, int average);
 
 /* Window, ina_core.c. */
 size_t ina_core_bytes(void);
@@ -112,9 +151,10 @@ struct ina_io {
     uint32_t errors;
 };
 
-enum { PUMP_DONE, PUMP_TIMER, PUMP_INTERRUPTED, PUMP_DISAGREE, PUMP_ERROR };
+enum { PUMP_DONE, PUMP_TIMER, PUMP_INTERRUPTED, PUMP_DISAGREE, PUMP_ERROR, PUMP_ROUND };
 
 size_t ina_io_bytes(void);
 int ina_pump(struct ina_core *core, struct ina_io *io, int64_t deadline);
+int ina_serve(struct ina_core *core, struct ina_io *io, int64_t deadline);
 
 #endif

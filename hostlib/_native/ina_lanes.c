@@ -117,6 +117,49 @@ void ina_dequantize(const uint8_t *wire, float *values, int64_t count, int expon
         dequantize(wire, values, count, power_of_two(k / 2), power_of_two(k - k / 2));
 }
 
+/* Scale by 2^scale_bits and round. Returns 0, and writes zeros, if some value does not fit (or is not a number). */
+VECTORIZED int ina_quantize_fixed(const float *values, uint8_t *wire, int64_t count, int scale_bits, uint32_t ranks)
+{
+    float factor = power_of_two(scale_bits), limit = clamp_limit(ranks);
+    uint32_t bad = 0;
+    for (int64_t i = 0; i < count; i++) {
+        float scaled = rintf(values[i] * factor);
+        int fits = scaled <= limit && scaled >= -limit;
+        bad |= (uint32_t)!fits;
+        uint32_t lane = BIG32((uint32_t)(int32_t)(fits ? scaled : 0.0f));
+        memcpy(wire + 4 * i, &lane, 4);
+    }
+    if (bad)
+        memset(wire, 0, (size_t)count * 4);
+    return !bad;
+}
+
+void ina_dequantize_fixed(const uint8_t *wire, float *values, int64_t count, int scale_bits, uint32_t ranks,
+                          int average)
+{
+    int exact = (ranks & (ranks - 1)) == 0;
+    int k = -scale_bits - (average && exact ? log2_ceil(ranks) : 0);
+    if (average && !exact)
+        dequantize_divided(wire, values, count, (float)ranks, 1.0f, power_of_two(k));
+    else
+        dequantize(wire, values, count, 1.0f, power_of_two(k));
+}
+
+/* float32 sums that were never scaled. */
+VECTORIZED void ina_take_raw(const uint8_t *wire, float *values, int64_t count, uint32_t ranks, int average)
+{
+    float divisor = average ? (float)ranks : 1.0f;
+    for (int64_t i = 0; i < count; i++) {
+        uint32_t bits;
+        float value;
+        memcpy(&bits, wire + 4 * i, 4);
+        bits = BIG32(bits);
+        memcpy(&value, &bits, 4);
+        value /= divisor;
+        memcpy(values + i, &value, 4);
+    }
+}
+
 VECTORIZED void ina_swap(const uint8_t *restrict from, uint8_t *restrict to, int64_t count)
 {
     for (int64_t i = 0; i < count; i++) {

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hostlib import quantize, wire
-from hostlib.core.state import NEVER, Chain, CoreState, CoreStruct, Counter
+from hostlib.core.state import NEVER, Chain, CoreState, CoreStruct, Counter, Kept
 
 _FLIGHT = int(Chain.FLIGHT)
 
@@ -24,7 +24,7 @@ class NumpyKernel:
         core = state.struct
         core.ready_head = core.ready_count = 0
         core.resend_head = core.resend_count = 0
-        core.completed = core.in_flight = 0
+        core.completed = core.in_flight = core.oldest = core.frontier = 0
         core.progress_at = now
         core.status_at = core.overflow_index = core.nonfinite_index = core.disagree_index = -1
         state.status[:] = 0
@@ -39,6 +39,7 @@ class NumpyKernel:
         room = out.nbytes // core.packet_bytes
         chains: list[int] = []
         flags: list[int] = []
+        answers: dict[int, int] = {}
         while len(chains) < room:
             if core.resend_count:
                 chain = int(state.resend_ring[core.resend_head])
@@ -47,24 +48,43 @@ class NumpyKernel:
                 if not status[chain] & Chain.QUEUED:
                     continue  # its result came in between
                 query = wire.FLAG_QUERY if status[chain] & Chain.QUERY else 0
-                flags.append(wire.FLAG_RESEND | query)
-                status[chain] = status[chain] & ~(Chain.QUEUED | Chain.QUERY) | Chain.RESENT
+                raw = wire.FLAG_RAW if status[chain] & Chain.RAW else 0
+                flags.append(wire.FLAG_RESEND | query | raw)
+                kept = int(status[chain]) & ~(Chain.QUEUED | Chain.QUERY | Chain.ASKED)
+                status[chain] = kept | Chain.RESENT | (Chain.ASKED if query else 0)
                 core.counters[Counter.RESENT] += 1
-            elif core.ready_count and core.in_flight < core.limit:
+            elif core.answer_count:
+                chain = int(state.answer_ring[core.answer_head])
+                core.answer_head = (core.answer_head + 1) % core.window
+                core.answer_count -= 1
+                state.kept[chain] = Kept.THERE
+                answers[len(chains)] = chain
+                flags.append(0)
+                core.counters[Counter.ANSWERS] += 1
+            elif core.ready_count and (core.in_flight < core.limit or _prefer_oldest(state)):
                 chain = int(state.ready_ring[core.ready_head])
                 core.ready_head = (core.ready_head + 1) % core.window
                 core.ready_count -= 1
-                flags.append(0)
-                status[chain] = Chain.FLIGHT
+                bypass = core.fallback and chain >= core.claims
+                flags.append(wire.FLAG_BYPASS if bypass else 0)
+                status[chain] = Chain.FLIGHT | (Chain.BYPASSING if bypass else 0)
                 core.in_flight += 1
+                core.frontier = max(core.frontier, int(state.index[chain]) + 1)
                 core.counters[Counter.SENT] += 1
+                core.counters[Counter.BYPASSED] += bool(bypass)
             else:
                 break
             chains.append(chain)
-        if chains:
-            packets = out[: len(chains) * core.packet_bytes].view(state.packet_dtype)
-            _fill(state, packets, state.index[chains], np.array(flags))
-            state.sent_at[chains] = now
+        raw_out = out[: len(chains) * core.packet_bytes].reshape(len(chains), core.packet_bytes)
+        ours = [at for at in range(len(chains)) if at not in answers]
+        if ours:
+            packets = np.zeros(len(ours), state.packet_dtype)
+            sent = [chains[at] for at in ours]
+            _fill(state, packets, state.index[sent], np.array([flags[at] for at in ours]))
+            raw_out[ours] = packets.view(np.uint8).reshape(len(ours), core.packet_bytes)
+            state.sent_at[sent] = now
+        for at, chain in answers.items():
+            raw_out[at] = state.answers[chain]
         return len(chains)
 
     def absorb(self, state: CoreState, data: NDArray[Any], segment: int, now: int) -> None:
@@ -78,7 +98,8 @@ class NumpyKernel:
             quickest = min(quickest, _take_packets(state, data[whole:].reshape(1, -1), results, now))
         results.write(state)
         if quickest != NEVER:
-            _measure(core, quickest)
+            _measure(core, quickest, now)
+            core.tolerance -= core.tolerance // 256
         if core.newest_sent > newest_sent:
             _resend_overtaken(state, 8 + 2 * (core.completed - completed))
 
@@ -99,16 +120,26 @@ class _Results:
     def __init__(self) -> None:
         self.data: list[int] = []
         self.exponents: list[int] = []
+        self.is_raw: list[bool] = []
         self.lanes: list[NDArray[Any]] = []
 
     def write(self, state: CoreState) -> None:
         if not self.data:
             return
         core = state.struct
-        values: NDArray[Any] = np.stack(self.lanes).view(">i4").astype(np.int32)
+        lanes: NDArray[Any] = np.stack(self.lanes).view(">i4").astype(np.int32)
+        values: NDArray[Any] = lanes
         if core.is_float:
             exponents = np.array(self.exponents, np.uint8)
-            values = quantize.dequantize(values, exponents, core.fan_in, average=bool(core.average))
+            average = bool(core.average)
+            if core.fixed:
+                values = quantize.dequantize_fixed(lanes, core.scale_bits, core.ranks, average=average)
+                values[exponents == quantize.NONFINITE] = np.nan
+            else:
+                values = quantize.dequantize(lanes, exponents, core.ranks, average=average)
+            divisor = np.float32(core.ranks if average else 1)
+            raw = np.array(self.is_raw)
+            values[raw] = lanes[raw].view(np.float32) / divisor
         for data, row in zip(self.data, values, strict=True):
             target = state.output[data * core.lanes : (data + 1) * core.lanes]
             target[:] = row[: len(target)]
@@ -122,12 +153,32 @@ def _make_ready(state: CoreState, index: int) -> None:
     chain = (core.base + index) % core.window
     if state.index[chain] != index or state.status[chain]:
         return
+    if core.fallback and index >= core.oldest + core.window:
+        return
     source = index - core.lookahead
     if core.lookahead and source >= 0 and state.index[(core.base + source) % core.window] <= source:
         return
     state.status[chain] = Chain.READY
     state.ready_ring[(core.ready_head + core.ready_count) % core.window] = chain
     core.ready_count += 1
+
+
+def _prefer_oldest(state: CoreState) -> bool:
+    """Let the oldest packet without a result leave next, if it is ready.
+
+    Ranks do not all get results in the same order: if none may send more, and each has sent others, they
+    would wait for each other for good.
+    """
+    core = state.struct
+    while state.index[chain := (core.base + core.oldest) % core.window] > core.oldest:
+        core.oldest += 1
+    if state.index[chain] != core.oldest or state.status[chain] != Chain.READY:
+        return False
+    places = (core.ready_head + np.arange(core.ready_count)) % core.window
+    ring = state.ready_ring[places]
+    at = int(np.flatnonzero(ring == chain)[0])
+    state.ready_ring[places[: at + 1]] = np.roll(ring[: at + 1], 1)
+    return True
 
 
 def _gather(state: CoreState, data: NDArray[Any]) -> NDArray[Any]:
@@ -146,22 +197,32 @@ def _fill(state: CoreState, packets: NDArray[Any], index: NDArray[Any], flags: N
     raw = packets.view(np.uint8).reshape(len(packets), core.packet_bytes)
     raw[:, :prefix_and_header] = np.frombuffer(core.header, np.uint8, prefix_and_header)
     raw[:, prefix_and_header:] = 0
-    packets["flags"] = flags
     packets["psn"] = (core.base + index) % core.psn_limit
     packets["tag"] = core.tag
 
     data = index - core.lookahead
     carries = data >= 0
+    is_raw = flags & wire.FLAG_RAW != 0
     packets["valid"] = np.where(carries, np.minimum(core.length - data * core.lanes, core.lanes), 0)
     if core.is_float:
         announces = index < core.data_packets
         packets["exponent"][announces] = quantize.exponents(_gather(state, index[announces]))
+    else:
+        packets["valid"][is_raw] |= wire.VALID_INT32
     if carries.any():
         values = _gather(state, data[carries])
         if core.is_float:
-            exponents = state.exponent[(core.base + data[carries]) % core.window]
-            values = quantize.quantize(values, exponents, core.fan_in)
+            raw = is_raw[carries]
+            if core.fixed:
+                quantized, fits = quantize.quantize_fixed(values, core.scale_bits, core.ranks)
+                flags[carries] |= np.where(fits | raw, 0, wire.FLAG_OVERFLOW)
+            else:
+                exponents = state.exponent[data[carries] % (2 * core.window)]
+                quantized = quantize.quantize(values, exponents, core.ranks)
+            quantized[raw] = values.view(np.int32)[raw]
+            values = quantized
         packets["values"][carries] = values
+    packets["flags"] = flags
 
 
 class _Header(NamedTuple):
@@ -175,10 +236,12 @@ class _Header(NamedTuple):
     fan_in: int
     priority: int
     exponent: int
-    reserved: int
+    epoch: int
     valid: int
     lanes: int
     tag: int
+    node: int
+    target: int
 
 
 def _take_packets(state: CoreState, packets: NDArray[Any], results: _Results, now: int) -> int:
@@ -207,6 +270,9 @@ def _take_packet(state: CoreState, header: _Header, lanes: NDArray[Any], results
     if reason is not None:
         core.counters[reason] += 1
         return NEVER
+    if header.version_kind & 0x0F == wire.KIND_REMINDER:
+        _take_reminder(state, header, chain)
+        return NEVER
     if header.flags & wire.FLAG_DISAGREE:
         core.disagree_index = _first(core.disagree_index, state.index[chain])
         return NEVER
@@ -214,15 +280,19 @@ def _take_packet(state: CoreState, header: _Header, lanes: NDArray[Any], results
         core.counters[Counter.WRONG_TAG] += 1
         return NEVER
     if header.version_kind & 0x0F == wire.KIND_STATUS:
-        core.status_bitmap = header.bitmap
-        core.status_at = now
-        if core.status_bitmap & core.own_bitmap:
-            state.status[chain] |= Chain.COUNTED
-        core.counters[Counter.STATUSES] += 1
+        _take_status(state, header, chain, now)
         return NEVER
-    if header.bitmap != core.full_bitmap:
+    if header.bitmap != core.result_bitmap or header.node != wire.ROOT_NODE:
         core.counters[Counter.BAD_BITMAP] += 1
         return NEVER
+    if core.fallback and header.flags & (wire.FLAG_OVERFLOW | wire.FLAG_RAW) == wire.FLAG_OVERFLOW:
+        if state.status[chain] & Chain.RAW:
+            return NEVER
+        sample = NEVER if state.status[chain] & Chain.RESENT else now - int(state.sent_at[chain])
+        core.progress_at = now
+        core.backoff = 0
+        _repair(state, chain)
+        return sample
     return _take_result(state, header, lanes[: 4 * core.lanes], chain, results, now)
 
 
@@ -243,15 +313,20 @@ def _refusal(state: CoreState, header: _Header, lane_bytes: int, chain: int) -> 
     if header.version_kind >> 4 != wire.INA_VERSION:
         return Counter.BAD_VERSION
     kind = header.version_kind & 0x0F
-    if kind not in (wire.KIND_RESULT, wire.KIND_STATUS):
+    is_reminder = bool(kind == wire.KIND_REMINDER and core.fallback)
+    if kind not in (wire.KIND_RESULT, wire.KIND_STATUS) and not is_reminder:
         return Counter.BAD_KIND
     if header.job != core.job:
         return Counter.WRONG_JOB
-    lanes = core.lanes if kind == wire.KIND_RESULT else 0
-    if header.lanes != lanes:
+    if header.epoch != core.epoch:
+        return Counter.WRONG_EPOCH
+    has_lanes = kind == wire.KIND_RESULT and (core.is_target or header.lanes > 0)
+    if header.lanes != (core.lanes if has_lanes else 0):
         return Counter.BAD_LANES
-    if lane_bytes < 4 * lanes:
+    if lane_bytes < 4 * header.lanes:
         return Counter.BAD_LENGTH
+    if is_reminder:
+        return None
     if not state.status[chain] & Chain.FLIGHT or state.psn(int(state.index[chain])) != header.psn:
         return Counter.STALE
     return None
@@ -265,22 +340,32 @@ def _take_result(
     index = int(state.index[chain])
     data = index - core.lookahead
     sent_at, status = int(state.sent_at[chain]), int(state.status[chain])
-    resent = bool(status & Chain.RESENT)
+    resent, counted = bool(status & Chain.RESENT), bool(status & Chain.COUNTED)
     sample = NEVER if resent else now - sent_at
     # whether it came for the latest sending: not if that was just now, or if we were counted before it
-    if not resent or (now - sent_at >= core.srtt // 2 and not status & Chain.COUNTED):
+    prompted = not resent or (now - sent_at >= core.srtt // 2 and not counted)
+    if prompted:
         core.newest_sent = max(core.newest_sent, sent_at)
+    if core.fallback:
+        # it was under way when we sent again: the fallback server takes longer than the switch
+        if not prompted and not counted and core.tolerance < 2 * core.srtt:
+            core.tolerance += core.srtt // 8
+        _keep_answer(state, header, lanes, chain)
 
-    if header.flags & wire.FLAG_OVERFLOW:
-        core.overflow_index = _first(core.overflow_index, index)
-    if data >= 0:
+    if data >= 0 and core.is_target:
         results.data.append(data)
-        results.exponents.append(int(state.exponent[(core.base + data) % core.window]))
+        scaled_by = header.exponent if core.fixed else state.exponent[data % (2 * core.window)]
+        results.exponents.append(int(scaled_by))
+        results.is_raw.append(bool(header.flags & wire.FLAG_RAW))
         results.lanes.append(lanes)
-    if core.is_float and index < core.data_packets:
-        state.exponent[chain] = header.exponent
-        if header.exponent == quantize.NONFINITE:
-            core.nonfinite_index = _first(core.nonfinite_index, index)
+    announced = core.is_float and index < core.data_packets
+    nonfinite = announced and header.exponent == quantize.NONFINITE
+    if header.flags & wire.FLAG_OVERFLOW and not nonfinite:
+        core.overflow_index = _first(core.overflow_index, index)
+    if nonfinite:
+        core.nonfinite_index = _first(core.nonfinite_index, index)
+    if announced:
+        state.exponent[index % (2 * core.window)] = header.exponent
     state.status[chain] = 0
     state.index[chain] = index + core.window
     core.in_flight -= 1
@@ -289,22 +374,140 @@ def _take_result(
         core.backoff = 0
     core.progress_at = now
     core.counters[Counter.RESULTS] += 1
+    core.counters[Counter.MARKED] += bool(header.flags & wire.FLAG_ECN)
+    core.counters[Counter.COLLIDED] += bool(header.flags & wire.FLAG_COLLISION)
+    if core.round_target > 0:
+        _note_round(core, header.flags, sample)
+    if header.flags & wire.FLAG_BYPASS and not status & Chain.BYPASSING:
+        # another rank draws the line lower: parts of one sum are to take one way
+        core.claims = min(core.claims, chain)
     if 0 < core.lookahead < core.window:
         _make_ready(state, index + core.lookahead)
-    _make_ready(state, index + core.window)
+    if not core.fallback:
+        _make_ready(state, index + core.window)
+        return sample
+    while state.index[(core.base + core.oldest) % core.window] > core.oldest:
+        core.oldest += 1
+        _make_ready(state, core.oldest + core.window - 1)
     return sample
+
+
+def _note_round(core: CoreStruct, flags: int, sample: int) -> None:
+    core.round_results += 1
+    core.round_marked += bool(flags & wire.FLAG_ECN)
+    core.round_collided += bool(flags & wire.FLAG_COLLISION)
+    if sample == NEVER or flags & wire.FLAG_COLLISION:
+        return
+    if core.min_rtt == 0 or sample < core.min_rtt:
+        core.min_rtt = max(sample, 1)
+    core.round_prompt += sample <= 2 * core.min_rtt
+
+
+def _keep_answer(state: CoreState, header: _Header, lanes: NDArray[Any], chain: int) -> None:
+    """Keep what a reminder of this packet asks for: the result, made to look like a packet of ours.
+
+    Or, if the values went elsewhere, our own contribution. Of a RAW sum that must be RAW; so may be any of
+    int32, which other ranks might have to repair whose sums were added in another order.
+    """
+    core = state.struct
+    state.kept[chain] |= Kept.THERE
+    packet = state.answers[chain : chain + 1].view(state.packet_dtype)[0]
+    if not header.lanes:
+        raw = header.flags & wire.FLAG_RAW or state.status[chain] & Chain.RAW or not core.is_float
+        flags = np.array([wire.FLAG_RESEND | (wire.FLAG_RAW if raw else 0)])
+        _fill(state, packet, state.index[chain : chain + 1], flags)
+        return
+    start = core.prefix + wire.INA_BYTES
+    state.answers[chain, : core.prefix] = core.header[: core.prefix]
+    state.answers[chain, start:] = lanes
+    own = np.frombuffer(core.header, wire.HEADER_DTYPE, 1, core.prefix)
+    answer = state.answers[chain, core.prefix : start].view(wire.HEADER_DTYPE)
+    answer[0] = tuple(header)
+    answer["flags"] = header.flags & (wire.FLAG_OVERFLOW | wire.FLAG_RAW) | wire.FLAG_RESEND
+    for field in ("bitmap", "fan_in", "node"):
+        answer[field] = own[field]
+
+
+def _take_status(state: CoreState, header: _Header, chain: int, now: int) -> None:
+    """Note who has contributed to a packet that we wait for."""
+    core = state.struct
+    core.status_bitmap, core.status_node = header.bitmap, header.node
+    core.status_at = now
+    for bit in state.path_bits[state.path_nodes == header.node]:
+        if header.bitmap & int(bit):
+            state.status[chain] |= Chain.COUNTED
+        else:
+            state.status[chain] &= ~np.uint16(Chain.COUNTED)
+    core.counters[Counter.STATUSES] += 1
+
+
+def _take_reminder(state: CoreState, header: _Header, chain: int) -> None:
+    """Send what the fallback server lacks of us: the packet in flight, or the answer that we kept.
+
+    The packet in flight goes without a query, so that what the switch has of it goes up too.
+    """
+    core, status = state.struct, state.status
+    asked = header.node == state.path_nodes[0] and header.bitmap & core.own_bitmap
+    answer = state.answers[chain, core.prefix : core.prefix + wire.INA_BYTES].view(wire.HEADER_DTYPE)
+    if asked and status[chain] & Chain.FLIGHT and state.psn(int(state.index[chain])) == header.psn:
+        if header.flags & wire.FLAG_RAW:  # others have learned already that the sum overflowed
+            _repair(state, chain)
+        status[chain] &= ~np.uint16(Chain.QUERY | Chain.COUNTED)
+        if not status[chain] & Chain.QUEUED:
+            _queue_resend(state, chain)
+    elif asked and state.kept[chain] and _keeps(core, int(answer["psn"][0]), header.psn):
+        if not state.kept[chain] & Kept.QUEUED:
+            state.answer_ring[(core.answer_head + core.answer_count) % core.window] = chain
+            core.answer_count += 1
+        state.kept[chain] |= Kept.QUEUED
+    else:
+        core.counters[Counter.STALE] += 1
+        return
+    core.counters[Counter.REMINDERS] += 1
+
+
+def _keeps(core: CoreStruct, kept: int, psn: int) -> bool:
+    """Whether an answer is of this PSN, or of a later one: that says that nobody lacks this one."""
+    return bool(psn < core.psn_limit and (kept - psn) % core.psn_limit < core.psn_limit // 2)
+
+
+def _repair(state: CoreState, chain: int) -> None:
+    """Ask for the sum of the raw values instead of one that overflowed."""
+    status = state.status
+    if status[chain] & Chain.RAW:
+        return
+    status[chain] &= ~np.uint16(Chain.QUERY | Chain.COUNTED)
+    status[chain] |= Chain.RAW
+    if not status[chain] & Chain.QUEUED:
+        _queue_resend(state, chain)
+    state.struct.counters[Counter.REPAIRS] += 1
+
+
+def _queue_resend(state: CoreState, chain: int, query: int = 0) -> None:
+    core = state.struct
+    state.status[chain] |= np.uint16(Chain.QUEUED | query)
+    state.resend_ring[(core.resend_head + core.resend_count) % core.window] = chain
+    core.resend_count += 1
 
 
 def _first(first: int, index: int) -> int:
     return int(index) if first < 0 else min(first, int(index))
 
 
-def _measure(core: CoreStruct, sample: int) -> None:
+def _measure(core: CoreStruct, sample: int, now: int) -> None:
     """Follow the round trip time, quicker down than up.
 
     A result that waited for the lost packet of another rank says nothing of the network, so no single one
     may count for much.
     """
+    if core.fallback and core.srtt > 0:
+        # no packet runs far ahead of a lost one, so all may wait for it: that must not count for each of them
+        stalled = sample > core.srtt and now - sample <= core.timeout_at
+        if stalled and core.stall_measured == core.timeout_at:
+            return
+        if stalled:
+            core.stall_measured = core.timeout_at
+        sample = min(sample, 4 * core.srtt)
     sample = min(sample, 2 * core.rto)
     if core.srtt == 0:
         core.srtt = max(sample, 1)
@@ -322,9 +525,11 @@ def _resend_overtaken(state: CoreState, most: int) -> None:
     more than results came in, so that a wrong guess cannot flood the network.
     """
     core = state.struct
-    waits = state.status & (Chain.FLIGHT | Chain.QUEUED) == _FLIGHT
-    chains = np.flatnonzero(waits & (state.sent_at < core.newest_sent - core.srtt))[:most]
-    state.status[chains] |= np.uint8(Chain.QUEUED)
-    tail = core.resend_head + core.resend_count
-    state.resend_ring[(tail + np.arange(len(chains))) % core.window] = chains
-    core.resend_count += len(chains)
+    count = min(core.frontier - core.oldest, core.window)
+    chains = (core.base + core.frontier - count + np.arange(count)) % core.window
+    waits = state.status[chains] & (Chain.FLIGHT | Chain.QUEUED) == _FLIGHT
+    before = core.newest_sent - core.srtt - core.tolerance
+    for chain in chains[waits & (state.sent_at[chains] < before)][:most]:
+        # with a fallback server: a sum that waits for another rank is not to be flushed at once for that
+        asks = core.fallback and not state.status[chain] & Chain.ASKED
+        _queue_resend(state, chain, Chain.QUERY if asks else 0)

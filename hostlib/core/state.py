@@ -13,22 +13,61 @@ and ``psn % W`` run on smoothly where they wrap.
 A float32 collective announces the exponent of data packet i in packet i and carries data packet j in packet
 ``j + lookahead``, scaled by the exponent that result j brought. It writes data packet j to the output only
 when nothing can ask for it again, so input and output may be the same memory.
+
+Packets leave in the order in which they become ready, no more of them than `limit` in flight. The oldest
+without a result may leave in any case: ranks do not all get results in the same order, and with a full limit
+each they might wait for each other for good.
+
+Jobs with a fallback server (`fallback`) differ in five things.
+
+- No chain runs ahead: packet i leaves only when every packet up to i-W has its result, not just that one. So
+  a contribution to i shows switches and fallback server that nothing up to i-W is of use any more.
+- Of the packet that a chain finished last the worker keeps an *answer*: the result as it came, or, if the
+  values went to another rank only, its own contribution. A reminder asks for it. One per chain is enough:
+  result i+W needs a contribution of every rank, which each sends only with the result of i in hand; so while
+  somebody lacks result i, nobody has finished more on that chain. To a reminder of something older the answer
+  is the same: it tells that nobody needs the older one any more. Answers outlive collectives.
+- A result marked OVERFLOW finishes nothing: the chain goes `RAW` and sends its values unscaled, to be summed
+  by the fallback server.
+- What is sent again, unless a reminder asked for it, first asks for a status (QUERY): without it the switch
+  would flush a sum to the fallback server that waits for another rank only. Every second time it does
+  without, for the sum in the slot may be one that nobody else will add to: a late copy can claim a slot after
+  the other ranks have had their result.
+- `COUNTED` is a hint: a sum that holds our contribution may be evicted and then lost. So counted packets are
+  sent again too, if slowly, and a status that does not show our contribution takes the hint back.
+
+A result with BYPASS tells that some rank sent its contribution past the slots. Whoever did not lowers his own
+`claims` to that chain, until the round ends: a contribution alone in a slot waits for a reminder.
+
+A congestion control is told of rounds: the core counts results, and marks among them, until there are
+`round_target`; then it is the driver's turn to call `Window.on_round`.
 """
 
 from __future__ import annotations
 
 import ctypes
 import enum
+import math
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hostlib import wire
+from hostlib.tree import Tree
 
 NEVER: Final = 2**63 - 1
 """A time that does not come."""
+
+SPREAD: Final = 8
+"""With a fallback server, windows that fit into the range of the PSNs that may leave.
+
+No packet leaves before all those a window earlier have their results. With a full window in flight one loss
+would stop all; so, the others run on for as long as it takes to find out and repair it: three or four round
+trips, or more if it takes another try. Measured with 1 % loss, of the goodput without (docs/results/loss.md):
+half with 4, 87 % with 8, the same with 16.
+"""
 
 _HEADER_ROOM: Final = 72
 
@@ -48,10 +87,24 @@ class Chain(enum.IntFlag):
     """In the resend ring."""
     QUERY = 0x20
     """The resend is to ask for a status."""
+    RAW = 0x40
+    """The sum overflowed: unscaled values are sent, to the fallback server."""
+    ASKED = 0x80
+    """The last resend asked for a status."""
+    BYPASSING = 0x100
+    """Sent past the slots."""
+
+
+class Kept(enum.IntFlag):
+    """State of a chain's answer; none of these: there is none yet."""
+
+    THERE = 0x01
+    QUEUED = 0x02
+    """In the answer ring."""
 
 
 class Counter(enum.IntEnum):
-    """What the core counts; the last nine are packets that it ignored."""
+    """What the core counts; STALE to WRONG_EPOCH are packets that it ignored."""
 
     SENT = 0
     RESENT = 1
@@ -66,6 +119,20 @@ class Counter(enum.IntEnum):
     WRONG_JOB = 10
     WRONG_TAG = 11
     BAD_BITMAP = 12
+    """Or of another node."""
+    WRONG_EPOCH = 13
+    REMINDERS = 14
+    """Reminders of something that this worker had."""
+    ANSWERS = 15
+    """Kept answers sent, beside SENT and RESENT."""
+    REPAIRS = 16
+    """Packets whose sum overflowed and was asked for in raw values."""
+    BYPASSED = 17
+    """Of those SENT, how many were not to claim a slot."""
+    MARKED = 18
+    """Of the RESULTS, how many carried ECN."""
+    COLLIDED = 19
+    """Of the RESULTS, how many carried COLLISION."""
 
 
 class CoreStruct(ctypes.Structure):
@@ -78,16 +145,27 @@ class CoreStruct(ctypes.Structure):
         ("lanes", ctypes.c_uint32),
         ("window", ctypes.c_uint32),
         ("job", ctypes.c_uint32),
+        ("epoch", ctypes.c_uint32),
+        ("ranks", ctypes.c_uint32),
         ("fan_in", ctypes.c_uint32),
         ("own_bitmap", ctypes.c_uint32),
-        ("full_bitmap", ctypes.c_uint32),
+        ("result_bitmap", ctypes.c_uint32),
+        ("path_length", ctypes.c_uint32),
+        ("fallback", ctypes.c_uint32),
+        ("fixed", ctypes.c_uint32),
+        ("scale_bits", ctypes.c_int32),
         ("psn_limit", ctypes.c_uint64),
+        ("path_nodes", ctypes.c_void_p),
+        ("path_bits", ctypes.c_void_p),
         ("index", ctypes.c_void_p),
         ("sent_at", ctypes.c_void_p),
         ("status", ctypes.c_void_p),
         ("exponent", ctypes.c_void_p),
         ("ready_ring", ctypes.c_void_p),
         ("resend_ring", ctypes.c_void_p),
+        ("answers", ctypes.c_void_p),
+        ("kept", ctypes.c_void_p),
+        ("answer_ring", ctypes.c_void_p),
         ("input", ctypes.c_void_p),
         ("output", ctypes.c_void_p),
         ("length", ctypes.c_int64),
@@ -98,14 +176,21 @@ class CoreStruct(ctypes.Structure):
         ("tag", ctypes.c_uint32),
         ("is_float", ctypes.c_uint32),
         ("average", ctypes.c_uint32),
+        ("is_target", ctypes.c_uint32),
         ("ready_head", ctypes.c_uint32),
         ("ready_count", ctypes.c_uint32),
         ("resend_head", ctypes.c_uint32),
         ("resend_count", ctypes.c_uint32),
+        ("answer_head", ctypes.c_uint32),
+        ("answer_count", ctypes.c_uint32),
         ("status_bitmap", ctypes.c_uint32),
+        ("status_node", ctypes.c_uint32),
         ("completed", ctypes.c_int64),
         ("in_flight", ctypes.c_int64),
+        ("oldest", ctypes.c_int64),
+        ("frontier", ctypes.c_int64),
         ("limit", ctypes.c_int64),
+        ("claims", ctypes.c_int64),
         ("progress_at", ctypes.c_int64),
         ("status_at", ctypes.c_int64),
         ("overflow_index", ctypes.c_int64),
@@ -116,10 +201,24 @@ class CoreStruct(ctypes.Structure):
         ("rto_margin", ctypes.c_int64),
         ("rto_max", ctypes.c_int64),
         ("timeout_at", ctypes.c_int64),
+        ("stall_measured", ctypes.c_int64),
         ("newest_sent", ctypes.c_int64),
+        ("tolerance", ctypes.c_int64),
+        ("min_rtt", ctypes.c_int64),
+        ("round_target", ctypes.c_int64),
+        ("round_results", ctypes.c_int64),
+        ("round_marked", ctypes.c_int64),
+        ("round_collided", ctypes.c_int64),
+        ("round_prompt", ctypes.c_int64),
+        ("round_from", ctypes.c_int64),
         ("backoff", ctypes.c_uint32),
         ("counters", ctypes.c_uint64 * len(Counter)),
     )
+
+
+def window_for(in_flight: int) -> int:
+    """Return the window that a job with a fallback server needs to have so many packets in flight."""
+    return SPREAD * in_flight
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,19 +241,53 @@ class CoreSettings:
     rank: int
     size: int
     slots: int
-    """Slots of the job's region; the window is half of it."""
+    """Slots of the job's region; 0 is possible with a `window`."""
     lanes: int
     endpoints: wire.Endpoints | None
     """Addresses to put into frames; None: packets are UDP payloads."""
     rto: RtoLimits = RtoLimits()
     first_psn: int = 0
+    tree: Tree | None = None
+    """Who adds up what; None: one switch for all ranks."""
+    epoch: int = 0
+    """Low byte of the job's generation."""
+    window: int | None = None
+    """Chains; None: half of the slots, which is the most without a fallback server."""
+    fallback: bool = False
+    """The job has a fallback server."""
+    numbers: Literal["exponent", "fixed"] = "exponent"
+    scale_bits: int = 20
+    """With fixed numbers: values are multiplied by 2**scale_bits."""
+
+    @property
+    def window_packets(self) -> int:
+        """Chains of the window."""
+        return self.slots // 2 if self.window is None else self.window
+
+    @property
+    def packets_in_flight(self) -> int:
+        """The most packets that may be without a result."""
+        return max(1, self.window_packets // SPREAD) if self.fallback else self.window_packets
+
+    @property
+    def resolved_tree(self) -> Tree:
+        """The tree, never None."""
+        return self.tree or Tree.star(self.size)
+
+    @property
+    def psn_limit(self) -> int:
+        """PSNs count modulo this: chains, and regions with a slot per PSN, go on smoothly where they wrap."""
+        window = self.window_packets
+        return 2**32 - 2**32 % (2 * window if self.fallback else math.lcm(window, self.slots))
 
 
 class CoreState:
     """The structure, the arrays behind its pointers, and views of them by name."""
 
     def __init__(self, settings: CoreSettings) -> None:
-        window = settings.slots // 2
+        window = settings.window_packets
+        tree = settings.resolved_tree
+        path = tree.path(settings.rank)
         packet = wire.packet_dtype(settings.lanes, framed=settings.endpoints is not None)
         self.struct = struct = CoreStruct()
         self.packet_dtype = packet
@@ -163,12 +296,18 @@ class CoreState:
         struct.lanes = settings.lanes
         struct.window = window
         struct.job = settings.job
-        struct.fan_in = settings.size
-        struct.own_bitmap = 1 << settings.rank
-        struct.full_bitmap = (1 << settings.size) - 1
-        struct.psn_limit = 2**32 - 2**32 % settings.slots
+        struct.epoch = settings.epoch & 0xFF
+        struct.ranks = settings.size
+        node, struct.own_bitmap = path[0]
+        struct.fan_in = tree.fan_in(node)
+        struct.result_bitmap = tree.result_bitmap
+        struct.path_length = len(path)
+        struct.fallback = settings.fallback
+        struct.fixed = settings.numbers == "fixed"
+        struct.scale_bits = settings.scale_bits
+        struct.psn_limit = settings.psn_limit
         struct.base = settings.first_psn
-        struct.limit = window
+        struct.limit = struct.claims = window
         struct.rto = round(settings.rto.initial_s * 1e9)
         struct.rto_margin = round(settings.rto.margin_s * 1e9)
         struct.rto_max = round(settings.rto.max_s * 1e9)
@@ -179,10 +318,19 @@ class CoreState:
 
         self.index = self._array("index", window, np.int64)
         self.sent_at = self._array("sent_at", window, np.int64)
-        self.status = self._array("status", window, np.uint8)
-        self.exponent = self._array("exponent", window, np.uint8)
+        self.status = self._array("status", window, np.uint16)
+        self.exponent = self._array("exponent", 2 * window, np.uint8)
         self.ready_ring = self._array("ready_ring", window, np.uint32)
         self.resend_ring = self._array("resend_ring", window, np.uint32)
+        self.path_nodes = self._array("path_nodes", len(path), np.uint32)
+        self.path_bits = self._array("path_bits", len(path), np.uint32)
+        self.path_nodes[:], self.path_bits[:] = zip(*path, strict=True)
+        keeps = window if settings.fallback else 0
+        self.answers = self._array("answers", keeps * packet.itemsize, np.uint8).reshape(
+            keeps, packet.itemsize
+        )
+        self.kept = self._array("kept", keeps, np.uint8)
+        self.answer_ring = self._array("answer_ring", keeps, np.uint32)
         self.input: NDArray[Any] = np.empty(0, np.int32)
         self.output: NDArray[Any] = np.empty(0, np.int32)
 
@@ -191,6 +339,12 @@ class CoreState:
         self.input, self.output = source, target
         self.struct.input = source.ctypes.data
         self.struct.output = target.ctypes.data
+
+    def set_header(self, field: str, value: int) -> None:
+        """Let all packets from now on carry this value in a header field of one or two bytes."""
+        dtype, offset, *_ = wire.HEADER_DTYPE.fields[field]  # type: ignore[index]
+        start = self.struct.prefix + offset
+        self.struct.header[start : start + dtype.itemsize] = value.to_bytes(dtype.itemsize, "big")
 
     def psn(self, index: int) -> int:
         """Return the PSN of a packet of the collective."""
@@ -206,9 +360,11 @@ def _header_template(settings: CoreSettings) -> bytes:
     header = np.zeros(1, wire.HEADER_DTYPE)
     header["version_kind"] = wire.version_kind(wire.KIND_GRADIENT)
     header["job"] = settings.job
-    header["bitmap"] = 1 << settings.rank
-    header["fan_in"] = settings.size
+    header["epoch"] = settings.epoch & 0xFF
+    header["node"], header["bitmap"] = settings.resolved_tree.path(settings.rank)[0]
+    header["fan_in"] = settings.resolved_tree.fan_in(int(header["node"][0]))
     header["lanes"] = settings.lanes
+    header["target"] = wire.ALL
     prefix = b""
     if settings.endpoints:
         prefix = wire.frame_prefix(settings.endpoints, wire.INA_BYTES + 4 * settings.lanes)

@@ -58,11 +58,12 @@ class Watchdog:
         if missing is None:
             reason = (
                 f"no answer from the switch for {stalled_ns / 1e9:.1f} s: it is down or out of reach, or it "
-                f"refuses packets of rank {window.settings.rank} (wrong job, rank, size or number of lanes)"
+                f"refuses packets of rank {window.settings.rank} (wrong job, admission, rank, size or "
+                "number of lanes)"
             )
             return PeerTimeout(reason, job=job, psns=psns, missing=range(window.settings.size))
-        names = ", ".join(map(str, missing))
-        reason = f"no contribution from rank {names} for {stalled_ns / 1e9:.1f} s"
+        names = f"from rank {', '.join(map(str, missing))}" if missing else "from another part of the tree"
+        reason = f"no contribution {names} for {stalled_ns / 1e9:.1f} s"
         if not self._peers.alive(missing) or stalled_ns >= self._patience.straggler_timeout_s * 1e9:
             return PeerTimeout(reason, job=job, psns=psns, missing=missing)
         if self._told_of != psns.first:

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hostlib.core.congestion import Congestion, FixedWindow
+from hostlib import wire
+from hostlib.core.congestion import Capped, Congestion, FixedWindow, Limits, Round
 from hostlib.core.kernel import Kernel
 from hostlib.core.state import Chain, CoreSettings, CoreState, Counter
 from hostlib.errors import PsnRange
@@ -24,7 +25,7 @@ class Mishaps:
     nonfinite: int | None
     """Some rank's values there are NaN or infinite; the packet's results are NaN."""
     overflow: int | None
-    """An int32 sum there left the int32 range; the packet's results are wrong."""
+    """A sum there left the int32 range; the packet's results are wrong."""
 
 
 class Window:
@@ -32,27 +33,58 @@ class Window:
 
     A driver calls `begin`, then sends what `emit` writes, feeds what arrives to `absorb`, and calls
     `on_timeout` when `next_timeout` has come, until `complete`. Times are integer nanoseconds.
+
+    With a fallback server other ranks may depend on this one's answers even when it is `complete`, or has not
+    begun for a while: `absorb` and `emit` go on to work, and there is nothing to time out.
     """
 
     def __init__(self, settings: CoreSettings, kernel: Kernel, congestion: Congestion | None = None) -> None:
         self.settings = settings
         self.kernel = kernel
         self.state = CoreState(settings)
-        self.congestion = congestion or FixedWindow()
+        self._tree = settings.resolved_tree
         self._next_psn = settings.first_psn
+        self.congestion = congestion or FixedWindow()
+
+    @property
+    def congestion(self) -> Congestion:
+        """What limits the packets in flight; setting it starts it."""
+        return self._congestion
+
+    @congestion.setter
+    def congestion(self, congestion: Congestion) -> None:
+        window = self.state.struct.window
+        if self.settings.fallback:
+            congestion = Capped(congestion, self.settings.packets_in_flight)
+        self._congestion = congestion
+        self._restrict(congestion.start(window))
 
     def begin(
-        self, source: NDArray[Any], target: NDArray[Any], *, tag: int, average: bool = False, now: int
+        self,
+        source: NDArray[Any],
+        output: NDArray[Any],
+        *,
+        tag: int,
+        average: bool = False,
+        priority: int = 0,
+        target: int = wire.ALL,
+        now: int,
     ) -> None:
-        """Start to sum `source` over all ranks into `target`; the previous collective must be complete.
+        """Start to sum `source` over all ranks into `output`; the previous collective must be complete.
 
         Both are flat, contiguous, of the same length and both float32 or both int32; they may be the same
         array. An empty array takes one packet, so that all ranks still meet.
+
+        `priority` (0..255) decides who may take a slot in a switch whose jobs may preempt each other.
+        `target` is the only rank that gets the sum, if not `wire.ALL`; the `output` of the others stays as
+        it is.
         """
         core = self.state.struct
         data_packets = max(1, -(-len(source) // core.lanes))
         is_float = source.dtype == np.float32 and len(source) > 0
-        core.lookahead = min(data_packets, core.window) if is_float else 0
+        core.lookahead = 0
+        if is_float and not core.fixed:
+            core.lookahead = min(data_packets, self.settings.packets_in_flight)
         core.data_packets = data_packets
         core.total = data_packets + core.lookahead
         core.length = len(source)
@@ -61,8 +93,12 @@ class Window:
         core.tag = tag
         core.base = self._next_psn
         self._next_psn = (self._next_psn + core.total) % core.psn_limit
-        core.limit = self.congestion.limit(core.window)
-        self.state.set_arrays(source, target)
+        if core.round_results == 0:
+            core.round_from = now
+        core.is_target = target in (wire.ALL, self.settings.rank)
+        self.state.set_header("priority", priority)
+        self.state.set_header("target", target)
+        self.state.set_arrays(source, output)
         self.kernel.begin(self.state, now)
 
     def emit(self, out: NDArray[Any], now: int) -> int:
@@ -72,6 +108,39 @@ class Window:
     def absorb(self, data: NDArray[Any], segment: int, now: int) -> None:
         """Take in what arrived: packets of `segment` bytes, the last maybe shorter, with anything in them."""
         self.kernel.absorb(self.state, data, segment, now)
+        if self.round_due:
+            self.on_round(now)
+
+    @property
+    def round_due(self) -> bool:
+        """Whether the congestion control has to be asked: as many results are in as a round takes."""
+        core = self.state.struct
+        return bool(0 < core.round_target <= core.round_results)
+
+    def on_round(self, now: int) -> None:
+        """Tell the congestion control what the round brought, and begin the next; `absorb` does so itself.
+
+        For drivers that absorb in C, which stop when `round_due`.
+        """
+        core = self.state.struct
+        outcome = Round(
+            results=core.round_results,
+            marked=core.round_marked,
+            collided=core.round_collided,
+            prompt=core.round_prompt,
+            claims=core.claims,
+            srtt_ns=core.srtt,
+            duration_ns=now - core.round_from,
+        )
+        core.round_results = core.round_marked = core.round_collided = core.round_prompt = 0
+        core.round_from = now
+        self._restrict(self._congestion.on_round(outcome))
+
+    def _restrict(self, limits: Limits) -> None:
+        core = self.state.struct
+        core.limit = limits.in_flight
+        core.claims = limits.claims
+        core.round_target = limits.in_flight if self._congestion.wants_rounds else 0
 
     def next_timeout(self) -> int:
         """Return when `on_timeout` is due; `NEVER` if nothing is in flight."""
@@ -84,6 +153,9 @@ class Window:
         window again. So only a few are resent at first, and they ask for a status: what the switch has
         counted already is not sent again but for one packet, which keeps asking. Each time-out may resend
         more than the one before.
+
+        With a fallback server what was counted may have been lost since. So the longer a stall lasts, the
+        more of the counted packets ask, in turn, up to an eighth of those that may be in flight at a time.
         """
         if now < self.next_timeout():
             return
@@ -92,17 +164,28 @@ class Window:
         waits = state.status & (Chain.FLIGHT | Chain.QUEUED) == int(Chain.FLIGHT)
         chains = np.flatnonzero(waits & (state.sent_at <= now - rto))
         chains = chains[np.argsort(state.index[chains])]
-        counted = state.status[chains] & Chain.COUNTED != 0
+        is_counted = state.status[chains] & Chain.COUNTED != 0
+        counted, uncounted = chains[is_counted], chains[~is_counted]
+        # sent again already, and no status shows it: the others may just wait for a slow rank
+        is_lost = state.status[uncounted] & Chain.RESENT != 0
+        reminders = 1
         probes = _FIRST_PROBES << 2 * min(core.backoff, _MAX_DOUBLINGS)
-        chains = np.concatenate([chains[counted][:1], chains[~counted][:probes]])
-        state.status[chains] |= np.uint8(Chain.QUEUED | Chain.QUERY)
+        if core.fallback:
+            probes = max(probes, self.settings.packets_in_flight // 32)
+            counted = counted[np.argsort(state.sent_at[counted], kind="stable")]
+            most = max(1, self.settings.packets_in_flight // 8)
+            reminders = min(1 << min(core.backoff, _MAX_DOUBLINGS), most)
+        chains = np.concatenate([counted[:reminders], uncounted[:probes]])
+        asked = state.status[chains] & Chain.ASKED != 0
+        flushes = asked if core.fallback else np.zeros_like(asked)
+        state.status[chains] |= np.where(flushes, Chain.QUEUED, Chain.QUEUED | Chain.QUERY).astype(np.uint16)
         tail = core.resend_head + core.resend_count
         state.resend_ring[(tail + np.arange(len(chains))) % core.window] = chains
         core.resend_count += len(chains)
         core.backoff += 1
         core.timeout_at = now
-        self.congestion.on_timeout()
-        core.limit = self.congestion.limit(core.window)
+        if is_lost.any():
+            self._restrict(self._congestion.on_timeout())
 
     @property
     def complete(self) -> bool:
@@ -137,12 +220,16 @@ class Window:
         return now - int(self.state.struct.progress_at)
 
     def missing_ranks(self, *, since: int) -> tuple[int, ...] | None:
-        """Return the ranks that the last status showed to be missing; None if none came after `since`."""
+        """Return the other ranks that the last status showed to be missing; None if none came after `since`.
+
+        None of them, if it was about a node of the tree whose ranks have all contributed. With a fallback
+        server, what a status does not show may be on its way there from a switch for a few time-outs.
+        """
         core = self.state.struct
         if core.status_at < max(since, core.progress_at):
             return None
-        absent = core.full_bitmap & ~core.status_bitmap
-        return tuple(rank for rank in range(self.settings.size) if absent >> rank & 1)
+        missing = self._tree.missing(core.status_node, core.status_bitmap)
+        return tuple(rank for rank in missing if rank != self.settings.rank)
 
     def count(self, counter: Counter) -> int:
         """Return a counter's value since the job began."""

@@ -34,13 +34,25 @@ class Pumped(enum.IntEnum):
     INTERRUPTED = 2
     DISAGREE = 3
     ERROR = 4
+    ROUND = 5
 
 
 class Link(Protocol):
     """Serves a window: sends what it emits, feeds it what arrives."""
 
     def pump(self, window: Window, deadline: int) -> Pumped:
-        """Serve until the collective is complete, a time-out is due or `deadline` (monotonic ns) is past."""
+        """Serve until the collective is complete, a time-out is due or `deadline` (monotonic ns) is past.
+
+        After `Pumped.ROUND` the caller owes the window an `on_round`.
+        """
+        ...
+
+    def serve(self, window: Window, deadline: int) -> None:
+        """Answer reminders until `deadline`, or a signal comes; only while no collective is under way."""
+        ...
+
+    def readable(self) -> bool:
+        """Return whether something has arrived."""
         ...
 
     def last_error(self) -> str | None:
@@ -90,7 +102,8 @@ class SocketLink:
         self._send = np.zeros(packet_bytes * min(_SEND_PACKETS, _SEND_BYTES // packet_bytes), np.uint8)
         self._receive = np.zeros(_RECEIVE_BYTES, np.uint8)
         self._error: OSError | None = None
-        self._native = isinstance(window.kernel, NativeKernel)
+        self._poller = select.poll()
+        self._poller.register(sock, select.POLLIN)
         self._io = IoStruct(
             send_buffer=self._send.ctypes.data,
             receive_buffer=self._receive.ctypes.data,
@@ -112,6 +125,23 @@ class SocketLink:
             return Pumped(pump(ctypes.byref(window.state.struct), ctypes.byref(self._io), deadline))
         return self._pump(window, deadline)
 
+    def serve(self, window: Window, deadline: int) -> None:
+        """Answer reminders until `deadline`, or a signal comes; only while no collective is under way."""
+        if isinstance(window.kernel, NativeKernel):
+            serve = window.kernel.library.ina_serve
+            serve(ctypes.byref(window.state.struct), ctypes.byref(self._io), deadline)
+            return
+        while (now := time.monotonic_ns()) < deadline:
+            while self._receive_into(window):
+                pass
+            while count := window.emit(self._send, now):
+                self._send_packets(count)
+            self._poller.poll((deadline - now) / 1e6)
+
+    def readable(self) -> bool:
+        """Return whether something has arrived."""
+        return bool(self._poller.poll(0))
+
     def last_error(self) -> str | None:
         """Return what the socket complained of last, None if it never did."""
         if self._error:
@@ -123,8 +153,6 @@ class SocketLink:
         self._socket.close()
 
     def _pump(self, window: Window, deadline: int) -> Pumped:
-        poller = select.poll()
-        poller.register(self._socket, select.POLLIN)
         while True:
             now = time.monotonic_ns()
             while count := window.emit(self._send, now):
@@ -137,7 +165,7 @@ class SocketLink:
             if now >= due:
                 return Pumped.TIMER
             if not self._receive_into(window):
-                poller.poll(max(1, (due - now) // 1_000_000))
+                self._poller.poll(max(1, (due - now) // 1_000_000))
 
     def _send_packets(self, count: int) -> None:
         """Send, or lose what the socket does not take: the retransmission timer deals with it."""

@@ -1,24 +1,29 @@
-"""The compiled ``p4src/exclusive.p4`` on memory ports, with one job admitted: rank r at port r."""
+"""The compiled programs of ``p4src`` on memory ports, with jobs as the reference switches have them."""
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Literal
 
+from hostlib import wire
 from softswitch.compiler import compile_file, ir
 from softswitch.engine.build import build
 from softswitch.engine.compiled import CompiledPipeline
 from softswitch.engine.ports import MemoryPort
 from softswitch.engine.switch import Switch
+from tests.hostlib.reference_switch import Job
 
-P4 = Path(__file__).parents[2] / "p4src" / "exclusive.p4"
-SLOTS = 64
-GROUP = 1
+P4 = Path(__file__).parents[2] / "p4src"
+SLOTS = 128
+
+ProgramName = Literal["exclusive", "shared"]
 
 
 @functools.cache
-def built(lanes: int) -> tuple[ir.Program, Path]:
-    program = compile_file(P4, defines={"LANES": str(lanes), "SLOTS": str(SLOTS)})
+def built(name: ProgramName, lanes: int) -> tuple[ir.Program, Path]:
+    program = compile_file(P4 / f"{name}.p4", defines={"LANES": str(lanes), "SLOTS": str(SLOTS)})
     return program, build(program)
 
 
@@ -27,21 +32,58 @@ def exact(*values: int) -> tuple[ir.Pattern, ...]:
 
 
 def compiled_switch(job: int, *, size: int, slots: int, lanes: int) -> Switch:
-    """Return a switch in virtual time; `close` it."""
-    program, path = built(lanes)
+    """Return an exclusive switch in virtual time with one job, rank r at port r; `close` it."""
+    return compiled_from({job: Job(size, slots)}, lanes, "exclusive")
+
+
+def compiled_from(
+    jobs: Mapping[int, Job], lanes: int, name: ProgramName, more_ports: Iterable[int] = ()
+) -> Switch:
+    """Return a switch in virtual time with these jobs, and ports that none of them uses; `close` it."""
+    program, path = built(name, lanes)
     pipeline = CompiledPipeline(program, path)
-    names = {name.rpartition(".")[2]: name for name in (*program.tables, *program.actions)}
+    names = {full.rpartition(".")[2]: full for full in (*program.tables, *program.actions)}
 
     def insert(table: str, keys: tuple[int, ...], action: str, *arguments: int) -> None:
         invocation = ir.Invocation(names[action], arguments)
         pipeline.insert(names[table], ir.ConstEntry(exact(*keys), invocation, 0))
 
-    generation, counter_row, offset = 1, 1, SLOTS - slots
-    insert("job", (job,), "set_job", counter_row, offset, slots, generation, size, (1 << size) - 1, GROUP)
-    for rank in range(size):
-        insert("member", (job, rank), "set_member", 1 << rank)
-        insert("receiver", (job, rank), "deliver", 0x020000000000 + rank, 0x0A000001 + rank, 42592)
-    switch = Switch({rank: MemoryPort() for rank in range(size)})
+    groups: dict[int, list[tuple[int, int]]] = {}
+    end = SLOTS
+    for row, (number, job) in enumerate(jobs.items(), start=1):
+        end -= 0 if name == "shared" or job.transit else job.slots
+        offset = job.offset if name == "shared" else end
+        region = 0 if job.transit else job.slots
+        result_bitmap = job.full if job.result_bitmap is None else job.result_bitmap
+        insert(
+            *("job", (number,), "set_job", row, offset, region, job.generation, job.size, job.full, row),
+            *(job.node, result_bitmap, job.parent is None and not job.transit, job.transit),
+            *(job.preempt, job.window, job.max_age_us),
+        )
+        groups[row] = []
+        for port in job.ports:
+            members, rank = job.members_at(port), job.rank_at(port)
+            rid = members.bit_length()
+            insert("member", (number, port), "set_member", members)
+            insert("receiver", (number, rid), "deliver", *receiver(port, rank))
+            groups[row].append((port, rid))
+        if job.uplink is not None:
+            node, bitmap, fan_in = job.parent or (0, 0, 0)
+            insert("member", (number, job.uplink), "set_parent")
+            insert("receiver", (number, 0), "deliver", *receiver(job.uplink, None))
+            insert(
+                *("uplink", (number,), "set_uplink", job.uplink, node, bitmap, fan_in, row),
+                *(job.node, job.size),
+            )
+    ports = set(more_ports) | {port for job in jobs.values() for port in job.ports}
+    ports |= {job.uplink for job in jobs.values() if job.uplink is not None}
+    switch = Switch({port: MemoryPort() for port in sorted(ports)})
     switch.load(pipeline)
-    switch.set_multicast_group(GROUP, [(rank, rank) for rank in range(size)])
+    for group, copies in groups.items():
+        switch.set_multicast_group(group, copies)
     return switch
+
+
+def receiver(port: int, rank: int | None) -> tuple[int, int, int, int]:
+    """Return the arguments of ``deliver`` for what is at a port."""
+    return 0x020000000000 + port, 0x0A000001 + port, wire.INA_UDP_PORT, 0xFFFF if rank is None else rank

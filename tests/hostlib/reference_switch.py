@@ -1,4 +1,4 @@
-"""What docs/protocol.md says of the switch, in a page of Python: the oracle of the worker's tests.
+"""What docs/protocol.md says of the switches, in a few pages of Python: the oracle of the worker's tests.
 
 It shares no code with p4src or softswitch, so it cannot see their faults; and it decodes with
 hostlib.wire, so it cannot see a wrong layout (tests/contract does).
@@ -6,6 +6,8 @@ hostlib.wire, so it cannot see a wrong layout (tests/contract does).
 
 from __future__ import annotations
 
+import struct
+import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,45 +17,122 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hostlib import wire
+from hostlib.tree import Tree
+
+_ASKING = wire.FLAG_RESEND | wire.FLAG_QUERY | wire.FLAG_BYPASS
+_PREFIX_AND_HEADER = wire.FRAME_PREFIX_BYTES + wire.INA_BYTES
+_WITH_LANES = {
+    wire.KIND_GRADIENT: True,
+    wire.KIND_PARTIAL: True,
+    wire.KIND_STATUS: False,
+    wire.KIND_REMINDER: False,
+}
+
+
+@dataclass(frozen=True)
+class Job:
+    """An admission. By default child b sits at port b, and there is nothing above."""
+
+    size: int
+    """Children of the node."""
+    slots: int
+    generation: int = 0x100
+    """Its low byte is the epoch: 0, as workers have it by default."""
+    offset: int = 0
+    members: Mapping[int, int] | None = None
+    """Children by port, as bitmaps: several behind a transit switch."""
+    ranks: Mapping[int, int] | None = None
+    """Ports at which workers sit, with their ranks; None: those of the children."""
+    uplink: int | None = None
+    """Port of the parent, or of the fallback server."""
+    node: int = 0
+    parent: tuple[int, int, int] | None = None
+    """Node, own bitmap and fan-in of the parent; None at the root."""
+    result_bitmap: int | None = None
+    transit: bool = False
+    preempt: bool = False
+    window: int = 1
+    max_age_us: int = 1_000_000
+
+    @property
+    def full(self) -> int:
+        return (1 << self.size) - 1
+
+    def members_at(self, port: int) -> int:
+        if self.members is not None:
+            return self.members.get(port, 0)
+        return 1 << port if port < self.size else 0
+
+    @property
+    def ports(self) -> list[int]:
+        return list(range(self.size) if self.members is None else self.members)
+
+    def rank_at(self, port: int) -> int | None:
+        return (port if self.ranks is None else self.ranks.get(port)) if port != self.uplink else None
+
+
+def admissions(tree: Tree, slots: int, *, fallback: bool = False, **options: Any) -> dict[int, Job]:
+    """Return a job's admission for each node of its tree: child b at port b, the uplink after them."""
+    jobs = {}
+    for node, children in tree.nodes.items():
+        parent = None
+        if node:
+            above, bitmap = tree.parent(-node)
+            parent = (above, bitmap, tree.fan_in(above))
+        jobs[node] = Job(
+            len(children),
+            slots,
+            ranks={bit: child for bit, child in enumerate(children) if child >= 0},
+            uplink=len(children) if node or fallback else None,
+            node=node,
+            parent=parent,
+            result_bitmap=tree.result_bitmap,
+            **options,
+        )
+    return jobs
 
 
 @dataclass
 class Slot:
+    job: int = -1
     generation: int = 0
     psn: int = 0
     bitmap: int = 0
     tag: int = 0
     exponent: int = 0
     flags: int = 0
+    priority: int = 0
+    target: int = 0
+    touched: int = 0
+    full: bool = False
+    final: bool = False
     values: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
-@dataclass(frozen=True)
-class Job:
-    """An admission: rank r sits at port r."""
-
-    size: int
-    slots: int
-    generation: int = 1
-
-
-class ReferenceSwitch:
+class _Switch:
     """Same calls as `softswitch.engine.switch.Switch` in virtual time; nothing here takes any."""
 
+    fallback = False
+
     def __init__(self, jobs: Mapping[int, Job], lanes: int) -> None:
-        self.jobs = jobs
+        self.jobs = dict(jobs)
         self.packet = wire.packet_dtype(lanes, framed=True)
         self.lanes = lanes
-        self.slots: dict[tuple[int, int], Slot] = {}
+        self.slots: dict[Any, Slot] = {}
         self.outcomes: Counter[str] = Counter()
         self.outbox: dict[int, list[bytes]] = {}
+        self.now_us = 0
 
     def inject(self, port: int, frames: Sequence[bytes], now_us: int | None = None) -> None:
+        self.now_us = now_us or 0
         for frame in frames:
-            if len(frame) != self.packet.itemsize:
+            if len(frame) not in (self.packet.itemsize, _PREFIX_AND_HEADER):
                 self.outcomes["bad_length"] += 1
                 continue
-            self._receive(port, np.frombuffer(frame, self.packet).copy())
+            outcome = self._receive(
+                port, np.frombuffer(frame.ljust(self.packet.itemsize, b"\0"), self.packet).copy()
+            )
+            self.outcomes[outcome] += 1
 
     def drain(self, port: int) -> list[bytes]:
         return self.outbox.pop(port, [])
@@ -64,72 +143,290 @@ class ReferenceSwitch:
     def next_event_us(self) -> int | None:
         return None
 
-    def _receive(self, port: int, packets: NDArray[Any]) -> None:
+    def _receive(self, port: int, packets: NDArray[Any]) -> str:
         packet = packets[0]
-        reason = self._refusal(port, packet)
-        if reason:
-            self.outcomes[reason] += 1
-            return
-        job = self.jobs[int(packet["job"])]
-        slot = self.slots.setdefault((int(packet["job"]), int(packet["psn"]) % job.slots), Slot())
-        age = (int(packet["psn"]) - slot.psn) % 2**32
-        full = (1 << job.size) - 1
-        if slot.generation == job.generation and age >= 2**31:
-            self.outcomes["stale"] += 1
-            return
-        if slot.generation != job.generation or age > 0:
-            slot.generation, slot.psn, slot.bitmap = job.generation, int(packet["psn"]), 0
-            slot.tag, slot.exponent, slot.flags = int(packet["tag"]), 0, 0
-            slot.values = np.zeros(self.lanes, np.int64)
-        if slot.bitmap & packet["bitmap"]:
-            if slot.bitmap == full:
-                self.outcomes["replayed"] += 1
-                self._reply(port, slot, packets, wire.KIND_RESULT)
-            elif packet["flags"] & wire.FLAG_QUERY:
-                self.outcomes["status"] += 1
-                self._reply(port, slot, packets, wire.KIND_STATUS)
-            else:
-                self.outcomes["duplicate"] += 1
-            return
-        slot.bitmap |= int(packet["bitmap"])
-        slot.exponent = max(slot.exponent, int(packet["exponent"]))
-        if slot.tag != packet["tag"]:
-            slot.flags |= wire.FLAG_DISAGREE
-        slot.values = slot.values + packet["values"]
-        if (np.abs(slot.values + 0.5) > 2**31).any():
-            slot.flags |= wire.FLAG_OVERFLOW
-        if slot.bitmap != full:
-            self.outcomes["aggregated"] += 1
-            return
-        self.outcomes["completed"] += 1
-        for rank in range(job.size):
-            self._reply(rank, slot, packets, wire.KIND_RESULT)
-
-    def _refusal(self, port: int, packet: Any) -> str | None:
-        if packet["version_kind"] != wire.version_kind(wire.KIND_GRADIENT):
+        kind = int(packet["version_kind"]) & 0x0F
+        if packet["version_kind"] >> 4 != wire.INA_VERSION or not 1 <= kind <= 5:
             return "bad_version_or_kind"
-        if packet["lanes"] != self.lanes or packet["valid"] > self.lanes:
+        has_lanes = _WITH_LANES.get(kind, packet["lanes"] > 0)
+        if packet["lanes"] != (self.lanes if has_lanes else 0) or packet["valid"] & 0x7FFF > packet["lanes"]:
             return "bad_lanes"
         job = self.jobs.get(int(packet["job"]))
         if job is None:
             return "unknown_job"
-        if port >= job.size or packet["bitmap"] != 1 << port:
-            return "wrong_rank"
-        if packet["fan_in"] != job.size:
-            return "wrong_fan_in"
-        return None
+        from_above = port == job.uplink
+        if not from_above and not job.members_at(port):
+            return "wrong_port"
+        if packet["epoch"] != job.generation & 0xFF:
+            return "wrong_epoch"
+        if kind != wire.KIND_RESULT and from_above != (kind in (wire.KIND_STATUS, wire.KIND_REMINDER)):
+            return "wrong_direction"
+        if kind == wire.KIND_GRADIENT:
+            bitmap = int(packet["bitmap"])
+            if bitmap.bit_count() != 1 or bitmap & ~job.members_at(port) or packet["node"] != job.node:
+                return "wrong_rank"
+            if packet["fan_in"] != job.size:
+                return "wrong_fan_in"
+            if not job.transit:
+                return self._gradient(port, packets, job)
+        if not from_above:
+            return self._up(packets, job, "passed_up")
+        if kind == wire.KIND_STATUS or job.transit:
+            return self._down(packets, job, "passed_down")
+        return self._result(packets, job) if kind == wire.KIND_RESULT else self._reminder(packets, job)
 
-    def _reply(self, port: int, slot: Slot, request: NDArray[Any], kind: int) -> None:
-        reply = request.copy()
-        reply["version_kind"] = wire.version_kind(kind)
-        reply["eth_dst"], reply["eth_src"] = request["eth_src"], request["eth_dst"]
-        reply["ip_dst"], reply["ip_src"] = request["ip_src"], request["ip_dst"]
-        reply["udp_dst"], reply["udp_src"] = request["udp_src"], request["udp_dst"]
-        for name in ("bitmap", "tag", "exponent", "flags"):
+    def _gradient(self, port: int, packets: NDArray[Any], job: Job) -> str:
+        raise NotImplementedError
+
+    def _result(self, packets: NDArray[Any], job: Job) -> str:
+        raise NotImplementedError
+
+    def _reminder(self, packets: NDArray[Any], job: Job) -> str:
+        return "wrong_direction"
+
+    def _add(self, slot: Slot, packets: NDArray[Any]) -> None:
+        packet = packets[0]
+        slot.bitmap |= int(packet["bitmap"])
+        slot.exponent = max(slot.exponent, int(packet["exponent"]))
+        slot.flags |= int(packet["flags"]) & wire.STICKY_FLAGS
+        if slot.tag != packet["tag"]:
+            slot.flags |= wire.FLAG_DISAGREE
+        sums = slot.values + packet["values"]
+        if (np.abs(sums + 0.5) > 2**31).any():
+            slot.flags |= wire.FLAG_OVERFLOW
+        slot.values = sums.astype(np.int32).astype(np.int64)
+        slot.touched = self.now_us
+
+    def _claim(self, slot: Slot, packets: NDArray[Any], job: Job) -> None:
+        packet = packets[0]
+        slot.job, slot.generation, slot.psn = int(packet["job"]), job.generation, int(packet["psn"])
+        slot.bitmap, slot.tag, slot.exponent, slot.flags = 0, int(packet["tag"]), 0, 0
+        slot.priority, slot.target = int(packet["priority"]), int(packet["target"])
+        slot.full = slot.final = False
+        slot.values = np.zeros(self.lanes, np.int64)
+        self._add(slot, packets)
+
+    def _store(self, slot: Slot, packets: NDArray[Any], job: Job) -> None:
+        """Keep a result from above."""
+        self._claim(slot, packets, job)
+        slot.bitmap, slot.full, slot.final = job.full, True, True
+        slot.flags = int(packets["flags"][0]) & (wire.STICKY_FLAGS | wire.FLAG_RAW)
+
+    def _complete(self, slot: Slot, packets: NDArray[Any], job: Job) -> str:
+        slot.full, slot.final = True, job.parent is None
+        if slot.final:
+            return self._down(self._of_slot(slot, packets, job, wire.KIND_RESULT), job, "completed")
+        return self._up(self._of_slot(slot, packets, job, wire.KIND_GRADIENT), job, "completed")
+
+    def _of_slot(
+        self, slot: Slot, packets: NDArray[Any], job: Job, kind: int, flags: int = 0
+    ) -> NDArray[Any]:
+        """Return the packet of this kind that a slot makes, in the frame of the packet that met it."""
+        reply = packets.copy()
+        for name in ("psn", "bitmap", "tag", "exponent", "target"):
             reply[name] = getattr(slot, name)
-        reply["values"] = slot.values.astype(np.int32)
-        data = reply.tobytes()
-        if kind == wire.KIND_STATUS:
+        reply["epoch"] = slot.generation & 0xFF
+        reply["flags"] = slot.flags | flags
+        reply["version_kind"] = wire.version_kind(kind)
+        reply["values"] = slot.values
+        reply["lanes"] = self.lanes
+        reply["valid"] = reply["valid"] & 0x7FFF if kind == wire.KIND_GRADIENT else self.lanes
+        reply["node"], reply["fan_in"] = job.node, job.size
+        if kind == wire.KIND_RESULT:
+            reply["node"], reply["bitmap"] = 0, job.full if job.result_bitmap is None else job.result_bitmap
+        elif kind == wire.KIND_GRADIENT and job.parent:
+            reply["node"], reply["bitmap"], reply["fan_in"] = job.parent
+        elif kind == wire.KIND_STATUS:
             reply["lanes"] = reply["valid"] = 0
-            data = reply.tobytes()[: wire.FRAME_PREFIX_BYTES + wire.INA_BYTES]
-        self.outbox.setdefault(port, []).append(data)
+        return reply
+
+    def _up(self, packets: NDArray[Any], job: Job, outcome: str) -> str:
+        if job.uplink is None:
+            return "no_uplink"
+        self._send(job.uplink, packets, None)
+        return outcome
+
+    def _down(self, packets: NDArray[Any], job: Job, outcome: str) -> str:
+        for port in job.ports:
+            self._send(port, packets, job.rank_at(port))
+        return outcome
+
+    def _send(self, port: int, packets: NDArray[Any], rank: int | None) -> None:
+        out = packets.copy()
+        out["eth_dst"], out["eth_src"] = packets["eth_src"], packets["eth_dst"]
+        kind = int(out["version_kind"][0]) & 0x0F
+        if kind == wire.KIND_RESULT and rank is not None and out["target"] not in (rank, wire.ALL):
+            out["lanes"] = out["valid"] = 0
+        length = self.packet.itemsize if out["lanes"] else _PREFIX_AND_HEADER
+        out["ip_total_len"] = length - wire.ETHERNET_BYTES
+        out["udp_length"] = length - wire.ETHERNET_BYTES - wire.IPV4_BYTES
+        self.outbox.setdefault(port, []).append(out.tobytes()[:length])
+
+
+class ReferenceSwitch(_Switch):
+    """Exclusive mode."""
+
+    def _gradient(self, port: int, packets: NDArray[Any], job: Job) -> str:
+        packet = packets[0]
+        flags = int(packet["flags"])
+        if flags & wire.FLAG_RAW:
+            return "no_uplink"
+        slot = self._slot(packets, job)
+        newer = self._newer(slot, packets, job)
+        if newer is None:
+            return "stale"
+        if newer:
+            self._claim(slot, packets, job)
+        elif not slot.bitmap & packet["bitmap"]:
+            self._add(slot, packets)
+        elif slot.final:
+            self._send(port, self._of_slot(slot, packets, job, wire.KIND_RESULT), None)
+            return "replayed"
+        elif slot.full:
+            again = flags & _ASKING
+            return self._up(self._of_slot(slot, packets, job, wire.KIND_GRADIENT, again), job, "relayed")
+        elif flags & wire.FLAG_QUERY:
+            self._send(port, self._of_slot(slot, packets, job, wire.KIND_STATUS), None)
+            return "status"
+        else:
+            return "duplicate"
+        return self._complete(slot, packets, job) if slot.bitmap == job.full else "aggregated"
+
+    def _result(self, packets: NDArray[Any], job: Job) -> str:
+        slot = self._slot(packets, job)
+        newer = self._newer(slot, packets, job)
+        if newer is None:
+            return "stale"
+        if newer:
+            return self._down(packets, job, "passed_down")
+        if slot.final:
+            return "duplicate"
+        if packets["lanes"][0]:
+            self._store(slot, packets, job)
+        return self._down(packets, job, "stored")
+
+    def _slot(self, packets: NDArray[Any], job: Job) -> Slot:
+        return self.slots.setdefault((int(packets["job"][0]), int(packets["psn"][0]) % job.slots), Slot())
+
+    def _newer(self, slot: Slot, packets: NDArray[Any], job: Job) -> bool | None:
+        """Whether the packet is newer than the slot; None if it is older."""
+        age = (int(packets["psn"][0]) - slot.psn) % 2**32
+        if slot.generation != job.generation:
+            return True
+        return None if age >= 2**31 else age > 0
+
+
+class SharedSwitch(_Switch):
+    """Shared mode, with and without preemption."""
+
+    fallback = True
+
+    def _gradient(self, port: int, packets: NDArray[Any], job: Job) -> str:
+        packet = packets[0]
+        flags = int(packet["flags"])
+        slot = self._slot(packets, job)
+        if flags & wire.FLAG_RAW:
+            return self._bypass(packets, job, "bypassed")
+        if slot and slot.bitmap and (slot.generation, slot.psn) == (job.generation, packet["psn"]):
+            return self._same(slot, port, packets, job)
+        if packet["bitmap"] == job.full:
+            passing = Slot()
+            self._claim(passing, packets, job)
+            if job.parent is None:
+                return self._down(self._of_slot(passing, packets, job, wire.KIND_RESULT), job, "completed")
+            again = flags & _ASKING
+            return self._up(self._of_slot(passing, packets, job, wire.KIND_GRADIENT, again), job, "completed")
+        if slot is None or flags & (wire.FLAG_RESEND | wire.FLAG_BYPASS):
+            return self._bypass(packets, job, "bypassed")
+        if self._is_free(slot, packets, job):
+            self._claim(slot, packets, job)
+            return "aggregated"
+        aged = self.now_us - slot.touched > job.max_age_us
+        if not aged and not (job.preempt and packet["priority"] > slot.priority):
+            slot.flags |= wire.FLAG_COLLISION
+            if job.preempt:
+                slot.priority >>= 1
+            return self._bypass(packets, job, "collided", wire.FLAG_COLLISION)
+        self._evict(slot, packets)
+        self._claim(slot, packets, job)
+        return "reclaimed" if aged else "preempted"
+
+    def _same(self, slot: Slot, port: int, packets: NDArray[Any], job: Job) -> str:
+        flags = int(packets["flags"][0])
+        resend, query = flags & wire.FLAG_RESEND, flags & wire.FLAG_QUERY
+        if slot.final:
+            self._send(port, self._of_slot(slot, packets, job, wire.KIND_RESULT), None)
+            return "replayed"
+        if slot.full:
+            if not resend:
+                return "duplicate"
+            again = self._of_slot(slot, packets, job, wire.KIND_GRADIENT, flags & _ASKING)
+            return self._up(again, job, "relayed")
+        if not slot.bitmap & packets["bitmap"][0]:
+            self._add(slot, packets)
+            if slot.bitmap == job.full:
+                return self._complete(slot, packets, job)
+            return self._pull(slot, packets, job, "flushed") if resend and not query else "aggregated"
+        if query:
+            self._send(port, self._of_slot(slot, packets, job, wire.KIND_STATUS), None)
+            return "status"
+        return self._pull(slot, packets, job, "flushed") if resend else "duplicate"
+
+    def _is_free(self, slot: Slot, packets: NDArray[Any], job: Job) -> bool:
+        if slot.bitmap == 0 or slot.full:
+            return True
+        if slot.job != packets["job"][0]:
+            return False
+        age = (int(packets["psn"][0]) - slot.psn) % 2**32
+        return slot.generation != job.generation or job.window <= age < 2**31
+
+    def _result(self, packets: NDArray[Any], job: Job) -> str:
+        slot = self._same_slot(packets, job)
+        outcome = "passed_down"
+        if slot and packets["lanes"][0]:
+            self._store(slot, packets, job)
+            outcome = "stored"
+        elif slot:
+            slot.bitmap = 0
+        return self._down(packets, job, outcome)
+
+    def _reminder(self, packets: NDArray[Any], job: Job) -> str:
+        slot = self._same_slot(packets, job)
+        raw = packets["flags"][0] & wire.FLAG_RAW
+        if slot is None or raw or packets["node"][0] != job.node:
+            return self._down(packets, job, "passed_down")
+        if slot.final:
+            return self._up(self._of_slot(slot, packets, job, wire.KIND_RESULT), job, "pulled")
+        return self._pull(slot, packets, job, "pulled")
+
+    def _pull(self, slot: Slot, packets: NDArray[Any], job: Job, outcome: str) -> str:
+        partial = self._of_slot(slot, packets, job, wire.KIND_PARTIAL)
+        slot.bitmap = 0
+        return self._up(partial, job, outcome)
+
+    def _bypass(self, packets: NDArray[Any], job: Job, outcome: str, flag: int = 0) -> str:
+        partial = packets.copy()
+        partial["version_kind"] = wire.version_kind(wire.KIND_PARTIAL)
+        partial["flags"] = packets["flags"] | np.uint8(flag)
+        return self._up(partial, job, outcome)
+
+    def _evict(self, slot: Slot, packets: NDArray[Any]) -> None:
+        owner = self.jobs.get(slot.job)
+        if owner is None:
+            self.outcomes["no_uplink"] += 1
+            return
+        partial = self._of_slot(slot, packets, owner, wire.KIND_PARTIAL)
+        partial["job"], partial["priority"] = slot.job, slot.priority
+        self._up(partial, owner, "evicted")
+        self.outcomes["evicted"] += 1
+
+    def _slot(self, packets: NDArray[Any], job: Job) -> Slot | None:
+        if job.slots == 0:
+            return None
+        key = struct.pack(">HIx", int(packets["job"][0]), int(packets["psn"][0]))
+        return self.slots.setdefault(job.offset + zlib.crc32(key) % job.slots, Slot())
+
+    def _same_slot(self, packets: NDArray[Any], job: Job) -> Slot | None:
+        slot = self._slot(packets, job)
+        same = slot and slot.bitmap and (slot.generation, slot.psn) == (job.generation, packets["psn"][0])
+        return slot if same else None

@@ -1,4 +1,8 @@
-"""The reference switch on loopback sockets: whole frames in UDP datagrams, port r for rank r."""
+"""A switch on loopback sockets: whole frames in UDP datagrams, port r for rank r.
+
+Either the reference switch, which has slots for everything, or one without any memory and the real core of
+a fallback server behind it.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +10,90 @@ import random
 import select
 import socket
 import threading
-from typing import Self
+import time
+from collections.abc import Sequence
+from typing import Any, Self
 
 import numpy as np
 
-from hostlib import JobConfig, TransportConfig
+from hostlib import JobConfig, TransportConfig, wire
+from hostlib.fallback.config import FallbackJob, FallbackSettings
+from hostlib.fallback.numpy_core import NumpyCore
+from hostlib.tree import Tree
 from tests.hostlib.reference_switch import Job, ReferenceSwitch
 
 JOB = 7
 LANES = 32
+EPOCH = 200
+
+
+class FallbackOnly:
+    """A switch that passes everything up to the fallback server, and everything down to all ranks."""
+
+    def __init__(self, size: int, window: int) -> None:
+        self._size = size
+        self._window = window
+        self._outbox: dict[int, list[bytes]] = {}
+        self.deaf: set[int] = set()
+        """Ranks that no result reaches."""
+        self.restart()
+
+    def restart(self) -> None:
+        """Let the fallback server forget everything."""
+        self._core = NumpyCore(FallbackSettings(lanes=LANES))
+        self._core.add_job(FallbackJob(JOB, EPOCH, Tree.star(self._size)))
+
+    def inject(self, port: int, frames: Sequence[bytes], now_us: int | None = None) -> None:
+        for frame in frames:
+            packet = np.frombuffer(frame, np.uint8)[wire.FRAME_PREFIX_BYTES :].copy()
+            if packet[0] == wire.version_kind(wire.KIND_GRADIENT):
+                packet[0] = wire.version_kind(wire.KIND_PARTIAL)
+            packet[1] &= ~wire.FLAG_BYPASS & 0xFF
+            self._core.absorb(packet, len(packet), time.monotonic_ns())
+
+    def drain(self, port: int) -> list[bytes]:
+        buffer = np.zeros(1 << 16, np.uint8)
+        while (batch := self._core.emit(buffer, time.monotonic_ns()))[0]:
+            count, size = batch
+            for start in range(0, count * size, size):
+                self._send_down(buffer[start : start + size].tobytes())
+        return self._outbox.pop(port, [])
+
+    def _send_down(self, packet: bytes) -> None:
+        header = np.frombuffer(packet[: wire.INA_BYTES], wire.HEADER_DTYPE).copy()
+        is_result = header["version_kind"] == wire.version_kind(wire.KIND_RESULT)
+        for rank in range(self._size):
+            if is_result and rank in self.deaf:
+                continue
+            data = packet
+            if is_result and header["target"] not in (wire.ALL, rank):
+                header["lanes"] = header["valid"] = 0
+                data = header.tobytes()
+            prefix = wire.frame_prefix(TransportConfig("loopback", "a:0", "b:1").endpoints, len(data))
+            self._outbox.setdefault(rank, []).append(prefix + data)
 
 
 class SocketSwitch:
-    """A context manager; `configs` is what the workers need to know."""
+    """A context manager; `configs` is what the workers need to know.
+
+    `fields` are those of `JobConfig`; with ``fallback=True`` the switch is a `FallbackOnly`.
+    """
 
     def __init__(
-        self, size: int, *, slots: int = 64, loss: float = 0.0, timeout_s: float = 8.0, framed: bool = True
+        self,
+        size: int,
+        *,
+        slots: int = 64,
+        loss: float = 0.0,
+        framed: bool = True,
+        **fields: Any,
     ) -> None:
-        self.model = ReferenceSwitch({JOB: Job(size, slots)}, LANES)
+        fields.setdefault("epoch", EPOCH)
+        self.model: ReferenceSwitch | FallbackOnly = ReferenceSwitch(
+            {JOB: Job(size, slots, generation=EPOCH)}, LANES
+        )
+        if fields.get("fallback"):
+            self.model = FallbackOnly(size, fields.get("window") or slots // 2)
         self.framed = framed
         self.largest_batch = 0
         self._loss = loss
@@ -44,7 +114,7 @@ class SocketSwitch:
                     "loopback" if framed else "udp", "127.0.0.1:0", f"127.0.0.1:{sock.getsockname()[1]}"
                 ),
                 slots=slots,
-                timeout_s=timeout_s,
+                **fields,
             )
             for rank, sock in enumerate(self._sockets)
         ]
@@ -63,7 +133,9 @@ class SocketSwitch:
 
     def _serve(self) -> None:
         while True:
-            ready, _, _ = select.select([*self._sockets, self._stop_reader], [], [])
+            # the fallback server has timers
+            timeout_s = 0.002 if isinstance(self.model, FallbackOnly) else None
+            ready, _, _ = select.select([*self._sockets, self._stop_reader], [], [], timeout_s)
             for sock in ready:
                 if sock is self._stop_reader:
                     return

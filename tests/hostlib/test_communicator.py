@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 
 import hostlib as ina
+from hostlib.core.congestion import CONGESTION, Limits, Round
 from hostlib.core.kernel import KernelName
 from hostlib.errors import Interrupted
 from hostlib.rendezvous import Rendezvous, RendezvousPeers
-from tests.hostlib.socket_switch import SocketSwitch
+from tests.hostlib.socket_switch import FallbackOnly, SocketSwitch
 
 Body = Callable[[ina.Communicator], Any]
 
@@ -75,6 +76,241 @@ def test_sums_of_all_kinds(kernel: KernelName, loss: float, framed: bool) -> Non
         assert empty.shape == (0,)
         assert scalar == 7.5
     assert switch.largest_batch > 1, "segmentation offload was not used"
+
+
+@pytest.mark.parametrize("fallback", [False, True])
+@pytest.mark.parametrize("loss", [0.0, 0.1])
+def test_a_reduce_gives_the_sum_to_one_rank(kernel: KernelName, loss: float, fallback: bool) -> None:
+    def body(comm: ina.Communicator) -> list[Any]:
+        floats, ints = np.full(3000, comm.rank + 0.5, np.float32), np.arange(100, dtype=np.int32)
+        doubles, out = np.full((2, 40), comm.rank + 1.0), np.zeros((2, 40))
+        given = floats.copy(), ints.copy(), doubles.copy()
+        results = [
+            comm.reduce(floats),
+            comm.reduce(ints, 2, out=ints, name="ints"),
+            comm.reduce_async(doubles, 1, "average", out=out).wait(timeout=20),
+            comm.allreduce(np.float32(1)),
+        ]
+        unchanged = [np.array_equal(a, b) for a, b in zip((floats, ints, doubles), given, strict=True)]
+        return [results, unchanged, out]
+
+    with SocketSwitch(3, loss=loss, fallback=fallback) as switch:
+        outcomes = on_every_rank(switch, body, kernel=kernel)
+    for rank, (results, unchanged, out) in enumerate(outcomes):
+        assert [result is not None for result in results] == [rank == 0, rank == 2, rank == 1, True]
+        assert unchanged == [True, rank != 2, True]
+        assert np.array_equal(out, np.full((2, 40), 2.0 if rank == 1 else 0.0))
+        assert results[3] == 3
+    assert np.array_equal(outcomes[0][0][0], np.full(3000, 4.5, np.float32))
+    assert np.array_equal(outcomes[2][0][1], 3 * np.arange(100))
+    assert outcomes[1][0][2] is outcomes[1][2]
+
+
+def test_a_reduce_to_different_ranks_raises_everywhere() -> None:
+    def body(comm: ina.Communicator) -> Any:
+        return comm.reduce(np.ones(3, np.float32), root=comm.rank)
+
+    with SocketSwitch(2) as switch:
+        outcomes = on_every_rank(switch, body)
+    for rank, error in enumerate(outcomes):
+        assert isinstance(error, ina.RanksDisagree)
+        assert str(error).endswith(f"here: sum of 3 float32 for rank {rank}")
+
+
+@pytest.mark.parametrize("loss", [0.0, 0.1])
+def test_a_switch_without_memory_leaves_everything_to_the_fallback_server(
+    kernel: KernelName, loss: float
+) -> None:
+    def body(comm: ina.Communicator) -> Any:
+        rng = np.random.default_rng(comm.rank)
+        values = rng.standard_normal(4000).astype(np.float32)
+        comm.allreduce(values, out=values)
+        huge = np.full(100, 2**30, np.int32)
+        with pytest.raises(ina.SumOverflow):
+            comm.allreduce(huge)
+        return values, comm.allreduce(huge // 4)
+
+    with SocketSwitch(3, loss=loss, fallback=True, slots=0, window=32) as switch:
+        outcomes = on_every_rank(switch, body, kernel=kernel)
+    exact = sum(np.random.default_rng(rank).standard_normal(4000).astype(np.float32) for rank in range(3))
+    bound = ina.error_bound(float(4 * np.abs(exact).max()), 3)
+    for values, ints in outcomes:
+        assert np.abs(values - exact).max() <= bound
+        assert np.array_equal(ints, np.full(100, 3 * 2**28))
+
+
+@pytest.mark.parametrize("leaves", [False, True], ids=["computes", "leaves"])
+def test_a_rank_answers_for_its_results_when_it_is_busy_or_done(kernel: KernelName, leaves: bool) -> None:
+    """The result is lost on its way to rank 1, and the fallback server forgets it: only rank 0 has it."""
+    with SocketSwitch(2, fallback=True, slots=0, window=64) as switch, ThreadPoolExecutor(2) as pool:
+        model = switch.model
+        assert isinstance(model, FallbackOnly)
+        model.deaf.add(1)
+        one, other = (ina.Communicator(config, kernel=kernel) for config in switch.configs)
+        values = np.arange(40, dtype=np.int32)
+        waiting = pool.submit(other.allreduce, values)
+        assert np.array_equal(one.allreduce(values), 2 * values)
+        assert not waiting.done()
+        left = pool.submit(one.close) if leaves else None
+        model.restart()
+        model.deaf.clear()
+        assert np.array_equal(waiting.result(timeout=10), 2 * values)
+        assert one.statistics()["packets_answers"] > 0
+        other.close()
+        one.close()
+        assert left is None or left.result(timeout=10) is None
+
+
+def test_after_giving_up_nothing_is_written_any_more() -> None:
+    """The result that was waited for comes in the end, but the array is the caller's again."""
+    with SocketSwitch(2, fallback=True, slots=0, window=64, timeout_s=0.4) as switch:
+        model = switch.model
+        assert isinstance(model, FallbackOnly)
+        model.deaf.add(1)
+        one, other = (ina.Communicator(config) for config in switch.configs)
+        values = np.arange(40, dtype=np.int32)
+        handle = one.allreduce_async(values)
+        kept = values.copy()
+        with pytest.raises(ina.PeerTimeout):
+            other.allreduce(kept, out=kept)
+        model.deaf.clear()
+        assert handle.wait(timeout=5)[39] == 78
+        with pytest.raises(ina.PeerTimeout):
+            other.barrier()
+        threading.Event().wait(0.1)
+        assert np.array_equal(kept, values)
+        other.close()
+        one.close()
+
+
+def test_ranks_leave_together_when_the_launcher_tells_them_who_is_done() -> None:
+    with SocketSwitch(2, fallback=True) as switch, Rendezvous(job=7, size=2) as meeting:
+
+        def run(rank: int) -> float:
+            peers = RendezvousPeers(meeting.address, job=7, rank=rank, size=2)
+            communicator = ina.Communicator(switch.configs[rank], peers)
+            communicator.barrier()
+            if rank == 1:
+                threading.Event().wait(0.4)
+            started = time.monotonic()
+            communicator.close()
+            return time.monotonic() - started
+
+        with ThreadPoolExecutor(2) as pool:
+            first, last = pool.map(run, range(2))
+    assert 0.2 < first < 3
+    assert last < 0.3
+
+
+class Sawtooth:
+    """A congestion control that shrinks to one packet and grows again; notes what it is told."""
+
+    wants_rounds = True
+
+    def __init__(self) -> None:
+        self.rounds: list[tuple[Limits, Round]] = []
+        self._limits = Limits(1, 1)
+        self._window = 1
+
+    def start(self, window: int) -> Limits:
+        self._window = window
+        self._limits = Limits(window, window // 2)
+        return self._limits
+
+    def on_round(self, outcome: Round) -> Limits:
+        self.rounds.append((self._limits, outcome))
+        in_flight = 1 if len(self.rounds) % 4 == 1 else min(5 * self._limits.in_flight, self._window)
+        self._limits = Limits(in_flight, self._window // 2)
+        return self._limits
+
+    def on_timeout(self) -> Limits:
+        return self._limits
+
+
+def test_a_congestion_control_is_asked_round_by_round(
+    kernel: KernelName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    controls: list[Sawtooth] = []
+
+    def make() -> Sawtooth:
+        controls.append(Sawtooth())
+        return controls[-1]
+
+    monkeypatch.setitem(CONGESTION, "aimd", make)
+
+    def body(comm: ina.Communicator) -> dict[str, float]:
+        for _ in range(3):
+            comm.allreduce(np.ones(8000, np.int32))
+        return comm.statistics()
+
+    with SocketSwitch(2, slots=0, window=200, fallback=True, congestion="aimd") as switch:
+        outcomes = on_every_rank(switch, body, kernel=kernel)
+    for statistics in outcomes:
+        assert statistics["packets_results"] == 750
+        assert 250 <= statistics["packets_bypassed"] <= 400  # PSNs beyond the first half of each window
+    for control in controls:
+        assert sum(outcome.results for _, outcome in control.rounds) > 500
+        for limits, outcome in control.rounds:
+            assert limits.in_flight <= outcome.results < limits.in_flight + 200
+            assert outcome.marked == outcome.collided == 0
+            assert outcome.prompt <= outcome.results
+            assert outcome.duration_ns > 0
+
+
+def test_fixed_numbers_do_without_exponents_and_refuse_what_is_too_large(kernel: KernelName) -> None:
+    def body(comm: ina.Communicator) -> list[Any]:
+        values = np.linspace(-1, 1, 2000, dtype=np.float32)
+        first = comm.allreduce(values)
+        sent = comm.statistics()["packets_sent"]
+        with pytest.raises(
+            ina.SumOverflow, match='element 32 does not fit numbers="fixed" with 16 scale_bits'
+        ):
+            comm.allreduce(np.where(np.arange(100) == 40, np.float32(20_000), np.float32(1)))
+        return [first, sent, comm.allreduce(values, op="average")]
+
+    with SocketSwitch(2, numbers="fixed", scale_bits=16) as switch:
+        outcomes = on_every_rank(switch, body, kernel=kernel)
+    exact = np.linspace(-1, 1, 2000, dtype=np.float32)
+    for first, sent, average in outcomes:
+        assert sent == -(-2000 // 32)
+        assert np.abs(first - 2 * exact).max() <= ina.error_bound(1.0, 2, scale_bits=16)
+        assert np.abs(average - exact).max() <= 2**-17
+
+
+def test_fixed_numbers_that_are_too_large_are_repaired_by_the_fallback_server(kernel: KernelName) -> None:
+    def body(comm: ina.Communicator) -> list[Any]:
+        values = np.where(np.arange(100) % 50 == 40, np.float32(1e30), np.float32(0.1 + comm.rank))
+        result = comm.allreduce(values)
+        return [result, comm.statistics()["packets_repairs"]]
+
+    with SocketSwitch(3, fallback=True, numbers="fixed") as switch:
+        outcomes = on_every_rank(switch, body, kernel=kernel)
+    for result, repairs in outcomes:
+        assert np.array_equal(result[[40, 90]], np.full(2, np.float32(3 * np.float64(np.float32(1e30)))))
+        assert np.abs(np.delete(result, [40, 90]) - 3.3).max() < 1e-5
+        assert repairs == 2
+
+
+def test_priorities_follow_layer_share_and_progress() -> None:
+    def body(comm: ina.Communicator) -> list[float]:
+        seen = []
+        for options in ({}, {"layer": (0, 9)}, {"layer": (8, 9)}, {"priority": 7}):
+            comm.allreduce(np.ones(3, np.float32), **options)
+            seen.append(comm.statistics()["priority"])
+        for step in range(3):
+            comm.progress(step, 2)
+            comm.reduce_async(np.ones(3, np.float32), layer=(0, 9)).wait(timeout=5)
+        return [*seen, comm.statistics()["priority"]]
+
+    with SocketSwitch(2, fallback=True) as switch:
+        for neutral, front, back, given, last in on_every_rank(switch, body):
+            assert 0 < neutral < front
+            assert back < front < last
+            assert given == 7
+    with SocketSwitch(1) as switch:
+        assert on_every_rank(switch, body) == [[0, 0, 0, 7, 0]]  # exclusive: nobody to be compared with
+    with SocketSwitch(1, fallback=True, priority=9) as switch:
+        assert on_every_rank(switch, body) == [[9, 9, 9, 7, 9]]
 
 
 def test_asynchronous_collectives_run_in_order_beside_blocking_ones() -> None:
@@ -207,6 +443,14 @@ def test_arguments_are_checked_before_anything_is_sent() -> None:
         communicator.allreduce(np.ones(3), nonfinite="ignore")  # type: ignore[arg-type]
     with pytest.raises(ina.UnsupportedArray, match="average of int32"):
         communicator.allreduce(np.ones(3, np.int32), op="average")
+    for layer in ((3, 3), (-1, 2), (0,), "front", (0.0, 1)):
+        with pytest.raises(ina.UnsupportedArray, match=r"layer is .*, must be"):
+            communicator.allreduce(np.ones(3), layer=layer)  # type: ignore[arg-type]
+    for priority in (-1, 256, 1.0):
+        with pytest.raises(ina.UnsupportedArray, match=r"priority is .*, must be 0\.\.255"):
+            communicator.allreduce_async(np.ones(3), priority=priority)  # type: ignore[arg-type]
+    with pytest.raises(ina.UnsupportedArray, match=r"root is 1, must be a rank: 0\.\.0"):
+        communicator.reduce(np.ones(3), root=1)
     communicator.close()
 
 
@@ -237,6 +481,9 @@ def test_a_process_alone_is_a_job_of_one(monkeypatch: pytest.MonkeyPatch) -> Non
     values = np.arange(6.0).reshape(2, 3)
     assert np.array_equal(ina.allreduce(values), values)
     assert np.array_equal(ina.allreduce_async(values, op="average").wait(), values)
+    assert np.array_equal(ina.reduce(values), values)
+    assert np.array_equal(ina.reduce_async(values).wait(), values)
+    ina.progress(1, 2)
     with pytest.raises(ina.NonFiniteError):
         ina.allreduce(np.array([1.0, np.inf]))
     ina.barrier()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 
@@ -7,14 +8,32 @@ import pytest
 
 from hostlib.config import DEFAULT_SLOTS, JobConfig, TransportConfig
 from hostlib.errors import ConfigError
+from hostlib.tree import Tree
 
 TRANSPORT = TransportConfig("loopback", "127.0.0.1:0", "127.0.0.1:9000", udp_port=42593)
 CONFIG = JobConfig(job=3, rank=1, size=4, lanes=64, transport=TRANSPORT, rendezvous="127.0.0.1:1")
 
+SHARED = dataclasses.replace(
+    CONFIG,
+    tree=Tree({0: (-4, 2), 4: (3, 1, 0)}),
+    slots=0,
+    epoch=255,
+    window=48,
+    fallback=True,
+    congestion="a2tp",
+    numbers="fixed",
+    scale_bits=12,
+    priority=9,
+)
 
-def test_json_carries_every_field() -> None:
-    assert JobConfig.from_json(CONFIG.to_json()) == CONFIG
-    assert JobConfig.from_environment({"INA_JOB": CONFIG.to_json()}) == CONFIG
+
+@pytest.mark.parametrize("config", [CONFIG, SHARED])
+def test_json_carries_every_field(config: JobConfig) -> None:
+    assert JobConfig.from_json(config.to_json()) == config
+    assert JobConfig.from_environment({"INA_JOB": config.to_json()}) == config
+
+
+def test_no_environment_is_no_configuration() -> None:
     assert JobConfig.from_environment({}) is None
 
 
@@ -24,6 +43,28 @@ def test_defaults_may_be_left_out() -> None:
     config = JobConfig.from_json(text)
     assert (config.slots, config.timeout_s, config.straggler_timeout_s) == (DEFAULT_SLOTS, 8, 600)
     assert config.rendezvous is None
+    assert (config.tree, config.epoch, config.fallback, config.priority) == (None, 0, False, None)
+    assert (config.congestion, config.numbers, config.scale_bits) == ("fixed", "exponent", 20)
+
+
+@pytest.mark.parametrize(
+    ("fields", "packets"),
+    [
+        ({}, DEFAULT_SLOTS // 2),
+        ({"slots": 64}, 32),
+        ({"slots": 64, "window": 16}, 16),
+        ({"slots": 64, "window": 500, "fallback": True}, 500),
+        ({"slots": 65, "fallback": True}, 32),
+        ({"slots": 0, "fallback": True}, DEFAULT_SLOTS // 2),
+    ],
+)
+def test_the_window_is_half_of_the_memory_unless_told(fields: dict[str, Any], packets: int) -> None:
+    assert dataclasses.replace(CONFIG, **fields).window_packets == packets
+
+
+def test_a_tree_may_have_more_ranks_than_a_bitmap_has_bits() -> None:
+    tree = Tree.of({0: [-1, -2], 1: range(20), 2: range(20, 40)})
+    assert dataclasses.replace(CONFIG, size=40, rank=39, tree=tree).size == 40
 
 
 @pytest.mark.parametrize(
@@ -36,6 +77,21 @@ def test_defaults_may_be_left_out() -> None:
         ({"lanes": 100}, r"lanes is 100, must be one of \(32, 64, 256\)"),
         ({"slots": 7}, "slots is 7, must be even"),
         ({"slots": 0}, "slots is 0"),
+        ({"slots": -1, "fallback": True}, "slots is -1, must not be negative"),
+        ({"slots": 64, "window": 33}, r"window is 33, must be at most half of slots \(64\)"),
+        ({"window": 0, "fallback": True}, r"window is 0, must be 1\.\.65536"),
+        ({"window": 70000, "fallback": True}, "window is 70000"),
+        ({"fallback": 1}, "fallback is 1, must be true or false"),
+        ({"epoch": 256}, r"epoch is 256, must be 0\.\.255"),
+        ({"congestion": "cubic"}, r"congestion is 'cubic', must be one of \('fixed', 'aimd', 'a2tp'\)"),
+        ({"congestion": "a2tp"}, "needs a fallback server"),
+        ({"numbers": "posit"}, r"numbers is 'posit', must be one of \('exponent', 'fixed'\)"),
+        ({"scale_bits": 31}, r"scale_bits is 31, must be 0\.\.30"),
+        ({"priority": 256}, r"priority is 256, must be 0\.\.255"),
+        ({"priority": "high"}, "wrong type"),
+        ({"tree": [0, 1]}, "tree is"),
+        ({"tree": {"0": [0, 1]}}, "size is 4, but the tree has 2 ranks"),
+        ({"tree": {"0": [0, 1, -5]}}, "node 5"),
         ({"timeout_s": 0}, "timeout_s is 0"),
         ({"timeout_s": 700}, "straggler_timeout_s"),
         ({"ranks": 3}, "unknown ranks; known are job, rank"),

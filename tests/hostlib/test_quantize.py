@@ -113,6 +113,42 @@ def test_the_bound_of_a_magnitude_is_that_of_its_exponent() -> None:
     assert hostlib.error_bound(0.0, 4) == quantize.error_bound(0, 4)
 
 
+scales = st.integers(0, 30)
+
+
+@given(contributions(), scales)
+@example(np.full((3, 2), 0.5, np.float32), 0)
+@example(np.full((3, 2), 715827882.0, np.float32), 0)
+def test_a_sum_with_a_fixed_scale_is_within_the_documented_bound(
+    inputs: NDArray[np.float32], scale_bits: int
+) -> None:
+    ranks = len(inputs)
+    lanes, fits = quantize.quantize_fixed(inputs, scale_bits, ranks)
+    with np.errstate(over="ignore"):
+        scaled = np.abs(np.rint(np.ldexp(inputs.astype(np.float64), scale_bits)))
+    assert np.array_equal(fits, (scaled <= (2**31 - 1) // ranks).all(axis=1))
+    assert (lanes[~fits] == 0).all()
+    if not fits.all():
+        return
+    sums = lanes.sum(axis=0, dtype=np.int64)
+    assert np.abs(sums).max() <= 2**31 - 1, "a sum wrapped"
+    exact = inputs.astype(np.float64).sum(axis=0)
+    bound = quantize.fixed_error_bound(float(np.abs(inputs).max()), scale_bits, ranks)
+    result = quantize.dequantize_fixed(sums.astype(np.int32)[None, :], scale_bits, ranks)[0]
+    assert (np.abs(result - exact) <= bound).all()
+    average = quantize.dequantize_fixed(sums.astype(np.int32)[None, :], scale_bits, ranks, average=True)[0]
+    assert np.allclose(average, result / np.float64(ranks), rtol=2e-7, atol=0)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 2.0**31])
+def test_a_packet_that_a_fixed_scale_cannot_take_is_zero_as_a_whole(bad: float) -> None:
+    values = np.ones((2, 4), np.float32)
+    values[1, 2] = bad
+    lanes, fits = quantize.quantize_fixed(values, 4, 3)
+    assert fits.tolist() == [True, False]
+    assert lanes.tolist() == [[16] * 4, [0] * 4]
+
+
 def native_lanes(values: NDArray[np.float32], exponent: int, fan_in: int) -> NDArray[np.int32]:
     wire = np.zeros(len(values), ">i4")
     function = _native.load().ina_quantize
@@ -162,3 +198,31 @@ def test_both_kernels_dequantize_to_the_same_bits(
     assert np.array_equal(values.view(np.uint32), row.view(np.uint32)) or (
         np.isnan(values).all() and np.isnan(row).all()
     )
+
+
+@given(hnp.arrays(np.float32, st.integers(1, 70), elements=st.floats(width=32)), scales, fan_ins)
+@example(np.array([1.5, 0.5, -0.5, 2.5], np.float32), 0, 3)
+def test_both_kernels_scale_to_the_same_bits(
+    values: NDArray[np.float32], scale_bits: int, fan_in: int
+) -> None:
+    expected, fits = quantize.quantize_fixed(values[None, :], scale_bits, fan_in)
+    wire = np.zeros(len(values), ">i4")
+    function = _native.load().ina_quantize_fixed
+    function.restype = ctypes.c_int
+    function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_uint32]
+    assert function(values.ctypes.data, wire.ctypes.data, len(values), scale_bits, fan_in) == fits[0]
+    assert np.array_equal(wire, expected[0])
+
+
+@given(hnp.arrays(np.int32, st.integers(1, 70)), scales, fan_ins, st.booleans())
+def test_both_kernels_scale_back_to_the_same_bits(
+    lanes: NDArray[np.int32], scale_bits: int, fan_in: int, average: bool
+) -> None:
+    expected = quantize.dequantize_fixed(lanes[None, :], scale_bits, fan_in, average=average)[0]
+    wire = lanes.astype(">i4")
+    values = np.zeros(len(lanes), np.float32)
+    function = _native.load().ina_dequantize_fixed
+    i64, pointer = ctypes.c_int64, ctypes.c_void_p
+    function.argtypes = [pointer, pointer, i64, ctypes.c_int, ctypes.c_uint32, ctypes.c_int]
+    function(wire.ctypes.data, values.ctypes.data, len(values), scale_bits, fan_in, average)
+    assert np.array_equal(values.view(np.uint32), expected.view(np.uint32))

@@ -118,6 +118,30 @@ def test_reports_and_faults_travel() -> None:
         peer.close()
 
 
+def test_a_farewell_is_heard_while_the_connection_stays_open() -> None:
+    with Rendezvous(job=7, size=2) as meeting:
+        one, other = join_all(meeting, 2)
+        one.farewell()
+        one.farewell()
+        until(lambda: not other.alive([0]))
+        assert not other.finished()
+        assert other.gone() == {}
+        other.farewell()
+        until(lambda: one.finished() and other.finished())
+        one.close()
+        other.close()
+
+
+def test_nobody_waits_for_the_farewell_of_the_dead() -> None:
+    with Rendezvous(job=7, size=2) as meeting:
+        one, other = join_all(meeting, 2)
+        meeting.ended(1, 137, "killed by SIGKILL")
+        one.farewell()
+        until(one.finished)
+        one.close()
+        other.close()
+
+
 def test_garbage_does_not_disturb_the_meeting() -> None:
     with Rendezvous(job=7, size=1) as meeting:
         with socket.create_connection(parse_address(meeting.address)) as stranger:

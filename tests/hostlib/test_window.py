@@ -220,13 +220,18 @@ def test_what_else_arrives_is_counted_and_ignored(make_kernel: MakeKernel) -> No
             changed(**fresh, udp_src=53),
             changed(**fresh, ip_protocol=6),
         ],
-        Counter.BAD_VERSION: [changed(**fresh, version_kind=0x22)],
-        Counter.BAD_KIND: [changed(**fresh, version_kind=0x11), changed(**fresh, version_kind=0x14)],
-        Counter.BAD_LANES: [changed(**fresh, lanes=64), changed(**fresh, version_kind=0x13)],
+        Counter.BAD_VERSION: [changed(**fresh, version_kind=0x12)],
+        Counter.BAD_KIND: [changed(**fresh, version_kind=0x20 | kind) for kind in (0, 1, 4, 5, 6)],
+        Counter.BAD_LANES: [changed(**fresh, lanes=64), changed(**fresh, version_kind=0x23)],
         Counter.WRONG_JOB: [changed(**fresh, job=8)],
+        Counter.WRONG_EPOCH: [changed(**fresh, epoch=1)],
         Counter.STALE: [good[0], changed(tag=5, psn=psn + 1), changed(tag=5, psn=2**32 - 1)],
         Counter.WRONG_TAG: [changed(psn=psn, tag=6)],
-        Counter.BAD_BITMAP: [changed(**fresh, bitmap=3), changed(**fresh, bitmap=0)],
+        Counter.BAD_BITMAP: [
+            changed(**fresh, bitmap=3),
+            changed(**fresh, bitmap=0),
+            changed(**fresh, node=1),
+        ],
     }
     for counter, packets in bad.items():
         before = window.count(counter)

@@ -11,8 +11,8 @@ from tests.hostlib.virtual_network import endpoints
 
 @pytest.mark.parametrize("lanes", wire.LANE_COUNTS)
 def test_a_packet_has_no_padding(lanes: int) -> None:
-    assert wire.packet_dtype(lanes, framed=False).itemsize == 24 + 4 * lanes
-    assert wire.packet_dtype(lanes, framed=True).itemsize == 66 + 4 * lanes
+    assert wire.packet_dtype(lanes, framed=False).itemsize == 28 + 4 * lanes
+    assert wire.packet_dtype(lanes, framed=True).itemsize == 70 + 4 * lanes
 
 
 @given(
@@ -47,7 +47,8 @@ def test_scapy_dissects_a_frame() -> None:
     prefix = wire.frame_prefix(endpoints(3), wire.INA_BYTES + 128)
     packets.view(np.uint8)[: len(prefix)] = np.frombuffer(prefix, np.uint8)
     packets["version_kind"] = wire.version_kind(wire.KIND_GRADIENT)
-    packets["flags"] = wire.FLAG_RESEND | wire.FLAG_QUERY
+    packets["flags"] = wire.FLAG_RESEND | wire.FLAG_RAW
+    packets["node"], packets["target"], packets["epoch"] = 3, 0xFFFF, 9
     packets["psn"], packets["lanes"], packets["tag"] = 0x01020304, 32, 0xDEADBEEF
     packets["values"] = np.arange(-16, 16)
 
@@ -56,8 +57,9 @@ def test_scapy_dissects_a_frame() -> None:
     assert frame[IP].len == len(packets.tobytes()) - 14
     assert (frame[UDP].sport, frame[UDP].dport) == (42592, 42592)
     ina = frame[Ina]
-    assert (ina.version, ina.kind, ina.psn, ina.tag) == (1, 1, 0x01020304, 0xDEADBEEF)
-    assert str(ina.flags) == "resend+query"
+    assert (ina.version, ina.kind, ina.psn, ina.tag) == (2, 1, 0x01020304, 0xDEADBEEF)
+    assert (ina.node, ina.target, ina.epoch) == (3, wire.ALL, 9)
+    assert str(ina.flags) == "resend+raw"
     assert ina.values == list(range(-16, 16))
     assert bytes(ina) == packets.tobytes()[wire.FRAME_PREFIX_BYTES :]
 

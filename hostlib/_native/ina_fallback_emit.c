@@ -1,0 +1,165 @@
+/* What the fallback server sends; hostlib/fallback/numpy_core.py is the twin. */
+#include "ina_fallback.h"
+
+#include <string.h>
+
+static void write_header(uint8_t *at, const struct fb_entry *entry, uint32_t kind, uint32_t node, uint32_t bitmap,
+                         uint32_t flags)
+{
+    const struct fb_job *job = entry->job;
+    at[0] = (uint8_t)(FB_VERSION << 4 | kind);
+    at[1] = (uint8_t)flags;
+    fb_store16(at + 2, job->id);
+    fb_store32(at + 4, entry->psn);
+    fb_store32(at + 8, bitmap);
+    at[12] = (uint8_t)job->nodes[node].fan_in;
+    at[13] = entry->priority;
+    at[14] = entry->exponent;
+    at[15] = (uint8_t)job->epoch;
+    fb_store32(at + 16, 0);             /* valid, lanes */
+    fb_store32(at + 20, entry->tag);
+    fb_store16(at + 24, job->nodes[node].id);
+    fb_store16(at + 26, entry->target);
+}
+
+static void write_result(const struct ina_fallback *core, uint8_t *packet, const struct fb_entry *entry)
+{
+    uint8_t *at = packet + core->prefix;
+    int is_notice = entry->phase == FB_REPAIRING; /* whoever contributes a sum has to send raw values */
+    uint32_t flags = entry->flags | (is_notice ? FB_OVERFLOW : 0);
+    memcpy(packet, core->long_prefix, core->prefix);
+    write_header(at, entry, FB_RESULT, 0, entry->job->nodes[0].full, flags);
+    fb_store16(at + 16, is_notice ? entry->valid & ~(uint32_t)FB_VALID_INT32 : entry->valid);
+    fb_store16(at + 18, core->lanes);
+    if (is_notice || flags & FB_DISAGREE)
+        memset(at + FALLBACK_HEADER_BYTES, 0, 4 * (size_t)core->lanes);
+    else
+        fb_write(at + FALLBACK_HEADER_BYTES, fb_values(core, entry->pieces), core->lanes);
+}
+
+static void write_short(const struct ina_fallback *core, uint8_t *packet, const struct fb_entry *entry, uint32_t kind,
+                        uint32_t node, uint32_t bitmap, uint32_t flags)
+{
+    memcpy(packet, core->short_prefix, core->prefix);
+    write_header(packet + core->prefix, entry, kind, node, bitmap, flags);
+}
+
+static int64_t emit_results(struct ina_fallback *core, uint8_t *out, int64_t room, int64_t size, int64_t now)
+{
+    int64_t count = 0;
+    while (count < room && core->results.first != FALLBACK_NONE) {
+        struct fb_entry *entry = &core->entries[core->results.first];
+        fb_unqueue(core, entry);
+        write_result(core, out + count++ * size, entry);
+        entry->sent_at = now;
+    }
+    return count;
+}
+
+static int64_t emit_statuses(struct ina_fallback *core, uint8_t *out, int64_t room, int64_t size)
+{
+    int64_t count = 0;
+    while (count < room && core->status_count > 0) {
+        const struct fb_status *status = &core->statuses[core->status_head];
+        struct fb_entry *entry = &core->entries[status->entry];
+        core->status_head = (core->status_head + 1) % FALLBACK_STATUS_QUEUE;
+        core->status_count--;
+        if (entry->job == NULL || entry->serial != status->serial)
+            continue;                   /* forgotten meanwhile */
+        entry->asked = -1;
+        if (entry->phase == FB_FINISHED)
+            continue;
+        fb_bitmaps(core, entry);
+        write_short(core, out + count++ * size, entry, FB_STATUS, status->node, entry->job->have[status->node], 0);
+        entry->job->counters[FB_STATUSES]++;
+    }
+    return count;
+}
+
+/* Ask for what an entry lacks: a packet for each incomplete node, as many as there is room for. */
+static int64_t remind(struct ina_fallback *core, uint8_t *out, int64_t room, int64_t size,
+                      const struct fb_entry *entry)
+{
+    struct fb_job *job = entry->job;
+    uint32_t flags = entry->phase == FB_REPAIRING ? FB_RAW : 0;
+    int64_t count = 0;
+    for (uint32_t node = 0; node < job->node_count && count < room; node++) {
+        uint32_t missing = job->nodes[node].full & ~job->have[node];
+        if (missing) {
+            write_short(core, out + count++ * size, entry, FB_REMINDER, node, missing, flags);
+            job->counters[FB_REMINDERS]++;
+        }
+    }
+    return count;
+}
+
+static int64_t incomplete_nodes(const struct fb_job *job)
+{
+    int64_t count = 0;
+    for (uint32_t node = 0; node < job->node_count; node++)
+        count += job->have[node] != job->nodes[node].full;
+    return count;
+}
+
+static int64_t emit_reminders(struct ina_fallback *core, uint8_t *out, int64_t room, int64_t size, int64_t now)
+{
+    int64_t count = 0;
+    for (uint32_t i = 0; i < core->job_count; i++) {
+        struct fb_job *job = core->jobs[i];
+        for (uint32_t level = 0; level < FALLBACK_LEVELS; level++) {
+            while (job->waiting[level].first != FALLBACK_NONE) {
+                struct fb_entry *entry = &core->entries[job->waiting[level].first];
+                if (now - entry->at < fb_delay(core, job, level))
+                    break;
+                if (fb_is_stale(job, entry->psn)) {
+                    fb_forget(core, entry, FB_EXPIRED);
+                    continue;
+                }
+                if (now - entry->heard_at >= core->forget_ns) {
+                    fb_forget(core, entry, FB_FORGOTTEN);
+                    continue;
+                }
+                fb_bitmaps(core, entry);
+                if (count > 0 && count + incomplete_nodes(job) > room)
+                    return count;
+                count += remind(core, out + count * size, room - count, size, entry);
+                entry->reminded_at = now;
+                fb_wait(core, entry, level + 1 < FALLBACK_LEVELS ? level + 1 : level, now);
+            }
+        }
+    }
+    return count;
+}
+
+static int64_t room_for(int64_t bytes, int64_t size)
+{
+    return bytes / size < FALLBACK_BATCH ? bytes / size : FALLBACK_BATCH;
+}
+
+int64_t ina_fallback_emit(struct ina_fallback *core, uint8_t *out, int64_t bytes, int64_t now, int64_t *packet_bytes)
+{
+    int64_t size = core->prefix + FALLBACK_HEADER_BYTES + 4 * (int64_t)core->lanes;
+    *packet_bytes = size;
+    int64_t count = emit_results(core, out, room_for(bytes, size), size, now);
+    if (count > 0)
+        return count;
+    size = core->prefix + FALLBACK_HEADER_BYTES;
+    *packet_bytes = size;
+    count = emit_statuses(core, out, room_for(bytes, size), size);
+    return count > 0 ? count : emit_reminders(core, out, room_for(bytes, size), size, now);
+}
+
+int64_t ina_fallback_next_timeout(const struct ina_fallback *core)
+{
+    int64_t due = INT64_MAX;
+    for (uint32_t i = 0; i < core->job_count; i++) {
+        const struct fb_job *job = core->jobs[i];
+        for (uint32_t level = 0; level < FALLBACK_LEVELS; level++) {
+            if (job->waiting[level].first == FALLBACK_NONE)
+                continue;
+            int64_t at = core->entries[job->waiting[level].first].at + fb_delay(core, job, level);
+            due = at < due ? at : due;
+        }
+    }
+    return due;
+}

@@ -1,0 +1,343 @@
+/* Jobs, entries, and the memory that they share; hostlib/fallback/numpy_store.py is the twin. */
+#include "ina_fallback.h"
+
+enum { SPREAD_FACTOR = 2, INTERVAL_GROWTH = 4 };
+
+/* ---- time and order ---- */
+
+/* By how many PSNs `psn` comes after `other`; negative if before. */
+int64_t fb_ahead(const struct fb_job *job, uint32_t psn, uint32_t other)
+{
+    int64_t limit = (int64_t)job->psn_limit;
+    int64_t distance = ((int64_t)psn - other) % limit;
+    if (distance < 0)
+        distance += limit;
+    return distance < limit / 2 ? distance : distance - limit;
+}
+
+int fb_is_stale(const struct fb_job *job, uint32_t psn)
+{
+    return job->window > 0 && job->has_front && fb_ahead(job, job->front, psn) >= 2 * (int64_t)job->window;
+}
+
+void fb_advance(struct fb_job *job, uint64_t psn)
+{
+    if (job->window == 0)
+        return;
+    uint32_t front = (uint32_t)(psn % job->psn_limit);
+    if (!job->has_front || fb_ahead(job, front, job->front) > 0) {
+        job->front = front;
+        job->has_front = 1;
+    }
+}
+
+int64_t fb_delay(const struct ina_fallback *core, const struct fb_job *job, uint32_t level)
+{
+    int64_t interval = SPREAD_FACTOR * job->spread;
+    if (interval > INTERVAL_GROWTH * core->remind_ns)
+        interval = INTERVAL_GROWTH * core->remind_ns;
+    if (interval < core->remind_ns)
+        interval = core->remind_ns;
+    return interval > core->remind_max_ns >> level ? core->remind_max_ns : interval << level;
+}
+
+void fb_measure(const struct ina_fallback *core, struct fb_job *job, int64_t sample)
+{
+    sample = sample < core->remind_max_ns ? sample : core->remind_max_ns;
+    sample = sample > 1 ? sample : 1;
+    if (job->spread == 0)
+        job->spread = sample;
+    else if (sample < job->spread)
+        job->spread -= (job->spread - sample) / 4;
+    else
+        job->spread += (sample - job->spread) / 16;
+}
+
+/* ---- lists of entries ---- */
+
+uint32_t fb_index(const struct ina_fallback *core, const struct fb_entry *entry)
+{
+    return (uint32_t)(entry - core->entries);
+}
+
+static struct fb_list *list_of(struct fb_entry *entry)
+{
+    return entry->phase == FB_FINISHED ? &entry->job->finished : &entry->job->waiting[entry->level];
+}
+
+static void append(struct ina_fallback *core, struct fb_list *list, struct fb_entry *entry)
+{
+    uint32_t index = fb_index(core, entry);
+    entry->next = FALLBACK_NONE;
+    entry->previous = list->last;
+    if (list->last == FALLBACK_NONE)
+        list->first = index;
+    else
+        core->entries[list->last].next = index;
+    list->last = index;
+}
+
+static void unlink_from(struct ina_fallback *core, struct fb_list *list, struct fb_entry *entry)
+{
+    if (entry->previous == FALLBACK_NONE)
+        list->first = entry->next;
+    else
+        core->entries[entry->previous].next = entry->next;
+    if (entry->next == FALLBACK_NONE)
+        list->last = entry->previous;
+    else
+        core->entries[entry->next].previous = entry->previous;
+}
+
+/* Let an entry of whatever phase wait, unfinished, at the end of a level. */
+void fb_wait(struct ina_fallback *core, struct fb_entry *entry, uint32_t level, int64_t now)
+{
+    unlink_from(core, list_of(entry), entry);
+    if (entry->phase == FB_FINISHED) {
+        entry->job->finished_count--;
+        entry->phase = FB_REPAIRING;
+    }
+    entry->level = (uint8_t)level;
+    entry->at = now;
+    append(core, &entry->job->waiting[level], entry);
+}
+
+void fb_enlist_finished(struct ina_fallback *core, struct fb_entry *entry)
+{
+    unlink_from(core, list_of(entry), entry);
+    entry->job->finished_count += entry->phase != FB_FINISHED;
+    entry->phase = FB_FINISHED;
+    entry->level = 0;
+    append(core, &entry->job->finished, entry);
+}
+
+void fb_queue(struct ina_fallback *core, struct fb_entry *entry)
+{
+    uint32_t index = fb_index(core, entry);
+    if (entry->queued)
+        return;
+    entry->queued = 1;
+    entry->queue_next = FALLBACK_NONE;
+    entry->queue_previous = core->results.last;
+    if (core->results.last == FALLBACK_NONE)
+        core->results.first = index;
+    else
+        core->entries[core->results.last].queue_next = index;
+    core->results.last = index;
+}
+
+void fb_unqueue(struct ina_fallback *core, struct fb_entry *entry)
+{
+    if (!entry->queued)
+        return;
+    entry->queued = 0;
+    if (entry->queue_previous == FALLBACK_NONE)
+        core->results.first = entry->queue_next;
+    else
+        core->entries[entry->queue_previous].queue_next = entry->queue_next;
+    if (entry->queue_next == FALLBACK_NONE)
+        core->results.last = entry->queue_previous;
+    else
+        core->entries[entry->queue_next].queue_previous = entry->queue_previous;
+}
+
+/* ---- entries and pieces ---- */
+
+static uint32_t *bucket_of(const struct ina_fallback *core, const struct fb_job *job, uint32_t psn)
+{
+    return &core->buckets[(psn + job->id * 0x9e3779b1u) & core->bucket_mask]; /* neighbours stay neighbours */
+}
+
+struct fb_entry *fb_find(struct ina_fallback *core, const struct fb_job *job, uint32_t psn)
+{
+    uint32_t index = *bucket_of(core, job, psn);
+    while (index != FALLBACK_NONE) {
+        struct fb_entry *entry = &core->entries[index];
+        if (entry->psn == psn && entry->job == job)
+            return entry;
+        index = entry->hash_next;
+    }
+    return NULL;
+}
+
+/* A new entry, in no list's way: at the end of level 0. There is one: no more are in use than pieces. */
+struct fb_entry *fb_new_entry(struct ina_fallback *core, struct fb_job *job, uint32_t psn)
+{
+    uint32_t index = core->free_entry;
+    if (index == FALLBACK_NONE)
+        index = core->fresh_entry++;
+    else
+        core->free_entry = core->entries[index].next;
+    struct fb_entry *entry = &core->entries[index];
+    uint32_t *bucket = bucket_of(core, job, psn);
+    *entry = (struct fb_entry){.job = job, .psn = psn, .pieces = FALLBACK_NONE, .asked = -1, .reminded_at = -1,
+                               .sent_at = -1, .serial = core->serial++, .hash_next = *bucket};
+    *bucket = index;
+    append(core, &job->waiting[0], entry);
+    job->entry_count++;
+    return entry;
+}
+
+uint32_t fb_piece_of(const struct ina_fallback *core, const struct fb_entry *entry, uint32_t key)
+{
+    uint32_t piece = entry->pieces;
+    while (piece != FALLBACK_NONE && core->pieces[piece].key != key)
+        piece = core->pieces[piece].next;
+    return piece;
+}
+
+uint32_t fb_keep(struct ina_fallback *core, struct fb_entry *entry, uint32_t key, uint32_t bitmap)
+{
+    uint32_t piece = core->free_piece;
+    if (piece == FALLBACK_NONE)
+        piece = core->fresh_piece++;
+    else
+        core->free_piece = core->pieces[piece].next;
+    core->pieces[piece] = (struct fb_piece){entry->pieces, key, bitmap};
+    entry->pieces = piece;
+    entry->piece_count++;
+    entry->job->piece_count++;
+    core->used++;
+    return piece;
+}
+
+void fb_drop(struct ina_fallback *core, struct fb_entry *entry, uint32_t piece)
+{
+    uint32_t *link = &entry->pieces;
+    while (*link != piece)
+        link = &core->pieces[*link].next;
+    *link = core->pieces[piece].next;
+    core->pieces[piece].next = core->free_piece;
+    core->free_piece = piece;
+    entry->piece_count--;
+    entry->job->piece_count--;
+    core->used--;
+}
+
+void fb_drop_all(struct ina_fallback *core, struct fb_entry *entry)
+{
+    while (entry->pieces != FALLBACK_NONE)
+        fb_drop(core, entry, entry->pieces);
+}
+
+void fb_forget(struct ina_fallback *core, struct fb_entry *entry, int reason)
+{
+    struct fb_job *job = entry->job;
+    uint32_t index = fb_index(core, entry);
+    uint32_t *link = bucket_of(core, job, entry->psn);
+    while (*link != index)
+        link = &core->entries[*link].hash_next;
+    *link = entry->hash_next;
+    fb_drop_all(core, entry);
+    fb_unqueue(core, entry);
+    unlink_from(core, list_of(entry), entry);
+    job->entry_count--;
+    job->finished_count -= entry->phase == FB_FINISHED;
+    job->counters[reason]++;
+    entry->job = NULL;
+    entry->serial = core->serial++;
+    entry->next = core->free_entry;
+    core->free_entry = index;
+}
+
+/* ---- memory ---- */
+
+static struct fb_job *largest_job(const struct ina_fallback *core)
+{
+    struct fb_job *largest = core->jobs[0];
+    for (uint32_t i = 1; i < core->job_count; i++) {
+        struct fb_job *job = core->jobs[i];
+        if (job->piece_count > largest->piece_count
+            || (job->piece_count == largest->piece_count && job->id < largest->id))
+            largest = job;
+    }
+    return largest;
+}
+
+static struct fb_entry *furthest_ahead(const struct ina_fallback *core, const struct fb_job *job,
+                                       const struct fb_entry *but)
+{
+    struct fb_entry *furthest = NULL;
+    for (int level = FALLBACK_LEVELS - 1; level >= 0; level--) {
+        for (uint32_t index = job->waiting[level].first; index != FALLBACK_NONE; index = core->entries[index].next) {
+            struct fb_entry *entry = &core->entries[index];
+            if (entry != but && (furthest == NULL || fb_ahead(job, entry->psn, furthest->psn) > 0))
+                furthest = entry;
+        }
+    }
+    return furthest;
+}
+
+/* See to it that a piece is free for the entry `current` (NULL: a new one) of this PSN. Returns 0 if none can be. */
+int fb_place(struct ina_fallback *core, struct fb_job *job, uint32_t psn, const struct fb_entry *current)
+{
+    if (core->used < core->capacity)
+        return 1;
+    struct fb_job *victim = job->piece_count < core->capacity / core->job_count ? largest_job(core) : job;
+    struct fb_entry *entry;
+    if (victim->finished.first != FALLBACK_NONE) {
+        entry = &core->entries[victim->finished.first]; /* never the current one: it needs no more pieces */
+    } else {
+        entry = furthest_ahead(core, victim, current);
+        if (entry == NULL || (victim == job && fb_ahead(job, entry->psn, psn) <= 0)) {
+            job->counters[FB_NO_ROOM]++;
+            return 0;
+        }
+    }
+    fb_forget(core, entry, FB_FORGOTTEN);
+    return 1;
+}
+
+/* ---- what an entry has ---- */
+
+uint32_t fb_find_node(const struct fb_job *job, uint32_t id)
+{
+    for (uint32_t i = 0; i < job->node_count; i++)
+        if (job->nodes[i].id == id)
+            return i;
+    return FALLBACK_NONE;
+}
+
+int fb_covered(const struct ina_fallback *core, const struct fb_entry *entry, uint32_t node)
+{
+    const struct fb_node *nodes = entry->job->nodes;
+    while (node > 0) {
+        uint32_t above = fb_piece_of(core, entry, nodes[node].parent);
+        if (above != FALLBACK_NONE && core->pieces[above].bitmap & nodes[node].bit)
+            return 1;
+        node = nodes[node].parent;
+    }
+    return 0;
+}
+
+static void raw_bitmaps(const struct ina_fallback *core, const struct fb_entry *entry)
+{
+    const struct fb_job *job = entry->job;
+    for (uint32_t i = job->node_count; i-- > 0;) {
+        const struct fb_node *node = &job->nodes[i];
+        job->have[i] = 0;
+        for (uint32_t bit = 0; bit < node->fan_in; bit++) {
+            int32_t child = node->children[bit];
+            int inside = child < 0 ? job->have[-child] == job->nodes[-child].full
+                                   : fb_piece_of(core, entry, (uint32_t)child) != FALLBACK_NONE;
+            job->have[i] |= (uint32_t)inside << bit;
+        }
+    }
+}
+
+/* What an unfinished entry has, for each node, into job->have. */
+void fb_bitmaps(const struct ina_fallback *core, const struct fb_entry *entry)
+{
+    const struct fb_job *job = entry->job;
+    if (entry->phase == FB_REPAIRING) {
+        raw_bitmaps(core, entry);
+        return;
+    }
+    for (uint32_t i = 0; i < job->node_count; i++) {
+        const struct fb_node *node = &job->nodes[i];
+        uint32_t piece = fb_piece_of(core, entry, i);
+        job->have[i] = piece == FALLBACK_NONE ? 0 : core->pieces[piece].bitmap;
+        if (i > 0 && job->have[node->parent] & node->bit)
+            job->have[i] = node->full;
+    }
+}

@@ -1,0 +1,101 @@
+/* Sums of lanes. They are kept in the byte order of the machine, on the wire they are big endian. */
+#include "ina_fallback.h"
+
+#include <math.h>
+#include <string.h>
+
+/* One build runs on every machine: the loader picks the variant that the processor can do. */
+#if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__) && __GNUC__ >= 12
+#define VECTORIZED __attribute__((target_clones("arch=x86-64-v4", "avx2", "default")))
+#elif defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__)
+#define VECTORIZED __attribute__((target_clones("avx2", "default")))
+#else
+#define VECTORIZED
+#endif
+
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+#define BIG32(x) __builtin_bswap32(x)
+#else
+#define BIG32(x) (x)
+#endif
+
+#define QUIET_NAN 0x7fc00000
+
+VECTORIZED void fb_read(int32_t *restrict to, const uint8_t *restrict wire, uint32_t lanes)
+{
+    for (uint32_t i = 0; i < lanes; i++) {
+        uint32_t lane;
+        memcpy(&lane, wire + 4 * (size_t)i, 4);
+        to[i] = (int32_t)BIG32(lane);
+    }
+}
+
+VECTORIZED void fb_write(uint8_t *restrict wire, const int32_t *restrict from, uint32_t lanes)
+{
+    for (uint32_t i = 0; i < lanes; i++) {
+        uint32_t lane = BIG32((uint32_t)from[i]);
+        memcpy(wire + 4 * (size_t)i, &lane, 4);
+    }
+}
+
+/* A sum left the range if its sign is neither addend's. */
+VECTORIZED int fb_add_wire(int32_t *restrict to, const uint8_t *restrict wire, uint32_t lanes)
+{
+    uint32_t left = 0;
+    for (uint32_t i = 0; i < lanes; i++) {
+        uint32_t lane;
+        memcpy(&lane, wire + 4 * (size_t)i, 4);
+        uint32_t a = (uint32_t)to[i], b = BIG32(lane), sum = a + b;
+        left |= (sum ^ a) & (sum ^ b);
+        to[i] = (int32_t)sum;
+    }
+    return (int)(left >> 31);
+}
+
+VECTORIZED int fb_add(int32_t *restrict to, const int32_t *restrict from, uint32_t lanes)
+{
+    uint32_t left = 0;
+    for (uint32_t i = 0; i < lanes; i++) {
+        uint32_t a = (uint32_t)to[i], b = (uint32_t)from[i], sum = a + b;
+        left |= (sum ^ a) & (sum ^ b);
+        to[i] = (int32_t)sum;
+    }
+    return (int)(left >> 31);
+}
+
+static int sum_ints(int32_t *to, const int32_t *const *ordered, uint32_t ranks, uint32_t lanes)
+{
+    int fits = 1;
+    for (uint32_t i = 0; i < lanes; i++) {
+        int64_t sum = 0;
+        for (uint32_t rank = 0; rank < ranks; rank++)
+            sum += ordered[rank][i];
+        fits &= sum == (int32_t)sum;
+        to[i] = (int32_t)sum;
+    }
+    if (!fits)
+        memset(to, 0, lanes * sizeof *to);
+    return fits;
+}
+
+/* Add raw values up in order, rounding once. `to` may be one of them. Returns 0 if an int32 sum leaves the range. */
+int fb_sum_raw(int32_t *to, const int32_t *const *ordered, uint32_t ranks, uint32_t lanes, int is_int)
+{
+    if (is_int)
+        return sum_ints(to, ordered, ranks, lanes);
+    for (uint32_t i = 0; i < lanes; i++) {
+        float value;
+        memcpy(&value, ordered[0] + i, 4);
+        double sum = value;
+        for (uint32_t rank = 1; rank < ranks; rank++) {
+            memcpy(&value, ordered[rank] + i, 4);
+            sum += value;
+        }
+        value = (float)sum;
+        if (isnan(value))
+            to[i] = QUIET_NAN;          /* whichever it was: that depends on the machine */
+        else
+            memcpy(to + i, &value, 4);
+    }
+    return 1;
+}

@@ -1,0 +1,192 @@
+"""A worker's engine: carries out collectives through the switch, one after the other, over one socket."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Final
+
+import numpy as np
+
+from hostlib import wire
+from hostlib.collectives import Collective
+from hostlib.config import JobConfig
+from hostlib.core.congestion import CONGESTION, Capped
+from hostlib.core.kernel import KernelName, choose_kernel
+from hostlib.core.state import CoreSettings, Counter
+from hostlib.core.watchdog import Watchdog
+from hostlib.core.window import Mishaps, Window
+from hostlib.errors import Interrupted, JobBroken, JobFault, NonFiniteError, RanksDisagree, SumOverflow
+from hostlib.io.attendant import Attendant
+from hostlib.io.link import Link, Pumped
+from hostlib.io.open import open_link
+from hostlib.peers import Peers
+from hostlib.priority import Urgency
+
+CHECK_NS: Final = 250_000_000
+"""How often a waiting worker looks up: for the death of a peer, for signals, to report."""
+
+
+class SwitchEngine:
+    """Sums in the switch.
+
+    Any thread may call, one at a time; `statistics` and `progress` at any time.
+    """
+
+    def __init__(self, config: JobConfig, peers: Peers, *, kernel: KernelName = "auto") -> None:
+        """Open the socket. Raises ConfigError."""
+        self._config = config
+        self._window = Window(_core_settings(config), choose_kernel(kernel))
+        link = open_link(config.transport, self._window)
+        # More in flight than the socket holds would be lost, and net.core.rmem_max may allow little.
+        self._window.congestion = Capped(CONGESTION[config.congestion](), link.room_packets)
+        self._link: Link = link
+        self._watchdog = Watchdog(self._window, peers, config.patience)
+        self._peers = peers
+        self._broken: JobBroken | None = None
+        self._reported_at = 0
+        self._collectives = 0
+        self._elements = 0
+        self._busy_ns = 0
+        self._priority = 0
+        self._urgency = Urgency(time.monotonic_ns())
+        self._urgency_lock = threading.Lock()
+        self._turn = threading.Lock()
+        """Held by whoever moves the window's packets."""
+        self._attendant = Attendant(link, self._window, self._turn) if config.fallback else None
+
+    def run(self, collective: Collective) -> None:
+        """Sum through the switch. Raises InaError; after a JobBroken the window is out of step for good."""
+        if self._broken:
+            raise self._broken
+        started = time.monotonic_ns()
+        self._priority = self._priority_of(collective, started)
+        with self._turn:
+            self._window.begin(
+                collective.staged.source,
+                collective.staged.target,
+                tag=collective.tag,
+                average=collective.average,
+                priority=self._priority,
+                target=wire.ALL if collective.root is None else collective.root,
+                now=started,
+            )
+            try:
+                self._serve(collective)
+            except JobBroken as error:
+                self._give_up(error)
+                raise
+            except BaseException as error:
+                reason = f"{collective.description} was abandoned: {error!r}"
+                self._give_up(Interrupted(reason, job=self._config.job, psns=self._window.outstanding()))
+                raise
+        now = time.monotonic_ns()
+        self._collectives += 1
+        self._elements += len(collective.staged.source)
+        self._busy_ns += now - started
+        with self._urgency_lock:
+            self._urgency.collective(started, now)
+        self._report(now)
+        self._raise_mishaps(collective, self._window.mishaps())
+
+    def progress(self, done: int, total: int) -> None:
+        """Note that `done` of `total` iterations are over. Raises ValueError for what cannot be."""
+        with self._urgency_lock:
+            self._urgency.progress(done, total, time.monotonic_ns())
+
+    def statistics(self) -> dict[str, float]:
+        """Return counters since the start, and the state of what adapts itself."""
+        window, core = self._window, self._window.state.struct
+        counters = {f"packets_{counter.name.lower()}": float(window.count(counter)) for counter in Counter}
+        return {
+            "collectives": float(self._collectives),
+            "elements": float(self._elements),
+            "time_s": self._busy_ns / 1e9,
+            "srtt_s": window.srtt_ns / 1e9,
+            "window_packets": float(core.limit),
+            "aggregator_window_packets": float(max(1, core.limit * core.claims // core.window)),
+            "priority": float(self._priority),
+            **counters,
+        }
+
+    def close(self) -> None:
+        """Report, say farewell to the peers, answer them until they need nothing more, close the socket."""
+        self._peers.report(self.statistics())
+        self._peers.farewell()
+        if self._attendant and not self._broken:
+            self._attendant.finish(self._peers.finished, patience_s=self._config.patience.timeout_s)
+        self._peers.close()
+        self._link.close()
+
+    def _serve(self, collective: Collective) -> None:
+        window, job = self._window, self._config.job
+        check_at = time.monotonic_ns() + CHECK_NS
+        while (pumped := self._link.pump(window, check_at)) is not Pumped.DONE:
+            if pumped is Pumped.DISAGREE:
+                raise RanksDisagree(
+                    f"ranks disagree on length, dtype, operation or name; here: {collective.description}",
+                    job=job,
+                    psns=window.outstanding(),
+                )
+            if pumped is Pumped.ERROR:
+                raise JobFault(
+                    f"the socket failed: {self._link.last_error()}", job=job, psns=window.outstanding()
+                )
+            now = time.monotonic_ns()
+            if pumped is Pumped.ROUND:
+                window.on_round(now)
+            window.on_timeout(now)
+            if now >= check_at:
+                check_at = now + CHECK_NS
+                if error := self._watchdog.check(now):
+                    raise error
+                self._report(now)
+
+    def _give_up(self, error: JobBroken) -> None:
+        """Take in nothing more: a late result would be written to an array that is the caller's again."""
+        self._broken = error
+        if self._attendant:
+            self._attendant.stop()
+
+    def _priority_of(self, collective: Collective, now: int) -> int:
+        if collective.priority is not None:
+            return collective.priority
+        if self._config.priority is not None:
+            return self._config.priority
+        if not self._config.fallback:
+            return 0  # nobody can be preempted, or preempt
+        with self._urgency_lock:
+            return self._urgency.priority(collective.layer, now)
+
+    def _report(self, now: int) -> None:
+        if now - self._reported_at > 2 * CHECK_NS:
+            self._reported_at = now
+            self._peers.report(self.statistics())
+
+    def _raise_mishaps(self, collective: Collective, mishaps: Mishaps) -> None:
+        job = self._config.job
+        if mishaps.overflow is not None:
+            reason = "left the int32 range"
+            if collective.staged.source.dtype == np.float32:
+                bits = self._config.scale_bits
+                reason = f'does not fit numbers="fixed" with {bits} scale_bits and {self._config.size} ranks'
+            raise SumOverflow(job, self._window.psns(), mishaps.overflow, reason)
+        if mishaps.nonfinite is not None and collective.nonfinite == "raise":
+            raise NonFiniteError(job, mishaps.nonfinite)
+
+
+def _core_settings(config: JobConfig) -> CoreSettings:
+    return CoreSettings(
+        job=config.job,
+        rank=config.rank,
+        size=config.size,
+        slots=config.slots,
+        lanes=config.lanes,
+        endpoints=config.transport.endpoints if config.transport.kind == "loopback" else None,
+        tree=config.tree,
+        epoch=config.epoch,
+        window=config.window_packets,
+        fallback=config.fallback,
+        numbers=config.numbers,
+        scale_bits=config.scale_bits,
+    )

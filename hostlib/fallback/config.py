@@ -1,0 +1,217 @@
+"""What a fallback server is told: its own settings, and the jobs that it serves."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, Self
+
+from hostlib import wire
+from hostlib.errors import ConfigError
+from hostlib.tree import Tree
+
+LEVELS: Final = 14
+"""Reminders of one entry until their distance has doubled as often as it may."""
+
+BATCH: Final = 64
+"""Packets that are sent at once, at most: what every kernel with UDP_SEGMENT takes."""
+
+STATUS_QUEUE: Final = 1024
+"""Statuses that may wait to be sent; more are not needed, whoever asks asks again."""
+
+
+class Count(enum.IntEnum):
+    """What is counted per job; from `UNKNOWN_JOB` on, packets that were dropped, by reason.
+
+    Those that cannot be attributed to a job are counted for the server.
+    """
+
+    PACKETS = 0
+    """That came in for the job."""
+    GRADIENT_BYTES = 1
+    """Lanes of all partials that were admitted."""
+    MERGED = 2
+    """Partials whose sum became part of an entry's."""
+    OVERLAPS = 3
+    """Partials of which some contribution was in already: dropped."""
+    LATE = 4
+    """Partials of a packet that was finished already."""
+    RESULTS = 5
+    """Packets finished."""
+    ANSWERS = 6
+    """Of these, finished by a result from below."""
+    REPAIRS = 7
+    """Of these, finished with raw values after an overflow."""
+    REPLAYS = 8
+    """Results sent again."""
+    STATUSES = 9
+    REMINDERS = 10
+    EXPIRED = 11
+    """Entries dropped because the job has gone on beyond them."""
+    FORGOTTEN = 12
+    """Entries dropped for want of memory, or because nobody has asked for long."""
+    DISAGREEMENTS = 13
+    UNASKED = 14
+    """Results from below that nothing here waits for."""
+    UNKNOWN_JOB = 15
+    WRONG_EPOCH = 16
+    BAD_LENGTH = 17
+    FOREIGN = 18
+    """Frames that are no INA packets."""
+    BAD_VERSION = 19
+    BAD_KIND = 20
+    BAD_LANES = 21
+    WRONG_NODE = 22
+    FOREIGN_BITS = 23
+    WRONG_FAN_IN = 24
+    STALE = 25
+    """Of a packet that every worker has the result of."""
+    NO_ROOM = 26
+
+
+@dataclass(frozen=True, slots=True)
+class FallbackSettings:
+    """What does not change during the life of a server."""
+
+    lanes: int = 256
+    """Values per packet that the switch program was built for."""
+    endpoints: wire.Endpoints | None = None
+    """Addresses to put into frames; None: packets are UDP payloads."""
+    capacity: int = 65536
+    """Memory, in packets' worth of lanes. Most entries take one."""
+    remind_s: float = 0.002
+    """About a round trip: the least wait before a reminder, and between two replays of a result."""
+    remind_max_s: float = 0.25
+    """Where the doubling of the distance between reminders ends."""
+    forget_s: float = 60.0
+    """An unfinished entry that nobody has sent anything for in this time is forgotten."""
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for what cannot be used."""
+        if not 1 <= self.lanes <= 2048:
+            raise ConfigError(f"lanes is {self.lanes}, must be 1..2048")
+        if not 1 <= self.capacity <= 1 << 26:
+            raise ConfigError(f"capacity is {self.capacity}, must be 1..{1 << 26} packets")
+        if not 0 < self.remind_s <= self.remind_max_s <= self.forget_s <= 1e6:
+            raise ConfigError(
+                f"remind_s is {self.remind_s}, remind_max_s {self.remind_max_s}, forget_s {self.forget_s}: "
+                "must be positive, none below the one before, at most 1e6"
+            )
+
+    @property
+    def prefix_bytes(self) -> int:
+        """Bytes before the INA header."""
+        return wire.FRAME_PREFIX_BYTES if self.endpoints else 0
+
+    @property
+    def result_bytes(self) -> int:
+        """Length of a packet with lanes."""
+        return self.prefix_bytes + wire.INA_BYTES + 4 * self.lanes
+
+    def prefix(self, lanes: int) -> bytes:
+        """Return what packets with that many lanes begin with."""
+        return wire.frame_prefix(self.endpoints, wire.INA_BYTES + 4 * lanes) if self.endpoints else b""
+
+
+@dataclass(frozen=True, slots=True)
+class FallbackJob:
+    """A job as the controller admitted it to the switches."""
+
+    job: int
+    epoch: int
+    """Of the admission; the low eight bits count."""
+    tree: Tree
+    window: int | None = None
+    """Packets that a worker may have outstanding: lets the server see which packets nobody can ask for any
+    more. None: only `FallbackSettings.forget_s` and lack of memory end an entry that nobody answers."""
+    slots: int | None = None
+    """Size of the job's region: PSNs count modulo the largest multiple of it. None: twice the window."""
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for what cannot be used."""
+        if not 0 <= self.job <= 0xFFFF:
+            raise ConfigError(f"job is {self.job}, must be 0..65535")
+        if self.epoch < 0:
+            raise ConfigError(f"job {self.job}: epoch is {self.epoch}, must not be negative")
+        if self.window is not None and not 1 <= self.window <= 1 << 28:
+            raise ConfigError(f"job {self.job}: window is {self.window}, must be 1..{1 << 28}")
+        if self.slots is not None and not 0 <= self.slots <= 1 << 30:
+            raise ConfigError(f"job {self.job}: slots is {self.slots}, must be 0..{1 << 30}")
+
+    @classmethod
+    def from_json(cls, fields: Any) -> Self:
+        """Read an object with the fields of this class. Raises ConfigError with what is wrong."""
+        if not isinstance(fields, Mapping):
+            raise ConfigError(f"a job is {fields!r}, must be an object")
+        known = ("job", "epoch", "tree", "window", "slots")
+        if unknown := sorted(fields.keys() - set(known)):
+            raise ConfigError(f"unknown {', '.join(unknown)}; known are {', '.join(known)}")
+        for name in ("job", "epoch", "tree"):
+            if name not in fields:
+                raise ConfigError(f"{name} is missing")
+        for name in ("job", "epoch", "window", "slots"):
+            value = fields.get(name)
+            if type(value) is not int and not (value is None and name in ("window", "slots")):
+                raise ConfigError(f"{name} is {value!r}, must be a whole number")
+        return cls(
+            job=fields["job"],
+            epoch=fields["epoch"],
+            tree=Tree.from_json(fields["tree"]),
+            window=fields.get("window"),
+            slots=fields.get("slots"),
+        )
+
+    @property
+    def psn_limit(self) -> int:
+        """What PSNs count modulo."""
+        slots = self.slots if self.slots is not None else 2 * (self.window or 0)
+        return 2**32 - 2**32 % slots if slots else 2**32
+
+
+class Node(NamedTuple):
+    """A node of a tree, by index: parents come before their children, the root is 0."""
+
+    id: int
+    parent: int
+    """Index; the root's is 0."""
+    bit: int
+    """Its bitmap at the parent."""
+    full: int
+    children: tuple[int, ...]
+    """By bit: a rank, or minus the index of a node."""
+
+
+def flatten(tree: Tree) -> tuple[Node, ...]:
+    """Return the nodes in an order in which parents come first."""
+    order = [wire.ROOT_NODE]
+    places = {wire.ROOT_NODE: (0, 0)}
+    nodes = []
+    for index, node in enumerate(order):  # which grows meanwhile
+        children = []
+        for position, child in enumerate(tree.nodes[node]):
+            if child < 0:
+                places[-child] = (index, 1 << position)
+                children.append(-len(order))
+                order.append(-child)
+            else:
+                children.append(child)
+        nodes.append(Node(node, *places[node], tree.full_bitmap(node), tuple(children)))
+    return tuple(nodes)
+
+
+def require_room(settings: FallbackSettings, job: FallbackJob, others: Mapping[int, FallbackJob]) -> None:
+    """See to it that a job can be served beside others: any entry must fit into its job's share of memory.
+
+    Raises:
+        ConfigError: its id is taken, or the memory is too small.
+    """
+    if job.job in others:
+        raise ConfigError(f"job {job.job} is served already")
+    # a sum for each node or, in a repair, raw values of each rank
+    most = max(max(len(each.tree.nodes), each.tree.size) for each in (job, *others.values()))
+    if settings.capacity // (len(others) + 1) < most:
+        raise ConfigError(
+            f"job {job.job}: capacity is {settings.capacity} packets for {len(others) + 1} jobs, "
+            f"must be at least {most} for each"
+        )

@@ -1,0 +1,130 @@
+"""Packets as the numpy core reads and writes them, and the arithmetic on their lanes."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hostlib import wire
+from hostlib.fallback.config import Count
+from hostlib.fallback.numpy_store import Entry, Job, Piece
+
+_QUIET_NAN = 0x7FC00000
+
+
+class Header(NamedTuple):
+    """The fields of `wire.HEADER_DTYPE`, in their order."""
+
+    version_kind: int
+    flags: int
+    job: int
+    psn: int
+    bitmap: int
+    fan_in: int
+    priority: int
+    exponent: int
+    epoch: int
+    valid: int
+    lanes: int
+    tag: int
+    node: int
+    target: int
+
+
+def header_of(job: Job, entry: Entry, kind: int, index: int, bitmap: int, flags: int) -> NDArray[Any]:
+    """Return the header of a packet about an entry, as an array of one; without lanes."""
+    header = np.zeros(1, wire.HEADER_DTYPE)
+    header["version_kind"] = wire.version_kind(kind)
+    header["flags"] = flags
+    header["job"] = job.id
+    header["psn"] = entry.psn
+    header["bitmap"] = bitmap
+    header["fan_in"] = len(job.nodes[index].children)
+    header["priority"] = entry.priority
+    header["exponent"] = entry.exponent
+    header["epoch"] = job.epoch
+    header["tag"] = entry.tag
+    header["node"] = job.nodes[index].id
+    header["target"] = entry.target
+    return header
+
+
+def is_ours(frame: NDArray[Any]) -> bool:
+    """Whether a frame is UDP over plain IPv4 from or to the INA port: nothing else is for us."""
+    prefix = np.frombuffer(frame[: wire.FRAME_PREFIX_BYTES].tobytes(), wire.PREFIX_DTYPE)[0]
+    return bool(
+        prefix["ether_type"] == wire.TYPE_IPV4
+        and prefix["ip_version_ihl"] == 0x45
+        and prefix["ip_fragment"] & 0x1FFF == 0
+        and prefix["ip_protocol"] == wire.PROTO_UDP
+        and wire.INA_UDP_PORT in (prefix["udp_src"], prefix["udp_dst"])
+    )
+
+
+def refusal(job: Job, header: Header, kind: int, lanes: int, lane_bytes: int) -> Count | None:
+    """Return why a packet of a known job cannot be used, None if it can."""
+    if header.epoch != job.epoch:
+        return Count.WRONG_EPOCH
+    is_raw = bool(header.flags & wire.FLAG_RAW)
+    if header.lanes != lanes or header.valid & ~wire.VALID_INT32 > lanes:
+        return Count.BAD_LANES
+    if header.valid & wire.VALID_INT32 and not is_raw:
+        return Count.BAD_LANES
+    if lane_bytes < 4 * lanes:
+        return Count.BAD_LENGTH
+    index = job.node_index.get(header.node)
+    if index is None:
+        return Count.WRONG_NODE
+    if kind == wire.KIND_PARTIAL:
+        node = job.nodes[index]
+        if not header.bitmap or header.bitmap & ~node.full:
+            return Count.FOREIGN_BITS
+        if header.flags & wire.FLAG_RAW and (header.bitmap & (header.bitmap - 1) or rank_of(job, header) < 0):
+            return Count.FOREIGN_BITS
+        if header.fan_in != len(node.children):
+            return Count.WRONG_FAN_IN
+        if job.is_stale(header.psn):
+            return Count.STALE
+    return None
+
+
+def rank_of(job: Job, header: Header) -> int:
+    """Return the rank of a contribution of one bit, negative if it is a node's."""
+    return job.nodes[job.node_index[header.node]].children[header.bitmap.bit_length() - 1]
+
+
+def can_be_repaired(entry: Entry) -> bool:
+    """Whether a finished entry overflowed, and has not been repaired."""
+    bad = wire.FLAG_OVERFLOW | wire.FLAG_RAW | wire.FLAG_DISAGREE
+    return entry.flags & bad == wire.FLAG_OVERFLOW
+
+
+def add(entry: Entry, piece: Piece, lanes: NDArray[np.int32]) -> None:
+    """Add lanes to those of a piece; note in the entry if some sum left the int32 range."""
+    before = piece.lanes.copy()
+    piece.lanes += lanes  # wraps
+    if ((piece.lanes ^ before) & (piece.lanes ^ lanes) < 0).any():
+        entry.flags |= wire.FLAG_OVERFLOW
+
+
+def raw_sum(ordered: list[NDArray[np.int32]], *, is_int: bool) -> NDArray[np.int32] | None:
+    """Add raw values up in order, rounded once; None if an int32 sum leaves the range."""
+    if is_int:
+        total: NDArray[np.int64] = np.asarray(ordered).sum(axis=0, dtype=np.int64)
+        fits = (total == total.astype(np.int32)).all()
+        return total.astype(np.int32) if fits else None
+    with np.errstate(all="ignore"):
+        double = ordered[0].view(np.float32).astype(np.float64)
+        for lanes in ordered[1:]:
+            double = double + lanes.view(np.float32)
+        single = double.astype(np.float32)
+    bits = single.view(np.int32)
+    bits[np.isnan(single)] = _QUIET_NAN
+    return bits
+
+
+def swapped(data: NDArray[Any]) -> NDArray[np.int32]:
+    """Return big-endian lanes in the byte order of the machine."""
+    return data.view(">i4").astype(np.int32)

@@ -1,0 +1,175 @@
+"""The fallback server as a process: a socket towards the root switch, commands as lines of JSON.
+
+==========================  ====================================================================
+``{"add": {...}}``          serve a job (`FallbackJob.from_json`); answer ``{"added": id}``
+``{"remove": id}``          forget it; answer ``{"removed": id}``
+``{"statistics": true}``    answer ``{"statistics": {...}}``, as at the end
+anything else               answer ``{"error": why}``; the server goes on
+==========================  ====================================================================
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import time
+from collections.abc import Iterable
+from types import FrameType, TracebackType
+from typing import Any, Self, TextIO
+
+from hostlib.config import TransportConfig
+from hostlib.core.kernel import KernelName
+from hostlib.errors import ConfigError
+from hostlib.fallback.config import FallbackJob, FallbackSettings
+from hostlib.fallback.core import choose_core
+from hostlib.fallback.link import FallbackLink
+from hostlib.fallback.native_core import NativeCore
+
+_SLICE_NS = 50_000_000
+"""How long the loop may keep a command or a signal waiting."""
+_LINE_BYTES = 1 << 20
+
+
+class FallbackServer:
+    """Serves jobs over one socket; a context manager that closes it."""
+
+    def __init__(
+        self, transport: TransportConfig, settings: FallbackSettings, core: KernelName = "auto"
+    ) -> None:
+        """Open the socket.
+
+        Args:
+            transport: local address, the switch's, and the addresses in frames (*loopback*).
+            settings: `FallbackSettings.endpoints` must be those of the transport, None for *udp*.
+            core: which implementation serves.
+
+        Raises:
+            ConfigError: the socket cannot be opened.
+            NativeMissing: `core` is "native" and the compiled library cannot be loaded.
+        """
+        self.core = choose_core(settings, core)
+        self.link = FallbackLink(transport)
+        self._settings = settings
+        self._line = b""
+
+    def run(self, commands: int, answers: TextIO) -> None:
+        """Serve until `commands` (a file descriptor, -1: none) ends, or SIGTERM or SIGINT comes.
+
+        First, one line of JSON says where the server listens; at the end another gives the statistics. To be
+        called from the main thread.
+
+        Raises:
+            InaError: the socket failed.
+        """
+        host, port = self.link.socket.getsockname()
+        core = "native" if isinstance(self.core, NativeCore) else "numpy"
+        ready = {"local": f"{host}:{port}", "lanes": self._settings.lanes, "core": core}
+        poller = select.poll()
+        if commands >= 0:
+            poller.register(commands, select.POLLIN)
+        with _Signals() as signals:
+            self.link.introduce()
+            _say(answers, {"ready": ready})
+            while not signals.came:
+                self.link.pump(self.core, commands, time.monotonic_ns() + _SLICE_NS)
+                if poller.poll(0):
+                    data = os.read(commands, 1 << 16)
+                    for answer in self._take(data):
+                        _say(answers, answer)
+                    if not data:
+                        break
+        _say(answers, {"statistics": self.statistics()})
+
+    def execute(self, line: str | bytes) -> dict[str, object]:
+        """Carry out one command; return the answer."""
+        try:
+            command = _parse(line)
+            if not isinstance(command, dict) or len(command) != 1:
+                raise ConfigError("a command is an object with one of: add, remove, statistics")
+            ((what, argument),) = command.items()
+            match what:
+                case "add":
+                    job = FallbackJob.from_json(argument)
+                    self.core.add_job(job)
+                    return {"added": job.job}
+                case "remove":
+                    if type(argument) is not int:
+                        raise ConfigError(f"remove is {argument!r}, must be the id of a job")
+                    self.core.remove_job(argument)
+                    return {"removed": argument}
+                case "statistics":
+                    return {"statistics": self.statistics()}
+                case _:
+                    raise ConfigError(f"unknown command {what!r}; known are add, remove, statistics")
+        except KeyError as error:
+            return {"error": f"job {error} is not served"}
+        except ConfigError as error:
+            return {"error": str(error)}
+
+    def statistics(self) -> dict[str, Any]:
+        """Return counters by job id, packets that belong to no job, and what it cost, ready for JSON."""
+        counters = self.core.statistics()
+        strangers = counters.pop(None)
+        return {
+            "jobs": {str(job): values for job, values in counters.items()},
+            "dropped": {name: value for name, value in strangers.items() if value},
+            "socket_errors": self.link.errors,
+            "cpu_s": time.process_time(),
+        }
+
+    def close(self) -> None:
+        """Free the socket."""
+        self.link.close()
+
+    def _take(self, data: bytes) -> Iterable[dict[str, object]]:
+        """Carry out the commands that are complete; the end of input completes the last."""
+        *lines, self._line = (self._line + (data or b"\n")).split(b"\n")
+        if len(self._line) > _LINE_BYTES:
+            self._line = b""
+            yield {"error": f"a command is longer than {_LINE_BYTES} bytes"}
+        for line in lines:
+            if line.strip():
+                yield self.execute(line)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class _Signals:
+    """Notes SIGTERM and SIGINT; afterwards the signals do what they did before."""
+
+    def __init__(self) -> None:
+        self.came = False
+
+    def __enter__(self) -> Self:
+        self._before = {
+            number: signal.signal(number, self._note) for number in (signal.SIGTERM, signal.SIGINT)
+        }
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.came = True
+
+
+def _parse(line: str | bytes) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"a command is not JSON: {error}") from error
+
+
+def _say(answers: TextIO, message: object) -> None:
+    print(json.dumps(message), file=answers, flush=True)

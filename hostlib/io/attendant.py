@@ -1,0 +1,74 @@
+"""Answers what other ranks still need of a worker that is not in a collective.
+
+With a fallback server a result may be in no switch any more, only at the ranks that have it. Whoever lacks
+it makes the fallback server ask them. They must not be deaf because they compute, or are done.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+from hostlib.core.state import Counter
+from hostlib.core.window import Window
+from hostlib.io.link import Link
+
+TICK_S: Final = 0.02
+"""How often the thread looks for reminders. They are rare, and whoever computes wants its processor."""
+
+QUIET_S: Final = 0.6
+"""With nobody to tell whether the other ranks are done: leave after so long without a reminder. Those who
+lack something cause one every 0.25 s."""
+
+_SERVE_NS: Final = 200_000
+_LINGER_NS: Final = 20_000_000
+
+
+class Attendant:
+    """Serves a window from a thread of its own whenever nobody else does."""
+
+    def __init__(self, link: Link, window: Window, turn: threading.Lock) -> None:
+        """`turn` is held by whoever moves the window's packets."""
+        self._link = link
+        self._window = window
+        self._turn = turn
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._attend, name="attendant", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread. May be called again."""
+        self._stop.set()
+        self._thread.join()
+
+    def finish(self, finished: Callable[[], bool | None], *, patience_s: float) -> None:
+        """Stop the thread, and go on serving until no rank needs it any more.
+
+        That is when `finished` says so; or, if it does not know, when all has been quiet for `QUIET_S`; at
+        the latest after `patience_s`.
+        """
+        self.stop()
+        now = quiet_since = time.monotonic()
+        reminders = self._window.count(Counter.REMINDERS)
+        deadline = now + patience_s
+        while now < deadline:
+            known = finished()
+            if known or (known is None and now - quiet_since >= QUIET_S):
+                return
+            self._link.serve(self._window, time.monotonic_ns() + _LINGER_NS)
+            now = time.monotonic()
+            if self._window.count(Counter.REMINDERS) > reminders:
+                reminders = self._window.count(Counter.REMINDERS)
+                quiet_since = now
+
+    def _attend(self) -> None:
+        while not self._stop.wait(TICK_S):
+            if not self._turn.acquire(blocking=False):
+                continue
+            try:
+                if self._link.readable():
+                    self._link.serve(self._window, time.monotonic_ns() + _SERVE_NS)
+            finally:
+                self._turn.release()

@@ -1,0 +1,151 @@
+"""How urgent a tensor is: the policy of ESA, where urgent packets take the switch's memory from others.
+
+The priority is the logarithm of a product of three factors, each of which says that memory is worth more
+here than elsewhere:
+
+==============  ===================================  =======================  ======================
+factor          is high for                          value                    limited to
+==============  ===================================  =======================  ======================
+position        layers near the input, which the     (layers - position) /    2^-10 .. 1
+                next forward pass needs first         layers
+communication   jobs that communicate much of the     time in collectives /    2^-6 .. 1
+share           time, and gain most                   all time
+remaining time  jobs that end soon, and make room     1 / seconds              2^-20 .. 2^7 (8 ms)
+==============  ===================================  =======================  ======================
+
+That makes 43 octaves for the values 1 to 255: one step is an octave's 43/254 part, 12 %. Log compression is
+what lets eight bits tell a job with a minute to go from one with an hour, and both from one with days; and
+a switch that ages a slot by halving its number takes about half of the octaves away at once, so that nobody
+starves. A factor that is not known counts as the middle of its range: it neither helps nor hinders.
+
+The product is that of the survey by ESA's authors; the ranges, and that the position counts linearly, are
+choices of this library.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+FRONT_OCTAVES: Final = (-10.0, 0.0)
+SHARE_OCTAVES: Final = (-6.0, 0.0)
+HURRY_OCTAVES: Final = (-20.0, 7.0)
+
+LOWEST: Final = 1
+HIGHEST: Final = 255
+
+_SMOOTHING: Final = 1 / 4
+
+
+def priority_of(
+    *,
+    layer: tuple[int, int] | None = None,
+    communication_share: float | None = None,
+    remaining_s: float | None = None,
+) -> int:
+    """Return the priority of a tensor, `LOWEST` to `HIGHEST`.
+
+    Args:
+        layer: position of its layer from the front, 0 is the first, and number of layers.
+        communication_share: the part of its job's time that goes into collectives, 0 to 1.
+        remaining_s: seconds until its job ends.
+
+    Each may be None: not known.
+
+    Raises:
+        ValueError: `layer` is not a position among layers.
+
+    >>> priority_of(layer=(0, 10), communication_share=0.5, remaining_s=60)
+    173
+    >>> priority_of(layer=(9, 10), communication_share=0.5, remaining_s=60)
+    153
+    """
+    front = None if layer is None else _front(*layer)
+    hurry = None if remaining_s is None else 1 / max(remaining_s, 2.0 ** -HURRY_OCTAVES[1])
+    factors = ((front, FRONT_OCTAVES), (communication_share, SHARE_OCTAVES), (hurry, HURRY_OCTAVES))
+    above = sum(_octaves(value, bounds) - bounds[0] for value, bounds in factors)
+    most = sum(high - low for _, (low, high) in factors)
+    return LOWEST + round((HIGHEST - LOWEST) * above / most)
+
+
+class Urgency:
+    """Measures one job's communication share and remaining time while it runs.
+
+    Times are integer nanoseconds of the caller's clock, the same for all calls.
+    """
+
+    def __init__(self, now: int) -> None:
+        self._began_at = self._mark_at = now
+        self._busy_ns = self._busy_before_ns = 0
+        self._share: float | None = None
+        self._done = self._total = 0
+        self._iteration_ns: float | None = None
+        self._counting = False
+
+    def collective(self, started: int, ended: int) -> None:
+        """Note that a collective took from `started` to `ended`."""
+        self._busy_ns += max(0, ended - started)
+
+    def progress(self, done: int, total: int, now: int) -> None:
+        """Note that `done` of `total` iterations are over.
+
+        From the second call on, iterations have a duration and a communication share; both follow what the
+        latest calls show, a quarter at a time. A count that does not go up begins a new measurement.
+
+        Raises:
+            ValueError: not 0 <= done <= total, total >= 1.
+        """
+        if not 0 <= done <= total or total < 1:
+            raise ValueError(f"progress is {done} of {total}, must be 0 <= done <= total and total >= 1")
+        steps, took_ns = done - self._done, now - self._mark_at
+        if not self._counting or steps <= 0 or total != self._total:
+            self._iteration_ns = None
+        elif took_ns > 0:
+            self._iteration_ns = _follow(self._iteration_ns, took_ns / steps)
+            busy_ns = self._busy_ns - self._busy_before_ns
+            self._share = _follow(self._share, min(1.0, busy_ns / took_ns))
+        self._counting = True
+        self._done, self._total = done, total
+        self._mark_at, self._busy_before_ns = now, self._busy_ns
+
+    def communication_share(self, now: int) -> float | None:
+        """Return the part of the time spent in collectives; None before the first has ended.
+
+        Until `progress` tells iterations apart it is the share of all time so far.
+        """
+        if self._share is not None:
+            return self._share
+        if not self._busy_ns or now <= self._began_at:
+            return None
+        return min(1.0, self._busy_ns / (now - self._began_at))
+
+    def remaining_s(self) -> float | None:
+        """Return how long the job will still run, as of the last `progress`; None while that is not known."""
+        if self._iteration_ns is None:
+            return None
+        return self._iteration_ns * (self._total - self._done) / 1e9
+
+    def priority(self, layer: tuple[int, int] | None, now: int) -> int:
+        """Return the priority of a tensor of this job; `layer` as in `priority_of`, which also raises."""
+        return priority_of(
+            layer=layer, communication_share=self.communication_share(now), remaining_s=self.remaining_s()
+        )
+
+
+def _front(position: int, layers: int) -> float:
+    if not 0 <= position < layers:
+        raise ValueError(
+            f"layer is ({position}, {layers}), must be (position, layers) with 0 <= position < layers"
+        )
+    return (layers - position) / layers
+
+
+def _octaves(value: float | None, bounds: tuple[float, float]) -> float:
+    low, high = bounds
+    if value is None:
+        return (low + high) / 2
+    return low if value <= 2.0**low else min(high, math.log2(value))
+
+
+def _follow(average: float | None, sample: float) -> float:
+    return sample if average is None else average + _SMOOTHING * (sample - average)

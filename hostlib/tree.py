@@ -1,0 +1,151 @@
+"""The logical aggregation tree of a job: who adds up whose packets.
+
+Nodes are aggregating switches. Node 0 is the root; the other ids are 1..65534 and mean nothing. The position
+of a child in its node's list is its bit in that node's contribution bitmaps. A child c >= 0 is the worker of
+rank c, a child c < 0 the node -c.
+
+>>> racks = Tree({0: (-1, -2), 1: (0, 1), 2: (2, 3)})
+>>> racks.path(3)
+((2, 2), (0, 2))
+>>> racks.ranks_under(0, 0b10)
+(2, 3)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from hostlib import wire
+from hostlib.errors import ConfigError
+
+MAX_NODE = 0xFFFE
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """A valid tree: every node and every rank hangs somewhere below the root, once."""
+
+    nodes: Mapping[int, tuple[int, ...]]
+    """Children of each node by bit."""
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for what is not a tree."""
+        if wire.ROOT_NODE not in self.nodes:
+            raise ConfigError(f"tree: node {wire.ROOT_NODE}, the root, is missing")
+        found: dict[int, int] = {}
+        for node, children in self.nodes.items():
+            if not 0 <= node <= MAX_NODE:
+                raise ConfigError(f"tree: node id is {node}, must be 0..{MAX_NODE}")
+            if not 1 <= len(children) <= wire.MAX_FAN_IN:
+                raise ConfigError(
+                    f"tree: node {node} has {len(children)} children, must be 1..{wire.MAX_FAN_IN}"
+                )
+            for child in children:
+                name = f"node {-child}" if child < 0 else f"rank {child}"
+                if child in found:
+                    raise ConfigError(f"tree: {name} is a child of node {found[child]} and of node {node}")
+                if child < 0 and -child not in self.nodes:
+                    raise ConfigError(f"tree: {name}, a child of node {node}, has no entry")
+                found[child] = node
+        orphans = sorted(node for node in self.nodes if node and -node not in found)
+        if orphans:
+            raise ConfigError(f"tree: node {orphans[0]} is nobody's child")
+        ranks = sorted(child for child in found if child >= 0)
+        if ranks != list(range(len(ranks))):
+            raise ConfigError(f"tree: ranks are {ranks}, must be 0..n-1")
+        below = {wire.ROOT_NODE}
+        stack = [wire.ROOT_NODE]
+        while stack:
+            inner = [-child for child in self.nodes[stack.pop()] if child < 0]
+            below.update(inner)
+            stack.extend(inner)
+        if below != set(self.nodes):
+            circle = min(set(self.nodes) - below)
+            raise ConfigError(f"tree: node {circle} is not below the root, but in a circle")
+
+    @classmethod
+    def star(cls, size: int) -> Self:
+        """Return the tree of one switch to which all ranks are connected."""
+        return cls({wire.ROOT_NODE: tuple(range(size))})
+
+    @classmethod
+    def of(cls, nodes: Mapping[int, Sequence[int]]) -> Self:
+        """Return the tree with these children, in sequences of any kind."""
+        return cls({node: tuple(children) for node, children in nodes.items()})
+
+    @classmethod
+    def from_json(cls, value: Any) -> Self:
+        """Read what `to_json` returned. Raises ConfigError with what is wrong."""
+        if not isinstance(value, Mapping):
+            raise ConfigError(f"tree is {value!r}, must be an object: node id to a list of children")
+        nodes: dict[int, tuple[int, ...]] = {}
+        for key, children in value.items():
+            try:
+                node = int(key)
+            except (TypeError, ValueError):
+                raise ConfigError(f"tree: node id is {key!r}, must be a number") from None
+            if not isinstance(children, Sequence) or not all(type(child) is int for child in children):
+                raise ConfigError(f"tree: children of node {node} are {children!r}, must be whole numbers")
+            nodes[node] = tuple(children)
+        return cls(nodes)
+
+    def to_json(self) -> dict[str, list[int]]:
+        """Return the tree as JSON knows it, with strings for keys."""
+        return {str(node): list(children) for node, children in self.nodes.items()}
+
+    @property
+    def size(self) -> int:
+        """Number of ranks."""
+        return sum(child >= 0 for children in self.nodes.values() for child in children)
+
+    @property
+    def result_bitmap(self) -> int:
+        """The bitmap of every result: that of the root with all contributions in."""
+        return self.full_bitmap(wire.ROOT_NODE)
+
+    def fan_in(self, node: int) -> int:
+        """Return how many contributions complete a sum at this node."""
+        return len(self.nodes[node])
+
+    def full_bitmap(self, node: int) -> int:
+        """Return the bitmap of a complete sum at this node."""
+        return (1 << len(self.nodes[node])) - 1
+
+    def parent(self, child: int) -> tuple[int, int]:
+        """Return the node that a child (see the module) hangs off, and its bitmap there: one bit.
+
+        Raises KeyError for a child that the tree does not have; the root has no parent.
+        """
+        for node, children in self.nodes.items():
+            if child in children:
+                return node, 1 << children.index(child)
+        raise KeyError(child)
+
+    def path(self, rank: int) -> tuple[tuple[int, int], ...]:
+        """Return (node, bitmap) from the rank's own switch up to the root: where its contribution passes."""
+        steps = [self.parent(rank)]
+        while steps[-1][0] != wire.ROOT_NODE:
+            steps.append(self.parent(-steps[-1][0]))
+        return tuple(steps)
+
+    def ranks_under(self, node: int, bitmap: int | None = None) -> tuple[int, ...]:
+        """Return the ranks below these children of a node (default: all), in order.
+
+        Bits beyond the node's children, and nodes that the tree does not have, mean nobody.
+        """
+        children = self.nodes.get(node, ())
+        stack = [child for bit, child in enumerate(children) if bitmap is None or bitmap >> bit & 1]
+        ranks: list[int] = []
+        while stack:
+            child = stack.pop()
+            if child >= 0:
+                ranks.append(child)
+            else:
+                stack.extend(self.nodes[-child])
+        return tuple(sorted(ranks))
+
+    def missing(self, node: int, bitmap: int) -> tuple[int, ...]:
+        """Return the ranks whose contributions a sum with this bitmap at this node lacks."""
+        return self.ranks_under(node, ~bitmap)

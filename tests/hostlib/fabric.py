@@ -1,0 +1,343 @@
+"""Random jobs on a common fabric of reference switches: what may be shared, and what must come out of it.
+
+The fabric is a tree of four switches: 1 and 2 hang off 0, the root, and 3 off 1. Workers sit anywhere. For
+each job each of 1, 2 and 3 sums what passes, or lets it pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from hostlib import collectives, quantize, wire
+from hostlib.core.congestion import CONGESTION, CongestionName
+from hostlib.core.state import CoreSettings
+from hostlib.core.watchdog import Patience
+from hostlib.tree import Tree
+from tests.hostlib.cases import LANES, MakeKernel
+from tests.hostlib.reference_server import ReferenceServer
+from tests.hostlib.reference_switch import Job, ReferenceSwitch, SharedSwitch
+from tests.hostlib.virtual_network import (
+    End,
+    Impairments,
+    Network,
+    Task,
+    VirtualServer,
+    VirtualSwitch,
+    endpoints,
+)
+
+ABOVE = {1: 0, 2: 0, 3: 1}
+"""Switch by switch below."""
+UPLINK = 99
+SWITCH_PORTS = (UPLINK, *(100 + below for below in ABOVE))
+"""Ports between switches."""
+SENTINEL = 77
+
+MakeSwitch = Callable[["FabricCase", Mapping[int, Job]], VirtualSwitch]
+
+
+@dataclass(frozen=True)
+class JobCase:
+    """A job on the fabric."""
+
+    places: tuple[int, ...]
+    """Switch of each rank."""
+    sums_at: frozenset[int]
+    """Switches, beside the root, that sum."""
+    window: int
+    lengths: tuple[int, ...]
+    kind: Literal["int32", "float32", "fixed"] = "int32"
+    target: int = wire.ALL
+    in_place: bool = False
+    preempt: bool = False
+    priority: int = 0
+    congestion: CongestionName = "fixed"
+    large: bool = False
+    """Values so large that sums overflow."""
+    first_psn: int = 0
+    skew_us: int = 0
+
+    @property
+    def used(self) -> set[int]:
+        """Switches that the job's packets pass."""
+        used = {0}
+        for place in self.places:
+            while place:
+                used.add(place)
+                place = ABOVE[place]
+        return used
+
+    def node(self, switch: int) -> int:
+        """Return the nearest switch from here upwards that sums."""
+        while switch and switch not in self.sums_at:
+            switch = ABOVE[switch]
+        return switch
+
+    @property
+    def tree(self) -> Tree:
+        nodes: dict[int, list[int]] = {
+            switch: [] for switch in sorted(self.used) if self.node(switch) == switch
+        }
+        for rank, place in enumerate(self.places):
+            nodes[self.node(place)].append(rank)
+        for switch in nodes:
+            if switch:
+                nodes[self.node(ABOVE[switch])].append(-switch)
+        return Tree.of(nodes)
+
+
+@dataclass(frozen=True)
+class FabricCase:
+    """Jobs that run at the same time, and their network."""
+
+    jobs: tuple[JobCase, ...]
+    slots: int
+    """Of each switch, shared by all jobs; exclusive switches give every job twice its window."""
+    impairments: Impairments
+    seed: int
+    exclusive: bool = False
+    max_age_us: int = 1_000_000
+    forget_after: int = 0
+    """Packets after which the fallback server is started again, and after twice as many; 0: never."""
+
+
+@st.composite
+def job_cases(draw: st.DrawFn) -> JobCase:
+    places = draw(st.lists(st.integers(0, 3), min_size=1, max_size=6).map(tuple))
+    if draw(st.booleans()):
+        places = (0,) * len(places)
+    kind = draw(st.sampled_from(["int32", "float32", "fixed"]))
+    window = draw(st.integers(1, 16))
+    wrap = 2**32 - 2**32 % (2 * window)
+    return JobCase(
+        places,
+        draw(st.frozensets(st.integers(1, 3))),
+        window,
+        draw(st.lists(st.integers(0, 800), min_size=1, max_size=3).map(tuple)),
+        kind,
+        draw(st.one_of(st.just(wire.ALL), st.integers(0, len(places) - 1))),
+        draw(st.booleans()),
+        draw(st.booleans()),
+        draw(st.sampled_from([0, 1, 7, 255])),
+        draw(st.sampled_from(["fixed", "aimd", "a2tp"])),
+        draw(st.booleans()) and kind != "float32",
+        draw(st.one_of(st.just(0), st.integers(wrap - 40, wrap - 1))) % wrap,
+        draw(st.sampled_from([0, 0, 100, 30_000])),
+    )
+
+
+_chance = st.one_of(st.just(0.0), st.floats(0, 0.1))
+fabric_cases = st.builds(
+    FabricCase,
+    st.lists(job_cases(), min_size=1, max_size=3).map(tuple),
+    st.sampled_from([0, 1, 2, 5, 16, 64]),
+    st.builds(Impairments, _chance, _chance, _chance, _chance, mark=_chance),
+    st.integers(0, 2**32),
+    st.booleans(),
+    st.sampled_from([1_000, 1_000_000]),
+    st.sampled_from([0, 0, 7, 50]),
+)
+
+
+def admissions(case: FabricCase, number: int) -> dict[int, Job]:
+    """Return what each switch knows of a job."""
+    job = case.jobs[number]
+    tree = job.tree
+    admitted = {}
+    for switch in job.used:
+        node = job.node(switch)
+        members: dict[int, int] = {}
+        ranks = {}
+        for child in tree.nodes[node]:
+            at = job.places[child] if child >= 0 else ABOVE[-child]
+            port = worker_port(number, child) if child >= 0 else 100 - child
+            while at not in (switch, 0):
+                at, port = ABOVE[at], 100 + at
+            if at != switch:
+                continue
+            members[port] = members.get(port, 0) | tree.parent(child)[1]
+            if port < UPLINK:
+                ranks[port] = child
+        parent = None
+        if node:
+            above, bitmap = tree.parent(-node)
+            parent = (above, bitmap, tree.fan_in(above))
+        admitted[switch] = Job(
+            tree.fan_in(node),
+            2 * job.window if case.exclusive else case.slots,
+            generation=0x501 + number,
+            members=members,
+            ranks=ranks,
+            uplink=None if switch == 0 and case.exclusive else UPLINK,
+            node=node,
+            parent=parent,
+            result_bitmap=tree.result_bitmap,
+            transit=node != switch,
+            preempt=job.preempt,
+            window=job.window,
+            max_age_us=case.max_age_us,
+        )
+    return admitted
+
+
+def worker_port(job: int, rank: int) -> int:
+    return 10 * job + rank
+
+
+def make_server(case: FabricCase) -> VirtualServer:
+    """Return the reference server."""
+    jobs = {10 + number: (job.tree, 1 + number) for number, job in enumerate(case.jobs)}
+    return ReferenceServer(jobs, LANES, forget_after=case.forget_after)
+
+
+def reference_switch(case: FabricCase, jobs: Mapping[int, Job]) -> VirtualSwitch:
+    return ReferenceSwitch(jobs, LANES) if case.exclusive else SharedSwitch(jobs, LANES)
+
+
+def build(
+    case: FabricCase,
+    make_kernel: MakeKernel,
+    server: VirtualServer | None = None,
+    make_switch: MakeSwitch = reference_switch,
+) -> Network:
+    network = Network(impairments=case.impairments, seed=case.seed, lanes=LANES)
+    admitted = [admissions(case, number) for number in range(len(case.jobs))]
+    for switch in range(4):
+        jobs = {10 + number: jobs[switch] for number, jobs in enumerate(admitted) if switch in jobs}
+        network.switches[switch] = make_switch(case, jobs)
+    for below, above in ABOVE.items():
+        network.connect(End("switch", (below, UPLINK)), End("switch", (above, 100 + below)))
+    if not case.exclusive:
+        network.add_server(server or make_server(case), (0, UPLINK))
+    for number, job in enumerate(case.jobs):
+        for rank, place in enumerate(job.places):
+            settings = CoreSettings(
+                10 + number,
+                rank,
+                len(job.places),
+                2 * job.window,
+                LANES,
+                endpoints(10 * number + rank),
+                first_psn=job.first_psn,
+                tree=job.tree,
+                epoch=1 + number,
+                window=job.window,
+                fallback=not case.exclusive,
+                numbers="fixed" if job.kind == "fixed" else "exponent",
+            )
+            network.add_worker(
+                settings,
+                make_kernel(),
+                (place, worker_port(number, rank)),
+                patience=Patience(200, 600),
+                congestion=CONGESTION[job.congestion](),
+            )
+    return network
+
+
+def make_inputs(rng: np.random.Generator, job: JobCase, length: int) -> list[NDArray[Any]]:
+    size = len(job.places)
+    if job.kind == "int32":
+        top = 2**31 - 1 if job.large else 10**7
+        return [rng.integers(-top, top, length).astype(np.int32) for _ in range(size)]
+    if job.kind == "fixed":
+        scale = (
+            rng.choice([1.0, 100.0, 1e4, 1e10], (size, length), p=[0.97, 0.01, 0.01, 0.01])
+            if job.large
+            else 1
+        )
+        return list((rng.standard_normal((size, length)) * scale).astype(np.float32))
+    scale = np.exp2(rng.integers(-60, 60, (size, 1)))
+    return list((rng.standard_normal((size, length)) * scale).astype(np.float32))
+
+
+def carry_out(case: FabricCase, network: Network) -> None:
+    """Carry out all collectives of all jobs and check every result."""
+    rng = np.random.default_rng(case.seed)
+    tasks: list[list[Task]] = []
+    inputs: list[list[list[NDArray[Any]]]] = []
+    for job in case.jobs:
+        inputs.append([make_inputs(rng, job, length) for length in job.lengths])
+        for rank in range(len(job.places)):
+            tasks.append([])
+            for arrays in inputs[-1]:
+                array = arrays[rank].copy()
+                plan = collectives.make_collective(
+                    array, "sum", array if job.in_place else np.full_like(array, SENTINEL), None, "propagate"
+                )
+                wait = int(rng.integers(0, job.skew_us + 1))
+                tasks[-1].append(Task(plan, job.target, job.priority, wait))
+    for worker in network.workers:
+        worker.mishaps.clear()
+    network.run_tasks(tasks)
+    first = 0
+    for job, rounds in zip(case.jobs, inputs, strict=True):
+        workers = network.workers[first : first + len(job.places)]
+        for i, arrays in enumerate(rounds):
+            plans = [task[i].collective for task in tasks[first : first + len(job.places)]]
+            results = [plan.staged.finish() for plan in plans]
+            for rank, result in enumerate(results):
+                if job.target not in (rank, wire.ALL):
+                    assert (result == (arrays[rank] if job.in_place else SENTINEL)).all(), "output touched"
+            got = results if job.target == wire.ALL else [results[job.target]]
+            overflows = [worker.mishaps[i].overflow is not None for worker in workers]
+            check(case, job, got, arrays, overflows)
+        first += len(job.places)
+
+
+def check(
+    case: FabricCase,
+    job: JobCase,
+    results: Sequence[NDArray[Any]],
+    inputs: Sequence[NDArray[Any]],
+    overflows: Sequence[bool],
+) -> None:
+    exact = np.sum([array.astype(np.float64) for array in inputs], axis=0)
+    wrong = False
+    for start in range(0, len(exact), LANES):
+        packet = slice(start, start + LANES)
+        if job.kind == "int32" and (np.abs(exact[packet] + 0.5) > 2**31).any():
+            wrong = True
+            continue
+        for result in results:
+            if not any(overflows):
+                assert result[packet].tobytes() == results[0][packet].tobytes(), "ranks got different sums"
+            check_packet(
+                case, job, result[packet], [array[packet] for array in inputs], exact[packet], overflows
+            )
+    if wrong:
+        assert all(overflows), "an overflow was not told"
+    elif not case.exclusive:
+        assert not any(overflows), "an overflow was not repaired"
+
+
+def check_packet(
+    case: FabricCase,
+    job: JobCase,
+    result: NDArray[Any],
+    inputs: Sequence[NDArray[Any]],
+    exact: NDArray[np.float64],
+    overflows: Sequence[bool],
+) -> None:
+    ranks = len(inputs)
+    if job.kind == "int32":
+        assert (result == exact).all() or (case.exclusive and all(overflows))
+    elif job.kind == "float32":
+        exponent = max(int(quantize.exponents(array)) for array in inputs)
+        assert (np.abs(result - exact) <= quantize.error_bound(exponent, ranks)).all()
+    elif all(quantize.quantize_fixed(array[None], 20, ranks)[1][0] for array in inputs):
+        largest = max(float(np.abs(array).max()) for array in inputs)
+        assert (np.abs(result - exact) <= quantize.fixed_error_bound(largest, 20, ranks)).all()
+    elif case.exclusive:
+        assert all(overflows)
+    else:
+        total = inputs[0].astype(np.float64)
+        for array in inputs[1:]:
+            total = total + array
+        assert np.array_equal(result, total.astype(np.float32))

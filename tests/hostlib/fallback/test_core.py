@@ -1,0 +1,339 @@
+"""What the server answers to single packets; both cores."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hostlib import fallback, wire
+from hostlib.errors import ConfigError
+from hostlib.fallback import FallbackCore, FallbackJob, FallbackSettings
+from hostlib.tree import Tree
+from tests.hostlib.fallback.packets import (
+    ENDPOINTS,
+    LANES,
+    TREES,
+    absorb,
+    emitted,
+    header_of,
+    lanes_of,
+    packet,
+    partial,
+)
+from tests.hostlib.fallback.world import Make
+
+MS = 1_000_000
+STAR = TREES["star of 3"]
+RACKS = TREES["two racks"]
+
+
+def core_of(
+    make_core: Make, tree: Tree = STAR, *, window: int | None = None, capacity: int = 100
+) -> FallbackCore:
+    core = make_core(FallbackSettings(LANES, ENDPOINTS, capacity, remind_s=0.001, remind_max_s=0.016))
+    core.add_job(FallbackJob(7, 1, tree, window))
+    return core
+
+
+def counters(core: FallbackCore) -> dict[str, int]:
+    return {name: value for name, value in core.statistics()[7].items() if value}
+
+
+def test_contributions_in_any_pieces_make_one_result(make_core: Make) -> None:
+    core = core_of(make_core)
+    parts = [
+        partial(STAR, bitmap=0b101, lanes=[1, 2, 3, -4], exponent=9, flags=wire.FLAG_ECN, priority=3),
+        partial(STAR, bitmap=0b010, lanes=[10, 20, 30, 40], exponent=5, flags=wire.FLAG_COLLISION, valid=3),
+    ]
+    absorb(core, parts, 0)
+    (result,) = emitted(core, 0)
+    header = header_of(result)
+    assert lanes_of(result).tolist() == [11, 22, 33, 36]
+    assert header["kind"] == wire.KIND_RESULT
+    assert header["flags"] == wire.FLAG_ECN | wire.FLAG_COLLISION
+    assert (header["bitmap"], header["fan_in"], header["node"], header["target"]) == (0b111, 3, 0, wire.ALL)
+    assert (header["exponent"], header["priority"], header["valid"], header["lanes"]) == (9, 3, 3, LANES)
+    assert (header["job"], header["epoch"], header["tag"], header["psn"]) == (7, 1, 99, 0)
+    assert result[: wire.FRAME_PREFIX_BYTES] == wire.frame_prefix(ENDPOINTS, wire.INA_BYTES + 4 * LANES)
+
+
+def test_an_overlap_is_dropped_unless_it_contains_what_is_there(make_core: Make) -> None:
+    core = core_of(make_core)
+    absorb(core, [partial(STAR, bitmap=0b011, lanes=[1] * 4), partial(STAR, bitmap=0b110, lanes=[50] * 4)], 0)
+    assert counters(core)["overlaps"] == 1
+    absorb(core, [partial(STAR, bitmap=0b111, lanes=[7] * 4)], 0)
+    assert lanes_of(emitted(core, 0)[0]).tolist() == [7] * 4
+
+
+def test_a_full_sum_counts_as_one_contribution_above_and_displaces_what_is_below(make_core: Make) -> None:
+    core = core_of(make_core, RACKS)
+    absorb(core, [partial(RACKS, node=1, bitmap=1, lanes=[1] * 4)], 0)
+    absorb(core, [partial(RACKS, node=2, bitmap=1, lanes=[2] * 4)], 0)
+    absorb(core, [partial(RACKS, node=0, bitmap=0b01, lanes=[30] * 4)], 0)  # rack 1 was complete elsewhere
+    assert counters(core)["pieces"] == 2
+    absorb(core, [partial(RACKS, node=1, bitmap=2, lanes=[400] * 4)], 0)
+    assert counters(core)["overlaps"] == 1
+    absorb(core, [partial(RACKS, node=2, bitmap=2, lanes=[5000] * 4)], 0)
+    assert lanes_of(emitted(core, 0)[0]).tolist() == [5032] * 4
+
+
+def test_a_late_contribution_gets_the_result_again_but_not_more_than_once_per_round_trip(
+    make_core: Make,
+) -> None:
+    core = core_of(make_core)
+    absorb(core, [partial(STAR, bitmap=0b111)], 0)
+    assert len(emitted(core, 0)) == 1
+    again = partial(STAR, bitmap=1, flags=wire.FLAG_RESEND | wire.FLAG_QUERY)
+    absorb(core, [again, again], MS // 2)
+    assert emitted(core, MS // 2) == []
+    absorb(core, [again, again], 2 * MS)
+    assert [header_of(data)["kind"] for data in emitted(core, 2 * MS)] == [wire.KIND_RESULT]
+    assert counters(core)["replays"] == 1
+
+
+def test_a_query_is_answered_with_what_is_there(make_core: Make) -> None:
+    core = core_of(make_core, RACKS)
+    query = wire.FLAG_RESEND | wire.FLAG_QUERY
+    absorb(core, [partial(RACKS, node=2, bitmap=2, flags=query)], 0)
+    absorb(core, [partial(RACKS, node=2, bitmap=2, flags=query)], 0)
+    (status,) = map(header_of, emitted(core, 0))
+    assert (status["kind"], status["node"], status["bitmap"]) == (wire.KIND_STATUS, 2, 2)
+    assert (status["fan_in"], status["lanes"], status["tag"]) == (2, 0, 99)
+
+
+def test_reminders_name_what_is_missing_at_each_node_and_come_at_doubling_distances(make_core: Make) -> None:
+    core = core_of(make_core, RACKS)
+    absorb(core, [partial(RACKS, node=2, bitmap=2)], 0)
+    now, waits = 0, []
+    for _ in range(7):
+        due = core.next_timeout()
+        assert emitted(core, due - 1) == []
+        reminders = [header_of(data) for data in emitted(core, due)]
+        asked = [(header["kind"], header["node"], header["bitmap"]) for header in reminders]
+        assert asked == [(wire.KIND_REMINDER, 0, 3), (wire.KIND_REMINDER, 1, 3), (wire.KIND_REMINDER, 2, 1)]
+        waits.append((due - now) / MS)
+        now = due
+    assert waits == [1, 2, 4, 8, 16, 16, 16]
+    absorb(core, [partial(RACKS, node=1, bitmap=3)], now)  # something came: from the beginning
+    assert core.next_timeout() == now + MS
+    again = [(header_of(data)["node"], header_of(data)["bitmap"]) for data in emitted(core, now + MS)]
+    assert again == [(0, 2), (2, 1)]
+
+
+def test_reminders_end_with_an_answer_from_below(make_core: Make) -> None:
+    """A finished entry was forgotten, and a late contribution began another."""
+    core = core_of(make_core)
+    absorb(core, [partial(STAR, bitmap=1, flags=wire.FLAG_RESEND)], 0)
+    answer = packet(wire.KIND_RESULT, STAR, bitmap=2, lanes=[5] * 4, exponent=4, flags=wire.FLAG_RESEND)
+    absorb(core, [answer], 0)
+    (result,) = emitted(core, 0)
+    assert (header_of(result)["bitmap"], header_of(result)["flags"], header_of(result)["exponent"]) == (
+        7,
+        0,
+        4,
+    )
+    assert lanes_of(result).tolist() == [5] * 4
+    assert emitted(core, 10**12) == []
+    absorb(core, [answer], 0)
+    assert counters(core)["unasked"] == counters(core)["answers"] == 1
+
+
+def test_the_wait_for_reminders_follows_the_lateness_of_last_contributions(make_core: Make) -> None:
+    core = core_of(make_core)
+    for psn in range(40):
+        absorb(core, [partial(STAR, bitmap=0b011, psn=psn)], psn * 100 * MS)
+        absorb(core, [partial(STAR, bitmap=0b100, psn=psn)], psn * 100 * MS + 3 * MS // 2)
+        emitted(core, psn * 100 * MS + 3 * MS // 2)
+    absorb(core, [partial(STAR, bitmap=1, psn=100)], 0)
+    assert core.next_timeout() == pytest.approx(3 * MS, rel=0.01)
+
+
+def test_different_tags_end_the_packet_for_everybody(make_core: Make) -> None:
+    core = core_of(make_core)
+    absorb(core, [partial(STAR, bitmap=1, tag=1), partial(STAR, bitmap=2, tag=2)], 0)
+    (result,) = map(header_of, emitted(core, 0))
+    assert (result["kind"], result["flags"], result["tag"]) == (wire.KIND_RESULT, wire.FLAG_DISAGREE, 1)
+
+
+def test_an_int32_overflow_is_flagged_and_repaired_in_64_bits(make_core: Make) -> None:
+    core = core_of(make_core)
+    absorb(
+        core, [partial(STAR, bitmap=0b011, lanes=[2**31 - 1] * 4), partial(STAR, bitmap=4, lanes=[1] * 4)], 0
+    )
+    (result,) = emitted(core, 0)
+    assert header_of(result)["flags"] == wire.FLAG_OVERFLOW
+    raw = {"flags": wire.FLAG_RAW | wire.FLAG_RESEND, "valid": wire.VALID_INT32 | LANES}
+    values = [2**31 - 1, -(2**31) + 5, 1]
+    for rank in range(3):
+        absorb(core, [partial(STAR, bitmap=1 << rank, lanes=[values[rank]] * 4, **raw)], MS)
+    (result,) = emitted(core, MS)
+    assert header_of(result)["flags"] == wire.FLAG_RAW
+    assert header_of(result)["valid"] == raw["valid"]
+    assert lanes_of(result).tolist() == [5] * 4
+
+
+def test_an_int32_sum_out_of_range_stays_an_overflow(make_core: Make) -> None:
+    core = core_of(make_core)
+    for rank in range(3):
+        fields = {"flags": wire.FLAG_RAW, "valid": wire.VALID_INT32 | LANES, "lanes": [2**30] * 4}
+        absorb(core, [partial(STAR, bitmap=1 << rank, **fields)], 0)
+    (result,) = map(header_of, emitted(core, 0))
+    assert result["flags"] == wire.FLAG_RAW | wire.FLAG_OVERFLOW
+
+
+def test_raw_floats_are_added_in_the_order_of_ranks_and_rounded_once(make_core: Make) -> None:
+    rows = np.array([[1e30, 1, np.inf, 3e38], [1, 2**-25, 1, 3e38], [-1e30, 2**-25, -np.inf, 0]], np.float32)
+    for order in ((0, 1, 2), (2, 1, 0)):
+        core = core_of(make_core)
+        absorb(core, [partial(STAR, bitmap=1, flags=wire.FLAG_OVERFLOW)], 0)  # gives way to the repair
+        for rank in order:
+            absorb(core, [partial(STAR, bitmap=1 << rank, flags=wire.FLAG_RAW, lanes=rows[rank])], 0)
+        (result,) = emitted(core, 0)
+        sums = lanes_of(result).view(np.float32)
+        assert sums[:2].tolist() == [0.0, float(np.float32(1 + 2**-24))]
+        assert np.isnan(sums[2])
+        assert np.isposinf(sums[3])
+
+
+def test_whoever_sends_sums_to_a_repair_is_told_of_the_overflow(make_core: Make) -> None:
+    core = core_of(make_core, RACKS)
+    absorb(core, [partial(RACKS, node=1, bitmap=2, flags=wire.FLAG_RAW)], 0)
+    absorb(core, [partial(RACKS, node=2, bitmap=1, flags=wire.FLAG_QUERY)], 0)
+    (notice,) = map(header_of, emitted(core, 0))
+    assert (notice["kind"], notice["flags"], notice["lanes"]) == (wire.KIND_RESULT, wire.FLAG_OVERFLOW, LANES)
+    reminders = [header_of(data) for data in emitted(core, MS)]
+    assert {header["flags"] for header in reminders} == {wire.FLAG_RAW}
+    assert [(header["node"], header["bitmap"]) for header in reminders] == [(0, 3), (1, 1), (2, 3)]
+
+
+@pytest.mark.parametrize(
+    ("reason", "fields"),
+    [
+        ("wrong_epoch", {"epoch": 2}),
+        ("wrong_node", {"node": 5}),
+        ("foreign_bits", {"bitmap": 0b1001}),
+        ("foreign_bits", {"bitmap": 0}),
+        ("foreign_bits", {"bitmap": 0b11, "flags": wire.FLAG_RAW}),
+        ("wrong_fan_in", {"fan_in": 4}),
+        ("bad_lanes", {"lanes_": 32}),
+        ("bad_lanes", {"valid": LANES + 1}),
+        ("bad_lanes", {"valid": wire.VALID_INT32}),
+    ],
+)
+def test_what_does_not_belong_is_dropped_and_counted(
+    make_core: Make, reason: str, fields: dict[str, int]
+) -> None:
+    core = core_of(make_core)
+    data = bytearray(partial(STAR, **{name: value for name, value in fields.items() if name != "lanes_"}))
+    if "lanes_" in fields:
+        data[wire.FRAME_PREFIX_BYTES + 19] = fields["lanes_"]
+    absorb(core, [bytes(data)], 0)
+    assert counters(core) == {"packets": 1, reason: 1}
+
+
+def test_what_belongs_to_no_job_is_dropped_and_counted(make_core: Make) -> None:
+    core = core_of(make_core)
+    good = partial(STAR)
+    other_type, other_version = bytearray(good), bytearray(good)
+    other_type[12] ^= 1
+    other_version[wire.FRAME_PREFIX_BYTES] = 0x14
+    packets = [partial(STAR, job=8), good[:60], bytes(other_type), bytes(other_version)]
+    absorb(core, [*packets, packet(wire.KIND_GRADIENT, STAR), good[:-1]], 0)
+    strangers = {name: value for name, value in core.statistics()[None].items() if value}
+    assert strangers == {"unknown_job": 1, "bad_length": 1, "foreign": 1, "bad_version": 1, "bad_kind": 1}
+    assert counters(core) == {"packets": 1, "bad_length": 1}
+
+
+def test_a_job_that_is_removed_leaves_nothing_and_may_come_back(make_core: Make) -> None:
+    core = core_of(make_core, capacity=6)
+    absorb(core, [partial(STAR, psn=psn, bitmap=7 if psn % 2 else 1) for psn in range(6)], 0)
+    with pytest.raises(ConfigError, match="job 7 is served already"):
+        core.add_job(FallbackJob(7, 2, STAR))
+    core.remove_job(7)
+    assert emitted(core, 10**12) == []
+    core.add_job(FallbackJob(7, 2, STAR))
+    assert counters(core) == {}
+    absorb(core, [partial(STAR, psn=psn, bitmap=7, epoch=2) for psn in range(6)], 0)
+    assert len(emitted(core, 0)) == 6
+    with pytest.raises(KeyError):
+        core.remove_job(8)
+
+
+def test_jobs_that_would_have_too_little_memory_are_refused(make_core: Make) -> None:
+    core = core_of(make_core, capacity=7)
+    with pytest.raises(ConfigError, match="must be at least 4 for each"):
+        core.add_job(FallbackJob(8, 1, RACKS))
+    core.add_job(FallbackJob(8, 1, STAR))
+
+
+def test_finished_packets_are_forgotten_first_then_those_furthest_ahead(make_core: Make) -> None:
+    core = core_of(make_core, capacity=4)
+    absorb(core, [partial(STAR, psn=psn, bitmap=7 if psn == 2 else 1) for psn in (0, 2, 1, 9, 3)], 0)
+    emitted(core, 0)
+    absorb(
+        core, [partial(STAR, psn=2, bitmap=1), partial(STAR, psn=12, bitmap=1)], 0
+    )  # 2 takes the place of 9
+    assert counters(core)["forgotten"] == 2
+    assert counters(core)["no_room"] == 1
+    psns = sorted(header_of(data)["psn"] for data in emitted(core, 20 * MS))
+    assert psns == [0, 1, 2, 3]
+
+
+def test_a_job_within_its_share_loses_nothing_to_a_greedy_one(make_core: Make) -> None:
+    core = core_of(make_core, capacity=10)
+    core.add_job(FallbackJob(8, 1, STAR))
+    absorb(core, [partial(STAR, job=8, psn=psn) for psn in range(5)], 0)
+    absorb(core, [partial(STAR, job=7, psn=psn) for psn in range(100)], 0)
+    assert core.statistics()[8]["pieces"] == 5
+    assert core.statistics()[7]["no_room"] == 95
+    core.remove_job(8)
+    absorb(core, [partial(STAR, job=7, psn=psn) for psn in range(100)], 0)
+    core.add_job(FallbackJob(8, 1, STAR))
+    absorb(core, [partial(STAR, job=8, psn=psn) for psn in range(8)], 0)
+    assert (core.statistics()[8]["pieces"], core.statistics()[7]["pieces"]) == (5, 5)
+
+
+def test_with_a_window_what_nobody_can_ask_for_is_gone(make_core: Make) -> None:
+    core = core_of(make_core, window=4)
+    absorb(core, [partial(STAR, psn=2**32 - 2 + psn & 0xFFFFFFFF, bitmap=7) for psn in range(12)], 0)
+    assert counters(core)["entries"] <= 5
+    assert counters(core)["expired"] >= 7
+    absorb(core, [partial(STAR, psn=0)], 0)
+    assert counters(core)["stale"] == 1
+
+
+def test_an_entry_that_nobody_speaks_of_any_more_is_forgotten(make_core: Make) -> None:
+    core = make_core(FallbackSettings(LANES, ENDPOINTS, remind_s=0.001, remind_max_s=0.02, forget_s=1))
+    core.add_job(FallbackJob(7, 1, STAR))
+    absorb(core, [partial(STAR)], 0)
+    now = 0
+    while (due := core.next_timeout()) < 10**12:
+        assert due > now
+        now = due
+        emitted(core, now)
+    assert 10**9 <= now < 1.05e9
+    assert counters(core)["forgotten"] == 1
+    assert counters(core)["reminders"] < 60
+
+
+def test_the_core_does_no_io() -> None:
+    forbidden = {"socket", "threading", "time", "select", "selectors", "asyncio", "subprocess"}
+    directory = Path(fallback.__file__).parent
+    for name in (
+        "config",
+        "core",
+        "native_core",
+        "numpy_core",
+        "numpy_intake",
+        "numpy_packets",
+        "numpy_store",
+    ):
+        tree = ast.parse((directory / f"{name}.py").read_text())
+        imported = {
+            alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names
+        }
+        imported |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+        assert not forbidden & {module.split(".")[0] for module in imported}, name

@@ -1,0 +1,133 @@
+"""Many jobs on shared and exclusive switches, in trees, with a fallback server: exact, and never stuck."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+
+from hostlib._native import NativeKernel
+from hostlib.core.kernel import Kernel, KernelName
+from hostlib.core.numpy_kernel import NumpyKernel
+from hostlib.fallback.config import FallbackJob, FallbackSettings
+from hostlib.fallback.core import FallbackCore, choose_core
+from softswitch.engine.switch import Switch
+from tests.hostlib.cases import LANES
+from tests.hostlib.compiled_switch import compiled_from
+from tests.hostlib.fabric import SWITCH_PORTS, FabricCase, JobCase, build, carry_out, fabric_cases
+from tests.hostlib.reference_switch import Job
+from tests.hostlib.virtual_network import Impairments, endpoints
+
+SETTINGS = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+DIFFERENT_ORDERS = FabricCase(
+    (
+        JobCase((0,) * 6, frozenset(), 4, (588, 119)),
+        JobCase((0, 2, 2, 2), frozenset(), 3, (210, 298, 315), "float32", 1, priority=7, congestion="aimd"),
+    ),
+    slots=64,
+    impairments=Impairments(corrupt=0.013, mark=0.05),
+    seed=6330,
+)
+"""With limits below the window, ranks that got results in different orders waited for each other."""
+
+REPAIR_WITH_REMINDERS = FabricCase(
+    (
+        JobCase((2, 2), frozenset({1, 2}), 7, (336, 106, 614), target=0, congestion="aimd"),
+        JobCase(
+            (1, 2, 3, 3, 1, 0), frozenset({1, 2, 3}), 14, (224, 103), "fixed", congestion="a2tp", large=True
+        ),
+    ),
+    slots=16,
+    impairments=Impairments(0.046, 0.037, 0.0, 0.061),
+    seed=471,
+    forget_after=50,
+)
+"""A reminder of a packet under repair fetched, from the switch, the result that had overflowed."""
+
+ONE_SLOT = FabricCase(
+    (
+        JobCase((0,) * 6, frozenset(), 1, (507, 171), "fixed", congestion="a2tp", skew_us=30_000),
+        JobCase((3, 3), frozenset({1, 2, 3}), 4, (777,), "float32", priority=1, congestion="a2tp"),
+        JobCase((0, 3, 1), frozenset({1}), 9, (489, 142), "fixed", 0, priority=7),
+    ),
+    slots=1,
+    impairments=Impairments(loss=0.1),
+    seed=0,
+)
+"""Chains that ran ahead of others made the fallback server take the others' packets for obsolete."""
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+@pytest.mark.parametrize("seed", range(3))
+def test_jobs_on_a_fabric_without_faults_get_exact_sums(exclusive: bool, seed: int) -> None:
+    jobs = (
+        JobCase((0, 1, 2, 3), frozenset({1, 2, 3}), 8, (700, 0, 33), "float32"),
+        JobCase((3, 3, 2, 2), frozenset({1, 2}), 8, (700,), "int32", target=2),
+        JobCase((1, 2), frozenset(), 4, (400,), "fixed", large=True),
+    )
+    case = FabricCase(jobs, 16, Impairments(), seed, exclusive)
+    carry_out(case, build(case, NativeKernel))
+
+
+@settings(SETTINGS, max_examples=120)
+@given(fabric_cases)
+@example(DIFFERENT_ORDERS)
+@example(REPAIR_WITH_REMINDERS)
+@example(ONE_SLOT)
+def test_every_sum_is_exact_on_reference_switches_and_server(case: FabricCase) -> None:
+    carry_out(case, build(case, NativeKernel))
+
+
+@settings(SETTINGS, max_examples=30)
+@given(fabric_cases)
+@example(REPAIR_WITH_REMINDERS)
+def test_both_kernels_send_the_same_packets_at_the_same_times(case: FabricCase) -> None:
+    traffic: list[list[tuple[int, int, bytes]]] = []
+    kernels: tuple[type[Kernel], ...] = (NativeKernel, NumpyKernel)
+    for make_kernel in kernels:
+        network = build(case, make_kernel)
+        seen: list[tuple[int, int, bytes]] = []
+
+        def record(worker: int, packet: bytes, upwards: bool, network=network, seen=seen) -> bool:  # type: ignore[no-untyped-def]
+            seen.append((network.now_ns, worker, packet))
+            return True
+
+        network.on_packet = record
+        carry_out(case, network)
+        traffic.append(seen)
+    assert traffic[0] == traffic[1]
+
+
+def real_server(case: FabricCase, name: KernelName) -> FallbackCore:
+    """Return the product's fallback server, with little memory."""
+    server = choose_core(FallbackSettings(LANES, endpoints(200), capacity=200), name)
+    for number, job in enumerate(case.jobs):
+        server.add_job(FallbackJob(10 + number, 1 + number, job.tree, window=job.window))
+    return server
+
+
+@pytest.mark.parametrize("name", ["native", "numpy"])
+@settings(SETTINGS, max_examples=40)
+@given(case=fabric_cases)
+@example(case=REPAIR_WITH_REMINDERS)
+@example(case=ONE_SLOT)
+def test_every_sum_is_exact_with_the_real_fallback_server(name: KernelName, case: FabricCase) -> None:
+    carry_out(case, build(case, NativeKernel, real_server(case, name)))
+
+
+@settings(SETTINGS, max_examples=120)
+@given(fabric_cases)
+@example(DIFFERENT_ORDERS)
+@example(REPAIR_WITH_REMINDERS)
+@example(ONE_SLOT)
+def test_every_sum_is_exact_with_the_compiled_programs_and_the_real_server(case: FabricCase) -> None:
+    with ExitStack() as stack:
+
+        def make_switch(case: FabricCase, jobs: Mapping[int, Job]) -> Switch:
+            name = "exclusive" if case.exclusive else "shared"
+            return stack.enter_context(compiled_from(jobs, LANES, name, SWITCH_PORTS))
+
+        carry_out(case, build(case, NativeKernel, real_server(case, "native"), make_switch))

@@ -1,0 +1,407 @@
+"""What a worker with a fallback server does that others do not, one thing at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from hostlib import collectives, wire
+from hostlib._native import NativeKernel
+from hostlib.core.congestion import Congestion, Limits, Round
+from hostlib.core.kernel import Kernel
+from hostlib.core.numpy_kernel import NumpyKernel
+from hostlib.core.state import SPREAD, Chain, CoreSettings, Counter, RtoLimits
+from hostlib.core.watchdog import Patience
+from hostlib.core.window import Window
+from hostlib.errors import PeerTimeout
+from hostlib.tree import Tree
+from tests.hostlib.cases import JOB, LANES, MakeKernel
+from tests.hostlib.reference_server import ReferenceServer
+from tests.hostlib.reference_switch import SharedSwitch, admissions
+from tests.hostlib.virtual_network import Impairments, Task, VirtualNetwork, endpoints
+
+PACKET = wire.packet_dtype(LANES, framed=True)
+START = wire.FRAME_PREFIX_BYTES + wire.INA_BYTES
+
+
+def shared_network(
+    make_kernel: MakeKernel,
+    size: int = 2,
+    *,
+    window: int = 8,
+    slots: int = 64,
+    tree: Tree | None = None,
+    **options: Any,
+) -> VirtualNetwork:
+    resolved = tree or Tree.star(size)
+    switches = {
+        node: SharedSwitch({JOB: job}, LANES)
+        for node, job in admissions(resolved, slots, fallback=True, window=window).items()
+    }
+    server = ReferenceServer({JOB: (resolved, 0)}, LANES)
+    return VirtualNetwork(
+        switches, make_kernel, size=size, slots=2 * window, server=server, tree=tree, job=JOB, **options
+    )
+
+
+def header(packet: bytes) -> dict[str, int]:
+    fields = np.frombuffer(packet[wire.FRAME_PREFIX_BYTES : START], wire.HEADER_DTYPE)[0]
+    return {name: int(fields[name]) for name in fields.dtype.names or ()}
+
+
+def forget_switch(network: VirtualNetwork) -> None:
+    for switch in network.switches.values():
+        assert isinstance(switch, SharedSwitch)
+        switch.slots.clear()
+
+
+def lose_first_result(network: VirtualNetwork, rank: int) -> None:
+    """Lose the first result for a rank, and with it what the switches remember."""
+    lost: list[int] = []
+
+    def filter_packet(worker: int, packet: bytes, upwards: bool) -> bool:
+        if (
+            worker == rank
+            and not upwards
+            and not lost
+            and header(packet)["version_kind"] & 15 == wire.KIND_RESULT
+        ):
+            lost.append(worker)
+            forget_switch(network)
+            return False
+        return True
+
+    network.on_packet = filter_packet
+
+
+@pytest.mark.parametrize("tree", [None, Tree.of({0: [-1, -2], 1: [0, 1], 2: [2]})])
+def test_who_has_a_result_that_is_nowhere_else_answers_the_reminder(
+    make_kernel: MakeKernel, tree: Tree | None
+) -> None:
+    network = shared_network(make_kernel, 3, tree=tree)
+    lose_first_result(network, 0)
+    results = network.run([np.full(10, rank + 1, np.int32) for rank in range(3)])
+    assert all(np.array_equal(result, np.full(10, 6)) for result in results)
+    answers = [worker.window.count(Counter.ANSWERS) for worker in network.workers]
+    assert answers[0] == 0 < sum(answers)
+
+
+def test_a_late_copy_in_a_slot_does_not_stop_who_lost_the_result(make_kernel: MakeKernel) -> None:
+    """The copy is of rank 1, which is done: the slot can only be emptied, never filled."""
+    network = shared_network(make_kernel, 3)
+    first: dict[int, bytes] = {}
+    lost: list[int] = []
+
+    def filter_packet(worker: int, packet: bytes, upwards: bool) -> bool:
+        if upwards:
+            first.setdefault(worker, packet)
+        elif worker == 0 and not lost and header(packet)["version_kind"] & 15 == wire.KIND_RESULT:
+            lost.append(worker)
+            forget_switch(network)
+            network.deliver_again(1, first[1])
+            network.deliver_again(0, first[0])
+            return False
+        return True
+
+    network.on_packet = filter_packet
+    results = network.run([np.full(10, rank + 1, np.int32) for rank in range(3)])
+    assert lost
+    assert all(np.array_equal(result, np.full(10, 6)) for result in results)
+    assert network.now_ns < 1e9
+
+
+def test_a_reminder_of_what_nobody_lacks_is_answered_with_the_last_result(make_kernel: MakeKernel) -> None:
+    """So the server learns that it may drop an entry that a late copy began."""
+    window = Window(CoreSettings(JOB, 0, 2, 8, LANES, None, fallback=True, first_psn=0), make_kernel())
+    out = np.zeros(64 * window.state.packet_dtype.itemsize, np.uint8)
+    source = np.ones(3 * window.settings.window_packets * LANES, np.int32)
+    window.begin(source, np.empty_like(source), tag=5, now=0)
+    while not window.complete:
+        count = window.emit(out, 0)
+        packets = out[: count * window.state.packet_dtype.itemsize].view(window.state.packet_dtype).copy()
+        packets["version_kind"], packets["bitmap"] = wire.version_kind(wire.KIND_RESULT), 3
+        window.absorb(packets.view(np.uint8), window.state.packet_dtype.itemsize, 0)
+    reminder = np.zeros(1, wire.HEADER_DTYPE)
+    reminder["version_kind"], reminder["job"] = wire.version_kind(wire.KIND_REMINDER), JOB
+    reminder["bitmap"], reminder["tag"] = 1, 5
+    last = 3 * window.settings.window_packets
+    for psn, answer in ((1, last - 3), (last - 1, last - 1), (last, None)):
+        reminder["psn"] = psn
+        window.absorb(reminder.view(np.uint8), wire.INA_BYTES, 0)
+        assert window.emit(out, 0) == (answer is not None)
+        if answer is not None:
+            assert out[: wire.INA_BYTES].view(wire.HEADER_DTYPE)["psn"] == answer
+
+
+def test_the_lowest_line_between_claim_and_bypass_holds_for_all(make_kernel: MakeKernel) -> None:
+    controls = [Scripted(Limits(8, 4)), Scripted(Limits(8, 6))]  # of a window of 64 packets: 32 and 48
+    unused = iter(controls)
+    network = shared_network(make_kernel, window=64, make_congestion=lambda: next(unused))
+    network.run([np.ones(32 * 64, np.int32)] * 2)
+    low, high = ([outcome.claims for outcome in control.rounds] for control in controls)
+    assert set(low) == {4}, "its own bypassed packets change nothing"
+    assert min(high) == 4 < max(high) == 6
+
+
+def test_answers_outlive_the_collective(make_kernel: MakeKernel) -> None:
+    """Rank 1 is in the next one when it is asked for the only packet of the one before."""
+    network = shared_network(make_kernel)
+    lose_first_result(network, 0)
+    arrays = [[np.full(10, 1, np.int32), np.full(300, 2, np.int32)] for _ in range(2)]
+    tasks = [
+        [Task(collectives.make_collective(array, "sum", array, None, "raise")) for array in own]
+        for own in arrays
+    ]
+    network.run_tasks(tasks)
+    assert all((own[0] == 2).all() and (own[1] == 4).all() for own in arrays)
+    assert network.workers[1].window.count(Counter.ANSWERS) > 0
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.float32])
+def test_a_reduce_gives_values_to_its_target_only(make_kernel: MakeKernel, dtype: type) -> None:
+    network = shared_network(make_kernel, 3)
+    outputs = network.run([np.full(100, rank + 1, dtype) for rank in range(3)], in_place=True, target=1)
+    assert np.array_equal(outputs[1], np.full(100, 6))
+    assert np.array_equal(outputs[0], np.full(100, 1))
+    assert np.array_equal(outputs[2], np.full(100, 3))
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.float32])
+def test_ranks_that_are_done_with_a_reduce_contribute_again(make_kernel: MakeKernel, dtype: type) -> None:
+    """They have no values of the result, and their arrays may hold something else by now."""
+    network = shared_network(make_kernel, 3)
+    lose_first_result(network, 1)
+    arrays = [np.full(40, rank + 1, dtype) for rank in range(3)]
+    outputs = network.run(arrays, target=1)
+    assert np.array_equal(outputs[1], np.full(40, 6))
+    assert network.workers[0].window.count(Counter.ANSWERS) > 0
+
+
+def test_an_int32_sum_is_repaired_if_only_a_part_of_it_overflowed(make_kernel: MakeKernel) -> None:
+    network = shared_network(make_kernel, 3)
+    top = 2**31 - 1
+    inputs = [np.full(100, value, np.int32) for value in (top, top, -top)]
+    results = network.run(inputs, starts_us=[0, 1, 2])
+    assert all(np.array_equal(result, np.full(100, top)) for result in results)
+    for worker in network.workers:
+        assert worker.window.count(Counter.REPAIRS) == 4
+        assert worker.mishaps[-1].overflow is None
+
+
+def test_an_int32_sum_that_does_not_fit_is_told_to_every_rank(make_kernel: MakeKernel) -> None:
+    network = shared_network(make_kernel)
+    inputs = [np.zeros(100, np.int32), np.zeros(100, np.int32)]
+    inputs[0][70], inputs[1][70] = 2**31 - 1, 1
+    network.run(inputs)
+    assert [worker.mishaps[-1].overflow for worker in network.workers] == [64, 64]
+
+
+def test_values_beyond_the_fixed_scale_are_summed_as_they_are(make_kernel: MakeKernel) -> None:
+    network = shared_network(make_kernel, 3, numbers="fixed", scale_bits=16)
+    inputs = [np.full(100, 0.5, np.float32) for _ in range(3)]
+    inputs[1][40] = 3e30
+    for op, parts in (("sum", 1), ("average", 3)):
+        results = network.run(inputs, op)  # type: ignore[arg-type]
+        expected = np.full(100, 1.5, np.float32)
+        expected[40] = np.float32(3e30)
+        for result in results:
+            assert np.array_equal(result, expected / np.float32(parts))
+    assert network.workers[0].window.count(Counter.REPAIRS) == 2
+    assert network.workers[0].window.count(Counter.SENT) == 8, "no lookahead"
+
+
+def test_what_is_not_finite_passes_a_fixed_scale_and_is_told(make_kernel: MakeKernel) -> None:
+    network = shared_network(make_kernel, numbers="fixed")
+    inputs = [np.ones(100, np.float32), np.ones(100, np.float32)]
+    inputs[1][40], inputs[1][41] = np.nan, np.inf
+    for result in network.run(inputs):
+        assert np.isnan(result[40])
+        assert result[41] == np.inf
+        assert (np.delete(result, [40, 41]) == 2).all()
+    assert [worker.mishaps[-1].nonfinite for worker in network.workers] == [32, 32]
+
+
+class Scripted:
+    """A congestion control with constant limits that remembers what it is told."""
+
+    wants_rounds = True
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.rounds: list[Round] = []
+
+    def start(self, window: int) -> Limits:
+        return self.limits
+
+    def on_round(self, outcome: Round) -> Limits:
+        self.rounds.append(outcome)
+        return self.limits
+
+    def on_timeout(self) -> Limits:
+        return self.limits
+
+
+def test_packets_beyond_the_claims_limit_do_not_ask_for_a_slot(make_kernel: MakeKernel) -> None:
+    network = shared_network(make_kernel, window=64, make_congestion=lambda: Scripted(Limits(8, 3)))
+    bypassing: dict[int, bool] = {}
+
+    def watch(worker: int, packet: bytes, upwards: bool) -> bool:
+        fields = header(packet)
+        if upwards and not fields["flags"] & wire.FLAG_RESEND:
+            bypassing[fields["psn"]] = bool(fields["flags"] & wire.FLAG_BYPASS)
+        return True
+
+    network.on_packet = watch
+    network.run([np.ones(32 * 96, np.int32)] * 2)
+    assert bypassing == {psn: psn % 64 >= 24 for psn in range(96)}  # the same share of the whole window
+    assert network.workers[0].window.count(Counter.BYPASSED) == 48
+
+
+def test_no_more_packets_are_in_flight_than_allowed_but_for_the_oldest(make_kernel: MakeKernel) -> None:
+    network = shared_network(make_kernel, make_congestion=lambda: Scripted(Limits(3, 8)))
+    network.on_packet = lambda worker, packet, upwards: all(
+        other.window.state.struct.in_flight <= 4 for other in network.workers
+    )
+    network.run([np.ones(32 * 24, np.int32)] * 2)
+
+
+def test_rounds_are_told_as_they_end(make_kernel: MakeKernel) -> None:
+    controls: list[Scripted] = []
+
+    def make_congestion() -> Congestion:
+        controls.append(Scripted(Limits(5, 8)))
+        return controls[-1]
+
+    network = shared_network(make_kernel, make_congestion=make_congestion)
+    network.impairments = Impairments(mark=1.0)
+    network.run([np.ones(32 * 23, np.int32)] * 2)
+    for control in controls:
+        assert [outcome.results for outcome in control.rounds] == [5] * 4
+        assert all(outcome.prompt == outcome.marked == 5 for outcome in control.rounds)
+        assert all(outcome.collided == 0 for outcome in control.rounds)
+        assert all(outcome.duration_ns > 0 for outcome in control.rounds)
+
+
+def test_priority_and_target_are_in_every_packet(make_kernel: MakeKernel) -> None:
+    settings_ = CoreSettings(
+        JOB, 1, 4, 8, LANES, endpoints(1), epoch=0x1FE, tree=Tree.of({0: [-9, 3], 9: [0, 1, 2]})
+    )
+    window = Window(settings_, make_kernel())
+    window.begin(np.ones(40, np.int32), np.ones(40, np.int32), tag=5, priority=200, target=3, now=0)
+    out = np.zeros(2 * PACKET.itemsize, np.uint8)
+    assert window.emit(out, 0) == 2
+    fields = header(out.tobytes())
+    assert (fields["priority"], fields["target"], fields["epoch"]) == (200, 3, 0xFE)
+    assert (fields["node"], fields["bitmap"], fields["fan_in"]) == (9, 2, 3)
+
+
+def test_waiting_for_a_straggler_costs_a_share_of_the_window_per_timeout(make_kernel: MakeKernel) -> None:
+    network = shared_network(make_kernel, window=64 * SPREAD, slots=1024)
+    network.run([np.ones(64 * LANES, np.int32)] * 2, starts_us=[0, 20_000_000])
+    resent = network.workers[0].window.count(Counter.RESENT)
+    assert 64 < resent < 64 + (64 // 8) * (20 / RtoLimits().max_s + 10)
+
+
+def test_contributions_that_were_counted_and_then_lost_are_sent_again(make_kernel: MakeKernel) -> None:
+    network = shared_network(make_kernel, 3, window=16, slots=256)
+    seen_at: list[int] = []
+
+    def lose_everything_once(worker: int, packet: bytes, upwards: bool) -> bool:
+        counted = [int((w.window.state.status & Chain.COUNTED != 0).sum()) for w in network.workers[:2]]
+        if not seen_at and counted == [16 // SPREAD, 16 // SPREAD]:
+            seen_at.append(network.now_ns)
+            forget_switch(network)
+        return True
+
+    network.on_packet = lose_everything_once
+    results = network.run([np.ones(16 * LANES, np.int32)] * 3, starts_us=[0, 0, 3_000_000])
+    assert seen_at
+    assert network.now_ns < 4e9
+    assert all((result == 3).all() for result in results)
+
+
+def test_a_rank_in_another_part_of_the_tree_is_named(make_kernel: MakeKernel) -> None:
+    tree = Tree.of({0: [-1, -2], 1: [0, 1], 2: [2, 3]})
+    network = shared_network(make_kernel, 4, tree=tree, patience=Patience(8, 600))
+    network.run([np.ones(10, np.int32)] * 4, absent=[3], limit_s=1000)
+    for rank in range(3):
+        error = network.workers[rank].error
+        assert isinstance(error, PeerTimeout)
+        assert 3 in error.missing
+        assert rank not in error.missing
+
+
+packets = st.fixed_dictionaries(
+    {
+        "version_kind": st.sampled_from([0x21, 0x22, 0x22, 0x22, 0x23, 0x24, 0x25, 0x25]),
+        "flags": st.one_of(st.just(0), st.sampled_from([0x04, 0x80, 0x84, 0x30]), st.integers(0, 255)),
+        "psn": st.integers(0, 14),
+        "bitmap": st.sampled_from([3, 3, 3, 1, 2, 0]),
+        "exponent": st.sampled_from([0, 127, 255]),
+        "epoch": st.sampled_from([0] * 9 + [1]),
+        "lanes": st.sampled_from([LANES, LANES, 0]),
+        "tag": st.sampled_from([5] * 9 + [6]),
+        "node": st.sampled_from([0, 0, 0, 1]),
+        "value": st.integers(-(2**31), 2**31 - 1),
+        "now": st.sampled_from([0, 10_000, 60_000_000]),
+        "batch": st.booleans(),
+    }
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    st.lists(packets, max_size=40),
+    st.sampled_from(["int32", "exponent", "fixed"]),
+    st.sampled_from([wire.ALL, 0, 1]),
+    st.integers(1, 4),
+)
+def test_any_packets_leave_both_kernels_in_the_same_state(
+    sent: list[dict[str, Any]], numbers: str, target: int, limit: int
+) -> None:
+    kernels: tuple[Kernel, ...] = (NativeKernel(), NumpyKernel())
+    traces = [trace(kernel, sent, numbers, target, limit) for kernel in kernels]
+    assert traces[0] == traces[1]
+
+
+def trace(kernel: Kernel, sent: list[dict[str, Any]], numbers: str, target: int, limit: int) -> list[Any]:
+    scheme: Any = "fixed" if numbers == "fixed" else "exponent"
+    settings_ = CoreSettings(
+        *(JOB, 0, 2, 8, LANES, endpoints(0)), window=4, fallback=True, numbers=scheme, scale_bits=24
+    )
+    window = Window(settings_, kernel, Scripted(Limits(limit, 3)))
+    source: NDArray[Any] = np.linspace(-200, 200, 5 * LANES)
+    source = source.astype(np.int32 if numbers == "int32" else np.float32)
+    output = np.zeros_like(source)
+    window.begin(source, output, tag=5, target=target, now=0)
+    now, held, found = 0, b"", []
+    out = np.zeros(20 * PACKET.itemsize, np.uint8)
+    for fields in sent:
+        packet = np.zeros(1, PACKET)
+        prefix = wire.frame_prefix(endpoints(9), 100)
+        packet.view(np.uint8)[: len(prefix)] = np.frombuffer(prefix, np.uint8)
+        packet["job"] = JOB
+        for name in wire.HEADER_DTYPE.names or ():
+            if name in fields:
+                packet[name] = fields[name]
+        packet["values"] = fields["value"]
+        held += packet.tobytes()
+        if fields["batch"]:
+            continue
+        now += fields["now"]
+        window.absorb(np.frombuffer(held, np.uint8), PACKET.itemsize, now)
+        held = b""
+        window.on_timeout(now)
+        count = window.emit(out, now)
+        core, state = window.state.struct, window.state
+        found.append((count, out[: count * PACKET.itemsize].tobytes(), output.tobytes(), list(core.counters)))
+        found.append((state.status.tolist(), state.kept.tolist(), state.answers.tobytes(), window.mishaps()))
+        found.append((core.oldest, core.in_flight, core.srtt, core.rto, core.tolerance, core.min_rtt))
+        found.append((core.round_results, core.round_marked, core.round_collided, core.round_prompt))
+        found.append((window.next_timeout(), core.completed, core.status_node, core.disagree_index))
+    return found
