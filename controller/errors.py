@@ -5,6 +5,7 @@ ControllerError
 ├── OutOfMemory         no hole in the switch's memory is large enough
 ├── OutOfRows           no job id, counter row or port is left
 ├── NoSuchJob           the switch has no such job
+├── IdentityTaken       the job id or the generation asked for is another job's
 ├── ProgramMismatch     the switch runs, or was offered, a program that will not do
 ├── UnknownName         the program has no table, action or counter of that name
 └── SwitchError         the switch, or the way to it, failed
@@ -15,6 +16,8 @@ ControllerError
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 
@@ -44,6 +47,10 @@ class OutOfRows(ControllerError):
 
 class NoSuchJob(ControllerError):
     """The switch has no such job."""
+
+
+class IdentityTaken(ControllerError):
+    """The job id or the generation asked for is another job's."""
 
 
 class ProgramMismatch(ControllerError):
@@ -86,3 +93,13 @@ class Refused(SwitchError):
         super().__init__(f"{what}: {code}: {message}")
         self.code = code
         self.errors = errors
+
+
+@contextlib.contextmanager
+def naming(switch: str) -> Iterator[None]:
+    """Have errors of the block say which switch they are about; they keep their type."""
+    try:
+        yield
+    except ControllerError as error:
+        error.args = (f"switch '{switch}': {error}", *error.args[1:])
+        raise

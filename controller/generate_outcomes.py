@@ -9,20 +9,20 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "p4src" / "include" / "outcomes.p4"
 TARGET = ROOT / "controller" / "outcomes.py"
 
-_OUTCOME = re.compile(r"const outcome_t OUTCOME_(\w+)\s*=\s*(\d+);")
-_WIDTH = re.compile(r"typedef bit<(\d+)> outcome_t;")
+_OUTCOMES = re.compile(r"enum bit<(?P<width>\d+)> outcome_t {(?P<members>[^}]*)}")
+_OUTCOME = re.compile(r"^ *(\w+) *= (\d+)\b", re.MULTILINE)
 
 
 def generate(p4_source: str) -> str:
     """Return the module's text: names in the order of their numbers."""
-    width = _WIDTH.search(p4_source)
-    outcomes = sorted((int(number), name.lower()) for name, number in _OUTCOME.findall(p4_source))
-    if width is None or not outcomes:
-        raise ValueError("the P4 source declares no outcome_t or no OUTCOME_ constants")
+    declared = _OUTCOMES.search(p4_source)
+    if declared is None:
+        raise ValueError("the P4 source declares no enum outcome_t")
+    outcomes = sorted((int(number), name.lower()) for name, number in _OUTCOME.findall(declared["members"]))
     lines = [
         '"""Generated from p4src/include/outcomes.p4 by controller/generate_outcomes.py; do not edit."""',
         "",
-        f"COLUMNS = {1 << int(width.group(1))}",
+        f"COLUMNS = {1 << int(declared['width'])}",
         '"""Cells of one job\'s row in the counter of outcomes."""',
         "",
         "OUTCOMES = {",

@@ -7,11 +7,24 @@ that packets meet either the whole job or none of it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from controller import names
-from controller.model import Admission, Member, Region, ipv4_from_int, ipv4_to_int, mac_from_int, mac_to_int
+from controller.model import (
+    NOBODY,
+    Admission,
+    Member,
+    Region,
+    Uplink,
+    ipv4_from_int,
+    ipv4_to_int,
+    mac_from_int,
+    mac_to_int,
+)
 from controller.p4runtime_shim.rows import Group, Row
+
+TABLES = (names.JOB, names.MEMBER, names.UPLINK, names.RECEIVER)
+"""Where jobs have rows."""
 
 
 def job_row(admission: Admission) -> Row:
@@ -25,45 +38,79 @@ def job_row(admission: Admission) -> Row:
             "offset": admission.region.offset,
             "size": admission.region.size,
             "generation": admission.generation,
-            "fan_in": len(admission.members),
-            "full_bitmap": (1 << len(admission.members)) - 1,
+            "fan_in": admission.fan_in,
+            "full_bitmap": admission.full_bitmap,
             "group": admission.group,
+            "node": admission.node,
+            "result_bitmap": admission.result_bitmap,
+            "root": int(admission.root),
+            "transit": int(admission.transit),
+            "preempt": int(admission.preempt),
+            "window": admission.window,
+            "max_age_us": admission.max_age_us,
         },
     )
 
 
 def supporting_rows(admission: Admission) -> tuple[Row | Group, ...]:
-    """Make everything else: the members by port, their addresses by rank, the multicast group.
+    """Make everything else: members by port, their addresses by bit, the uplink, the multicast group.
 
-    Raises BadJob for an address that is none; ValueError for a member without a port.
+    Raises BadJob for an address that is none; ValueError for a member or an uplink without a port.
     """
     rows: list[Row | Group] = []
     replicas = []
+    if admission.uplink is not None:
+        rows += _uplink_rows(admission, admission.uplink)
     for member in admission.members:
         if member.port is None:
-            raise ValueError(f"rank {member.rank} has no port yet")
-        rows.append(
-            Row(
-                names.MEMBER,
-                {names.JOB_KEY: admission.job, names.INGRESS_PORT: member.port},
-                names.SET_MEMBER,
-                {"bitmap": 1 << member.rank},
-            )
-        )
-        rows.append(
-            Row(
-                names.RECEIVER,
-                {names.JOB_KEY: admission.job, names.REPLICA: member.rank},
-                names.DELIVER,
-                {
-                    "mac": mac_to_int(member.mac),
-                    "ip": ipv4_to_int(member.ip),
-                    "udp_port": member.udp_port,
-                },
-            )
-        )
-        replicas.append((member.port, member.rank))
+            raise ValueError(f"{member} has no port yet")
+        replica = member.bit + 1  # 0 leads up
+        rows.append(_port_row(admission.job, member.port, names.SET_MEMBER, {"bitmap": member.bitmap}))
+        rows.append(_receiver_row(admission.job, replica, member, member.rank))
+        replicas.append((member.port, replica))
     return (*rows, Group(admission.group, tuple(replicas)))
+
+
+def _uplink_rows(admission: Admission, uplink: Uplink) -> list[Row | Group]:
+    if uplink.port is None:
+        raise ValueError("the uplink has no port yet")
+    row = Row(
+        names.UPLINK,
+        {names.JOB_KEY: admission.job},
+        names.SET_UPLINK,
+        {
+            "port": uplink.port,
+            "node": uplink.node,
+            "bitmap": uplink.bitmap,
+            "fan_in": uplink.fan_in,
+            "counter_row": admission.counter_row,
+            "own_node": admission.node,
+            "own_fan_in": admission.fan_in,
+        },
+    )
+    return [
+        row,
+        _port_row(admission.job, uplink.port, names.SET_PARENT, {}),
+        _receiver_row(admission.job, 0, uplink, None),
+    ]
+
+
+def _port_row(job: int, port: int, action: str, params: dict[str, int]) -> Row:
+    return Row(names.MEMBER, {names.JOB_KEY: job, names.INGRESS_PORT: port}, action, params)
+
+
+def _receiver_row(job: int, replica: int, to: Member | Uplink, rank: int | None) -> Row:
+    return Row(
+        names.RECEIVER,
+        {names.JOB_KEY: job, names.REPLICA: replica},
+        names.DELIVER,
+        {
+            "mac": mac_to_int(to.mac),
+            "ip": ipv4_to_int(to.ip),
+            "udp_port": to.udp_port,
+            "rank": NOBODY if rank is None else rank,
+        },
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,70 +125,97 @@ class Contents:
     orphans: tuple[Row | Group, ...]
 
 
+@dataclass(slots=True)
+class _Found:
+    """The rows of one job id, as they turn up."""
+
+    job: Row | None = None
+    uplink: Row | None = None
+    masks: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """By a member's lowest bit: its port and all its bits."""
+    receivers: dict[int, Row] = field(default_factory=dict)
+    supporting: list[Row] = field(default_factory=list)
+
+
 def parse(rows: Iterable[Row | Group], *, job_groups: range) -> Contents:
-    """Sort out what was read of the job, member and receiver tables and the multicast groups.
+    """Sort out what was read of the tables in `TABLES` and the multicast groups.
 
     `job_groups` are the group ids that only jobs use.
     """
-    job_rows: dict[int, Row] = {}
-    ports: dict[int, dict[int, int]] = {}
-    receivers: dict[int, dict[int, Row]] = {}
-    groups: dict[int, Group] = {}
-    others: list[tuple[int, Row]] = []
+    found: dict[int, _Found] = {}
+    groups: list[Group] = []
     for row in rows:
         if isinstance(row, Group):
-            groups[row.id] = row
+            groups.append(row)
             continue
-        job = _number(row, names.JOB_KEY)
-        match row.table:
-            case names.JOB:
-                job_rows[job] = row
-            case names.MEMBER:
-                rank = row.params["bitmap"].bit_length() - 1
-                ports.setdefault(job, {})[rank] = _number(row, names.INGRESS_PORT)
-                others.append((job, row))
-            case names.RECEIVER:
-                receivers.setdefault(job, {})[_number(row, names.REPLICA)] = row
-                others.append((job, row))
+        of_job = found.setdefault(_number(row, names.JOB_KEY), _Found())
+        if row.table == names.JOB:
+            of_job.job = row
+            continue
+        of_job.supporting.append(row)
+        match row.table, row.action:
+            case names.MEMBER, names.SET_MEMBER:
+                mask = row.params["bitmap"]
+                of_job.masks[mask & -mask] = (_number(row, names.INGRESS_PORT), mask)
+            case names.UPLINK, _:
+                of_job.uplink = row
+            case names.RECEIVER, _:
+                of_job.receivers[_number(row, names.REPLICA)] = row
 
-    jobs = {
-        job: _admission(job, row, ports.get(job, {}), receivers.get(job, {})) for job, row in job_rows.items()
-    }
+    jobs = {job: _admission(job, f.job, f) for job, f in found.items() if f.job is not None}
     used_groups = {admission.group for admission in jobs.values()}
     return Contents(
         jobs,
         (
-            *(row for job, row in others if job not in jobs),
-            *(g for g in groups.values() if g.id in job_groups and g.id not in used_groups),
+            *(row for f in found.values() if f.job is None for row in f.supporting),
+            *(g for g in groups if g.id in job_groups and g.id not in used_groups),
         ),
     )
 
 
-def _admission(job: int, row: Row, ports: dict[int, int], receivers: dict[int, Row]) -> Admission:
+def _admission(job: int, row: Row, found: _Found) -> Admission:
     members = []
-    for rank, receiver in sorted(receivers.items()):
-        address = receiver.params
-        members.append(
-            Member(
-                rank,
-                ports.get(rank),
-                mac_from_int(address["mac"]),
-                ipv4_from_int(address["ip"]),
-                address["udp_port"],
-            )
-        )
+    for replica, receiver in sorted(found.receivers.items()):
+        if replica == 0:
+            continue
+        port, bitmap = found.masks.get(1 << (replica - 1), (None, 1 << (replica - 1)))
+        rank = receiver.params["rank"]
+        mac, ip, udp_port = _address(receiver)
+        members.append(Member(None if rank == NOBODY else rank, port, mac, ip, udp_port, bitmap))
+    params = row.params
     return Admission(
         job=job,
-        counter_row=row.params["counter_row"],
-        region=Region(row.params["offset"], row.params["size"]),
-        generation=row.params["generation"],
-        group=row.params["group"],
+        counter_row=params["counter_row"],
+        region=Region(params["offset"], params["size"]),
+        generation=params["generation"],
+        group=params["group"],
         members=tuple(members),
+        fan_in=params["fan_in"],
+        window=params["window"],
+        uplink=_uplink(found),
+        node=params["node"],
+        result_bitmap=params["result_bitmap"],
+        transit=bool(params["transit"]),
+        preempt=bool(params["preempt"]),
+        max_age_us=params["max_age_us"],
     )
 
 
-def _number(row: Row, field: str) -> int:
-    value = row.match[field]
+def _uplink(found: _Found) -> Uplink | None:
+    row, receiver = found.uplink, found.receivers.get(0)
+    if row is None or receiver is None:
+        return None
+    params = row.params
+    return Uplink(params["port"], *_address(receiver), params["node"], params["bitmap"], params["fan_in"])
+
+
+def _address(receiver: Row) -> tuple[str, str, int]:
+    params = receiver.params
+    return mac_from_int(params["mac"]), ipv4_from_int(params["ip"]), params["udp_port"]
+
+
+def _number(row: Row, name: str) -> int:
+    value = row.match[name]
     if not isinstance(value, int):
-        raise ValueError(f"{row.table} matches {field} exactly, not by {value}")
+        raise ValueError(f"{row.table} matches {name} exactly, not by {value}")
     return value

@@ -1,12 +1,28 @@
-"""What the controller talks about: jobs, their members, regions of a switch's memory."""
+"""What the controller talks about: jobs, their members, regions of a switch's memory.
+
+A job on one switch is one node of the job's tree: it sums its children (workers or switches) and
+has an uplink to its parent, or, at the root of a shared job, to the job's fallback server. A job
+on a single switch is a tree of one node, and `Job(members, slots)` says all of it; larger trees
+are described in `controller.tree`.
+"""
 
 from __future__ import annotations
 
 import ipaddress
 import re
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
+from typing import Literal
 
 from controller.errors import BadJob
+
+Mode = Literal["exclusive", "shared"]
+"""How jobs use a switch's slots: each its own region, or hashed into one array."""
+
+INA_UDP_PORT = 42592
+"""The UDP port by which switches know packets to aggregate: what goes to a switch goes there."""
+
+NOBODY = 0xFFFF
+"""What a receiver that is not a worker has for a rank (docs/protocol.md)."""
 
 _MAC = re.compile(r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}")
 
@@ -51,58 +67,110 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One worker of a job: where its packets enter the switch and how results are addressed to it.
+    """One child of a job's node: where its packets enter the switch and how results are addressed to it.
 
-    `port` None lets the controller choose one of the ports that it may use.
+    `rank` is a worker's; None is a switch. `port` None lets the controller choose one of the ports
+    that it may use. `bitmap` holds the contribution bits that may come from there: several if a
+    switch below passes its members' packets on as they are. 0 stands for the bit of the worker's rank.
     """
 
-    rank: int
+    rank: int | None
     port: int | None
     mac: str
     ip: str
     udp_port: int
+    bitmap: int = 0
+
+    def __post_init__(self) -> None:
+        if self.bitmap == 0 and self.rank is not None and self.rank >= 0:
+            object.__setattr__(self, "bitmap", 1 << self.rank)
+
+    @property
+    def bit(self) -> int:
+        """The lowest of its bits, by which results for it are replicated; -1 if it has none."""
+        return (self.bitmap & -self.bitmap).bit_length() - 1
+
+    def __str__(self) -> str:
+        return f"the switch at port {self.port}" if self.rank is None else f"rank {self.rank}"
+
+
+@dataclass(frozen=True, slots=True)
+class Uplink:
+    """What a node hangs on: its parent switch, or a root's fallback server.
+
+    `port` is the switch's own port towards it; None lets the controller choose. Towards a parent,
+    sums go up as contribution `bitmap` of `fan_in` to its `node`; a switch that passes its members'
+    packets on has no bit of its own. For a fallback server all three are 0.
+    """
+
+    port: int | None
+    mac: str
+    ip: str
+    udp_port: int = INA_UDP_PORT
+    node: int = 0
+    bitmap: int = 0
+    fan_in: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where in a job's tree a switch stands; by default it is the root.
+
+    A node below the root has a `parent`, and the `result_bitmap` of the root. A `transit` switch
+    has no memory for the job: its members are members of the node above, whose id it has.
+    """
+
+    node: int = 0
+    parent: Uplink | None = None
+    result_bitmap: int = 0
+    transit: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job to be admitted: its members with ranks 0 to n-1, and the slots that it wants at least.
+    """A job to be admitted to one switch: its members, and how it may use the memory.
 
-    It gets a power of two (docs/protocol.md), half of which is its window.
+    `slots` are twice the packets that a worker may have under way (its `window`, which can be given
+    instead in shared mode). An exclusive job gets that many slots at least, a power of two
+    (docs/protocol.md). A shared job hashes into `region`: by default all slots; with size 0 it uses
+    none, and its fallback server does all the work. If it may `preempt`, its packets take slots from
+    packets of lower priority; and they take any slot that nobody has added to for `max_age_us`.
     """
 
     members: tuple[Member, ...]
-    slots: int
+    slots: int = 0
+    _: KW_ONLY
+    mode: Mode = "exclusive"
+    region: Region | None = None
+    preempt: bool = False
+    window: int | None = None
+    max_age_us: int = 100_000
+    fallback: Uplink | None = None
+    place: Place = Place()
 
-    def check(self, *, max_members: int) -> None:
-        """Raise BadJob unless a switch with bitmaps of `max_members` bits could serve this job."""
-        if not self.members:
-            raise BadJob("the job has no members; it needs at least one")
-        if len(self.members) > max_members:
-            raise BadJob(
-                f"the job has {len(self.members)} members; one switch sums up to {max_members}, because"
-                f" its contribution bitmap has {max_members} bits"
-            )
-        ranks = sorted(m.rank for m in self.members)
-        if ranks != list(range(len(ranks))):
-            raise BadJob(f"the members' ranks are {ranks}; they must be 0 to {len(ranks) - 1}, each once")
-        ports = [m.port for m in self.members if m.port is not None]
-        twice = sorted({p for p in ports if ports.count(p) > 1})
-        if twice:
-            raise BadJob(f"port {twice[0]} has two members; the switch tells members of a job by their ports")
-        if self.slots < 2:
-            raise BadJob(f"the job asks for {self.slots} slots; it takes 2 at least, twice the window")
-        for member in self.members:
-            mac_to_int(member.mac)
-            ipv4_to_int(member.ip)
-            if not 0 < member.udp_port < 1 << 16:
-                raise BadJob(f"rank {member.rank} has UDP port {member.udp_port}; ports are 1 to 65535")
+    @property
+    def uplink(self) -> Uplink | None:
+        """Where partial sums and finished ones go: the parent, or the fallback server."""
+        return self.place.parent or self.fallback
+
+    @property
+    def fan_in(self) -> int:
+        """How many contributions complete the sum; on a transit switch that of the node above."""
+        if self.place.transit and self.place.parent is not None:
+            return self.place.parent.fan_in
+        return sum(m.bitmap.bit_count() for m in self.members)
+
+    def packets_under_way(self) -> int:
+        """How many packets a worker may have under way, if the region does not say otherwise."""
+        return self.slots // 2 if self.window is None else self.window
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Admission:
     """A job as a switch serves it: all that its table entries say.
 
     `generation` tells this job's packets in slots from those of earlier users of the same slots.
+    A worker may have `window` packets under way. Members are in the order of their bits.
     """
 
     job: int
@@ -111,11 +179,29 @@ class Admission:
     generation: int
     group: int
     members: tuple[Member, ...]
+    fan_in: int
+    window: int
+    uplink: Uplink | None = None
+    node: int = 0
+    result_bitmap: int
+    transit: bool = False
+    preempt: bool = False
+    max_age_us: int = 0
 
     @property
-    def window(self) -> int:
-        """How many packets a worker may have under way."""
-        return self.region.size // 2
+    def epoch(self) -> int:
+        """What of the generation packets carry."""
+        return self.generation & 0xFF
+
+    @property
+    def full_bitmap(self) -> int:
+        """All contributors' bits."""
+        return (1 << self.fan_in) - 1
+
+    @property
+    def root(self) -> bool:
+        """Whether sums are complete here."""
+        return self.node == 0 and not self.transit
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,3 +212,4 @@ class SwitchInfo:
     slots: int
     jobs: int
     max_members: int
+    program: Mode = "exclusive"

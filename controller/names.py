@@ -1,4 +1,4 @@
-"""Control-plane names of ``p4src/exclusive.p4`` that this package uses; a test holds them to its P4Info."""
+"""Control-plane names of ``p4src/*.p4`` that this package uses; a test holds them to the programs' P4Info."""
 
 JOB = "InaIngress.admission.job"
 JOB_KEY = "hdr.ina.job"
@@ -7,14 +7,23 @@ SET_JOB = "InaIngress.admission.set_job"
 MEMBER = "InaIngress.admission.member"
 INGRESS_PORT = "standard_metadata.ingress_port"
 SET_MEMBER = "InaIngress.admission.set_member"
+SET_PARENT = "InaIngress.admission.set_parent"
+
+UPLINK = "InaIngress.uplink.uplink"
+SET_UPLINK = "InaIngress.uplink.set_uplink"
 
 RECEIVER = "InaEgress.delivery.receiver"
 REPLICA = "standard_metadata.egress_rid"
 DELIVER = "InaEgress.delivery.deliver"
 
+ECN = "InaEgress.marking.threshold"
+SET_ECN = "InaEgress.marking.set_threshold"
+
 OUTCOMES = "InaIngress.outcomes"
 
 SLOT_REGISTER = "InaIngress.aggregator.slot_psn"
+PRIORITY_REGISTER = "InaIngress.aggregator.slot_priority"
+"""Only ``shared.p4`` has it: the program is told by it."""
 LANE_REGISTERS = "InaIngress.aggregator.lanes.lane_"
 
 BRIDGE = "InaIngress.forwarding.bridge"

@@ -15,17 +15,17 @@ from types import TracebackType
 from typing import Any, Self
 
 from controller import names
-from controller.errors import ControllerError, NoSuchJob, OutOfRows, ProgramMismatch, Refused, UnknownName
-from controller.jobs import Contents, job_row, parse, supporting_rows
-from controller.memory import exclusive
-from controller.model import Admission, Job, Member, SwitchInfo
+from controller.checks import check_job
+from controller.errors import BadJob, ControllerError, NoSuchJob, ProgramMismatch, Refused, UnknownName
+from controller.jobs import TABLES, Contents, job_row, parse, supporting_rows
+from controller.memory import shared
+from controller.model import Admission, Job, Region, SwitchInfo
 from controller.outcomes import COLUMNS, OUTCOMES
 from controller.p4runtime_shim.client import P4RuntimeClient, Tls
 from controller.p4runtime_shim.codec import Codec
 from controller.p4runtime_shim.rows import Cell, Entry, Group, Row
+from controller.planning import Identity, choose_identity, plan
 from controller.programs import ProgramBundle
-
-_JOB_IDS = range(1, 1 << 16)
 
 
 class Controller:
@@ -66,6 +66,11 @@ class Controller:
     ) -> None:
         self.close()
 
+    @property
+    def address(self) -> str:
+        """Where the switch is reached, ``host:port``."""
+        return self._client.address
+
     # ------------------------------------------------------------------ program
 
     def load(self, bundle: ProgramBundle) -> bool:
@@ -92,8 +97,8 @@ class Controller:
             return  # not a program of ours: it has no jobs
         if running:
             raise ProgramMismatch(
-                f"the switch runs another program than '{bundle.name}' with these lanes, and {running} jobs"
-                " with it; end them first, or run with the program that is loaded"
+                f"the switch runs another program than '{bundle.name}' with these lanes, which serves"
+                f" {running} job{'' if running == 1 else 's'}; end them first, or run with the loaded program"
             )
 
     @property
@@ -102,7 +107,7 @@ class Controller:
         if self._codec is None:
             p4info = self._client.p4info()
             if p4info is None or not p4info.tables:
-                raise ProgramMismatch(f"the switch at {self._client.address} has no program loaded")
+                raise ProgramMismatch(f"the switch at {self.address} has no program loaded")
             self._codec = Codec(p4info)
         return self._codec
 
@@ -114,8 +119,9 @@ class Controller:
                 lanes=sum(name.startswith(names.LANE_REGISTERS) for name in codec.register_names()),
                 slots=codec.register_size(names.SLOT_REGISTER),
                 # Counter row 0 is for packets of no job.
-                jobs=min(codec.table_size(names.JOB), codec.counter_size(names.OUTCOMES) // COLUMNS - 1),
+                jobs=min(codec.table_size(names.JOB), codec.table_size(names.UPLINK), self._rows() - 1),
                 max_members=codec.param_width(names.SET_MEMBER, "bitmap"),
+                program="shared" if names.PRIORITY_REGISTER in codec.register_names() else "exclusive",
             )
         except UnknownName as error:
             raise ProgramMismatch(f"the loaded program is not one for aggregation: {error}") from error
@@ -126,31 +132,59 @@ class Controller:
         """Read the jobs that the switch serves now, whoever admitted them."""
         return self._contents().jobs
 
-    def admit(self, job: Job, *, ports: Sequence[int] = ()) -> Admission:
+    def admit(self, job: Job, *, ports: Sequence[int] = (), identity: Identity | None = None) -> Admission:
         """Give a job its slots, counters and table entries.
 
-        Members without a port get the lowest of `ports` that no job uses. Its counters start at zero.
+        Members, and an uplink, without a port get the lowest of `ports` that no job uses. Its counters
+        start at zero. A job of several switches is given its `identity` (`controller.tree.admit_tree`).
 
-        Raises BadJob, OutOfMemory or OutOfRows if the job does not fit; SwitchError if the switch
-        fails or refuses. Whatever was written by then is taken back; what cannot be taken back,
-        because the switch is gone, lets no packet in and is swept up by the next admission.
+        Raises BadJob, OutOfMemory or OutOfRows if the job does not fit; ProgramMismatch if the switch's
+        program is not for jobs of this mode; IdentityTaken; SwitchError if the switch fails or refuses.
+        Whatever was written by then is taken back; what cannot be taken back, because the switch is
+        gone, lets no packet in and is swept up by the next admission.
         """
         info = self.info()
-        job.check(max_members=info.max_members)
+        check_job(job, max_members=info.max_members)
         with self._client.mastership(timeout_s=self._turn_timeout_s):
             contents = self._contents()
             if contents.orphans:
                 self._delete(contents.orphans)
-            admission = self._plan(job, ports, info, contents.jobs.values())
-            rows = supporting_rows(admission)
+            present = contents.jobs.values()
+            identity = identity or self.choose_identity(present)
+            admission = plan(job, identity, info=info, present=present, ports=ports)
+            opening, rows = job_row(admission), supporting_rows(admission)
             self._insert_all_or_none(rows)
             try:
                 self._reset_counters(admission.counter_row)
-                self._client.write("INSERT", [self.codec.encode(job_row(admission))])
+                self._client.write("INSERT", [self.codec.encode(opening)])
             except BaseException:
-                self._delete_if_possible(rows)
+                self._delete_if_possible([opening, *rows])  # it may be in, and only the answer lost
                 raise
         return admission
+
+    def choose_identity(self, present: Iterable[Admission]) -> Identity:
+        """Choose a job id and a generation that none of the jobs present has."""
+        return choose_identity(present, clock=self._clock, rng=self._rng)
+
+    def resize(self, job: int, region: Region) -> Admission:
+        """Have a shared job use other slots from now on.
+
+        What its old slots hold is not lost, for its workers send again, which reaches the fallback
+        server. The slots themselves go to others as they age.
+
+        Raises NoSuchJob; ProgramMismatch for an exclusive job, whose results its slots keep; BadJob if
+        the region leaves the memory or the switch is one that the job only passes through.
+        """
+        info = self.info()
+        if info.program != "shared":
+            raise ProgramMismatch("an exclusive job keeps its slots for life; only shared jobs are resized")
+        with self._client.mastership(timeout_s=self._turn_timeout_s):
+            found = self._find(self._contents(), job)
+            if found.transit:
+                raise BadJob(f"job {job} only passes through the switch at {self.address}; it has no region")
+            resized = replace(found, region=shared.place(info.slots, region))
+            self._client.write("MODIFY", [self.codec.encode(job_row(resized))])
+        return resized
 
     def remove(self, job: int) -> None:
         """Take all that belongs to a job off the switch, its row in the job table first.
@@ -158,9 +192,7 @@ class Controller:
         Raises NoSuchJob.
         """
         with self._client.mastership(timeout_s=self._turn_timeout_s):
-            found = self._contents().jobs.get(job)
-            if found is None:
-                raise NoSuchJob(f"the switch at {self._client.address} has no job {job}")
+            found = self._find(self._contents(), job)
             self._delete([job_row(found)])
             # What its row held together are orphans now, incomplete jobs of others included.
             self._delete(self._contents().orphans)
@@ -168,10 +200,7 @@ class Controller:
 
     def counters(self, job: int) -> dict[str, int]:
         """Read how many packets of a job met which outcome since its admission. Raises NoSuchJob."""
-        found = self.jobs().get(job)
-        if found is None:
-            raise NoSuchJob(f"the switch at {self._client.address} has no job {job}")
-        return self.row_counters(found.counter_row)
+        return self.row_counters(self._find(self._contents(), job).counter_row)
 
     def row_counters(self, row: int) -> dict[str, int]:
         """Read a row of outcome counters; row 0 is for packets of no job."""
@@ -199,54 +228,38 @@ class Controller:
                         raise
                     self._client.write("MODIFY", encoded)
 
+    def set_ecn_threshold(self, depth: int) -> None:
+        """Mark aggregation packets that find `depth` packets or more in their egress queue.
+
+        Raises ValueError if the depth is negative or more than the switch can count; SwitchError.
+        """
+        highest = (1 << self.codec.param_width(names.SET_ECN, "depth")) - 1
+        if not 0 <= depth <= highest:
+            raise ValueError(f"a queue can be 0 to {highest} packets deep, not {depth}")
+        self.install([Row(names.ECN, {}, names.SET_ECN, {"depth": depth}, default=True)])
+
     def uninstall(self, entries: Iterable[Row | Group]) -> None:
         """Delete entries; those that are not there any more are left out. Raises SwitchError."""
         with self._client.mastership(timeout_s=self._turn_timeout_s):
             self._delete(list(entries))
 
-    # ------------------------------------------------------------------ planning
+    # ------------------------------------------------------------------ reading
 
     def _contents(self) -> Contents:
         codec = self.codec
         self.info()  # or the tables are not ours
-        tables = [codec.all_rows(table) for table in (names.JOB, names.MEMBER, names.RECEIVER)]
+        tables = [codec.all_rows(table) for table in TABLES]
         entities = self._client.read([*tables, codec.all_groups()])
         rows = [row for row in map(codec.decode, entities) if isinstance(row, Row | Group)]
         return parse(rows, job_groups=range(1, self._rows()))
 
+    def _find(self, contents: Contents, job: int) -> Admission:
+        if job not in contents.jobs:
+            raise NoSuchJob(f"the switch at {self.address} has no job {job}")
+        return contents.jobs[job]
+
     def _rows(self) -> int:
         return self.codec.counter_size(names.OUTCOMES) // COLUMNS
-
-    def _plan(
-        self, job: Job, ports: Sequence[int], info: SwitchInfo, present: Iterable[Admission]
-    ) -> Admission:
-        """Choose everything that the job does not say, clear of what is present."""
-        present = list(present)
-        region = exclusive.allocate(info.slots, (a.region for a in present), exclusive.region_size(job.slots))
-        used_rows = {a.counter_row for a in present}
-        row = next((r for r in range(1, info.jobs + 1) if r not in used_rows), None)
-        if row is None:
-            raise OutOfRows(f"the switch serves {len(present)} jobs, as many as it has counters for")
-        used_ports = {m.port for a in present for m in a.members}
-        return Admission(
-            job=self._unused_job_id({a.job for a in present}),
-            counter_row=row,
-            region=region,
-            generation=self._unused_generation({a.generation for a in present}),
-            group=row,  # jobs' groups are numbered like their rows; others start above
-            members=_with_ports(job.members, [p for p in ports if p not in used_ports]),
-        )
-
-    def _unused_job_id(self, used: set[int]) -> int:
-        """Choose at random: late packets of a job that is gone then hardly ever meet a new one."""
-        return self._rng.choice([i for i in _JOB_IDS if i not in used])
-
-    def _unused_generation(self, used: set[int]) -> int:
-        """Count milliseconds: slots may still hold any generation of the last 49 days."""
-        generation = int(self._clock() * 1000) % (1 << 32)
-        while generation == 0 or generation in used:
-            generation = (generation + 1) % (1 << 32)
-        return generation
 
     # ------------------------------------------------------------------ writing
 
@@ -294,17 +307,3 @@ class Controller:
             if isinstance(cell, Cell):
                 cells[cell.index - row * COLUMNS] = cell.packets
         return {name: cells.get(column, 0) for name, column in OUTCOMES.items()}
-
-
-def _with_ports(members: Iterable[Member], free: Sequence[int]) -> tuple[Member, ...]:
-    members = list(members)
-    taken = {m.port for m in members}
-    choices = iter(sorted(p for p in free if p not in taken))
-    placed = []
-    for member in members:
-        port = member.port if member.port is not None else next(choices, None)
-        if port is None:
-            wanted = sum(m.port is None for m in members)
-            raise OutOfRows(f"{wanted} members need ports, and only {len(free)} are free")
-        placed.append(replace(member, port=port))
-    return tuple(placed)

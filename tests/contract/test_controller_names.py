@@ -5,18 +5,31 @@ from typing import Any
 
 import pytest
 
-from controller import Admission, Member, Region, forwarding, names
+from controller import Admission, Member, Region, Uplink, forwarding, names
 from controller.jobs import job_row, supporting_rows
 from controller.outcomes import COLUMNS, OUTCOMES
 from controller.p4runtime_shim import Codec, Group, Row
 from controller.programs import LANES, locate
 from softswitch.compiler import compile_file, p4info
 
+PROGRAMS = ("exclusive", "shared")
 MAC, IP = "02:00:00:00:00:01", "10.0.0.1"
-ADMISSION = Admission(1, 2, Region(0, 64), 3, 2, (Member(0, 0, MAC, IP, 9000),))
+ADMISSION = Admission(
+    job=1,
+    counter_row=2,
+    region=Region(0, 64),
+    generation=3,
+    group=2,
+    members=(Member(0, 0, MAC, IP, 9000),),
+    fan_in=1,
+    window=32,
+    uplink=Uplink(1, MAC, IP),
+    result_bitmap=1,
+)
 ENTRIES: list[Row | Group] = [
     job_row(ADMISSION),
     *supporting_rows(ADMISSION),
+    Row(names.ECN, {}, names.SET_ECN, {"depth": 1}, default=True),
     forwarding.bridge(MAC, 1),
     forwarding.broadcast(1),
     forwarding.flood_unknown(1),
@@ -27,10 +40,16 @@ ENTRIES: list[Row | Group] = [
 ]
 
 
-@pytest.fixture(scope="module", params=LANES)
-def info(request: pytest.FixtureRequest) -> Any:
-    path, defines = locate("exclusive", lanes=request.param)
-    return p4info(compile_file(path, defines=defines))
+@pytest.fixture(scope="module", params=[(program, lanes) for program in PROGRAMS for lanes in LANES], ids=str)
+def program(request: pytest.FixtureRequest) -> tuple[str, Any]:
+    name, lanes = request.param
+    path, defines = locate(name, lanes=lanes)
+    return name, p4info(compile_file(path, defines=defines))
+
+
+@pytest.fixture
+def info(program: tuple[str, Any]) -> Any:
+    return program[1]
 
 
 def test_every_entry_has_all_fields_and_parameters(info: Any) -> None:
@@ -46,11 +65,14 @@ def test_every_entry_has_all_fields_and_parameters(info: Any) -> None:
             assert action.preamble.id in {ref.id for ref in table.action_refs}
 
 
-def test_every_name_is_in_the_program(info: Any) -> None:
+def test_every_name_is_in_the_program(program: tuple[str, Any]) -> None:
+    which, info = program
     known = set(all_names(info))
     prefixes = {names.LANE_REGISTERS}
     for constant, name in vars(names).items():
-        if constant.isupper() and name not in prefixes:
+        if constant == "PRIORITY_REGISTER":
+            assert (name in known) == (which == "shared"), "this is how the programs are told apart"
+        elif constant.isupper() and name not in prefixes:
             assert name in known, f"names.{constant}"
     assert any(name.startswith(names.LANE_REGISTERS) for name in known)
 

@@ -1,4 +1,4 @@
-"""The host's packet layout and constants are those of the switch program."""
+"""The host's packet layout and constants are those of the switch programs."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ P4SRC = Path(__file__).parents[2] / "p4src"
 
 
 def constants() -> dict[str, int]:
-    """Every plain ``const bit<n> NAME = number;`` of the sources, and RESEND, which only its comment has."""
+    """Every plain ``const bit<n> NAME = number;`` of the sources."""
     text = "".join(path.read_text() for path in (P4SRC / "include").glob("*.p4"))
-    text = re.sub(r"// (0x\d+), RESEND", r"const bit<8> FLAG_RESEND = \1;", text)
     found = re.findall(r"const\s+bit<\d+>\s+(\w+)\s*=\s*(\w+);", text)
     return {name: int(value, 0) for name, value in found if re.fullmatch(r"0x[0-9a-fA-F]+|\d+", value)}
 
 
 @pytest.fixture(scope="module", params=wire.LANE_COUNTS)
 def headers(request: pytest.FixtureRequest) -> tuple[int, dict[str, ir.Header]]:
+    """All programs include the same headers."""
     program = compile_file(P4SRC / "exclusive.p4", defines={"LANES": str(request.param)})
     return request.param, {name: t for name, t in program.hdr.fields if isinstance(t, ir.Header)}
 
@@ -35,13 +35,25 @@ def field_bits(header: ir.Header) -> list[tuple[str, int]]:
 @pytest.mark.parametrize(
     "name",
     [
-        *("INA_UDP_PORT", "INA_VERSION", "KIND_GRADIENT", "KIND_RESULT", "KIND_STATUS"),
+        *("INA_UDP_PORT", "INA_VERSION", "ROOT_NODE", "VALID_INT32"),
+        *("KIND_GRADIENT", "KIND_RESULT", "KIND_STATUS", "KIND_PARTIAL", "KIND_REMINDER"),
         *("FLAG_RESEND", "FLAG_QUERY", "FLAG_OVERFLOW", "FLAG_DISAGREE"),
+        *("FLAG_COLLISION", "FLAG_ECN", "FLAG_BYPASS", "FLAG_RAW"),
         *("ETHERNET_BYTES", "IPV4_BYTES", "UDP_BYTES", "INA_BYTES", "TYPE_IPV4", "PROTO_UDP"),
     ],
 )
 def test_a_constant_has_the_value_that_the_program_has(name: str) -> None:
     assert getattr(wire, name) == constants()[name]
+
+
+def test_a_sum_for_all_ranks_has_the_target_that_the_program_knows() -> None:
+    assert constants()["TARGET_ALL"] == wire.ALL
+
+
+def test_a_sum_keeps_the_flags_that_the_program_keeps() -> None:
+    (expression,) = re.findall(r"FLAGS_OF_SUM += ([^;]+);", (P4SRC / "include" / "headers.p4").read_text())
+    kept = sum(constants()[name] for name in re.split(r"\s*\|\s*", expression))
+    assert kept == wire.STICKY_FLAGS
 
 
 def test_the_ina_header_has_the_same_fields_in_the_same_order(

@@ -7,20 +7,36 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import HealthCheck, example, given, settings
 
+from controller.model import Admission, Member, Region
 from hostlib._native import NativeKernel
 from hostlib.core.state import Counter
 from hostlib.errors import PeerTimeout, RanksDisagree
 from softswitch.engine.switch import Switch
-from tests.hostlib.cases import JOB, LANES, Case, cases, network_of, run_case
-from tests.hostlib.compiled_switch import compiled_switch
+from tests.contract.admitted import SLOTS, serving
+from tests.contract.compiled_fabric import compiled_fabric
+from tests.hostlib.cases import JOB, Case, cases, network_of, run_case
+from tests.hostlib.fabric import FabricCase, carry_out, fabric_cases
 from tests.hostlib.virtual_network import Impairments, VirtualNetwork
 
 
 @contextmanager
 def switch_for(case: Case) -> Iterator[Switch]:
-    with compiled_switch(JOB, size=case.size, slots=2 * case.window, lanes=LANES) as switch:
+    """One switch with one exclusive job, rank r at port r; regions need not be powers of two."""
+    slots = 2 * case.window
+    admission = Admission(
+        job=JOB,
+        counter_row=1,
+        region=Region(SLOTS - slots, slots),
+        generation=0x100,
+        group=1,
+        members=tuple(Member(r, r, f"02:00:00:00:00:{r:02x}", "10.0.0.1", 42592) for r in range(case.size)),
+        fan_in=case.size,
+        window=case.window,
+        result_bitmap=(1 << case.size) - 1,
+    )
+    with serving("exclusive", [admission]) as switch:
         yield switch
 
 
@@ -39,6 +55,15 @@ def network_for(case: Case) -> Iterator[VirtualNetwork]:
 def test_every_sum_is_exact_on_any_network(case: Case) -> None:
     with switch_for(case) as switch:
         run_case(case, NativeKernel, switch)
+
+
+@pytest.mark.slow
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(fabric_cases)
+def test_every_sum_is_exact_in_any_tree_of_any_jobs(case: FabricCase) -> None:
+    """Both programs, one to three levels, up to three jobs at once, with the real fallback server."""
+    with compiled_fabric(case) as network:
+        carry_out(case, network)
 
 
 @pytest.mark.parametrize("kind", ["loss", "duplicate", "reorder", "corrupt"])

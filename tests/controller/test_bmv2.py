@@ -5,10 +5,12 @@ import socket
 import subprocess
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 
-from controller import Controller, Job, Member, Region, forwarding
+from controller import Controller, Job, Member, Place, ProgramMismatch, Region, Uplink, forwarding
 from controller.programs import bmv2_bundle
 
 pytestmark = [
@@ -26,8 +28,8 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
+@contextmanager
+def bmv2(program: str) -> Iterator[str]:
     address = f"127.0.0.1:{free_port()}"
     command = ["simple_switch_grpc", "--no-p4", "--device-id", "0", "--thrift-port", str(free_port())]
     process = subprocess.Popen(
@@ -36,10 +38,22 @@ def address() -> Iterator[str]:
         stderr=subprocess.DEVNULL,
     )
     with Controller.connect(address) as controller:
-        assert controller.load(bmv2_bundle("exclusive", lanes=32))
+        assert controller.load(bmv2_bundle(program, lanes=32))
     yield address
     process.terminate()
     process.wait()
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    with bmv2("exclusive") as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def shared_address() -> Iterator[str]:
+    with bmv2("shared") as address:
+        yield address
 
 
 def job(ranks: int, first_port: int) -> Job:
@@ -61,6 +75,30 @@ def test_jobs_come_and_go(address: str) -> None:
         assert set(one.counters(first.job).values()) == {0}
         other.remove(first.job)
         one.remove(second.job)
+        assert one.jobs() == {}
+
+
+def test_shared_jobs_come_and_go(shared_address: str) -> None:
+    """Two jobs in overlapping regions, one of them a node below another switch."""
+    fallback = Uplink(30, "02:00:00:00:fb:01", "10.0.255.2", 4000)
+    parent = Uplink(30, "02:00:00:00:00:fe", "10.0.0.254", node=0, bitmap=0b10, fan_in=2)
+    with Controller.connect(shared_address) as one, Controller.connect(shared_address) as other:
+        assert one.info().program == "shared"
+        first = one.admit(
+            replace(job(4, 0), mode="shared", fallback=fallback, preempt=True, window=1000, max_age_us=7)
+        )
+        second = other.admit(
+            replace(job(2, 4), mode="shared", region=Region(5, 10), place=Place(3, parent, 0b11))
+        )
+        assert one.jobs() == other.jobs() == {first.job: first, second.job: second}
+        resized = other.resize(first.job, Region(0, 0))
+        one.set_ecn_threshold(100)
+        assert one.jobs() == {first.job: resized, second.job: second}
+        assert set(one.counters(first.job).values()) == {0}
+        with pytest.raises(ProgramMismatch, match="the switch runs the program 'shared'"):
+            one.admit(job(1, 8))
+        one.remove(second.job)
+        other.remove(first.job)
         assert one.jobs() == {}
 
 

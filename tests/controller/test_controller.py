@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from controller import Controller, Job, Member, ProgramBundle, Region, forwarding
+from controller import Controller, Job, Member, ProgramBundle, Region, SwitchInfo, forwarding, names
 from controller.errors import (
     BadJob,
     NoSuchJob,
@@ -49,7 +49,7 @@ def test_an_admitted_job_gets_its_sums_and_counts_its_packets(
     admission = controller.admit(job(3))
     assert admission.window == 32
     for rank in range(3):
-        running.switch.inject(rank, [gradient(admission.job, 5, rank, 3, [rank + 1] * LANES)])
+        running.switch.inject(rank, [gradient(admission, 5, rank, [rank + 1] * LANES)])
     for rank in range(3):
         (frame,) = running.switch.drain(rank)
         packet = parse(frame)
@@ -64,7 +64,7 @@ def test_an_admitted_job_gets_its_sums_and_counts_its_packets(
     counters = controller.counters(admission.job)
     assert {name: n for name, n in counters.items() if n} == {"aggregated": 2, "completed": 1}
     controller.remove(admission.job)
-    running.switch.inject(0, [gradient(admission.job, 6, 0, 3, [1] * LANES)])
+    running.switch.inject(0, [gradient(admission, 6, 0, [1] * LANES)])
     assert running.switch.drain(0) == []
 
 
@@ -73,17 +73,17 @@ def test_counters_start_at_zero_in_a_row_used_before(controller: Controller, run
     for _ in range(2):
         admission = controller.admit(job(1))
         assert admission.counter_row == 1
-        running.switch.inject(0, [gradient(admission.job, 0, 0, 1, [1] * LANES)])
+        running.switch.inject(0, [gradient(admission, 0, 0, [1] * LANES)])
         assert controller.counters(admission.job)["completed"] == 1
         controller.remove(admission.job)
-    running.switch.inject(0, [gradient(1, 0, 0, 1, [1] * LANES)])
+    running.switch.inject(0, [gradient(replace(admission, job=1), 0, 0, [1] * LANES)])
     assert controller.row_counters(0)["unknown_job"] == before + 1
     running.switch.drain(0)
 
 
 def test_the_program_tells_what_it_offers(controller: Controller) -> None:
     info = controller.info()
-    assert (info.lanes, info.slots, info.jobs, info.max_members) == (LANES, 8192, 255, 32)
+    assert info == SwitchInfo(LANES, 8192, 255, 32, "exclusive")
 
 
 def test_controllers_share_a_switch_through_what_it_holds(connect: Callable[[], Controller]) -> None:
@@ -177,17 +177,14 @@ def test_generations_are_never_zero_nor_in_use(running: Running) -> None:
 def test_an_admission_that_fails_half_way_leaves_nothing(controller: Controller, running: Running) -> None:
     """The receiver table is full but for one row, so that some of the job's rows fit and others do not."""
     holder = controller.admit(job(1))
-    (receiver,) = (r for r in supporting_rows(holder) if isinstance(r, Row) and "egress_rid" in str(r.match))
+    (receiver,) = (r for r in supporting_rows(holder) if isinstance(r, Row) and r.table == names.RECEIVER)
     size = controller.codec.table_size(receiver.table)
-    fill = [
-        replace(receiver, match={**receiver.match, "standard_metadata.egress_rid": 100 + i})
-        for i in range(size - 2)
-    ]
+    fill = [replace(receiver, match={**receiver.match, names.REPLICA: 100 + i}) for i in range(size - 2)]
     client = P4RuntimeClient(running.address)
     with client.mastership():
         client.write("INSERT", [controller.codec.encode(row) for row in fill])
     before = controller.jobs()[holder.job].members
-    with pytest.raises(Refused, match="is full: it has room for 8192 entries") as error:
+    with pytest.raises(Refused, match="is full: it has room for 8448 entries") as error:
         controller.admit(job(2, first_port=2))
     assert [e.code for e in error.value.errors] == ["RESOURCE_EXHAUSTED"]
     assert list(controller.jobs()) == [holder.job]
@@ -287,7 +284,7 @@ def test_a_program_is_loaded_once(bundle: ProgramBundle) -> None:
 def test_a_program_with_jobs_is_not_replaced(controller: Controller, bundle: ProgramBundle) -> None:
     admission = controller.admit(job(1))
     changed = ProgramBundle("other", type(bundle.p4info)(), b"")
-    with pytest.raises(ProgramMismatch, match=r"runs another program than 'other' .* and 1 jobs with it"):
+    with pytest.raises(ProgramMismatch, match=r"runs another program than 'other' .*, which serves 1 job;"):
         controller.load(changed)
     assert list(controller.jobs()) == [admission.job]
     controller.remove(admission.job)

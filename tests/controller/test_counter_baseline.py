@@ -54,7 +54,7 @@ def test_counts_are_since_the_admission(address: str, running: Running) -> None:
     with Controller.connect(address) as controller:
         for _ in range(2):
             admission = controller.admit(job)
-            running.switch.inject(0, [gradient(admission.job, 0, 0, 1, [1] * LANES)])
+            running.switch.inject(0, [gradient(admission, 0, 0, [1] * LANES)])
             assert controller.counters(admission.job)["completed"] == 1
             controller.remove(admission.job)
     running.switch.drain(0)

@@ -8,5 +8,5 @@ def test_the_outcomes_are_up_to_date() -> None:
 
 
 def test_other_source_is_refused() -> None:
-    with pytest.raises(ValueError, match="declares no outcome_t"):
+    with pytest.raises(ValueError, match="declares no enum outcome_t"):
         generate("const bit<8> X = 1;")

@@ -1,0 +1,31 @@
+"""Shared slots: every job hashes its packets into a region, and regions may overlap (ATP, INAlloc).
+
+One region for all is ATP's common array (NSDI'21, section 5.2.1); regions that differ, overlapping or
+not, are INAlloc's. A region of size 0 uses no slot at all. Any size will do, not only powers of two,
+for the index is a hash and not the PSN itself.
+"""
+
+from __future__ import annotations
+
+from controller.errors import BadJob
+from controller.model import Region
+
+
+def place(total: int, wanted: Region | None) -> Region:
+    """Return the region of a shared job on a switch with `total` slots: all of them if none is wanted.
+
+    Raises BadJob if the wanted region leaves the memory.
+
+    >>> place(8192, None)
+    Region(offset=0, size=8192)
+    >>> place(8192, Region(4096, 0))
+    Region(offset=4096, size=0)
+    """
+    if wanted is None:
+        return Region(0, total)
+    if wanted.offset < 0 or wanted.size < 0 or wanted.end > total:
+        raise BadJob(
+            f"the region of {wanted.size} slots from {wanted.offset} leaves the memory;"
+            f" the switch has {total} slots, 0 to {total - 1}"
+        )
+    return wanted

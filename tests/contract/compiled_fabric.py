@@ -1,0 +1,103 @@
+"""The cases of `tests.hostlib.fabric` on the compiled programs, admitted by the controller."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from controller.layout import JobTree, TreeLink, TreeSwitch
+from controller.model import Member, Mode, Region, Uplink
+from controller.planning import Identity
+from hostlib._native import NativeKernel
+from hostlib.core.congestion import CONGESTION
+from hostlib.core.state import CoreSettings
+from hostlib.core.watchdog import Patience
+from hostlib.fallback import FallbackJob, FallbackSettings, choose_core
+from hostlib.tree import Tree
+from tests.contract.admitted import LANES, admit, serving
+from tests.hostlib.fabric import ABOVE, UPLINK, FabricCase, JobCase, worker_port
+from tests.hostlib.virtual_network import End, Network, endpoints
+
+SERVER = Uplink(UPLINK, "02:00:00:00:fb:01", "10.0.255.2")
+
+
+@contextlib.contextmanager
+def compiled_fabric(case: FabricCase) -> Iterator[Network]:
+    """Yield the network of a case, with real switches and the real fallback server."""
+    program: Mode = "exclusive" if case.exclusive else "shared"
+    trees = {
+        Identity(10 + number, 0x501 + number): _job_tree(case, number, program)
+        for number in range(len(case.jobs))
+    }
+    admitted, present = admit(program, trees)
+    network = Network(impairments=case.impairments, seed=case.seed, lanes=LANES)
+    with contextlib.ExitStack() as stack:
+        for name, admissions in present.items():
+            network.switches[int(name)] = stack.enter_context(serving(program, admissions))
+        for below, above in ABOVE.items():
+            if below in network.switches:
+                network.connect(End("switch", (below, UPLINK)), End("switch", (above, 100 + below)))
+        if program == "shared":
+            server = choose_core(FallbackSettings(LANES, endpoints(200)), "native")
+            for job in admitted:
+                server.add_job(FallbackJob(job.job, job.epoch, Tree.of(job.tree)))
+            network.add_server(server, (0, UPLINK))
+        for number, (job_case, job) in enumerate(zip(case.jobs, admitted, strict=True)):
+            for rank, place in enumerate(job_case.places):
+                settings = CoreSettings(
+                    job.job,
+                    rank,
+                    len(job_case.places),
+                    2 * job.window,
+                    LANES,
+                    endpoints(10 * number + rank),
+                    first_psn=job_case.first_psn,
+                    tree=Tree.of(job.tree),
+                    epoch=job.epoch,
+                    fallback=program == "shared",
+                    numbers="fixed" if job_case.kind == "fixed" else "exponent",
+                )
+                network.add_worker(
+                    settings,
+                    NativeKernel(),
+                    (place, worker_port(number, rank)),
+                    patience=Patience(200, 600),
+                    congestion=CONGESTION[job_case.congestion](),
+                )
+        yield network
+
+
+def _job_tree(case: FabricCase, number: int, program: Mode) -> JobTree:
+    job = case.jobs[number]
+    root = _switch(case, number, 0)
+    if program == "exclusive":
+        return JobTree(root, max(2, 2 * job.window))
+    return JobTree(
+        root,
+        mode="shared",
+        preempt=job.preempt,
+        window=job.window,
+        max_age_us=case.max_age_us,
+        fallback=SERVER,
+    )
+
+
+def _switch(case: FabricCase, number: int, switch: int) -> TreeSwitch:
+    job: JobCase = case.jobs[number]
+    members = tuple(
+        Member(rank, worker_port(number, rank), f"02:00:00:00:{number:02x}:{rank:02x}", "10.0.0.1", 42592)
+        for rank, place in enumerate(job.places)
+        if place == switch
+    )
+    links = tuple(
+        TreeLink(100 + below, _switch(case, number, below), UPLINK)
+        for below, above in ABOVE.items()
+        if above == switch and below in job.used
+    )
+    return TreeSwitch(
+        str(switch),
+        members,
+        links,
+        region=None if case.exclusive else Region(0, case.slots),
+        transit=job.node(switch) != switch,
+    )

@@ -1,0 +1,286 @@
+"""Jobs that share one switch's slots: where their packets go, who may take whose slot, and read-back."""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from controller import (
+    BadJob,
+    Controller,
+    Job,
+    Member,
+    NoSuchJob,
+    ProgramMismatch,
+    Region,
+    SwitchInfo,
+    Uplink,
+    names,
+)
+from controller.errors import IdentityTaken, OutOfRows
+from controller.jobs import job_row
+from controller.p4runtime_shim import P4RuntimeClient, Row
+from controller.planning import Identity
+from tests.controller.conftest import LANES
+from tests.controller.fabric import Fabric
+from tests.controller.frames import (
+    COLLISION,
+    KIND_PARTIAL,
+    KIND_RESULT,
+    QUERY,
+    RESEND,
+    gradient,
+    reminder,
+    result,
+)
+
+FRESH = itertools.count(6000)
+"""Slots that no test has left anything in."""
+
+ONES, TWOS = [1] * LANES, [2] * LANES
+
+
+def job(ranks: int = 2, *, first_port: int = 0, server: int = 39, **settings: object) -> Job:
+    members = [
+        Member(r, first_port + r, f"02:00:00:00:00:{r:02x}", f"10.0.0.{r + 1}", 9000 + r)
+        for r in range(ranks)
+    ]
+    fallback = Uplink(server, f"02:00:00:00:fb:{server:02x}", f"10.0.1.{server}", 4000)
+    return replace(Job(tuple(members), 64, mode="shared", fallback=fallback), **settings)
+
+
+@pytest.fixture
+def admit(shared: Controller) -> Iterator[object]:
+    """Admit jobs, and take them off in the end."""
+    admitted = []
+
+    def admit_and_note(job: Job, **options: object):
+        admission = shared.admit(job, **options)
+        admitted.append(admission.job)
+        return admission
+
+    yield admit_and_note
+    for number in admitted:
+        shared.remove(number)
+
+
+def outcomes(controller: Controller, job: int) -> dict[str, int]:
+    return {name: count for name, count in controller.counters(job).items() if count}
+
+
+def test_the_program_is_told_from_the_other(shared: Controller) -> None:
+    assert shared.info() == SwitchInfo(LANES, 8192, 255, 32, "shared")
+
+
+def test_a_shared_job_gets_its_sums(shared: Controller, shared_fabric: Fabric, admit) -> None:
+    admission = admit(job())
+    assert (admission.region, admission.window) == (Region(0, 8192), 32)
+    assert shared.jobs() == {admission.job: admission}
+    assert shared_fabric.send("root", 0, gradient(admission, 7, 0, ONES)) == {}
+    arrived = shared_fabric.send("root", 1, gradient(admission, 7, 1, TWOS))
+    assert {end: [(p.kind, p.lanes) for p in packets] for end, packets in arrived.items()} == {
+        ("root", port): [(KIND_RESULT, (3,) * LANES)] for port in (0, 1)
+    }
+    assert outcomes(shared, admission.job) == {"aggregated": 1, "completed": 1}
+
+
+def test_every_setting_is_read_back(shared: Controller, shared_fabric: Fabric, admit) -> None:
+    admission = admit(job(region=Region(100, 3), preempt=True, window=1000, max_age_us=2**32 - 1))
+    assert (admission.preempt, admission.window, admission.max_age_us) == (True, 1000, 2**32 - 1)
+    with Controller.connect(shared.address) as other:
+        assert other.jobs() == {admission.job: admission}
+
+
+def test_a_job_of_the_other_mode_is_refused(shared: Controller, controller: Controller) -> None:
+    with pytest.raises(
+        ProgramMismatch, match="the job is exclusive, and the switch runs the program 'shared'"
+    ):
+        shared.admit(Job(job().members, 8))
+    with pytest.raises(
+        ProgramMismatch, match="the job is shared, and the switch runs the program 'exclusive'"
+    ):
+        controller.admit(job())
+
+
+def test_regions_may_overlap_and_must_lie_in_the_memory(
+    shared: Controller, shared_fabric: Fabric, admit
+) -> None:
+    one = admit(job(1, region=Region(0, 100)))
+    other = admit(job(2, first_port=1, region=Region(50, 100)))
+    everything = admit(job(2, first_port=3))
+    assert [a.region for a in shared.jobs().values()] == [a.region for a in (one, other, everything)]
+    for admission, port in ((other, 1), (everything, 3)):
+        for psn in range(50):
+            shared_fabric.send("root", port, gradient(admission, psn, 0, ONES))
+            arrived = shared_fabric.send("root", port + 1, gradient(admission, psn, 1, ONES))
+            if arrived.keys() != {("root", 39)}:  # a collision is right too
+                assert arrived["root", port][0].lanes == (2,) * LANES
+    with pytest.raises(BadJob, match="the region of 8192 slots from 1 leaves the memory"):
+        shared.admit(job(region=Region(1, 8192)))
+
+
+def test_without_slots_everything_goes_to_the_fallback_server(
+    shared: Controller, shared_fabric: Fabric, admit
+) -> None:
+    admission = admit(job(region=Region(0, 0)))
+    (packet,) = shared_fabric.send("root", 1, gradient(admission, 7, 1, TWOS))["root", 39]
+    assert (packet.eth_dst, packet.ip_dst, packet.udp_dst) == ("02:00:00:00:fb:27", "10.0.1.39", 4000)
+    assert (packet.kind, packet.bitmap, packet.fan_in, packet.epoch) == (KIND_PARTIAL, 2, 2, admission.epoch)
+    arrived = shared_fabric.send("root", 39, result(admission, 7, TWOS))
+    assert [(end, p.kind, p.lanes) for end, packets in sorted(arrived.items()) for p in packets] == [
+        (("root", port), KIND_RESULT, (2,) * LANES) for port in (0, 1)
+    ]
+    assert outcomes(shared, admission.job) == {"bypassed": 1, "passed_down": 1}
+
+
+def test_an_evicted_sum_goes_to_its_own_jobs_fallback_server(
+    shared: Controller, shared_fabric: Fabric, admit
+) -> None:
+    slot = Region(next(FRESH), 1)
+    humble = admit(job(3, server=38, region=slot))
+    urgent = admit(job(2, first_port=3, server=39, region=slot, preempt=True))
+    shared_fabric.send("root", 0, gradient(humble, 7, 0, ONES, priority=3))
+    shared_fabric.send("root", 2, gradient(humble, 7, 2, ONES, priority=3))
+    arrived = shared_fabric.send("root", 3, gradient(urgent, 9, 0, TWOS, priority=4))
+    ((end, (partial,)),) = arrived.items()
+    assert end == ("root", 38)
+    assert (partial.kind, partial.job, partial.psn, partial.epoch) == (
+        KIND_PARTIAL,
+        humble.job,
+        7,
+        humble.epoch,
+    )
+    assert (partial.bitmap, partial.fan_in, partial.lanes) == (0b101, 3, (2,) * LANES)
+    assert outcomes(shared, humble.job) == {"aggregated": 2, "evicted": 1}
+    assert outcomes(shared, urgent.job) == {"preempted": 1}
+
+    # the humble job may not preempt, whatever its priority
+    (packet,) = shared_fabric.send("root", 1, gradient(humble, 7, 1, ONES, priority=255))["root", 38]
+    assert (packet.kind, packet.bitmap, packet.flags) == (KIND_PARTIAL, 0b010, COLLISION)
+
+
+def test_a_slot_that_nobody_adds_to_is_taken(shared: Controller, shared_fabric: Fabric, admit) -> None:
+    slot = Region(next(FRESH), 1)
+    idle = admit(job(2, server=38, region=slot))
+    next_one = admit(job(2, first_port=2, region=slot, max_age_us=1))
+    shared_fabric.send("root", 0, gradient(idle, 7, 0, ONES))
+    ((end, _),) = shared_fabric.send("root", 2, gradient(next_one, 0, 0, TWOS)).items()
+    assert end == ("root", 38)
+    assert outcomes(shared, next_one.job) == {"reclaimed": 1}
+
+
+def test_a_packet_a_window_ahead_finds_its_own_old_slot_free(
+    shared: Controller, shared_fabric: Fabric, admit
+) -> None:
+    admission = admit(job(2, region=Region(next(FRESH), 1), window=10, max_age_us=2**32 - 1))
+    for psn in (0, 9, 10):
+        shared_fabric.send("root", 0, gradient(admission, psn, 0, ONES))
+    assert outcomes(shared, admission.job) == {"aggregated": 2, "collided": 1}
+
+
+def test_packets_of_an_earlier_admission_are_refused(
+    shared: Controller, shared_fabric: Fabric, admit
+) -> None:
+    admission = admit(job())
+    late = gradient(replace(admission, generation=admission.generation - 1), 0, 0, ONES)
+    assert shared_fabric.send("root", 0, late) == {}
+    assert outcomes(shared, admission.job) == {"wrong_epoch": 1}
+
+
+def test_members_and_fallback_servers_without_a_port_get_free_ones(shared: Controller, admit) -> None:
+    wanted = job(1)
+    assert wanted.fallback is not None
+    anywhere = replace(
+        wanted,
+        members=(replace(wanted.members[0], port=None),),
+        fallback=replace(wanted.fallback, port=None),
+    )
+    first = admit(anywhere, ports=range(4, 8))
+    second = admit(anywhere, ports=range(4, 8))
+    assert [(a.members[0].port, a.uplink.port) for a in (first, second)] == [(4, 5), (6, 7)]
+    with pytest.raises(OutOfRows, match="2 members need ports, and only 0 are free"):
+        shared.admit(anywhere, ports=range(4, 8))
+
+
+def test_an_identity_in_use_is_refused(shared: Controller, admit) -> None:
+    admission = admit(job())
+    with pytest.raises(IdentityTaken, match=f"has job {admission.job} of generation"):
+        shared.admit(job(first_port=2), identity=Identity(admission.job, 5))
+    with pytest.raises(IdentityTaken):
+        shared.admit(job(first_port=2), identity=Identity(admission.job ^ 1, admission.generation))
+
+
+def test_rows_left_by_a_dead_controller_are_swept_up(shared: Controller, admit) -> None:
+    dead = shared.admit(job())
+    client = P4RuntimeClient(shared.address)
+    with client.mastership():
+        client.write("DELETE", [shared.codec.encode(job_row(dead))])
+    client.close()
+    assert shared.jobs() == {}
+    assert admit(job()).counter_row == dead.counter_row
+
+
+# ---------------------------------------------------------------------- resizing
+
+
+def test_a_job_keeps_its_sums_when_its_region_changes(
+    shared: Controller, shared_fabric: Fabric, admit
+) -> None:
+    admission = admit(job(2, region=Region(next(FRESH), 1), preempt=True))
+    shared_fabric.send("root", 0, gradient(admission, 7, 0, ONES))
+    elsewhere = Region(next(FRESH), 1)
+    resized = shared.resize(admission.job, elsewhere)
+    assert resized == replace(admission, region=elsewhere)
+    assert shared.jobs() == {admission.job: resized}
+
+    # What lies in the old slot is left there; its sender sends it again.
+    assert shared_fabric.send("root", 1, gradient(admission, 7, 1, TWOS)) == {}
+    again = shared_fabric.send("root", 0, gradient(admission, 7, 0, ONES, flags=RESEND))
+    assert {p.lanes for packets in again.values() for p in packets} == {(3,) * LANES}
+
+    shared.resize(admission.job, Region(0, 0))
+    assert shared.jobs()[admission.job].region == Region(0, 0)
+
+
+def test_a_reminder_pulls_what_lies_in_a_slot(shared: Controller, shared_fabric: Fabric, admit) -> None:
+    admission = admit(job())
+    shared_fabric.send("root", 1, gradient(admission, 7, 1, TWOS))
+    (partial,) = shared_fabric.send("root", 39, reminder(admission, 7))["root", 39]
+    assert (partial.kind, partial.bitmap, partial.lanes) == (KIND_PARTIAL, 0b10, (2,) * LANES)
+    asked = shared_fabric.send("root", 39, reminder(admission, 7))
+    assert asked.keys() == {("root", 0), ("root", 1)}
+    assert outcomes(shared, admission.job) == {"aggregated": 1, "pulled": 1, "passed_down": 1}
+
+
+def test_what_cannot_be_resized(shared: Controller, controller: Controller, admit) -> None:
+    admission = admit(job())
+    with pytest.raises(BadJob, match="the region of 1 slots from 8192 leaves the memory"):
+        shared.resize(admission.job, Region(8192, 1))
+    with pytest.raises(NoSuchJob, match="has no job 0"):
+        shared.resize(0, Region(0, 1))
+    with pytest.raises(ProgramMismatch, match="an exclusive job keeps its slots for life"):
+        controller.resize(1, Region(0, 1))
+    assert shared.jobs() == {admission.job: admission}
+
+
+# ---------------------------------------------------------------------- congestion
+
+
+def test_queues_mark_packets_from_a_depth_on(shared: Controller, shared_fabric: Fabric, admit) -> None:
+    client = P4RuntimeClient(shared.address)
+    (default,) = client.read([shared.codec.default_row(names.ECN)])
+    client.close()
+    before = shared.codec.decode(default)
+    assert isinstance(before, Row)
+    admission = admit(job(1))
+    marks = []
+    for depth in (0, 1):
+        shared.set_ecn_threshold(depth)
+        (packet,) = shared_fabric.send("root", 0, gradient(admission, depth, 0, ONES, flags=QUERY))["root", 0]
+        marks.append(packet.flags)
+    assert marks == [0x20, 0]
+    shared.set_ecn_threshold(before.params["depth"])
+    for depth in (-1, 1 << 19):
+        with pytest.raises(ValueError, match=f"a queue can be 0 to 524287 packets deep, not {depth}"):
+            shared.set_ecn_threshold(depth)

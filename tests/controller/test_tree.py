@@ -1,0 +1,282 @@
+"""Jobs on several switches: all of them or none, read back as admitted, and sums come out at every leaf."""
+
+import random
+import threading
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from controller import (
+    BadJob,
+    Controller,
+    JobTree,
+    NoSuchJob,
+    ProgramBundle,
+    ProgramMismatch,
+    Region,
+    TreeAdmission,
+    TreeSwitch,
+    Uplink,
+    admit_tree,
+    names,
+    read_tree,
+    read_trees,
+    remove_tree,
+)
+from controller.errors import NotPrimary, OutOfMemory, Refused, Unreachable
+from controller.p4runtime_shim import P4RuntimeClient, Row
+from tests.controller.conftest import LANES, start
+from tests.controller.fabric import Fabric
+from tests.controller.frames import KIND_GRADIENT, KIND_RESULT, RESEND, gradient, reminder
+from tests.controller.trees import LOGICAL, TREES, switch
+
+FALLBACK = Uplink(39, "02:00:00:00:fb:01", "10.0.255.2", 4000)
+SERVER = ("root", 39)
+
+
+@pytest.fixture(params=["exclusive", "shared"])
+def fabric(request: pytest.FixtureRequest) -> Fabric:
+    found = request.getfixturevalue(f"{request.param}_fabric")
+    assert isinstance(found, Fabric)
+    return found
+
+
+def job_tree(fabric: Fabric, root: TreeSwitch) -> JobTree:
+    if fabric.controllers["root"].info().program == "exclusive":
+        return JobTree(root, 8)
+    return JobTree(root, 8, mode="shared", fallback=FALLBACK)
+
+
+def places(admission: TreeAdmission) -> dict[int, tuple[str, int]]:
+    """Where each rank is plugged in."""
+    return {
+        m.rank: (name, m.port)
+        for name, a in admission.switches.items()
+        for m in a.members
+        if m.rank is not None and m.port is not None
+    }
+
+
+@pytest.mark.parametrize("which", TREES)
+def test_sums_come_out_at_every_worker(fabric: Fabric, which: str) -> None:
+    fabric.cable(TREES[which])
+    admission = admit_tree(fabric.controllers, job_tree(fabric, TREES[which]))
+    assert admission.tree == LOGICAL[which]
+    at = places(admission)
+    for psn in range(10):  # more than there are slots
+        for rank, (name, port) in at.items():
+            frame = gradient(admission.switches[name], psn, rank, [10**rank] * LANES)
+            arrived = fabric.send(name, port, frame)
+            assert rank == list(at)[-1] or arrived == {}
+        assert arrived.keys() == set(at.values())
+        total = sum(10**rank for rank in at)
+        for rank, end in at.items():
+            (packet,) = arrived[end]
+            assert (packet.kind, packet.psn, packet.node) == (KIND_RESULT, psn, 0)
+            assert packet.bitmap == admission.switches["root"].full_bitmap
+            assert packet.lanes == (total,) * LANES
+            assert (packet.eth_dst, packet.ip_dst, packet.udp_dst) == (
+                f"02:00:00:00:01:{rank:02x}",
+                f"10.0.1.{rank + 1}",
+                9000 + rank,
+            )
+    remove_tree(fabric.controllers, admission)
+
+
+@pytest.mark.parametrize("which", TREES)
+def test_a_tree_is_read_back_as_it_was_admitted(fabric: Fabric, which: str) -> None:
+    admission = admit_tree(fabric.controllers, job_tree(fabric, TREES[which]))
+    controllers = {name: Controller.connect(c.address) for name, c in fabric.controllers.items()}
+    assert read_trees(controllers) == {admission.job: admission}
+    assert read_tree(controllers, admission.job) == admission
+    assert admission.whole
+    assert {a.epoch for a in admission.switches.values()} == {admission.epoch}
+    assert admission.window == 4
+    remove_tree(controllers, admission)
+    with pytest.raises(NoSuchJob, match=f"none of the switches a, b, c, root has a job {admission.job}"):
+        read_tree(controllers, admission.job)
+    for controller in controllers.values():
+        controller.close()
+
+
+def test_a_loss_between_switches_is_made_up_for(shared_fabric: Fabric) -> None:
+    """The sum of rack `a` is lost on its way up; a worker's resend brings it again, also by reminder."""
+    root = TREES["two racks"]
+    shared_fabric.cable(root)
+    admission = admit_tree(shared_fabric.controllers, job_tree(shared_fabric, root))
+    a, b = admission.switches["a"], admission.switches["b"]
+    for port, rank in ((1, 2), (2, 3)):
+        shared_fabric.send("b", port, gradient(b, 0, rank, [1] * LANES))
+    shared_fabric.cables.clear()
+    shared_fabric.send("a", 1, gradient(a, 0, 0, [1] * LANES))
+    ((end, (lost,)),) = shared_fabric.send("a", 2, gradient(a, 0, 1, [1] * LANES)).items()
+    assert end == ("a", 0)
+    assert (lost.kind, lost.node, lost.bitmap, lost.fan_in) == (KIND_GRADIENT, 0, 0b01, 2)
+
+    shared_fabric.cable(root)
+    arrived = shared_fabric.send("a", 1, gradient(a, 0, 0, [1] * LANES, flags=RESEND))
+    assert arrived.keys() == set(places(admission).values())
+    assert {p.lanes for packets in arrived.values() for p in packets} == {(4,) * LANES}
+
+    # The result was kept on the way down: either node answers a reminder with it.
+    for node in (0, 1):
+        arrived = shared_fabric.send(*SERVER, reminder(admission.switches["root"], 0, node=node))
+        (kept,) = arrived[SERVER]
+        assert (kept.kind, kept.lanes) == (KIND_RESULT, (4,) * LANES)
+    remove_tree(shared_fabric.controllers, admission)
+
+
+def test_each_switch_has_its_own_region_and_transit_ones_none(shared_fabric: Fabric) -> None:
+    a, c = switch("a", 0, 1, transit=True), switch("c", 2, 3)
+    root = replace(switch("root", a, replace(c, region=Region(7, 0))), region=Region(100, 50))
+    admission = admit_tree(shared_fabric.controllers, job_tree(shared_fabric, root))
+    regions = {name: on.region for name, on in admission.switches.items()}
+    assert regions == {"root": Region(100, 50), "a": Region(0, 0), "c": Region(7, 0)}
+    controllers = shared_fabric.controllers
+    controllers["c"].resize(admission.job, Region(0, 8192))
+    assert read_tree(controllers, admission.job).switches["c"].region == Region(0, 8192)
+    with pytest.raises(BadJob, match="only passes through the switch"):
+        controllers["a"].resize(admission.job, Region(0, 1))
+    remove_tree(controllers, admission)
+
+
+# ---------------------------------------------------------------------- failures
+
+
+def nothing_left(controllers: Mapping[str, Controller]) -> bool:
+    return all(controller.jobs() == {} for controller in controllers.values())
+
+
+def test_a_failure_in_the_middle_leaves_nothing(shared_fabric: Fabric) -> None:
+    """The receiver table of switch `b` has room for one row, so that some of the job's rows fit there."""
+    controllers = shared_fabric.controllers
+    holder = admit_tree(controllers, job_tree(shared_fabric, switch("b", 0)))
+    codec = controllers["b"].codec
+    free = codec.table_size(names.RECEIVER) - 2  # a worker's row and the fallback server's
+    address = {"mac": 1, "ip": 1, "udp_port": 1, "rank": 1}
+    fill = [
+        Row(names.RECEIVER, {names.JOB_KEY: holder.job, names.REPLICA: 100 + i}, names.DELIVER, address)
+        for i in range(free - 1)
+    ]
+    client = P4RuntimeClient(controllers["b"].address)
+    with client.mastership():
+        client.write("INSERT", [codec.encode(row) for row in fill])
+    for which in ("two racks", "three levels"):
+        with pytest.raises(Refused, match=r"switch 'b': INSERT of 8 entries: .* is full") as error:
+            admit_tree(controllers, job_tree(shared_fabric, TREES[which]))
+        assert [e.code for e in error.value.errors] == ["RESOURCE_EXHAUSTED"] * 2
+        left = {name: list(controller.jobs()) for name, controller in controllers.items()}
+        assert left == {"root": [], "a": [], "b": [holder.job], "c": []}
+    with client.mastership():
+        client.write("DELETE", [codec.encode(row) for row in fill])
+    client.close()
+    assert read_tree(controllers, holder.job) == holder
+    remove_tree(controllers, holder)
+
+
+def test_a_switch_without_room_is_named(exclusive_fabric: Fabric) -> None:
+    controllers = exclusive_fabric.controllers
+    large = admit_tree(controllers, JobTree(switch("b", 0), 8192))
+    with pytest.raises(OutOfMemory, match="switch 'b': 8 slots asked for; 0 are free") as error:
+        admit_tree(controllers, JobTree(TREES["two racks"], 8))
+    assert (error.value.asked, error.value.free) == (8, 0)
+    remove_tree(controllers, large)
+    assert nothing_left(controllers)
+
+
+def test_a_switch_that_is_gone_is_named(shared_fabric: Fabric, shared_bundle: ProgramBundle) -> None:
+    running = start(shared_bundle)
+    with Controller.connect(running.address) as gone:
+        assert gone.jobs() == {}
+        running.close()
+        with pytest.raises(Unreachable, match=r"switch 'b': read: the switch at .* does not answer"):
+            admit_tree({**shared_fabric.controllers, "b": gone}, job_tree(shared_fabric, TREES["two racks"]))
+    assert nothing_left(shared_fabric.controllers)
+
+
+def test_a_switch_that_another_controller_keeps_is_named(shared_fabric: Fabric) -> None:
+    """It can be read but not written, so that the job is on other switches already."""
+    address = shared_fabric.controllers["b"].address
+    holder = P4RuntimeClient(address)
+    with (
+        Controller(P4RuntimeClient(address), turn_timeout_s=0.2) as waiting,
+        holder.mastership(),
+        pytest.raises(NotPrimary, match=r"switch 'b': another controller \(election id \d+\)"),
+    ):
+        admit_tree({**shared_fabric.controllers, "b": waiting}, job_tree(shared_fabric, TREES["two racks"]))
+    holder.close()
+    assert nothing_left(shared_fabric.controllers)
+
+
+def test_a_switch_that_nobody_knows_is_named(shared_fabric: Fabric) -> None:
+    with pytest.raises(BadJob, match="no switch 'd' is known; there are a, b, c, root"):
+        admit_tree(shared_fabric.controllers, job_tree(shared_fabric, switch("root", switch("d", 0))))
+
+
+def test_switches_with_different_programs_are_named(exclusive_fabric: Fabric, shared_fabric: Fabric) -> None:
+    mixed = {**shared_fabric.controllers, "a": exclusive_fabric.controllers["a"]}
+    with pytest.raises(ProgramMismatch, match=r"switch 'a': the job is shared, and .* program 'exclusive'"):
+        admit_tree(mixed, job_tree(shared_fabric, TREES["two racks"]))
+    assert nothing_left(mixed)
+
+
+def test_what_is_gone_already_is_no_error_and_what_fails_is_named(shared_fabric: Fabric) -> None:
+    controllers = shared_fabric.controllers
+    admission = admit_tree(controllers, job_tree(shared_fabric, TREES["two racks"]))
+    controllers["a"].remove(admission.job)
+    assert not read_tree(controllers, admission.job).whole
+    remove_tree(controllers, admission)
+    with pytest.raises(NoSuchJob, match=f"switch 'root': .* has no job {admission.job}"):
+        remove_tree(controllers, admission)
+
+
+def test_ports_are_chosen_on_every_switch(shared_fabric: Fabric) -> None:
+    def anywhere(tree: TreeSwitch) -> TreeSwitch:
+        members = tuple(replace(m, port=None) for m in tree.members)
+        return replace(
+            tree, members=members, links=tuple(replace(k, child=anywhere(k.child)) for k in tree.links)
+        )
+
+    tree = JobTree(anywhere(TREES["two racks"]), 8, mode="shared", fallback=replace(FALLBACK, port=None))
+    pools = {"root": range(1, 9), "a": range(9), "b": range(5, 9)}
+    admission = admit_tree(shared_fabric.controllers, tree, ports=pools)
+    assert places(admission) == {0: ("a", 1), 1: ("a", 2), 2: ("b", 5), 3: ("b", 6)}
+    uplink = admission.switches["root"].uplink
+    assert uplink is not None
+    assert uplink.port == 3  # 1 and 2 lead to the racks
+    remove_tree(shared_fabric.controllers, admission)
+
+
+def test_controllers_that_choose_the_same_identity_try_again(shared_fabric: Fabric) -> None:
+    """Four controllers of the same switches, all with the same clock and the same random numbers."""
+    groups = [
+        {
+            name: Controller(P4RuntimeClient(c.address), clock=lambda: 1.0, rng=random.Random(1))
+            for name, c in shared_fabric.controllers.items()
+        }
+        for _ in range(4)
+    ]
+    admitted: list[TreeAdmission] = []
+    failures: list[BaseException] = []
+
+    def work(controllers: Mapping[str, Controller]) -> None:
+        try:
+            admitted.append(admit_tree(controllers, job_tree(shared_fabric, TREES["two racks"])))
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(controllers,)) for controllers in groups]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert len({a.job for a in admitted}) == len({a.generation for a in admitted}) == 4
+    assert read_trees(shared_fabric.controllers) == {a.job: a for a in admitted}
+    for admission in admitted:
+        assert admission.whole
+        remove_tree(shared_fabric.controllers, admission)
+    for controllers in groups:
+        for controller in controllers.values():
+            controller.close()
