@@ -1,0 +1,144 @@
+"""Muri's multi-round grouping (SIGCOMM'22, Algorithm 1): groups of up to k jobs by rounds of matching.
+
+Finding the best groups of more than two jobs is maximum-weight hypergraph matching, NP-hard. So jobs are
+matched in pairs by gamma, each pair becomes a node, the nodes are matched again by the gamma of what they
+would be together, and so on, ⌈log2 members⌉ times. For k = 2 one round is all, and with `exact` it is the
+optimum.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from controller.grouping.efficiency import Interleaving, Profile, best, check, union_rounds, worst
+from controller.grouping.matching import Pairs, Weigh, match
+from controller.scheduling.errors import BadSpec
+
+Matcher = Callable[[int, Weigh, Sequence[int], NDArray[np.float64]], Pairs]
+"""As `controller.grouping.matching.match`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A group: the positions of its jobs, ascending, and how they interleave."""
+
+    jobs: tuple[int, ...]
+    interleaving: Interleaving
+
+
+def group(
+    profiles: Sequence[Profile],
+    *,
+    members: int | None = None,
+    worst_order: bool = False,
+    exact: bool = False,
+    matcher: Matcher | None = None,
+) -> list[Plan]:
+    """Return groups of at most `members` jobs (k by default) that cover all of `profiles`, by first job.
+
+    `worst_order` interleaves as badly as possible (an ablation), `exact` matches on the full graph however
+    large, `matcher` replaces the matching.
+
+    Raises BadSpec if `members` is not in 1..k or a profile makes no sense.
+
+    >>> [plan.jobs for plan in group([(4, 2), (2, 4), (4, 2), (2, 4)])]
+    [(0, 1), (2, 3)]
+    """
+    if not profiles:
+        return []
+    k = len(profiles[0])
+    members = k if members is None else members
+    if not 1 <= members <= k:
+        raise BadSpec(f"groups of {members} jobs on {k} resources; 1 to {k} are possible")
+    for profile in {*profiles}:
+        check((profile,))
+        if len(profile) != k:
+            raise BadSpec(f"profiles of {k} and of {len(profile)} stages in one grouping")
+    chosen = matcher or functools.partial(match, exact=exact)
+    stages = np.array(profiles, dtype=np.float64)
+    number_of: dict[Profile, int] = {}
+    kind_of = [number_of.setdefault(profile, len(number_of)) for profile in profiles]
+    nodes: list[tuple[int, ...]] = [(number,) for number in range(len(profiles))]
+    for _ in range(math.ceil(math.log2(members))):
+        weigh = weights(stages, nodes, members, worst_order=worst_order)
+        kinds: dict[tuple[int, ...], int] = {}
+        numbers = [
+            kinds.setdefault(tuple(sorted(kind_of[job] for job in node)), len(kinds)) for node in nodes
+        ]
+        pairs = chosen(len(nodes), weigh, numbers, places(stages, nodes))
+        if members == 3 and len(nodes) == len(profiles):
+            pairs = _heaviest(pairs, weigh, len(nodes) // 3)  # the others are to be the third members
+        nodes = _merge(nodes, pairs)
+    interleave = worst if worst_order else best
+    plans = (tuple(sorted(node)) for node in nodes)
+    return sorted(
+        (Plan(jobs, interleave([profiles[job] for job in jobs])) for jobs in plans),
+        key=lambda plan: plan.jobs,
+    )
+
+
+def weights(
+    stages: NDArray[np.float64],
+    nodes: Sequence[tuple[int, ...]],
+    members: int,
+    *,
+    worst_order: bool = False,
+) -> Weigh:
+    """Return the function that weighs joins of `nodes`, groups of positions in `stages`, by their gamma.
+
+    The weight is 0 where the union would have more than `members` jobs.
+    """
+    k = stages.shape[1]
+    sizes = np.array([len(node) for node in nodes])
+    used = np.array([stages[list(node)].sum() for node in nodes])
+
+    def weigh(left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.float64]:
+        gamma = np.zeros((len(left), len(right)))
+        for p in np.unique(sizes[left]).tolist():
+            rows = np.flatnonzero(sizes[left] == p)
+            a = stages[np.array([nodes[node] for node in left[rows]])]
+            for q in np.unique(sizes[right]).tolist():
+                if p + q > members:
+                    continue
+                columns = np.flatnonzero(sizes[right] == q)
+                b = stages[np.array([nodes[node] for node in right[columns]])]
+                length_s = union_rounds(a, b, longest=worst_order)
+                total = used[left[rows]][:, None] + used[right[columns]][None, :]
+                gamma[np.ix_(rows, columns)] = total / (k * length_s)
+        return gamma
+
+    return weigh
+
+
+def places(stages: NDArray[np.float64], nodes: Sequence[tuple[int, ...]]) -> NDArray[np.float64]:
+    """Return points that lie near each other for groups that interleave well, shape (nodes, k).
+
+    Two jobs fill each other's gaps wholly if the stages of one, turned round, are those of the other. So each
+    point is a group's stage times, on average, turned round until the longest comes first.
+    """
+    k = stages.shape[1]
+    means = np.array([stages[list(node)].mean(axis=0) for node in nodes])
+    turn = (means.argmax(axis=1)[:, None] + np.arange(k)[None, :]) % k
+    return np.take_along_axis(means, turn, axis=1)
+
+
+def _heaviest(pairs: Pairs, weigh: Weigh, count: int) -> Pairs:
+    """Return the `count` heaviest of `pairs`."""
+
+    def weight(pair: tuple[int, int]) -> float:
+        return float(weigh(np.array(pair[:1]), np.array(pair[1:]))[0, 0])
+
+    return sorted(sorted(pairs, key=weight, reverse=True)[:count])
+
+
+def _merge(nodes: Sequence[tuple[int, ...]], pairs: Pairs) -> list[tuple[int, ...]]:
+    matched = {number for pair in pairs for number in pair}
+    merged = [nodes[u] + nodes[v] for u, v in pairs]
+    merged += [node for number, node in enumerate(nodes) if number not in matched]
+    return sorted(merged, key=min)

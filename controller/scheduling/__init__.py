@@ -1,0 +1,26 @@
+"""Which jobs run, where, and with whom: policies and the interface that simulator and live controller ask.
+
+Read `controller.scheduling.policy` first. Policies are one per module, or one line in `baselines`.
+"""
+
+from controller.scheduling.errors import BadDecision, BadSpec, BadTrace, SchedulingError, Stuck
+from controller.scheduling.model import RESOURCES, Cluster, JobSpec, Node
+from controller.scheduling.policy import Decision, Group, Job, Policy, SpeedModel, View
+
+__all__ = [
+    "RESOURCES",
+    "BadDecision",
+    "BadSpec",
+    "BadTrace",
+    "Cluster",
+    "Decision",
+    "Group",
+    "Job",
+    "JobSpec",
+    "Node",
+    "Policy",
+    "SchedulingError",
+    "SpeedModel",
+    "Stuck",
+    "View",
+]

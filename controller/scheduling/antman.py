@@ -1,0 +1,242 @@
+"""AntMan-style sharing (OSDI'20) as Muri's public simulator has it.
+
+Guaranteed jobs (priority 0) get GPUs that no other guaranteed job has, consolidated, first come first
+served. One that does not fit keeps what its best node can give, and waits for the rest. Opportunistic jobs
+take the GPUs with the lowest utilisation, below a cap, wherever they are, beside a guaranteed job or not.
+Nobody is preempted. Utilisation is a constant per kind of job, so that at most one job of each kind shares a
+GPU.
+
+`AntManSpeed`: guaranteed jobs run as if alone; an opportunistic one uses each resource while the guaranteed
+job does not, and so needs a number of its rounds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from controller.scheduling.errors import BadSpec
+from controller.scheduling.model import Cluster, JobSpec
+from controller.scheduling.policy import Decision, Group, Job, View
+
+GUARANTEED_USE, OPPORTUNISTIC_USE, CAP = 0.1, 0.9, 0.8
+MARK = 0.01
+"""Part of a guaranteed job's utilisation that counts only once it has all its GPUs."""
+
+
+@dataclass(slots=True)
+class _Hold:
+    """A guaranteed job's GPUs; `node` is the one that its last part comes from."""
+
+    gpus: list[int] = field(default_factory=list)
+    node: int = -1
+
+
+class AntMan:
+    """Guaranteed jobs exclusively, opportunistic ones beside them."""
+
+    name = "antman"
+
+    def __init__(self) -> None:
+        self._queue: list[Job] = []
+        self._holds: dict[int, _Hold] = {}
+        self._running: dict[int, tuple[Job, tuple[int, ...]]] = {}
+        self._use: list[float] = []
+        self._below: int | None = None  # GPUs below the cap, if counted since the last change
+        self._open_gpus = 0
+        self._owner: list[int] = []  # the guaranteed job that holds each GPU; -1: none
+        self._guests: list[list[int]] = []
+        self._nodes: list[range] = []
+
+    def decide(self, view: View) -> Decision:
+        """Start what can be started; what runs goes on."""
+        if not self._nodes:
+            self._prepare(view.cluster)
+        for job in view.finished:
+            self._release(job)
+        self._queue += view.arrived
+        self._queue.sort(key=lambda job: (job.spec.priority > 0, job.spec.submit_s, job.order))
+        waiting: list[Job] = []
+        for job in self._queue:
+            gpus = self._opportunistic(job) if job.spec.priority else self._guaranteed(job)
+            if gpus is None:
+                waiting.append(job)
+            else:
+                self._running[job.order] = (job, gpus)
+        self._queue = waiting
+        order = sorted(
+            self._running.values(),
+            key=lambda held: (held[0].spec.priority > 0, held[0].spec.submit_s, held[0].order),
+        )
+        return Decision([self._group(job, gpus) for job, gpus in order])
+
+    def _prepare(self, cluster: Cluster) -> None:
+        self._use = [0.0] * cluster.gpus
+        self._open_gpus = cluster.gpus
+        self._owner = [-1] * cluster.gpus
+        self._guests = [[] for _ in range(cluster.gpus)]
+        self._nodes = [
+            range(first, first + node.gpus)
+            for first, node in zip(cluster.first_gpu, cluster.nodes, strict=True)
+        ]
+
+    def _group(self, job: Job, gpus: tuple[int, ...]) -> Group:
+        others: dict[int, None] = {}
+        for gpu in gpus:
+            for order in (self._owner[gpu], *self._guests[gpu]):
+                if order != job.order and order in self._running:
+                    others[order] = None
+        neighbours = tuple(self._running[order][0] for order in sorted(others))
+        old = job.group
+        if old is not None and old.gpus == gpus and old.neighbours == neighbours:
+            return old
+        kind = "opportunistic" if job.spec.priority else "guaranteed"
+        return Group((job,), gpus, neighbours=neighbours, reason=kind)
+
+    def _release(self, job: Job) -> None:
+        _, gpus = self._running.pop(job.order)
+        use = OPPORTUNISTIC_USE if job.spec.priority else GUARANTEED_USE
+        self._below = None
+        if not job.spec.priority:
+            self._open_gpus += len(gpus)
+        for gpu in gpus:
+            self._use[gpu] -= use
+            if job.spec.priority:
+                self._guests[gpu].remove(job.order)
+            else:
+                self._owner[gpu] = -1
+
+    def _opportunistic(self, job: Job) -> tuple[int, ...] | None:
+        if self._below is not None and self._below < job.spec.gpus:
+            return None
+        below = [gpu for gpu, use in enumerate(self._use) if use < CAP]
+        self._below = len(below)
+        if self._below < job.spec.gpus:
+            return None
+        self._below = None
+        below.sort(key=self._use.__getitem__)
+        chosen = below[: job.spec.gpus]
+        for gpu in chosen:
+            self._use[gpu] += OPPORTUNISTIC_USE
+            self._guests[gpu].append(job.order)
+        return tuple(chosen)
+
+    def _guaranteed(self, job: Job) -> tuple[int, ...] | None:
+        if not self._open_gpus:
+            return None
+        hold = self._holds.setdefault(job.order, _Hold())
+        whole = max(map(len, self._nodes))
+        need = job.spec.gpus - len(hold.gpus)
+        if job.spec.gpus > whole:
+            complete = self._hold_across(job, hold, need, whole)
+        else:
+            complete = self._hold_part(job, hold, need, frozenset())
+        if not complete:
+            return None
+        del self._holds[job.order]
+        self._below = None
+        for gpu in hold.gpus:
+            self._use[gpu] += MARK
+        return tuple(hold.gpus)
+
+    def _hold_across(self, job: Job, hold: _Hold, need: int, whole: int) -> bool:
+        nodes, rest = divmod(need, whole)
+        idle = [number for number, node in enumerate(self._nodes) if len(self._open(node)) >= whole][:nodes]
+        complete = len(idle) == nodes
+        if rest:
+            complete = self._hold_part(job, hold, rest, frozenset(idle)) and complete
+        for number in idle:
+            self._hold(job, hold, self._open(self._nodes[number])[:whole])
+        return complete
+
+    def _hold_part(self, job: Job, hold: _Hold, need: int, without: frozenset[int]) -> bool:
+        """Hold `need` GPUs of one node, or what the best node has of them; return whether it is all."""
+        best: list[int] = []
+        for number in range(len(self._nodes)) if hold.node < 0 else (hold.node,):
+            if number in without:
+                continue
+            free = self._open(self._nodes[number])
+            if len(free) >= need:
+                hold.node = number
+                self._hold(job, hold, free[:need])
+                return True
+            if len(free) > len(best):
+                best = free
+                node = number
+        if best:
+            hold.node = node
+            self._hold(job, hold, best)
+        return False
+
+    def _open(self, node: range) -> list[int]:
+        return [gpu for gpu in node if self._owner[gpu] < 0]
+
+    def _hold(self, job: Job, hold: _Hold, gpus: Sequence[int]) -> None:
+        hold.gpus += gpus
+        self._open_gpus -= len(gpus)
+        self._below = None
+        for gpu in gpus:
+            self._owner[gpu] = job.order
+            self._use[gpu] += GUARANTEED_USE - MARK
+
+
+@dataclass(frozen=True, slots=True)
+class AntManSpeed:
+    """Speeds beside others; `alone` is a factor on the jobs' own figures."""
+
+    alone: float = 1.0
+
+    def alone_s(self, job: JobSpec) -> float:
+        """Return the job's own figure times the constant."""
+        return job.iteration_s * self.alone
+
+    def iteration_s(self, group: Group) -> Sequence[float]:
+        """Return the figure alone for guaranteed jobs, whole rounds of the slowest host for others."""
+        (job,) = group.jobs
+        iteration_s = job.alone_s
+        if job.spec.priority:
+            for other in group.neighbours:
+                if other.spec.priority:
+                    iteration_s = max(iteration_s, job.alone_s * 2.0)
+                else:
+                    rounds = _rounds(_stages(job.spec), _stages(other.spec))
+                    iteration_s = max(iteration_s, rounds * other.alone_s)
+        return (iteration_s,)
+
+    def restart_s(self, group: Group) -> Sequence[float]:
+        """Return the job's own cost."""
+        return [job.spec.restart_s for job in group.jobs]
+
+
+def _stages(job: JobSpec) -> tuple[float, float, float]:
+    if len(job.stages_s) != 3:
+        raise BadSpec(f"job {job.id!r} has {len(job.stages_s)} stage times; 3 are needed")
+    first, second, third = job.stages_s
+    return first, second, third
+
+
+def _rounds(guest: tuple[float, float, float], host: tuple[float, float, float]) -> int:
+    """Return how many of the host's rounds one iteration of the guest lasts.
+
+    A stage of the guest goes on while the host is in its other two stages; what a started round has left over
+    serves the guest's next stage.
+    """
+    load, gpu, net = guest
+    host_load, host_gpu, host_net = host
+    # the original divides and takes the remainder apart: with rounding the quotient may be one more than
+    # whole
+    rounds, extra = math.floor(load / (host_gpu + host_net)), load % (host_gpu + host_net)
+    if extra > 0:
+        rounds += 1
+        gpu -= min(gpu, host_net, host_gpu + host_net - extra)
+    rounds += math.floor(gpu / (host_load + host_net))
+    extra = gpu % (host_load + host_net)
+    if extra > 0:
+        rounds += 1
+        if extra < host_load:
+            net -= min(net, host_load + host_gpu - extra)
+    rounds += math.floor(net / (host_load + host_gpu))
+    if net % (host_load + host_gpu) > host_load:
+        rounds += 1
+    return rounds

@@ -1,0 +1,53 @@
+"""The baselines that are nothing but a rank, as functions that make a fresh policy."""
+
+from __future__ import annotations
+
+from controller.scheduling.policy import Job
+from controller.scheduling.ranked import Moves, Ranked
+
+
+def _told_s(job: Job) -> float:
+    """Return how long the job says that it runs, or, if it says nothing, how long it does."""
+    told = job.spec.estimate_s
+    return job.spec.iterations * job.alone_s if told is None else told
+
+
+def fifo(*, backfill: bool = False) -> Ranked:
+    """Return first in, first out: the head of the queue blocks what is behind it, unless `backfill`."""
+    name = "fifo-backfill" if backfill else "fifo"
+    return Ranked(name, lambda job, now_s: job.order, moves=Moves.NEVER, backfill=backfill)
+
+
+def sjf() -> Ranked:
+    """Return shortest job first, not preemptive, durations known."""
+    return Ranked("sjf", lambda job, now_s: job.remaining_s(now_s), moves=Moves.NEVER)
+
+
+def srtf(*, moves: Moves = Moves.PREEMPT) -> Ranked:
+    """Return shortest remaining time first."""
+    return Ranked("srtf", lambda job, now_s: job.remaining_s(now_s), moves=moves)
+
+
+def srsf(*, moves: Moves = Moves.PREEMPT) -> Ranked:
+    """Return shortest remaining service (time x GPUs) first (Tiresias, NSDI'19)."""
+    return Ranked("srsf", lambda job, now_s: job.remaining_s(now_s) * job.spec.gpus, moves=moves)
+
+
+def las(*, quantum_s: float = 360.0) -> Ranked:
+    """Return least attained service first, service counted in time; ties go to the earlier."""
+    return Ranked("las", lambda job, now_s: job.attained_s(now_s), moves=Moves.PREEMPT, quantum_s=quantum_s)
+
+
+def las_2d(*, quantum_s: float = 360.0) -> Ranked:
+    """Return least attained service first, service counted in time x GPUs, continuous."""
+    return Ranked(
+        "2d-las",
+        lambda job, now_s: job.attained_s(now_s) * job.spec.gpus,
+        moves=Moves.PREEMPT,
+        quantum_s=quantum_s,
+    )
+
+
+def qssf() -> Ranked:
+    """Return quasi-shortest service first (Helios, SC'21): predicted duration x GPUs, not preemptive."""
+    return Ranked("qssf", lambda job, now_s: _told_s(job) * job.spec.gpus, moves=Moves.NEVER)

@@ -1,0 +1,39 @@
+"""What the schedulers, the grouper and the simulator refuse.
+
+SchedulingError
+├── BadSpec        a job, profile, cluster or option that makes no sense; the message says which and why
+├── BadTrace       a trace file that cannot be read; file, line and column are in the message
+├── BadDecision    a policy returned something impossible: a GPU twice, a job twice, a job that is not there
+└── Stuck          jobs wait, nothing runs, and nothing will ever change that
+"""
+
+from __future__ import annotations
+
+from controller.errors import ControllerError
+
+
+class SchedulingError(ControllerError):
+    """Base of what scheduling raises."""
+
+
+class BadSpec(SchedulingError):
+    """A job, profile, cluster or option that makes no sense."""
+
+
+class BadDecision(SchedulingError):
+    """A policy returned something impossible."""
+
+
+class Stuck(SchedulingError):
+    """Jobs wait, nothing runs, and nothing will ever change that."""
+
+
+class BadTrace(SchedulingError):
+    """A trace file that cannot be read: `path`, `line` (0: the file as a whole), `column` (may be empty)."""
+
+    def __init__(self, path: str, line: int, column: str, message: str) -> None:
+        where = f"{path}:{line}" if line else path
+        super().__init__(f"{where}: {f'column {column}: ' if column else ''}{message}")
+        self.path = path
+        self.line = line
+        self.column = column

@@ -1,0 +1,55 @@
+"""Lucid: a scheduler that neither preempts nor touches jobs (Hu et al., ASPLOS'23).
+
+`profiler` measures a job's `usage`, `analyser` classes it, `binder` says which two jobs may share GPUs,
+`durations` and `throughput` predict, and `policy` puts it all together. `tree` and `additive` hold the
+learned models as plain data, so that only training needs scikit-learn, interpret or rapidfuzz.
+"""
+
+from controller.scheduling.lucid.additive import AdditiveModel
+from controller.scheduling.lucid.analyser import grow, held_out_accuracy, sizes_from_pairs
+from controller.scheduling.lucid.binder import BinderRules, Candidate, Refusal, Sharing, refusal, strategy
+from controller.scheduling.lucid.durations import DurationModel, Submission, train_durations
+from controller.scheduling.lucid.errors import BadSample, ExtraMissing, LucidError
+from controller.scheduling.lucid.isotonic import pool_adjacent_violators
+from controller.scheduling.lucid.measured import Config, Pair, read_pairs, read_usages
+from controller.scheduling.lucid.policy import LucidPolicy
+from controller.scheduling.lucid.profiler import ProfilerRules
+from controller.scheduling.lucid.speed import PairSpeed, config_by_columns
+from controller.scheduling.lucid.throughput import ThroughputModel, train_throughput
+from controller.scheduling.lucid.tree import PackingTree, accuracy
+from controller.scheduling.lucid.usage import Size, Usage, size_of
+
+__all__ = [
+    "AdditiveModel",
+    "BadSample",
+    "BinderRules",
+    "Candidate",
+    "Config",
+    "DurationModel",
+    "ExtraMissing",
+    "LucidError",
+    "LucidPolicy",
+    "PackingTree",
+    "Pair",
+    "PairSpeed",
+    "ProfilerRules",
+    "Refusal",
+    "Sharing",
+    "Size",
+    "Submission",
+    "ThroughputModel",
+    "Usage",
+    "accuracy",
+    "config_by_columns",
+    "grow",
+    "held_out_accuracy",
+    "pool_adjacent_violators",
+    "read_pairs",
+    "read_usages",
+    "refusal",
+    "size_of",
+    "sizes_from_pairs",
+    "strategy",
+    "train_durations",
+    "train_throughput",
+]

@@ -1,0 +1,307 @@
+"""The rules of Lucid's public simulator where they differ from the paper, to check its figures.
+
+It steps through time second by second, so that what happens is decided at whole seconds
+(`Rules(interval_s=1)`), and a job that counts down (all but those of the queue policies) takes one second
+more than its duration. Jobs go to the fullest node that holds them. In FIFO, SJF and QSSF the head of the
+queue blocks. Lucid profiles all jobs before its main cluster runs any, which then has them at their original
+times; it packs eagerly, by scores that come from a table, and forgets to restore the speed of a guest whose
+host ends, which can never share again either.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from controller.scheduling.lucid.measured import Config, Pair
+from controller.scheduling.lucid.nodes import DividedNodes
+from controller.scheduling.lucid.speed import PairSpeed
+from controller.scheduling.lucid.usage import Size
+from controller.scheduling.model import Cluster, JobSpec
+from controller.scheduling.policy import Decision, Group, Job, View
+
+Rank = Callable[[Job], float]
+
+
+def whole_second(finish_s: float) -> float:
+    """Return the second in which the public simulator sees that a job has ended."""
+    return math.ceil(finish_s - 1e-6)
+
+
+def counting_down(specs: Iterable[JobSpec]) -> list[JobSpec]:
+    """Return the jobs with the second that counting down to zero costs them."""
+    return [replace(spec, iterations=spec.iterations + 1 / spec.iteration_s) for spec in specs]
+
+
+class HeadOfLine:
+    """Start jobs by rank until one does not fit; never stop any: FIFO, SJF, QSSF and the profiler.
+
+    `rank_new` replaces the rank while all waiting jobs have just come, as QSSF does with their GPU counts.
+    """
+
+    def __init__(self, name: str, rank: Rank, *, rank_new: Rank | None = None) -> None:
+        self.name = name
+        self._rank = rank
+        self._rank_new = rank_new
+        self._queue: list[Job] = []
+        self._running: dict[int, Group] = {}
+        self._nodes: DividedNodes | None = None
+
+    def decide(self, view: View) -> Decision:
+        """Return what runs and what starts."""
+        nodes = self._nodes = self._nodes or DividedNodes(view.cluster, 0)
+        for job in view.finished:
+            nodes.give(self._running.pop(job.order).gpus)
+        self._queue += view.arrived
+        rank = self._rank
+        if self._rank_new is not None:
+            self._queue.sort(key=self._rank_new)
+            if len(self._queue) == len(view.arrived):
+                rank = self._rank_new
+        self._queue.sort(key=rank)
+        started = 0
+        for job in self._queue:
+            gpus = nodes.take(job.spec.gpus, profiler=False)
+            if gpus is None:
+                break
+            self._running[job.order] = Group((job,), gpus)
+            started += 1
+        del self._queue[:started]
+        return Decision(list(self._running.values()))
+
+
+class Quota:
+    """Preempt by rank: jobs whose GPUs the cluster has, counted without looking at nodes, are to run.
+
+    A job that is to run and finds no node waits. Among equal ranks, waiting jobs come first unless
+    `running_first`. With `period_s`, jobs are chosen at its multiples only, else whenever one may have
+    overtaken another.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        rank: Callable[[Job, float], float],
+        *,
+        running_first: bool = False,
+        period_s: float | None = None,
+    ) -> None:
+        self.name = name
+        self._rank = rank
+        self._running_first = running_first
+        self._period_s = period_s
+        self._waiting: list[Job] = []
+        self._running: dict[int, Group] = {}
+        self._nodes: DividedNodes | None = None
+        self._next_s = 0.0
+
+    def decide(self, view: View) -> Decision:
+        """Return what runs and what starts."""
+        now_s = view.now_s
+        nodes = self._nodes = self._nodes or DividedNodes(view.cluster, 0)
+        for job in view.finished:
+            nodes.give(self._running.pop(job.order).gpus)
+        self._waiting += view.arrived
+        if self._period_s is None:
+            changed = self._choose(now_s, nodes, view.cluster.gpus)
+            wake_s = now_s + 1 if changed else self._overtaken_s(now_s)
+        else:
+            if now_s % self._period_s == 0:
+                self._choose(now_s, nodes, view.cluster.gpus)
+            wake_s = (now_s // self._period_s + 1) * self._period_s
+        return Decision(list(self._running.values()), wake_s if view.jobs else None)
+
+    def _choose(self, now_s: float, nodes: DividedNodes, quota: int) -> bool:
+        """Stop and start jobs; return whether any was stopped, which changes its rank."""
+        running = [group.jobs[0] for group in self._running.values()]
+        jobs = [*running, *self._waiting] if self._running_first else [*self._waiting, *running]
+        jobs.sort(key=lambda job: self._rank(job, now_s))
+        starting = []
+        stopped = False
+        for job in jobs:
+            runs = job.order in self._running
+            if job.spec.gpus <= quota:
+                quota -= job.spec.gpus
+                if not runs:
+                    starting.append(job)
+            elif runs:
+                nodes.give(self._running.pop(job.order).gpus)
+                self._waiting.append(job)
+                stopped = True
+        for job in starting:
+            gpus = nodes.take(job.spec.gpus, profiler=False)
+            if gpus is not None:
+                self._waiting.remove(job)
+                self._running[job.order] = Group((job,), gpus)
+        return stopped
+
+    def _overtaken_s(self, now_s: float) -> float | None:
+        """Return when a running job's rank falls to that of a waiting one: ranks fall by one in a second."""
+        waiting = sorted(self._rank(job, now_s) for job in self._waiting)
+        first_s = None
+        for group in self._running.values():
+            rank = self._rank(group.jobs[0], now_s)
+            position = bisect_right(waiting, rank)
+            if position:
+                ahead_s = rank - waiting[position - 1]
+                first_s = ahead_s if first_s is None else min(first_s, ahead_s)
+        return None if first_s is None else now_s + max(1.0, first_s + 1)
+
+
+def owed_s(job: Job, overhead_s: Callable[[int], float]) -> float:
+    """Return the overhead of all its stops that a waiting job has still to pay."""
+    paid_s = job.attained_s(0.0) - (job.spec.iterations - job.iterations_left(0.0)) * job.alone_s
+    return job.preemptions * overhead_s(job.spec.gpus) - paid_s
+
+
+class StopOverhead:
+    """Jobs run alone and as they say; each stop costs `overhead_s` of the GPU count when they run again."""
+
+    def __init__(self, overhead_s: Callable[[int], float]) -> None:
+        self._overhead_s = overhead_s
+
+    def alone_s(self, job: JobSpec) -> float:
+        """Return the job's own figure."""
+        return job.iteration_s
+
+    def iteration_s(self, group: Group) -> Sequence[float]:
+        """Return the members' own figures."""
+        return [job.alone_s for job in group.jobs]
+
+    def restart_s(self, group: Group) -> Sequence[float]:
+        """Return what the members still owe."""
+        return [owed_s(job, self._overhead_s) if job.starts else 0.0 for job in group.jobs]
+
+
+def remaining_with_overhead(overhead_s: Callable[[int], float]) -> Callable[[Job, float], float]:
+    """Return SRTF's rank: what is left, with what starting again will cost or still costs."""
+
+    def rank(job: Job, now_s: float) -> float:
+        if job.group is not None:
+            return job.end_s() - now_s
+        return job.remaining_s(now_s) + (owed_s(job, overhead_s) if job.starts else 0.0)
+
+    return rank
+
+
+def two_queues(limit: float) -> Callable[[Job, float], float]:
+    """Return Tiresias' rank with one limit, in GPU seconds: below it first, and by arrival."""
+
+    def rank(job: Job, now_s: float) -> float:
+        low = job.attained_s(now_s) * job.spec.gpus > limit
+        return job.spec.submit_s + (1e12 if low else 0.0)
+
+    return rank
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """What the public Lucid knows of a job: expected seconds times GPUs, sharing score, memory."""
+
+    priority: float
+    size: Size
+    memory_mb: float
+
+
+class CodedLucid:
+    """Lucid's main phase: by priority, first a partner, else a node; nobody blocks."""
+
+    name = "lucid"
+
+    def __init__(self, scored: Callable[[Job], Scored], *, gpu_memory_mb: float = 24_576) -> None:
+        self._scored = scored
+        self._gpu_memory_mb = gpu_memory_mb
+        self._known: dict[int, Scored] = {}
+        self._queue: list[Job] = []
+        self._running: dict[int, Group] = {}  # by order of arrival, in order of start
+        self._exclusive: set[int] = set()
+        self._nodes: DividedNodes | None = None
+
+    def decide(self, view: View) -> Decision:
+        """Return what runs and what starts."""
+        nodes = self._nodes = self._nodes or DividedNodes(view.cluster, 0)
+        for job in view.finished:
+            self._release(job, nodes)
+        for job in view.arrived:
+            self._known[job.order] = self._scored(job)
+        self._queue += view.arrived
+        self._queue.sort(key=lambda job: self._known[job.order].priority)
+        waiting = []
+        for job in self._queue:
+            host = self._host(job)
+            if host is not None:
+                shared = Group((host, job), self._running[host.order].gpus)
+                self._running[host.order] = self._running[job.order] = shared
+                self._exclusive.discard(host.order)
+                continue
+            gpus = nodes.take(job.spec.gpus, profiler=False)
+            if gpus is None:
+                waiting.append(job)
+            else:
+                self._running[job.order] = Group((job,), gpus)
+                self._exclusive.add(job.order)
+        self._queue = waiting
+        return Decision(list({id(g): g for g in self._running.values()}.values()))
+
+    def _host(self, job: Job) -> Job | None:
+        if job.spec.gpus > 8:
+            return None
+        mine = self._known[job.order]
+        for order in self._running:
+            if order in self._exclusive:
+                host, its = self._running[order].jobs[0], self._known[order]
+                if (
+                    host.spec.gpus == job.spec.gpus
+                    and its.memory_mb < self._gpu_memory_mb - mine.memory_mb
+                    and its.size + mine.size <= 2
+                    and mine.priority <= its.priority * 2
+                ):
+                    return host
+        return None
+
+    def _release(self, job: Job, nodes: DividedNodes) -> None:
+        group = self._running.pop(job.order)
+        del self._known[job.order]
+        self._exclusive.discard(job.order)
+        rest = [member for member in group.jobs if member is not job and member.order in self._running]
+        if not rest:
+            nodes.give(group.gpus)
+            return
+        self._running[rest[0].order] = Group((rest[0],), group.gpus)
+        if rest[0] is group.jobs[0]:  # only a host gets its speed back, and may share again
+            self._exclusive.add(rest[0].order)
+
+
+class CodedPairSpeed(PairSpeed):
+    """Measured pairs, where a guest keeps the speed that it had beside its host for ever.
+
+    The second member of a group is the guest. Holds for one run: it remembers guests by their order of
+    arrival.
+    """
+
+    def __init__(self, pairs: Iterable[Pair], config_of: Callable[[JobSpec], Config]) -> None:
+        super().__init__(pairs, config_of)
+        self._guests: dict[int, float] = {}
+
+    def iteration_s(self, group: Group) -> Sequence[float]:
+        """Return the members' figures."""
+        if len(group.jobs) == 1:
+            job = group.jobs[0]
+            return [self._guests.get(job.order, job.alone_s)]
+        found = super().iteration_s(group)
+        self._guests[group.jobs[1].order] = found[1]
+        return found
+
+
+def profile_first(
+    specs: Sequence[JobSpec], *, nodes: int, limit_s: float, max_gpus: int
+) -> tuple[list[JobSpec], Cluster, HeadOfLine]:
+    """Return what the profiler runs: its jobs, cut to the limit, its cluster and its policy."""
+    cut = [
+        replace(spec, iterations=min(spec.duration_s, limit_s), iteration_s=1.0)
+        for spec in specs
+        if spec.gpus <= max_gpus
+    ]
+    return cut, Cluster.uniform(nodes, 8), HeadOfLine("profiler", lambda job: job.spec.gpus)

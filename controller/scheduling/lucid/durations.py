@@ -1,0 +1,131 @@
+"""How long a job will run: the workload estimate model (Lucid, 3.5.3)."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from controller.scheduling.lucid.additive import AdditiveModel, Value, train
+from controller.scheduling.lucid.errors import BadSample
+from controller.scheduling.lucid.names import NameBuckets, bucket_names
+from controller.scheduling.lucid.usage import Usage
+
+FEATURES = (
+    "user",
+    "name",
+    "vc",
+    "gpus",
+    "month",
+    "weekday",
+    "hour",
+    "gpu_util",
+    "memory_util",
+    "memory_mb",
+    "mixed_precision",
+)
+CATEGORIES = ("user", "name", "vc")
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """What is known of a job when it is submitted, and, with `usage`, when it has been profiled.
+
+    `submit_s` is seconds since 1970, UTC.
+    """
+
+    user: str
+    name: str
+    vc: str
+    gpus: int
+    submit_s: float
+    usage: Usage | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DurationModel:
+    """Predicts durations; `means_s` are those of jobs with as many GPUs, for users that were never seen."""
+
+    model: AdditiveModel
+    names: NameBuckets
+    users: frozenset[str]
+    means_s: dict[int, float]
+    mean_s: float
+
+    def predict_s(self, job: Submission) -> float:
+        """Return the expected duration in seconds, one at least.
+
+        A new user's jobs are expected to take as long as the mean of all jobs with as many GPUs.
+        """
+        if job.user not in self.users:
+            return self.means_s.get(job.gpus, self.mean_s)
+        return max(1.0, math.exp(min(self.model.predict(features(job, self.names)), 60.0)))
+
+    def explain(self, job: Submission) -> list[str]:
+        """Return the reasons of a prediction: by which factor each term changes the duration."""
+        if job.user not in self.users:
+            mean = f"{self.predict_s(job):.0f} s is the mean of jobs with {job.gpus} GPUs"
+            return [f"user {job.user} is new: {mean}"]
+        lines = [f"start: {math.exp(self.model.intercept):.0f} s"]
+        for part in self.model.explain(features(job, self.names)):
+            values = ", ".join(str(v) for v in part.values)
+            lines.append(f"{part.term} = {values}: x {math.exp(part.score):.3f}")
+        return [*lines, f"together: {self.predict_s(job):.0f} s"]
+
+
+def features(job: Submission, names: NameBuckets) -> tuple[Value, ...]:
+    """Return a job's features in the order of `FEATURES`."""
+    when = datetime.fromtimestamp(job.submit_s, UTC)
+    usage = job.usage.features() if job.usage is not None else (None,) * 4
+    bucket = names.bucket(job.name)
+    return (
+        job.user,
+        None if bucket < 0 else str(bucket),
+        job.vc,
+        float(job.gpus),
+        float(when.month),
+        float(when.weekday()),
+        float(when.hour),
+        *usage,
+    )
+
+
+def train_durations(
+    jobs: Sequence[Submission],
+    durations_s: Sequence[float],
+    *,
+    common_names: int = 100,
+    interactions: int = 5,
+    seed: int = 0,
+    max_rounds: int = 2000,
+    bags: int = 4,
+) -> DurationModel:
+    """Train on jobs that have ended.
+
+    The model is of the logarithm: durations spread over five orders of magnitude, and an error of an hour
+    matters little to a job of a week. The `common_names` most common names stand for themselves, the others
+    share buckets with similar ones. Raises BadSample for durations that are not positive, or too few jobs.
+    """
+    if len(jobs) != len(durations_s):
+        raise BadSample(f"{len(jobs)} jobs with {len(durations_s)} durations")
+    by_gpus: dict[int, list[float]] = defaultdict(list)
+    for job, duration_s in zip(jobs, durations_s, strict=True):
+        if not (math.isfinite(duration_s) and duration_s > 0):
+            raise BadSample(f"job '{job.name}' took {duration_s} s; it has to be positive")
+        by_gpus[job.gpus].append(duration_s)
+    names = bucket_names([job.name for job in jobs], most_common=common_names, seed=seed)
+    model = train(
+        FEATURES,
+        [features(job, names) for job in jobs],
+        [math.log(d) for d in durations_s],
+        categories=CATEGORIES,
+        interactions=interactions,
+        max_rounds=max_rounds,
+        bags=bags,
+        seed=seed,
+    )
+    means_s = {gpus: math.fsum(d) / len(d) for gpus, d in by_gpus.items()}
+    mean_s = math.fsum(durations_s) / len(durations_s)
+    return DurationModel(model, names, frozenset(j.user for j in jobs), means_s, mean_s)

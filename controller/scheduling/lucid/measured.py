@@ -1,0 +1,96 @@
+"""Read measured profiles and pairs: the CSV files that Lucid's authors publish, or one's own in that form.
+
+A profile file has the columns `model`, `dataset`, `batchsize`, `amp`, `gpu_util`, `gmem_util` (percent) and
+`gmem` (MB). A pair file has `model1`, `dataset1`, `batchsize1`, `amp1`, `speed1`, the same with 2, and may
+have more; a speed is relative to running alone.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from controller.scheduling.errors import BadTrace
+from controller.scheduling.lucid.errors import BadSample
+from controller.scheduling.lucid.usage import Usage
+
+
+class Config(NamedTuple):
+    """What is trained and how; two jobs of one configuration behave alike."""
+
+    model: str
+    dataset: str
+    batch: int
+    mixed_precision: bool
+
+
+class Pair(NamedTuple):
+    """Two configurations on one GPU and their speeds."""
+
+    one: Config
+    other: Config
+    speed_one: float
+    speed_other: float
+
+
+def read_usages(path: Path) -> dict[Config, Usage]:
+    """Return the measured usage of each configuration. Raises BadTrace, with line and column."""
+    found: dict[Config, Usage] = {}
+    for line, row in _rows(path, ("gpu_util", "gmem_util", "gmem")):
+        config = _config(path, line, row, "")
+        if config in found:
+            raise BadTrace(str(path), line, "", f"{config} is there a second time")
+        try:
+            found[config] = Usage(
+                _number(path, line, row, "gpu_util"),
+                _number(path, line, row, "gmem_util"),
+                _number(path, line, row, "gmem"),
+                config.mixed_precision,
+            )
+        except BadSample as error:
+            raise BadTrace(str(path), line, "", str(error)) from None
+    return found
+
+
+def read_pairs(path: Path) -> list[Pair]:
+    """Return the measured pairs. Raises BadTrace, with line and column."""
+    pairs = []
+    for line, row in _rows(path, ("speed1", "speed2")):
+        speeds = []
+        for column in ("speed1", "speed2"):
+            speeds.append(_number(path, line, row, column))
+            if speeds[-1] <= 0:
+                raise BadTrace(str(path), line, column, f"a speed of {speeds[-1]}; it has to be positive")
+        pairs.append(Pair(_config(path, line, row, "1"), _config(path, line, row, "2"), *speeds))
+    return pairs
+
+
+def _rows(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[int, Mapping[str, str | None]]]:
+    with path.open(newline="") as file:
+        reader = csv.DictReader(file)
+        for column in columns:
+            if column not in (reader.fieldnames or ()):
+                raise BadTrace(str(path), 1, column, "there is no such column")
+        for row in reader:
+            yield reader.line_num, row
+
+
+def _config(path: Path, line: int, row: Mapping[str, str | None], which: str) -> Config:
+    texts = []
+    for column in ("model", "dataset"):
+        text = row.get(column + which)
+        if not text:
+            raise BadTrace(str(path), line, column + which, "it is missing")
+        texts.append(text)
+    batch = _number(path, line, row, "batchsize" + which)
+    return Config(texts[0], texts[1], int(batch), bool(_number(path, line, row, "amp" + which)))
+
+
+def _number(path: Path, line: int, row: Mapping[str, str | None], column: str) -> float:
+    text = row.get(column)
+    try:
+        return float(text or "")
+    except ValueError:
+        raise BadTrace(str(path), line, column, f"'{text or ''}' is not a number") from None

@@ -1,0 +1,62 @@
+"""Draw what the additive models have learned: shape functions, and what makes up one prediction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from controller.scheduling.lucid.additive import AdditiveModel, Value
+from controller.scheduling.lucid.errors import BadSample, ExtraMissing
+
+
+def draw_shapes(model: AdditiveModel, path: Path, *, features: Sequence[str] = ()) -> None:
+    """Draw the shape functions of these features, or of all that have one, below each other.
+
+    Raises ExtraMissing without matplotlib, BadSample for a feature that has none.
+    """
+    single = [name for name in model.importances() if " x " not in name]
+    wanted = list(features) or single
+    if not wanted:
+        raise BadSample("the model has no term of one feature to draw")
+    shapes = [model.shape(name) for name in wanted]
+    figure, panels = _figure(len(wanted))
+    for name, shape, panel in zip(wanted, shapes, panels, strict=True):
+        labels, scores = [label for label, _ in shape], [score for _, score in shape]
+        panel.axhline(0, color="0.8", linewidth=0.8)
+        if "-inf" in labels:
+            starts = [float(label) for label in labels[1:]]
+            first = starts[0] - (starts[-1] - starts[0] or 1.0) * 0.05 if starts else 0.0
+            panel.step([first, *starts], scores, where="post")
+        else:
+            panel.bar(labels, scores)
+        panel.set_xlabel(name)
+        panel.set_ylabel("score")
+    figure.savefig(path, dpi=110)
+
+
+def draw_prediction(model: AdditiveModel, values: Sequence[Value], path: Path) -> None:
+    """Draw what each term adds to one prediction, largest effect on top.
+
+    Raises ExtraMissing without matplotlib.
+    """
+    figure, (panel,) = _figure(1)
+    parts = list(reversed(model.explain(values)))
+    names = [f"{part.term} = {', '.join(str(v) for v in part.values)}" for part in parts]
+    panel.barh(names, [part.score for part in parts])
+    panel.axvline(0, color="0.8", linewidth=0.8)
+    panel.set_xlabel(
+        f"score; with the intercept {model.intercept:.3g} they add up to {model.predict(values):.3g}"
+    )
+    figure.savefig(path, dpi=110)
+
+
+def _figure(panels: int) -> tuple[Any, Sequence[Any]]:
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ExtraMissing("drawing", "matplotlib", extra="plots") from None
+    figure = Figure(figsize=(6.4, 0.8 + 2.2 * panels), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure, list(figure.subplots(panels, 1, squeeze=False)[:, 0])

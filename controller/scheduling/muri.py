@@ -1,0 +1,208 @@
+"""Muri as the paper has it (SIGCOMM'22, section 4): group jobs whose stages interleave, by priority.
+
+At each scheduling interval, in order of priority (remaining service for Muri-S, attained service for
+Muri-L), jobs are taken from the queue as long as they fill the cluster when fully grouped. If they fit
+without sharing, they do not share. Else the jobs of each GPU count are grouped by rounds of Blossom matching
+(`controller.grouping.rounds`), and the groups are placed by priority, consolidated, large ones first; a
+group that was there before stays where it is.
+
+`noise` falsifies what is known of each stage by up to that factor either way (the paper's figure 14); how
+fast jobs really run is unchanged.
+"""
+
+from __future__ import annotations
+
+import random
+
+from controller.grouping.efficiency import Interleaving, Profile, best
+from controller.grouping.rounds import Plan, group
+from controller.scheduling.errors import BadSpec
+from controller.scheduling.model import RESOURCES, Cluster, JobSpec
+from controller.scheduling.placement import Counts, Slots
+from controller.scheduling.policy import Decision, Group, Job, View
+from controller.scheduling.queue import Entry, Rank, Waiting
+
+AGENTS = ("a2c", "dqn")
+"""Models of Muri's traces whose first stage is simulation on the CPU; the others' is loading from storage."""
+
+
+def profile(job: JobSpec) -> Profile:
+    """Return the job's seconds per iteration on each of `RESOURCES`.
+
+    Three stages have loading and preprocessing as one, as in Muri's traces. Raises BadSpec if there is no
+    profile.
+    """
+    stages = job.stages_s
+    if len(stages) == len(RESOURCES):
+        return stages
+    if len(stages) == len(RESOURCES) - 1:
+        first, gpu, network = stages
+        return (0.0, first, gpu, network) if job.model in AGENTS else (first, 0.0, gpu, network)
+    raise BadSpec(f"job {job.id!r} has {len(stages)} stage times; {len(RESOURCES)} are needed to group it")
+
+
+class Muri:
+    """Muri-S if durations are `known`, else Muri-L.
+
+    `members` is the largest group. `blossom=False` groups neighbours in the queue, `worst` interleaves
+    badly: the paper's ablations.
+    """
+
+    def __init__(
+        self,
+        name: str = "muri-s",
+        *,
+        known: bool = True,
+        members: int = len(RESOURCES),
+        blossom: bool = True,
+        worst: bool = False,
+        noise: float = 0.0,
+        seed: int = 0,
+        quantum_s: float = 360.0,
+    ) -> None:
+        if not 1 <= members <= len(RESOURCES):
+            raise BadSpec(f"groups of {members} jobs; 1 to {len(RESOURCES)} are possible")
+        if not 0 <= noise < 1:
+            raise BadSpec(f"a profiling noise of {noise}; it must be at least 0 and below 1")
+        self.name = name
+        self._known = known
+        self._members = members
+        self._blossom = blossom
+        self._worst = worst
+        self._noise = noise
+        self._rng = random.Random(seed)
+        self._quantum_s = quantum_s
+        self._waiting = Waiting()
+        self._running: dict[int, Job] = {}
+        self._profiles: dict[int, Profile] = {}
+        self._plans: dict[tuple[Profile, ...], list[Plan]] = {}  # the queue's head often stays the same
+
+    def decide(self, view: View) -> Decision:
+        """Return the groups of the jobs that come first."""
+        for job in view.finished:
+            self._running.pop(job.order, None)
+            del self._profiles[job.order]
+        for job in view.arrived:
+            self._profiles[job.order] = self._measured(job.spec)
+            self._waiting.add(job, self._rank(job, view.now_s))
+        held = [(self._rank(job, view.now_s), order, job) for order, job in self._running.items()]
+        taken = self._take(view.cluster, held)
+        groups = self._place(self._grouped(taken, view.cluster), view)
+        runs = {job.order: job for entry in groups for job in entry.jobs}
+        for entries in taken.values():
+            for rank, order, job in entries:
+                if order in runs and order not in self._running:
+                    self._waiting.remove(job, rank)
+        for rank, order, job in held:
+            if order not in runs:
+                self._waiting.add(job, rank)
+        self._running = runs
+        wake_s = view.now_s + self._quantum_s if len(self._waiting) and not self._known else None
+        return Decision(groups, wake_s)
+
+    def _measured(self, job: JobSpec) -> Profile:
+        exact = profile(job)
+        if not self._noise:
+            return exact
+        return tuple(stage * self._rng.uniform(1 - self._noise, 1 + self._noise) for stage in exact)
+
+    def _rank(self, job: Job, now_s: float) -> Rank:
+        service_s = job.remaining_s(now_s) if self._known else job.attained_s(now_s)
+        return service_s * job.spec.gpus
+
+    def _take(self, cluster: Cluster, held: list[Entry]) -> dict[int, list[Entry]]:
+        """Return the first jobs, by GPU count, that fill the cluster when fully grouped."""
+        queue: list[Entry] = list(held)
+        for size in self._waiting.sizes():
+            queue += self._waiting.bucket(size)[: self._members * (cluster.gpus // size)]
+        queue.sort()
+        counts = Counts(cluster)
+        refused: set[int] = set()
+        taken: dict[int, list[Entry]] = {}
+        for entry in queue:
+            size = entry[2].spec.gpus
+            entries = taken.setdefault(size, [])
+            another = len(entries) % self._members == 0  # it would be the first of another group
+            if another and (size in refused or not counts.take(size)):
+                refused.add(size)
+                continue
+            entries.append(entry)
+        return taken
+
+    def _grouped(
+        self, taken: dict[int, list[Entry]], cluster: Cluster
+    ) -> list[tuple[Rank, int, tuple[Job, ...], Interleaving | None]]:
+        """Return the groups with the rank of their first job."""
+        fits = sum(size * len(entries) for size, entries in taken.items()) <= cluster.gpus
+        groups: list[tuple[Rank, int, tuple[Job, ...], Interleaving | None]] = []
+        for entries in taken.values():
+            if fits:
+                groups += [(rank, order, (job,), None) for rank, order, job in entries]
+                continue
+            for plan in self._plan(entries):
+                members = [entries[number] for number in plan.jobs]
+                rank, order, _ = min(members)
+                groups.append((rank, order, tuple(entry[2] for entry in members), plan.interleaving))
+        return sorted(groups, key=lambda entry: entry[:2])
+
+    def _plan(self, entries: list[Entry]) -> list[Plan]:
+        profiles = [self._profiles[order] for _, order, _ in entries]
+        if self._blossom:
+            key = tuple(profiles)
+            if key not in self._plans:
+                if len(self._plans) >= 4096:
+                    self._plans.clear()
+                self._plans[key] = group(profiles, members=self._members, worst_order=self._worst)
+            return self._plans[key]
+        heads = range(0, len(entries), self._members)
+        blocks = [tuple(range(head, min(head + self._members, len(entries)))) for head in heads]
+        return [Plan(block, best([profiles[number] for number in block])) for block in blocks]
+
+    def _place(
+        self, groups: list[tuple[Rank, int, tuple[Job, ...], Interleaving | None]], view: View
+    ) -> list[Group]:
+        counts = Counts(view.cluster)
+        kept = [entry for entry in groups if counts.take(len_gpus(entry[2]))]
+        before = {frozenset(job.order for job in old.jobs): old for old in view.groups}
+        slots = Slots(view.cluster)
+        placed: dict[int, Group] = {}
+        for _, order, jobs, _ in kept:
+            old = before.get(frozenset(job.order for job in jobs))
+            if old is not None:
+                slots.keep(old.gpus)
+                placed[order] = old
+        fresh = [entry for entry in kept if entry[1] not in placed]
+        fresh.sort(key=lambda entry: -len_gpus(entry[2]))
+        if not all(self._settle(entry, slots, placed) for entry in fresh):
+            slots, placed = Slots(view.cluster), {}  # the holes are too small: all move
+            for entry in sorted(kept, key=lambda entry: -len_gpus(entry[2])):
+                self._settle(entry, slots, placed)
+        return [placed[entry[1]] for entry in kept if entry[1] in placed]
+
+    def _settle(
+        self,
+        entry: tuple[Rank, int, tuple[Job, ...], Interleaving | None],
+        slots: Slots,
+        placed: dict[int, Group],
+    ) -> bool:
+        _, order, jobs, interleaving = entry
+        gpus = slots.take(len_gpus(jobs))
+        if gpus is None:
+            return False
+        if interleaving is None or len(jobs) == 1:
+            placed[order] = Group(jobs, gpus, fused=True, reason="alone")
+            return True
+        placed[order] = Group(
+            jobs,
+            gpus,
+            fused=True,
+            stage_order=interleaving.offsets,
+            efficiency=interleaving.efficiency,
+            reason=f"{len(jobs)} interleave, efficiency {interleaving.efficiency:.2f}",
+        )
+        return True
+
+
+def len_gpus(jobs: tuple[Job, ...]) -> int:
+    """Return the number of GPUs that the members of a group share."""
+    return jobs[0].spec.gpus

@@ -1,0 +1,153 @@
+"""Which GPUs a group gets: consolidated, as YARN's scheduler places (Tiresias, Muri).
+
+A group that fits into one node goes into one node; a larger one gets whole idle nodes, and one node with room
+for the rest. `Slots` is the cluster's free GPUs while one decision is being made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+
+from controller.scheduling.model import Cluster
+
+
+class Fit(Enum):
+    """Which of the nodes with enough room is taken."""
+
+    FIRST = "first"
+    BEST = "best"  # the one with the least room: keeps large holes for large jobs
+
+
+class Slots:
+    """Free GPUs, node by node; starts with all free.
+
+    `take` is monotone: once a size does not fit, it will not fit before something is given back.
+    """
+
+    __slots__ = ("_cluster", "_fit", "_free", "_whole", "free")
+
+    def __init__(self, cluster: Cluster, fit: Fit = Fit.FIRST) -> None:
+        self._cluster = cluster
+        self._fit = fit
+        # descending, so that the lowest numbers are taken first from the end
+        self._free = [
+            list(range(first + node.gpus - 1, first - 1, -1))
+            for first, node in zip(cluster.first_gpu, cluster.nodes, strict=True)
+        ]
+        self._whole = max(node.gpus for node in cluster.nodes)
+        self.free = cluster.gpus
+
+    def take(self, gpus: int) -> tuple[int, ...] | None:
+        """Take `gpus` GPUs, consolidated, and return their numbers; None if they cannot be had."""
+        if gpus > self.free:
+            return None
+        if gpus > self._whole:
+            return self._take_across(gpus)
+        node = self._node_with(gpus, frozenset())
+        return None if node is None else self._cut(node, gpus)
+
+    def take_scattered(self, gpus: int) -> tuple[int, ...] | None:
+        """Take any `gpus` GPUs, from the emptiest nodes first; None if there are not as many."""
+        if gpus > self.free:
+            return None
+        taken: list[int] = []
+        for node in sorted(range(len(self._free)), key=lambda number: -len(self._free[number])):
+            take = min(gpus - len(taken), len(self._free[node]))
+            if take:
+                taken += self._cut(node, take)
+            if len(taken) == gpus:
+                break
+        return tuple(taken)
+
+    def keep(self, gpus: Iterable[int]) -> None:
+        """Take exactly these GPUs, which must be free."""
+        node_of = self._cluster.node_of
+        for gpu in gpus:
+            self._free[node_of[gpu]].remove(gpu)
+            self.free -= 1
+
+    def give(self, gpus: Iterable[int]) -> None:
+        """Give these GPUs back."""
+        node_of = self._cluster.node_of
+        for gpu in gpus:
+            free = self._free[node_of[gpu]]
+            free.append(gpu)
+            if len(free) > 1 and free[-2] < gpu:
+                free.sort(reverse=True)
+            self.free += 1
+
+    def _node_with(self, gpus: int, without: frozenset[int]) -> int | None:
+        found: int | None = None
+        room = self._whole + 1
+        for number, free in enumerate(self._free):
+            if gpus <= len(free) < room and number not in without:
+                if self._fit is Fit.FIRST:
+                    return number
+                found, room = number, len(free)
+        return found
+
+    def _take_across(self, gpus: int) -> tuple[int, ...] | None:
+        whole, rest = divmod(gpus, self._whole)
+        idle: list[int] = []
+        for number, free in enumerate(self._free):
+            if len(free) == self._whole:
+                idle.append(number)
+                if len(idle) == whole:
+                    break
+        if len(idle) < whole:
+            return None
+        last = self._node_with(rest, frozenset(idle)) if rest else None
+        if rest and last is None:
+            return None
+        taken: tuple[int, ...] = ()
+        for number in idle:
+            taken += self._cut(number, self._whole)
+        return taken if last is None else taken + self._cut(last, rest)
+
+    def _cut(self, node: int, gpus: int) -> tuple[int, ...]:
+        free = self._free[node]
+        taken = tuple(free[: -gpus - 1 : -1])
+        del free[-gpus:]
+        self.free -= gpus
+        return taken
+
+
+class Counts:
+    """As `Slots` with first fit, but counts only: for asking what would fit. Cheap to make anew."""
+
+    __slots__ = ("_free", "_whole", "free")
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._free = [node.gpus for node in cluster.nodes]
+        self._whole = max(self._free)
+        self.free = cluster.gpus
+
+    def take(self, gpus: int) -> bool:
+        """Take `gpus` GPUs, consolidated; return whether they could be had."""
+        free = self._free
+        if gpus > self.free:
+            return False
+        if gpus <= self._whole:
+            for number, room in enumerate(free):
+                if room >= gpus:
+                    free[number] = room - gpus
+                    self.free -= gpus
+                    return True
+            return False
+        whole, rest = divmod(gpus, self._whole)
+        idle = [number for number, room in enumerate(free) if room == self._whole][:whole]
+        if len(idle) < whole:
+            return False
+        last = -1
+        if rest:
+            last = next(
+                (number for number, room in enumerate(free) if room >= rest and number not in idle), -1
+            )
+            if last < 0:
+                return False
+            free[last] -= rest
+        for number in idle:
+            free[number] = 0
+        self.free -= gpus
+        return True

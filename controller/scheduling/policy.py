@@ -1,0 +1,290 @@
+"""The interface between a scheduling policy and whoever asks it: the trace simulator or the live controller.
+
+A policy is an object with a ``name`` and one method::
+
+    class Shortest:
+        name = "my-policy"
+
+        def decide(self, view: View) -> Decision: ...
+
+It is asked whenever something has changed (jobs came, jobs ended, the time that it named itself has come) and
+answers with **everything that is to run from now on**: a list of groups. What is not in the list is stopped.
+The asker compares with what runs and starts, stops, moves or regroups the difference; a policy that wants a
+job to go on untouched lists it with the same GPUs (returning the same `Group` object is fastest).
+
+`View` gives the time, the cluster, all unfinished jobs in order of arrival, and what is new since the last
+question, so that a policy may keep its own sorted queue instead of sorting all jobs each time. A policy
+object belongs to one run: it may keep state, and it must be deterministic (seed what is random).
+
+A `Group` is a set of jobs on one set of GPUs. One job: exclusive use. Several: they share these GPUs, and the
+speed model says how fast each one gets on. ``fused=True`` says that the members live in one process (Muri),
+so that a change of membership restarts all of them; otherwise partners come and go without a restart (Lucid).
+Jobs that share only some of their GPUs (AntMan) stay in groups of their own that name each other in
+``neighbours``.
+
+How fast jobs run is no business of a policy: a `SpeedModel` says it (`controller.simulator.speed`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from controller.scheduling.model import Cluster, JobSpec
+
+
+class Job:
+    """A submitted job and what has become of it so far. Policies read it; only the asker changes it.
+
+    Attributes:
+        spec: As submitted.
+        order: Position in order of arrival: unique, so it breaks ties.
+        alone_s: Seconds per iteration when it has its GPUs for itself, as the speed model says.
+        group: What it runs in now; None: it waits.
+        iteration_s: Seconds per iteration now, while it runs.
+        start_s: When it first ran; None: never yet.
+        finish_s: When it ended; None: not yet.
+        starts: Times that it was started, moved or regrouped.
+        preemptions: Times that it was stopped before its end.
+        waiting_since_s: Since when it waits, if it waits.
+    """
+
+    __slots__ = (
+        "_attained_s",
+        "_delay_s",
+        "_left",
+        "_since_s",
+        "alone_s",
+        "finish_s",
+        "group",
+        "iteration_s",
+        "order",
+        "preemptions",
+        "spec",
+        "stamp",
+        "start_s",
+        "starts",
+        "version",
+        "waited_s",
+        "waiting_since_s",
+    )
+
+    def __init__(self, spec: JobSpec, order: int, alone_s: float, now_s: float) -> None:
+        self.spec = spec
+        self.order = order
+        self.alone_s = alone_s
+        self.group: Group | None = None
+        self.iteration_s = alone_s
+        self.start_s: float | None = None
+        self.finish_s: float | None = None
+        self.starts = 0
+        self.preemptions = 0
+        self.waiting_since_s = now_s
+        self.waited_s = 0.0
+        self.stamp = 0  # the asker's mark: the last decision that named this job
+        self.version = 0  # counts changes of speed, so that an outdated end is recognised
+        self._left = float(spec.iterations)  # iterations to do at _since_s
+        self._since_s = now_s
+        self._delay_s = 0.0  # what a (re)start still costs from _since_s on
+        self._attained_s = 0.0  # seconds on GPUs until _since_s
+
+    def __repr__(self) -> str:
+        return f"Job({self.spec.id!r})"
+
+    def iterations_left(self, now_s: float) -> float:
+        """Return the iterations that are still to do."""
+        if self.group is None:
+            return self._left
+        work_s = now_s - self._since_s - self._delay_s
+        return self._left - work_s / self.iteration_s if work_s > 0.0 else self._left
+
+    def remaining_s(self, now_s: float) -> float:
+        """Return how long it would still run alone."""
+        return self.iterations_left(now_s) * self.alone_s
+
+    def attained_s(self, now_s: float) -> float:
+        """Return for how long it has held GPUs."""
+        return self._attained_s if self.group is None else self._attained_s + now_s - self._since_s
+
+    def waiting_s(self, now_s: float) -> float:
+        """Return for how long it has waited in all."""
+        return self.waited_s + now_s - self.waiting_since_s if self.group is None else self.waited_s
+
+    def done(self, now_s: float) -> float:
+        """Return the fraction that is done, 0 to 1."""
+        return 1.0 - self.iterations_left(now_s) / self.spec.iterations
+
+    # For the asker only.
+
+    def end_s(self) -> float:
+        """Return when it ends if it goes on as it does."""
+        return self._since_s + self._delay_s + self._left * self.iteration_s
+
+    def undisturbed_end_s(self) -> float:
+        """Return when it would end if the start that it is in cost nothing."""
+        return self._since_s + self._left * self.iteration_s
+
+    def launch(self, now_s: float, group: Group, iteration_s: float, delay_s: float) -> None:
+        """Start it in `group`, or, if it runs, restart it there, at `delay_s` of cost."""
+        if self.group is None:
+            self.waited_s += now_s - self.waiting_since_s
+            self._since_s = now_s
+        else:
+            self.settle(now_s)
+        if self.start_s is None:
+            self.start_s = now_s
+        self.group = group
+        self.iteration_s = iteration_s
+        self._delay_s = delay_s
+        self.starts += 1
+        self.version += 1
+
+    def retune(self, now_s: float, group: Group, iteration_s: float) -> None:
+        """Let it go on in `group` at another speed, without a restart."""
+        self.settle(now_s)
+        self.group = group
+        self.iteration_s = iteration_s
+        self.version += 1
+
+    def settle(self, now_s: float) -> None:
+        """Count the work done until now; what a restart still costs stays to be paid."""
+        elapsed_s = now_s - self._since_s
+        work_s = elapsed_s - self._delay_s
+        self._attained_s = self._attained_s + now_s - self._since_s
+        self._since_s = now_s
+        if work_s > 0.0:
+            self._left -= work_s / self.iteration_s
+            self._delay_s = 0.0
+        else:
+            self._delay_s = -work_s
+
+    def settle_again(self, now_s: float) -> None:
+        """As `settle`, but the cost of the start falls due once more from now on."""
+        work_s = now_s - self._since_s - self._delay_s
+        self._attained_s = self._attained_s + now_s - self._since_s
+        self._since_s = now_s
+        if work_s > 0.0:
+            self._left -= work_s / self.iteration_s
+
+    def halt(self, now_s: float) -> None:
+        """Stop it; it keeps what it has done."""
+        self.settle(now_s)
+        self._delay_s = 0.0
+        self.group = None
+        self.preemptions += 1
+        self.waiting_since_s = now_s
+        self.version += 1
+
+    def finish(self, now_s: float) -> None:
+        """End it."""
+        self._attained_s = self.attained_s(now_s)
+        self._since_s = now_s
+        self._left = 0.0
+        self.group = None
+        self.finish_s = now_s
+        self.version += 1
+
+    def reset(self, now_s: float) -> None:
+        """Take its progress away; it must not be running."""
+        self._left = float(self.spec.iterations)
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """Jobs on one set of GPUs, from one decision to a later one; compared by identity.
+
+    Attributes:
+        jobs: The members; one: exclusive use.
+        gpus: The GPUs' numbers, all of which every member uses.
+        cpus: CPUs granted to each member; empty: as many as it likes.
+        memory_gb: Memory granted to each member; empty: as much as it likes.
+        fused: Members run in one process: a change of membership restarts all.
+        neighbours: Jobs of other groups that share some of these GPUs.
+        stage_order: For interleaved members: at which stage each starts a round (`controller.grouping`).
+        efficiency: Predicted interleaving efficiency gamma, if it was computed.
+        reason: Why this is to run, for logs and people.
+    """
+
+    jobs: tuple[Job, ...]
+    gpus: tuple[int, ...]
+    cpus: tuple[float, ...] = ()
+    memory_gb: tuple[float, ...] = ()
+    fused: bool = False
+    neighbours: tuple[Job, ...] = ()
+    stage_order: tuple[int, ...] = ()
+    efficiency: float | None = None
+    reason: str = ""
+
+    def same_run(self, other: Group) -> bool:
+        """Return whether changing from `other` to this changes nothing for the members."""
+        return (
+            self.jobs == other.jobs
+            and self.gpus == other.gpus
+            and self.cpus == other.cpus
+            and self.memory_gb == other.memory_gb
+            and self.neighbours == other.neighbours
+            and self.stage_order == other.stage_order
+        )
+
+
+@dataclass(slots=True)
+class Decision:
+    """What is to run from now on.
+
+    Attributes:
+        groups: All of it; jobs that are in no group wait.
+        wake_s: When to ask again even if nothing happens; None: no need to.
+        reset: Jobs that lose their progress and start from zero (a profiler that keeps no checkpoint).
+        notes: What the policy wants logged: ``(job id, sentence)``.
+    """
+
+    groups: list[Group]
+    wake_s: float | None = None
+    reset: Sequence[Job] = ()
+    notes: list[tuple[str, str]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class View:
+    """What a policy sees.
+
+    Attributes:
+        now_s: The time.
+        cluster: The servers.
+        jobs: All unfinished jobs by id, in order of arrival.
+        arrived: Those of them that are new since the last decision.
+        finished: Jobs that have ended since the last decision (no longer in `jobs`).
+        groups: What runs now. A group whose member has ended goes on without it, as a new `Group`.
+    """
+
+    now_s: float
+    cluster: Cluster
+    jobs: Mapping[str, Job]
+    arrived: Sequence[Job]
+    finished: Sequence[Job]
+    groups: Sequence[Group]
+
+
+class Policy(Protocol):
+    """Decides which jobs run, and where."""
+
+    @property
+    def name(self) -> str:
+        """What tables and logs call it."""
+
+    def decide(self, view: View) -> Decision:
+        """Return everything that is to run from ``view.now_s`` on."""
+
+
+class SpeedModel(Protocol):
+    """Says how fast jobs run, alone and together. Must be a pure function of its arguments."""
+
+    def alone_s(self, job: JobSpec) -> float:
+        """Return the seconds per iteration of `job` when it has its GPUs for itself."""
+
+    def iteration_s(self, group: Group) -> Sequence[float]:
+        """Return the seconds per iteration of each member of `group`, in the members' order."""
+
+    def restart_s(self, group: Group) -> Sequence[float]:
+        """Return what a (re)start of `group` costs each member, in seconds."""

@@ -1,0 +1,162 @@
+"""Policies that are a rank: run the jobs of lowest rank, each on GPUs of its own.
+
+Most baselines are one line with this: FIFO ranks by arrival, SRTF by remaining time, LAS by attained
+service... (`controller.scheduling.baselines`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+
+from controller.scheduling.model import Cluster
+from controller.scheduling.placement import Counts, Slots
+from controller.scheduling.policy import Decision, Group, Job, View
+from controller.scheduling.queue import Rank, Waiting, walk
+
+
+class Moves(Enum):
+    """What may happen to a running job when others start."""
+
+    NEVER = "it runs to its end where it started"
+    PREEMPT = "it may be stopped, and moved if large jobs do not fit otherwise"
+    REPACK = "all jobs are placed anew at every decision (the public simulators)"
+
+
+class Ranked:
+    """Run the jobs of lowest rank.
+
+    `rank(job, now_s)` must not change while a job waits, unless `drifts` is given: then the queue is sorted
+    anew at every decision, O(n log n). `quantum_s`: ask again after this time while jobs wait, for ranks
+    that change while jobs run.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        rank: Callable[[Job, float], Rank],
+        *,
+        moves: Moves,
+        backfill: bool = True,
+        drifts: bool = False,
+        quantum_s: float | None = None,
+    ) -> None:
+        self.name = name
+        self._rank = rank
+        self._moves = moves
+        self._backfill = backfill
+        self._drifts = drifts
+        self._quantum_s = quantum_s
+        self._waiting = Waiting()
+        self._slots: Slots | None = None
+        self._groups: dict[int, Group] = {}  # by the job's order of arrival
+
+    def decide(self, view: View) -> Decision:
+        """Return the jobs of lowest rank, as many as fit."""
+        now_s = view.now_s
+        slots = self._slots
+        if slots is None:
+            slots = self._slots = Slots(view.cluster)
+        for job in view.finished:
+            slots.give(self._groups.pop(job.order).gpus)
+        if self._drifts:
+            waiting = list(self._waiting)
+            self._waiting.clear()
+            for job in waiting:
+                self._waiting.add(job, self._rank(job, now_s))
+        for job in view.arrived:
+            self._waiting.add(job, self._rank(job, now_s))
+        if len(self._waiting):
+            if self._moves is Moves.NEVER:
+                self._fill(slots)
+            else:
+                self._choose(view.cluster, now_s)
+        elif self._moves is Moves.REPACK:
+            self._choose(view.cluster, now_s)
+        wake_s = now_s + self._quantum_s if self._quantum_s and len(self._waiting) else None
+        return Decision(list(self._groups.values()), wake_s)
+
+    def _fill(self, slots: Slots) -> None:
+        places: list[tuple[int, ...]] = []
+
+        def fits(gpus: int) -> bool:
+            place = slots.take(gpus)
+            if place is not None:
+                places.append(place)
+            return place is not None
+
+        chosen, started = walk(self._waiting, (), fits, backfill=self._backfill)
+        for job, place in zip(chosen, places, strict=True):
+            self._groups[job.order] = Group((job,), place)
+        for size, count in started.items():
+            self._waiting.drop_first(size, count)
+
+    def _choose(self, cluster: Cluster, now_s: float) -> None:
+        rank = self._rank
+        held = [(rank(job, now_s), job.order, job) for group in self._groups.values() for job in group.jobs]
+        if self._moves is Moves.REPACK:
+            places: list[tuple[int, ...]] = []
+            slots = self._slots = Slots(cluster)
+
+            def fits(gpus: int) -> bool:
+                place = slots.take(gpus)
+                if place is not None:
+                    places.append(place)
+                return place is not None
+
+            chosen, started = walk(self._waiting, held, fits, backfill=self._backfill)
+            groups = {job.order: Group((job,), place) for job, place in zip(chosen, places, strict=True)}
+        else:
+            counts = Counts(cluster)
+            chosen, started = walk(self._waiting, held, counts.take, backfill=self._backfill)
+            groups, self._slots = settle(chosen, self._groups, cluster)
+        for size, count in started.items():
+            unplaced = [
+                (entry[2], entry[0])
+                for entry in self._waiting.bucket(size)[:count]
+                if entry[2].order not in groups
+            ]
+            self._waiting.drop_first(size, count)
+            for job, its_rank in unplaced:
+                self._waiting.add(job, its_rank)
+        for its_rank, order, job in held:
+            if order not in groups:
+                self._waiting.add(job, its_rank)
+        self._groups = groups
+
+
+def settle(chosen: list[Job], groups: dict[int, Group], cluster: Cluster) -> tuple[dict[int, Group], Slots]:
+    """Place the chosen jobs: those that run stay where they are; if others do not fit then, all are moved.
+
+    Returns the groups by the jobs' order of arrival, running ones unchanged, and what is left free. A job
+    that fits neither way is left out.
+    """
+    slots = Slots(cluster)
+    placed: dict[int, Group] = {}
+    fresh: list[Job] = []
+    for job in chosen:
+        group = groups.get(job.order)
+        if group is None:
+            fresh.append(job)
+        else:
+            placed[job.order] = group
+            slots.keep(group.gpus)
+    fresh.sort(key=lambda job: -job.spec.gpus)
+    homeless = False
+    for job in fresh:
+        place = slots.take(job.spec.gpus)
+        if place is None:
+            homeless = True
+        else:
+            placed[job.order] = Group((job,), place)
+    if not homeless:
+        return placed, slots
+    slots = Slots(cluster)
+    moved: dict[int, Group] = {}
+    for job in sorted(chosen, key=lambda job: -job.spec.gpus):
+        place = slots.take(job.spec.gpus)
+        if place is not None:
+            group = groups.get(job.order)
+            stays = group is not None and group.gpus == place
+            moved[job.order] = group if stays and group is not None else Group((job,), place)
+    return moved, slots

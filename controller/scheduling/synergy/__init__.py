@@ -1,0 +1,58 @@
+"""Synergy: CPUs and memory by sensitivity, not by GPU share (Mohan et al., OSDI'22).
+
+`profiling` or `matrix_csv` give a job's `Sensitivity`, `demand` turns it into a `Demand` on one server shape,
+and an allocator makes a `Plan` of a list of demands in priority order. `synergy` makes a scheduling policy of
+an order and an allocator, for jobs that run at `SharedSpeed`; `coded` has the rules of the public simulator.
+"""
+
+from controller.scheduling.synergy.demand import Demand, Option, ServerShape, demand
+from controller.scheduling.synergy.drf import drf
+from controller.scheduling.synergy.errors import BadDemand, BadMatrix, Infeasible, SolverMissing, SynergyError
+from controller.scheduling.synergy.fleet import Grant, Plan
+from controller.scheduling.synergy.greedy import greedy
+from controller.scheduling.synergy.matrix import Sensitivity
+from controller.scheduling.synergy.matrix_csv import ModelProfile, read_profiles
+from controller.scheduling.synergy.opt import Optimum, opt, relaxed_bound
+from controller.scheduling.synergy.policies import synergy
+from controller.scheduling.synergy.policy import SynergyPolicy, demands_by_matrix, server_shape
+from controller.scheduling.synergy.profiling import Dataset, Profile, profile
+from controller.scheduling.synergy.proportional import proportional
+from controller.scheduling.synergy.speed import RoundSpeed, SharedSpeed
+from controller.scheduling.synergy.tetris import tetris
+from controller.scheduling.synergy.top_up import top_up
+from controller.scheduling.synergy.tune import tune
+
+__all__ = [
+    "BadDemand",
+    "BadMatrix",
+    "Dataset",
+    "Demand",
+    "Grant",
+    "Infeasible",
+    "ModelProfile",
+    "Optimum",
+    "Option",
+    "Plan",
+    "Profile",
+    "RoundSpeed",
+    "Sensitivity",
+    "ServerShape",
+    "SharedSpeed",
+    "SolverMissing",
+    "SynergyError",
+    "SynergyPolicy",
+    "demand",
+    "demands_by_matrix",
+    "drf",
+    "greedy",
+    "opt",
+    "profile",
+    "proportional",
+    "read_profiles",
+    "relaxed_bound",
+    "server_shape",
+    "synergy",
+    "tetris",
+    "top_up",
+    "tune",
+]

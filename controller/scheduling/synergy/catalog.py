@@ -1,0 +1,90 @@
+"""Made-up training tasks, to try the allocators on without traces."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from controller.scheduling.synergy.demand import Demand, ServerShape, demand
+from controller.scheduling.synergy.errors import BadDemand
+from controller.scheduling.synergy.matrix import Sensitivity
+from controller.scheduling.synergy.profiling import Dataset, profile
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A sample takes `prepare_ms` on one CPU and `train_ms` on one GPU, which overlap."""
+
+    kind: str
+    prepare_ms: float
+    train_ms: float
+    dataset: Dataset
+
+    def samples_per_s(self, cpus: int) -> float:
+        """Return the throughput of one GPU with so many CPUs, when storage is no limit."""
+        return min(cpus * 1000 / self.prepare_ms, 1000 / self.train_ms)
+
+
+IMAGES = Dataset(samples=1_200_000, sample_mb=0.11)
+SOUNDS = Dataset(samples=300_000, sample_mb=0.6)
+TEXTS = Dataset(samples=4_000_000, sample_mb=0.002)
+
+TASKS: Mapping[str, Task] = {
+    "image-small": Task("image", 6.0, 0.5, IMAGES),
+    "image-medium": Task("image", 6.0, 0.8, IMAGES),
+    "image-large": Task("image", 6.0, 1.6, IMAGES),
+    "text-recurrent": Task("text", 0.4, 3.0, TEXTS),
+    "text-attention": Task("text", 0.5, 5.0, TEXTS),
+    "sound-small": Task("sound", 15.0, 2.5, SOUNDS),
+    "sound-large": Task("sound", 15.0, 5.0, SOUNDS),
+}
+
+
+def profile_all(
+    *, max_cpus: int = 24, fair_memory_gb: float = 62.5, bandwidth_mbps: float = 62.5
+) -> dict[str, Sensitivity]:
+    """Profile every task up to so many CPUs, at multiples of a fair share of memory."""
+    memory = [fair_memory_gb * part for part in (1 / 3, 1, 2, 3, 4)]
+    return {
+        name: profile(
+            task.samples_per_s,
+            max_cpus=max_cpus,
+            memory_gb=memory,
+            dataset=task.dataset,
+            bandwidth_mbps=bandwidth_mbps,
+        ).sensitivity
+        for name, task in TASKS.items()
+    }
+
+
+def draw(
+    matrices: Mapping[str, Sensitivity],
+    kinds: Mapping[str, Sequence[str]],
+    mix: Mapping[str, float],
+    *,
+    gpus: int,
+    server: ServerShape,
+    seed: int,
+    sizes: Sequence[int] = (1,),
+    prune: bool = True,
+) -> list[Demand]:
+    """Draw jobs until they have `gpus` GPUs: a kind by `mix`, one of its matrices and a size evenly.
+
+    The last job is shrunk to one GPU where it would be too large. Raises BadDemand if the mix names no kind.
+    """
+    unknown = [k for k in mix if not kinds.get(k)]
+    if unknown or sum(mix.values()) <= 0:
+        raise BadDemand(
+            f"a mix of {dict(mix)}; it needs positive weights of some of the kinds {', '.join(kinds)}"
+        )
+    rng = random.Random(seed)
+    jobs: list[Demand] = []
+    left = gpus
+    while left > 0:
+        name = rng.choice(kinds[rng.choices(list(mix), list(mix.values()))[0]])
+        size = rng.choice(sizes)
+        size = size if size <= left else 1
+        left -= size
+        jobs.append(demand(f"{len(jobs)}-{name}", size, matrices[name], server, prune=prune))
+    return jobs

@@ -1,0 +1,128 @@
+"""What a job asks for: its ideal share, the share it can always fall back on, and all that lie between."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from controller.scheduling.synergy.errors import BadDemand
+from controller.scheduling.synergy.matrix import Sensitivity
+
+
+@dataclass(frozen=True, slots=True)
+class ServerShape:
+    """One server; all servers of a cluster are equal. A fair share is one GPU's part of the rest."""
+
+    gpus: int
+    cpus: float
+    memory_gb: float
+
+    def __post_init__(self) -> None:
+        if self.gpus < 1 or not all(math.isfinite(v) and v > 0 for v in (self.cpus, self.memory_gb)):
+            raise BadDemand(
+                f"a server of {self.gpus} GPUs, {self.cpus:g} CPUs and {self.memory_gb:g} GB;"
+                " all must be positive"
+            )
+
+    @property
+    def fair_cpus(self) -> float:
+        """The CPUs that belong to one GPU."""
+        return self.cpus / self.gpus
+
+    @property
+    def fair_memory_gb(self) -> float:
+        """The memory that belongs to one GPU."""
+        return self.memory_gb / self.gpus
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A share for each GPU of a job, and the job's speed with it; 1 is the speed at the fair share."""
+
+    cpus: float
+    memory_gb: float
+    speed: float
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """A job's GPUs, and shares that make sense for it: none is matched in speed by a smaller one.
+
+    `floor` lies within the fair share and is as fast. All `options` have as much of each resource or more, so
+    that falling back to it never takes anything. `ideal` is the smallest of the fastest that a server allows.
+    `tenant` and `remaining_s` serve the baselines.
+    """
+
+    job: Hashable
+    gpus: int
+    options: tuple[Option, ...]
+    floor: Option
+    ideal: Option
+    tenant: Hashable = ""
+    remaining_s: float = 0.0
+
+
+def demand(
+    job: Hashable,
+    gpus: int,
+    sensitivity: Sensitivity,
+    server: ServerShape,
+    *,
+    tenant: Hashable = "",
+    remaining_s: float = 0.0,
+    prune: bool = True,
+) -> Demand:
+    """Turn a job's matrix into its demand on servers of this shape.
+
+    A job takes CPUs and memory of the servers of its GPUs only, so a job with many GPUs on a server can
+    have less for each than one with few. Without `prune`, `options` keeps shares that others make pointless;
+    that changes no optimum, only what OPT has to look through. O(grid points squared).
+
+    Raises BadDemand if the job has no GPU, or cannot run with the fair share (the matrix begins above it).
+    """
+    if gpus < 1:
+        raise BadDemand(f"job {job} has {gpus} GPUs; it needs one at least")
+    fair_cpus, fair_memory = server.fair_cpus, server.fair_memory_gb
+    fair = sensitivity.at(fair_cpus, fair_memory)
+    if fair <= 0:
+        raise BadDemand(
+            f"job {job} does not run with its GPU's share of {fair_cpus:g} CPUs and {fair_memory:g} GB;"
+            f" its profile begins at {sensitivity.cpus[0]:g} CPUs and {sensitivity.memory_gb[0]:g} GB"
+        )
+    servers = -(-gpus // server.gpus)
+    together = -(-gpus // servers)
+    most_cpus, most_memory = server.cpus / together, server.memory_gb / together
+    points = [
+        Option(c, m, speed / fair)
+        for c, row in zip(sensitivity.cpus, sensitivity.throughput, strict=True)
+        for m, speed in zip(sensitivity.memory_gb, row, strict=True)
+        if within(c, most_cpus) and within(m, most_memory) and speed >= fair
+    ]
+
+    def cost(option: Option) -> tuple[float, float]:
+        a, b = option.cpus / fair_cpus, option.memory_gb / fair_memory
+        return a + b, a
+
+    floor = min(
+        (o for o in points if within(o.cpus, fair_cpus) and within(o.memory_gb, fair_memory)), key=cost
+    )
+    points = [o for o in points if o.cpus >= floor.cpus and o.memory_gb >= floor.memory_gb]
+    fastest = max(o.speed for o in points)
+    ideal = min((o for o in points if o.speed == fastest), key=cost)
+    options = sorted(_undominated(points) if prune else points, key=lambda o: (o.speed, cost(o)))
+    return Demand(job, gpus, tuple(options), floor, ideal, tenant, remaining_s)
+
+
+def within(need: float, available: float) -> bool:
+    """Tell whether a need fits, up to rounding of the sums that both come from."""
+    return need <= available + 1e-6
+
+
+def _undominated(points: list[Option]) -> list[Option]:
+    """Return the points that no other matches in speed with no more of anything."""
+    kept: list[Option] = []
+    for point in sorted(points, key=lambda o: (o.cpus, o.memory_gb, -o.speed)):
+        if not any(k.memory_gb <= point.memory_gb and k.speed >= point.speed for k in kept):
+            kept.append(point)
+    return kept

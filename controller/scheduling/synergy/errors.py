@@ -1,0 +1,33 @@
+"""What the Synergy schedulers refuse.
+
+SchedulingError
+└── SynergyError
+    ├── BadMatrix      a sensitivity matrix, or the file it comes from, that cannot be used
+    ├── BadDemand      a job that this cluster can never serve
+    ├── Infeasible     a set of jobs for which no allocation exists; the message says what is short
+    └── SolverMissing  OPT needs a solver that is not installed
+"""
+
+from __future__ import annotations
+
+from controller.scheduling.errors import SchedulingError
+
+
+class SynergyError(SchedulingError):
+    """Base of what this package raises."""
+
+
+class BadMatrix(SynergyError):
+    """A sensitivity matrix that cannot be used."""
+
+
+class BadDemand(SynergyError):
+    """A job that this cluster can never serve."""
+
+
+class Infeasible(SynergyError):
+    """No allocation exists for these jobs."""
+
+
+class SolverMissing(SynergyError):
+    """OPT needs scipy, which is not installed."""

@@ -1,0 +1,68 @@
+"""Synergy's policies by name: an order of the jobs and a way to allocate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from controller.scheduling.errors import BadSpec
+from controller.scheduling.synergy.demand import Demand, ServerShape
+from controller.scheduling.synergy.drf import drf
+from controller.scheduling.synergy.fleet import Plan
+from controller.scheduling.synergy.greedy import greedy
+from controller.scheduling.synergy.opt import opt
+from controller.scheduling.synergy.policy import RANKS, Allocator, SynergyPolicy, by_arrival
+from controller.scheduling.synergy.proportional import proportional
+from controller.scheduling.synergy.speed import DemandOf
+from controller.scheduling.synergy.tetris import tetris
+from controller.scheduling.synergy.top_up import top_up
+from controller.scheduling.synergy.tune import tune
+
+
+def _opt(demands: Sequence[Demand], servers: int, shape: ServerShape) -> Plan:
+    return opt(demands, servers, shape).plan
+
+
+def tune_and_top_up(demands: Sequence[Demand], servers: int, shape: ServerShape) -> Plan:
+    """Allocate as TUNE on full or on empty servers, whichever is better, and hand out what is left over.
+
+    Not part of Synergy. Like TUNE it leaves no job slower than its fair share, and its throughput is no less.
+    """
+    plans = [tune(demands, servers, shape, spread=spread) for spread in (False, True)]
+    return top_up(max(plans, key=lambda plan: plan.throughput), servers, shape)
+
+
+ALLOCATORS: Mapping[str, Allocator] = {
+    "proportional": proportional,
+    "greedy": greedy,
+    "tune": tune,
+    "tune+top-up": tune_and_top_up,
+    "opt": _opt,
+    "drf": drf,
+    "tetris": tetris,
+}
+
+
+def synergy(order: str, allocator: str, demand_of: DemandOf, *, round_s: float = 300.0) -> SynergyPolicy:
+    """Return a fresh policy, such as `srtf` with `tune`.
+
+    Args:
+        order: One of `RANKS`. DRF and Tetris, which have an order of their own, use it to break ties only.
+        allocator: One of `ALLOCATORS`.
+        demand_of: What a job asks for, as `demands_by_matrix` makes it.
+        round_s: Length of a round.
+
+    Raises BadSpec for an unknown name.
+    """
+    for name, known in ((order, RANKS), (allocator, ALLOCATORS)):
+        if name not in known:
+            raise BadSpec(f"{name!r} is none of Synergy's {', '.join(known)}")
+    rank = RANKS[order]
+    return SynergyPolicy(
+        f"{order}+{allocator}",
+        rank,
+        ALLOCATORS[allocator],
+        demand_of,
+        round_s=round_s,
+        drifts=rank is not by_arrival or allocator == "tetris",
+        by_work=allocator == "tetris",
+    )

@@ -1,0 +1,100 @@
+"""Tiresias with discretised two-dimensional least attained service (NSDI'19).
+
+Attained service (time x GPUs) puts a job into one of a few queues; it only ever moves down, when it crosses
+the queue's limit. Queues are served in order. Within a queue what runs goes before what waits, both first
+come first served; a job that comes down joins the end. The limits of Muri's copy of the simulator serve as
+defaults.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from controller.scheduling.errors import BadSpec
+from controller.scheduling.placement import Slots
+from controller.scheduling.policy import Decision, Group, Job, View
+
+LIMITS = (3250.0, 7200.0)
+
+
+class Tiresias:
+    """Discretised 2D-LAS. `consolidated=False` counts GPUs only, as the public simulators do."""
+
+    name = "tiresias"
+
+    def __init__(self, limits: Sequence[float] = LIMITS, *, consolidated: bool = False) -> None:
+        if list(limits) != sorted(set(limits)) or any(limit <= 0 for limit in limits):
+            raise BadSpec(f"queue limits {tuple(limits)}; they must be positive and rise")
+        self._limits = tuple(limits)
+        self._consolidated = consolidated
+        self._queues: list[list[Job]] = [[] for _ in range(len(limits) + 1)]
+        self._level: dict[int, int] = {}  # queue of each running job, by order of arrival
+        self._groups: dict[int, Group] = {}
+        self._slots: Slots | None = None
+
+    def decide(self, view: View) -> Decision:
+        """Return the jobs at the heads of the queues, as many as there are GPUs."""
+        slots = self._slots or Slots(view.cluster)
+        self._slots = slots
+        for job in view.finished:
+            slots.give(self._groups.pop(job.order).gpus)
+            self._queues[self._level.pop(job.order)].remove(job)
+        self._queues[0] += view.arrived
+        self._sink(view.now_s)
+        free = view.cluster.gpus
+        chosen: list[tuple[int, Job]] = []
+        for level, queue in enumerate(self._queues):
+            running: list[Job] = []
+            waiting: list[Job] = []
+            for job in queue:
+                if free >= job.spec.gpus:
+                    free -= job.spec.gpus
+                    chosen.append((level, job))
+                    running.append(job)
+                else:
+                    waiting.append(job)
+            self._queues[level] = running + waiting
+        self._place(chosen, slots)
+        return Decision(
+            [self._groups[job.order] for _, job in self._in_order(chosen)], self._wake_s(view.now_s)
+        )
+
+    def _in_order(self, chosen: list[tuple[int, Job]]) -> list[tuple[int, Job]]:
+        return [(level, job) for level, job in chosen if job.order in self._groups]
+
+    def _sink(self, now_s: float) -> None:
+        """Let jobs that have had their share go down one queue."""
+        for order in sorted(self._groups):
+            job = self._groups[order].jobs[0]
+            level = self._level[order]
+            if level < len(self._limits) and job.attained_s(now_s) * job.spec.gpus >= self._limits[level]:
+                self._queues[level].remove(job)
+                self._queues[level + 1].append(job)
+                self._level[order] = level + 1
+
+    def _place(self, chosen: list[tuple[int, Job]], slots: Slots) -> None:
+        keep = {job.order for _, job in chosen}
+        for order in [order for order in self._groups if order not in keep]:
+            slots.give(self._groups.pop(order).gpus)
+            del self._level[order]
+        for level, job in chosen:
+            if job.order in self._groups:
+                continue
+            gpus = slots.take(job.spec.gpus) if self._consolidated else slots.take_scattered(job.spec.gpus)
+            if gpus is not None:
+                self._groups[job.order] = Group((job,), gpus, reason=f"queue {level}")
+                self._level[job.order] = level
+
+    def _wake_s(self, now_s: float) -> float | None:
+        """Return when the first running job has had its queue's share."""
+        first_s = math.inf
+        for order, group in self._groups.items():
+            level = self._level[order]
+            if level < len(self._limits):
+                job = group.jobs[0]
+                share_s = math.ceil(self._limits[level] / job.spec.gpus) - job.attained_s(now_s) + now_s
+                first_s = min(first_s, share_s)
+        if first_s == math.inf:
+            return None
+        return first_s if first_s > now_s else math.nextafter(now_s, math.inf)

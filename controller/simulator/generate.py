@@ -1,0 +1,82 @@
+"""A small generator of workloads, for tests, examples and scaling curves: nothing of it is measured.
+
+Eight kinds of job, two for each bottleneck resource; log-uniform durations; Poisson arrivals at a rate that
+offers the wanted load to the cluster.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+
+from controller.scheduling.errors import BadSpec
+from controller.scheduling.model import Cluster, JobSpec
+
+KINDS: dict[str, tuple[float, float, float, float]] = {
+    "images-small": (0.70, 0.10, 0.06, 0.02),
+    "images-medium": (0.50, 0.20, 0.12, 0.07),
+    "agent-actor": (0.01, 0.50, 0.02, 0.01),
+    "agent-value": (0.02, 0.44, 0.01, 0.01),
+    "language-small": (0.01, 0.01, 0.17, 0.05),
+    "language-large": (0.01, 0.01, 0.42, 0.10),
+    "dense-wide": (0.04, 0.04, 0.07, 0.12),
+    "dense-deep": (0.05, 0.04, 0.08, 0.14),
+}
+"""Seconds per iteration on storage, CPU, GPU and network."""
+
+SIZES = ((1, 0.6), (2, 0.12), (4, 0.14), (8, 0.12), (16, 0.02))
+"""GPU counts and how frequent they are; those too large for a cluster are left out."""
+
+
+def generate(
+    jobs: int,
+    cluster: Cluster,
+    *,
+    load: float = 1.2,
+    seed: int = 0,
+    shortest_s: float = 60.0,
+    longest_s: float = 86400.0,
+    three_stages: bool = False,
+) -> list[JobSpec]:
+    """Return `jobs` jobs that offer `cluster` `load` times the service that it has.
+
+    `three_stages` counts loading and preprocessing as one stage, as in Muri's traces. Raises BadSpec for
+    options out of range.
+    """
+    if jobs < 0 or not load > 0 or not 0 < shortest_s <= longest_s:
+        raise BadSpec(f"{jobs} jobs at load {load}, {shortest_s} s to {longest_s} s")
+    rng = random.Random(seed)
+    sizes = [(size, share) for size, share in SIZES if size <= cluster.gpus]
+    names = list(KINDS)
+    drawn = []
+    for _ in range(jobs):
+        gpus = rng.choices([size for size, _ in sizes], [share for _, share in sizes])[0]
+        duration_s = round(math.exp(rng.uniform(math.log(shortest_s), math.log(longest_s))), 1)
+        drawn.append((gpus, duration_s, rng.choice(names), rng.expovariate(1.0), rng.randrange(2)))
+    service_s = sum(gpus * duration_s for gpus, duration_s, *_ in drawn)
+    gap_s = service_s / (load * cluster.gpus * max(1, jobs))
+    specs = []
+    now_s = 0.0
+    for number, (gpus, duration_s, kind, gap, priority) in enumerate(drawn):
+        storage, cpu, gpu, network = KINDS[kind]
+        network *= 0.0 if gpus == 1 else 1.0 + math.log2(gpus) / 4
+        stages = (storage + cpu, gpu, network) if three_stages else (storage, cpu, gpu, network)
+        # a framework overlaps some of a job's own stages, but never the longest with itself
+        iteration_s = round(max(*stages, 0.9 * sum(stages)), 6)
+        specs.append(
+            JobSpec(
+                id=f"j{number}",
+                submit_s=now_s,
+                gpus=gpus,
+                iterations=max(1.0, round(duration_s / iteration_s)),
+                iteration_s=iteration_s,
+                stages_s=stages,
+                model=kind,
+                restart_s=float(5 + len(kind) % 7),
+                estimate_s=duration_s,
+                priority=priority,
+                user=f"u{number % 7}",
+            )
+        )
+        now_s = round(now_s + gap * gap_s, 1)
+    return specs

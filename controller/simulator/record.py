@@ -1,0 +1,162 @@
+"""What happened: one row per job, a few integrals over time, and, on request, curves."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from controller.scheduling.model import RESOURCES, Cluster, JobSpec
+from controller.scheduling.policy import Group, Job
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """One job's fate. `alone_s` is what it would have taken alone under the same speed model."""
+
+    spec: JobSpec
+    start_s: float
+    finish_s: float
+    attained_s: float
+    waited_s: float
+    alone_s: float
+    starts: int
+    preemptions: int
+
+    @property
+    def jct_s(self) -> float:
+        """Job completion time: from submission to end."""
+        return self.finish_s - self.spec.submit_s
+
+
+@dataclass(frozen=True, slots=True)
+class Curves:
+    """What was sampled over time: equally long arrays; `busy` per resource as a fraction of the cluster."""
+
+    time_s: Sequence[float]
+    queue: Sequence[float]
+    gpus: Sequence[float]
+    blocking: Sequence[float]
+    busy: Mapping[str, Sequence[float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Everything that a simulation yields; `controller.simulator.metrics` condenses it."""
+
+    policy: str
+    cluster: Cluster
+    jobs: Sequence[Ended]
+    begin_s: float
+    end_s: float
+    queue_integral: float
+    gpu_integral: float
+    decisions: int
+    curves: Curves | None = field(default=None)
+
+
+class Recorder:
+    """Collects as the simulation goes on; curves keep at most `POINTS` samples, full: every other goes."""
+
+    POINTS = 4096
+
+    def __init__(self, cluster: Cluster, *, detail: bool) -> None:
+        self._cluster = cluster
+        self._detail = detail
+        self._jobs: list[Ended] = []
+        self._begin_s = math.inf
+        self._last_s = 0.0
+        self._queue = self._gpus = 0
+        self._queue_integral = self._gpu_integral = 0.0
+        self._decisions = 0
+        self._next_sample_s = -math.inf
+        self._step_s = 0.0
+        self._samples = [array("d") for _ in range(4 + len(RESOURCES))]
+
+    def ended(self, job: Job) -> None:
+        """Note an ended job."""
+        assert job.start_s is not None
+        assert job.finish_s is not None
+        self._jobs.append(
+            Ended(
+                spec=job.spec,
+                start_s=job.start_s,
+                finish_s=job.finish_s,
+                attained_s=job.attained_s(job.finish_s),
+                waited_s=job.waited_s,
+                alone_s=job.spec.iterations * job.alone_s,
+                starts=job.starts,
+                preemptions=job.preemptions,
+            )
+        )
+
+    def decided(self, now_s: float, groups: Sequence[Group], jobs: Mapping[str, Job], running: int) -> None:
+        """Note what holds from now on."""
+        if self._begin_s == math.inf:
+            self._begin_s = self._last_s = now_s
+        self._count_until(now_s)
+        self._decisions += 1
+        self._queue = len(jobs) - running
+        self._gpus = sum([len(group.gpus) for group in groups])
+        if self._detail and now_s >= self._next_sample_s:
+            self._sample(now_s, groups, jobs)
+
+    def close(self) -> None:
+        """Note that the last job has ended."""
+        if self._jobs:
+            self._count_until(self._jobs[-1].finish_s)
+
+    def result(self, policy: str) -> Result:
+        """Return everything."""
+        time_s, queue, gpus, blocking, *busy = self._samples
+        curves = Curves(time_s, queue, gpus, blocking, dict(zip(RESOURCES, busy, strict=True)))
+        return Result(
+            policy=policy,
+            cluster=self._cluster,
+            jobs=self._jobs,
+            begin_s=self._begin_s if self._jobs else 0.0,
+            end_s=self._last_s,
+            queue_integral=self._queue_integral,
+            gpu_integral=self._gpu_integral,
+            decisions=self._decisions,
+            curves=curves if self._detail else None,
+        )
+
+    def _count_until(self, now_s: float) -> None:
+        elapsed_s = now_s - self._last_s
+        self._queue_integral += elapsed_s * self._queue
+        self._gpu_integral += elapsed_s * self._gpus
+        self._last_s = now_s
+
+    def _sample(self, now_s: float, groups: Sequence[Group], jobs: Mapping[str, Job]) -> None:
+        waiting = [job for job in jobs.values() if job.group is None]
+        blocking = sum(job.waiting_s(now_s) / job.remaining_s(now_s) for job in waiting) / max(
+            1, len(waiting)
+        )
+        busy = [0.0] * len(RESOURCES)
+        for group in groups:
+            for job in group.jobs:
+                share = len(group.gpus) / (job.iteration_s * self._cluster.gpus)
+                for number, stage_s in enumerate(by_resource(job.spec.stages_s)):
+                    busy[number] += share * stage_s
+        for values, value in zip(
+            self._samples, (now_s, self._queue, self._gpus, blocking, *busy), strict=True
+        ):
+            values.append(value)
+        if len(self._samples[0]) >= self.POINTS:
+            for number, values in enumerate(self._samples):
+                self._samples[number] = values[::2]
+            self._step_s = (now_s - self._samples[0][0]) / (self.POINTS // 2)
+        self._next_sample_s = now_s + self._step_s
+
+
+def by_resource(stages_s: Sequence[float]) -> Sequence[float]:
+    """Return stage times resource by resource; of three the first counts as CPU."""
+    match len(stages_s):
+        case 0:
+            return (0.0,) * len(RESOURCES)
+        case 3:
+            return (0.0, *stages_s)
+        case _:
+            return tuple(stages_s[: len(RESOURCES)]) + (0.0,) * (len(RESOURCES) - len(stages_s))

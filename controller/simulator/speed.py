@@ -1,0 +1,64 @@
+"""Speed models that need no data but the jobs' own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from controller.grouping.efficiency import best, worst
+from controller.scheduling.model import JobSpec
+from controller.scheduling.muri import profile
+from controller.scheduling.muri_coded import CONTENTION
+from controller.scheduling.policy import Group
+
+
+@dataclass(frozen=True, slots=True)
+class Exclusive:
+    """Jobs run as fast as they say; those that share GPUs take turns on them.
+
+    `restart_scale` scales the jobs' own restart costs; 0: restarts are free.
+    """
+
+    restart_scale: float = 1.0
+
+    def alone_s(self, job: JobSpec) -> float:
+        """Return the job's own figure."""
+        return job.iteration_s
+
+    def iteration_s(self, group: Group) -> Sequence[float]:
+        """Return the members' own figures times the number of jobs on their GPUs."""
+        sharing = len(group.jobs) + len(group.neighbours)
+        return [job.alone_s * sharing for job in group.jobs]
+
+    def restart_s(self, group: Group) -> Sequence[float]:
+        """Return each member's own cost."""
+        return [job.spec.restart_s * self.restart_scale for job in group.jobs]
+
+
+@dataclass(frozen=True, slots=True)
+class Interleaved:
+    """Groups take turns at their stages: a round lasts as long as equation 3 of Muri says, times a constant.
+
+    `contention` is how much longer a round of one to four jobs really is, as Muri's authors found on their
+    testbed. Two jobs without a profile, or without a stage order to keep, take turns as wholes.
+    """
+
+    contention: tuple[float, ...] = CONTENTION
+    longest: bool = False
+
+    def alone_s(self, job: JobSpec) -> float:
+        """Return the job's own figure."""
+        return job.iteration_s
+
+    def iteration_s(self, group: Group) -> Sequence[float]:
+        """Return the round's length for each member."""
+        jobs = group.jobs
+        if len(jobs) == 1 or not all(job.spec.stages_s for job in jobs):
+            return [job.alone_s * (len(jobs) + len(group.neighbours)) for job in jobs]
+        interleave = worst if self.longest else best
+        length_s = interleave([profile(job.spec) for job in jobs]).round_s
+        return (length_s * self.contention[len(jobs) - 1],) * len(jobs)
+
+    def restart_s(self, group: Group) -> Sequence[float]:
+        """Return for each member what all members cost: they start in one process, one after the other."""
+        return (sum(job.spec.restart_s for job in group.jobs),) * len(group.jobs)

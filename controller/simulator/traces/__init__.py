@@ -1,0 +1,68 @@
+"""Trace files of the published schedulers and of our own, as jobs.
+
+Nothing is half-read: a file gives all its jobs, or BadTrace with file, line and column. Jobs must be in
+order of submission, with names that do not recur, and durations and GPU counts that are positive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from controller.scheduling.errors import BadTrace
+from controller.scheduling.model import Cluster, JobSpec
+from controller.simulator.traces import gavel, helios, muri, neutral, philly, synergy, tiresias
+
+Reader = Callable[[Path, Cluster | None], list[JobSpec]]
+
+READERS: dict[str, Reader] = {
+    "muri": muri.read,
+    "csv": neutral.read,
+    "tiresias": tiresias.read,
+    "philly": philly.read,
+    "helios": helios.read,
+    "gavel": gavel.read,
+    "synergy": synergy.read,
+}
+"""Formats by name."""
+
+HEADERS = {
+    "muri": muri.COLUMNS,
+    "csv": neutral.COLUMNS,
+    "tiresias": tiresias.COLUMNS,
+    "philly": philly.COLUMNS,
+    "helios": helios.COLUMNS,
+}
+"""The columns that tell a format, the more particular first."""
+
+
+def read(path: Path, cluster: Cluster | None = None, *, format: str = "") -> list[JobSpec]:
+    """Return the jobs of a trace file in `format`, by default the one that its first line tells.
+
+    With `cluster`, a job that is larger than that is an error too. Raises BadTrace.
+    """
+    name = format or _detect(path)
+    if name not in READERS:
+        raise BadTrace(str(path), 0, "", f"format {name!r} is unknown; known are {', '.join(READERS)}")
+    return READERS[name](path, cluster)
+
+
+def _detect(path: Path) -> str:
+    try:
+        with path.open(encoding="utf-8-sig") as file:
+            first = file.readline()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadTrace(str(path), 0, "", f"cannot be read: {error}") from error
+    if first.count("\t") == len(gavel.COLUMNS) - 1:
+        return "gavel"
+    columns = [cell.strip() for cell in first.split(",")]
+    if len(columns) == len(synergy.COLUMNS) and columns[0].isdigit():
+        return "synergy"
+    for name, wanted in HEADERS.items():
+        if {*wanted} <= {*columns}:
+            return name
+    if {"application", "num_replicas"} <= {*columns}:
+        raise BadTrace(str(path), 1, "", "a Pollux workload: it does not say how much work its jobs have")
+    nearest = max(HEADERS, key=lambda name: len({*HEADERS[name]} & {*columns}))
+    missing = next(column for column in HEADERS[nearest] if column not in columns)
+    raise BadTrace(str(path), 1, missing, f"missing in what is most like the format {nearest!r}")

@@ -1,0 +1,59 @@
+"""Traces of Gavel's public simulator: tab-separated, without a header.
+
+Type, command, name of the steps' option, whether a data directory is needed, steps, arrival in seconds,
+GPUs. How long a step takes is in ``simulation_throughputs.json``, which must lie beside the trace.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from controller.scheduling.errors import BadTrace
+from controller.scheduling.model import Cluster, JobSpec
+from controller.simulator.traces.rows import Row, collect, read_rows
+
+COLUMNS = ("type", "command", "option", "data", "steps", "arrival_s", "gpus")
+THROUGHPUTS = "simulation_throughputs.json"
+
+
+def read(path: Path, cluster: Cluster | None = None, *, gpu: str = "v100") -> list[JobSpec]:
+    """Return the jobs of `path` alone on GPUs of kind `gpu`, named by their lines. Raises BadTrace."""
+    rows = read_rows(path, COLUMNS, header=COLUMNS, delimiter="\t")
+    table = _throughputs(path.with_name(THROUGHPUTS), gpu)
+
+    def job(row: Row) -> JobSpec:
+        kind, gpus = row.text("type"), row.whole("gpus", least=1)
+        steps_per_s = _steps_per_s(table, kind, gpus)
+        if not steps_per_s:
+            raise row.fail("type", f"{kind!r} is not in {THROUGHPUTS}")
+        return JobSpec(
+            id=str(row.line),
+            submit_s=row.number("arrival_s"),
+            gpus=gpus,
+            iterations=row.number("steps", positive=True),
+            iteration_s=1.0 / steps_per_s,
+            model=kind,
+        )
+
+    return collect(rows, job, gpus="gpus", submit="arrival_s", cluster=cluster)
+
+
+def _steps_per_s(table: dict[str, Any], kind: str, gpus: int) -> float:
+    """Return the measured figure, or, if only one GPU was measured, that times `gpus`; 0: unknown."""
+    entry = table.get(f"('{kind}', {gpus})")
+    if entry is not None and entry["null"]:
+        return float(entry["null"])
+    single = table.get(f"('{kind}', 1)")
+    return 0.0 if single is None else float(single["null"]) * gpus
+
+
+def _throughputs(path: Path, gpu: str) -> dict[str, Any]:
+    try:
+        table: dict[str, dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise BadTrace(str(path), 0, "", f"cannot be read: {error}") from error
+    if gpu not in table:
+        raise BadTrace(str(path), 0, gpu, f"no such GPU; there are {', '.join(sorted(table))}")
+    return table[gpu]

@@ -1,0 +1,40 @@
+"""Cluster logs of Helios (SC'21) and Lucid: one line per job, dates as text, durations in seconds.
+
+Needed: ``job_id,user,vc,gpu_num,submit_time,duration``; all further columns are kept as text (Lucid's
+profile columns among them). Jobs without a GPU are left out.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from controller.scheduling.errors import BadTrace
+from controller.scheduling.model import Cluster, JobSpec
+from controller.simulator.traces.rows import Row, collect, read_rows
+
+COLUMNS = ("job_id", "user", "vc", "gpu_num", "submit_time", "duration")
+
+
+def read(path: Path, cluster: Cluster | None = None) -> list[JobSpec]:
+    """Return the GPU jobs of `path`, times from the first submission on. Raises BadTrace."""
+    rows = [row for row in read_rows(path, COLUMNS) if row.whole("gpu_num")]
+    if not rows:
+        raise BadTrace(str(path), 0, "gpu_num", "no job has a GPU")
+    start_s = rows[0].moment_s("submit_time")
+
+    def job(row: Row) -> JobSpec:
+        submit_s = row.moment_s("submit_time") - start_s
+        if submit_s < 0:
+            raise row.fail("submit_time", "before the first line's")
+        return JobSpec(
+            id=row.text("job_id"),
+            submit_s=submit_s,
+            gpus=row.whole("gpu_num", least=1),
+            iterations=row.number("duration", positive=True),
+            model=row.cells.get("model", ""),
+            user=row.text("user"),
+            vc=row.text("vc"),
+            extra={column: text for column, text in row.cells.items() if column not in COLUMNS},
+        )
+
+    return collect(rows, job, gpus="gpu_num", submit="submit_time", id="job_id", cluster=cluster)

@@ -1,0 +1,72 @@
+"""The project's own trace format: a CSV in seconds.
+
+Required: ``job_id,submit_s,duration_s,gpus``. Optional: ``model,user,vc,priority,estimate_s,restart_s``,
+``iteration_s``, and the stage times of one iteration ``storage_s,cpu_s,gpu_s,network_s`` (all four or none).
+Without ``iteration_s`` an iteration lasts as long as its stages together, and without stages one second.
+Further columns are kept as text.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable
+from pathlib import Path
+
+from controller.scheduling.errors import BadTrace
+from controller.scheduling.model import RESOURCES, Cluster, JobSpec
+from controller.simulator.traces.rows import Row, collect, read_rows
+
+COLUMNS = ("job_id", "submit_s", "duration_s", "gpus")
+OPTIONAL = ("model", "user", "vc", "priority", "estimate_s", "restart_s", "iteration_s")
+STAGES = tuple(f"{resource}_s" for resource in RESOURCES)
+KNOWN = {*COLUMNS, *OPTIONAL, *STAGES}
+
+
+def read(path: Path, cluster: Cluster | None = None) -> list[JobSpec]:
+    """Return the jobs of `path`. Raises BadTrace."""
+    rows = read_rows(path, COLUMNS)
+    stages = [column for column in STAGES if column in rows[0].cells]
+    if stages and len(stages) != len(STAGES):
+        missing = next(column for column in STAGES if column not in stages)
+        raise BadTrace(str(path), 1, missing, f"missing, though {stages[0]} is there")
+    return collect(rows, _job, gpus="gpus", submit="submit_s", id="job_id", cluster=cluster)
+
+
+def _job(row: Row) -> JobSpec:
+    stages = tuple(row.number(column) for column in STAGES) if STAGES[0] in row.cells else ()
+    if stages and not any(stages):
+        raise row.fail(STAGES[0], "all stages take no time")
+    iteration_s = sum(stages) if stages else 1.0
+    if row.has("iteration_s"):
+        iteration_s = row.number("iteration_s", positive=True)
+    return JobSpec(
+        id=row.text("job_id"),
+        submit_s=row.number("submit_s"),
+        gpus=row.whole("gpus", least=1),
+        iterations=row.number("duration_s", positive=True) / iteration_s,
+        iteration_s=iteration_s,
+        stages_s=stages,
+        model=row.cells.get("model", ""),
+        restart_s=row.number("restart_s") if row.has("restart_s") else 0.0,
+        estimate_s=row.number("estimate_s", positive=True) if row.has("estimate_s") else None,
+        priority=row.whole("priority") if row.has("priority") else 0,
+        user=row.cells.get("user", ""),
+        vc=row.cells.get("vc", ""),
+        extra={column: text for column, text in row.cells.items() if column not in KNOWN},
+    )
+
+
+def write(path: Path, specs: Iterable[JobSpec]) -> None:
+    """Write jobs in this format, so that `read` returns them again."""
+    specs = list(specs)
+    with_stages = any(len(spec.stages_s) == len(STAGES) for spec in specs)
+    columns = [*COLUMNS, *OPTIONAL, *(STAGES if with_stages else ())]
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        for spec in specs:
+            estimate = "" if spec.estimate_s is None else repr(spec.estimate_s)
+            cells = [spec.id, repr(spec.submit_s), repr(spec.duration_s), spec.gpus]
+            cells += [spec.model, spec.user, spec.vc, spec.priority, estimate, repr(spec.restart_s)]
+            cells += [repr(spec.iteration_s), *(map(repr, spec.stages_s) if with_stages else ())]
+            writer.writerow(cells)

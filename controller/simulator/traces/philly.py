@@ -1,0 +1,30 @@
+"""The Philly trace as Pollux and ElasticFlow ship it: ``timestamp,duration,num_gpus,gpu_time,cluster``.
+
+Jobs are not in order of submission there; they are sorted here. `cluster` is the virtual cluster.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from controller.scheduling.model import Cluster, JobSpec
+from controller.simulator.traces.rows import Row, collect, read_rows
+
+COLUMNS = ("timestamp", "duration", "num_gpus", "cluster")
+
+
+def read(path: Path, cluster: Cluster | None = None) -> list[JobSpec]:
+    """Return the jobs of `path`, named by line, times from the first submission on. Raises BadTrace."""
+    rows = read_rows(path, COLUMNS)
+    start_s = min(row.moment_s("timestamp") for row in rows)
+
+    def job(row: Row) -> JobSpec:
+        return JobSpec(
+            id=str(row.line),
+            submit_s=row.moment_s("timestamp") - start_s,
+            gpus=row.whole("num_gpus", least=1),
+            iterations=row.number("duration", positive=True),
+            vc=row.text("cluster"),
+        )
+
+    return collect(rows, job, gpus="num_gpus", submit="timestamp", cluster=cluster, ordered=False)

@@ -1,0 +1,140 @@
+"""Reading a table of jobs: typed cells, and errors that name file, line and column."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from controller.scheduling.errors import BadSpec, BadTrace
+from controller.scheduling.model import Cluster, JobSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of a trace, as text by column."""
+
+    path: str
+    line: int
+    cells: dict[str, str]
+
+    def fail(self, column: str, message: str) -> BadTrace:
+        """Return the error to raise about a cell."""
+        return BadTrace(self.path, self.line, column, message)
+
+    def has(self, column: str) -> bool:
+        """Return whether the cell is there and not empty."""
+        return bool(self.cells.get(column))
+
+    def text(self, column: str) -> str:
+        """Return the cell, which must not be empty."""
+        value = self.cells[column]
+        if not value:
+            raise self.fail(column, "empty")
+        return value
+
+    def number(self, column: str, *, positive: bool = False) -> float:
+        """Return the cell as a number that is not negative (or that is positive)."""
+        text = self.text(column)
+        try:
+            value = float(text)
+        except ValueError:
+            raise self.fail(column, f"{text!r} is not a number") from None
+        if not math.isfinite(value) or value < 0 or (positive and value == 0):
+            raise self.fail(column, f"{text} must {'be positive' if positive else 'not be negative'}")
+        return value
+
+    def whole(self, column: str, *, least: int = 0) -> int:
+        """Return the cell as a whole number of at least `least`."""
+        value = self.number(column)
+        if value != int(value) or value < least:
+            raise self.fail(column, f"{self.cells[column]} must be a whole number of at least {least}")
+        return int(value)
+
+    def moment_s(self, column: str) -> float:
+        """Return the cell, a date and time, as seconds since 1970 in no particular zone."""
+        text = self.text(column)
+        try:
+            moment = datetime.fromisoformat(text)
+        except ValueError:
+            raise self.fail(column, f"{text!r} is not a date and time like 2017-10-03 12:00:00") from None
+        return (moment.replace(tzinfo=None) - datetime(1970, 1, 1)).total_seconds()
+
+
+def read_rows(
+    path: Path, required: Sequence[str], *, header: Sequence[str] = (), delimiter: str = ","
+) -> list[Row]:
+    """Return the rows of a table with at least the columns `required`; blank lines are skipped.
+
+    `header` names the columns of a file that does not do so itself. Raises BadTrace if the file cannot be
+    read, has no row, lacks a column, or has a row with too few or too many cells.
+    """
+    name = str(path)
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadTrace(name, 0, "", f"cannot be read: {error}") from error
+    reader = csv.reader(text.splitlines(), delimiter=delimiter)
+    columns = list(header)
+    rows: list[Row] = []
+    try:
+        for cells in reader:
+            if not any(cells):
+                continue
+            if not columns:
+                columns = [cell.strip() for cell in cells]
+                missing = [column for column in required if column not in columns]
+                if missing:
+                    raise BadTrace(
+                        name, reader.line_num, missing[0], f"missing; the columns are {', '.join(columns)}"
+                    )
+                continue
+            if len(cells) != len(columns):
+                raise BadTrace(
+                    name, reader.line_num, "", f"{len(cells)} cells in a table of {len(columns)} columns"
+                )
+            values = (cell.strip() for cell in cells)
+            rows.append(Row(name, reader.line_num, dict(zip(columns, values, strict=True))))
+    except csv.Error as error:
+        raise BadTrace(name, reader.line_num, "", str(error)) from error
+    if not rows:
+        raise BadTrace(name, 0, "", "no jobs in it")
+    return rows
+
+
+def collect(
+    rows: Iterable[Row],
+    make: Callable[[Row], JobSpec],
+    *,
+    gpus: str,
+    submit: str,
+    id: str = "",
+    cluster: Cluster | None = None,
+    ordered: bool = True,
+) -> list[JobSpec]:
+    """Make a job of each row, all or none.
+
+    `gpus`, `submit` and `id` are the columns that errors are about: a job larger than `cluster`, times that
+    go back (if `ordered`; else jobs are sorted), and names that recur.
+    """
+    specs: list[JobSpec] = []
+    lines: dict[str, int] = {}
+    for row in rows:
+        try:
+            spec = make(row)
+        except BadSpec as error:
+            raise row.fail("", str(error)) from error
+        if spec.id in lines:
+            raise row.fail(id, f"job {spec.id!r} was on line {lines[spec.id]} already")
+        lines[spec.id] = row.line
+        if cluster is not None and spec.gpus > cluster.gpus:
+            raise row.fail(gpus, f"job {spec.id!r} asks for {spec.gpus} GPUs; the cluster has {cluster.gpus}")
+        if ordered and specs and spec.submit_s < specs[-1].submit_s:
+            raise row.fail(submit, f"job {spec.id!r} comes before the job on the line above")
+        specs.append(spec)
+    if not ordered:
+        specs.sort(key=lambda spec: spec.submit_s)
+    return specs

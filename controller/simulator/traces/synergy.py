@@ -1,0 +1,44 @@
+"""Replay traces of Synergy's public simulator: ``id,model,arrival_s,iterations,gpus``, without a header."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from controller.scheduling.model import Cluster, JobSpec
+from controller.simulator.traces.rows import Row, collect, read_rows
+
+COLUMNS = ("id", "model", "arrival_s", "iterations", "gpus")
+
+ITERATION_S = {
+    "alexnet": 0.60,
+    "shufflenet": 0.615,
+    "res18": 0.64,
+    "m5": 0.60,
+    "mobilenet": 0.71,
+    "res50": 0.78,
+    "deepspeech": 0.757,
+    "transformer": 0.67,
+    "gnmt": 0.12,
+    "lstm": 0.011,
+}
+"""Seconds per iteration with a fair share of CPUs and memory, three CPUs to a GPU."""
+
+
+def read(path: Path, cluster: Cluster | None = None) -> list[JobSpec]:
+    """Return the jobs of `path`. Raises BadTrace."""
+    rows = read_rows(path, COLUMNS, header=COLUMNS)
+    return collect(rows, _job, gpus="gpus", submit="arrival_s", id="id", cluster=cluster)
+
+
+def _job(row: Row) -> JobSpec:
+    model = row.text("model")
+    if model not in ITERATION_S:
+        raise row.fail("model", f"{model!r} is unknown; known are {', '.join(sorted(ITERATION_S))}")
+    return JobSpec(
+        id=row.text("id"),
+        submit_s=row.number("arrival_s"),
+        gpus=row.whole("gpus", least=1),
+        iterations=row.number("iterations", positive=True),
+        iteration_s=ITERATION_S[model],
+        model=model,
+    )

@@ -1,0 +1,31 @@
+"""Traces of Tiresias' public simulator, in seconds.
+
+``job_id,num_gpu,submit_time,iterations,model_name,duration,interval``
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from controller.scheduling.model import Cluster, JobSpec
+from controller.simulator.traces.rows import Row, collect, read_rows
+
+COLUMNS = ("job_id", "num_gpu", "submit_time", "iterations", "model_name", "duration")
+
+
+def read(path: Path, cluster: Cluster | None = None) -> list[JobSpec]:
+    """Return the jobs of `path`. Raises BadTrace."""
+    rows = read_rows(path, COLUMNS)
+    return collect(rows, _job, gpus="num_gpu", submit="submit_time", id="job_id", cluster=cluster)
+
+
+def _job(row: Row) -> JobSpec:
+    iterations = row.number("iterations", positive=True)
+    return JobSpec(
+        id=row.text("job_id"),
+        submit_s=row.number("submit_time"),
+        gpus=row.whole("num_gpu", least=1),
+        iterations=iterations,
+        iteration_s=row.number("duration", positive=True) / iterations,
+        model=row.text("model_name"),
+    )

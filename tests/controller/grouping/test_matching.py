@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import random
+
+import networkx
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from controller.grouping import matching
+from controller.grouping.blossom import dense_matching
+from controller.grouping.efficiency import Profile, best
+from controller.grouping.matching import greedy, match
+from controller.grouping.rounds import group, places, weights
+from controller.scheduling.errors import BadSpec
+
+Table = NDArray[np.float64]
+
+
+def table_of(count: int, seed: int, distinct: int) -> Table:
+    rng = np.random.default_rng(seed)
+    values = rng.random(distinct) if distinct else rng.random(count * count)
+    table = rng.choice(values, size=(count, count))
+    table = np.triu(table, 1)
+    table[rng.random((count, count)) < 0.2] = 0
+    return table + table.T
+
+
+def weigher(table: Table) -> matching.Weigh:
+    return lambda left, right: table[np.ix_(left, right)]
+
+
+def exact(table: Table) -> float:
+    graph = networkx.Graph()
+    for u, v in np.argwhere(np.triu(table, 1) > 0).tolist():
+        graph.add_edge(u, v, weight=float(table[u, v]))
+    return sum(float(table[u, v]) for u, v in networkx.max_weight_matching(graph))
+
+
+def total(table: Table, pairs: matching.Pairs) -> float:
+    nodes = [node for pair in pairs for node in pair]
+    assert len(nodes) == len(set(nodes))
+    assert all(table[u, v] > 0 for u, v in pairs)
+    return sum(float(table[u, v]) for u, v in pairs)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(0, 14), st.integers(0, 10**6), st.sampled_from([0, 1, 3]))
+def test_matchings_are_valid_and_of_maximum_weight(count: int, seed: int, distinct: int) -> None:
+    table = table_of(count, seed, distinct)
+    reference = exact(table)
+    assert total(table, match(count, weigher(table))) == pytest.approx(reference)
+    partner = dense_matching(table.tolist())
+    pairs = [(u, v) for u, v in enumerate(partner) if u < v]
+    assert all(partner[v] == u for u, v in pairs)
+    assert total(table, pairs) == pytest.approx(reference)
+    assert total(table, greedy(count, weigher(table))) <= reference + 1e-9
+
+
+@pytest.mark.parametrize("members", [1, 2], ids=["jobs", "pairs of jobs"])
+@pytest.mark.parametrize("kinds", [0, 3, 8, 50])
+def test_a_thinned_graph_loses_less_than_half_a_percent(members: int, kinds: int) -> None:
+    rng = random.Random(kinds)
+    some = [profile(rng) for _ in range(kinds)]
+    jobs = [rng.choice(some) if kinds else profile(rng) for _ in range(200 * members)]
+    nodes = [tuple(range(first, first + members)) for first in range(0, len(jobs), members)]
+    stages = np.array(jobs)
+    weigh = weights(stages, nodes, 4)
+    everyone = np.arange(200)
+    table = weigh(everyone, everyone)
+    known: dict[tuple[Profile, ...], int] = {}
+    kind_of = [known.setdefault(tuple(sorted(jobs[job] for job in node)), len(known)) for node in nodes]
+    reference = total(table, match(200, weigh, exact=True))
+    found = total(table, match(200, weigh, kind_of, places(stages, nodes)))
+    assert reference == pytest.approx(exact(table), rel=1e-6)
+    assert found >= 0.995 * reference
+    assert found >= total(table, greedy(200, weigh)) * (1 - 1e-3)
+
+
+def test_blocks_cover_every_node_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matching, "BLOCK", 40)
+    rng = random.Random(1)
+    jobs = [profile(rng) for _ in range(301)]
+    groups = group(jobs)
+    assert sorted(job for plan in groups for job in plan.jobs) == list(range(301))
+    assert len(groups) == 76
+
+
+def profile(rng: random.Random) -> Profile:
+    return tuple(rng.random() for _ in range(4))
+
+
+@pytest.mark.parametrize("members", [1, 2, 3, 4])
+def test_groups_cover_all_jobs_and_are_no_larger_than_asked(members: int) -> None:
+    rng = random.Random(members)
+    jobs = [profile(rng) for _ in range(30)]
+    plans = group(jobs, members=members)
+    assert sorted(job for plan in plans for job in plan.jobs) == list(range(30))
+    assert max(len(plan.jobs) for plan in plans) == members
+    for plan in plans:
+        assert plan.interleaving == best([jobs[job] for job in plan.jobs])
+
+
+def test_two_resources_are_grouped_as_in_figure_5() -> None:
+    a, b, c, d = (2.0, 1.0), (1.0, 2.0), (2.0, 1.0), (1.0, 2.0)
+    plans = group([a, c, b, d], exact=True)
+    assert [plan.interleaving.efficiency for plan in plans] == [1, 1]
+
+
+def test_two_resources_are_grouped_optimally() -> None:
+    rng = random.Random(5)
+    jobs = [(rng.random(), rng.random()) for _ in range(40)]
+    everyone = np.arange(40)
+    table = weights(np.array(jobs), [(job,) for job in range(40)], 2)(everyone, everyone)
+    np.fill_diagonal(table, 0)
+    found = sum(plan.interleaving.efficiency for plan in group(jobs, exact=True) if len(plan.jobs) == 2)
+    assert found == pytest.approx(exact(table))
+
+
+def test_a_worst_order_is_no_better() -> None:
+    rng = random.Random(6)
+    jobs = [profile(rng) for _ in range(40)]
+    good = sum(plan.interleaving.round_s for plan in group(jobs))
+    assert sum(plan.interleaving.round_s for plan in group(jobs, worst_order=True)) > good
+
+
+def test_no_job_and_one_job() -> None:
+    assert group([]) == []
+    (only,) = group([(1.0, 2.0)])
+    assert only.jobs == (0,)
+    assert only.interleaving.efficiency == 0.5
+
+
+@pytest.mark.parametrize("members", [0, 5])
+def test_group_sizes_out_of_range_are_refused(members: int) -> None:
+    with pytest.raises(BadSpec, match=f"groups of {members} jobs on 4 resources"):
+        group([(1.0, 1.0, 1.0, 1.0)], members=members)
+
+
+def test_all_equal_profiles_are_grouped() -> None:
+    plans = group([(1.0, 1.0, 1.0, 1.0)] * 16)
+    assert [len(plan.jobs) for plan in plans] == [4] * 4
+    assert all(plan.interleaving.efficiency == 1 for plan in plans)

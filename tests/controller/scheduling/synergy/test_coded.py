@@ -1,0 +1,122 @@
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.scheduling import BadSpec, JobSpec
+from controller.scheduling.synergy import (
+    BadDemand,
+    Demand,
+    Infeasible,
+    ModelProfile,
+    Option,
+    Sensitivity,
+    ServerShape,
+)
+from controller.scheduling.synergy.coded import (
+    coded_demand,
+    coded_demands,
+    coded_greedy,
+    coded_policy,
+    coded_proportional,
+    coded_tune,
+)
+from tests.controller.scheduling.synergy.cases import SHAPE, check_capacity
+
+GRID = Sensitivity.build([1], [10], [[1]])
+
+
+def profile(cpus: float, memory_gb: float, speedup: float) -> ModelProfile:
+    return ModelProfile("net", GRID, 1, 0.5, speedup, cpus, memory_gb)
+
+
+def demand(name: object, cpus: float, memory_gb: float, speedup: float = 2.0, gpus: int = 1) -> Demand:
+    spec = JobSpec(str(name), 0, gpus, 100, 0.5)
+    return coded_demand(spec, profile(cpus, memory_gb, speedup), SHAPE)
+
+
+def test_ideal_shares_are_cut_to_a_server_and_the_speed_follows_the_cpus() -> None:
+    assert demand("a", 6, 25).ideal == Option(6, 25, 2.0)
+    assert demand("a", 6, 25, gpus=2).ideal == Option(6, 25, 2.0)
+    # three GPUs want 18 of 12 CPUs; fair are 9; so a third of the way from 1 to 2
+    assert demand("a", 6, 25, gpus=3).ideal == Option(4, 25, pytest.approx(4 / 3))
+    assert demand("a", 6, 25, gpus=4).ideal == Option(3, 25, 1.0)
+    assert demand("a", 6, 25, gpus=8).ideal == Option(3, 25, 1.0)
+    # memory is cut too, but only CPUs count for the speed
+    assert demand("a", 6, 75, gpus=2).ideal == Option(6, 50, 2.0)
+
+
+def test_a_job_within_its_fair_share_cannot_fall_back() -> None:
+    modest = demand("m", 1, 10, 1.0)
+    assert modest.floor is modest.ideal
+    assert demand("h", 1, 50).floor == Option(3, 25, 1.0)
+
+
+def test_a_cut_without_a_line_to_follow_is_refused() -> None:
+    with pytest.raises(BadDemand, match="no line from its fair to its ideal CPUs"):
+        demand("a", 3, 75, gpus=2)
+
+
+def test_gpus_are_the_first_that_have_the_share() -> None:
+    plan = coded_greedy([demand("a", 6, 25), demand("b", 6, 25), demand("c", 6, 25)], 2, SHAPE)
+    assert [g.split for g in plan.grants] == [((0, 1),), ((0, 1),), ((1, 1),)]
+    spread = coded_greedy([demand("a", 6, 25), demand("w", 5, 10, gpus=2)], 2, SHAPE)
+    assert spread.grants[1].split == ((0, 1), (1, 1))  # not consolidated
+
+
+def test_greedy_passes_over_what_does_not_fit_and_proportional_never_does() -> None:
+    jobs = [demand(i, 12, 25) for i in range(3)]
+    assert len(coded_greedy(jobs, 2, SHAPE).grants) == 2
+    assert len(coded_proportional(jobs, 2, SHAPE).grants) == 3
+    assert all(g.option.speed == 1 for g in coded_proportional(jobs, 2, SHAPE).grants)
+
+
+def test_tune_falls_back_itself_before_its_neighbours_do() -> None:
+    jobs = [demand("a", 6, 25), demand("b", 4, 25), demand("c", 6, 25)]  # 2 of 12 CPUs are left for c
+    speeds = [g.option.speed for g in coded_tune(jobs, 1, SHAPE).grants]
+    assert speeds == [1.0, 2.0, 1.0]  # c wants 3; a has most above its fair share
+
+
+def test_neighbours_fall_back_until_the_need_is_covered() -> None:
+    # 4 + 4 + 4 CPUs of 12; the fourth wants 1: one neighbour is enough
+    jobs = [demand(i, 4, 10) for i in range(3)] + [demand("m", 1, 10, 1.0)]
+    assert [g.option.speed for g in coded_tune(jobs, 1, SHAPE).grants] == [1.0, 2.0, 2.0, 1.0]
+    # the fourth wants 3: all three have to
+    jobs = [demand(i, 4, 10) for i in range(3)] + [demand("m", 3, 10, 1.0)]
+    assert [g.option.speed for g in coded_tune(jobs, 1, SHAPE).grants] == [1.0, 1.0, 1.0, 1.0]
+
+
+@st.composite
+def queues(draw: st.DrawFn) -> list[Demand]:
+    kinds = [(1, 5, 1.0), (6, 25, 2.0), (12, 50, 3.0), (4, 25, 1.2), (6, 75, 2.5)]
+    picks = draw(st.lists(st.tuples(st.sampled_from(kinds), st.sampled_from([1, 1, 1, 2, 4])), max_size=16))
+    return [demand(i, *kind, gpus=gpus) for i, (kind, gpus) in enumerate(picks)]
+
+
+@pytest.mark.parametrize("allocate", [coded_proportional, coded_greedy, coded_tune])
+@settings(deadline=None)
+@given(queues(), st.integers(1, 4))
+def test_no_server_gives_more_than_it_has(allocate, jobs: list[Demand], servers: int) -> None:
+    try:
+        plan = allocate(jobs, servers, SHAPE)
+    except Infeasible:
+        assert allocate is coded_tune  # as the public simulator, it can run into a corner
+        return
+    check_capacity(plan, servers, SHAPE)
+    assert all(g.option.speed >= 1 for g in plan.grants)
+    assert len(plan.grants) + len(plan.waiting) == len(jobs)
+
+
+def test_unknown_names_are_refused() -> None:
+    wants = coded_demands({"net": profile(6, 25, 2.0)}, SHAPE)
+    with pytest.raises(BadSpec, match="trains 'other', which has no profile; there are: net"):
+        wants(JobSpec("j", 0, 1, 1, model="other"))
+    with pytest.raises(BadSpec, match="order 'lifo'; there are fifo, srtf, las"):
+        coded_policy("lifo", "tune", wants, shape=SHAPE, servers=1)
+    with pytest.raises(BadSpec, match="mode 'best'; there are fair, greedy, tune"):
+        coded_policy("fifo", "best", wants, shape=SHAPE, servers=1)
+
+
+def test_shapes_other_than_eight_gpus_work() -> None:
+    shape = ServerShape(gpus=2, cpus=10, memory_gb=20)
+    wants = coded_demand(JobSpec("j", 0, 1, 1), profile(8, 10, 1.5), shape)
+    assert wants.floor == Option(5, 10, 1.0)

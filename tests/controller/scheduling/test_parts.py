@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.scheduling import BadSpec, Cluster, Group, Job, JobSpec, Node
+from controller.scheduling.muri import Muri, profile
+from controller.scheduling.muri_coded import MuriCoded
+from controller.scheduling.placement import Counts, Fit, Slots
+from controller.scheduling.queue import Waiting, walk
+from controller.scheduling.tiresias import Tiresias
+
+
+def job(order: int, gpus: int = 1) -> Job:
+    return Job(JobSpec(f"j{order}", 0, gpus, 10), order, 1.0, 0.0)
+
+
+@given(st.lists(st.sampled_from([1, 2, 3, 4, 8, 12, 16]), max_size=40))
+def test_counts_and_slots_agree_and_never_take_a_gpu_twice(sizes: list[int]) -> None:
+    cluster = Cluster.uniform(4, 8)
+    slots, counts = Slots(cluster), Counts(cluster)
+    taken: list[int] = []
+    for size in sizes:
+        place = slots.take(size)
+        assert counts.take(size) == (place is not None)
+        if place is not None:
+            assert len(place) == size
+            assert len({cluster.node_of[gpu] for gpu in place}) == -(-size // 8)
+            taken += place
+    assert len(taken) == len(set(taken)) == cluster.gpus - slots.free
+
+
+def test_what_is_given_back_can_be_taken_again() -> None:
+    slots = Slots(Cluster.uniform(2, 4))
+    first, second = slots.take(3), slots.take(2)
+    assert (first, second) == ((0, 1, 2), (4, 5))
+    assert first is not None
+    slots.give(first)
+    assert slots.take(4) == (0, 1, 2, 3)
+    slots.keep([6])
+    assert slots.take(1) == (7,)
+    assert slots.take(1) is None
+
+
+def test_best_fit_keeps_the_large_hole() -> None:
+    slots = Slots(Cluster((Node(8), Node(2))), Fit.BEST)
+    assert slots.take(2) == (8, 9)
+    assert slots.take(8) == tuple(range(8))
+
+
+def test_scattered_gpus_come_from_the_emptiest_nodes() -> None:
+    slots = Slots(Cluster.uniform(2, 4))
+    slots.keep([0, 1])
+    assert slots.take_scattered(5) == (4, 5, 6, 7, 2)
+    assert slots.take_scattered(2) is None
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from([1, 2, 4])), max_size=30), st.integers(0, 12))
+def test_a_walk_chooses_what_going_through_everything_would(
+    entries: list[tuple[int, int]], free: int
+) -> None:
+    waiting = Waiting()
+    ranked = []
+    for order, (rank, gpus) in enumerate(entries):
+        one = job(order, gpus)
+        waiting.add(one, rank)
+        ranked.append((rank, order, one))
+    room, expected = free, []
+    refused: set[int] = set()
+    for _, _, one in sorted(ranked):
+        if one.spec.gpus <= room and one.spec.gpus not in refused:
+            room -= one.spec.gpus
+            expected.append(one)
+        else:
+            refused.add(one.spec.gpus)
+    left = free
+
+    def fits(gpus: int) -> bool:
+        nonlocal left
+        if gpus > left:
+            return False
+        left -= gpus
+        return True
+
+    chosen, started = walk(waiting, (), fits)
+    assert chosen == expected
+    for size, count in started.items():
+        waiting.drop_first(size, count)
+    assert {*waiting} == {one for _, _, one in ranked} - {*expected}
+    assert len(waiting) == len(entries) - len(expected)
+
+
+def test_three_stages_become_four() -> None:
+    loader = JobSpec("a", 0, 1, 1, stages_s=(3.0, 2.0, 1.0), model="resnet18")
+    agent = JobSpec("b", 0, 1, 1, stages_s=(3.0, 2.0, 1.0), model="a2c")
+    assert profile(loader) == (3.0, 0.0, 2.0, 1.0)
+    assert profile(agent) == (0.0, 3.0, 2.0, 1.0)
+    with pytest.raises(BadSpec, match="job 'c' has 0 stage times"):
+        profile(JobSpec("c", 0, 1, 1))
+
+
+@pytest.mark.parametrize(
+    ("make", "complaint"),
+    [
+        (lambda: Muri(members=5), "groups of 5 jobs"),
+        (lambda: Muri(noise=1.0), "noise of 1.0"),
+        (lambda: MuriCoded(members=0), "groups of 0 jobs"),
+        (lambda: Tiresias((5.0, 3.0)), "must be positive and rise"),
+        (lambda: JobSpec("a", 0, 0, 1), "at least 1"),
+        (lambda: JobSpec("a", -1, 1, 1), "submit_s"),
+        (lambda: JobSpec("a", 0, 1, 0), "iterations"),
+        (lambda: JobSpec("a", 0, 1, 1, stages_s=(0.0, 0.0)), "no time"),
+        (lambda: Cluster(()), "at least one node"),
+        (lambda: Node(0), "0 GPUs"),
+    ],
+)
+def test_options_out_of_range_are_refused(make: object, complaint: str) -> None:
+    assert callable(make)
+    with pytest.raises(BadSpec, match=complaint):
+        make()
+
+
+def test_restarts_are_paid_once_when_settled_and_each_time_when_settled_again() -> None:
+    for again, left in ((False, 10 - 6), (True, 10 - 4)):
+        one = job(0)
+
+        one.launch(0.0, Group((one,), (0,)), 1.0, 2.0)
+        for now_s in (4.0, 8.0):
+            (one.settle_again if again else one.settle)(now_s)
+        assert one.iterations_left(8.0) == left
+        assert one.attained_s(8.0) == 8.0

@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.scheduling import (
+    BadDecision,
+    BadSpec,
+    Cluster,
+    Decision,
+    Group,
+    JobSpec,
+    Node,
+    Policy,
+    SpeedModel,
+    Stuck,
+    View,
+)
+from controller.scheduling import baselines as b
+from controller.scheduling.tiresias import Tiresias
+from controller.simulator import Rules, measure, simulate
+from controller.simulator.generate import generate
+from controller.simulator.setups import SETUPS, setup
+from controller.simulator.speed import Exclusive
+
+ONE = Cluster.uniform(1, 1)
+
+
+def spec(id: str, submit_s: float, duration_s: float, gpus: int = 1, restart_s: float = 0.0) -> JobSpec:
+    return JobSpec(id, submit_s, gpus, duration_s, restart_s=restart_s)
+
+
+def ends(
+    jobs: list[JobSpec], policy: Policy, cluster: Cluster = ONE, rules: Rules | None = None
+) -> dict[str, float]:
+    result = simulate(jobs, cluster, policy, Exclusive(), rules or Rules(), verify=True)
+    return {job.spec.id: job.finish_s for job in result.jobs}
+
+
+def test_fifo_on_one_server_is_lindleys_recursion() -> None:
+    jobs = generate(200, ONE, load=0.9, seed=4)
+    free_s, expected = 0.0, {}
+    for job in jobs:
+        free_s = max(free_s, job.submit_s) + job.duration_s + job.restart_s
+        expected[job.id] = free_s
+    assert ends(jobs, b.fifo()) == pytest.approx(expected)
+
+
+def test_srtf_preempts_and_pays_for_restarts() -> None:
+    jobs = [spec("long", 0, 100, restart_s=5), spec("short", 10, 10)]
+    # 5 s of start, 5 s of work, then 10 s of the other, then again 5 s of start and the other 95 s
+    assert ends(jobs, b.srtf()) == {"short": 20, "long": 120}
+
+
+def test_las_takes_turns() -> None:
+    found = ends([spec("a", 0, 100), spec("b", 0, 100)], b.las(quantum_s=10))
+    assert found == {"a": 190, "b": 200}
+
+
+def test_tiresias_lets_a_long_job_sink() -> None:
+    found = ends([spec("a", 0, 100), spec("b", 1, 20)], Tiresias((50.0,)))
+    assert found == {"b": 70, "a": 120}
+
+
+def test_backfill_overtakes_and_strict_fifo_does_not() -> None:
+    jobs = [spec("a", 0, 10, 1), spec("big", 1, 10, 2), spec("b", 2, 5, 1)]
+    two = Cluster.uniform(1, 2)
+    assert ends(jobs, b.fifo(), two) == {"a": 10, "big": 20, "b": 25}
+    assert ends(jobs, b.fifo(backfill=True), two) == {"b": 7, "a": 10, "big": 20}
+
+
+def test_an_interval_delays_decisions_and_nothing_else() -> None:
+    jobs = [spec("a", 1, 10), spec("b", 2, 10)]
+    assert ends(jobs, b.fifo(), rules=Rules(interval_s=60)) == {"a": 70, "b": 130}
+
+
+def test_moving_a_job_costs_a_restart_and_staying_does_not() -> None:
+    class Mover:
+        name = "mover"
+
+        def decide(self, view: View) -> Decision:
+            if not view.jobs:
+                return Decision([])
+            gpu = 0 if view.now_s < 10 else 1
+            return Decision([Group((view.jobs["a"],), (gpu,))], view.now_s + 5 if view.now_s < 40 else None)
+
+    found = ends([spec("a", 0, 100, restart_s=3)], Mover(), Cluster.uniform(1, 2))
+    assert found == {"a": 106}
+
+
+class Fixed:
+    """Answers what it is told to."""
+
+    name = "fixed"
+
+    def __init__(self, answer: Callable[[View], Decision]) -> None:
+        self._answer = answer
+
+    def decide(self, view: View) -> Decision:
+        return self._answer(view)
+
+
+@pytest.mark.parametrize(
+    ("answer", "complaint"),
+    [
+        (lambda v: Decision([Group((v.jobs["a"],), (0,)), Group((v.jobs["b"],), (0,))]), "GPU 0 goes to"),
+        (lambda v: Decision([Group((v.jobs["a"],), (0,)), Group((v.jobs["a"],), (1,))]), "runs twice"),
+        (lambda v: Decision([Group((v.jobs["a"],), (0, 1))]), "needs 1 GPUs, got 2"),
+        (lambda v: Decision([Group((v.jobs["a"],), (2,))]), "the cluster has 2"),
+        (lambda v: Decision([Group((), (0,))]), "without a job"),
+        (lambda v: Decision([Group((v.jobs["a"],), (0,), cpus=(5.0,))]), "5 of 4 CPUs"),
+        (lambda v: Decision([], wake_s=v.now_s), "woken"),
+    ],
+)
+def test_impossible_decisions_are_refused(answer: Callable[[View], Decision], complaint: str) -> None:
+    cluster = Cluster((Node(2, cpus=4),))
+    with pytest.raises(BadDecision, match=complaint):
+        simulate([spec("a", 0, 1), spec("b", 0, 1)], cluster, Fixed(answer), Exclusive(), verify=True)
+
+
+def test_a_policy_that_starves_a_job_is_named() -> None:
+    with pytest.raises(Stuck, match=r"fixed runs nothing .* 1 jobs wait: a"):
+        simulate([spec("a", 0, 1)], ONE, Fixed(lambda view: Decision([])), Exclusive())
+
+
+def test_jobs_that_cannot_be_are_refused() -> None:
+    with pytest.raises(BadSpec, match="asks for 2 GPUs; the cluster has 1"):
+        simulate([spec("a", 0, 1, 2)], ONE, b.fifo(), Exclusive())
+    with pytest.raises(BadSpec, match="two jobs are called 'a'"):
+        simulate([spec("a", 0, 1), spec("a", 0, 1)], ONE, b.fifo(), Exclusive())
+
+
+def test_no_job_is_no_work() -> None:
+    metrics = measure(simulate([], ONE, b.fifo(), Exclusive()))
+    assert (metrics.jobs, metrics.avg_jct_s, metrics.makespan_s) == (0, 0, 0)
+
+
+PLAIN = [name for name in SETUPS if ":" not in name]
+
+
+@settings(deadline=None, max_examples=8)
+@given(st.sampled_from(PLAIN), st.integers(0, 1000))
+def test_work_is_conserved_and_no_gpu_oversubscribed(name: str, seed: int) -> None:
+    cluster = Cluster.uniform(2, 4)
+    jobs = generate(60, cluster, load=1.5, seed=seed, longest_s=2000)
+    chosen = setup(name)
+    free: SpeedModel = Exclusive(restart_scale=0) if isinstance(chosen.speed, Exclusive) else chosen.speed
+    result = simulate(jobs, cluster, chosen.policy, free, Rules(), verify=True)
+    assert {job.spec.id for job in result.jobs} == {job.id for job in jobs}
+    for job in result.jobs:
+        assert job.finish_s - job.spec.submit_s == pytest.approx(job.attained_s + job.waited_s, abs=1e-6)
+        assert job.jct_s >= job.alone_s * (1 - 1e-9)
+    if isinstance(free, Exclusive):
+        served = sum(job.attained_s * job.spec.gpus for job in result.jobs)
+        assert served == pytest.approx(sum(job.service_s for job in jobs))
+        assert result.gpu_integral == pytest.approx(served)
+
+
+@pytest.mark.parametrize("name", SETUPS)
+def test_runs_are_repeatable(name: str) -> None:
+    cluster = Cluster.uniform(2, 4)
+    jobs = generate(40, cluster, load=2, seed=9, three_stages=":" in name)
+    runs = []
+    for _ in range(2):
+        chosen = setup(name)
+        result = simulate(jobs, cluster, chosen.policy, chosen.speed, chosen.rules, verify=True, detail=True)
+        runs.append([(job.spec.id, job.start_s, job.finish_s) for job in result.jobs])
+        assert result.curves is not None
+        assert len(result.curves.time_s) == len(result.curves.queue) > 0
+    assert runs[0] == runs[1]
