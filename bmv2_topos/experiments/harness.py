@@ -1,0 +1,238 @@
+"""Runs many testbeds over many parameters, in parallel processes, and writes down what came out.
+
+An experiment is data: `Scenario` says what to run and which labels its row gets, `Experiment` how a report
+becomes numbers and which tables and plots are made of the rows. The rows, in the order of the scenarios, do
+not depend on how many processes ran them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bmv2_topos.experiments.plots import PlotsMissing
+from bmv2_topos.jobfile import JobEntry
+from bmv2_topos.spec import Link
+from bmv2_topos.testbeds.virtual import Fault, Report, VirtualSettings, VirtualTestbed, build
+
+RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results"
+
+Value = float | int | str | None
+Row = Mapping[str, Value]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """One run. All of it can be sent to another process; so must `settings.make_congestion` be."""
+
+    labels: Row
+    """What tells its row from others."""
+    jobs: tuple[JobEntry, ...]
+    settings: VirtualSettings
+    shape: tuple[int, ...] | None = None
+    """Children per level of a tree that holds one job; None: one switch."""
+    link: Link | None = None
+    trunk: Link | None = None
+    faults: tuple[Fault, ...] = ()
+
+    def run(self) -> Report:
+        """Run it. Raises what `VirtualTestbed` raises."""
+        shared = self.settings.program == "shared"
+        topology, placements = build(self.jobs, self.shape, servers=shared, link=self.link, trunk=self.trunk)
+        return VirtualTestbed(topology, self.jobs, placements, self.settings, self.faults).run()
+
+
+Measure = Callable[[Report], Row]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experiment:
+    """A sweep and what becomes of it."""
+
+    name: str
+    """Of its module and its files."""
+    title: str
+    question: str = ""
+    """What is asked, and what others have found; Markdown, as all that follows."""
+    about: str
+    """What was run and what the columns mean."""
+    scenarios: Callable[[bool], Sequence[Scenario]]
+    """Makes the scenarios; True: few and short ones, to try it out."""
+    measure: Measure
+    tables: Callable[[Sequence[Row]], str]
+    """Makes the page's tables of the rows."""
+    findings: Callable[[Sequence[Row]], str] = field(default=lambda rows: "")
+    """Says what the rows show; figures in it come from the rows."""
+    limits: str = ""
+    """What the experiment does not show."""
+    plots: Callable[[Sequence[Row], Path], Sequence[Path]] = field(default=lambda rows, directory: [])
+    """Draws plots of the rows into a directory; returns their files."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    scenario: Scenario
+    measure: Measure
+
+    def __call__(self) -> Row:
+        try:
+            return {**self.scenario.labels, **self.measure(self.scenario.run())}
+        except Exception as error:
+            error.add_note(f"in the run {dict(self.scenario.labels)}")
+            raise
+
+
+def _call(task: _Task) -> Row:
+    return task()
+
+
+def sweep(
+    scenarios: Sequence[Scenario],
+    measure: Measure,
+    *,
+    processes: int = 2,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> list[Row]:
+    """Run all scenarios and return their rows, in order.
+
+    `measure` must be a function of a module if there is more than one process. The first error ends the
+    sweep; its note names the run.
+    """
+    tasks = [_Task(scenario, measure) for scenario in scenarios]
+    rows: list[Row] = []
+    progress(0, len(tasks))
+    if processes <= 1:
+        for task in tasks:
+            rows.append(task())
+            progress(len(rows), len(tasks))
+        return rows
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, mp_context=context) as pool:
+        try:
+            for row in pool.map(_call, tasks):
+                rows.append(row)
+                progress(len(rows), len(tasks))
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    return rows
+
+
+def averaged(rows: Sequence[Row], by: Sequence[str]) -> list[Row]:
+    """Return one row for all rows that agree in the columns `by`, in the order in which they first turn up.
+
+    Other columns become the mean of their numbers, over the rows that have one there; None if none has.
+    """
+    groups: dict[tuple[Value, ...], list[Row]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row[key] for key in by), []).append(row)
+    result: list[Row] = []
+    for key, group in groups.items():
+        columns = dict.fromkeys(column for row in group for column in row if column not in by)
+        means = {column: _mean([row.get(column) for row in group]) for column in columns}
+        result.append({**dict(zip(by, key, strict=True)), **means})
+    return result
+
+
+def _mean(values: Sequence[Value]) -> float | None:
+    numbers = [value for value in values if isinstance(value, int | float)]
+    return sum(numbers) / len(numbers) if numbers else None
+
+
+def number(row: Row, column: str) -> float:
+    """Return a column that holds a number. Raises TypeError if it does not."""
+    value = row[column]
+    if not isinstance(value, int | float):
+        raise TypeError(f"column {column} is {value!r} in the row {dict(row)}, want a number")
+    return float(value)
+
+
+def markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table; all columns but the first align right."""
+    head = f"| {' | '.join(columns)} |"
+    rule = f"| --- |{' ---: |' * (len(columns) - 1)}"
+    return "\n".join([head, rule, *(f"| {' | '.join(row)} |" for row in rows)])
+
+
+def mean_iteration_s(report: Report) -> float:
+    """Return the mean time of an iteration over all jobs, each counted once."""
+    return sum(job.mean_iteration_s for job in report.jobs) / len(report.jobs)
+
+
+def write(experiment: Experiment, rows: Sequence[Row], directory: Path, *, command: str) -> list[Path]:
+    """Write the rows, the page and the plots; return the files. Without matplotlib there are no plots."""
+    directory.mkdir(parents=True, exist_ok=True)
+    base = directory / experiment.name
+    document = {"name": experiment.name, "command": command, "rows": [dict(row) for row in rows]}
+    data = base.with_suffix(".json")
+    data.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    try:
+        plots = list(experiment.plots(rows, directory))
+    except PlotsMissing as error:
+        print(f"no plots: {error}", file=sys.stderr)
+        plots = []
+    pictures = "\n\n".join(f"![{plot.stem}]({plot.name})" for plot in plots)
+    parts = [
+        f"# {experiment.title}",
+        experiment.question.strip(),
+        _section("Setting", experiment.about),
+        _section("Results", f"{experiment.tables(rows).strip()}\n\n{pictures}"),
+        _section("What it shows", experiment.findings(rows)),
+        _section("Limits", experiment.limits),
+        _section(
+            "Again", f"```\n{command}\n```\n\nmakes this page; the rows are in [{data.name}]({data.name})."
+        ),
+    ]
+    page = base.with_suffix(".md")
+    page.write_text("\n\n".join(part for part in parts if part) + "\n", encoding="utf-8")
+    return [data, page, *plots]
+
+
+def _section(title: str, text: str) -> str:
+    return f"## {title}\n\n{text.strip()}" if text.strip() else ""
+
+
+def main(experiment: Experiment, arguments: Sequence[str] | None = None) -> int:
+    """Run an experiment from the command line; return the exit code."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m bmv2_topos.experiments.{experiment.name}", description=experiment.title
+    )
+    parser.add_argument("--quick", action="store_true", help="few and short runs, to try it out")
+    parser.add_argument("--processes", type=int, default=2, metavar="N", help="processes (default 2)")
+    parser.add_argument(
+        "--output", type=Path, default=RESULTS, metavar="DIR", help="where files go (default docs/results)"
+    )
+    parser.add_argument("--json", action="store_true", help="print the rows, and write no files")
+    parser.add_argument(
+        "--again", action="store_true", help="make page and plots again of the rows in DIR, and run nothing"
+    )
+    options = parser.parse_args(arguments)
+    if options.again:
+        document = json.loads((options.output / f"{experiment.name}.json").read_text(encoding="utf-8"))
+        for path in write(experiment, document["rows"], options.output, command=document["command"]):
+            print(path)
+        return 0
+    scenarios = experiment.scenarios(options.quick)
+    began = time.perf_counter()
+    progress = _show_progress if sys.stderr.isatty() else lambda done, total: None
+    rows = sweep(scenarios, experiment.measure, processes=options.processes, progress=progress)
+    if options.json:
+        print(json.dumps([dict(row) for row in rows], indent=1))
+        return 0
+    command = parser.prog + (" --quick" if options.quick else "")
+    for path in write(experiment, rows, options.output, command=command):
+        print(path)
+    print(f"{len(rows)} runs in {time.perf_counter() - began:.0f} s")
+    return 0
+
+
+def _show_progress(done: int, total: int) -> None:
+    end = "\n" if done == total else ""
+    print(f"\r{done} of {total} runs", end=end, file=sys.stderr, flush=True)

@@ -1,0 +1,239 @@
+"""How much switch memory aggregation needs: one array for all jobs against a region for each.
+
+Jobs that communicate most of the time, each with eight workers on hosts of their own, share one switch whose
+slots are swept from none to ample. Exclusive regions (SwitchML) limit the window to half a job's slots; in a
+common array (ATP) what finds no slot goes to the job's fallback server.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from bmv2_topos.experiments.harness import (
+    Experiment,
+    Row,
+    Scenario,
+    averaged,
+    main,
+    markdown,
+    mean_iteration_s,
+    number,
+)
+from bmv2_topos.experiments.plots import draw_lines
+from bmv2_topos.jobfile import JobEntry
+from bmv2_topos.testbeds.virtual import Report, VirtualSettings
+from bmv2_topos.testbeds.virtual.settings import Program
+
+WORKERS = 8
+WINDOW = 64
+TENSORS = (32768, 65536, 32768)
+COMPUTE_S = 300e-6
+JOBS = (1, 2, 4)
+SLOTS = (0, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
+SEEDS = (1,)
+ITERATIONS = 6
+PROGRAMS: tuple[Program, ...] = ("shared", "exclusive")
+AMPLE = 0.97
+"""Speed from which on memory counts as ample."""
+
+QUESTION = """
+How fast are jobs with how much switch memory, if each has a region of its own (SwitchML) or all hash into one
+array (ATP)? Shared memory must never stop a job, and should degrade smoothly: ATP reports that half of the
+memory costs 5 to 10 %.
+"""
+
+ABOUT = f"""
+{WORKERS} workers per job, each on a host of its own; all on one switch; links of 10 Gb/s and 2 µs; packets of
+64 values; tensors of {", ".join(map(str, TENSORS))} elements; {COMPUTE_S * 1e6:.0f} µs of computing per
+iteration, ± 5 %; {ITERATIONS} iterations. `slots` are all that the switch has, for all jobs together. A
+worker has up to {WINDOW} packets in flight, a bit more than a round trip's worth; exclusive: no more than
+half of the job's region, which is a power of two; below two slots per job it cannot run. Congestion control:
+AIMD (shared), fixed window (exclusive).
+
+*Speed* is the iteration rate relative to that of the same jobs with the most memory in the sweep; the mean
+over the jobs. *In the switch* is the share of contributions that a slot took in, *fallback* the traffic of a
+job's fallback server, both ways, per iteration, *longest* the longest iteration of any job; these are of the
+program shared.
+"""
+
+CONCLUSION = """
+Where a region holds less than a round trip's packets, the window binds exclusive jobs; shared ones keep their
+window, and what collides goes on to the fallback server. Where regions are just large enough for a window,
+shared jobs still collide, as any hash does that has not several slots for each packet in flight.
+"""
+
+LIMITS = """
+All jobs are alike, and each has a fallback server on a link of its own: jobs that shared one would be slower
+without memory. A job without slots is bound by that link, which carries every worker's packets; the ratio at
+0 slots is therefore about that of link rate to incast, and depends on the number of workers. Links lose
+nothing here.
+"""
+
+
+def entries(jobs: int, program: Program, *, quick: bool = False) -> tuple[JobEntry, ...]:
+    """Return `jobs` alike jobs."""
+    return tuple(
+        JobEntry(
+            name=f"job{number}",
+            workers=WORKERS,
+            window=WINDOW,
+            congestion="aimd" if program == "shared" else "fixed",
+            numbers="fixed",
+            iterations=2 if quick else ITERATIONS,
+            tensors=tuple(length // 4 for length in TENSORS) if quick else TENSORS,
+            compute_s=COMPUTE_S,
+            jitter=0.05,
+        )
+        for number in range(1, jobs + 1)
+    )
+
+
+def scenarios(quick: bool) -> list[Scenario]:
+    """Return the sweep."""
+    found = []
+    for jobs in JOBS[:2] if quick else JOBS:
+        for program in PROGRAMS:
+            for slots in SLOTS[::4] if quick else SLOTS:
+                if program == "exclusive" and slots // jobs < 2:
+                    continue
+                for seed in SEEDS[:1] if quick else SEEDS:
+                    labels: Row = {"jobs": jobs, "program": program, "slots": slots, "seed": seed}
+                    settings = VirtualSettings(program=program, slots=slots, seed=seed, samples=0)
+                    of = entries(jobs, program, quick=quick)
+                    found.append(Scenario(labels=labels, jobs=of, settings=settings))
+    return found
+
+
+def measure(report: Report) -> Row:
+    """Return the columns that a run adds to its labels."""
+    iterations = sum(job.iterations for job in report.jobs)
+    return {
+        "iteration_s": mean_iteration_s(report),
+        "longest_iteration_s": max(max(job.iteration_s) for job in report.jobs),
+        "aggregated_share": sum(job.aggregated_share for job in report.jobs) / len(report.jobs),
+        "fallback_bytes_per_iteration": sum(job.fallback_bytes for job in report.jobs) / iterations,
+        "resent_packets": sum(job.resent_packets for job in report.jobs),
+        "dropped_packets": report.dropped_packets,
+    }
+
+
+def speeds(rows: Sequence[Row], jobs: int, program: str) -> dict[int, float]:
+    """Return the speed by slots, of so many jobs; `rows` as `measure` and the labels make them."""
+    of = [row for row in averaged(rows, ("jobs", "program", "slots")) if row["jobs"] == jobs]
+    most = max(number(row, "slots") for row in of)
+    best = min(number(row, "iteration_s") for row in of if row["slots"] == most)
+    return {
+        int(number(row, "slots")): best / number(row, "iteration_s")
+        for row in of
+        if row["program"] == program
+    }
+
+
+def job_counts(rows: Sequence[Row]) -> list[int]:
+    """Return the numbers of jobs that were run."""
+    return list(dict.fromkeys(int(number(row, "jobs")) for row in rows))
+
+
+def _jobs(count: int) -> str:
+    return f"{count} job{'s' if count > 1 else ''}"
+
+
+def tables(rows: Sequence[Row]) -> str:
+    """Return a table per number of jobs."""
+    parts = []
+    means = averaged(rows, ("jobs", "program", "slots"))
+    for jobs in job_counts(rows):
+        shared, exclusive = (speeds(rows, jobs, program) for program in PROGRAMS)
+        lines = []
+        for row in means:
+            if row["jobs"] != jobs or row["program"] != "shared":
+                continue
+            slots = int(number(row, "slots"))
+            lines.append(
+                [
+                    f"{slots}",
+                    f"{shared[slots]:.0%}",
+                    f"{exclusive[slots]:.0%}" if slots in exclusive else "cannot run",
+                    f"{number(row, 'aggregated_share'):.1%}",
+                    f"{number(row, 'fallback_bytes_per_iteration') / 1e6:.2f} MB",
+                    f"{1e3 * number(row, 'iteration_s'):.2f} ms",
+                    f"{1e3 * number(row, 'longest_iteration_s'):.2f} ms",
+                ]
+            )
+        columns = ["slots", "speed, shared", "speed, exclusive", "in the switch", "fallback"]
+        columns += ["iteration, shared", "longest"]
+        parts.append(f"### {_jobs(jobs).capitalize()}\n\n{markdown(columns, lines)}")
+    return "\n\n".join(parts)
+
+
+def findings(rows: Sequence[Row]) -> str:
+    """Say what no memory and half of the ample memory cost, and which program is faster where."""
+    lines = []
+    for jobs in job_counts(rows):
+        shared, exclusive = (speeds(rows, jobs, program) for program in PROGRAMS)
+        parts = [f"{_jobs(jobs)}:"]
+        if 0 in shared:
+            parts.append(f"shared without any slot runs at {shared[0]:.0%}.")
+        parts.append(_halving(shared))
+        both = sorted(set(shared) & set(exclusive))
+        lead = {slots: shared[slots] / exclusive[slots] for slots in both}
+        faster = [slots for slots in both if lead[slots] > 1.01]
+        slower = [slots for slots in both if lead[slots] < 0.99]
+        if faster:
+            best = max(faster, key=lead.__getitem__)
+            parts.append(f"Shared is faster than exclusive at {_list(faster)} slots,")
+            parts.append(f"{lead[best]:.1f} times at {best}.")
+        if slower:
+            worst = min(slower, key=lead.__getitem__)
+            parts.append(f"It is slower at {_list(slower)}: {lead[worst]:.0%} of exclusive at {worst}.")
+        lines.append(f"- {' '.join(filter(None, parts))}")
+    return "\n".join([*lines, CONCLUSION])
+
+
+def _halving(by_slots: Mapping[int, float]) -> str:
+    """Say what half of the memory that is just ample costs."""
+    ample = min((slots for slots, speed in by_slots.items() if speed >= AMPLE), default=None)
+    if ample is None or ample // 2 not in by_slots:
+        return ""
+    lost = 1 - by_slots[ample // 2] / by_slots[ample]
+    return f"{ample} slots are ample for shared ({AMPLE:.0%} of the best); half of them cost {lost:.1%}."
+
+
+def _list(values: Sequence[int]) -> str:
+    return ", ".join(map(str, values))
+
+
+def plots(rows: Sequence[Row], directory: Path) -> list[Path]:
+    """Draw speed over memory."""
+    lines = {}
+    slots_used = sorted({int(number(row, "slots")) for row in rows})
+    place = {slots: float(position) for position, slots in enumerate(slots_used)}
+    for jobs in job_counts(rows):
+        for program in PROGRAMS:
+            points = [(place[slots], 100 * speed) for slots, speed in speeds(rows, jobs, program).items()]
+            if points:
+                lines[f"{_jobs(jobs)}, {program}"] = points
+    path = directory / "memory.svg"
+    ticks = [(position, f"{slots}") for slots, position in place.items()]
+    dashed = [name for name in lines if name.endswith("exclusive")]
+    draw_lines(lines, path, x="slots of the switch", y="speed (% of the best)", x_ticks=ticks, dashed=dashed)
+    return [path]
+
+
+EXPERIMENT = Experiment(
+    name="memory",
+    title="Memory sweep: shared and exclusive slots",
+    question=QUESTION,
+    about=ABOUT,
+    scenarios=scenarios,
+    measure=measure,
+    tables=tables,
+    findings=findings,
+    limits=LIMITS,
+    plots=plots,
+)
+
+if __name__ == "__main__":
+    sys.exit(main(EXPERIMENT))

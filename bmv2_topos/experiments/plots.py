@@ -1,0 +1,100 @@
+"""Plots of reports and of experiments' rows, where matplotlib is installed."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from bmv2_topos.testbeds.virtual.report import Report
+
+FORMATS: Final = (".png", ".svg", ".pdf")
+
+_MARKERS = "osD^v<>Px*"
+
+
+class PlotsMissing(Exception):
+    """Matplotlib is not installed; says how to get it."""
+
+
+def check() -> None:
+    """Raise PlotsMissing unless plots can be drawn."""
+    try:
+        import matplotlib  # noqa: F401 - only whether it is there
+    except ImportError:
+        raise PlotsMissing("plots need matplotlib: pip install 'ina[plots]'") from None
+
+
+def _figure(panels: int) -> tuple[Any, Sequence[Any]]:
+    """Return a figure with panels below each other. Raises PlotsMissing."""
+    check()
+    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    matplotlib.rcParams["svg.hashsalt"] = "ina"  # the same plot is the same file
+    matplotlib.rcParams["svg.fonttype"] = "none"  # text stays text: small, and to be searched
+    figure = Figure(figsize=(6.4, 1.2 + 2.8 * panels), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure, list(figure.subplots(panels, 1, squeeze=False)[:, 0])
+
+
+def _save(figure: Any, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    metadata = {"Date": None} if path.suffix == ".svg" else None
+    figure.savefig(path, dpi=110, metadata=metadata)
+
+
+def draw_report(report: Report, path: Path) -> None:
+    """Draw iteration times and the slots in use over the time of a run. Raises PlotsMissing."""
+    figure, (upper, lower) = _figure(2)
+    for job in report.jobs:
+        ends = list(itertools.accumulate(job.iteration_s, initial=job.start_s))[1:]
+        upper.plot(ends, [1e3 * value for value in job.iteration_s], label=job.name, linewidth=1)
+    upper.set_ylabel("iteration (ms)")
+    upper.set_ylim(bottom=0)
+    upper.legend()
+    times = [sample.time_s for sample in report.occupancy]
+    for job in report.jobs:
+        slots = [sample.slots.get(job.name, 0) for sample in report.occupancy]
+        lower.plot(times, slots, label=job.name, linewidth=1)
+    lower.set_ylabel(f"slots in use (of {report.slots})")
+    lower.set_xlabel("time (s)")
+    _save(figure, path)
+
+
+def draw_lines(
+    lines: Mapping[str, Sequence[tuple[float, float]]],
+    path: Path,
+    *,
+    x: str,
+    y: str,
+    title: str = "",
+    x_ticks: Sequence[tuple[float, str]] | None = None,
+    dashed: Collection[str] = (),
+) -> None:
+    """Draw lines with a marker at each point; `x_ticks` are positions and labels.
+
+    A line whose name is in `dashed` is dashed, and has the colour of the line before it.
+
+    Raises PlotsMissing.
+    """
+    figure, (panel,) = _figure(1)
+    colour = -1
+    for marker, (name, points) in zip(itertools.cycle(_MARKERS), lines.items(), strict=False):
+        colour += name not in dashed
+        style = {"color": f"C{max(0, colour) % 10}", "linestyle": "--" if name in dashed else "-"}
+        panel.plot(
+            *zip(*points, strict=True), marker=marker, markersize=4, linewidth=1.2, label=name, **style
+        )
+    panel.set_xlabel(x)
+    panel.set_ylabel(y)
+    panel.set_ylim(bottom=0)
+    panel.grid(alpha=0.3)
+    if title:
+        panel.set_title(title, fontsize="medium")
+    if x_ticks:
+        panel.set_xticks([at for at, _ in x_ticks], [label for _, label in x_ticks])
+    panel.legend(fontsize="small")
+    _save(figure, path)

@@ -1,0 +1,116 @@
+"""Mixes of jobs that compete for the slots of one switch, for the experiment `preemption`. Plain data.
+
+Every job has eight workers on hosts of their own and a fallback server of its own. Windows are fixed, so that
+a mix under two policies differs in nothing but who gets a slot. 64 packets in flight are what a link of
+10 Gb/s carries in a round trip of 17 µs; straggling jobs, which have time to spare, have twice as many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from bmv2_topos.jobfile import JobEntry, Straggler
+from hostlib.core.state import SPREAD
+
+WORKERS: Final = 8
+IN_FLIGHT: Final = 64
+"""Packets of a worker."""
+
+RESNET: Final = (2048, 4096, 4096, 8192, 8192, 8192, 16384, 16384)
+"""Many layers, the size growing towards the output: the shape of a residual network, far smaller."""
+VGG: Final = (2048, 4096, 8192, 16384, 98304)
+"""Most values in one fully connected layer near the output."""
+TRANSFORMER: Final = (32768, 12288, 12288, 12288, 12288)
+"""An embedding at the input and equal blocks."""
+
+_JOB: Final = JobEntry(
+    name="", workers=WORKERS, window=IN_FLIGHT * SPREAD, congestion="fixed", numbers="fixed", jitter=0.05
+)
+
+
+def communicating(name: str, iterations: int = 16) -> JobEntry:
+    """Return a job that spends most of its time in collectives."""
+    return replace(_JOB, name=name, iterations=iterations, tensors=(32768, 32768), compute_s=100e-6)
+
+
+def straggling(name: str, iterations: int = 2, start_s: float = 0.0) -> JobEntry:
+    """Return a job whose last rank computes three times as long: the others' packets wait in slots for it."""
+    return replace(
+        _JOB,
+        name=name,
+        iterations=iterations,
+        window=2 * IN_FLIGHT * SPREAD,
+        tensors=(65536, 65536),
+        compute_s=2e-3,
+        jitter=0.1,
+        straggler=Straggler(WORKERS - 1, 6e-3),
+        start_s=start_s,
+    )
+
+
+def computing(name: str, iterations: int = 4) -> JobEntry:
+    """Return a job that spends most of its time computing; no rank is the slowest for long."""
+    return replace(_JOB, name=name, iterations=iterations, tensors=(32768, 32768), compute_s=3e-3, jitter=0.1)
+
+
+def training(name: str, tensors: tuple[int, ...], iterations: int) -> JobEntry:
+    """Return a job with the layers of some model, which computes about as long as it communicates."""
+    return replace(_JOB, name=name, iterations=iterations, tensors=tensors, compute_s=300e-6)
+
+
+MIXES: Final[Mapping[str, tuple[JobEntry, ...]]] = {
+    "straggling + 2 communicating": (
+        straggling("straggling"),
+        communicating("communicating 1"),
+        communicating("communicating 2"),
+    ),
+    "2 straggling + 2 communicating": (
+        straggling("straggling 1"),
+        straggling("straggling 2", start_s=1.5e-3),
+        communicating("communicating 1"),
+        communicating("communicating 2"),
+    ),
+    "computing + 2 communicating": (
+        computing("computing"),
+        communicating("communicating 1"),
+        communicating("communicating 2"),
+    ),
+    "straggler among equals": (
+        replace(communicating("straggler", 12), straggler=Straggler(WORKERS - 1, 600e-6)),
+        communicating("equal 1", 12),
+        communicating("equal 2", 12),
+    ),
+    "4 equal, communicating": tuple(communicating(f"equal {number}", 10) for number in range(1, 5)),
+    "3 equal, computing": tuple(computing(f"equal {number}") for number in range(1, 4)),
+    "3 straggling": tuple(straggling(f"straggling {n}", start_s=1.5e-3 * (n - 1)) for n in range(1, 4)),
+    "short, middle, long": (
+        communicating("short", 4),
+        communicating("middle", 8),
+        communicating("long", 16),
+    ),
+    "4 models": (
+        training("resnet", RESNET, 8),
+        training("vgg", VGG, 5),
+        training("transformer 1", TRANSFORMER, 8),
+        training("transformer 2", TRANSFORMER, 4),
+    ),
+}
+"""By name. In all of them priorities are the policy's own, measured while the jobs run."""
+
+FAVOURABLE: Final = "straggling + 2 communicating"
+
+LOWEST: Final = (
+    replace(communicating("lowest", 2), priority=1),
+    *(replace(communicating(f"highest {number}", 16), priority=255) for number in range(1, 4)),
+)
+"""The first job has the lowest priority there is; the others have the highest, and go on after its end."""
+
+SLOTS: Final = (128, 512)
+FINER_SLOTS: Final = (64, 128, 256, 512, 1024)
+SEEDS: Final = (1, 2, 3)
+FCFS, PREEMPT, WITHOUT = "fcfs", "preempt", "without"
+"""Policies: nobody may preempt; all may; all may and the first job of the mix has no slots."""
+STARVATION: Final = "lowest + 3 highest"
+STARVATION_SLOTS: Final = (64, 128, 256)

@@ -1,0 +1,249 @@
+"""What a job with a straggler costs a healthy one beside it, with ATP's window and with A2TP's two.
+
+The straggling job's quick ranks fill slots that wait for the slow one. What the healthy job sends then finds
+them taken and goes through its fallback server. A2TP lets a job that waits give up slots.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from bmv2_topos.experiments.harness import Experiment, Row, Scenario, averaged, main, markdown, number
+from bmv2_topos.experiments.plots import draw_lines
+from bmv2_topos.jobfile import JobEntry, Straggler
+from bmv2_topos.testbeds.virtual import Report, VirtualSettings
+
+WORKERS = 4
+WINDOW = 64
+TENSORS = (4096,) * 12
+COMPUTE_S = 200e-6
+ITERATIONS = 30
+SETTLED = 10
+"""Iterations of the healthy job that are left out, while windows find their size."""
+CONTROLS = ("aimd", "a2tp")
+SLOTS = (128, 256, 512)
+FACTORS = (1, 2, 4, 8)
+SEEDS = (1, 2)
+
+QUESTION = """
+A job with a straggling worker holds slots while it waits. How much slower does that make a healthy job beside
+it, if both have ATP's window (AIMD on ECN, all of it may claim slots), and if both have A2TP's two windows
+(one for links, one for slots, which a job that waits gives up)? And what does it cost the straggling job?
+"""
+
+ABOUT = f"""
+Two jobs of {WORKERS} workers each on one switch, program shared without preemption; links of 10 Gb/s and
+2 µs; packets of 64 values; {len(TENSORS)} tensors of {TENSORS[0]} elements; {COMPUTE_S * 1e6:.0f} µs of
+computing per iteration, ± 5 %; up to {WINDOW} packets in flight. One worker of the straggling job
+computes `factor` times as long as the others. Both jobs have the same congestion control, `aimd` (ATP) or
+`a2tp`.
+
+*Healthy* is the healthy job's mean iteration beside the straggling one relative to its mean iteration alone
+with the same control and slots; of {ITERATIONS} iterations the first {SETTLED} are left out. *Straggling* is
+the straggling job's mean iteration relative to its own alone. *In the switch* are the shares of contributions
+that a slot took in, *pulled* the sums per iteration of the straggling job that stood divided between switch
+and fallback server until a reminder joined them. Means over {len(SEEDS)} seeds.
+"""
+
+LIMITS = """
+With few slots the healthy job's own packets collide with each other, too, and A2TP makes it give up slots for
+that. Stragglers here compute slowly; a slow link is another matter. The published A2TP samples promptness
+once per window at best and on a testbed of 100 Gb/s; here every result counts. Gains of 1/8 and 1/64 per
+window mean that A2TP needs tens of windows to settle: short jobs see little of it.
+"""
+
+
+def job(name: str, control: str, *, iterations: int, factor: int = 1) -> JobEntry:
+    """Return a job, one of whose ranks takes `factor` times as long."""
+    return JobEntry(
+        name=name,
+        workers=WORKERS,
+        window=WINDOW,
+        congestion=control,
+        numbers="fixed",
+        iterations=iterations,
+        tensors=TENSORS,
+        compute_s=COMPUTE_S,
+        jitter=0.05,
+        straggler=Straggler(1, COMPUTE_S * factor) if factor > 1 else None,
+    )
+
+
+def scenarios(quick: bool) -> list[Scenario]:
+    """Return each control and number of slots with each job alone and both together."""
+    return list(_scenarios(quick))
+
+
+def _scenarios(quick: bool) -> Iterator[Scenario]:
+    iterations = SETTLED + 4 if quick else ITERATIONS
+    for control in CONTROLS:
+        for slots in SLOTS[1:2] if quick else SLOTS:
+            for seed in SEEDS[:1] if quick else SEEDS:
+                settings = VirtualSettings(slots=slots, seed=seed, samples=0)
+                labels: Row = {"control": control, "slots": slots, "seed": seed}
+                healthy = job("healthy", control, iterations=iterations)
+                yield Scenario(labels={**labels, "factor": 0}, jobs=(healthy,), settings=settings)
+                for factor in FACTORS[-1:] if quick else FACTORS:
+                    # As long as the healthy job, and longer: it computes for longer, too.
+                    lasts = max(iterations // 2, 2 * iterations // factor)
+                    straggling = job("straggling", control, iterations=lasts, factor=factor)
+                    of = {**labels, "factor": factor}
+                    yield Scenario(labels=of, jobs=(straggling,), settings=settings)
+                    yield Scenario(labels=of, jobs=(healthy, straggling), settings=settings)
+
+
+def measure(report: Report) -> Row:
+    """Return mean iteration times, and what became of contributions."""
+    jobs = {job.name: job for job in report.jobs}
+    row: dict[str, float | int | str | None] = {"jobs": "+".join(jobs)}
+    straggling = jobs.get("straggling")
+    if healthy := jobs.get("healthy"):
+        until_s = float("inf") if straggling is None else straggling.jct_s or 0.0
+        row["healthy_iteration_s"] = _settled(healthy.iteration_s, until_s)
+        row["healthy_share"] = healthy.aggregated_share
+    if straggling:
+        row["straggling_iteration_s"] = straggling.mean_iteration_s
+        row["straggling_share"] = straggling.aggregated_share
+        row["straggling_pulled"] = straggling.outcomes["pulled"] / straggling.iterations
+    return row
+
+
+def _settled(iteration_s: Sequence[float], until_s: float) -> float | None:
+    """Return the mean iteration after the first few, and before the other job has ended."""
+    ends_s = 0.0
+    taken = []
+    for place, took_s in enumerate(iteration_s):
+        ends_s += took_s
+        if place >= SETTLED and ends_s <= until_s:
+            taken.append(took_s)
+    return statistics.fmean(taken) if taken else None
+
+
+def compared(rows: Sequence[Row]) -> list[Row]:
+    """Return a row for each control, number of slots and factor, with both slowdowns."""
+    means = averaged(rows, ("control", "slots", "factor", "jobs"))
+
+    def alone(row: Row, name: str) -> float:
+        factor = 0 if name == "healthy" else row["factor"]
+        (found,) = (
+            other
+            for other in means
+            if (other["control"], other["slots"], other["factor"], other["jobs"])
+            == (row["control"], row["slots"], factor, name)
+        )
+        return number(found, f"{name}_iteration_s")
+
+    return [
+        {
+            **row,
+            "healthy": number(row, "healthy_iteration_s") / alone(row, "healthy"),
+            "straggling": number(row, "straggling_iteration_s") / alone(row, "straggling"),
+        }
+        for row in means
+        if row["jobs"] == "healthy+straggling"
+    ]
+
+
+def tables(rows: Sequence[Row]) -> str:
+    """Return a table per number of slots."""
+    found = compared(rows)
+    parts = []
+    for slots in dict.fromkeys(row["slots"] for row in found):
+        lines = [
+            [
+                f"{row['factor']}",
+                f"{row['control']}",
+                f"{number(row, 'healthy'):.2f}",
+                f"{number(row, 'straggling'):.2f}",
+                f"{number(row, 'healthy_share'):.1%}",
+                f"{number(row, 'straggling_share'):.1%}",
+                f"{number(row, 'straggling_pulled'):.1f}",
+            ]
+            for factor in dict.fromkeys(row["factor"] for row in found)
+            for row in found
+            if (row["slots"], row["factor"]) == (slots, factor)
+        ]
+        columns = [
+            "factor",
+            "control",
+            "healthy",
+            "straggling",
+            "in the switch: healthy",
+            "straggling",
+            "pulled",
+        ]
+        parts.append(f"### {slots} slots\n\n{markdown(columns, lines)}")
+    return "\n\n".join(parts)
+
+
+def findings(rows: Sequence[Row]) -> str:
+    """Compare the healthy job's slowdown under A2TP and ATP, where the straggler is slowest."""
+    found = compared(rows)
+    slowest = max(number(row, "factor") for row in found)
+    lines = []
+    gains = []
+    for slots in dict.fromkeys(row["slots"] for row in found):
+        for factor in dict.fromkeys(number(row, "factor") for row in found):
+            here = [row for row in found if (row["slots"], row["factor"]) == (slots, factor)]
+            by = {row["control"]: row for row in here}
+            atp, a2tp = by["aimd"], by["a2tp"]
+            if factor > 1:
+                gains.append((number(atp, "healthy") / number(a2tp, "healthy"), slots, factor))
+            if factor == slowest:
+                lines.append(
+                    f"- {slots} slots, a straggler {slowest:g} times as slow: the healthy job takes"
+                    f" {number(atp, 'healthy'):.2f} times as long as alone with ATP's window,"
+                    f" {number(a2tp, 'healthy'):.2f} times with A2TP's; the straggling job"
+                    f" {number(atp, 'straggling'):.2f} and {number(a2tp, 'straggling'):.2f} times."
+                )
+    better = sum(gain >= 1 for gain, _, _ in gains)
+    worst, slots, factor = min(gains)
+    lines.append(
+        f"- With any straggler, A2TP is at least as good for the healthy job in {better} of {len(gains)}"
+        f" settings; the worst is {slots} slots and a factor of {factor:g}, with {worst:.2f} of the speed"
+        " under ATP's window."
+    )
+    return "\n".join(lines)
+
+
+def plots(rows: Sequence[Row], directory: Path) -> list[Path]:
+    """Draw the healthy job's slowdown over the slots, for the slowest straggler."""
+    found = compared(rows)
+    slowest = max(number(row, "factor") for row in found)
+    places = {slots: float(at) for at, slots in enumerate(dict.fromkeys(row["slots"] for row in found))}
+    lines = {}
+    for control in dict.fromkeys(row["control"] for row in found):
+        of = [row for row in found if (row["control"], row["factor"]) == (control, slowest)]
+        for name in ("healthy", "straggling"):
+            lines[f"{control}, {name} job"] = [(places[row["slots"]], number(row, name)) for row in of]
+    path = directory / "stragglers.svg"
+    draw_lines(
+        lines,
+        path,
+        x="slots of the switch",
+        y="iteration, relative to alone",
+        title=f"one worker computes {slowest:g} times as long",
+        x_ticks=[(at, f"{slots}") for slots, at in places.items()],
+        dashed=[name for name in lines if name.endswith("straggling job")],
+    )
+    return [path]
+
+
+EXPERIMENT = Experiment(
+    name="stragglers",
+    title="A straggling job beside a healthy one: A2TP's windows against ATP's",
+    question=QUESTION,
+    about=ABOUT,
+    scenarios=scenarios,
+    measure=measure,
+    tables=tables,
+    findings=findings,
+    limits=LIMITS,
+    plots=plots,
+)
+
+if __name__ == "__main__":
+    sys.exit(main(EXPERIMENT))

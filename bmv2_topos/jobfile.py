@@ -1,0 +1,251 @@
+"""The job file: what several jobs on one network are, in TOML, for ``ina run --jobs`` and ``ina sim``.
+
+Each job is a table ``[[job]]``. Only `workers` is needed by every reader; keys that a reader has no use for
+it checks all the same, so that one file serves both commands::
+
+    [[job]]
+    name = "vision"
+    workers = 8
+    command = "python examples/digits.py"   # run: what every worker executes
+    preempt = true                          # may take slots from lower priorities
+    window = 256                            # packets in flight per worker
+    congestion = "aimd"                     # fixed, aimd or a2tp
+    start_s = 0.5                           # after the first job
+    iterations = 200                        # sim
+    tensors = [4096, 65536, 262144]         # sim: elements of each, front layer first
+    compute_s = 0.002                       # sim: forward and backward pass of one iteration
+    straggler = { rank = 3, compute_s = 0.006 }
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import shlex
+import tomllib
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+CONGESTION = ("fixed", "aimd", "a2tp")
+NUMBERS = ("exponent", "fixed")
+MAX_WORKERS = 1024
+MAX_ELEMENTS = 1 << 30
+MAX_WINDOW = 1 << 16
+
+
+class JobFileError(ValueError):
+    """The job file cannot be used; the message names file, job, key, value and what would be right."""
+
+
+@dataclass(frozen=True, slots=True)
+class Straggler:
+    """One rank computes for another time than the others."""
+
+    rank: int
+    compute_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobEntry:
+    """One job of the file. None: not given, and the reader has a default of its own."""
+
+    name: str
+    workers: int
+    command: tuple[str, ...] | None = None
+    """Program and arguments of every worker."""
+    preempt: bool = False
+    """Whether its packets take slots from jobs of lower priority (program shared)."""
+    window: int | None = None
+    """Packets that a worker may have in flight."""
+    slots: int | None = None
+    """Aggregator slots of its own; None: what the reader shares out."""
+    congestion: str = "fixed"
+    numbers: str = "exponent"
+    """How float32 travels: with one exponent per packet, or at a fixed scale."""
+    priority: int | None = None
+    """0..255; None: by the policy of `hostlib.priority`, from what it measures."""
+    start_s: float = 0.0
+    iterations: int = 100
+    tensors: tuple[int, ...] = (1 << 16,)
+    """Elements of each tensor, front layer first."""
+    compute_s: float = 1e-3
+    """Forward and backward pass of one iteration."""
+    jitter: float = 0.0
+    """Each pass of each rank takes up to this fraction longer or shorter, by chance."""
+    straggler: Straggler | None = None
+
+
+Check = Callable[[Any], str | None]
+"""Returns what would be right, None for a value that is."""
+
+
+def _whole(least: int, most: int) -> Check:
+    def check(value: object) -> str | None:
+        good = isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+        return None if good else f"want a whole number, {least} to {most}"
+
+    return check
+
+
+def _seconds(value: object) -> str | None:
+    good = (
+        isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
+    )
+    return None if good else "want seconds, 0 or more"
+
+
+def _fraction(value: object) -> str | None:
+    good = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1
+    return None if good else "want a fraction, 0 to below 1"
+
+
+def _flag(value: object) -> str | None:
+    return None if isinstance(value, bool) else "want true or false"
+
+
+def _one_of(choices: Collection[str]) -> Check:
+    return lambda value: None if value in choices else f"want one of {', '.join(map(repr, choices))}"
+
+
+def _name(value: object) -> str | None:
+    good = isinstance(value, str) and value.strip() == value and value.isprintable() and value
+    return None if good else "want a name in quotes"
+
+
+def _command(value: object) -> str | None:
+    wanted = "want the program and its arguments, in one string or as a list of strings"
+    if isinstance(value, str):
+        try:
+            return None if shlex.split(value) else wanted
+        except ValueError as error:
+            return f"{error}; {wanted}"
+    good = isinstance(value, list) and value and all(isinstance(part, str) for part in value)
+    return None if good else wanted
+
+
+def _tensors(value: object) -> str | None:
+    check = _whole(1, MAX_ELEMENTS)
+    good = isinstance(value, list) and value and all(check(part) is None for part in value)
+    return None if good else f"want a list of whole numbers, 1 to {MAX_ELEMENTS}: elements, front layer first"
+
+
+def _straggler(value: object) -> str | None:
+    wanted = "want { rank = 0, compute_s = 0.01 } with a rank of the job and its seconds"
+    if not isinstance(value, dict) or set(value) != {"rank", "compute_s"}:
+        return wanted
+    good = _whole(0, MAX_WORKERS)(value["rank"]) is None and _seconds(value["compute_s"]) is None
+    return None if good else wanted
+
+
+_CHECKS: Mapping[str, Check] = {
+    "name": _name,
+    "workers": _whole(1, MAX_WORKERS),
+    "command": _command,
+    "preempt": _flag,
+    "window": _whole(1, MAX_WINDOW),
+    "slots": _whole(0, 1 << 32),
+    "congestion": _one_of(CONGESTION),
+    "numbers": _one_of(NUMBERS),
+    "priority": _whole(0, 255),
+    "start_s": _seconds,
+    "iterations": _whole(1, 1 << 32),
+    "tensors": _tensors,
+    "compute_s": _seconds,
+    "jitter": _fraction,
+    "straggler": _straggler,
+}
+assert set(_CHECKS) == {f.name for f in fields(JobEntry)}
+
+
+def load_jobs(path: str | Path, *, require: Collection[str] = ()) -> tuple[JobEntry, ...]:
+    """Read the jobs of a file, in its order.
+
+    `require` are keys that the reader needs in every job, besides `workers`.
+
+    Raises:
+        JobFileError: the file cannot be read, is not TOML, or something in it is wrong or missing.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise JobFileError(f"{path}: cannot be read: {why}") from error
+    return parse_jobs(text, source=str(path), require=require)
+
+
+def parse_jobs(text: str, *, source: str = "job file", require: Collection[str] = ()) -> tuple[JobEntry, ...]:
+    """Read the jobs of a text; `source` names it in errors. See `load_jobs`."""
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise JobFileError(f"{source}: not TOML: {error}") from error
+    if unknown := sorted(document.keys() - {"job"}):
+        raise JobFileError(f"{source}: unknown key {unknown[0]!r} outside of jobs; want only [[job]] tables")
+    tables = document.get("job", [])
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise JobFileError(f"{source}: job: want double brackets, [[job]], for each job")
+    if not tables:
+        raise JobFileError(f"{source}: no jobs; want at least one [[job]]")
+    jobs: list[JobEntry] = []
+    for number, table in enumerate(tables, start=1):
+        job = _read_job(source, number, table, require)
+        if any(job.name == other.name for other in jobs):
+            raise JobFileError(f"{source}: job {number}: name = {job.name!r}: an earlier job has this name")
+        jobs.append(job)
+    return tuple(jobs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Where:
+    source: str
+    job: str = field(default="")
+
+    def error(self, what: str) -> JobFileError:
+        return JobFileError(f"{self.source}: job {self.job}: {what}")
+
+
+def _read_job(source: str, number: int, table: dict[str, Any], require: Collection[str]) -> JobEntry:
+    name = table.get("name", f"job{number}")
+    where = _Where(source, repr(name) if isinstance(name, str) else str(number))
+    for key, value in table.items():
+        if key not in _CHECKS:
+            close = difflib.get_close_matches(key, _CHECKS, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(_CHECKS)}"
+            raise where.error(f"unknown key {key!r}; {hint}")
+        if wanted := _CHECKS[key](value):
+            raise where.error(f"{key} = {_toml(value)}: {wanted}")
+    for key in ("workers", *require):
+        if key not in table:
+            raise where.error(f"{key} is missing")
+    values = {"name": name, **table}
+    if "command" in values:
+        command = values["command"]
+        values["command"] = tuple(shlex.split(command) if isinstance(command, str) else command)
+    if "tensors" in values:
+        values["tensors"] = tuple(values["tensors"])
+    for key in ("start_s", "compute_s", "jitter"):
+        if key in values:
+            values[key] = float(values[key])
+    if "straggler" in values:
+        straggler = values["straggler"]
+        if straggler["rank"] >= table["workers"]:
+            last = table["workers"] - 1
+            raise where.error(f"straggler = {_toml(straggler)}: the job has ranks 0 to {last}")
+        values["straggler"] = Straggler(straggler["rank"], float(straggler["compute_s"]))
+    return JobEntry(**values)
+
+
+def _toml(value: object) -> str:
+    """Write a value about as it stands in the file."""
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case dict():
+            return "{ " + ", ".join(f"{key} = {_toml(item)}" for key, item in value.items()) + " }"
+        case list():
+            return "[" + ", ".join(map(_toml, value)) + "]"
+        case str():
+            return f'"{value}"'
+    return str(value)

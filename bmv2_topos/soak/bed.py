@@ -1,0 +1,288 @@
+"""A bed that has been built: real switches with the compiled program, and jobs admitted by the controller.
+
+Between schedules nothing is built anew: slots and counters are cleared, and the jobs' rows rewritten. Between
+beds the switches are kept, in a `Rack`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Self
+
+from bmv2_topos.soak.draw import EXCLUSIVE_SLOTS, LANES, SHARED_SLOTS
+from bmv2_topos.soak.schedule import Bed, JobPlan
+from bmv2_topos.spec import Topology
+from bmv2_topos.testbeds.virtual.admission import Admitted, Controller, Request
+from bmv2_topos.testbeds.virtual.fabric import compiled
+from bmv2_topos.testbeds.virtual.settings import Program
+from controller import names
+from controller.jobs import job_row
+from controller.model import Admission, Region
+from controller.outcomes import COLUMNS, OUTCOMES
+from softswitch import Switch, load, parse_port
+from softswitch.compiler import ir
+from softswitch.engine.pipeline import Pipeline
+
+_PORTS = range(1, 33)
+_SLOT_PREFIX = names.SLOT_REGISTER.removesuffix("psn")
+_GENERATION = f"{_SLOT_PREFIX}generation"
+_JUNK = 0x5A5A_A5A5
+"""What lanes hold before anything has been added: nobody may count on zero."""
+
+
+def slots_of(program: Program) -> int:
+    """Return how many slots the switches of a bed have."""
+    return SHARED_SLOTS if program == "shared" else EXCLUSIVE_SLOTS
+
+
+class Rack:
+    """Switches of one program, to be used again and again."""
+
+    def __init__(self, program: ir.Program) -> None:
+        self.program = program
+        self._free: list[tuple[Switch, Pipeline]] = []
+        self._all: list[Switch] = []
+        self._rounds = 0
+
+    @classmethod
+    def of(cls, program: Program) -> Self:
+        """Return one for the program of that name."""
+        return cls(compiled(program, LANES, slots_of(program)))
+
+    def take(self) -> tuple[Switch, Pipeline]:
+        """Return a switch without jobs."""
+        if self._free:
+            return self._free.pop()
+        switch = Switch({port: parse_port("memory") for port in _PORTS})
+        self._all.append(switch)
+        pipeline = load(self.program)
+        switch.load(pipeline)
+        for name, register in self.program.registers.items():
+            if name.startswith(names.LANE_REGISTERS):
+                for index in range(register.size):
+                    pipeline.write_register(name, index, _JUNK)
+        return switch, pipeline
+
+    def give_back(self, switch: Switch, pipeline: Pipeline) -> None:
+        """Keep a switch without jobs for later."""
+        self._free.append((switch, pipeline))
+
+    def next_clock_us(self, low: int) -> int:
+        """Return a time that no switch has seen yet, with these low 32 bits: all that programs see of it."""
+        self._rounds += 2
+        return self._rounds << 32 | low
+
+    @property
+    def worn_out(self) -> bool:
+        """Whether the clock may soon leave the range that the switches count in."""
+        return self._rounds > 1 << 20
+
+    def close(self) -> None:
+        """Take all switches down."""
+        for switch in self._all:
+            switch.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """Where a port of a switch leads: to a host, or to a port of another switch."""
+
+    link: int
+    to: str
+    port: int | None = None
+    """None: a host."""
+
+
+class BedController(Controller):
+    """The testbed's controller, which besides gives jobs the identities of a schedule."""
+
+    def admit_as(self, job: int, request: Request, generation: int) -> Admitted:
+        """Admit a job with this generation."""
+        self._generation = generation - 1
+        return self.admit(job, request)
+
+    def retell(self, admitted: Admitted, plan: JobPlan) -> Admitted:
+        """Let a job that is there be as another schedule wants it: only rows of the job table change."""
+        told = {}
+        for name, admission in admitted.switches.items():
+            changed = replace(admission, generation=plan.generation)
+            if self._mode == "shared":
+                everything = Region(0, 0 if admission.transit else self._info.slots)
+                region = everything if plan.region is None or admission.transit else plan.region
+                changed = replace(
+                    changed,
+                    region=region,
+                    window=plan.window,
+                    preempt=plan.preempt,
+                    max_age_us=plan.max_age_us,
+                )
+            told[name] = self._change(name, changed)
+        identity = replace(admitted.identity, generation=plan.generation)
+        return replace(admitted, identity=identity, switches=told)
+
+    def resize_at(self, job: int, switch: str, region: Region) -> bool:
+        """Let a shared job use other slots of one switch; False if it has none there."""
+        admission = self._present[switch].get(job)
+        if admission is None or admission.transit:
+            return False
+        self._change(switch, replace(admission, region=region))
+        return True
+
+    def _change(self, switch: str, admission: Admission) -> Admission:
+        self._present[switch][admission.job] = admission
+        self._write(switch, job_row(admission), modify=True)
+        return admission
+
+
+class BuiltBed:
+    """The switches of a bed with its jobs on them, and where their ports lead."""
+
+    def __init__(self, bed: Bed, rack: Rack) -> None:
+        self.bed = bed
+        self.rack = rack
+        self.switches: dict[str, Switch] = {}
+        self.pipelines: dict[str, Pipeline] = {}
+        for switch in bed.topology.switches:
+            self.switches[switch.name], self.pipelines[switch.name] = rack.take()
+        self.wires, self.host_ports = _wires(bed.topology)
+        self.ways = {name: _ways(bed, name) for name in self.switches}
+        """By switch and job, the ports by which a packet of the job can leave, whatever it evicts."""
+        self.controller = BedController(
+            bed.topology,
+            self.switches,
+            self.pipelines,
+            rack.program,
+            mode=bed.program,
+            lanes=LANES,
+            slots=slots_of(bed.program),
+        )
+        self.admitted: dict[int, Admitted] = {}
+        self._as_built = False
+        """Whether the jobs are on the switches as they were admitted first."""
+        self._counted = False
+        """Whether the counters have been taken since the last schedule began."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        for job in list(self.admitted):
+            self.remove(job)
+        for name, switch in self.switches.items():
+            self.rack.give_back(switch, self.pipelines[name])
+
+    # ------------------------------------------------------------------ jobs
+
+    def prepare(self, plans: Mapping[int, JobPlan]) -> None:
+        """Clear slots, counters and ports, and admit the jobs of a schedule."""
+        if self._as_built:
+            for job, plan in plans.items():
+                self.admitted[job] = self.controller.retell(self.admitted[job], plan)
+        else:
+            for job in list(self.admitted):
+                self.remove(job)
+            for plan in plans.values():
+                self.admit(plan, plan.generation)
+            self._as_built = True
+        registers = [name for name in self.rack.program.registers if name.startswith(_SLOT_PREFIX)]
+        slots = range(self.rack.program.registers[_GENERATION].size)
+        for name, pipeline in self.pipelines.items():
+            for index in slots:
+                if pipeline.read_register(_GENERATION, index):
+                    for register in registers:
+                        pipeline.write_register(register, index, 0)
+            self.mark_all(name, False)
+        if not self._counted:
+            self.take_outcomes()
+        self._counted = False
+        self.strays()
+
+    def admit(self, plan: JobPlan, generation: int) -> None:
+        """Admit a job."""
+        request = Request(
+            self.bed.placements[plan.number - 1],
+            window=plan.window,
+            slots=self.bed.slots[plan.number - 1],
+            preempt=plan.preempt,
+            region=plan.region,
+            max_age_us=plan.max_age_us,
+        )
+        self.admitted[plan.number] = self.controller.admit_as(plan.number, request, generation)
+        self._as_built = False
+
+    def remove(self, job: int) -> None:
+        """Take a job off all switches."""
+        del self.admitted[job]
+        self.controller.remove(job)
+        self._as_built = False
+
+    def mark_all(self, switch: str, marks: bool) -> None:
+        """Let a switch mark every packet, or only those that met a queue."""
+        marking = ir.Invocation(names.SET_ECN, (0,)) if marks else None
+        self.pipelines[switch].set_default(names.ECN, marking)
+
+    def strays(self) -> dict[str, int]:
+        """Take what has left by ports where nobody looked; return how many packets, by switch."""
+        return {
+            name: sum(len(switch.drain_batch(port)[1]) for port in self.wires[name])
+            for name, switch in self.switches.items()
+        }
+
+    def take_outcomes(self) -> dict[str, Counter[str]]:
+        """Return how many packets met which outcome, by switch, since it was asked last."""
+        self._counted = True
+        taken = {}
+        rows = range(len(self.bed.placements) + 1)
+        for name, pipeline in self.pipelines.items():
+            found: Counter[str] = Counter()
+            for row in rows:
+                for outcome, column in OUTCOMES.items():
+                    packets = pipeline.read_counter(names.OUTCOMES, row * COLUMNS + column)[0]
+                    if packets:
+                        found[outcome] += packets
+                        pipeline.write_counter(names.OUTCOMES, row * COLUMNS + column, 0, 0)
+            taken[name] = found
+        return taken
+
+
+def _wires(topology: Topology) -> tuple[dict[str, dict[int, Wire]], dict[str, tuple[str, int, int]]]:
+    """Return where every port of every switch leads, and the switch, port and link of every host."""
+    numbers = {(link.a, link.b): number for number, link in enumerate(topology.links)}
+    wires: dict[str, dict[int, Wire]] = {}
+    hosts: dict[str, tuple[str, int, int]] = {}
+    for name, ports in topology.ports.items():
+        wires[name] = {}
+        for port, link in ports.items():
+            other, number = link.other(name), numbers[link.a, link.b]
+            if other in topology.ports:
+                wires[name][port] = Wire(number, other, topology.port_to(other, name))
+            else:
+                wires[name][port] = Wire(number, other)
+                hosts[other] = (name, port, number)
+    return wires, hosts
+
+
+def _ways(bed: Bed, switch: str) -> dict[int, tuple[int, ...]]:
+    topology = bed.topology
+    servers = {placement.server for placement in bed.placements}
+    up = [
+        port
+        for port, link in topology.ports[switch].items()
+        if link.other(switch) == topology.parents[switch] or link.other(switch) in servers
+    ]
+    ways = {}
+    for job, placement in enumerate(bed.placements, start=1):
+        down = set()
+        for host in placement.workers:
+            node = host
+            while (above := topology.parents[node]) is not None:
+                if above == switch:
+                    down.add(topology.port_to(switch, node))
+                node = above
+        ways[job] = (*sorted(down), *up)
+    return ways

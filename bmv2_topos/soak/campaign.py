@@ -1,0 +1,203 @@
+"""Many schedules, on several processes, until time is up or an invariant is broken."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field
+
+from bmv2_topos.soak.bed import BuiltBed, Rack
+from bmv2_topos.soak.draw import draw_bed, draw_schedule
+from bmv2_topos.soak.run import ScheduleFailed, run_schedule
+from bmv2_topos.soak.schedule import BED_SEEDS, Bed, Schedule
+from bmv2_topos.soak.trace import Log
+from bmv2_topos.testbeds.virtual.settings import Program
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A schedule that broke an invariant."""
+
+    seed: int
+    reason: str
+    schedule: str
+    """In words."""
+
+    @property
+    def command(self) -> str:
+        """The command that runs it again."""
+        return f"ina soak --replay {self.seed}"
+
+
+class ProcessDied(Exception):
+    """A process that ran schedules is gone."""
+
+    def __init__(self, beds: tuple[tuple[int, int], ...]) -> None:
+        """`beds`: the first and last seeds of those that were running."""
+        first, last = beds[0]
+        ranges = ", ".join(f"{first}..{last}" for first, last in beds)
+        super().__init__(
+            f"a process died while schedules of these seeds were running: {ranges}; to find which one, "
+            f"ina soak --processes 1 --seed {first} --schedules {last - first + 1}, and so on"
+        )
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a campaign has done so far."""
+
+    schedules: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    """How often what happened."""
+    failures: list[Failure] = field(default_factory=list)
+
+    def add(self, other: Tally) -> None:
+        """Add another's figures."""
+        self.schedules += other.schedules
+        self.counts.update(other.counts)
+        self.failures += other.failures
+
+
+class Racks:
+    """The switches of a process, by program."""
+
+    def __init__(self) -> None:
+        self._racks: dict[Program, Rack] = {}
+
+    def of(self, program: Program) -> Rack:
+        """Return the rack of a program, with a clock that still has time."""
+        rack = self._racks.get(program)
+        if rack is not None and rack.worn_out:
+            rack.close()
+            rack = None
+        if rack is None:
+            rack = self._racks[program] = Rack.of(program)
+        return rack
+
+    def put(self, program: Program, rack: Rack) -> None:
+        """Use another rack for a program: one with a changed program, for instance."""
+        self._racks[program] = rack
+
+    def close(self) -> None:
+        """Take all switches down."""
+        for rack in self._racks.values():
+            rack.close()
+        self._racks.clear()
+
+
+def soak_seeds(
+    first: int,
+    last: int,
+    racks: Racks,
+    *,
+    bed: Bed | None = None,
+    change: Callable[[Schedule], Schedule] | None = None,
+) -> Tally:
+    """Run the schedules of the seeds `first` to `last`, all of one bed; stop at the first that fails.
+
+    `change`: run what it makes of each schedule instead.
+    """
+    bed = bed or draw_bed(first // BED_SEEDS)
+    tally = Tally()
+    with BuiltBed(bed, racks.of(bed.program)) as built:
+        for seed in range(first, last + 1):
+            schedule = draw_schedule(seed, bed)
+            if change is not None:
+                schedule = change(schedule)
+            tally.schedules += 1
+            try:
+                tally.counts.update(run_schedule(schedule, built))
+            except ScheduleFailed as failed:
+                tally.failures.append(Failure(seed, failed.reason, schedule.describe()))
+                break
+    return tally
+
+
+def replay(seed: int, *, packets: int = 200) -> tuple[Tally, list[str]]:
+    """Run one schedule; return what came of it, and its last packets in words."""
+    racks, log = Racks(), Log(packets)
+    schedule = draw_schedule(seed)
+    tally = Tally(1)
+    try:
+        with BuiltBed(schedule.bed, racks.of(schedule.bed.program)) as built:
+            tally.counts.update(run_schedule(schedule, built, log))
+    except ScheduleFailed as failed:
+        tally.failures.append(Failure(seed, failed.reason, schedule.describe()))
+    finally:
+        racks.close()
+    return tally, log.lines()
+
+
+def soak(
+    first: int,
+    *,
+    schedules: int | None = None,
+    minutes: float | None = None,
+    processes: int | None = None,
+) -> Iterator[Tally]:
+    """Run schedules from the seed `first` on; yield the tally so far after every bed.
+
+    Ends after so many schedules, after so long, or with the first failure, whatever comes first. Every
+    process has its own switches. `processes` None: as many as the machine has processors.
+
+    Raises:
+        ProcessDied: a schedule ended its process, which compiled code may.
+        TestbedError: the host library's compiled part is not there.
+    """
+    deadline = None if minutes is None else time.monotonic() + 60 * minutes
+    count = processes or os.cpu_count() or 1
+    beds = _beds(first, schedules)
+    tally = Tally()
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(count, mp_context=context, initializer=_ignore_interrupts) as pool:
+        running: dict[Future[Tally], tuple[int, int]] = {}
+        try:
+            while True:
+                while len(running) < 2 * count and not _over(deadline) and (bed := next(beds, None)):
+                    running[pool.submit(_soak_bed, *bed)] = bed
+                if not running:
+                    return
+                done, _ = wait(running, return_when=FIRST_COMPLETED)
+                try:
+                    for future in done:
+                        tally.add(future.result())
+                        del running[future]
+                except BrokenProcessPool:
+                    raise ProcessDied(tuple(running.values())) from None
+                yield tally
+                if tally.failures:
+                    return
+        finally:
+            for future in running:
+                future.cancel()
+
+
+def _beds(first: int, schedules: int | None) -> Iterator[tuple[int, int]]:
+    """Yield the first and last seed of bed after bed."""
+    end = None if schedules is None else first + schedules
+    while end is None or first < end:
+        last = first // BED_SEEDS * BED_SEEDS + BED_SEEDS - 1
+        yield first, last if end is None else min(last, end - 1)
+        first = last + 1
+
+
+def _over(deadline: float | None) -> bool:
+    return deadline is not None and time.monotonic() >= deadline
+
+
+_racks = Racks()
+
+
+def _soak_bed(first: int, last: int) -> Tally:
+    return soak_seeds(first, last, _racks)
+
+
+def _ignore_interrupts() -> None:
+    """Leave it to the process that was asked to end to end the others."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,0 +1,224 @@
+"""Beds and schedules drawn from integers: the same integer gives the same, on any machine."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+from bmv2_topos.soak.schedule import (
+    BED_SEEDS,
+    Bed,
+    Collective,
+    Congest,
+    Cut,
+    Defector,
+    Dtype,
+    Event,
+    JobPlan,
+    LinkFaults,
+    Numbers,
+    Resize,
+    RestartJob,
+    RestartServer,
+    Schedule,
+    Strangers,
+)
+from bmv2_topos.soak.strangers import KINDS
+from bmv2_topos.spec import Host, Link, Switch, Topology
+from bmv2_topos.testbeds.virtual.placement import Placement
+from bmv2_topos.testbeds.virtual.settings import Program
+from controller.model import Region
+from hostlib import wire
+from hostlib.core.congestion import CONGESTION_NAMES
+from hostlib.core.state import window_for
+
+LANES = 32
+SHARED_SLOTS = 8
+EXCLUSIVE_SLOTS = 32
+
+_MAX_DEPTH = 2
+_WINDOWS = (
+    1,
+    3,
+    window_for(1),
+    window_for(1) + 5,
+    window_for(2),
+    window_for(3),
+    window_for(4),
+    window_for(8),
+)
+"""Of shared jobs: with one packet in flight and with several."""
+
+
+def draw_bed(number: int) -> Bed:
+    """Return a bed: one to five switches in a tree of up to three levels, one to three jobs on them."""
+    draw = random.Random(f"bed {number}")
+    program: Program = draw.choices(("shared", "exclusive"), (3, 1))[0]
+    switches = [Switch("s1")]
+    depth = {"s1": 0}
+    links = []
+    for below in range(2, 2 + draw.choices((0, 1, 2, 3, 4), (6, 4, 3, 2, 1))[0]):
+        parent = draw.choice([name for name, level in depth.items() if level < _MAX_DEPTH])
+        child = Switch(f"s{below}", aggregates=draw.random() < 0.75)
+        depth[child.name] = depth[parent] + 1
+        switches.append(child)
+        links.append(Link(parent, child.name))
+    hosts: list[Host] = []
+
+    def attach(name: str, switch: str) -> str:
+        hosts.append(Host(name))
+        links.append(Link(name, switch))
+        return name
+
+    sizes = draw.choices((1, 2, 3, 4, 6), (1, 10, 6, 3, 1), k=draw.choices((1, 2, 3), (4, 4, 2))[0])
+    places = [
+        tuple(attach(f"h{job}.{rank}", draw.choice(switches).name) for rank in range(size))
+        for job, size in enumerate(sizes, start=1)
+    ]
+    servers: list[str | None] = [None] * len(sizes)
+    if program == "shared":
+        count = draw.choice((1, len(sizes)))
+        names = [attach(f"p{server}", "s1") for server in range(1, count + 1)]
+        servers = [names[job % count] for job in range(len(sizes))]
+    strangers = {switch.name: attach(f"x{switch.name}", switch.name) for switch in switches}
+    return Bed(
+        number,
+        program,
+        Topology(tuple(switches), tuple(hosts), tuple(links)),
+        tuple(map(Placement, places, servers)),
+        strangers,
+        tuple(0 if program == "shared" else draw.choice((2, 4, 8)) for _ in sizes),
+    )
+
+
+def draw_schedule(seed: int, bed: Bed | None = None) -> Schedule:
+    """Return the schedule of a seed; `bed`, if given, must be that of `seed` // `BED_SEEDS`."""
+    bed = bed or draw_bed(seed // BED_SEEDS)
+    draw = random.Random(f"schedule {seed}")
+    generations = draw.sample(range(1, 2**32 - 1000), len(bed.placements))
+    jobs = tuple(
+        replace(_draw_job(draw, bed, number, generation), defector=_draw_defector(seed, bed, number))
+        for number, generation in enumerate(generations, start=1)
+    )
+    least = sum(max(len(bed.topology.switches), len(p.workers)) for p in bed.placements)
+    least = max(least, len(bed.placements) * max(len(p.workers) for p in bed.placements))
+    least = max(least, len(bed.placements) * len(bed.topology.switches))
+    return Schedule(
+        seed,
+        bed,
+        jobs,
+        _draw_faults(draw, bed.topology),
+        draw.choice((0, 0, 3, 20)),
+        draw.choices(("native", "numpy"), (11, 1))[0],
+        draw.choices(("native", "numpy"), (5, 1))[0],
+        least + draw.choice((0, 2, 8, 200)),
+        draw.choice((draw.randrange(2**32), 2**32 - draw.randint(1, 3000))),
+        _draw_events(draw, bed, jobs),
+    )
+
+
+def _draw_job(draw: random.Random, bed: Bed, number: int, generation: int) -> JobPlan:
+    shared = bed.program == "shared"
+    slots = bed.slots[number - 1]
+    window = draw.choice(_WINDOWS) if shared else draw.choice((slots // 2, max(1, slots // 4)))
+    limit = 2**32 - 2**32 % (2 * window if shared else slots)
+    numbers: Numbers = draw.choice(("exponent", "exponent", "fixed"))
+    ranks = len(bed.placements[number - 1].workers)
+    return JobPlan(
+        number,
+        generation,
+        window,
+        _draw_region(draw) if shared and draw.random() < 0.7 else None,
+        shared and draw.random() < 0.5,
+        draw.choice((200, 2000, 100_000)),
+        draw.choice(CONGESTION_NAMES),
+        numbers,
+        0 if draw.random() < 0.6 else limit - draw.randint(1, 12),
+        tuple(
+            _draw_collective(draw, ranks, shared=shared) for _ in range(draw.choices((1, 2, 3), (3, 2, 1))[0])
+        ),
+    )
+
+
+def _draw_defector(seed: int, bed: Bed, number: int) -> Defector | None:
+    draw = random.Random(f"defector {number} of {seed}")
+    ranks = len(bed.placements[number - 1].workers)
+    if ranks == 1 or draw.random() > 0.015:
+        return None
+    return Defector(draw.randrange(ranks), dies=draw.random() < 0.5)
+
+
+def _draw_region(draw: random.Random) -> Region:
+    size = draw.choice((0, 1, 1, 2, 2, 3, 4, 8))
+    return Region(draw.randint(0, SHARED_SLOTS - size), size)
+
+
+def _draw_collective(draw: random.Random, ranks: int, *, shared: bool) -> Collective:
+    dtype: Dtype = draw.choice(("int32", "float32"))
+    rare = draw.random()
+    longest = draw.choice((1, LANES, 4 * LANES, 4 * LANES, 10 * LANES, 30 * LANES))
+    slow = draw.choice((0, 0, 50, 2000))
+    reduces = draw.random() < 0.25
+    return Collective(
+        dtype,
+        0 if draw.random() < 0.03 else draw.randint(1, longest),
+        draw.randrange(ranks) if reduces else wire.ALL,
+        average=dtype == "float32" and draw.random() < 0.2,
+        in_place=draw.random() < 0.3,
+        large=rare < 0.2,
+        nonfinite=dtype == "float32" and rare > 0.93,
+        priority=draw.choice((0, 0, 1, 5, 100, 255)),
+        waits_us=tuple(draw.randint(0, slow) for _ in range(ranks)),
+    )
+
+
+def _draw_faults(draw: random.Random, topology: Topology) -> tuple[LinkFaults, ...]:
+    """All links alike, one bad link, or every link by itself."""
+    profile = draw.choice(("none", "all", "all", "one", "each"))
+    common = _draw_link(draw)
+    bad = draw.randrange(len(topology.links))
+    faults = []
+    for number in range(len(topology.links)):
+        delay_us = draw.choice((1, 2, 2, 5, 20))
+        if profile == "all" or (profile == "one" and number == bad):
+            chosen = common
+        elif profile == "each" and draw.random() < 0.5:
+            chosen = _draw_link(draw)
+        else:
+            chosen = (0.0, 0.0, 0.0, 0.0, 100)
+        loss, duplicate, reorder, corrupt, reorder_us = chosen
+        faults.append(LinkFaults(loss, duplicate, reorder, reorder_us, corrupt, delay_us))
+    return tuple(faults)
+
+
+def _draw_link(draw: random.Random) -> tuple[float, float, float, float, int]:
+    def chance(most: float) -> float:
+        return draw.choice((0.0, 0.01, draw.uniform(0, most), draw.uniform(0, most)))
+
+    return chance(0.2), chance(0.2), chance(0.4), chance(0.1), draw.choice((10, 100, 1000))
+
+
+def _draw_events(draw: random.Random, bed: Bed, jobs: Sequence[JobPlan]) -> tuple[Event, ...]:
+    events: list[Event] = []
+    for _ in range(draw.choices((0, 1, 2, 4), (3, 3, 2, 1))[0]):
+        at_us = round(10 ** draw.uniform(0.5, 3.5))
+        short_us = draw.choice((0, draw.randint(1, 100), draw.randint(1, 3000)))
+        switch = draw.choice(bed.topology.switches).name
+        job = draw.choice(jobs)
+        server = bed.placements[job.number - 1].server
+        kind = draw.choice(("job", "server", "server", "resize", "resize", "congest", "cut", "strangers"))
+        if kind == "job":
+            events.append(RestartJob(at_us, job.number, short_us, draw.random() < 0.5))
+        elif kind == "server" and server is not None:
+            events.append(RestartServer(at_us, server, short_us))
+        elif kind == "resize" and server is not None:
+            events.append(Resize(at_us, job.number, switch, _draw_region(draw)))
+        elif kind == "congest":
+            events.append(Congest(at_us, switch, 50 + short_us))
+        elif kind == "cut":
+            events.append(Cut(at_us, draw.randrange(len(bed.topology.links)), 10 + short_us))
+        else:
+            kinds = tuple(draw.choice(KINDS) for _ in range(draw.randint(1, 6)))
+            events.append(Strangers(at_us, switch, kinds))
+    return tuple(sorted(events, key=lambda event: event.at_us))

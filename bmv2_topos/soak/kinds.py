@@ -1,0 +1,80 @@
+"""What a campaign that is long enough must have seen: every kind of schedule, fault, outcome and repair."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Final
+
+from bmv2_topos.soak.schedule import Schedule
+from bmv2_topos.soak.strangers import KINDS as _STRANGERS
+from controller.outcomes import OUTCOMES
+from hostlib import wire
+
+KINDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "kind": (
+        *("program shared", "program exclusive", "one switch", "2 levels", "3 levels", "transit switches"),
+        *("one job", "2 jobs", "3 jobs", "may preempt", "stragglers", "a rank dies", "a rank disagrees"),
+        *("allreduce", "reduce", "int32", "float32, exponent", "float32, fixed"),
+        *("values too large", "non-finite values", "PSNs wrapped", "switch clock wrapped"),
+        *("congestion fixed", "congestion aimd", "congestion a2tp"),
+        *("workers' kernel native", "workers' kernel numpy"),
+        *("fallback server's kernel native", "fallback server's kernel numpy"),
+    ),
+    "event": (
+        *("job restarted", "fallback server restarted", "region changed", "switch congested", "link cut"),
+        *(f"stranger: {kind}" for kind in _STRANGERS),
+    ),
+    "link": ("lost", "lost in a cut", "duplicated", "held back", "corrupted", "damaged"),
+    "switch": tuple(OUTCOMES),
+    "worker": (
+        *("sent", "resent", "results", "statuses", "stale", "reminders", "answers", "repairs"),
+        *("bypassed", "marked", "collided", "wrong_epoch", "bad_lanes"),
+        *("raised PeerTimeout", "raised RanksDisagree"),
+    ),
+    "server": (
+        *("merged", "overlaps", "late", "results", "answers", "repairs", "replays", "statuses", "reminders"),
+        *("expired", "forgotten", "unasked", "stale", "no_room", "unknown_job", "wrong_epoch"),
+        "disagreements",
+    ),
+}
+"""Names by group, as `run_schedule` counts them: "group: name"."""
+
+
+def missing(counts: Mapping[str, int]) -> list[str]:
+    """Return what has never happened."""
+    return [
+        f"{group}: {name}"
+        for group, names in KINDS.items()
+        for name in names
+        if not counts.get(f"{group}: {name}")
+    ]
+
+
+def traits(schedule: Schedule) -> Counter[str]:
+    """Return what kind of schedule it is."""
+    bed = schedule.bed
+    told = Counter(
+        {
+            f"program {bed.program}",
+            f"{bed.levels} levels" if bed.levels > 1 else "one switch",
+            f"{len(schedule.jobs)} jobs" if len(schedule.jobs) > 1 else "one job",
+            f"workers' kernel {schedule.kernel}",
+        }
+    )
+    if bed.program == "shared":
+        told[f"fallback server's kernel {schedule.server_kernel}"] = 1
+    if not all(switch.aggregates for switch in bed.topology.switches):
+        told["transit switches"] = 1
+    for job in schedule.jobs:
+        told[f"congestion {job.congestion}"] += 1
+        told["may preempt"] += job.preempt
+        if job.defector is not None:
+            told["a rank dies" if job.defector.dies else "a rank disagrees"] += 1
+        for collective in job.collectives:
+            told["reduce" if collective.target != wire.ALL else "allreduce"] += 1
+            told["int32" if collective.dtype == "int32" else f"float32, {job.numbers}"] += 1
+            told["stragglers"] += max(collective.waits_us) > 1000
+            told["values too large"] += collective.large
+            told["non-finite values"] += collective.nonfinite
+    return Counter({f"kind: {name}": value for name, value in told.items() if value})

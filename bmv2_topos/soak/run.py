@@ -1,0 +1,335 @@
+"""One schedule, from the first packet to the last check."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from typing import assert_never
+
+import numpy as np
+
+from bmv2_topos.soak.bed import BuiltBed
+from bmv2_topos.soak.checks import Impossible, check_hosts, check_outcomes
+from bmv2_topos.soak.draw import LANES
+from bmv2_topos.soak.kinds import traits
+from bmv2_topos.soak.network import START_NS, Network, Trace
+from bmv2_topos.soak.schedule import (
+    Congest,
+    Cut,
+    Event,
+    JobPlan,
+    Resize,
+    RestartJob,
+    RestartServer,
+    Schedule,
+    Strangers,
+)
+from bmv2_topos.soak.server import ServerStation
+from bmv2_topos.soak.strangers import FROM_ELSEWHERE, forge
+from bmv2_topos.soak.sums import SCALE_BITS, Sum, WrongSum
+from bmv2_topos.soak.worker import WorkerStation, WrongError, kernel_of
+from bmv2_topos.testbeds.virtual.server import endpoints
+from hostlib import wire
+from hostlib.core.congestion import CONGESTION
+from hostlib.core.state import CoreSettings, RtoLimits
+from hostlib.core.window import Window
+from hostlib.fallback.config import FallbackJob, FallbackSettings
+
+PATIENCE_NS = 10_000_000_000
+"""Virtual time that a schedule may take: 500 of the longest time-outs."""
+MAX_STEPS = 400_000
+_STRIDE = 16
+_RTO = RtoLimits(initial_s=0.002, margin_s=0.0001, max_s=0.02)
+
+
+class Stuck(Exception):
+    """Some collective does not end."""
+
+
+class ScheduleFailed(Exception):
+    """A schedule broke an invariant; `__cause__` says which."""
+
+    def __init__(self, schedule: Schedule, reason: str) -> None:
+        self.schedule = schedule
+        self.reason = reason
+        super().__init__(reason)
+
+
+@dataclass
+class _RunningJob:
+    plan: JobPlan
+    generation: int
+    sums: list[Sum]
+    stations: list[WorkerStation]
+    server: ServerStation | None
+
+    @property
+    def finished(self) -> bool:
+        return all(station.finished for station in self.stations)
+
+    @property
+    def wrapped(self) -> bool:
+        """Whether its PSNs went past their limit."""
+        window = self.stations[0].window
+        return window is not None and window.psns().last < self.plan.first_psn
+
+
+def run_schedule(schedule: Schedule, built: BuiltBed, trace: Trace | None = None) -> Counter[str]:
+    """Carry out a schedule on its bed and check all invariants; return how often what happened.
+
+    Raises:
+        ScheduleFailed: an invariant is broken.
+    """
+    run = _Run(schedule, built, trace)
+    try:
+        return run.carry_out()
+    except (WrongSum, Stuck, Impossible, WrongError) as error:
+        at_us = (run.network.now - START_NS) / 1000
+        raise ScheduleFailed(schedule, f"{type(error).__name__} after {at_us:.1f} us: {error}") from error
+
+
+class _Run:
+    def __init__(self, schedule: Schedule, built: BuiltBed, trace: Trace | None) -> None:
+        self.schedule = schedule
+        self.built = built
+        built.prepare({plan.number: plan for plan in schedule.jobs})
+        self.network = Network(schedule, built, trace)
+        self.happened: Counter[str] = Counter()
+        self.of_workers: Counter[str] = Counter()
+        self.of_servers: Counter[str] = Counter()
+        self.outcomes: dict[str, Counter[str]] = defaultdict(Counter)
+        self.refused: dict[str, Counter[str]] = defaultdict(Counter)
+        self.servers: dict[str, ServerStation] = {}
+        self.jobs = {plan.number: self._make_job(plan) for plan in schedule.jobs}
+        for event in schedule.events:
+            if isinstance(event, Strangers):
+                self.network.samples[event.switch] = 0, b""
+            self.network.at(START_NS + event.at_us * 1000, self._happen, event)
+
+    # ------------------------------------------------------------------ making
+
+    def _make_job(self, plan: JobPlan) -> _RunningJob:
+        schedule, network = self.schedule, self.network
+        placement = schedule.bed.placements[plan.number - 1]
+        generator = np.random.default_rng((schedule.seed, plan.number))
+        sums = [
+            Sum(
+                collective,
+                len(placement.workers),
+                plan.numbers,
+                lanes=LANES,
+                repaired=placement.server is not None,
+                index=index,
+                generator=generator,
+            )
+            for index, collective in enumerate(plan.collectives)
+        ]
+        stations = []
+        for rank, host in enumerate(placement.workers):
+            station = WorkerStation(
+                network, host, rank, sums, schedule.coalesce_us, self.of_workers, plan.defector
+            )
+            network.hosts[host] = station
+            stations.append(station)
+        server = None
+        if placement.server is not None:
+            server = self.servers.get(placement.server) or self._make_server(placement.server)
+        return _RunningJob(plan, plan.generation, sums, stations, server)
+
+    def _make_server(self, host: str) -> ServerStation:
+        schedule, topology = self.schedule, self.schedule.bed.topology
+        settings = FallbackSettings(
+            lanes=LANES,
+            endpoints=endpoints(topology, host),
+            capacity=schedule.server_capacity,
+            remind_s=0.0001,
+            remind_max_s=0.02,
+        )
+        server = ServerStation(
+            *(self.network, host, settings, schedule.server_kernel, schedule.coalesce_us, self.of_servers)
+        )
+        self.network.hosts[host] = self.servers[host] = server
+        return server
+
+    def _start(self, job: _RunningJob) -> None:
+        """Start all workers of a job that has been admitted."""
+        plan, schedule = job.plan, self.schedule
+        admitted = self.built.admitted[plan.number]
+        if job.server is not None:
+            job.server.add_job(
+                FallbackJob(plan.number, admitted.root.epoch, admitted.tree, window=plan.window)
+            )
+        done = min(station.done for station in job.stations)
+        hosts = schedule.bed.placements[plan.number - 1].workers
+        slots = schedule.bed.slots[plan.number - 1] or 2 * plan.window
+        windows = []
+        for rank, host in enumerate(hosts):
+            settings = CoreSettings(
+                plan.number,
+                rank,
+                len(hosts),
+                slots,
+                LANES,
+                endpoints(schedule.bed.topology, host),
+                rto=_RTO,
+                first_psn=plan.first_psn,
+                tree=admitted.tree,
+                epoch=admitted.root.epoch,
+                window=plan.window,
+                fallback=job.server is not None,
+                numbers=plan.numbers,
+                scale_bits=SCALE_BITS,
+            )
+            windows.append(Window(settings, kernel_of(schedule.kernel), CONGESTION[plan.congestion]()))
+        for total in job.sums[done:]:
+            total.results.clear()
+        for station, window in zip(job.stations, windows, strict=True):
+            station.start(window, done)
+
+    # ------------------------------------------------------------------ running
+
+    def carry_out(self) -> Counter[str]:
+        """Run to the end of all jobs, and check."""
+        for job in self.jobs.values():
+            self._start(job)
+        network = self.network
+        stations = [station for job in self.jobs.values() for station in job.stations]
+        deadline = START_NS + PATIENCE_NS
+        steps = 0
+        while not all(station.finished for station in stations):
+            for _ in range(_STRIDE):
+                if not network.step():
+                    break
+            steps += _STRIDE
+            if not network.pending or network.now > deadline or steps > MAX_STEPS:
+                break
+        if not all(station.finished for station in stations):
+            raise Stuck(self._waiting(steps))
+        for station in stations:
+            station.note()
+        for server in self.servers.values():
+            server.note()
+        self._collect()
+        self._check()
+        return self._summary()
+
+    def _waiting(self, steps: int) -> str:
+        who = []
+        for number, job in self.jobs.items():
+            for station in job.stations:
+                if not station.finished and station.window is not None:
+                    psns = station.window.outstanding()
+                    who.append(
+                        f"job {number} rank {station.rank} waits for PSNs {psns} of collective {station.done}"
+                    )
+        return f"after {steps} steps: " + ("; ".join(who) or "nobody is running")
+
+    def _collect(self) -> None:
+        for switch, found in self.built.take_outcomes().items():
+            self.outcomes[switch].update(found)
+
+    def _check(self) -> None:
+        restarted = self.happened["job restarted"] > 0
+        check_outcomes(self.schedule, self.network, self.outcomes, self.refused, restarted=restarted)
+        check_hosts(self.schedule, self.of_workers, self.of_servers)
+        for switch, strays in self.built.strays().items():
+            if strays:
+                raise Impossible(
+                    f"switch {switch}: {strays} packets left by ports of no member of their jobs"
+                )
+
+    # ------------------------------------------------------------------ events
+
+    def _happen(self, event: Event) -> None:
+        match event:
+            case RestartJob():
+                self._stop_job(event)
+            case RestartServer():
+                self.servers[event.server].restart(event.down_us * 1000)
+                self.happened["fallback server restarted"] += 1
+            case Resize():
+                if event.job in self.built.admitted and self.built.controller.resize_at(
+                    event.job, event.switch, event.region
+                ):
+                    self.happened["region changed"] += 1
+            case Congest():
+                self.happened["switch congested"] += 1
+                self.built.mark_all(event.switch, True)
+                self.network.at(
+                    self.network.now + event.for_us * 1000, self.built.mark_all, event.switch, False
+                )
+            case Cut():
+                self.happened["link cut"] += 1
+                self.network.cut(event.link, self.network.now + event.for_us * 1000)
+            case Strangers():
+                self._send_strangers(event)
+            case _:
+                assert_never(event)
+
+    def _stop_job(self, event: RestartJob) -> None:
+        job = self.jobs[event.job]
+        if job.plan.defector is not None:
+            return  # what it must end with is hard to say then
+        if job.finished or event.job not in self.built.admitted or job.stations[0].window is None:
+            return
+        self.happened["job restarted"] += 1
+        for station in job.stations:
+            station.stop()
+        if event.removed_at_once:
+            self._remove(job)
+        self.network.at(self.network.now + event.down_us * 1000, self._restart_job, job)
+
+    def _remove(self, job: _RunningJob) -> None:
+        self._collect()
+        self.built.remove(job.plan.number)
+        if job.server is not None:
+            job.server.remove_job(job.plan.number)
+
+    def _restart_job(self, job: _RunningJob) -> None:
+        if job.plan.number in self.built.admitted:
+            self._remove(job)
+        job.generation = job.generation % (2**32 - 1) + 1
+        self._collect()
+        self.built.admit(job.plan, job.generation)
+        self._start(job)
+
+    def _send_strangers(self, event: Strangers) -> None:
+        port, frame = self.network.samples[event.switch]
+        if not frame:
+            return
+        packet = np.frombuffer(frame, wire.packet_dtype(LANES, framed=True))
+        number = int(packet["job"][0])
+        admitted = self.built.admitted.get(number)
+        if admitted is None or int(packet["epoch"][0]) != admitted.root.epoch:
+            return
+        for kind in event.kinds:
+            forged, outcome = forge(kind, frame, LANES)
+            enters = port
+            if kind == FROM_ELSEWHERE:
+                enters = self.built.host_ports[self.schedule.bed.strangers[event.switch]][1]
+            self.refused[event.switch][outcome] += 1
+            self.happened[f"stranger: {kind}"] += 1
+            self.network.inject(event.switch, enters, forged)
+
+    # ------------------------------------------------------------------ telling
+
+    def _summary(self) -> Counter[str]:
+        """Return how often what happened, by names for people."""
+        told: Counter[str] = Counter()
+        for name, value in self.happened.items():
+            told[f"event: {name}"] += value
+        for name, value in self.network.counts.items():
+            told[f"link: {name}"] += value
+        for found in self.outcomes.values():
+            for name, value in found.items():
+                told[f"switch: {name}"] += value
+        for name, value in self.of_workers.items():
+            told[f"worker: {name}"] += value
+        for name, value in self.of_servers.items():
+            told[f"server: {name}"] += value
+        told["packets into switches"] = sum(self.network.arrived.values())
+        told.update(traits(self.schedule))
+        told["kind: PSNs wrapped"] += sum(job.wrapped for job in self.jobs.values())
+        ends_us = self.schedule.clock_us + (self.network.now - START_NS) // 1000
+        told["kind: switch clock wrapped"] += ends_us >= 2**32
+        return told

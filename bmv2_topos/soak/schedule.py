@@ -1,0 +1,253 @@
+"""Schedules: what runs on a bed, what goes wrong and when, as plain data that prints as a readable list."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from bmv2_topos.spec import Topology
+from bmv2_topos.testbeds.virtual.placement import Placement
+from bmv2_topos.testbeds.virtual.settings import Program
+from controller.model import Region
+from hostlib import wire
+from hostlib.core.congestion import CongestionName
+from hostlib.core.kernel import KernelName
+
+Dtype = Literal["int32", "float32"]
+Numbers = Literal["exponent", "fixed"]
+
+BED_SEEDS = 32
+"""Seeds that run on the same bed one after the other: to build one takes longer than a schedule."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bed:
+    """A network, and the places of the jobs on it."""
+
+    number: int
+    program: Program
+    topology: Topology
+    placements: tuple[Placement, ...]
+    """Of the jobs 1, 2, …"""
+    strangers: Mapping[str, str]
+    """By switch, a host there that belongs to no job."""
+    slots: tuple[int, ...]
+    """Exclusive: of each job's region. Shared: 0."""
+
+    @property
+    def levels(self) -> int:
+        """How many switches the longest way up has."""
+        parents = self.topology.parents
+
+        def depth(switch: str) -> int:
+            above = parents[switch]
+            return 1 if above is None else 1 + depth(above)
+
+        return max(depth(switch.name) for switch in self.topology.switches)
+
+    def describe(self) -> str:
+        """Say it in a few lines."""
+        topology = self.topology
+        lines = [f"bed {self.number}: program {self.program}"]
+        for switch in topology.switches:
+            above = topology.parents[switch.name]
+            role = "sums" if switch.aggregates else "transit"
+            lines.append(f"  switch {switch.name}, {role}" + (f", below {above}" if above else ", the root"))
+        for number, placement in enumerate(self.placements, start=1):
+            places = ", ".join(
+                f"rank {rank} at {topology.switch_of(host)}" for rank, host in enumerate(placement.workers)
+            )
+            server = f", fallback server {placement.server}" if placement.server else ""
+            lines.append(f"  job {number}: {places}{server}")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class LinkFaults:
+    """What a link does to a packet, in each direction: probabilities."""
+
+    loss: float = 0.0
+    duplicate: float = 0.0
+    reorder: float = 0.0
+    reorder_us: int = 100
+    """A packet that is held back is held back by up to this."""
+    corrupt: float = 0.0
+    delay_us: int = 2
+
+    def describe(self) -> str:
+        """Say it in a line."""
+        shown = [
+            f"{name} {getattr(self, name):.1%}"
+            for name in ("loss", "duplicate", "reorder", "corrupt")
+            if getattr(self, name)
+        ]
+        if self.reorder:
+            shown.append(f"held back up to {self.reorder_us} µs")
+        return ", ".join([*shown, f"delay {self.delay_us} µs"])
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """One call of all ranks of a job."""
+
+    dtype: Dtype
+    length: int
+    target: int = wire.ALL
+    """`wire.ALL`: allreduce; else the rank that a reduce sums for."""
+    average: bool = False
+    in_place: bool = False
+    large: bool = False
+    """Values that make sums overflow, or do not fit a fixed scale."""
+    nonfinite: bool = False
+    """Some values are infinite or NaN."""
+    priority: int = 0
+    waits_us: tuple[int, ...] = ()
+    """How long each rank takes before it calls, from the end of its last one."""
+
+    def describe(self) -> str:
+        """Say it in a line."""
+        what = "allreduce" if self.target == wire.ALL else f"reduce to rank {self.target}"
+        extras = [name for name in ("average", "in_place", "large", "nonfinite") if getattr(self, name)]
+        waits = f", ranks wait {self.waits_us} µs" if any(self.waits_us) else ""
+        return f"{what} of {self.length} {self.dtype}, priority {self.priority}{waits}" + "".join(
+            f", {extra}" for extra in extras
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Defector:
+    """A rank that makes its job's last collective impossible."""
+
+    rank: int
+    dies: bool
+    """It falls silent before it; else it calls another one than the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobPlan:
+    """What one job does, and how it was admitted."""
+
+    number: int
+    generation: int
+    window: int
+    region: Region | None
+    """At every switch; None: all slots."""
+    preempt: bool
+    max_age_us: int
+    congestion: CongestionName
+    numbers: Numbers
+    first_psn: int
+    collectives: tuple[Collective, ...]
+    defector: Defector | None = None
+    """All other ranks have to raise an error."""
+
+    def describe(self) -> str:
+        """Say it in a few lines."""
+        region = "all slots" if self.region is None else f"slots {self.region.offset}+{self.region.size}"
+        lines = [
+            f"  job {self.number}: generation {self.generation:#x}, window {self.window}, {region},"
+            f" {'may preempt, ' if self.preempt else ''}max age {self.max_age_us} µs, {self.congestion},"
+            f" {self.numbers}, first PSN {self.first_psn}"
+        ]
+        lines += [f"    {each.describe()}" for each in self.collectives]
+        if self.defector is not None:
+            does = "dies before" if self.defector.dies else "disagrees on"
+            lines.append(f"    rank {self.defector.rank} {does} the last")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class RestartJob:
+    """All workers of a job stop, and start again from the first collective that not all have finished.
+
+    It is admitted again with another generation: at once, or after it was gone from the switches for a while.
+    """
+
+    at_us: int
+    job: int
+    down_us: int
+    removed_at_once: bool
+    """False: the switches and the fallback server serve the dead job until it is back."""
+
+
+@dataclass(frozen=True, slots=True)
+class RestartServer:
+    """A fallback server loses all it knows of packets, and hears nothing for a while."""
+
+    at_us: int
+    server: str
+    down_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Resize:
+    """A shared job gets other slots at one switch."""
+
+    at_us: int
+    job: int
+    switch: str
+    region: Region
+
+
+@dataclass(frozen=True, slots=True)
+class Congest:
+    """A switch marks every packet that leaves it, for a while."""
+
+    at_us: int
+    switch: str
+    for_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A link loses everything for a while."""
+
+    at_us: int
+    link: int
+    for_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Strangers:
+    """Frames arrive at a switch that it must refuse, made from one that it may have taken."""
+
+    at_us: int
+    switch: str
+    kinds: tuple[str, ...]
+
+
+Event = RestartJob | RestartServer | Resize | Congest | Cut | Strangers
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """All that one integer stands for, on its bed."""
+
+    seed: int
+    bed: Bed
+    jobs: tuple[JobPlan, ...]
+    faults: tuple[LinkFaults, ...]
+    """By link of the topology, in its order."""
+    coalesce_us: int
+    """Hosts take in together what came within this time."""
+    kernel: KernelName
+    server_kernel: KernelName
+    server_capacity: int
+    clock_us: int
+    """The switches' clock when it begins; it wraps at 2**32."""
+    events: tuple[Event, ...]
+
+    def describe(self) -> str:
+        """Say it in lines for people."""
+        lines = [f"schedule {self.seed} on {self.bed.describe()}", "links:"]
+        for number, (link, faults) in enumerate(zip(self.bed.topology.links, self.faults, strict=True)):
+            lines.append(f"  {number}: {link.a}-{link.b}: {faults.describe()}")
+        lines.append(
+            f"workers' kernel {self.kernel}; fallback server's {self.server_kernel}, {self.server_capacity}"
+            f" packets; hosts look every {self.coalesce_us} µs; switches' clock {self.clock_us} µs; jobs:"
+        )
+        lines += [job.describe() for job in self.jobs]
+        lines.append("events:" if self.events else "no events")
+        lines += [f"  {event}" for event in self.events]
+        return "\n".join(lines)

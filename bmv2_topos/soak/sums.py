@@ -1,0 +1,204 @@
+"""What the ranks of a collective contribute, and what each may be handed for it.
+
+The oracle is NumPy in 64 bits, and the bounds that the protocol page gives.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bmv2_topos.soak.schedule import Collective, Numbers
+from hostlib import quantize, wire
+from hostlib.core.window import Mishaps
+
+SCALE_BITS = 20
+SENTINEL = 77
+_INT32_MAX = 2**31 - 1
+_FLOAT_MAX = float(np.finfo(np.float32).max)
+
+
+class WrongSum(Exception):
+    """A rank was handed something that is not the sum, or was not told of what it has to be told."""
+
+
+class Sum:
+    """One collective: inputs of all ranks, the exact sum, and by packet how far a result may be off."""
+
+    def __init__(
+        self,
+        collective: Collective,
+        ranks: int,
+        numbers: Numbers,
+        *,
+        lanes: int,
+        repaired: bool,
+        index: int,
+        generator: np.random.Generator,
+    ) -> None:
+        """`repaired`: there is a fallback server, which sums anew what overflowed."""
+        self.collective = collective
+        self.ranks = ranks
+        self.lanes = lanes
+        self.repaired = repaired
+        self.numbers = numbers if collective.dtype == "float32" else None
+        described = f"{index} {collective.dtype} {collective.length} {collective.target} {collective.average}"
+        self.tag = zlib.crc32(described.encode())
+        self.inputs = self._draw(generator)
+        self.results: dict[int, tuple[bytes, Mishaps]] = {}
+        """What the ranks were handed."""
+        self._prepare()
+
+    # ------------------------------------------------------------------ what is right
+
+    def _draw(self, generator: np.random.Generator) -> list[NDArray[Any]]:
+        shape = (self.ranks, self.collective.length)
+        if self.numbers is None:
+            top = _INT32_MAX if self.collective.large else 10**7
+            return list(generator.integers(-top, top, shape, dtype=np.int32, endpoint=True))
+        values = generator.standard_normal(shape, dtype=np.float32)
+        if self.numbers == "fixed":
+            scale = (
+                generator.choice((1.0, 1e4, 1e10), shape, p=(0.98, 0.01, 0.01))
+                if self.collective.large
+                else 20
+            )
+            values = (values * scale).astype(np.float32)
+        else:
+            most = 126 if self.collective.large else 20
+            values = np.ldexp(values, generator.integers(-most, most, (self.ranks, 1))).astype(np.float32)
+        if self.collective.nonfinite and values.size:
+            values[generator.integers(self.ranks), generator.integers(self.collective.length)] = (
+                generator.choice((np.inf, -np.inf, np.nan))
+            )
+        return list(values)
+
+    def _prepare(self) -> None:
+        length, lanes = self.collective.length, self.lanes
+        self.starts = np.arange(0, length, lanes)
+        stacked = np.stack(self.inputs)
+        with np.errstate(all="ignore"):
+            total = stacked[0].astype(np.float64)
+            for row in stacked[1:]:  # in the order of the ranks, as the fallback server does
+                total = total + row
+        self.exact: NDArray[np.float64] = total
+        packets = len(self.starts)
+        self.nonfinite = np.zeros(packets, np.bool_)
+        """Packets that hold what is not finite; every rank has to be told."""
+        self.nan = np.zeros(packets, np.bool_)
+        """Of these, those of which every rank has to be handed NaN."""
+        self.lost = np.zeros(packets, np.bool_)
+        """Packets whose sum nobody can have; every rank has to be told."""
+        self.risky = np.zeros(packets, np.bool_)
+        """Without repair: packets that overflow if the order of adding is bad."""
+        self.raw = np.zeros(packets, np.bool_)
+        """Packets that are summed as they are, and rounded once."""
+        self.bounds = np.zeros(packets)
+        if not packets:
+            return
+        with np.errstate(all="ignore"):
+            self._classify(stacked)
+
+    def _classify(self, stacked: NDArray[Any]) -> None:
+        largest = np.maximum.reduceat(np.abs(stacked.astype(np.float64)).max(axis=0), self.starts)
+        if self.numbers is None:
+            outside = (self.exact > _INT32_MAX) | (self.exact < -(2**31))
+            self.lost = np.logical_or.reduceat(outside, self.starts)
+            if not self.repaired:
+                reach = np.abs(stacked.astype(np.float64)).sum(axis=0)
+                self.risky = np.logical_or.reduceat(reach > _INT32_MAX, self.starts)
+            return
+        finite = np.logical_and.reduceat(np.isfinite(stacked).all(axis=0), self.starts)
+        self.nonfinite = ~finite
+        self.nan = ~finite & (self.numbers == "exponent" or not self.repaired)
+        if self.numbers == "exponent":
+            fields = ((stacked.view(np.uint32) >> 23) & 0xFF).max(axis=0)
+            largest_fields: list[int] = np.maximum.reduceat(fields, self.starts).tolist()
+            for packet, exponent in enumerate(largest_fields):
+                self.bounds[packet] = quantize.error_bound(
+                    exponent, self.ranks, average=self.collective.average
+                )
+            return
+        fits = finite & (np.rint(largest * 2.0**SCALE_BITS) <= _INT32_MAX // self.ranks)
+        if self.repaired:
+            self.raw = ~fits
+        else:
+            self.lost = ~fits & finite
+        for fitting in np.flatnonzero(fits):
+            self.bounds[fitting] = quantize.fixed_error_bound(float(largest[fitting]), SCALE_BITS, self.ranks)
+
+    # ------------------------------------------------------------------ what came
+
+    def output_for(self, rank: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return a rank's source and output arrays."""
+        source = self.inputs[rank].copy()
+        return source, source if self.collective.in_place else np.full_like(source, SENTINEL)
+
+    def take(self, rank: int, output: NDArray[Any], mishaps: Mishaps) -> None:
+        """Judge what a rank has after the collective.
+
+        Raises:
+            WrongSum: it is not what it has to be.
+        """
+        self._judge_mishaps(rank, mishaps)
+        if self.collective.target in (wire.ALL, rank):
+            self._judge_values(rank, output, mishaps.overflow is not None)
+        else:
+            kept = self.inputs[rank] if self.collective.in_place else np.full_like(output, SENTINEL)
+            if output.tobytes() != kept.tobytes():
+                raise WrongSum(f"rank {rank} is not the target, and its output was written to")
+        for other, (_, told) in self.results.items():
+            if told != mishaps:
+                raise WrongSum(f"rank {rank} was told {mishaps}, rank {other} {told}")
+        self.results[rank] = output.tobytes(), mishaps
+
+    def _judge_mishaps(self, rank: int, mishaps: Mishaps) -> None:
+        nonfinite = int(self.starts[self.nonfinite][0]) if self.nonfinite.any() else None
+        if mishaps.nonfinite != nonfinite:
+            raise WrongSum(
+                f"rank {rank}: first non-finite packet at {mishaps.nonfinite}, must be {nonfinite}"
+            )
+        lost = int(self.starts[self.lost][0]) if self.lost.any() else None
+        if mishaps.overflow == lost:
+            return
+        at = mishaps.overflow
+        if at is not None and self.risky[at // self.lanes] and (lost is None or at < lost):
+            return
+        raise WrongSum(f"rank {rank}: first overflow told of is at {at}, must be {lost}")
+
+    def _judge_values(self, rank: int, output: NDArray[Any], overflowed: bool) -> None:
+        if not len(self.starts):
+            return
+        lane_packets = np.arange(len(output)) // self.lanes
+        exact = self.exact
+        got = output.astype(np.float64)
+        with np.errstate(all="ignore"):
+            if self.collective.average:
+                exact = exact / self.ranks
+            bound = self.bounds[lane_packets]
+            if self.numbers == "fixed" and self.collective.average:
+                bound = bound / self.ranks + np.abs(exact) * 2.0**-23 + math.ldexp(1.0, -149)
+            right = np.abs(got - exact) <= bound
+            right |= (got == np.copysign(np.inf, exact)) & (np.abs(exact) + bound > _FLOAT_MAX)
+            right |= self.nan[lane_packets] & np.isnan(got)
+            right |= self.lost[lane_packets]
+            if overflowed:
+                right |= self.risky[lane_packets]
+            if self.raw.any():
+                rounded = self.exact.astype(np.float32)
+                if self.collective.average:
+                    rounded = rounded / np.float32(self.ranks)
+                same = (output == rounded) | (np.isnan(output) & np.isnan(rounded))
+                right = np.where(self.raw[lane_packets], same, right)
+        if right.all():
+            return
+        at = int(np.flatnonzero(~right)[0])
+        wrong = int((~right).sum())
+        raise WrongSum(
+            f"rank {rank}: {wrong} of {len(output)} elements are wrong; element {at} is {output[at]!r},"
+            f" must be {exact[at]!r} within {bound[at]:g}"
+        )

@@ -1,0 +1,46 @@
+"""The virtual testbed: jobs, hosts, links and switches in virtual time, packet by packet.
+
+Real are the switch program, compiled, in the engine that also serves real ports; the workers' windows,
+congestion control and priorities; the fallback servers' cores; the controller's plans. Simulated are only the
+clock, the links and how long computing takes. The same seed gives the same packets::
+
+    jobs = load_jobs("jobs.toml")
+    topology, placements = build(jobs, (2, 4), servers=True)
+    report = VirtualTestbed(topology, jobs, placements, VirtualSettings(slots=1024)).run()
+"""
+
+from bmv2_topos.testbeds.virtual.faults import (
+    ChangeLoss,
+    ChangeRegion,
+    Fault,
+    RemoveJob,
+    RestartFallback,
+    RestartJob,
+    Straggle,
+    random_faults,
+)
+from bmv2_topos.testbeds.virtual.placement import Placement, build
+from bmv2_topos.testbeds.virtual.report import JobReport, Occupancy, Report
+from bmv2_topos.testbeds.virtual.settings import Stalled, TestbedError, VirtualSettings, WrongSum
+from bmv2_topos.testbeds.virtual.testbed import VirtualTestbed
+
+__all__ = [
+    "ChangeLoss",
+    "ChangeRegion",
+    "Fault",
+    "JobReport",
+    "Occupancy",
+    "Placement",
+    "RemoveJob",
+    "Report",
+    "RestartFallback",
+    "RestartJob",
+    "Stalled",
+    "Straggle",
+    "TestbedError",
+    "VirtualSettings",
+    "VirtualTestbed",
+    "WrongSum",
+    "build",
+    "random_faults",
+]

@@ -1,0 +1,66 @@
+"""What the ranks of a job contribute, and what the sums are that they must be handed."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+_SHIFTS = 997  # a prime: how often the same values come round again
+_LARGEST = 15.0
+
+
+class Gradients:
+    """Tensors of every rank, layer and iteration, and their sums.
+
+    Values are small whole numbers, so that every sum is exact in every way of travelling and comparing is all
+    that checking takes. Each tensor of each iteration is another part of one array per rank: a packet of
+    another iteration would not fit in.
+    """
+
+    def __init__(
+        self, workers: int, tensors: tuple[int, ...], *, scale_bits: int, seed: int, overflow_every: int = 0
+    ) -> None:
+        """Make values for so many elements per layer.
+
+        `scale_bits` is the job's fixed scale, which no value may leave, except for one of one rank in every
+        `overflow_every` iterations (0: never).
+        """
+        # at a fixed scale, ranks * largest must stay below 2**31
+        largest = max(1.0, min(_LARGEST, (2**31 - 1) // workers / 2**scale_bits))
+        generator = np.random.default_rng(seed)
+        shape = (workers, max(tensors) + _SHIFTS)
+        limit = int(largest)
+        self._values: NDArray[np.float32] = generator.integers(-limit, limit, shape, endpoint=True).astype(
+            np.float32
+        )
+        self._sum: NDArray[np.float32] = self._values.sum(axis=0, dtype=np.float64).astype(np.float32)
+        self.lengths = tensors
+        """Elements of each tensor, front layer first."""
+        self._workers = workers
+        self._overflow_every = overflow_every
+        self._huge = np.float32(2.0 ** (32 - scale_bits))
+
+    def contribution(self, rank: int, iteration: int, layer: int) -> NDArray[np.float32]:
+        """Return one rank's tensor, not to be written to."""
+        values = self._values[rank, self._part(iteration, layer)]
+        if self._overflows(iteration) and rank == iteration % self._workers:
+            values = values.copy()
+            values[0] = self._huge
+        return values
+
+    def total(self, iteration: int, layer: int) -> NDArray[np.float32]:
+        """Return the sum over all ranks, not to be written to."""
+        part = self._part(iteration, layer)
+        total = self._sum[part]
+        if self._overflows(iteration):
+            total = total.copy()
+            total[0] += self._huge - self._values[iteration % self._workers, part.start]
+        return total
+
+    def _overflows(self, iteration: int) -> bool:
+        """Whether one rank has a value that the fixed scale cannot hold."""
+        return self._overflow_every > 0 and iteration % self._overflow_every == self._overflow_every - 1
+
+    def _part(self, iteration: int, layer: int) -> slice:
+        start = (iteration * len(self.lengths) + layer) * 7 % _SHIFTS
+        return slice(start, start + self.lengths[layer])

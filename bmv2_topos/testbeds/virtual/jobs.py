@@ -1,0 +1,195 @@
+"""A job of the testbed over all of its admissions: what it asks for, its workers, and what was counted."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import Counter
+from dataclasses import dataclass, field, replace
+
+from bmv2_topos.jobfile import JobEntry
+from bmv2_topos.testbeds.virtual.admission import Admitted, Controller, Request
+from bmv2_topos.testbeds.virtual.fabric import Fabric
+from bmv2_topos.testbeds.virtual.gradients import Gradients
+from bmv2_topos.testbeds.virtual.placement import Placement
+from bmv2_topos.testbeds.virtual.report import JobReport
+from bmv2_topos.testbeds.virtual.server import Server, endpoints
+from bmv2_topos.testbeds.virtual.settings import DEFAULT_WINDOW, TestbedError, VirtualSettings
+from bmv2_topos.testbeds.virtual.training import Training
+from bmv2_topos.testbeds.virtual.worker import Tally, Worker
+from controller.model import Region
+from hostlib.core.congestion import CONGESTION, Congestion
+from hostlib.core.kernel import Kernel
+from hostlib.core.state import CoreSettings, window_for
+from hostlib.core.window import Window
+from hostlib.fallback.config import FallbackJob
+
+SCALE_BITS = 20
+
+
+@dataclass(kw_only=True)
+class RunningJob:
+    """One job. `admit` and `withdraw` may be called in turn; times are nanoseconds."""
+
+    entry: JobEntry
+    id: int
+    placement: Placement
+    request: Request
+    gradients: Gradients
+    settings: VirtualSettings
+    fabric: Fabric
+    controller: Controller
+    kernel: Kernel
+    starts_ns: int
+    """When it is to be admitted, the next time."""
+    admitted: Admitted | None = None
+    workers: list[Worker] = field(default_factory=list)
+    server: Server | None = None
+    """Its fallback server; stays when the job is withdrawn."""
+    ends_ns: list[int] = field(default_factory=list)
+    """When each iteration was done by all ranks."""
+    restarts: int = 0
+    gone: bool = False
+    """Done, or removed: it will not be admitted again."""
+    removed: bool = False
+    _outcomes: Counter[str] = field(default_factory=Counter)
+    _tally: Tally = field(default_factory=Tally)
+    _compared: int = 0
+
+    def admit(self, now: int) -> None:
+        """Put it on switches and hosts; it begins with the iteration after those that all ranks have done."""
+        self.admitted = self.controller.admit(self.id, self.request)
+        host = self.request.placement.server
+        if host is not None:
+            if self.server is None:
+                self.server = Server(self.fabric, host, self.settings)
+            epoch, tree = self.admitted.root.epoch, self.admitted.tree
+            self.server.add_job(FallbackJob(self.id, epoch, tree, window=self.request.window))
+        self.workers = [self._worker(rank, now, self.admitted) for rank in range(self.entry.workers)]
+
+    def withdraw(self) -> None:
+        """Take it off hosts and switches, and remember what was counted."""
+        for worker in self.workers:
+            self._tally += worker.tally()
+            self._compared += worker.compared
+        self.workers = []
+        if self.admitted is not None:
+            for counts in self.controller.counters(self.admitted).values():
+                self._outcomes.update(counts)
+            self.controller.remove(self.id)
+            self.admitted = None
+            if self.server is not None:
+                self.server.remove_job(self.id)
+
+    def end_iterations(self, now: int) -> None:
+        """Note which iterations all ranks have done by now; after the last one, leave."""
+        if not self.workers:
+            return
+        done = min(worker.training.done for worker in self.workers)
+        self.ends_ns += [now] * (done - len(self.ends_ns))
+        if done == self.entry.iterations:
+            self.withdraw()
+            self.gone = True
+
+    def report(self) -> JobReport:
+        """Return what is known of it, once it is gone."""
+        start = round(self.entry.start_s * 1e9)
+        ends = [start, *self.ends_ns]
+        finished = len(self.ends_ns) == self.entry.iterations
+        server = self.server
+        return JobReport(
+            name=self.entry.name,
+            workers=self.entry.workers,
+            start_s=self.entry.start_s,
+            jct_s=(self.ends_ns[-1] - start) * 1e-9 if finished else None,
+            iteration_s=tuple((b - a) * 1e-9 for a, b in itertools.pairwise(ends)),
+            sent_packets=self._tally.sent + self._tally.resent,
+            resent_packets=self._tally.resent,
+            outcomes=dict(self._outcomes),
+            fallback_bytes=server.received_bytes + server.sent_bytes if server else 0,
+            fallback=server.counters() if server else {},
+            checked_elements=self._compared,
+            restarts=self.restarts,
+        )
+
+    def _worker(self, rank: int, now: int, admitted: Admitted) -> Worker:
+        entry, settings = self.entry, self.settings
+        host = self.placement.workers[rank]
+        core = CoreSettings(
+            self.id,
+            rank,
+            entry.workers,
+            2 * self.request.window,
+            settings.lanes,
+            endpoints(self.fabric.topology, host),
+            rto=settings.rto,
+            tree=admitted.tree,
+            epoch=admitted.root.epoch,
+            window=self.request.window,
+            fallback=settings.program == "shared",
+            numbers="fixed" if entry.numbers == "fixed" else "exponent",
+            scale_bits=SCALE_BITS,
+        )
+        window = Window(core, self.kernel, self._congestion())
+        compute_s = entry.compute_s
+        if entry.straggler is not None and entry.straggler.rank == rank:
+            compute_s = entry.straggler.compute_s
+        training = Training(
+            layers=len(entry.tensors),
+            iterations=entry.iterations,
+            compute_ns=round(compute_s * 1e9),
+            forward_share=settings.forward_share,
+            jitter=entry.jitter,
+            random=random.Random(f"{settings.seed}/{self.id}/{rank}/{self.restarts}"),
+            done=len(self.ends_ns),
+        )
+        return Worker(
+            self.fabric, host, rank, window, training, self.gradients, priority=entry.priority, now=now
+        )
+
+    def _congestion(self) -> Congestion:
+        name = self.entry.congestion
+        if self.settings.make_congestion is not None:
+            return self.settings.make_congestion(name)
+        return {str(key): make for key, make in CONGESTION.items()}[name]()
+
+
+def request_of(entry: JobEntry, placement: Placement, settings: VirtualSettings, *, jobs: int) -> Request:
+    """Return what a job, one of so many, asks the controller for. Raises TestbedError if it cannot run."""
+    if len(placement.workers) != entry.workers:
+        raise TestbedError(f"job {entry.name!r}: {len(placement.workers)} hosts for {entry.workers} workers")
+    window = entry.window or DEFAULT_WINDOW
+    max_age_us = round(settings.max_age_s * 1e6)
+    if settings.program == "shared":
+        if placement.server is None:
+            raise TestbedError(f"job {entry.name!r} needs a host for its fallback server, to share slots")
+        region = None if entry.slots is None else Region(0, entry.slots)
+        return Request(
+            placement,
+            window=window_for(window),
+            preempt=entry.preempt,
+            region=region,
+            max_age_us=max_age_us,
+        )
+    share = settings.slots // jobs if entry.slots is None else entry.slots
+    slots = _power_of_two_up_to(min(share, 2 * window))
+    if slots < 2:
+        raise TestbedError(
+            f"job {entry.name!r}: {share} slots of its own; the program exclusive takes 2 or more"
+        )
+    return Request(replace(placement, server=None), slots=slots, window=slots // 2)
+
+
+def gradients_of(entry: JobEntry, job: int, settings: VirtualSettings) -> Gradients:
+    """Return what the ranks of a job contribute."""
+    return Gradients(
+        entry.workers,
+        entry.tensors,
+        scale_bits=SCALE_BITS,
+        seed=settings.seed * 1000 + job,
+        overflow_every=settings.overflow_every,
+    )
+
+
+def _power_of_two_up_to(number: int) -> int:
+    return 1 << (number.bit_length() - 1) if number > 0 else 0

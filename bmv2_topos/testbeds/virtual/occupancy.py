@@ -1,0 +1,65 @@
+"""Samples how many slots hold part of a sum."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from bmv2_topos.testbeds.virtual.fabric import Fabric
+from bmv2_topos.testbeds.virtual.report import Occupancy
+from bmv2_topos.testbeds.virtual.settings import VirtualSettings
+from softswitch.engine.pipeline import Pipeline
+
+_PREFIX = "InaIngress.aggregator.slot_"
+_FIRST_PERIOD_NS = 100_000
+_MOST_SLOTS = 512
+"""Slots that are looked at; of more, every n-th stands for n."""
+_SLOT_DONE = 0x03
+"""Flags of a slot that holds a whole sum, this node's or the job's."""
+
+
+class OccupancySampler:
+    """Takes samples evenly over a run of unknown length: twice as far apart whenever there are too many."""
+
+    def __init__(self, fabric: Fabric, settings: VirtualSettings, jobs: Iterable[str]) -> None:
+        self._fabric = fabric
+        self._jobs = tuple(jobs)
+        self._most = settings.samples
+        self._slots = settings.slots
+        self._stride = max(1, -(-settings.slots // _MOST_SLOTS))
+        self._period = _FIRST_PERIOD_NS
+        self._due = 0
+        self._samples: list[Occupancy] = []
+
+    def sample(self, until: int, present: Mapping[int, str]) -> None:
+        """Take the samples that are due before `until`, until when nothing happens.
+
+        `present` are the names of the admitted jobs by generation.
+        """
+        if self._due >= until or not self._most:
+            return
+        counts = dict.fromkeys(self._jobs, 0)
+        aggregates = {switch.name for switch in self._fabric.topology.switches if switch.aggregates}
+        for name, pipeline in self._fabric.pipelines.items():
+            if name in aggregates:
+                self._count(pipeline, present, counts)
+        while self._due < until:
+            self._samples.append(Occupancy(self._due * 1e-9, counts))
+            if len(self._samples) >= self._most:
+                self._samples = self._samples[::2]
+                self._period *= 2
+                self._due = len(self._samples) * self._period
+            else:
+                self._due += self._period
+
+    def samples(self) -> tuple[Occupancy, ...]:
+        """Return the samples so far."""
+        return tuple(self._samples)
+
+    def _count(self, pipeline: Pipeline, present: Mapping[int, str], counts: dict[str, int]) -> None:
+        read = pipeline.read_register
+        for index in range(0, self._slots, self._stride):
+            if not read(f"{_PREFIX}bitmap", index):
+                continue
+            job = present.get(read(f"{_PREFIX}generation", index))
+            if job is not None and not read(f"{_PREFIX}flags", index) & _SLOT_DONE:
+                counts[job] += self._stride

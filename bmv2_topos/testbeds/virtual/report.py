@@ -1,0 +1,115 @@
+"""What a run of the virtual testbed found out, as data and as JSON."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+CLAIMED = ("aggregated", "completed", "flushed", "preempted", "reclaimed")
+"""Outcomes of a contribution that a slot took in."""
+PASSED_OVER = ("collided", "bypassed")
+"""Outcomes of a contribution that went on to the fallback server by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Occupancy:
+    """Slots of all switches that hold part of a sum and wait for the rest, at one moment."""
+
+    time_s: float
+    slots: Mapping[str, int]
+    """By job."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobReport:
+    """How one job went."""
+
+    name: str
+    workers: int
+    start_s: float
+    jct_s: float | None
+    """From its start to its last sum; None: it was removed."""
+    iteration_s: tuple[float, ...]
+    """From the end of one iteration (the last rank has its last sum) to that of the next."""
+    sent_packets: int
+    """By its workers, resends included."""
+    resent_packets: int
+    outcomes: Mapping[str, int]
+    """Packets by what became of them, over all switches."""
+    fallback_bytes: int
+    """Frames to and from its fallback server."""
+    fallback: Mapping[str, int]
+    """The fallback server's counters."""
+    checked_elements: int
+    """Elements of results that were compared with the exact sum, and equal: one that is not ends the run."""
+    restarts: int = 0
+
+    @property
+    def iterations(self) -> int:
+        """How many it finished."""
+        return len(self.iteration_s)
+
+    @property
+    def mean_iteration_s(self) -> float:
+        """Mean time of an iteration."""
+        return statistics.fmean(self.iteration_s) if self.iteration_s else 0.0
+
+    @property
+    def aggregated_share(self) -> float:
+        """Part of the contributions that a switch added to a slot; the others went on alone."""
+        inside = sum(self.outcomes.get(name, 0) for name in CLAIMED)
+        outside = sum(self.outcomes.get(name, 0) for name in PASSED_OVER)
+        return inside / (inside + outside) if inside + outside else 0.0
+
+    @property
+    def evictions(self) -> int:
+        """Partial sums of this job that had to leave their slot for another's packet."""
+        return self.outcomes.get("evicted", 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """A whole run. Two are equal if all that happened in virtual time was the same."""
+
+    setup: Mapping[str, Any]
+    jobs: tuple[JobReport, ...]
+    duration_s: float
+    """Virtual time until the last job ended."""
+    occupancy: tuple[Occupancy, ...]
+    slots: int
+    """All slots of all switches that aggregate."""
+    dropped_packets: int
+    """That found a queue of a switch full."""
+    lost_packets: int
+    """By the links."""
+    wall_s: float = field(default=0.0, compare=False)
+    """How long the simulation took."""
+
+    @property
+    def mean_jct_s(self) -> float:
+        """Mean job completion time of the jobs that ended."""
+        times = [job.jct_s for job in self.jobs if job.jct_s is not None]
+        return statistics.fmean(times) if times else 0.0
+
+    def mean_occupancy(self, job: JobReport) -> float:
+        """Return how many slots a job held on average while it ran; 0 if there are no samples of that."""
+        end_s = self.duration_s if job.jct_s is None else job.start_s + job.jct_s
+        held = [
+            sample.slots.get(job.name, 0)
+            for sample in self.occupancy
+            if job.start_s <= sample.time_s <= end_s
+        ]
+        return statistics.fmean(held) if held else 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON knows it, with what the properties compute."""
+        plain = asdict(self)
+        for job, fields in zip(self.jobs, plain["jobs"], strict=True):
+            fields["iterations"] = job.iterations
+            fields["mean_iteration_s"] = job.mean_iteration_s
+            fields["aggregated_share"] = job.aggregated_share
+            fields["evictions"] = job.evictions
+        plain["mean_jct_s"] = self.mean_jct_s
+        return plain

@@ -1,0 +1,144 @@
+"""One worker of a job: a host that computes, and the real window that sums its tensors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bmv2_topos.testbeds.virtual.fabric import Fabric
+from bmv2_topos.testbeds.virtual.gradients import Gradients
+from bmv2_topos.testbeds.virtual.settings import TestbedError, WrongSum
+from bmv2_topos.testbeds.virtual.training import Training
+from hostlib.core.state import NEVER, Counter
+from hostlib.core.window import Window
+from hostlib.priority import Urgency
+
+BATCH_PACKETS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Packets of a worker since its window was made."""
+
+    sent: int = 0
+    resent: int = 0
+
+    def __add__(self, other: Tally) -> Tally:
+        return Tally(self.sent + other.sent, self.resent + other.resent)
+
+
+class Worker:
+    """A rank on its host. Times are nanoseconds."""
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        host: str,
+        rank: int,
+        window: Window,
+        training: Training,
+        gradients: Gradients,
+        *,
+        priority: int | None,
+        now: int,
+    ) -> None:
+        self.host = host
+        self.rank = rank
+        self.window = window
+        self.training = training
+        self.compared = 0
+        """Elements that were compared with the exact sum."""
+        self.due = now
+        """When it has to be served even if nothing arrives."""
+        self._fabric = fabric
+        self._gradients = gradients
+        self._priority = priority
+        self._urgency = Urgency(now)
+        self._layer: int | None = None
+        self._began_at = now
+        self._packet_bytes = int(window.state.struct.packet_bytes)
+        self._out = np.zeros(BATCH_PACKETS * self._packet_bytes, np.uint8)
+        self._sums = np.zeros(max(gradients.lengths), np.float32)
+        training.start(now)
+
+    def serve(self, now: int) -> bool:
+        """Take in what has arrived, compute, send what may be sent; whether anything had arrived.
+
+        Raises:
+            WrongSum: a result is not the sum.
+            TestbedError: the ranks' packets disagree, or a sum left the range: neither can be.
+        """
+        window, training = self.window, self.training
+        arrival = self._fabric.receive(self.host)
+        if arrival is None and now < self.due:
+            return False
+        if arrival is not None:
+            for data, length in arrival.segments():
+                window.absorb(data, length, now)
+        while True:
+            if self._layer is not None and window.complete:
+                self._finish(self._layer, now)
+            training.advance(now)
+            if self._layer is not None or not training.ready:
+                break
+            self._begin(training.ready.popleft(), now)
+            self._transmit(now)
+            if not window.complete:
+                break
+        timeout = NEVER
+        if self._layer is not None:
+            if window.ranks_disagree:
+                raise TestbedError(f"{self.host}: packets of different collectives met under one number")
+            window.on_timeout(now)
+        self._transmit(now)
+        if self._layer is not None:
+            timeout = window.next_timeout()
+        self.due = min(training.due, timeout)
+        return arrival is not None
+
+    @property
+    def waits(self) -> bool:
+        """Whether a sum is under way."""
+        return self._layer is not None
+
+    def tally(self) -> Tally:
+        """Count what the window has sent."""
+        return Tally(self.window.count(Counter.SENT), self.window.count(Counter.RESENT))
+
+    def _begin(self, layer: int, now: int) -> None:
+        self._layer, self._began_at = layer, now
+        training = self.training
+        source = self._gradients.contribution(self.rank, training.done, layer)
+        priority = self._priority
+        if priority is None:
+            priority = self._urgency.priority((layer, training.layers), now)
+        self.window.begin(
+            source, self._sums[: len(source)], tag=layer << 24 ^ len(source), priority=priority, now=now
+        )
+
+    def _finish(self, layer: int, now: int) -> None:
+        training = self.training
+        expected = self._gradients.total(training.done, layer)
+        got = self._sums[: len(expected)]
+        if not np.array_equal(got, expected):
+            at = int(np.flatnonzero(got != expected)[0])
+            wrong = int((got != expected).sum())
+            raise WrongSum(
+                f"rank {self.rank} on {self.host}, iteration {training.done}, tensor {layer}: {wrong} of"
+                f" {len(expected)} elements are not the sum: element {at} is {got[at]:g},"
+                f" not {expected[at]:g}"
+            )
+        self.compared += len(expected)
+        self._layer = None
+        before = training.done
+        self._urgency.collective(self._began_at, now)
+        training.summed(layer, now)
+        if training.done > before:
+            self._urgency.progress(training.done, training.iterations, now)
+
+    def _transmit(self, now: int) -> None:
+        while count := self.window.emit(self._out, now):
+            self._fabric.send(self.host, self._out, count, self._packet_bytes)
+            if count < BATCH_PACKETS:
+                break

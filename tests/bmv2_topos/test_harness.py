@@ -1,0 +1,181 @@
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from bmv2_topos import JobEntry
+from bmv2_topos.experiments import loss, memory, stragglers
+from bmv2_topos.experiments.harness import (
+    RESULTS,
+    Row,
+    Scenario,
+    averaged,
+    main,
+    markdown,
+    mean_iteration_s,
+    number,
+    sweep,
+    write,
+)
+from bmv2_topos.testbeds.virtual import Report, VirtualSettings
+
+JOB = JobEntry(name="a", workers=2, iterations=2, tensors=(500,), compute_s=1e-5, window=16)
+
+
+def scenarios(count: int) -> list[Scenario]:
+    return [
+        Scenario(labels={"seed": seed}, jobs=(JOB,), settings=VirtualSettings(lanes=32, slots=64, seed=seed))
+        for seed in range(count)
+    ]
+
+
+def measure(report: Report) -> Row:
+    return {"iteration_s": mean_iteration_s(report)}
+
+
+def test_rows_come_in_order_whatever_the_number_of_processes() -> None:
+    done: list[int] = []
+    alone = sweep(scenarios(3), measure, processes=1, progress=lambda at, total: done.append(at))
+    assert [row["seed"] for row in alone] == [0, 1, 2]
+    assert done == [0, 1, 2, 3]
+    assert sweep(scenarios(3), measure, processes=2) == alone
+
+
+def test_an_error_names_the_run() -> None:
+    def fail(report: Report) -> Row:
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no") as caught:
+        sweep(scenarios(1), fail, processes=1)
+    assert caught.value.__notes__ == ["in the run {'seed': 0}"]
+
+
+def test_a_page_says_what_was_asked_what_came_out_and_how_to_do_it_again(tmp_path: Path) -> None:
+    rows: list[Row] = [
+        {
+            "jobs": 1,
+            "program": program,
+            "slots": slots,
+            "iteration_s": time,
+            "aggregated_share": 0.5,
+            "longest_iteration_s": 5.0,
+            "fallback_bytes_per_iteration": 0.0,
+        }
+        for program, slots, time in (
+            ("shared", 0, 4.0),
+            ("shared", 64, 1.25),
+            ("shared", 128, 1.0),
+            ("exclusive", 64, 2.0),
+            ("exclusive", 128, 1.0),
+        )
+    ]
+    files = write(memory.EXPERIMENT, rows, tmp_path, command="python -m something")
+    page = (tmp_path / "memory.md").read_text()
+    assert re.findall("^## (.*)", page, re.MULTILINE) == [
+        "Setting",
+        "Results",
+        "What it shows",
+        "Limits",
+        "Again",
+    ]
+    assert "```\npython -m something\n```" in page
+    assert "| 64 | 80% | 50% | 50.0% | 0.00 MB | 1250.00 ms | 5000.00 ms |" in page
+    assert "| 0 | 25% | cannot run |" in page
+    assert "128 slots are ample for shared (97% of the best); half of them cost 20.0%." in page
+    assert "Shared is faster than exclusive at 64 slots, 1.6 times at 64." in page
+    assert json.loads((tmp_path / "memory.json").read_text())["rows"] == rows
+    for file in files:
+        assert file.exists()
+        assert file.suffix == ".md" or f"({file.name})" in page
+
+
+EXPERIMENTS = {module.EXPERIMENT.name: module.EXPERIMENT for module in (memory, stragglers, loss)}
+
+
+@pytest.fixture(scope="module")
+def quick() -> dict[str, list[Row]]:
+    return {
+        name: sweep(experiment.scenarios(True), experiment.measure, processes=1)
+        for name, experiment in EXPERIMENTS.items()
+    }
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_an_experiment_makes_its_page(name: str, quick: dict[str, list[Row]], tmp_path: Path) -> None:
+    files = write(EXPERIMENTS[name], quick[name], tmp_path, command="python -m something")
+    page = (tmp_path / f"{name}.md").read_text()
+    assert page.startswith(f"# {EXPERIMENTS[name].title}\n")
+    assert "nan" not in page
+    plots = [file for file in files if file.suffix == ".svg"]
+    assert bool(plots) == (importlib.util.find_spec("matplotlib") is not None)
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_the_page_in_the_repository_has_all_that_the_experiment_runs(name: str) -> None:
+    experiment = EXPERIMENTS[name]
+    document = json.loads((RESULTS / f"{name}.json").read_text())
+    assert document["command"] == f"python -m bmv2_topos.experiments.{name}"
+    labels = [
+        {key: row[key] for key in scenario.labels}
+        for row, scenario in zip(document["rows"], experiment.scenarios(False), strict=True)
+    ]
+    assert labels == [dict(scenario.labels) for scenario in experiment.scenarios(False)]
+    page = (RESULTS / f"{name}.md").read_text()
+    assert experiment.tables(document["rows"]) in page
+    assert experiment.findings(document["rows"]).strip() in page
+    assert experiment.about.strip() in page
+
+
+def test_shared_slots_serve_even_without_memory(quick: dict[str, list[Row]]) -> None:
+    without = [row for row in quick["memory"] if row["slots"] == 0]
+    assert [row["aggregated_share"] for row in without] == [0.0, 0.0]
+    for jobs in (1, 2):
+        by_slots = list(memory.speeds(quick["memory"], jobs, "shared").values())
+        assert 0 < by_slots[0] < by_slots[1] <= by_slots[2] * 1.01
+
+
+def test_a_straggler_keeps_slots_from_a_healthy_job(quick: dict[str, list[Row]]) -> None:
+    for row in stragglers.compared(quick["stragglers"]):
+        assert number(row, "healthy") > 1.02
+        assert number(row, "healthy_share") < 1
+
+
+def test_losses_cost_goodput_but_do_not_stop_a_job(quick: dict[str, list[Row]]) -> None:
+    for kind in loss.KINDS:
+        left = loss.relative(quick["loss"], kind, 4)
+        assert left[0.0] == 1.0
+        assert 0.1 < left[0.01] < 1.0
+    assert all(row["lost_packets"] for row in quick["loss"] if row["loss"])
+
+
+def test_an_experiment_runs_from_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], quick: dict[str, list[Row]]
+) -> None:
+    assert main(loss.EXPERIMENT, ["--quick", "--processes", "1", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == quick["loss"]
+    assert main(loss.EXPERIMENT, ["--quick", "--processes", "1", "--output", str(tmp_path)]) == 0
+    page = (tmp_path / "loss.md").read_text()
+    assert "python -m bmv2_topos.experiments.loss --quick" in page
+    (tmp_path / "loss.md").unlink()
+    assert main(loss.EXPERIMENT, ["--again", "--output", str(tmp_path)]) == 0
+    assert (tmp_path / "loss.md").read_text() == page
+
+
+def test_tables_are_markdown() -> None:
+    assert markdown(["a", "b"], [["1", "2"]]) == "| a | b |\n| --- | ---: |\n| 1 | 2 |"
+
+
+def test_rows_that_differ_in_their_seed_are_averaged() -> None:
+    rows: list[Row] = [
+        {"a": 1, "seed": 1, "x": 1.0, "y": "text"},
+        {"a": 2, "seed": 1, "x": 5},
+        {"a": 1, "seed": 2, "x": 2.0, "y": "text"},
+    ]
+    assert averaged(rows, ["a"]) == [
+        {"a": 1, "seed": 1.5, "x": 1.5, "y": None},
+        {"a": 2, "seed": 1.0, "x": 5.0},
+    ]

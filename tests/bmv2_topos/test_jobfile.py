@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bmv2_topos import JobEntry, JobFileError, Straggler, load_jobs, parse_jobs
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_a_job_with_everything() -> None:
+    (job,) = parse_jobs(
+        """
+        [[job]]
+        name = "vision"
+        workers = 8
+        command = "python train.py --epochs '3'"
+        preempt = true
+        window = 256
+        slots = 0
+        congestion = "a2tp"
+        numbers = "fixed"
+        priority = 7
+        start_s = 1
+        iterations = 20
+        tensors = [10, 20]
+        compute_s = 0.5
+        jitter = 0.1
+        straggler = { rank = 3, compute_s = 2 }
+        """
+    )
+    assert job == JobEntry(
+        name="vision",
+        workers=8,
+        command=("python", "train.py", "--epochs", "3"),
+        preempt=True,
+        window=256,
+        slots=0,
+        congestion="a2tp",
+        numbers="fixed",
+        priority=7,
+        start_s=1.0,
+        iterations=20,
+        tensors=(10, 20),
+        compute_s=0.5,
+        jitter=0.1,
+        straggler=Straggler(3, 2.0),
+    )
+
+
+def test_jobs_have_names_even_without() -> None:
+    jobs = parse_jobs("[[job]]\nworkers = 1\n[[job]]\nworkers = 2\ncommand = ['a', 'b c']")
+    assert [(job.name, job.workers) for job in jobs] == [("job1", 1), ("job2", 2)]
+    assert jobs[1].command == ("a", "b c")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("workers = 3", "jobs.toml: unknown key 'workers' outside of jobs; want only [[job]] tables"),
+        ("", "jobs.toml: no jobs; want at least one [[job]]"),
+        ("[job]\nworkers = 1", "jobs.toml: job: want double brackets, [[job]], for each job"),
+        ("[[job]]\nname = 'a'", "jobs.toml: job 'a': workers is missing"),
+        ("[[job]]\nworkers = 0", "jobs.toml: job 'job1': workers = 0: want a whole number, 1 to 1024"),
+        ("[[job]]\nworkers = true", "job 'job1': workers = true: want a whole number"),
+        ("[[job]]\nworker = 1", "job 'job1': unknown key 'worker'; did you mean 'workers'?"),
+        ("[[job]]\nxyz = 1", "job 'job1': unknown key 'xyz'; known are name, workers, command"),
+        ("[[job]]\nworkers = 1\ncompute_s = -1", "compute_s = -1: want seconds, 0 or more"),
+        ("[[job]]\nworkers = 1\ncompute_s = nan", "compute_s = nan: want seconds"),
+        ("[[job]]\nworkers = 1\ncongestion = 'tcp'", "want one of 'fixed', 'aimd', 'a2tp'"),
+        ("[[job]]\nworkers = 1\ntensors = [1, 0]", "tensors = [1, 0]: want a list of whole numbers"),
+        ("[[job]]\nworkers = 1\ncommand = ''", "want the program and its arguments"),
+        ("[[job]]\nworkers = 1\npreempt = 1", "preempt = 1: want true or false"),
+        ("[[job]]\nworkers = 1\npriority = 256", "priority = 256: want a whole number, 0 to 255"),
+        (
+            "[[job]]\nworkers = 2\nstraggler = { rank = 2, compute_s = 1.5 }",
+            "straggler = { rank = 2, compute_s = 1.5 }: the job has ranks 0 to 1",
+        ),
+        ("[[job]]\nworkers = 2\nstraggler = 1", "straggler = 1: want { rank = 0, compute_s = 0.01 }"),
+        (
+            "[[job]]\nname = 'a'\nworkers = 1\n[[job]]\nname = 'a'\nworkers = 1",
+            "jobs.toml: job 2: name = 'a': an earlier job has this name",
+        ),
+        ("[[job]]\nworkers = ", "jobs.toml: not TOML: "),
+    ],
+)
+def test_errors_name_file_job_key_value_and_what_would_be_right(text: str, message: str) -> None:
+    with pytest.raises(JobFileError) as caught:
+        parse_jobs(text, source="jobs.toml")
+    assert message in str(caught.value)
+
+
+def test_a_reader_says_what_it_needs(tmp_path: Path) -> None:
+    file = tmp_path / "jobs.toml"
+    file.write_text("[[job]]\nworkers = 1\n")
+    assert load_jobs(file)[0].command is None
+    with pytest.raises(JobFileError, match=r"jobs\.toml: job 'job1': command is missing"):
+        load_jobs(file, require=("command",))
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(JobFileError, match=r"none\.toml: cannot be read: No such file"):
+        load_jobs(tmp_path / "none.toml")
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "examples").glob("*.toml")), ids=lambda file: file.name)
+def test_the_examples_are_job_files(file: Path) -> None:
+    assert load_jobs(file)

@@ -1,0 +1,79 @@
+"""Properties of the testbed's small parts."""
+
+from __future__ import annotations
+
+import contextlib
+from array import array
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bmv2_topos import JobEntry, JobFileError, parse_jobs
+from bmv2_topos.testbeds.virtual import build
+from bmv2_topos.testbeds.virtual.fabric import Arrival
+from bmv2_topos.testbeds.virtual.gradients import Gradients
+from bmv2_topos.testbeds.virtual.placement import job_tree
+from controller.layout import JobTree, lay_out
+from hostlib.tree import Tree
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=60))
+def test_segments_are_the_frames_in_their_order(lengths: list[int]) -> None:
+    data = bytearray(np.random.default_rng(0).bytes(sum(lengths)))
+    found = []
+    joined = b""
+    for segment, length in Arrival(data, array("I", lengths)).segments():
+        assert len(segment) % length == 0
+        found += [length] * (len(segment) // length)
+        joined += segment.tobytes()
+    assert found == lengths
+    assert joined == data
+
+
+@given(
+    workers=st.integers(1, 1024),
+    tensors=st.lists(st.integers(1, 50), min_size=1, max_size=4).map(tuple),
+    iteration=st.integers(0, 10_000),
+    seed=st.integers(0, 100),
+)
+def test_totals_are_the_sums_of_contributions_and_fit_the_fixed_scale(
+    workers: int, tensors: tuple[int, ...], iteration: int, seed: int
+) -> None:
+    gradients = Gradients(workers, tensors, scale_bits=20, seed=seed)
+    layer = iteration % len(tensors)
+    parts = [gradients.contribution(rank, iteration, layer) for rank in range(workers)]
+    assert np.array_equal(np.sum(parts, axis=0, dtype=np.float64), gradients.total(iteration, layer))
+    assert max(abs(part).max() for part in parts) * 2**20 <= (2**31 - 1) // workers
+
+
+@given(
+    sizes=st.lists(st.integers(1, 8), min_size=1, max_size=3),
+    shape=st.sampled_from([None, (8,), (2, 4), (4, 2), (2, 2, 2)]),
+    transit=st.sets(st.integers(1, 2)),
+)
+def test_every_job_gets_hosts_of_its_own_and_a_tree_with_all_its_ranks(
+    sizes: list[int], shape: tuple[int, ...] | None, transit: set[int]
+) -> None:
+    jobs = [JobEntry(name=f"j{number}", workers=size) for number, size in enumerate(sizes)]
+    topology, placements = build(jobs, shape, servers=True, transit=sorted(transit))
+    used = [host for placement in placements for host in (*placement.workers, placement.server)]
+    assert len(set(used)) == len(used) == sum(sizes) + len(jobs)
+    for job, placement in zip(jobs, placements, strict=True):
+        tree = JobTree(job_tree(topology, placement, {}), 2)
+        nodes = lay_out(tree, max_members=32)
+        assert (
+            sum(member.rank is not None for part in nodes.values() for member in part.members) == job.workers
+        )
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_a_job_file_or_a_job_file_error(text: str) -> None:
+    with contextlib.suppress(JobFileError):
+        assert parse_jobs(text, source="file")
+
+
+def test_trees_of_one_switch_are_stars() -> None:
+    topology, (placement,) = build([JobEntry(name="a", workers=3)], servers=False)
+    (part,) = lay_out(JobTree(job_tree(topology, placement, {}), 2), max_members=32).values()
+    assert Tree.star(3).nodes == {0: tuple(member.rank for member in part.members)}

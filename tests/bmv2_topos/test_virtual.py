@@ -1,0 +1,286 @@
+"""The virtual testbed: whole jobs in virtual time. Every sum in here is compared with the exact one."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from typing import ClassVar
+
+import pytest
+
+from bmv2_topos import JobEntry, Link, Straggler, TopologyError
+from bmv2_topos.testbeds.virtual import (
+    ChangeLoss,
+    ChangeRegion,
+    Fault,
+    RemoveJob,
+    Report,
+    RestartFallback,
+    RestartJob,
+    Stalled,
+    Straggle,
+    TestbedError,
+    VirtualSettings,
+    VirtualTestbed,
+    WrongSum,
+    build,
+    random_faults,
+)
+from hostlib.core.congestion import FixedWindow, Limits, Round
+
+SMALL = VirtualSettings(lanes=32, slots=256, samples=16, patience_s=2.0)
+
+
+def job(name: str = "a", workers: int = 4, **changes: object) -> JobEntry:
+    entry = JobEntry(
+        name=name, workers=workers, iterations=3, tensors=(200, 3000), compute_s=1e-4, jitter=0.1, window=64
+    )
+    return dataclasses.replace(entry, **changes)  # type: ignore[arg-type]
+
+
+def run(
+    jobs: Sequence[JobEntry],
+    settings: VirtualSettings = SMALL,
+    *,
+    shape: Sequence[int] | None = None,
+    link: Link | None = None,
+    trunk: Link | None = None,
+    transit: Sequence[int] = (),
+    faults: Sequence[Fault] = (),
+) -> Report:
+    shared = settings.program == "shared"
+    topology, placements = build(jobs, shape, servers=shared, link=link, trunk=trunk, transit=transit)
+    return VirtualTestbed(topology, jobs, placements, settings, faults).run()
+
+
+def exclusive(settings: VirtualSettings = SMALL) -> VirtualSettings:
+    return dataclasses.replace(settings, program="exclusive")
+
+
+def elements(entry: JobEntry) -> int:
+    return entry.workers * entry.iterations * sum(entry.tensors)
+
+
+@pytest.mark.parametrize("program", ["shared", "exclusive"])
+@pytest.mark.parametrize("numbers", ["exponent", "fixed"])
+def test_every_sum_of_every_rank_is_checked(program: str, numbers: str) -> None:
+    jobs = [job("a", numbers=numbers), job("b", 3, numbers=numbers)]
+    report = run(jobs, dataclasses.replace(SMALL, program=program, slots=4096))  # type: ignore[arg-type]
+    for entry, of in zip(jobs, report.jobs, strict=True):
+        assert of.checked_elements == elements(entry)
+        assert of.iterations == entry.iterations
+        assert of.jct_s == pytest.approx(sum(of.iteration_s))
+        assert of.aggregated_share > 0.9
+
+
+def test_without_memory_everything_goes_through_the_fallback_servers() -> None:
+    report = run([job("a"), job("b")], dataclasses.replace(SMALL, slots=0))
+    for of in report.jobs:
+        assert of.checked_elements == elements(job())
+        assert of.aggregated_share == 0
+        assert of.outcomes["bypassed"] == of.sent_packets
+        assert of.fallback["results"] > 0
+        assert of.fallback_bytes > 0
+
+
+@pytest.mark.parametrize("slots", [0, 16, 256])
+def test_values_that_leave_the_fixed_scale_are_repaired(slots: int) -> None:
+    settings = dataclasses.replace(SMALL, slots=slots, overflow_every=2)
+    report = run([job("a", numbers="fixed"), job("b")], settings, link=Link("a", "b", loss=0.01))
+    fixed, exponent = report.jobs
+    assert fixed.fallback["repairs"] == 2  # two tensors of the second of three iterations
+    assert exponent.fallback.get("repairs", 0) == 0  # one exponent per packet holds any value
+    assert fixed.checked_elements == elements(job())
+
+
+def test_too_little_memory_makes_collisions_and_an_array_to_take_from_makes_evictions() -> None:
+    jobs = [job("low", 4, priority=1), job("high", 4, priority=200, preempt=True)]
+    report = run(jobs, dataclasses.replace(SMALL, slots=8, max_age_s=0.5))
+    low, high = report.jobs
+    assert low.outcomes["collided"] > 0
+    assert low.evictions > 0
+    assert high.outcomes["preempted"] > 0
+    assert high.aggregated_share > low.aggregated_share
+
+
+@pytest.mark.parametrize("program", ["shared", "exclusive"])
+def test_two_levels_with_loss_between_the_switches(program: str) -> None:
+    settings = dataclasses.replace(SMALL, program=program)  # type: ignore[arg-type]
+    trunk = Link("a", "b", loss=0.05, delay_s=3e-6)
+    report = run([job("a", 8)], settings, shape=(2, 4), trunk=trunk)
+    (of,) = report.jobs
+    assert of.checked_elements == elements(job(workers=8))
+    assert report.lost_packets > 0
+    assert of.outcomes["stored"] > 0
+
+
+@pytest.mark.parametrize("program", ["shared", "exclusive"])
+def test_a_level_that_only_passes_packets_on(program: str) -> None:
+    settings = dataclasses.replace(SMALL, program=program)  # type: ignore[arg-type]
+    report = run([job("a", 4)], settings, shape=(2, 2, 1), transit=[1])
+    assert report.jobs[0].checked_elements == elements(job())
+    assert report.slots == SMALL.slots * 5
+
+
+def test_all_that_links_can_do() -> None:
+    link = Link("a", "b", loss=0.03, duplicate=0.03, reorder=0.05, queue_packets=32)
+    report = run([job("a", congestion="a2tp"), job("b", 8)], link=link)
+    assert [of.checked_elements for of in report.jobs] == [elements(job()), elements(job(workers=8))]
+    assert all(of.resent_packets for of in report.jobs)
+
+
+def test_the_same_seed_gives_the_same_report_and_another_seed_another() -> None:
+    link = Link("a", "b", loss=0.02, reorder=0.02)
+    jobs = [job("a"), job("b")]
+
+    def once(seed: int) -> Report:
+        return run(jobs, dataclasses.replace(SMALL, slots=32, seed=seed), link=link)
+
+    first = once(1)
+    assert once(1) == first
+    assert once(2) != first
+
+
+def test_both_kernels_send_the_same_packets() -> None:
+    link = Link("a", "b", loss=0.02)
+    reports = [
+        run([job("a", iterations=2)], dataclasses.replace(SMALL, slots=16, kernel=kernel), link=link)
+        for kernel in ("native", "numpy")
+    ]
+    assert reports[0] == reports[1]
+
+
+def test_a_straggler_keeps_its_job_waiting_and_no_other() -> None:
+    slow = job("slow", straggler=Straggler(2, 2e-3), jitter=0.0)
+    report = run([slow, job("well", jitter=0.0)])
+    assert report.jobs[0].mean_iteration_s > 2e-3
+    assert report.jobs[1].mean_iteration_s < 5e-4
+
+
+def test_jobs_start_when_they_are_told_to() -> None:
+    report = run([job("a"), job("b", start_s=0.01)])
+    late = report.jobs[1]
+    assert late.jct_s is not None
+    assert report.duration_s == pytest.approx(0.01 + late.jct_s)
+    assert late.iteration_s[0] < 1e-3
+
+
+def test_slots_in_use_are_sampled_evenly_over_the_whole_run() -> None:
+    report = run([job("a", straggler=Straggler(0, 1e-3)), job("late", start_s=0.02, workers=1)])
+    assert 8 <= len(report.occupancy) <= 16
+    times = [sample.time_s for sample in report.occupancy]
+    assert times == pytest.approx([place * times[1] for place in range(len(times))])
+    assert times[-1] + 2 * times[1] > report.duration_s
+    held = [sample.slots["a"] for sample in report.occupancy]
+    assert max(held) > 10  # three ranks wait for the fourth most of the time
+    assert held[-1] == 0
+    a, late = report.jobs
+    assert report.mean_occupancy(a) > 0.4 * max(held)
+    assert report.mean_occupancy(late) == 0  # a single worker's packets are sums at once
+
+
+def test_a_packet_takes_as_long_as_its_way() -> None:
+    settings = dataclasses.replace(SMALL, coalesce_us=1)
+    host, trunk = Link("a", "b", rate_bps=0, delay_s=2e-6), Link("a", "b", rate_bps=0, delay_s=7e-6)
+    of = job("a", 2, tensors=(1,), iterations=1, compute_s=0.0, numbers="fixed")
+    report = run([of], settings, shape=(2, 1), link=host, trunk=trunk)
+    (took_s,) = report.jobs[0].iteration_s
+    assert took_s == pytest.approx(2 * (2e-6 + 7e-6) + 1e-6)  # the first tick is after a microsecond
+
+
+def test_queues_mark_packets_and_workers_are_told() -> None:
+    class Recorder(FixedWindow):
+        wants_rounds = True
+        rounds: ClassVar[list[Round]] = []
+
+        def on_round(self, outcome: Round) -> Limits:
+            self.rounds.append(outcome)
+            return super().on_round(outcome)
+
+    def make(name: str) -> Recorder:
+        assert name == "aimd"
+        return Recorder()
+
+    settings = dataclasses.replace(SMALL, make_congestion=make, slots=0, ecn_depth=8)
+    run([job("a", 8, congestion="aimd")], settings)
+    assert sum(outcome.marked for outcome in Recorder.rounds) > 0
+    Recorder.rounds.clear()
+    run([job("a", 8, congestion="aimd")], dataclasses.replace(settings, ecn_depth=2000))
+    assert sum(outcome.results for outcome in Recorder.rounds) > 0
+    assert sum(outcome.marked for outcome in Recorder.rounds) == 0
+
+
+def test_a_rate_limits_and_a_full_queue_drops() -> None:
+    fast, slow = (run([job("a")], link=Link("a", "b", rate_bps=rate)) for rate in (10e9, 1e9))
+    assert slow.jobs[0].mean_iteration_s > 1.5 * fast.jobs[0].mean_iteration_s
+    incast = dataclasses.replace(SMALL, slots=0)
+    assert run([job("a", 8)], incast, link=Link("a", "b", queue_packets=16)).dropped_packets > 0
+
+
+FAULTS: list[Fault] = [
+    RestartJob(0.0002, "a", 0.0001),
+    RestartFallback(0.0003, "b", 0.0002),
+    ChangeRegion(0.0004, "a", 5, 11),
+    ChangeRegion(0.0004, "b", 0, 0),
+    ChangeLoss(0.0005, "h1", "s1", 0.2),
+    Straggle(0.0005, "b", 1, 5e-4),
+    ChangeLoss(0.0008, "h1", "s1", 0.0),
+    RestartJob(0.0009, "b"),
+    RemoveJob(0.001, "c"),
+]
+
+
+def test_faults_of_every_kind_at_once_leave_every_sum_exact() -> None:
+    jobs = [job(name, iterations=8) for name in "abc"]
+    report = run(jobs, dataclasses.replace(SMALL, slots=64), faults=FAULTS)
+    a, b, c = report.jobs
+    assert (a.restarts, b.restarts) == (1, 1)
+    assert a.iterations == b.iterations == 8
+    assert a.checked_elements >= elements(jobs[0])
+    assert c.jct_s is None
+    assert c.iterations < 8
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_schedules_of_faults_drawn_from_a_seed(seed: int) -> None:
+    jobs = [job("a", 3, iterations=6), job("b", 5, iterations=6, preempt=True)]
+    link = Link("a", "b", loss=0.01, duplicate=0.01, reorder=0.02)
+    shape = (None, (2, 4))[seed % 2]
+    topology, placements = build(jobs, shape, servers=True, link=link)
+    faults = random_faults(seed, jobs, topology, count=6, until_s=0.002, slots=32)
+    assert faults == random_faults(seed, jobs, topology, count=6, until_s=0.002, slots=32)
+    settings = dataclasses.replace(SMALL, slots=32, seed=seed, samples=0)
+    report = VirtualTestbed(topology, jobs, placements, settings, faults).run()
+    assert any(of.iterations == 6 for of in report.jobs)
+
+
+def test_a_wrong_sum_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    topology, placements = build([job()], servers=True)
+    testbed = VirtualTestbed(topology, [job()], placements, SMALL)
+    gradients = testbed.jobs["a"].gradients
+    gradients._sum[150] += 1
+    with pytest.raises(WrongSum, match=r"rank \d on h\d, iteration \d, tensor \d: 1 of \d+ elements"):
+        testbed.run()
+
+
+def test_a_job_that_cannot_go_on_is_not_waited_for() -> None:
+    settings = dataclasses.replace(exclusive(), patience_s=0.5)
+    faults = [ChangeLoss(0.0002, "h2", "s1", 1.0)]
+    with pytest.raises(Stalled, match=r"job 'a' rank 0 waits for PSN .* without rank 1"):
+        run([job("a")], settings, faults=faults)
+
+
+def test_what_cannot_run_is_refused() -> None:
+    with pytest.raises(TopologyError, match="job 'a' has 9 workers; a tree of 2x4 has 8 places"):
+        run([job("a", 9)], shape=(2, 4))
+    with pytest.raises(TestbedError, match="job 'a': 1 slots of its own; the program exclusive takes 2"):
+        run([job("a"), job("b")], exclusive(dataclasses.replace(SMALL, slots=3)))
+    with pytest.raises(TestbedError, match="there is no job 'x'"):
+        run([job("a")], faults=[RemoveJob(0.0, "x")])
+
+
+def test_the_report_is_json() -> None:
+    plain = json.loads(json.dumps(run([job("a")]).to_json()))
+    assert plain["jobs"][0]["aggregated_share"] == 1.0
+    assert plain["mean_jct_s"] == plain["jobs"][0]["jct_s"]
