@@ -1,6 +1,7 @@
 # Every target prepares the machine itself: system packages, .venv, then the work.
-# PYTHON=python3.12 chooses another interpreter.
+# PYTHON=python3.12 chooses another interpreter, PYTEST_ARGS="-n 0 -k window" other ways to run the tests.
 PYTHON ?= python3
+PYTEST_ARGS ?= -n auto --dist loadgroup
 VENV   := .venv
 BIN    := $(VENV)/bin
 SOURCES := softswitch controller hostlib bmv2_topos examples benchmarks p4src tests
@@ -13,7 +14,7 @@ help:
 	@echo "make test    run the tests"
 	@echo "make lint    formatting, lint rules and types"
 	@echo "make check   both of these"
-	@echo "make bench   pipeline and allreduce benchmarks, beside gloo"
+	@echo "make bench   pipeline, allreduce (beside gloo), several jobs at once, fallback server"
 	@echo "make clean   remove .venv and build products"
 
 demo: $(VENV)/examples
@@ -32,8 +33,11 @@ check: lint test
 bench: $(VENV)/bench
 	$(BIN)/ina bench pipeline --lanes 256
 	$(BIN)/ina bench pipeline --lanes 32
+	$(BIN)/ina bench pipeline --program shared --lanes 256
 	$(BIN)/ina bench allreduce -np 4 --size 64MB --baseline gloo
 	$(BIN)/ina bench allreduce -np 4 --size 4KB --baseline gloo
+	$(BIN)/ina bench jobs --jobs 4 -np 2
+	$(BIN)/ina bench fallback
 
 clean:
 	rm -rf $(VENV) build *.egg-info hostlib/_native/*.so

@@ -10,6 +10,7 @@ Each batch is cut into one shard per worker; the average of the shards' gradient
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ import hostlib as ina
 Floats = npt.NDArray[np.float32]
 Parameters = list[Floats]
 NAMES = ("hidden weights", "hidden bias", "output weights", "output bias")
+LAYERS = ((0, 2), (0, 2), (1, 2), (1, 2))  # position from the front, number of layers
 HIDDEN = 128
 LEARNING_RATE = 0.2
 TRAINING_IMAGES = 1500
@@ -32,13 +34,13 @@ LANES = 256
 
 def load() -> tuple[Floats, npt.NDArray[np.int64]]:
     """Return the images (n, 64) scaled to 0..1 and their labels (n,)."""
-    try:
-        from sklearn.datasets import load_digits
-    except ImportError:
-        raise SystemExit("the digits come with scikit-learn: pip install 'ina[examples]'") from None
-    digits = load_digits()
-    order = np.random.default_rng(0).permutation(len(digits.target))
-    return (digits.data[order] / 16).astype(np.float32), digits.target[order]
+    package = importlib.util.find_spec("sklearn")
+    if package is None or package.origin is None:
+        raise SystemExit("the digits come with scikit-learn: pip install 'ina[examples]'")
+    # As sklearn.datasets.load_digits does; to import that would take each worker longer than to train.
+    rows = np.loadtxt(Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz", delimiter=",")
+    rows = np.random.default_rng(0).permutation(rows)
+    return (rows[:, :-1] / 16).astype(np.float32), rows[:, -1].astype(np.int64)
 
 
 def initial_parameters() -> Parameters:
@@ -75,13 +77,13 @@ def accuracy(parameters: Parameters, images: Floats, labels: npt.NDArray[np.int6
     return float((predict(parameters, images)[1].argmax(axis=1) == labels).mean())
 
 
-def batches(epochs: int, batch: int) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
-    """Yield (epoch, image numbers) in an order that all ranks share."""
+def batches(epochs: int, batch: int) -> Iterator[npt.NDArray[np.int64]]:
+    """Yield image numbers in an order that all ranks share."""
     rng = np.random.default_rng(2)
-    for epoch in range(epochs):
+    for _ in range(epochs):
         order = rng.permutation(TRAINING_IMAGES)
         for start in range(0, TRAINING_IMAGES - batch + 1, batch):
-            yield epoch, order[start : start + batch]
+            yield order[start : start + batch]
 
 
 class SwitchAverage:
@@ -95,10 +97,14 @@ class SwitchAverage:
         """Average this worker's gradients with everyone's, all tensors in flight at once."""
         (mine,) = gradients
         handles = [
-            ina.allreduce_async(tensor, op="average", name=name)
-            for name, tensor in zip(NAMES, mine, strict=True)
+            ina.allreduce_async(tensor, op="average", name=name, layer=layer)
+            for name, layer, tensor in zip(NAMES, LAYERS, mine, strict=True)
         ]
         return [handle.wait() for handle in handles]
+
+    def progress(self, done: int, total: int) -> None:
+        """Tell how far this job is: where jobs share a switch, those that end soon go first."""
+        ina.progress(done, total)
 
 
 @dataclass
@@ -122,6 +128,9 @@ class LocalAverage:
         self.bound += LEARNING_RATE * max(self._step_bound(stack) for stack in stacks)
         return [stack.mean(axis=0, dtype=np.float64).astype(np.float32) for stack in stacks]
 
+    def progress(self, done: int, total: int) -> None:
+        """Nobody to tell."""
+
     def note_rounding(self, parameters: Parameters) -> None:
         """Allow for the updated weights, which each run rounds to float32 for itself."""
         self.bound += max(float(np.spacing(np.abs(parameter).max())) for parameter in parameters)
@@ -138,20 +147,21 @@ def train(average: SwitchAverage | LocalAverage, epochs: int, batch: int, *, tal
     images, labels = load()
     test = slice(TRAINING_IMAGES, None)
     parameters = initial_parameters()
-    started, shown = time.perf_counter(), -1
+    started = time.perf_counter()
+    steps = TRAINING_IMAGES // batch  # of an epoch
 
     def report(when: str) -> None:
         score = accuracy(parameters, images[test], labels[test])
         print(f"{when:15}test accuracy {score:.4f}  {time.perf_counter() - started:5.1f} s")
 
-    for epoch, chosen in batches(epochs, batch):
-        if talk and epoch != shown:
-            report(f"epoch {epoch:3d}/{epochs}")
-            shown = epoch
+    for step, chosen in enumerate(batches(epochs, batch)):
+        average.progress(step, epochs * steps)
+        if talk and step % steps == 0:
+            report(f"epoch {step // steps:3d}/{epochs}")
         pieces = np.array_split(chosen, average.total)
         gradients = [gradient(parameters, images[pieces[s]], labels[pieces[s]]) for s in average.shards]
-        for parameter, step in zip(parameters, average(gradients), strict=True):
-            parameter -= LEARNING_RATE * step
+        for parameter, change in zip(parameters, average(gradients), strict=True):
+            parameter -= LEARNING_RATE * change
         if isinstance(average, LocalAverage):
             average.note_rounding(parameters)
     if talk:

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import signal
 import sys
-import traceback
 import warnings
 from types import FrameType
 from typing import TextIO
 
 import typer
 
-from controller.cli import bench, demo, run, switch
+from controller.cli import bench, demo, fallback, run, schedule, sim, soak, switch
 from controller.cli import compile as compile_command
-from controller.cli.errors import COMPILE, FAILED, INTERNAL, USAGE, Failure
+from controller.cli.errors import COMPILE, FAILED, verdict
 from controller.cli.output import err
+from controller.cli.register import register
 
 app = typer.Typer(
     name="ina",
@@ -30,11 +30,16 @@ app = typer.Typer(
     epilog="Exit codes: 0 done, 1 the work failed, 2 usage, 3 compile error, 4 internal error; "
     "'run' and 'demo' return the failed worker's.",
 )
-app.command("run", epilog=run.EPILOG)(run.run)
-app.command("demo", epilog=demo.EPILOG)(demo.demo)
-app.command("switch", epilog=switch.EPILOG)(switch.switch)
-app.command("compile", epilog=compile_command.EPILOG)(compile_command.compile_)
-app.add_typer(bench.app, name="bench")
+RUN, TRY, PARTS = "Run jobs", "Simulate, test, measure", "Parts by themselves"
+register(app, "run", run.run, run.EPILOG, panel=RUN)
+register(app, "demo", demo.demo, demo.EPILOG, panel=RUN)
+register(app, "sim", sim.sim, sim.EPILOG, panel=TRY)
+register(app, "soak", soak.soak, soak.EPILOG, panel=TRY)
+app.add_typer(schedule.app, name="schedule", rich_help_panel=TRY)
+app.add_typer(bench.app, name="bench", rich_help_panel=TRY)
+register(app, "switch", switch.switch, switch.EPILOG, panel=PARTS)
+register(app, "fallback", fallback.fallback, fallback.EPILOG, panel=PARTS)
+register(app, "compile", compile_command.compile_, compile_command.EPILOG, panel=PARTS)
 
 
 def main() -> None:
@@ -55,40 +60,11 @@ def _main() -> int:
     warnings.showwarning = _warn
     try:
         app()  # ends with SystemExit, also on wrong usage
-    except Failure as failure:
-        return _complain(str(failure), failure.exit_code)
     except BrokenPipeError:
         return FAILED  # whoever read our output has seen enough
     except Exception as error:
-        return _explain(error)
+        return _complain(*verdict(error))
     return 0
-
-
-def _explain(error: Exception) -> int:
-    """Say what went wrong in terms of the command; anything unforeseen is our fault."""
-    import softswitch
-    from controller import BadJob, ControllerError, ProgramMismatch
-    from hostlib.launcher import LaunchError
-
-    match error:
-        case softswitch.CompileError():
-            err.print(error.render(), markup=False, highlight=False, soft_wrap=True)
-            return COMPILE
-        case BadJob() | ProgramMismatch():
-            return _complain(str(error), USAGE)
-        case OSError(filename=str() as name, strerror=str() as reason):
-            return _complain(f"{name}: {reason}", FAILED)
-        case (
-            ControllerError()
-            | LaunchError()
-            | softswitch.SwitchError()
-            | softswitch.PipelineError()
-            | OSError()
-        ):
-            return _complain(str(error), FAILED)
-        case _:
-            err.print("".join(traceback.format_exception(error)), markup=False, highlight=False)
-            return _complain("internal error: please report the lines above", INTERNAL)
 
 
 def _warn(
@@ -104,5 +80,7 @@ def _warn(
 
 
 def _complain(message: str, code: int) -> int:
-    err.print(f"ina: {message}", markup=False, highlight=False, soft_wrap=True)
+    # The compiler's messages begin with file and line, as compilers' do.
+    prefix = "" if code == COMPILE else "ina: "
+    err.print(prefix + message, markup=False, highlight=False, soft_wrap=True)
     return code

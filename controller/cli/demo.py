@@ -14,9 +14,11 @@ import typer
 
 from controller.cli import options
 from controller.cli.errors import Failure
-from controller.cli.job import JobSpec, run_job
+from controller.cli.jobs import run_alone
+from controller.cli.live import Live
 from controller.cli.output import Result, err, out, table
-from controller.cli.run import Live, metrics, show
+from controller.cli.spec import ClusterSpec, JobSpec
+from controller.cli.summary import metrics, show
 
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits.py"
 
@@ -45,19 +47,16 @@ def demo(
         spec = JobSpec(
             command=[sys.executable, str(DIGITS), "--save", str(switch_file)],
             workers=workers,
-            lanes=lanes,
-            impairments=options.impairments(loss=loss),
-            seed=seed,
         )
+        cluster = ClusterSpec(lanes=lanes, impairments=options.impairments(loss=loss), seed=seed)
         console = err if json else out
         console.print(f"[bold]{workers} workers, every gradient summed in the switch[/bold]")
-        with Live(workers, quiet=json) as live:
-            result = run_job(spec, on_line=live.line, on_progress=live.update)
-        result.raise_failure()
+        with Live({"": workers}, quiet=json) as live:
+            result = run_alone(cluster, spec, on_line=live.line, on_progress=live.update)
         console.print("[bold]the same batches in one process[/bold]")
         command = [sys.executable, str(DIGITS), "--shards", str(workers), "--save", str(alone_file)]
-        with Live(1, quiet=json) as live:
-            _run_alone(command, live)
+        with Live({"": 1}, quiet=json) as live:
+            _run_here(JobSpec(command, workers=1), live)
         comparison = compare(switch_file, alone_file)
     numbers = metrics(result)
     if json:
@@ -65,20 +64,20 @@ def demo(
             "demo", {"workers": workers, "lanes": lanes, "loss": loss, "seed": seed}, numbers | comparison
         ).print_json()
     else:
-        show(numbers)
+        show({"": numbers})
         _show_comparison(comparison)
     if not comparison["agrees"]:
         raise Failure("the network trained through the switch differs by more than quantisation allows")
 
 
-def _run_alone(command: list[str], live: Live) -> None:
-    # one thread, as in the workers: the same sums in the same order
-    environment = {**os.environ, "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+def _run_here(spec: JobSpec, live: Live) -> None:
+    # as many threads as in the workers: the same sums in the same order
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1", **spec.environment()}
+    with subprocess.Popen(spec.command, env=environment, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
             for line in process.stdout:
-                live.line(0, line.rstrip("\n"), False)
+                live.line(spec, 0, line.rstrip("\n"), False)
         except BaseException:
             process.kill()
             raise

@@ -11,6 +11,8 @@
 
 from __future__ import annotations
 
+import traceback
+
 FAILED = 1
 USAGE = 2
 COMPILE = 3
@@ -20,6 +22,41 @@ INTERNAL = 4
 class Failure(Exception):
     """A command cannot go on; `exit_code` becomes the process's."""
 
-    def __init__(self, message: str, *, exit_code: int = FAILED) -> None:
+    def __init__(self, message: str, exit_code: int = FAILED) -> None:
         self.exit_code = exit_code
         super().__init__(message)
+
+
+def verdict(error: BaseException) -> tuple[str, int]:
+    """Return what to tell the user about an error, in terms of the command, and the exit code.
+
+    Anything unforeseen is our fault.
+    """
+    # Loaded when something has gone wrong: `ina --help` needs none of it.
+    import softswitch
+    from bmv2_topos import JobFileError
+    from controller import BadJob, ControllerError, ProgramMismatch
+    from controller.scheduling import BadSpec, BadTrace
+    from hostlib import ConfigError
+    from hostlib.launcher import LaunchError
+
+    match error:
+        case Failure():
+            return str(error), error.exit_code
+        case softswitch.CompileError():
+            return error.render(), COMPILE
+        case BadJob() | BadSpec() | BadTrace() | ProgramMismatch() | JobFileError() | ConfigError():
+            return str(error), USAGE
+        case OSError(filename=str() as name, strerror=str() as reason):
+            return f"{name}: {reason}", FAILED
+        case (
+            ControllerError()
+            | LaunchError()
+            | softswitch.SwitchError()
+            | softswitch.PipelineError()
+            | OSError()
+        ):
+            return str(error), FAILED
+        case _:
+            trace = "".join(traceback.format_exception(error))
+            return f"internal error: please report these lines\n{trace}", INTERNAL

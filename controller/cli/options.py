@@ -9,23 +9,44 @@ import typer
 from controller.cli.errors import USAGE, Failure
 from hostlib import launcher
 
+FAULTS = "What links do to frames"
+
 Lanes = Annotated[int, typer.Option(help="Values per packet: 32, 64 or 256.", show_default=True)]
 Program = Annotated[str, typer.Option(help="Switch program: a file name of p4src/ without .p4.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
-Loss = Annotated[float, typer.Option(help="Probability that a frame is lost, each way on every port.")]
-Duplicate = Annotated[float, typer.Option(help="Probability that a frame arrives twice.")]
-Reorder = Annotated[float, typer.Option(help="Probability that a frame is overtaken by others.")]
-Corrupt = Annotated[float, typer.Option(help="Probability that a frame fails its frame check.")]
-Delay = Annotated[float, typer.Option(metavar="SECONDS", help="Delay of every frame.")]
-Rate = Annotated[
-    float, typer.Option("--rate", metavar="BPS", help="Rate of every port, bits per second; 0: unlimited.")
+Loss = Annotated[
+    float,
+    typer.Option(rich_help_panel=FAULTS, help="Probability that a frame is lost, each way on every port."),
 ]
-Queue = Annotated[int, typer.Option(metavar="PACKETS", help="Packets that wait for the rate.")]
+Duplicate = Annotated[
+    float, typer.Option(rich_help_panel=FAULTS, help="Probability that a frame arrives twice.")
+]
+Reorder = Annotated[
+    float, typer.Option(rich_help_panel=FAULTS, help="Probability that a frame is overtaken by others.")
+]
+Corrupt = Annotated[
+    float, typer.Option(rich_help_panel=FAULTS, help="Probability that a frame fails its frame check.")
+]
+Delay = Annotated[
+    float, typer.Option(metavar="SECONDS", rich_help_panel=FAULTS, help="Delay of every frame.")
+]
+Rate = Annotated[
+    float,
+    typer.Option(
+        "--rate",
+        metavar="BPS",
+        rich_help_panel=FAULTS,
+        help="Rate of every port, bits per second; 0: unlimited.",
+    ),
+]
+Queue = Annotated[
+    int, typer.Option(metavar="PACKETS", rich_help_panel=FAULTS, help="Packets that wait for the rate.")
+]
 Defines = Annotated[
     list[str] | None,
     typer.Option("-D", "--define", metavar="NAME[=VALUE]", help="For the preprocessor. Repeatable."),
 ]
-Seed = Annotated[int, typer.Option(help="Seed of everything random in the switch.")]
+Seed = Annotated[int, typer.Option(rich_help_panel=FAULTS, help="Seed of everything random in the switch.")]
 
 
 def parse_address(option: str, text: str) -> tuple[str, int]:
@@ -34,6 +55,18 @@ def parse_address(option: str, text: str) -> tuple[str, int]:
         return launcher.parse_address(text)
     except ValueError as error:
         raise Failure(f"{option}: {error}", exit_code=USAGE) from error
+
+
+def parse_numbers(option: str, text: str) -> tuple[int, ...]:
+    """Read ``1-8,12``, which was given to `option`. Raises Failure."""
+    found: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        ends = (first, last if dash else first)
+        if not all(end.isascii() and end.isdecimal() for end in ends) or int(ends[0]) > int(ends[1]):
+            raise Failure(f"{option} {text!r}: want numbers and ranges, such as 1-8,12", exit_code=USAGE)
+        found += range(int(ends[0]), int(ends[1]) + 1)
+    return tuple(found)
 
 
 def parse_defines(texts: list[str]) -> dict[str, str]:
@@ -45,6 +78,12 @@ def parse_defines(texts: list[str]) -> dict[str, str]:
             raise Failure(f"-D {text!r}: want NAME or NAME=VALUE", exit_code=USAGE)
         defines[name] = value if equals else "1"
     return defines
+
+
+def check_chance(option: str, value: float) -> None:
+    """Refuse what is no probability. Raises Failure."""
+    if not 0 <= value <= 1:
+        raise Failure(f"{option} {value:g}: want a probability, 0 to 1", exit_code=USAGE)
 
 
 def impairments(
@@ -60,8 +99,7 @@ def impairments(
     """Return the impairments in the notation of ``ina switch --impair``; "" for none. Raises Failure."""
     chances = {"loss": loss, "duplicate": duplicate, "reorder": reorder, "corrupt": corrupt}
     for name, value in chances.items():
-        if not 0 <= value <= 1:
-            raise Failure(f"--{name} {value:g}: want a probability, 0 to 1", exit_code=USAGE)
+        check_chance(f"--{name}", value)
     for name, value, least in (("delay", delay, 0), ("rate", rate, 0), ("queue", queue, 1)):
         if value < least:
             raise Failure(f"--{name} {value:g}: want {least} or more", exit_code=USAGE)

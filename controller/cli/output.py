@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 
 out = Console()
@@ -18,19 +19,21 @@ _SIZE = re.compile(r"(?P<number>\d+(\.\d+)?)((?P<prefix>[KMG])i?)?B?", re.IGNORE
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a command measured: `metrics` is flat, with SI units in the keys."""
+    """What a command measured: `metrics` is flat, with SI units in the keys; so is each job, each switch."""
 
     name: str
     setup: Mapping[str, object]
     metrics: Mapping[str, object]
+    jobs: Mapping[str, Mapping[str, object]] | None = None
+    switches: Mapping[str, Mapping[str, object]] | None = None
 
     def print_json(self) -> None:
         """Print the one JSON object that ``--json`` promises."""
-        print(
-            json.dumps(
-                {"name": self.name, "setup": dict(self.setup), "metrics": dict(self.metrics)}, indent=2
-            )
-        )
+        fields = {"name": self.name, "setup": dict(self.setup), "metrics": dict(self.metrics)}
+        for name, parts in (("jobs", self.jobs), ("switches", self.switches)):
+            if parts is not None:
+                fields[name] = {part: dict(numbers) for part, numbers in parts.items()}
+        print(json.dumps(fields, indent=2))
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -41,7 +44,11 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> 
         view.add_column(column, justify="left" if index == 0 else "right", no_wrap=True)
     for row in rows:
         view.add_row(*row)
-    out.print(view)
+    if out.is_terminal:
+        out.print(view)
+    else:  # a file is as wide as it needs to be
+        needed = Measurement.get(out, out.options.update(max_width=10_000), view).maximum
+        Console(width=needed).print(view)
 
 
 def seconds(value: float) -> str:

@@ -1,17 +1,21 @@
-"""``ina run``: one training job, its gradients summed in a switch."""
+"""``ina run``: training jobs, their gradients summed in switches."""
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import Annotated, Self
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
 
 import typer
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from controller.cli import options
-from controller.cli.job import JobResult, JobSpec, Reports, run_job
-from controller.cli.output import Result, count, err, out, rate, seconds, table
-from hostlib import DEFAULT_SLOTS
+from bmv2_topos import JobEntry, load_jobs
+from controller.cli import layout, options
+from controller.cli.errors import USAGE, Failure
+from controller.cli.execute import execute
+from controller.cli.spec import MAX_WINDOW, SHARED, ClusterSpec, JobSpec
 
 EPILOG = """Examples:
 
@@ -19,130 +23,49 @@ EPILOG = """Examples:
 
   ina run -np 4 --loss 0.05 --seed 7 -- python examples/digits.py
 
+  ina run --program shared --preempt --slots 64 --jobs examples/three_jobs.toml
+
+  ina run --program shared --tree 2x4 --link-loss 0.01 -- python examples/digits.py
+
   ina run -np 2 --switch grpc://127.0.0.1:9559 --json -- python train.py
 """
 
 
-class Live:
-    """The workers' output line by line, above one line of progress (on a terminal)."""
-
-    def __init__(self, workers: int, *, quiet: bool = False) -> None:
-        self._workers = workers
-        self._console = err if quiet else out
-        self._progress = Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            TimeElapsedColumn(),
-            console=err,
-            transient=True,
-        )
-        self._task = self._progress.add_task(f"{workers} workers starting")
-
-    def line(self, rank: int, text: str, is_error: bool) -> None:
-        """Show a line of a worker's output; with several workers after its rank."""
-        console = err if is_error else self._console
-        target = self._progress.console if console is err else console
-        prefix = f"[{rank}] " if self._workers > 1 else ""
-        target.print(prefix + text, markup=False, highlight=False, soft_wrap=True)
-
-    def update(self, reports: Reports) -> None:
-        """Show how far the slowest worker is."""
-        if len(reports) < self._workers:
-            return
-        slowest = min(reports.values(), key=lambda report: report.get("elements", 0))
-        resent = sum(report.get("packets_resent", 0) for report in reports.values())
-        self._progress.update(
-            self._task,
-            description=f"{count(slowest.get('collectives', 0))} allreduces, "
-            f"{slowest.get('elements', 0) * 4 / 1e6:,.1f} MB summed, {count(resent)} packets sent again",
-        )
-
-    def __enter__(self) -> Self:
-        if err.is_terminal:
-            self._progress.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if err.is_terminal:  # it ends with an empty line even if it never began
-            self._progress.stop()
+MEMORY = "Switch memory and windows"
+SWITCHES = "Switches"
 
 
-def metrics(result: JobResult) -> dict[str, float]:
-    """Return the numbers of a job, flat, SI units in the keys."""
-    reports = list(result.reports.values())
+class Congestion(StrEnum):
+    """How workers pace themselves (hostlib/core/congestion.py)."""
 
-    def total(name: str) -> float:
-        return sum(report.get(name, 0.0) for report in reports)
-
-    summed = max((report.get("elements", 0.0) for report in reports), default=0.0) * 4
-    busy = max((report.get("time_s", 0.0) for report in reports), default=0.0)
-    numbers = {
-        "time_s": result.time_s,
-        "allreduces": max((report.get("collectives", 0.0) for report in reports), default=0.0),
-        "summed_bytes": summed,
-        "allreduce_time_s": busy,
-        "goodput_bps": summed * 8 / busy if busy else 0.0,
-        "sent_packets": total("packets_sent"),
-        "resent_packets": total("packets_resent"),
-    }
-    numbers |= {f"switch_{name}_packets": value for name, value in result.counters.items()}
-    numbers |= {f"refused_{name}_packets": value for name, value in result.refused.items()}
-    return numbers
+    FIXED = "fixed"
+    AIMD = "aimd"
+    A2TP = "a2tp"
 
 
-def show(numbers: dict[str, float]) -> None:
-    """Print the summary table."""
-    rows = [
-        ("time", seconds(numbers["time_s"])),
-        ("allreduces", count(numbers["allreduces"])),
-        (
-            "summed per worker",
-            f"{numbers['summed_bytes'] / 1e6:,.1f} MB in {seconds(numbers['allreduce_time_s'])}",
-        ),
-        ("goodput per worker", rate(numbers["goodput_bps"])),
-        ("packets sent, sent again", f"{count(numbers['sent_packets'])}, {count(numbers['resent_packets'])}"),
-    ]
-    for key, value in numbers.items():
-        if value and key.startswith(("switch_", "refused_")):
-            kind, _, name = key.removesuffix("_packets").partition("_")
-            rows.append(
-                (
-                    f"{'in the switch' if kind == 'switch' else 'of no job'}: {name.replace('_', ' ')}",
-                    count(value),
-                )
-            )
-    table("summary", ["", "value"], rows)
+class Numbers(StrEnum):
+    """How float32 travels (docs/protocol.md, Numbers)."""
+
+    EXPONENT = "exponent"
+    FIXED = "fixed"
 
 
 def run(
     command: Annotated[
-        list[str], typer.Argument(help="The worker program, after --.", metavar="-- COMMAND...")
-    ],
-    workers: Annotated[int, typer.Option("-np", "--workers", help="Number of workers, 1 to 32.")] = 1,
+        list[str] | None, typer.Argument(help="The worker program, after --.", metavar="-- COMMAND")
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            "-np", "--workers", help="Number of workers, 1 to 32 per switch; one, or all machines of --tree."
+        ),
+    ] = None,
+    jobs: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Instead of a command: run the jobs of a TOML file at once."),
+    ] = None,
     program: options.Program = "exclusive",
     lanes: options.Lanes = 256,
-    slots: Annotated[
-        int, typer.Option(min=2, help="Aggregator slots asked for; half of them is the window.")
-    ] = DEFAULT_SLOTS,
-    switch: Annotated[
-        str, typer.Option(help="'embedded' starts one; grpc://host:port uses one that runs.")
-    ] = "embedded",
-    udp_base: Annotated[
-        str,
-        typer.Option(
-            metavar="HOST:PORT", help="With grpc://: port p of that switch is this UDP port plus p."
-        ),
-    ] = "127.0.0.1:47000",
-    loss: options.Loss = 0.0,
-    duplicate: options.Duplicate = 0.0,
-    reorder: options.Reorder = 0.0,
-    corrupt: options.Corrupt = 0.0,
-    delay: options.Delay = 0.0,
-    rate_bps: options.Rate = 0.0,
-    queue: options.Queue = 64,
-    seed: options.Seed = 0,
     timeout: Annotated[
         float, typer.Option(min=0.1, metavar="SECONDS", help="Silence after which a worker gives up.")
     ] = 8.0,
@@ -153,21 +76,104 @@ def run(
         ),
     ] = 600.0,
     json: options.Json = False,
+    slots: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            rich_help_panel=MEMORY,
+            help="Aggregator slots: of each job (exclusive; 1024 unless given), or of all together (shared; "
+            "all that there are unless given; 0: everything goes to the fallback server).",
+        ),
+    ] = None,
+    window: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=MAX_WINDOW,
+            rich_help_panel=MEMORY,
+            help="Packets in flight per worker at most; half the slots, or 512 if shared.",
+        ),
+    ] = None,
+    preempt: Annotated[
+        bool,
+        typer.Option(
+            "--preempt", rich_help_panel=MEMORY, help="Let packets take slots from those of lower priority."
+        ),
+    ] = False,
+    congestion: Annotated[
+        Congestion, typer.Option(rich_help_panel=MEMORY, help="How workers pace themselves.")
+    ] = Congestion.FIXED,
+    numbers: Annotated[
+        Numbers,
+        typer.Option(
+            rich_help_panel=MEMORY,
+            help="How float32 travels: with an exponent per packet, or at a fixed scale.",
+        ),
+    ] = Numbers.EXPONENT,
+    tree: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NxN…",
+            rich_help_panel=SWITCHES,
+            help="Children per switch, level by level, machines last: 2x4, 2x2x2.",
+        ),
+    ] = None,
+    transit: Annotated[
+        str,
+        typer.Option(
+            metavar="SWITCH,…",
+            rich_help_panel=SWITCHES,
+            help="Switches of --tree (s2, s3, …) that do not add.",
+        ),
+    ] = "",
+    switch: Annotated[
+        str,
+        typer.Option(
+            rich_help_panel=SWITCHES, help="'embedded' starts one; grpc://host:port uses one that runs."
+        ),
+    ] = "embedded",
+    udp_base: Annotated[
+        str,
+        typer.Option(
+            metavar="HOST:PORT",
+            rich_help_panel=SWITCHES,
+            help="With grpc://: port p of that switch is this UDP port plus p.",
+        ),
+    ] = "127.0.0.1:47000",
+    ports: Annotated[
+        str,
+        typer.Option(
+            metavar="A-B,C",
+            rich_help_panel=SWITCHES,
+            help="With grpc://: the ports of that switch to choose from.",
+        ),
+    ] = "1-255",
+    loss: options.Loss = 0.0,
+    duplicate: options.Duplicate = 0.0,
+    reorder: options.Reorder = 0.0,
+    corrupt: options.Corrupt = 0.0,
+    delay: options.Delay = 0.0,
+    rate_bps: options.Rate = 0.0,
+    queue: options.Queue = 64,
+    link_loss: Annotated[
+        float | None,
+        typer.Option(
+            rich_help_panel=options.FAULTS,
+            help="The same as --loss between switches; as --loss unless given.",
+        ),
+    ] = None,
+    seed: options.Seed = 0,
 ) -> None:
-    """Run a training job whose gradients are summed inside a P4 switch.
+    """Run training jobs whose gradients are summed inside P4 switches.
 
-    Starts (or attaches to) a switch, admits the job, starts the workers with their place in the job in the
-    environment variable INA_JOB, and takes everything down again. Fails as the first worker that fails.
+    Starts (or attaches to) the switches, and a fallback server for the shared program; admits the jobs,
+    starts the workers with their place in the job in the environment variable INA_JOB, and takes everything
+    down again. A job that fails leaves the others alone; the exit status is that of the
+    first worker that failed.
     """
-    spec = JobSpec(
-        command=command,
-        workers=workers,
-        program=program,
-        lanes=lanes,
-        slots=slots,
-        switch=switch,
-        udp_base=udp_base,
-        impairments=options.impairments(
+
+    def impairments(loss: float) -> str:
+        return options.impairments(
             loss=loss,
             duplicate=duplicate,
             reorder=reorder,
@@ -175,31 +181,99 @@ def run(
             delay=delay,
             rate=rate_bps,
             queue=queue,
-        ),
+        )
+
+    fan_outs = layout.parse_tree(tree) if tree else ()
+    if link_loss is not None:
+        if not tree:
+            raise Failure("--link-loss is for links between switches: give --tree too", exit_code=USAGE)
+        options.check_chance("--link-loss", link_loss)
+    if program != SHARED and (preempt or window):
+        raise Failure(f"--preempt and --window are for --program {SHARED}", exit_code=USAGE)
+    cluster = ClusterSpec(
+        program=program,
+        lanes=lanes,
+        switch=switch,
+        udp_base=udp_base,
+        ports=options.parse_numbers("--ports", ports),
+        tree=fan_outs,
+        transit=frozenset(name for name in transit.split(",") if name),
+        impairments=impairments(loss),
+        link_impairments=impairments(loss if link_loss is None else link_loss) if tree else "",
         seed=seed,
+    )
+    common = JobSpec(
+        command=command or [],
+        workers=0,
+        slots=slots,
+        window=window,
+        preempt=preempt,
+        congestion=congestion.value,
+        numbers=numbers.value,
         timeout_s=timeout,
         straggler_timeout_s=max(timeout, straggler_timeout),
     )
-    with Live(workers, quiet=json) as live:
-        result = run_job(spec, on_line=live.line, on_progress=live.update)
-    finish(spec, result, as_json=json)
-
-
-def finish(spec: JobSpec, result: JobResult, *, as_json: bool) -> None:
-    """Print the summary and fail as the job did."""
-    numbers = metrics(result)
-    if as_json:
-        setup = {
-            "workers": spec.workers,
-            "program": spec.program,
-            "lanes": spec.lanes,
-            "slots": spec.slots,
-            "switch": spec.switch,
-            "impairments": spec.impairments,
-            "seed": spec.seed,
-            "command": list(spec.command),
-        }
-        Result("run", setup, numbers).print_json()
+    if jobs is None:
+        specs = [_only_job(common, workers, fan_outs)]
     else:
-        show(numbers)
-    result.raise_failure()
+        if command or workers is not None:
+            raise Failure("--jobs FILE says what to run: leave -np and the command out", exit_code=USAGE)
+        specs = _of_file(common, load_jobs(jobs, require=["command"]), shared=cluster.shared)
+    _check(cluster, specs)
+    execute(cluster, specs, as_json=json)
+
+
+def _only_job(common: JobSpec, workers: int | None, fan_outs: tuple[int, ...]) -> JobSpec:
+    if not common.command:
+        raise Failure("nothing to run: give -- COMMAND..., or --jobs FILE", exit_code=USAGE)
+    if workers is None:
+        workers = math.prod(fan_outs)  # of nothing, 1
+    return replace(common, workers=workers)
+
+
+def _of_file(common: JobSpec, entries: Sequence[JobEntry], *, shared: bool) -> list[JobSpec]:
+    """Return the jobs of a file; what it does not say is as the options say.
+
+    Of a shared array, jobs with slots of their own get these one after the other, behind those of all. An
+    exclusive job's window is half its slots, whichever of the two the file gives.
+    """
+    specs = []
+    first_own = common.slots or 0
+    for entry in entries:
+        slots = entry.slots
+        if slots is None and entry.window and not shared:
+            slots = 2 * entry.window
+        own = slots is not None
+        specs.append(
+            replace(
+                common,
+                name=entry.name,
+                command=entry.command or (),
+                workers=entry.workers,
+                slots=slots if own else common.slots,
+                first_slot=first_own if own else 0,
+                window=entry.window or common.window,
+                preempt=entry.preempt or common.preempt,
+                congestion=common.congestion if entry.congestion == "fixed" else entry.congestion,
+                priority=entry.priority,
+                numbers=common.numbers if entry.numbers == "exponent" else entry.numbers,
+                start_s=entry.start_s,
+            )
+        )
+        first_own += entry.slots or 0
+    return specs
+
+
+def _check(cluster: ClusterSpec, specs: Sequence[JobSpec]) -> None:
+    for spec in specs:
+        what = f"job {spec.name!r}: " if spec.name else ""
+        if spec.workers < 1 or (not cluster.tree and spec.workers > layout.MAX_CHILDREN):
+            raise Failure(
+                f"{what}{spec.workers} workers: one switch sums 1 to {layout.MAX_CHILDREN} children, the"
+                " width of its bitmap; --tree has more",
+                exit_code=USAGE,
+            )
+        if cluster.shared:
+            continue
+        if spec.slots is not None and spec.slots < 2:
+            raise Failure(f"{what}{spec.slots} slots: an exclusive job needs 2", exit_code=USAGE)

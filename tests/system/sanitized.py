@@ -1,6 +1,6 @@
 """Drives sanitized builds with hostile input; run by test_sanitized.py with the sanitizers preloaded.
 
-usage: python -m tests.system.sanitized switch ENGINE PROGRAM SEED FRAMES
+usage: python -m tests.system.sanitized switch ENGINE exclusive|shared PROGRAM SEED FRAMES
        python -m tests.system.sanitized worker LIBRARY SEED JOBS
 
 Prints one JSON object of what happened. The sanitizers end the process at the first finding.
@@ -23,9 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hostlib import _native, wire
-from hostlib.core.state import CoreSettings, Counter
+from hostlib.core.congestion import CONGESTION, CONGESTION_NAMES
+from hostlib.core.state import CoreSettings, Counter, RtoLimits
 from hostlib.core.window import Window
-from hostlib.io.link import SocketLink, open_socket
+from hostlib.io.link import Pumped, SocketLink, open_socket
 from softswitch.compiler import compile_file
 from softswitch.engine.compiled import CompiledPipeline
 from softswitch.engine.impairments import Impairments, LinkModel
@@ -33,10 +34,10 @@ from softswitch.engine.native import NativeEngine, declare
 from softswitch.engine.ports import MemoryPort
 from tests.softswitch.differential import stimuli
 from tests.softswitch.differential.script import parse_entry
-from tests.softswitch.differential.test_exclusive import ENTRIES, FLOOD, GROUP, WORKERS, gradient, ordinary
+from tests.softswitch.differential.test_aggregation import ENTRIES, FLOOD, JOBS, aggregation, ordinary
 from tests.system.command import ROOT
 
-P4 = ROOT / "p4src" / "exclusive.p4"
+P4 = ROOT / "p4src"
 LANES = 32
 SLOTS = 64  # few, so that random indices are often outside
 PORTS = range(8)
@@ -60,28 +61,28 @@ def link(random: Random, port: int, direction: str) -> LinkModel:
     return LinkModel.of(impairments, seed=port, port=port, direction=direction)
 
 
-def any_frame(random: Random, rank: int, psn: int) -> bytes:
-    """A right frame, a nearly right one, any bytes."""
+def any_frame(random: Random, psn: int) -> tuple[bytes, int]:
+    """A right frame, a nearly right one, any bytes; and the port where it comes in."""
+    frame, port = aggregation(random, LANES, psn)
     match random.randrange(10):
         case 0:
-            return stimuli.frame(random, random.choice((100, 300, LONGEST)))
+            return stimuli.frame(random, random.choice((100, 300, LONGEST))), port
         case 1:
-            return random.randbytes(random.randrange(250))
+            return random.randbytes(random.randrange(250)), port
         case 2:
-            return stimuli.mutated(random, ordinary(random))
+            return stimuli.mutated(random, ordinary(random)), port
         case 3 | 4 | 5:
-            return stimuli.mutated(random, gradient(random, LANES, rank, psn))
+            return stimuli.mutated(random, frame), port
         case 6:
-            frame = gradient(random, LANES, rank, psn)
-            return frame[: random.randrange(len(frame) + 1)]
+            return frame[: random.randrange(len(frame) + 1)], port
         case _:
-            return gradient(random, LANES, rank, psn)
+            return frame, port
 
 
-def fuzz_switch(engine_path: str, program_path: str, seed: int, frames: int) -> dict[str, int]:
-    """Frames for the real program; half way, its tables are filled with entries of any content."""
+def fuzz_switch(engine_path: str, name: str, program_path: str, seed: int, frames: int) -> dict[str, int]:
+    """Frames for a real program; half way, its tables are filled with entries of any content."""
     random = Random(seed)
-    program = compile_file(P4, defines={"LANES": str(LANES), "SLOTS": str(SLOTS)})
+    program = compile_file(P4 / f"{name}.p4", defines={"LANES": str(LANES), "SLOTS": str(SLOTS)})
     pipeline = CompiledPipeline(program, Path(program_path), seed=seed)
     for text in ENTRIES:
         pipeline.insert(*parse_entry(program, text))
@@ -90,19 +91,22 @@ def fuzz_switch(engine_path: str, program_path: str, seed: int, frames: int) -> 
         links = link(random, port, "rx"), link(random, port, "tx")
         engine.add_port(port, MemoryPort(cpu=port == CPU_PORT), *links)
     engine.load(pipeline)
-    engine.set_group(GROUP, [(rank + 1, rank) for rank in range(WORKERS)])
+    for job in JOBS:
+        engine.set_group(job.job, [(rank + 1, rank + 1) for rank in range(job.workers)])
     engine.set_group(FLOOD, [(port, 0) for port in PORTS])
     sent = received = now_us = 0
     while sent < frames:
         if sent > frames // 2 and random.randrange(50) == 0:
             stimuli.disturb(random, [pipeline])
             members = [(random.choice((1, 2, 3, 8, 511, 65535)), random.randrange(5)) for _ in range(5)]
-            engine.set_group(random.choice((GROUP, FLOOD, 1, 2, 3)), random.choice((members, [], None)))
-        rank = random.randrange(WORKERS)
-        batch = [any_frame(random, rank, sent // 16) for _ in range(random.choice((1, 1, 1, 4, 16)))]
-        port = rank + 1 if random.randrange(10) else random.choice(PORTS)
-        engine.inject(port, b"".join(batch), array("I", map(len, batch)), now_us)
-        sent += len(batch)
+            engine.set_group(random.choice((FLOOD, 1, 2, 3)), random.choice((members, [], None)))
+        batches: dict[int, list[bytes]] = {}
+        for _ in range(random.choice((1, 1, 1, 4, 16))):
+            frame, port = any_frame(random, sent // 16)
+            batches.setdefault(port if random.randrange(10) else random.choice(PORTS), []).append(frame)
+        for port, batch in batches.items():
+            engine.inject(port, b"".join(batch), array("I", map(len, batch)), now_us)
+            sent += len(batch)
         now_us += random.randrange(100)
         if random.randrange(4) == 0:
             engine.advance(min(now_us, engine.next_event_us() or now_us))
@@ -110,7 +114,8 @@ def fuzz_switch(engine_path: str, program_path: str, seed: int, frames: int) -> 
             received += len(engine.drain(out)[1])
     outcomes = [packets for packets, _ in pipeline.read_counters("InaIngress.outcomes")]
     engine.destroy()
-    return {"sent": sent, "received": received, "outcomes": sum(count > 0 for count in outcomes[:64])}
+    seen = {cell % 32 for cell, count in enumerate(outcomes) if count}
+    return {"sent": sent, "received": received, "outcomes": len(seen)}
 
 
 class Peer:
@@ -127,16 +132,19 @@ class Peer:
         out = bytearray(packet)
         header = memoryview(out)[self._prefix :]
         header[0] = wire.version_kind(wire.KIND_RESULT)
-        header[8:12] = int(self._window.state.struct.full_bitmap).to_bytes(4, "big")
+        header[8:12] = int(self._window.state.struct.result_bitmap).to_bytes(4, "big")
+        header[24:26] = bytes(2)
+        header[1] |= self._random.choice((0, 0, 0, wire.FLAG_ECN, wire.FLAG_COLLISION))
         if self._prefix:
             out[34:38] = wire.INA_UDP_PORT.to_bytes(2, "big") * 2
         return bytes(out)
 
-    def spoiled(self, result: bytes) -> bytes:
+    def spoiled(self, packet: bytes) -> bytes:
         """The same with flaws, often in its header, or something else."""
         random = self._random
+        result = self.answer(packet)
         out = bytearray(result)
-        match random.randrange(5):
+        match random.randrange(6):
             case 0:
                 return random.randbytes(random.randrange(2 * self._bytes))
             case 1:
@@ -145,7 +153,18 @@ class Peer:
                 out[self._prefix] = wire.version_kind(wire.KIND_STATUS)
                 out[self._prefix + 18 : self._prefix + 20] = bytes(2)
                 return bytes(out[: random.choice((None, self._prefix + wire.INA_BYTES))])
-            case 3:  # a result with a hostile exponent, valid count and values
+            case 3:  # what the fallback server asks, of what was sent just now or before
+                out = bytearray(packet)
+                out[self._prefix] = wire.version_kind(wire.KIND_REMINDER)
+                out[self._prefix + 1] = random.choice((0, 0, wire.FLAG_RAW, 0xFF))
+                out[self._prefix + 18 : self._prefix + 20] = bytes(2)
+                psn = int.from_bytes(packet[self._prefix + 4 : self._prefix + 8], "big")
+                asked = (psn - random.choice((0, 0, 1, 2, 5))) % 2**32
+                out[self._prefix + 4 : self._prefix + 8] = asked.to_bytes(4, "big")
+                if self._prefix:
+                    out[34:38] = wire.INA_UDP_PORT.to_bytes(2, "big") * 2
+                return bytes(out[: self._prefix + wire.INA_BYTES])
+            case 4:  # a result with a hostile exponent, valid count and values
                 out[self._prefix + 12 : self._prefix + 18] = random.randbytes(6)
                 out[self._prefix + 24 :] = random.randbytes(len(out) - self._prefix - 24)
                 return bytes(out)
@@ -160,7 +179,7 @@ class Peer:
         """Some results, in any order, with others between them."""
         random = self._random
         right = [self.answer(packet) for packet in packets]
-        wrong = [self.spoiled(result) for result in right if random.randrange(2)]
+        wrong = [self.spoiled(packet) for packet in packets if random.randrange(2)]
         everything = [result for result in right if random.randrange(4)] + wrong
         random.shuffle(everything)
         return everything
@@ -223,7 +242,8 @@ class Socket:
 
     def step(self) -> None:
         """Send, hear an answer to some packets, wait."""
-        self._link.pump(self._window, self.now + 1_000_000)
+        if self._link.pump(self._window, self.now + 1_000_000) is Pumped.ROUND:
+            self._window.on_round(self.now)
         packets = []
         with contextlib.suppress(BlockingIOError):
             while True:
@@ -254,8 +274,11 @@ def fuzz_worker(library_path: str, seed: int, jobs: int) -> dict[str, int]:
             lanes=LANES,
             endpoints=random.choice((endpoints, None)),
             first_psn=random.choice((0, 2**32 - 20)),
+            fallback=random.choice((False, True)),
+            numbers=random.choice(("exponent", "fixed")),
+            rto=RtoLimits(0.002, 0.001, 0.005),  # for the socket, whose time is real
         )
-        window = Window(settings, kernel)
+        window = Window(settings, kernel, CONGESTION[random.choice(CONGESTION_NAMES)]())
         peer = Peer(random, window)
         driver = Socket(window, peer) if number % 10 == 0 else Memory(random, window, peer)
         for _ in range(3):

@@ -17,13 +17,13 @@ from controller import Controller
 from controller.cli.embedded import EmbeddedSwitch
 from tests.system.command import children, start, worker
 
-PORTS = range(1, 5)
+PORTS = range(1, 7)
 LANES = ("--lanes", 32)
 
 
 @dataclass(frozen=True)
 class Attached:
-    """A switch with four ports that outlives the runs."""
+    """A switch with six ports that outlives the runs."""
 
     switch: EmbeddedSwitch
     options: tuple[str, ...]
@@ -84,6 +84,20 @@ def test_two_runs_at_once_share_a_switch(attached: Attached) -> None:
         assert controller.jobs() == {}
 
 
+def test_two_runs_at_once_share_slots_and_each_has_a_fallback_server(attached: Attached) -> None:
+    command = worker("exact.py", "--rounds", 4, 1000, 5000)
+    options = ("--program", "shared", "--slots", 16, "--preempt", *LANES, *attached.options)
+    both = [start("run", "-np", 2, *options, "--json", *command) for _ in range(2)]
+    for process in both:
+        output, errors = process.communicate(timeout=60)
+        assert process.returncode == 0, errors
+        metrics = json.loads(output)["metrics"]
+        assert metrics["switch_collided_packets"] > 0
+        assert metrics["fallback_merged"] > 0
+    with Controller.connect(attached.address) as controller:
+        assert controller.jobs() == {}
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupted_run_takes_its_workers_and_its_job_along(
     attached: Attached, number: signal.Signals
@@ -110,6 +124,17 @@ def test_a_terminated_run_takes_its_switch_and_its_workers_children_along() -> N
     process.terminate()
     process.communicate(timeout=30)
     assert process.returncode == 128 + signal.SIGTERM
+    assert not any(runs(pid) for pid in family)
+
+
+def test_an_interrupted_run_takes_all_its_switches_and_its_fallback_server_along() -> None:
+    process = start("run", "--program", "shared", "--tree", "2x2", *LANES, *worker("sums.py"))
+    begun(process, 4)
+    family = children(process.pid)
+    assert len(family) == 3 + 1 + 4
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+    assert process.returncode == 128 + signal.SIGINT
     assert not any(runs(pid) for pid in family)
 
 

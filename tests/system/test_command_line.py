@@ -7,7 +7,9 @@ import socket
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from controller.cli import app
 from controller.cli.output import parse_size
 from tests.system.command import ina, worker
 
@@ -65,6 +67,24 @@ def test_a_failing_command_gives_its_own_status() -> None:
         (("run", "--loss", 1.5, "--", "true"), 2, "1.5"),
         (("run", "--lanes", 32, "--", "/no/such/command"), 1, "cannot run '/no/such/command'"),
         (("run", "--nonsense", "--", "true"), 2, "No such option"),
+        (("run",), 2, "nothing to run"),
+        (("run", "--preempt", "--", "true"), 2, "--preempt and --window are for --program shared"),
+        (("run", "--slots", 1, "--", "true"), 2, "1 slots: an exclusive job needs 2"),
+        (
+            ("run", "--program", "shared", "--slots", 9999, "--", "true"),
+            2,
+            "9999 slots from 0 leaves the memory",
+        ),
+        (("run", "--link-loss", 0.1, "--", "true"), 2, "give --tree too"),
+        (
+            ("run", "--tree", "2x4", "--link-loss", 1.1, "--", "true"),
+            2,
+            "--link-loss 1.1: want a probability",
+        ),
+        (("run", "--tree", "2x4", "--transit", "s9", "--", "true"), 2, "--transit 's9': there are s2, s3"),
+        (("run", "--tree", "2x4", "--switch", "grpc://127.0.0.1:1", "--", "true"), 2, "leave --switch out"),
+        (("run", "--jobs", "/no/such/jobs.toml"), 2, "/no/such/jobs.toml: cannot be read"),
+        (("run", "--jobs", "examples/three_jobs.toml", "-np", 2), 2, "leave -np and the command out"),
         (("switch", "--port", "1=tcp:5"), 2, "want memory, cpu, udp:LOCAL"),
         (("switch", "--port", "1"), 2, "want N=SPEC"),
         (("switch", "--port", "1=udp:0", "--impair", "loss=2"), 2, "probability"),
@@ -73,6 +93,8 @@ def test_a_failing_command_gives_its_own_status() -> None:
         (("switch", "--port", "1=udp:0", "--p4runtime", "here"), 2, "--p4runtime: 'here'"),
         (("switch", "--port", "1=udp:0", "--define", "LANES=32"), 2, "--define is for the --program"),
         (("bench", "allreduce", "--size", "much"), 2, "'much' is not a size"),
+        (("bench", "jobs", "--jobs", 12, "-np", 3), 2, "12 x 3 workers: the switch sums up to 32"),
+        (("fallback", "--switch", "here"), 2, "--switch: 'here'"),
         (("compile", "exclusive", "--dump", "lower", "--json"), 2, "one of --dump and --json"),
         (("bench", "allreduce", "--baseline", "nccl"), 2, "the only one is gloo"),
         (("compile", "/no/such/file.p4"), 1, "ina: /no/such/file.p4: No such file or directory"),
@@ -84,6 +106,27 @@ def test_bad_input_is_refused_with_the_reason(
     done = ina(*arguments)
     assert done.returncode == status, done.stderr
     assert reason in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("comand = 'true'", "job 'vision': unknown key 'comand'; did you mean 'command'?"),
+        ("command = 7", "job 'vision': command = 7: want the program and its arguments"),
+        ("workers = 2", "job 'vision': command is missing"),
+        ("command = 'true'\nworkers = 40", "job 'vision': 40 workers: one switch sums 1 to 32 children"),
+        ("command = ", "not TOML: Invalid value (at line 3"),
+    ],
+)
+def test_a_bad_job_file_is_refused_with_file_job_and_key(tmp_path: Path, line: str, reason: str) -> None:
+    file = tmp_path / "jobs.toml"
+    workers = "" if "workers" in line else "\nworkers = 2"
+    file.write_text(f"[[job]]\nname = 'vision'\n{line}{workers}\n")
+    done = ina("run", "--program", "shared", "--jobs", file)
+    assert done.returncode == 2, done.stderr
+    assert reason in done.stderr
+    if "40" not in line:  # the file is right, the options are not for it
+        assert str(file) in done.stderr
 
 
 def test_a_busy_port_is_refused_with_the_reason() -> None:
@@ -146,11 +189,26 @@ def test_compile_writes_c_and_p4info(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    [(), ("run",), ("switch",), ("compile",), ("demo",), ("bench", "pipeline"), ("bench", "allreduce")],
+    [
+        (),
+        ("run",),
+        ("demo",),
+        ("sim",),
+        ("soak",),
+        ("switch",),
+        ("fallback",),
+        ("compile",),
+        ("bench", "pipeline"),
+        ("bench", "allreduce"),
+        ("bench", "jobs"),
+        ("bench", "fallback"),
+    ],
 )
 def test_every_command_explains_itself_with_examples(command: tuple[str, ...]) -> None:
-    done = ina(*command, "--help")
-    assert done.returncode == 0
+    done = CliRunner(env={"COLUMNS": "160", "NO_COLOR": "1", "TERM": "dumb"}).invoke(
+        app, [*command, "--help"]
+    )
+    assert done.exit_code == 0
     assert "Usage" in done.stdout
     if command:
         assert f"ina {' '.join(command)}" in done.stdout.split("Examples:")[1]

@@ -10,6 +10,7 @@ import sys
 
 import pytest
 
+from bmv2_topos import parse_jobs
 from tests.system.command import ROOT, ina
 
 README = (ROOT / "README.md").read_text()
@@ -20,6 +21,8 @@ COMMANDS = [
     for line in block.splitlines()
     if line.startswith(".venv/bin/ina ")
 ]
+THREE_JOBS = next(command for command in COMMANDS if "run" in command and "three_jobs" in command)
+TREE = next(command for command in COMMANDS if "--tree" in command)
 TARGETS = re.findall(r"^make (\w+)", README, flags=re.MULTILINE)
 
 
@@ -28,12 +31,54 @@ def test_the_readme_has_commands_to_try() -> None:
     assert {"demo", "test", "bench"} <= set(TARGETS)
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_commands_of_the_readme_run(command: str) -> None:
+def run(command: str, *more: str) -> subprocess.CompletedProcess[str]:
+    """Run a command of the README, with more options in front of what it runs."""
     words = [sys.executable if word == "python" else word for word in shlex.split(command)[1:]]
-    done = ina(*words)
+    end = words.index("--") if "--" in words else len(words)
+    done = ina(*words[:end], *more, *words[end:])
     assert done.returncode == 0, done.stderr
-    assert "test accuracy 0.9" in done.stdout
+    return done
+
+
+def learnt(worker: str, output: str) -> float:
+    """Return the test accuracy that a worker ended with."""
+    match = re.search(rf"^\[{worker}\] done +test accuracy ([\d.]+)", output, flags=re.MULTILINE)
+    assert match, output
+    return float(match[1])
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c not in (THREE_JOBS, TREE)])
+def test_commands_of_the_readme_run(command: str) -> None:
+    done = run(command)
+    assert ("test accuracy 0.9" if " run " in command else "all exact") in done.stdout
+
+
+def test_three_jobs_on_too_few_slots_fight_over_them_and_learn_all_the_same() -> None:
+    done = run(THREE_JOBS, "--json")
+    jobs = json.loads(done.stdout)["jobs"]
+    # With as many epochs of the same batches, but alone and without a switch.
+    alone = {"short": 0.936, "long": 0.960, "late": 0.936}
+    assert jobs.keys() == alone.keys()
+    for name, accuracy in alone.items():
+        assert learnt(f"{name}:0", done.stderr) == pytest.approx(accuracy, abs=0.01)
+        assert jobs[name]["switch_evicted_packets"] > 0
+        assert jobs[name]["switch_collided_packets"] > 0
+        assert jobs[name]["fallback_merged"] > 0
+
+
+def test_two_racks_learn_as_one_process_does_and_each_switch_sums() -> None:
+    done = run(TREE, "--json")
+    assert learnt("0", done.stderr) == pytest.approx(0.960, abs=0.01)
+    report = json.loads(done.stdout)
+    assert report["metrics"]["resent_packets"] > 0
+    assert all(switch["completed_packets"] > 0 for switch in report["switches"].values())
+    assert len(report["switches"]) == 3
+
+
+def test_the_job_file_of_the_readme_is_one() -> None:
+    (text,) = [block for language, block in BLOCKS if language == "toml"]
+    (job,) = parse_jobs(text, require=["command"])
+    assert job.priority == 200
 
 
 def test_python_of_the_readme_runs() -> None:
@@ -69,6 +114,29 @@ def test_benchmarks_print_what_they_promise() -> None:
     done = ina("bench", "pipeline", "--lanes", 32, "--duration", 0.1, "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["metrics"]["ratio_vs_interpreter"] > 1
+
+
+def test_several_jobs_are_measured_against_one() -> None:
+    tiny = ("--jobs", 2, "-np", 1, "--size", "64KB", "--iterations", 4, "--rounds", 1, "--lanes", 32)
+    done = ina("bench", "jobs", *tiny, "--json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["setup"]["program"] == "shared"
+    metrics = report["metrics"]
+    for other in ("one_job", "alone"):
+        ratio = metrics["gradient_bps"] / metrics[f"{other}_gradient_bps"]
+        assert metrics[f"ratio_vs_{other}"] == pytest.approx(ratio)
+
+
+def test_the_fallback_server_is_measured_alone() -> None:
+    done = ina("bench", "fallback", "--contributions", 4000, "--lanes", 32, "-np", 2, "--json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["setup"]["contributions"] == 4000
+    metrics = report["metrics"]
+    # Summed, checked, and counted in the server's processor time.
+    assert metrics["gradient_bps"] == pytest.approx(4000 * 32 * 32 / metrics["cpu_s"])
+    assert metrics["wall_gradient_bps"] < metrics["gradient_bps"]
 
 
 def test_the_gloo_baseline_is_measured_beside() -> None:

@@ -24,7 +24,7 @@ from tests.hostlib.virtual_network import Impairments, VirtualNetwork, endpoints
 
 LANES = 32
 MAX_WORKERS = 6
-THOROUGH = settings(max_examples=1500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+THOROUGH = settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 BRIEF = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 chance = st.one_of(st.just(0.0), st.floats(0.0, 0.2))

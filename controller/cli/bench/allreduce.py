@@ -1,4 +1,4 @@
-"""``ina bench``: how fast the parts are, ratios measured in one run."""
+"""``ina bench allreduce``: one job through real sockets, beside gloo and a bare copy."""
 
 from __future__ import annotations
 
@@ -11,82 +11,26 @@ from typing import Annotated
 
 import typer
 
-import softswitch
 from benchmarks.loopback import copy_time_s
 from controller.cli import options
 from controller.cli.errors import USAGE, Failure
-from controller.cli.job import JobSpec, run_job
-from controller.cli.output import Result, count, err, out, parse_size, rate, seconds, table
-from controller.cli.programs import source_of
-from hostlib import DEFAULT_SLOTS
-from softswitch.engine.bench import bench_pipeline
+from controller.cli.jobs import run_alone
+from controller.cli.live import Live
+from controller.cli.output import Result, parse_size, rate, seconds, table
+from controller.cli.spec import ClusterSpec, JobSpec
 
-app = typer.Typer(no_args_is_help=True, help="Measure the pipeline or allreduce; see docs/performance.md.")
+FRAME_HEADERS_BYTES = 70  # Ethernet, IPv4, UDP, INA
 
-ROUNDS = 9
-FRAME_HEADERS_BYTES = 66  # Ethernet, IPv4, UDP, INA
-
-PIPELINE_EPILOG = """Examples:
-
-  ina bench pipeline --lanes 256
-
-  ina bench pipeline --lanes 32 --json
-"""
-
-ALLREDUCE_EPILOG = """Examples:
+EPILOG = """Examples:
 
   ina bench allreduce -np 4 --size 64MB --baseline gloo
 
   ina bench allreduce -np 4 --size 4KB --baseline gloo --json
+
+  ina bench allreduce -np 4 --size 64MB --program shared
 """
 
 
-@app.command(epilog=PIPELINE_EPILOG)
-def pipeline(
-    program: options.Program = "exclusive",
-    lanes: options.Lanes = 256,
-    workers: Annotated[
-        int, typer.Option("-np", "--workers", min=1, max=32, help="Contributors per sum.")
-    ] = 4,
-    duration: Annotated[float, typer.Option(min=0.01, metavar="SECONDS", help="How long to measure.")] = 3.0,
-    json: options.Json = False,
-) -> None:
-    """Aggregation packets through the compiled program, in memory, on one core."""
-    path, defines = source_of(program, lanes)
-    compiled = softswitch.compile_file(path, defines=defines)
-    measured = bench_pipeline(compiled, contributors=workers, round_s=duration / ROUNDS, rounds=ROUNDS)
-    setup = {
-        "program": program,
-        "lanes": measured.lanes,
-        "workers": workers,
-        "slots": measured.region_slots,
-        "compiler": f"{measured.compiler} {measured.flags}",
-    }
-    numbers = {
-        "packets_per_s": measured.packets_per_s,
-        "packets_per_s_median": measured.median_packets_per_s,
-        "packet_time_s": measured.ns_per_packet * 1e-9,
-        "copies_per_packet": measured.copies_per_packet,
-        "interpreter_packets_per_s": measured.interpreter_packets_per_s,
-        "ratio_vs_interpreter": measured.packets_per_s / measured.interpreter_packets_per_s,
-    }
-    if json:
-        Result("bench pipeline", setup, numbers).print_json()
-        return
-    rates = [
-        ("compiled, best round", measured.packets_per_s),
-        ("compiled, median", measured.median_packets_per_s),
-        ("interpreter", measured.interpreter_packets_per_s),
-    ]
-    table(
-        f"{program}, {measured.lanes} lanes, {workers} contributors, in memory on one core",
-        ["", "packets/s", "per packet"],
-        [(name, count(value), seconds(1 / value)) for name, value in rates],
-    )
-    out.print(f"compiler: {setup['compiler']}", highlight=False, soft_wrap=True)
-
-
-@app.command(epilog=ALLREDUCE_EPILOG)
 def allreduce(
     workers: Annotated[int, typer.Option("-np", "--workers", help="Number of workers, 1 to 32.")] = 4,
     size: Annotated[
@@ -100,7 +44,7 @@ def allreduce(
     ] = None,
     program: options.Program = "exclusive",
     lanes: options.Lanes = 256,
-    slots: Annotated[int, typer.Option(min=2, help="Aggregator slots of the job.")] = DEFAULT_SLOTS,
+    slots: Annotated[int | None, typer.Option(min=0, help="Aggregator slots, as in 'ina run'.")] = None,
     json: options.Json = False,
 ) -> None:
     """Allreduce through real sockets and the switch process on loopback; the median of the iterations."""
@@ -120,11 +64,10 @@ def allreduce(
         command += ["--iterations", str(repeats), "--output", directory]
         if baseline:
             command += ["--gloo-store", str(Path(directory) / "store")]
-        spec = JobSpec(command=command, workers=workers, program=program, lanes=lanes, slots=slots)
-        result = run_job(
-            spec, on_line=lambda rank, line, is_error: err.print(f"[{rank}] {line}", markup=False)
-        )
-        result.raise_failure()
+        spec = JobSpec(command=command, workers=workers, slots=slots)
+        cluster = ClusterSpec(program=program, lanes=lanes)
+        with Live({"": workers}, quiet=True) as live:
+            result = run_alone(cluster, spec, on_line=live.line, on_progress=live.update)
         times = _slowest(Path(directory), workers)
     floor = _floor_s(payload, lanes, workers)
     numbers = _numbers(times, floor, payload)

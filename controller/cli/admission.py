@@ -1,0 +1,165 @@
+"""Admits a job to a cluster and takes it off again: table entries, ports, fallback server."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from controller import ControllerError, Member, NoSuchJob, Region
+from controller.cli import layout
+from controller.cli.cluster import Cluster
+from controller.cli.spec import DEFAULT_WINDOW, JobSpec
+from controller.model import Uplink
+from controller.tree import JobTree, TreeAdmission, TreeSwitch, admit_tree, remove_tree
+from hostlib import DEFAULT_SLOTS, JobConfig, window_for
+
+UDP_PORT = 42592
+FALLBACK = Uplink(port=None, mac="02:00:00:00:fb:01", ip="10.0.255.2")
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A job that the switches serve."""
+
+    cluster: Cluster
+    spec: JobSpec
+    tree: TreeAdmission
+
+    def config(self, rank: int, rendezvous: str) -> str:
+        """Return what a worker has to know, as JSON. Raises ConfigError for what cannot be."""
+        switch, member = self._members()[rank]
+        assert member.port is not None
+        tree = self.tree.tree  # of one switch: left out
+        fields = {
+            "job": self.tree.job,
+            "epoch": self.tree.epoch,
+            "rank": rank,
+            "size": self.spec.workers,
+            "tree": None if list(tree) == [0] else tree,
+            "lanes": self.cluster.spec.lanes,
+            "slots": 2 * self.tree.window,
+            "window": self.tree.window,
+            "fallback": self.cluster.spec.shared,
+            "congestion": self.spec.congestion,
+            "numbers": self.spec.numbers,
+            "priority": self.spec.priority,
+            "timeout_s": self.spec.timeout_s,
+            "straggler_timeout_s": self.spec.straggler_timeout_s,
+            "rendezvous": rendezvous,
+            "transport": {
+                "kind": "loopback",
+                "local": "127.0.0.1:0",
+                "switch": self.cluster.switches[switch].udp_address(member.port),
+                "src_mac": member.mac,
+                "src_ip": member.ip,
+                "udp_port": member.udp_port,
+            },
+        }
+        return JobConfig.from_json(json.dumps(fields)).to_json()
+
+    def counters(self) -> dict[str, dict[str, int]]:
+        """Return what the job's packets met, by switch and outcome. Raises ControllerError."""
+        with self.cluster.lock:
+            return {
+                name: self.cluster.controllers[name].counters(self.tree.job) for name in self.tree.switches
+            }
+
+    def fallback_statistics(self) -> dict[str, float]:
+        """Return what the fallback server counted for the job; nothing without one."""
+        fallback = self.cluster.fallback
+        return fallback.statistics(self.tree.job) if fallback else {}
+
+    def _members(self) -> dict[int, tuple[str, Member]]:
+        return {
+            member.rank: (name, member)
+            for name, admission in self.tree.switches.items()
+            for member in admission.members
+            if member.rank is not None
+        }
+
+
+@contextlib.contextmanager
+def admitted(cluster: Cluster, spec: JobSpec) -> Iterator[Admitted]:
+    """Have the switches, and the fallback server if there is one, serve a job while the context lasts.
+
+    Raises:
+        ControllerError: a switch refused the job; nothing of it is left there.
+        Failure: the fallback server did not start.
+    """
+    with contextlib.ExitStack() as stack:
+        members = _members(cluster, spec, stack)
+        shared = cluster.spec.shared
+        region = None
+        if shared and spec.slots is not None:
+            region = Region(spec.first_slot, spec.slots)
+        if cluster.topology is None:
+            root = TreeSwitch(cluster.root, tuple(members[cluster.root]), region=region)
+        else:
+            root = layout.job_tree(cluster.topology, members, region=region, transit=cluster.spec.transit)
+        with cluster.lock:
+            tree = admit_tree(
+                cluster.controllers, _job(cluster, spec, root), ports={cluster.root: cluster.spec.ports}
+            )
+        stack.callback(_remove, cluster, tree)
+        if shared:
+            uplink = tree.switches[cluster.root].uplink
+            assert uplink is not None
+            assert uplink.port is not None
+            fallback = cluster.start_fallback(uplink.port)
+            fallback.add(
+                tree.job,
+                {
+                    "job": tree.job,
+                    "epoch": tree.epoch,
+                    "tree": tree.tree,
+                    "window": tree.window,
+                },
+            )
+            stack.callback(fallback.remove, tree.job)
+        yield Admitted(cluster, spec, tree)
+
+
+def _members(cluster: Cluster, spec: JobSpec, stack: contextlib.ExitStack) -> dict[str, list[Member]]:
+    """Return the job's workers by the switch they are plugged into."""
+    topology = cluster.topology
+    if topology is None:
+        return {cluster.root: [_member(rank) for rank in range(spec.workers)]}
+    members: dict[str, list[Member]] = {}
+    for rank, host in enumerate(stack.enter_context(cluster.hosts(spec.workers))):
+        switch = topology.switch_of(host)
+        port = topology.port_to(switch, host)
+        members.setdefault(switch, []).append(
+            Member(rank, port, topology.mac(host), topology.ip(host), UDP_PORT)
+        )
+    return members
+
+
+def _member(rank: int) -> Member:
+    return Member(rank, None, f"02:00:00:00:00:{rank + 1:02x}", f"10.0.0.{rank + 1}", UDP_PORT)
+
+
+def _job(cluster: Cluster, spec: JobSpec, root: TreeSwitch) -> JobTree:
+    if not cluster.spec.shared:
+        return JobTree(root, DEFAULT_SLOTS if spec.slots is None else spec.slots)
+    return JobTree(
+        root,
+        mode="shared",
+        preempt=spec.preempt,
+        window=window_for(spec.window or DEFAULT_WINDOW),
+        fallback=replace(FALLBACK, port=cluster.fallback_port()),
+    )
+
+
+def _remove(cluster: Cluster, tree: TreeAdmission) -> None:
+    if cluster.switch_ended() is not None:
+        return
+    try:
+        with cluster.lock:
+            remove_tree(cluster.controllers, tree)
+    except NoSuchJob:
+        return  # somebody else removed it
+    except ControllerError as error:
+        warnings.warn(f"job {tree.job} may still be on the switch: {error}", stacklevel=2)

@@ -1,0 +1,45 @@
+"""``ina bench grouping``: how fast jobs are grouped by how their stages interleave."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from benchmarks.schedulers import measure_grouping
+from controller.cli import options
+from controller.cli.output import Result, count, seconds, table
+
+EPILOG = """Examples:
+
+  ina bench grouping --jobs 1000
+
+  ina bench grouping --jobs 10000 --kinds 8 --json
+"""
+
+
+def grouping(
+    jobs: Annotated[int, typer.Option(min=1, help="Jobs to group.")] = 1000,
+    resources: Annotated[int, typer.Option(min=2, max=6, help="Resources that their stages use.")] = 4,
+    kinds: Annotated[int, typer.Option(min=0, help="Different profiles; 0: every job has its own.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the profiles.")] = 0,
+    json: options.Json = False,
+) -> None:
+    """Group jobs of random stage times by rounds of matching."""
+    measured = measure_grouping(jobs, resources=resources, kinds=kinds, seed=seed)
+    setup = {"jobs": jobs, "resources": resources, "kinds": kinds, "seed": seed}
+    numbers = {name: value for name, value in asdict(measured).items() if name not in setup}
+    if json:
+        Result("bench grouping", setup, numbers).print_json()
+        return
+    row = (
+        f"{jobs} jobs, {resources} resources",
+        seconds(measured.time_s),
+        count(measured.jobs_per_s),
+        str(measured.groups),
+        f"{measured.total_efficiency:.2f}",
+        f"{measured.mean_efficiency:.3f}",
+    )
+    columns = ["grouping", "time", "jobs/s", "groups", "total efficiency", "mean"]
+    table("multi-round grouping", columns, [row])

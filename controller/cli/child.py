@@ -1,0 +1,85 @@
+"""An ``ina`` subcommand as a process of its own: it says one line of JSON once it is ready."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from controller.cli.errors import FAILED, Failure
+
+STOP_TIMEOUT_S = 5.0
+
+
+class Child:
+    """An ``ina NAME …`` that ends when its standard input does; a context manager that stops it."""
+
+    def __init__(self, name: str, title: str, arguments: Sequence[str]) -> None:
+        """Start it; several may so get ready at the same time. `title` is what people call it."""
+        self.title = title
+        # It ends when its standard input does: an ina that dies takes it along.
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "controller.cli", name, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,  # an interrupt from the keyboard is for us, not for it
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._stdin, self._stdout = self._process.stdin, self._process.stdout
+        self._ready: dict[str, Any] | None = None
+
+    def ready(self) -> dict[str, Any]:
+        """Wait for the line that says that it is ready, and return it.
+
+        Raises:
+            Failure: it ended before; the reason has been printed by it.
+        """
+        if self._ready is None:
+            self._ready = self.hear()
+        if self._ready is None:
+            raise Failure(f"{self.title} did not start", exit_code=self._process.wait() or FAILED)
+        return self._ready
+
+    def ended(self) -> str | None:
+        """Return how the process ended, or None while it runs."""
+        status = self._process.poll()
+        return None if status is None else f"{self.title} ended with status {status}"
+
+    def say(self, message: object) -> None:
+        """Write one line of JSON to its standard input; without effect if it is gone."""
+        with contextlib.suppress(OSError, ValueError):
+            print(json.dumps(message), file=self._stdin, flush=True)
+
+    def hear(self) -> dict[str, Any] | None:
+        """Wait for its next line of JSON; None if there will be no more."""
+        with contextlib.suppress(ValueError):  # closed under us, or cut off in the middle
+            if line := self._stdout.readline():
+                heard: dict[str, Any] = json.loads(line)
+                return heard
+        return None
+
+    def stop(self) -> None:
+        """Ask it to end, and make it end. Without effect if done before."""
+        self._process.terminate()
+        try:
+            self._process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        for stream in (self._stdin, self._stdout):
+            with contextlib.suppress(OSError):  # what was still to be written has nobody to read it
+                stream.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()

@@ -1,0 +1,166 @@
+"""Starts the fallback server as a process of its own, keeps it running, and asks it for statistics."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+from controller.cli.child import Child
+from controller.cli.errors import Failure
+
+RESTARTS = 5
+ASK_S = 0.25
+"""How often it is asked for statistics, which also tells that it lives."""
+
+ANSWER_S = 1.0
+START_S = 30.0
+
+TITLE = "the fallback server"
+
+
+class FallbackProcess:
+    """The fallback server of all jobs of a run.
+
+    One that dies is started again: it holds nothing that workers and switches cannot send again.
+    """
+
+    def __init__(self, port: int, switch: str, lanes: int, *, patience_s: float = 4.0) -> None:
+        """Start it.
+
+        Args:
+            port: the root switch's port for it.
+            switch: ``host:port`` of that port.
+            lanes: values per packet.
+            patience_s: silence after which it counts as stuck.
+
+        Raises:
+            Failure: it did not start.
+        """
+        self.port = port
+        self._arguments = ["--switch", switch, "--lanes", str(lanes)]
+        self._patience_s = patience_s
+        self._jobs: dict[int, Mapping[str, Any]] = {}
+        self._change = threading.Condition()
+        self._restarts = 0
+        self._final: str | None = None
+        # What servers before this one counted, by job, and the latest statistics of this one.
+        self._before: dict[int, dict[str, float]] = {}
+        self._latest: dict[str, Any] = {}
+        first = self._start()
+        try:
+            first.ready()
+        except BaseException:
+            first.stop()
+            raise
+        self._watch(first)
+
+    def add(self, job: int, description: Mapping[str, Any]) -> None:
+        """Serve a job from now on."""
+        with self._change:
+            self._jobs[job] = description
+            self._child.say({"add": description})
+
+    def remove(self, job: int) -> None:
+        """Serve it no longer."""
+        with self._change:
+            self._jobs.pop(job, None)
+            self._child.say({"remove": job})
+
+    def check(self) -> str | None:
+        """Start it again if it died; return why there is no fallback server any more, or None.
+
+        To be called several times per second.
+        """
+        with self._change:
+            if self._final is None:
+                if why := self._child.ended():
+                    self._revive(why)
+                else:
+                    self._check_answers()
+            return self._final
+
+    def stop(self) -> None:
+        """Stop it for good."""
+        with self._change:
+            self._final = self._final or f"{TITLE} was stopped"
+        self._child.stop()
+
+    def statistics(self, job: int) -> dict[str, float]:
+        """Return what was counted for a job, also by servers that died, as far as it is known."""
+        with self._change:
+            self._ask()
+            wanted = self._asked
+            self._change.wait_for(lambda: self._answered >= wanted, timeout=ANSWER_S)
+            return self._of_job(job)
+
+    def _check_answers(self) -> None:
+        now = time.monotonic()
+        if self._answered == self._asked:
+            if now - self._asked_at > ASK_S:
+                self._ask()
+        elif now - max(self._asked_at, self._heard_at) > (self._patience_s if self._serves else START_S):
+            self._final = f"{TITLE} does not answer"
+
+    def _revive(self, why: str) -> None:
+        if self._restarts == RESTARTS:
+            self._final = f"{why}, after it had been started again {RESTARTS} times"
+            return
+        self._restarts += 1
+        # The number also keeps the warning from being one that has been given already.
+        warnings.warn(f"{why}; it is started again ({self._restarts} of {RESTARTS} times)", stacklevel=3)
+        self._child.stop()
+        for job in self._jobs:
+            self._before[job] = self._of_job(job)
+        self._latest = {}
+        self._watch(self._start())
+        for description in self._jobs.values():
+            self._child.say({"add": description})
+
+    def _start(self) -> Child:
+        """Start a server, which tells the switch where it is."""
+        return Child("fallback", TITLE, self._arguments)
+
+    def _watch(self, child: Child) -> None:
+        """Have `child` be the server; it may still be starting."""
+        self._child = child
+        self._serves = False
+        self._heard_at = self._asked_at = time.monotonic()
+        self._asked = self._answered = 0
+        threading.Thread(target=self._listen, args=(child,), daemon=True).start()
+
+    def _listen(self, child: Child) -> None:
+        message: Mapping[str, Any] | None = None
+        with contextlib.suppress(Failure):  # `check` sees that it ended
+            message = child.ready()
+        while message is not None:
+            with self._change:
+                if child is not self._child:
+                    return
+                self._serves = True
+                self._heard_at = time.monotonic()
+                if isinstance(found := message.get("statistics"), dict):
+                    self._latest = found
+                    self._answered += 1
+                    self._change.notify_all()
+                if error := message.get("error"):
+                    warnings.warn(f"{TITLE} refuses: {error}", stacklevel=1)
+            message = child.hear()
+
+    def _ask(self) -> None:
+        self._asked += 1
+        self._asked_at = time.monotonic()
+        self._child.say({"statistics": True})
+
+    def _of_job(self, job: int) -> dict[str, float]:
+        counts = dict(self._before.get(job, {}))
+        _add(counts, self._latest.get("jobs", {}).get(str(job), {}))
+        return counts
+
+
+def _add(counts: dict[str, float], more: Mapping[str, float]) -> None:
+    for name, number in more.items():
+        counts[name] = counts.get(name, 0.0) + number

@@ -1,0 +1,105 @@
+"""Which switches a run has and where its workers are plugged in: pure functions of a topology."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+
+from bmv2_topos import Topology, TopologyError, tree
+from controller import Member, Region
+from controller.cli.errors import USAGE, Failure
+from controller.tree import TreeLink, TreeSwitch
+
+MAX_CHILDREN = 32  # bits of the contribution bitmap (p4src/include/config.p4)
+
+
+def parse_tree(text: str) -> tuple[int, ...]:
+    """Read ``2x4``: children per switch level by level, the last number hosts. Raises Failure."""
+    parts = text.split("x")
+    if not all(part.isascii() and part.isdecimal() and 1 <= int(part) <= MAX_CHILDREN for part in parts):
+        raise Failure(
+            f"--tree {text!r}: want numbers from 1 to {MAX_CHILDREN} joined by x, such as 2x4 or 2x2x2",
+            exit_code=USAGE,
+        )
+    return tuple(map(int, parts))
+
+
+def plan(fan_outs: Sequence[int], jobs: Sequence[int], *, fallback: bool) -> Topology:
+    """Return a tree of switches with a link of its own for every worker of jobs that run at the same time.
+
+    Args:
+        fan_outs: children per switch, level by level; the last one counts machines. A machine runs up to one
+            worker of each job.
+        jobs: workers of each job.
+        fallback: whether the root also gets a link for a fallback server.
+
+    Raises:
+        Failure: a job is larger than the tree, or a switch would need too many ports.
+    """
+    *inner, machines = fan_outs
+    leaves = math.prod(inner)
+    for workers in jobs:
+        if workers > leaves * machines:
+            shape = "x".join(map(str, fan_outs))
+            raise Failure(
+                f"{workers} workers: a tree of {shape} has {leaves * machines} machines", exit_code=USAGE
+            )
+    links = sum(-(-workers // leaves) for workers in jobs)
+    try:
+        return tree([*inner, links], servers=int(fallback))
+    except TopologyError as error:
+        raise Failure(str(error), exit_code=USAGE) from error
+
+
+def spread(leaves: Sequence[str], workers: int) -> list[str]:
+    """Return each rank's switch: evenly, neighbouring ranks together.
+
+    >>> spread(["s2", "s3"], 5)
+    ['s2', 's2', 's2', 's3', 's3']
+    """
+    return [leaves[rank * len(leaves) // workers] for rank in range(workers)]
+
+
+def children(topology: Topology) -> Mapping[str, Sequence[str]]:
+    """Return the switches right below each switch."""
+    below: dict[str, list[str]] = {switch.name: [] for switch in topology.switches}
+    for switch in topology.switches:
+        parent = topology.parents[switch.name]
+        if parent is not None:
+            below[parent].append(switch.name)
+    return below
+
+
+def job_tree(
+    topology: Topology,
+    members: Mapping[str, Sequence[Member]],
+    *,
+    region: Region | None,
+    transit: Collection[str],
+) -> TreeSwitch:
+    """Return what of the tree a job needs: the root, and the switches with members of it on or below them.
+
+    Args:
+        topology: the switches.
+        members: the job's workers by the switch that they are plugged into.
+        region: the slots for a shared job, at every switch.
+        transit: switches that pass the job's packets on without adding.
+    """
+    below = children(topology)
+
+    def grow(switch: str) -> TreeSwitch:
+        links = []
+        for child in below[switch]:
+            subtree = grow(child)
+            if subtree.members or subtree.links:
+                down, up = topology.port_to(switch, child), topology.port_to(child, switch)
+                links.append(TreeLink(down, subtree, up))
+        return TreeSwitch(
+            switch,
+            tuple(members.get(switch, ())),
+            tuple(links),
+            region=region,
+            transit=switch in transit,
+        )
+
+    return grow(topology.root)

@@ -1,0 +1,240 @@
+"""``ina sim``: the jobs of a job file on a network in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+from types import TracebackType
+from typing import Annotated, Self
+
+import typer
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from bmv2_topos import JobEntry, Link, Topology, TopologyError, load_jobs
+from bmv2_topos.jobfile import MAX_WINDOW
+from controller.cli import options, sim_report
+from controller.cli.errors import USAGE, Failure
+from controller.cli.layout import parse_tree
+from controller.cli.output import count, err, seconds
+
+EPILOG = """Examples:
+
+  ina sim examples/sim.toml
+
+  ina sim examples/sim.toml --program exclusive --slots 512
+
+  ina sim examples/sim.toml --tree 2x4 --link-loss 0.01 --seed 7
+
+  ina sim examples/sim.toml --slots 128 --plot sim.png --json
+"""
+
+
+MEMORY = "Switch memory and windows"
+NETWORK = "Network"
+
+
+class SimProgram(StrEnum):
+    """How the jobs use a switch's memory."""
+
+    SHARED = "shared"
+    EXCLUSIVE = "exclusive"
+
+
+def sim(
+    jobs: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The jobs, in TOML: what ina run --jobs takes.")
+    ],
+    program: Annotated[
+        SimProgram, typer.Option(help="One array for all jobs, or a region for each.")
+    ] = SimProgram.SHARED,
+    lanes: options.Lanes = 64,
+    iterations: Annotated[
+        int | None, typer.Option(min=1, help="Iterations of every job, whatever the file says.")
+    ] = None,
+    slots: Annotated[
+        int,
+        typer.Option(
+            min=0, rich_help_panel=MEMORY, help="Aggregator slots of every switch, for all jobs together."
+        ),
+    ] = 8192,
+    window: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=MAX_WINDOW,
+            rich_help_panel=MEMORY,
+            help="Packets in flight per worker at most, for jobs that say nothing; 128.",
+        ),
+    ] = None,
+    preempt: Annotated[
+        bool,
+        typer.Option(
+            "--preempt", rich_help_panel=MEMORY, help="Let every job take slots from lower priorities."
+        ),
+    ] = False,
+    tree: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NxN…",
+            rich_help_panel=NETWORK,
+            help="Children per switch, level by level, of a tree that holds one job: 2x4; one switch unless "
+            "given.",
+        ),
+    ] = None,
+    transit: Annotated[
+        str,
+        typer.Option(
+            metavar="SWITCH,…",
+            rich_help_panel=NETWORK,
+            help="Switches of --tree (s2, s3, …) that do not add.",
+        ),
+    ] = "",
+    loss: Annotated[
+        float,
+        typer.Option(rich_help_panel=NETWORK, help="Probability that a packet is lost, on every link."),
+    ] = 0.0,
+    link_loss: Annotated[
+        float | None,
+        typer.Option(rich_help_panel=NETWORK, help="The same between switches; as --loss unless given."),
+    ] = None,
+    rate_bps: Annotated[
+        float,
+        typer.Option(
+            "--rate",
+            metavar="BPS",
+            show_default="10e9",
+            rich_help_panel=NETWORK,
+            help="Rate of every link, bits/s; 0: unlimited.",
+        ),
+    ] = 10e9,
+    delay: Annotated[
+        float, typer.Option(metavar="SECONDS", rich_help_panel=NETWORK, help="Delay of every link, one way.")
+    ] = 2e-6,
+    queue: Annotated[
+        int, typer.Option(metavar="PACKETS", rich_help_panel=NETWORK, help="What waits at a switch's port.")
+    ] = 2048,
+    coalesce_us: Annotated[
+        int,
+        typer.Option(
+            "--coalesce",
+            min=1,
+            metavar="US",
+            rich_help_panel=NETWORK,
+            help="Hosts look at their packets this often, µs.",
+        ),
+    ] = 5,
+    seed: Annotated[int, typer.Option(help="Seed of everything random: the same gives the same.")] = 0,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Draw iteration times and slots in use: .png, .svg or .pdf."),
+    ] = None,
+    json: options.Json = False,
+) -> None:
+    """Run jobs in virtual time: links, queues and computing are simulated, packet by packet.
+
+    The switch program, the workers' windows and the fallback servers are the real ones. Every worker has a
+    host of its own. Every sum that a worker is handed is compared with the exact one; a wrong one ends the
+    command with status 1.
+    """
+    # Loaded here, for other commands need none of it.
+    from bmv2_topos.testbeds.virtual import TestbedError, VirtualSettings, VirtualTestbed, build
+
+    entries = _adapt(load_jobs(jobs), iterations=iterations, window=window, preempt=preempt)
+    if plot is not None:
+        _check_plot(plot)
+    try:
+        shape = None if tree is None else parse_tree(tree)
+        link = Link("a", "b", rate_bps=rate_bps, delay_s=delay, queue_packets=queue, loss=loss)
+        trunk = Link("a", "b", rate_bps, delay, queue, loss if link_loss is None else link_loss)
+        shared = program is SimProgram.SHARED
+        network, placements = build(entries, shape, servers=shared, link=link, trunk=trunk)
+        network = _without_sums(network, [name for name in transit.split(",") if name])
+        settings = VirtualSettings(
+            program=program.value, lanes=lanes, slots=slots, seed=seed, coalesce_us=coalesce_us
+        )
+        testbed = VirtualTestbed(network, entries, placements, settings)
+    except (TopologyError, TestbedError) as error:
+        raise Failure(str(error), exit_code=USAGE) from error
+    try:
+        with _Bar(entries, quiet=not err.is_terminal) as bar:
+            report = testbed.run(bar.update)
+    except TestbedError as error:
+        raise Failure(str(error)) from error
+    if plot is not None:
+        from bmv2_topos.experiments.plots import draw_report
+
+        draw_report(report, plot)
+    if json:
+        sim_report.result(report).print_json()
+    else:
+        sim_report.show(report)
+
+
+def _adapt(
+    jobs: Sequence[JobEntry], *, iterations: int | None, window: int | None, preempt: bool
+) -> list[JobEntry]:
+    """Let options stand in for what the file says, or leaves out."""
+    return [
+        replace(
+            job,
+            iterations=iterations or job.iterations,
+            window=job.window or window,
+            preempt=job.preempt or preempt,
+        )
+        for job in jobs
+    ]
+
+
+def _without_sums(network: Topology, transit: Sequence[str]) -> Topology:
+    """Return the network with switches that only pass packets on. Raises Failure."""
+    known = [switch.name for switch in network.switches]
+    for name in transit:
+        if name not in known:
+            raise Failure(f"--transit {name}: the switches are {', '.join(known)}", exit_code=USAGE)
+    switches = (
+        replace(switch, aggregates=switch.aggregates and switch.name not in transit)
+        for switch in network.switches
+    )
+    return replace(network, switches=tuple(switches))
+
+
+def _check_plot(plot: Path) -> None:
+    """Refuse before the run what would fail after it."""
+    from bmv2_topos.experiments.plots import FORMATS, PlotsMissing, check
+
+    if plot.suffix not in FORMATS:
+        raise Failure(f"--plot {plot}: want a name that ends in {', '.join(FORMATS)}", exit_code=USAGE)
+    try:
+        check()
+    except PlotsMissing as error:
+        raise Failure(f"--plot: {error}") from error
+
+
+class _Bar:
+    """A progress bar of iterations, on a terminal."""
+
+    def __init__(self, jobs: Sequence[JobEntry], *, quiet: bool) -> None:
+        self._quiet = quiet
+        self._progress = Progress(
+            TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn(), console=err, transient=True
+        )
+        total = sum(job.iterations for job in jobs)
+        self._task = self._progress.add_task("starting", total=total)
+
+    def update(self, time_s: float, done: int, total: int) -> None:
+        """Show how far the jobs are."""
+        shown = f"{count(done)} of {count(total)} iterations, {seconds(time_s)}"
+        self._progress.update(self._task, completed=done, total=total, description=shown)
+
+    def __enter__(self) -> Self:
+        if not self._quiet:
+            self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._quiet:
+            self._progress.stop()

@@ -1,0 +1,91 @@
+"""What a run consists of: the cluster that carries the jobs, and each job. Plain data."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from hostlib import DEFAULT_SLOTS
+from hostlib.launcher import WorkerExit
+
+SHARED = "shared"
+DEFAULT_WINDOW = DEFAULT_SLOTS // 2
+MAX_WINDOW = 1 << 16  # what hostlib.JobConfig takes
+NAMELESS = ""
+"""Name of the job of a command line; those of a job file have one of their own."""
+PRIVATE_THREADS = "OMP_NUM_THREADS"
+
+Reports = Mapping[int, Mapping[str, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSpec:
+    """Switches, and what they run."""
+
+    program: str = "exclusive"
+    lanes: int = 256
+    switch: str = "embedded"
+    """``embedded``, or ``grpc://host:port`` of a switch that runs."""
+    udp_base: str = "127.0.0.1:47000"
+    """With a running switch: port p of it is bound to this UDP port plus p."""
+    ports: tuple[int, ...] = tuple(range(1, 256))
+    """With a running switch: the ports that may be used."""
+    tree: tuple[int, ...] = ()
+    """Children per switch, level by level, hosts last; empty: one switch."""
+    transit: frozenset[str] = frozenset()
+    """Switches that pass packets on without adding."""
+    impairments: str = ""
+    """What ports towards workers and the fallback server do to frames, as ``ina switch --impair``."""
+    link_impairments: str = ""
+    """The same between switches."""
+    seed: int = 0
+
+    @property
+    def shared(self) -> bool:
+        """Whether jobs share slots, and need a fallback server."""
+        return self.program == SHARED
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """One job."""
+
+    command: Sequence[str]
+    workers: int
+    name: str = NAMELESS
+    slots: int | None = None
+    """Slots asked for; None: `DEFAULT_SLOTS`, or the whole array if it is shared."""
+    first_slot: int = 0
+    """Where they begin, if jobs share the array."""
+    window: int | None = None
+    """Packets in flight at most; None: half the slots, or `DEFAULT_WINDOW` if they are shared."""
+    preempt: bool = False
+    congestion: str = "fixed"
+    numbers: str = "exponent"
+    priority: int | None = None
+    """Of all packets; None: each tensor's own."""
+    start_s: float = 0.0
+    timeout_s: float = 8.0
+    straggler_timeout_s: float = 600.0
+
+    def environment(self) -> dict[str, str]:
+        """Return what the workers get besides their place in the job."""
+        if PRIVATE_THREADS in os.environ:
+            return {}
+        return {PRIVATE_THREADS: "1"}  # the workers share this machine's cores
+
+
+@dataclass(frozen=True, slots=True)
+class JobResult:
+    """How a job went."""
+
+    failure: WorkerExit | None
+    time_s: float
+    reports: Reports
+    counters: Mapping[str, int]
+    """The switches' together, by outcome."""
+    switches: Mapping[str, Mapping[str, int]]
+    """The same by switch."""
+    fallback: Mapping[str, float]
+    """The fallback server's statistics of this job."""

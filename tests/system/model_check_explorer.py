@@ -1,0 +1,200 @@
+"""All that can happen in a network of parts: every order of delivery, every choice of what is lost.
+
+Theory of operation
+-------------------
+A state is the number of each part's state, the packets under way (a set with multiplicities: links keep no
+order), and what is left of a budget of mishaps. From a state,
+
+- any packet under way may be delivered;
+- while the budget lasts, any may be lost or delivered twice, a time-out may be over too early, the server may
+  be started again;
+- when nothing is under way, time goes on: a time-out is over, of a worker or of the server, in any order.
+
+A state is *done* if nothing is under way and all workers have all results. Done states are not left.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from bmv2_topos.soak.trace import describe
+from tests.system.model_check_parts import FIRE, FORGET, PASS, Automaton, Packets, WorkerPart
+
+Message = tuple[int, int | None, bytes]
+"""To which part, to which port of it, the bytes."""
+
+
+class Budget(NamedTuple):
+    """How many mishaps there may be."""
+
+    losses: int = 0
+    doubles: int = 0
+    """Packets that arrive twice."""
+    early: int = 0
+    """Time-outs while packets are under way."""
+    restarts: int = 0
+    """Of the server."""
+
+
+State = tuple[tuple[int, ...], tuple[int, ...], Budget]
+"""The parts' states; the messages under way, sorted; what may still happen."""
+
+
+@dataclass
+class Explored:
+    """What was found."""
+
+    states: int = 0
+    transitions: int = 0
+    done: int = 0
+    steps: int = 0
+    """That the real parts made."""
+    wrong: list[list[str]] = field(default_factory=list)
+    """Ways to states in which a worker that is complete has not the sum."""
+    hopeless: list[list[str]] = field(default_factory=list)
+    """Ways to states from which no done state can be reached."""
+
+
+class Explorer:
+    """Explores what can happen to parts from their first states on."""
+
+    def __init__(
+        self, parts: dict[str, Automaton], workers: Sequence[str], server: str, sent: Packets
+    ) -> None:
+        """`sent`: what the parts have sent already."""
+        self._names = list(parts)
+        self._parts = list(parts.values())
+        self._index = {name: number for number, name in enumerate(parts)}
+        self._workers = [self._index[name] for name in workers]
+        self._server = self._index[server]
+        self._messages: list[Message] = []
+        self._numbers: dict[Message, int] = {}
+        self._verdicts: list[dict[int, tuple[bool, bool]]] = [{} for _ in parts]
+        self._first = self._under_way((), sent)
+
+    def explore(self, budget: Budget, *, most: int) -> Explored:
+        """Visit every state that can be reached. Raises AssertionError beyond `most` of them."""
+        first: State = (tuple(part.first for part in self._parts), self._first, budget)
+        numbers = {first: 0}
+        states = [first]
+        came: list[tuple[int, str]] = [(-1, "")]
+        before: list[list[int]] = [[]]
+        found = Explored()
+        done: list[int] = []
+        at = 0
+        while at < len(states):
+            complete, exact = self._judge(states[at])
+            if not exact:
+                found.wrong.append(self._way(came, at))
+            if complete and not states[at][1]:
+                done.append(at)
+            else:
+                for action, after in self._actions(states[at]):
+                    found.transitions += 1
+                    number = numbers.setdefault(after, len(states))
+                    if number == len(states):
+                        assert number < most, f"more than {most} states"
+                        states.append(after)
+                        came.append((at, action))
+                        before.append([])
+                    before[number].append(at)
+            at += 1
+        found.states, found.done = len(states), len(done)
+        found.steps = sum(part.steps for part in self._parts)
+        hopeful = set(done)
+        waiting = deque(done)
+        while waiting:
+            for earlier in before[waiting.popleft()]:
+                if earlier not in hopeful:
+                    hopeful.add(earlier)
+                    waiting.append(earlier)
+        if len(hopeful) < len(states):
+            lost = next(number for number in range(len(states)) if number not in hopeful)
+            found.hopeless.append(self._way(came, lost))
+        return found
+
+    def _actions(self, state: State) -> Iterator[tuple[str, State]]:
+        parts, under_way, budget = state
+        for place, number in enumerate(under_way):
+            if place and under_way[place - 1] == number:
+                continue
+            rest = under_way[:place] + under_way[place + 1 :]
+            to, port, packet = self._messages[number]
+            yield f"deliver {number}", self._step(parts, rest, budget, to, port, packet)
+            if budget.losses:
+                yield f"lose {number}", (parts, rest, budget._replace(losses=budget.losses - 1))
+            if budget.doubles:
+                spent = budget._replace(doubles=budget.doubles - 1)
+                yield f"double {number}", self._step(parts, under_way, spent, to, port, packet)
+        timed = [*self._workers, self._server]
+        if not under_way:
+            passed = self._pass(parts)
+            for part in timed:
+                yield f"time-out of {self._names[part]}", self._step(passed, (), budget, part, None, FIRE)
+        elif budget.early:
+            spent = budget._replace(early=budget.early - 1)
+            for part in timed:
+                after = self._step(parts, under_way, spent, part, None, FIRE)
+                yield f"early time-out of {self._names[part]}", after
+        if budget.restarts:
+            spent = budget._replace(restarts=budget.restarts - 1)
+            yield "the server forgets", self._step(parts, under_way, spent, self._server, None, FORGET)
+
+    def _step(
+        self,
+        parts: tuple[int, ...],
+        under_way: tuple[int, ...],
+        budget: Budget,
+        to: int,
+        port: int | None,
+        packet: bytes,
+    ) -> State:
+        after, sent = self._parts[to].step(parts[to], port, packet)
+        changed = (*parts[:to], after, *parts[to + 1 :])
+        return changed, self._under_way(under_way, sent), budget
+
+    def _pass(self, parts: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(part.step(state, None, PASS)[0] for part, state in zip(self._parts, parts, strict=True))
+
+    def _under_way(self, under_way: tuple[int, ...], sent: Packets) -> tuple[int, ...]:
+        if not sent:
+            return under_way
+        new = []
+        for name, port, packet in sent:
+            message = self._index[name], port, packet
+            number = self._numbers.setdefault(message, len(self._messages))
+            if number == len(self._messages):
+                self._messages.append(message)
+            new.append(number)
+        return tuple(sorted((*under_way, *new)))
+
+    def _judge(self, state: State) -> tuple[bool, bool]:
+        """Return whether all workers are complete, and whether those that are have the sum."""
+        all_complete = all_exact = True
+        for worker in self._workers:
+            number = state[0][worker]
+            verdict = self._verdicts[worker].get(number)
+            if verdict is None:
+                part = self._parts[worker]
+                part.enter(number)
+                assert isinstance(part.part, WorkerPart)
+                complete = part.part.complete
+                verdict = self._verdicts[worker][number] = complete, not complete or part.part.exact
+            all_complete &= verdict[0]
+            all_exact &= verdict[1]
+        return all_complete, all_exact
+
+    def _way(self, came: list[tuple[int, str]], at: int) -> list[str]:
+        """Return the actions that lead to a state, and what its messages are."""
+        way: list[str] = []
+        while at > 0:
+            at, action = came[at]
+            verb, _, number = action.rpartition(" ")
+            if verb in ("deliver", "lose", "double"):
+                to, _, packet = self._messages[int(number)]
+                action = f"{verb} to {self._names[to]}: {describe(packet)}"
+            way.append(action)
+        return way[::-1]

@@ -1,0 +1,204 @@
+"""The soak finds defects: with one in a program or a core, an invariant breaks before long."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bmv2_topos.soak.bed import Rack
+from bmv2_topos.soak.campaign import Racks, Tally, soak_seeds
+from bmv2_topos.soak.draw import draw_bed
+from bmv2_topos.soak.schedule import BED_SEEDS, Schedule
+from bmv2_topos.testbeds.virtual.settings import Program
+from hostlib import wire
+from hostlib.core import numpy_kernel
+from hostlib.core.numpy_kernel import NumpyKernel
+from hostlib.core.state import NEVER, Chain, CoreState
+from hostlib.core.state import Counter as Count
+from hostlib.fallback import numpy_intake, numpy_packets
+from hostlib.fallback.numpy_core import NumpyCore
+from hostlib.fallback.numpy_intake import Intake
+from hostlib.fallback.numpy_store import Job
+from tests.system.faults_mutants import PROGRAMS, ProgramMutant
+
+FIRST_BED = 1000
+MOST = 640
+"""Schedules within which an invariant has to break."""
+SOME = 160
+"""Schedules within which every outcome that a defect may hide turns up."""
+
+
+def run(
+    program: Program, racks: Racks, most: int, change: Callable[[Schedule], Schedule] | None = None
+) -> Tally:
+    """Run schedules of a program until one fails or there have been so many."""
+    tally = Tally()
+    number = FIRST_BED
+    while tally.schedules < most and not tally.failures:
+        bed = draw_bed(number)
+        if bed.program == program:
+            first = number * BED_SEEDS
+            tally.add(soak_seeds(first, first + BED_SEEDS - 1, racks, bed=bed, change=change))
+        number += 1
+    return tally
+
+
+def in_numpy(schedule: Schedule) -> Schedule:
+    """Return the same schedule with both cores in numpy, where tests can change them."""
+    return replace(schedule, kernel="numpy", server_kernel="numpy")
+
+
+@pytest.fixture
+def racks() -> Iterator[Racks]:
+    racks = Racks()
+    yield racks
+    racks.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", ["shared", "exclusive"])
+def test_without_a_defect_nothing_is_found(program: Program, racks: Racks) -> None:
+    tally = run(program, racks, SOME)
+    assert not tally.failures, tally.failures[0]
+    for mutant in PROGRAMS.values():
+        if mutant.hides and mutant.program == program:
+            assert tally.counts[f"switch: {mutant.hides}"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutant", PROGRAMS.values(), ids=PROGRAMS)
+def test_a_defect_of_a_program_is_found(mutant: ProgramMutant, racks: Racks) -> None:
+    racks.put(mutant.program, Rack(mutant.compile()))
+    tally = run(mutant.program, racks, SOME if mutant.hides else MOST)
+    hidden = mutant.hides and tally.counts[f"switch: {mutant.hides}"] == 0
+    assert hidden or tally.failures, f"not found in {tally.schedules} schedules"
+
+
+# ------------------------------------------------------------------ cores
+
+
+def takes_overflown_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    take = numpy_kernel._take_packet
+
+    def careless(state: CoreState, header: Any, *rest: Any) -> int:
+        return take(state, header._replace(flags=header.flags & ~wire.FLAG_OVERFLOW), *rest)
+
+    monkeypatch.setattr(numpy_kernel, "_take_packet", careless)
+
+
+def takes_late_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    refusal = numpy_kernel._refusal
+
+    def careless(state: CoreState, header: Any, lane_bytes: int, chain: int) -> Count | None:
+        reason = refusal(state, header, lane_bytes, chain)
+        in_flight = state.status[chain] & Chain.FLIGHT
+        return None if reason is Count.STALE and in_flight else reason
+
+    monkeypatch.setattr(numpy_kernel, "_refusal", careless)
+
+
+def never_sends_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(NumpyKernel, "next_timeout", lambda self, state: NEVER)
+
+
+def ignores_reminders(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(numpy_kernel, "_take_reminder", lambda state, header, chain: None)
+
+
+def answers_with_another_packet(monkeypatch: pytest.MonkeyPatch) -> None:
+    take = numpy_kernel._take_reminder
+
+    def careless(state: CoreState, header: Any, chain: int) -> None:
+        if state.kept[chain]:
+            answer = state.answers[chain, state.struct.prefix :][: wire.INA_BYTES].view(wire.HEADER_DTYPE)
+            answer["psn"] = header.psn
+        take(state, header, chain)
+
+    monkeypatch.setattr(numpy_kernel, "_take_reminder", careless)
+
+
+def scales_by_its_own_exponent(monkeypatch: pytest.MonkeyPatch) -> None:
+    take = numpy_kernel._take_result
+
+    def careless(state: CoreState, header: Any, *rest: Any) -> int:
+        own = max(0, header.exponent - 1)
+        return take(state, header._replace(exponent=own), *rest)
+
+    monkeypatch.setattr(numpy_kernel, "_take_result", careless)
+
+
+def adds_what_overlaps(monkeypatch: pytest.MonkeyPatch) -> None:
+    take = Intake._take_sum
+
+    def careless(self: Intake, job: Job, entry: Any, header: Any, lanes: Any, now: int) -> None:
+        piece = entry.pieces.get(job.node_index[header.node])
+        if piece is not None and piece.bitmap & header.bitmap:
+            numpy_packets.add(entry, piece, numpy_packets.swapped(lanes))
+        take(self, job, entry, header, lanes, now)
+
+    monkeypatch.setattr(Intake, "_take_sum", careless)
+
+
+def reminds_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(NumpyCore, "next_timeout", lambda self: NEVER)
+    monkeypatch.setattr(NumpyCore, "_remind", lambda self, out, size, room, now: 0)
+
+
+def sends_no_result_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Intake, "_reply", lambda self, job, entry, now: None)
+
+
+def keeps_sums_below_a_whole_subtree(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Job, "covered", lambda self, entry, index: False)
+    monkeypatch.setattr(Intake, "_drop_below", lambda self, job, entry, index, bitmap: None)
+
+
+def repairs_in_single_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    exact = numpy_packets.raw_sum
+
+    def rough(ordered: list[Any], *, is_int: bool) -> Any:
+        if is_int:
+            return exact(ordered, is_int=True)
+        with np.errstate(all="ignore"):
+            return np.sum([lanes.view(np.float32) for lanes in ordered], axis=0, dtype=np.float32).view(
+                np.int32
+            )
+
+    monkeypatch.setattr(numpy_intake, "raw_sum", rough)
+
+
+def wraps_silently(monkeypatch: pytest.MonkeyPatch) -> None:
+    def add(entry: Any, piece: Any, lanes: Any) -> None:
+        piece.lanes += lanes
+
+    monkeypatch.setattr(numpy_intake, "add", add)
+
+
+CORES = [
+    takes_overflown_results,
+    takes_late_results,
+    never_sends_again,
+    answers_with_another_packet,
+    scales_by_its_own_exponent,
+    adds_what_overlaps,
+    reminds_nobody,
+    sends_no_result_twice,
+    keeps_sums_below_a_whole_subtree,
+    repairs_in_single_precision,
+    wraps_silently,
+    ignores_reminders,
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("change", CORES)
+def test_a_defect_of_a_core_is_found(
+    change: Callable[[pytest.MonkeyPatch], None], racks: Racks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change(monkeypatch)
+    tally = run("shared", racks, MOST, in_numpy)
+    assert tally.failures, f"not found in {tally.schedules} schedules"

@@ -1,0 +1,92 @@
+"""Where workers are plugged in and which switches a job needs; how throughput is counted."""
+
+from __future__ import annotations
+
+import doctest
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import benchmarks.jobs
+from benchmarks.jobs import throughput_bps
+from controller import Member
+from controller.cli import layout
+from controller.cli.errors import Failure
+from controller.cli.options import parse_numbers
+from controller.tree import JobTree, TreeSwitch, lay_out
+
+shapes = st.lists(st.integers(1, 3), min_size=1, max_size=3)
+
+
+def members(switches: list[str]) -> dict[str, list[Member]]:
+    found: dict[str, list[Member]] = {}
+    for rank, switch in enumerate(switches):
+        member = Member(rank, 100 + rank, "02:00:00:00:00:01", "10.0.0.1", 42592)
+        found.setdefault(switch, []).append(member)
+    return found
+
+
+def grown(shape: list[int], workers: int, transit: tuple[str, ...] = ()) -> TreeSwitch:
+    topology = layout.plan(shape, [workers], fallback=False)
+    leaves = [name for name, below in layout.children(topology).items() if not below]
+    switches = layout.spread(leaves, workers)
+    return layout.job_tree(topology, members(switches), region=None, transit=transit)
+
+
+@given(shapes)
+def test_a_full_tree_has_every_rank_once_and_as_many_children_as_asked(shape: list[int]) -> None:
+    workers = 1
+    for fan_out in shape:
+        workers *= fan_out
+    jobs = lay_out(JobTree(grown(shape, workers), slots=2), max_members=32)
+    ranks = [m.rank for job in jobs.values() for m in job.members if m.rank is not None]
+    assert sorted(ranks) == list(range(workers))
+    assert jobs["s1"].fan_in == shape[0]
+    assert all(job.fan_in in shape for job in jobs.values())
+
+
+def test_switches_without_workers_of_the_job_are_left_out() -> None:
+    assert [link.child.name for link in grown([3, 4], 2).links] == ["s2", "s3"]
+
+
+def test_what_hangs_on_a_transit_switch_counts_above() -> None:
+    jobs = lay_out(JobTree(grown([2, 4], 8, ("s2",)), slots=2), max_members=32)
+    assert jobs["s1"].fan_in == 5
+    assert jobs["s2"].place.transit
+
+
+@pytest.mark.parametrize(("text", "fan_outs"), [("4", (4,)), ("2x4", (2, 4)), ("2x2x2", (2, 2, 2))])
+def test_trees_are_read(text: str, fan_outs: tuple[int, ...]) -> None:
+    assert layout.parse_tree(text) == fan_outs
+
+
+@pytest.mark.parametrize("text", ["", "x", "2x", "0x4", "2x33", "-2x4", "2 x 4", "²x4"])
+def test_what_is_no_tree_is_refused(text: str) -> None:
+    with pytest.raises(Failure, match="want numbers from 1 to 32 joined by x"):
+        layout.parse_tree(text)
+
+
+def test_a_job_that_does_not_fit_its_tree_is_refused() -> None:
+    with pytest.raises(Failure, match="9 workers: a tree of 2x4 has 8 machines"):
+        layout.plan((2, 4), [4, 9], fallback=True)
+
+
+def test_a_switch_with_too_many_ports_is_refused() -> None:
+    with pytest.raises(Failure, match="510 ports"):
+        layout.plan((32,), [32] * 16, fallback=True)
+
+
+def test_numbers_and_ranges_are_read() -> None:
+    assert parse_numbers("--ports", "1-3,7") == (1, 2, 3, 7)
+    for text in ("", "1-", "3-1", "a", "1,,2"):
+        with pytest.raises(Failure, match="want numbers and ranges"):
+            parse_numbers("--ports", text)
+
+
+def test_throughput_counts_only_while_all_jobs_are_at_work() -> None:
+    assert doctest.testmod(benchmarks.jobs).failed == 0
+    # The second job is twice as slow, and alone at the end.
+    assert throughput_bps([[0.0, 1.0, 2.0], [0.0, 2.0, 4.0]], 1.0) == 8 * 1.5
+    with pytest.raises(ValueError, match="never at work at the same time"):
+        throughput_bps([[0.0, 1.0], [2.0, 3.0]], 1.0)

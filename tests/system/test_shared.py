@@ -1,0 +1,236 @@
+"""Jobs that share slots, with the fallback server as a process: exact sums whatever happens to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.system.command import children, ina, said_by, start, worker
+
+SHARED = ("run", "--program", "shared", "--lanes", 32)
+
+
+def metrics(done: subprocess.CompletedProcess[str]) -> dict[str, float]:
+    assert done.returncode == 0, done.stderr
+    found: dict[str, float] = json.loads(done.stdout)["metrics"]
+    return found
+
+
+def fallback_of(process: subprocess.Popen[str], *, other_than: int = 0) -> int:
+    """Return the process id of the fallback server of a run once it is there."""
+    for _ in range(200):
+        found = [
+            pid
+            for pid, command in children(process.pid).items()
+            if "controller.cli fallback" in command and pid != other_than
+        ]
+        if found:
+            return found[0]
+        time.sleep(0.05)
+    raise AssertionError("there is no fallback server")
+
+
+def begun(process: subprocess.Popen[str], workers: int) -> None:
+    assert process.stdout is not None
+    assert all("started" in process.stdout.readline() for _ in range(workers))
+
+
+SIX_WAYS = """
+[[job]]
+name = "scarce"
+workers = 2
+command = '{exact}'
+
+[[job]]
+name = "urgent"
+workers = 3
+preempt = true
+priority = 200
+window = 24
+command = '{exact}'
+
+[[job]]
+name = "private"
+workers = 2
+slots = 64
+command = '{exact}'
+
+[[job]]
+name = "atp"
+workers = 2
+numbers = "fixed"
+congestion = "aimd"
+command = '{exact}'
+
+[[job]]
+name = "a2tp"
+workers = 2
+congestion = "a2tp"
+command = '{exact}'
+
+[[job]]
+name = "homeless"
+workers = 2
+slots = 0
+start_s = 0.2
+command = '{exact}'
+"""
+
+
+def test_jobs_of_every_kind_at_once_on_too_few_slots_and_bad_links(tmp_path: Path) -> None:
+    file = tmp_path / "jobs.toml"
+    file.write_text(SIX_WAYS.format(exact=" ".join(worker("exact.py", 1, 1000, 5000)[1:])))
+    faults = ("--loss", 0.02, "--duplicate", 0.02, "--reorder", 0.02, "--corrupt", 0.01)
+    done = ina(*SHARED, "--jobs", file, "--slots", 16, *faults, "--json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert len(report["jobs"]) == 6
+    for name, found in report["jobs"].items():
+        assert found["allreduces"] == 6
+        assert found["fallback_merged"] > 0
+        if name != "homeless":
+            assert found["switch_completed_packets"] > 0
+    assert report["jobs"]["urgent"]["switch_preempted_packets"] > 0
+    assert report["jobs"]["homeless"]["switch_aggregated_packets"] == 0
+    assert report["jobs"]["homeless"]["switch_evicted_packets"] == 0
+    assert report["metrics"]["switch_evicted_packets"] > 0
+    assert report["metrics"]["allreduces"] == 36
+
+
+def test_without_slots_everything_goes_to_the_fallback_server() -> None:
+    done = ina(*SHARED, "-np", 3, "--slots", 0, "--json", *worker("exact.py", 1, 5000))
+    found = metrics(done)
+    assert found["switch_aggregated_packets"] == found["switch_completed_packets"] == 0
+    assert found["switch_bypassed_packets"] == found["sent_packets"] + found["resent_packets"]
+    assert found["fallback_merged"] == found["sent_packets"]
+
+
+@pytest.mark.parametrize("program", ["exclusive", "shared"])
+def test_two_racks_of_four_are_exact_with_loss_between_the_switches(program: str) -> None:
+    done = ina(
+        "run", "--program", program, "--lanes", 32, "--tree", "2x4", "--link-loss", 0.02, "--json",
+        *worker("exact.py", 1, 1000, 5000),
+    )  # fmt: skip
+    found = metrics(done)
+    report = json.loads(done.stdout)
+    assert report["setup"]["workers"] == 8
+    assert found["allreduces"] == 6
+    assert found["resent_packets"] > 0
+    for rack in ("s2", "s3"):
+        of_rack = report["switches"][rack]
+        assert of_rack["relayed_packets"] + of_rack["flushed_packets"] + of_rack["pulled_packets"] > 0
+        assert of_rack["stored_packets"] > 0
+    packets = found["sent_packets"] / 8
+    assert report["switches"]["s1"]["completed_packets"] <= packets
+    if program == "exclusive":
+        assert all(of["completed_packets"] == packets for of in report["switches"].values())
+
+
+def test_a_tree_of_three_levels_with_a_switch_that_only_passes_on() -> None:
+    done = ina(
+        *SHARED, "--tree", "2x2x2", "--transit", "s3", "--loss", 0.01, "--slots", 64, "--json",
+        *worker("exact.py", 1, 3000),
+    )  # fmt: skip
+    found = metrics(done)
+    assert found["allreduces"] == 4
+    switches = json.loads(done.stdout)["switches"]
+    assert list(switches) == [f"s{number}" for number in range(1, 8)]
+    assert switches["s3"]["aggregated_packets"] == switches["s3"]["completed_packets"] == 0
+    assert switches["s3"]["passed_up_packets"] > 0
+    assert all(of["completed_packets"] > 0 for name, of in switches.items() if name != "s3")
+
+
+def test_jobs_that_fail_leave_the_others_alone_and_the_first_gives_its_status(tmp_path: Path) -> None:
+    exact = " ".join(worker("exact.py", 1, 1000)[1:])
+    sums = " ".join(worker("sums.py", "--victim", 1, "--kill-at", 20)[1:])
+    file = tmp_path / "jobs.toml"
+    file.write_text(
+        f"[[job]]\nname = 'good'\nworkers = 2\nstart_s = 0.5\ncommand = '{exact}'\n"
+        f"[[job]]\nname = 'bad'\nworkers = 2\ncommand = '{sums}'\n"
+        "[[job]]\nname = 'ugly'\nworkers = 1\ncommand = '/no/such/program'\n"
+    )
+    done = ina(*SHARED, "--jobs", file)
+    assert done.returncode == 1  # of the first to fail
+    assert done.stderr.splitlines()[-2:] == [
+        "ina: job bad: rank 1 killed by SIGKILL",
+        "ina: job ugly: cannot run '/no/such/program': No such file or directory",
+    ]
+    assert "[bad:0] PeerLost" in done.stdout
+    assert [line for line in done.stdout.splitlines() if line.startswith("[good:")].count(
+        "[good:0] finished"
+    ) == 1
+
+
+def test_a_fallback_server_that_dies_is_started_again_and_the_sums_stay_exact() -> None:
+    process = start(
+        *SHARED, "-np", 2, "--slots", 8, "--json", *worker("exact.py", "--rounds", 40, 5000, 1000)
+    )
+    first = fallback_of(process)
+    assert process.stderr is not None
+    assert any("started" in process.stderr.readline() for _ in range(10))
+    os.kill(first, signal.SIGKILL)
+    second = fallback_of(process, other_than=first)
+    os.kill(second, signal.SIGKILL)
+    output, errors = process.communicate(timeout=100)
+    assert process.returncode == 0, errors
+    assert errors.count("the fallback server ended with status -9; it is started again") == 2
+    assert json.loads(output)["metrics"]["fallback_merged"] > 0
+
+
+def test_a_fallback_server_that_always_dies_is_named_within_the_time_limit() -> None:
+    process = start(*SHARED, "-np", 2, "--slots", 0, "--timeout", 5, *worker("sums.py"))
+    begun(process, 2)
+    fallback = 0
+    try:
+        while process.poll() is None:
+            fallback = fallback_of(process, other_than=fallback)
+            os.kill(fallback, signal.SIGKILL)
+    except AssertionError:
+        pass  # there is no other one
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert "the fallback server ended with status -9, after it had been started again 5 times" in output
+    assert errors.count("it is started again") == 5
+
+
+def test_a_fallback_server_that_hangs_is_named_within_the_time_limit() -> None:
+    process = start(*SHARED, "-np", 2, "--slots", 0, "--timeout", 6, *worker("sums.py"))
+    begun(process, 2)
+    os.kill(fallback_of(process), signal.SIGSTOP)
+    stopped = time.monotonic()
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == 5, errors
+    assert "the fallback server does not answer" in "".join(said_by(0, output))
+    assert time.monotonic() - stopped < 30
+
+
+def test_fallback_servers_end_with_their_run() -> None:
+    process = start(*SHARED, "-np", 2, *worker("sums.py"))
+    begun(process, 2)
+    family = children(process.pid)
+    assert sum("controller.cli" in command for command in family.values()) == 2
+    process.kill()
+    try:
+        process.communicate(timeout=30)  # until switch and fallback server, which write there too, have ended
+        assert not any("controller.cli" in _command(pid) for pid in family)
+    finally:
+        for pid in family:  # the workers notice too, but take their time
+            _kill(pid)
+
+
+def _command(pid: int) -> str:
+    try:
+        return (Path("/proc") / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def _kill(pid: int) -> None:
+    if "sums.py" in _command(pid):
+        os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,119 @@
+"""The invariants over tens of thousands of random schedules, and the command that runs more of them."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+from collections import deque
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from bmv2_topos.soak import ProcessDied, draw_schedule, missing, replay, soak
+from bmv2_topos.soak.bed import BuiltBed, Rack
+from bmv2_topos.soak.campaign import Racks
+from bmv2_topos.soak.draw import draw_bed
+from bmv2_topos.soak.run import run_schedule
+from bmv2_topos.soak.schedule import BED_SEEDS
+from bmv2_topos.soak.trace import Log
+from bmv2_topos.testbeds.virtual.settings import Program
+from controller.cli import app
+from tests.system.faults_mutants import PROGRAMS
+
+SCHEDULES = 16_384
+
+
+@pytest.mark.slow
+def test_the_invariants_hold_over_random_schedules() -> None:
+    (tally,) = deque(soak(0, schedules=SCHEDULES), maxlen=1)
+    for failure in tally.failures:
+        pytest.fail(f"{failure.reason}\n{failure.schedule}\n{failure.command}")
+    assert tally.schedules == SCHEDULES
+    assert missing(tally.counts) == []
+
+
+@pytest.mark.parametrize("number", [0, 3])
+def test_a_schedule_is_the_same_alone_as_after_others(number: int) -> None:
+    bed = draw_bed(number)
+    first, last = number * BED_SEEDS, number * BED_SEEDS + BED_SEEDS - 1
+    racks = Racks()
+    rack = racks.of(bed.program)
+    alone, after_others = [], []
+    for seed in range(first, last + 1, 5):
+        log = Log(100_000)
+        with BuiltBed(bed, rack) as built:
+            run_schedule(draw_schedule(seed), built, log)
+        alone.append(log.lines())
+    with BuiltBed(bed, rack) as built:
+        for seed in range(first, last + 1):
+            log = Log(100_000)
+            run_schedule(draw_schedule(seed, bed), built, log)
+            if (seed - first) % 5 == 0:
+                after_others.append(log.lines())
+    racks.close()
+    assert alone == after_others
+    assert all(lines for lines in alone)
+
+
+def run_command(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["soak", *map(str, arguments)], env={"COLUMNS": "200", "NO_COLOR": "1"})
+
+
+def test_the_command_counts_what_happened() -> None:
+    done = run_command("--seed", 7, "--schedules", 50, "--processes", 1, "--json")
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert found["setup"]["seed"] == 7
+    metrics = found["metrics"]
+    assert metrics["schedules"] == 50
+    assert metrics["failures"] == []
+    assert metrics["happened"]["worker: results"] > 500
+    assert "switch: aggregated" not in metrics["never_happened"]
+
+
+def test_the_command_ends_when_time_is_up() -> None:
+    done = run_command("--minutes", 0, "--processes", 1)
+    assert done.exit_code == 0, done.output
+    assert "0 schedules" in done.stdout
+
+
+def test_a_failure_is_shown_with_its_schedule_and_the_command_that_repeats_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broken = PROGRAMS["a contributor's bit is not looked at"].compile()
+
+    def take_broken(program: Program) -> Rack:
+        assert program == "shared"
+        return Rack(broken)
+
+    monkeypatch.setattr(Rack, "of", take_broken)
+    seed = next(seed for seed in range(100) if _fails(seed))
+    done = run_command("--replay", seed, "--packets", 5)
+    assert done.exit_code == 1
+    assert draw_schedule(seed).describe() in done.stdout
+    assert f"ina soak --replay {seed}" in done.stderr
+    assert "elements are wrong" in done.stderr
+    assert done.stdout.count(" us  ") == 5
+
+
+def _fails(seed: int) -> bool:
+    if draw_schedule(seed).bed.program != "shared":
+        return False
+    tally, _ = replay(seed)
+    return bool(tally.failures)
+
+
+def test_a_process_that_dies_is_told_of_with_its_seeds() -> None:
+    running = soak(96, processes=1)
+    next(running)
+    for child in multiprocessing.active_children():
+        child.kill()
+    with pytest.raises(ProcessDied, match=r"of these seeds were running: \d+\.\.\d+"):
+        for _ in running:
+            pass
+
+
+def test_a_replay_goes_without_what_a_campaign_takes() -> None:
+    done = run_command("--replay", 1, "--minutes", 1)
+    assert done.exception is not None
+    assert "--replay goes without" in str(done.exception)
