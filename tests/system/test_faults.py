@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from controller import Controller, Job, Member
+from controller import Admission, Controller, Job, Member
 from controller.programs import locate
 from hostlib import error_bound
 from hostlib._native import NativeKernel
@@ -38,14 +39,27 @@ class Bed:
     controller: Controller
     time_ns: int = 0
 
-    def admit(self, size: int, slots: int) -> tuple[int, int]:
-        """Admit a job with rank r at port r; returns its id and its slots."""
+    def admit(self, size: int, slots: int) -> Admission:
+        """Admit a job with rank r at port r."""
         members = []
         for rank in range(size):
             own = endpoints(rank)
             members.append(Member(rank, rank, own.src_mac, own.src_ip, own.src_port))
-        admission = self.controller.admit(Job(tuple(members), slots))
-        return admission.job, admission.region.size
+        return self.controller.admit(Job(tuple(members), slots))
+
+
+def network_of(bed: Bed, admission: Admission, **options: Any) -> VirtualNetwork:
+    """The workers of an admitted job."""
+    return VirtualNetwork(
+        bed.switch,
+        NativeKernel,
+        size=admission.fan_in,
+        slots=2 * admission.window,
+        lanes=LANES,
+        job=admission.job,
+        epoch=admission.epoch,
+        **options,
+    )
 
 
 def open_bed(impairments: PortImpairments | None = None, seed: int = 0) -> Iterator[Bed]:
@@ -113,25 +127,15 @@ def test_sums_are_exact_whatever_the_links_do(
     first_psn: int,
     seed: int,
 ) -> None:
-    job, slots = bed.admit(size, slots)
-    network = VirtualNetwork(
-        bed.switch,
-        NativeKernel,
-        size=size,
-        slots=slots,
-        lanes=LANES,
-        job=job,
-        impairments=impairments,
-        seed=seed,
-        first_psn=first_psn,
-    )
+    admission = bed.admit(size, slots)
+    network = network_of(bed, admission, impairments=impairments, seed=seed, first_psn=first_psn)
     # The bed has one clock: this job begins where the one before it ended.
     network.now_ns = bed.time_ns
     carry_out(network, size, lengths, np.random.default_rng(seed))
     bed.time_ns = network.now_ns + 1_000_000
-    counters = bed.controller.counters(job)
+    counters = bed.controller.counters(admission.job)
     assert counters["overflow"] == counters["disagree"] == 0
-    bed.controller.remove(job)
+    bed.controller.remove(admission.job)
 
 
 @given(
@@ -151,6 +155,5 @@ def test_sums_are_exact_whatever_the_links_do(
 @BRIEF
 def test_sums_are_exact_whatever_the_ports_of_the_switch_do(impairments: LinkImpairments, seed: int) -> None:
     for bed in open_bed(PortImpairments(rx=impairments, tx=impairments), seed):
-        job, slots = bed.admit(4, 16)
-        network = VirtualNetwork(bed.switch, NativeKernel, size=4, slots=slots, lanes=LANES, job=job)
+        network = network_of(bed, bed.admit(4, 16))
         carry_out(network, 4, [500, 300], np.random.default_rng(seed))

@@ -82,7 +82,8 @@ class Bed:
             rank=rank,
             size=SIZE,
             lanes=self.lanes,
-            slots=admission.region.size,
+            slots=2 * admission.window,
+            epoch=admission.epoch,
             rendezvous=rendezvous.address,
             transport=TransportConfig(
                 kind="udp",

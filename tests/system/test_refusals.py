@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from controller import Controller, Job, Member, forwarding
+from controller import Admission, Controller, Job, Member, forwarding
 from controller.cli.embedded import EmbeddedSwitch
 from controller.outcomes import OUTCOMES
 from hostlib import Communicator, JobConfig, TransportConfig, wire
-from tests.controller.frames import gradient
+from tests.controller.frames import gradient, reminder
 
 LANES = 32
 SIZE = 2
@@ -24,7 +24,10 @@ SLOTS = 64
 LENGTH = 20_000
 STRANGER_PORT = 3
 PORTS = (1, 2, STRANGER_PORT)
-REFUSALS = [*OUTCOMES][OUTCOMES["truncated"] : OUTCOMES["overflow"]]
+REFUSALS = [
+    *[*OUTCOMES][OUTCOMES["truncated"] : OUTCOMES["overflow"]],
+    *("wrong_epoch", "wrong_direction", "no_uplink"),
+]
 BURST = 30
 """Frames sent before looking whether they were processed: as many fit any socket buffer."""
 
@@ -56,8 +59,10 @@ def of_no_job(good: bytes) -> dict[str, list[bytes]]:
         "bad_checksum": [
             patched(good, IPV4 + 10, *(checksum ^ 1 << bit).to_bytes(2, "big")) for bit in range(16)
         ],
-        "bad_version": [patched(good, INA, version << 4 | 1) for version in range(16) if version != 1],
-        "bad_kind": [patched(good, INA, 1 << 4 | kind) for kind in range(16) if kind != 1],
+        "bad_version": [
+            patched(good, INA, version << 4 | 1) for version in range(16) if version != wire.INA_VERSION
+        ],
+        "bad_kind": [patched(good, INA, wire.INA_VERSION << 4 | kind) for kind in (0, *range(6, 16))],
         "bad_lanes": [
             patched(good, INA + 18, *lanes.to_bytes(2, "big")) for lanes in (0, 1, 31, 33, 64, 256, 0xFFFF)
         ],
@@ -92,14 +97,14 @@ class Bed:
 
     switch: EmbeddedSwitch
     controller: Controller
-    job: int
+    admission: Admission
     workers: list[Communicator]
     stranger: socket.socket
     rounds: int = 0
 
     def good(self, rank: int = 0, psn: int = 0) -> bytes:
         """A frame that is taken if it comes from where it should."""
-        return gradient(self.job, psn, rank, SIZE, [12345] * LANES)
+        return gradient(self.admission, psn, rank, [12345] * LANES)
 
     def send_beside_the_job(self, junk: Sequence[tuple[int, bytes]]) -> None:
         """Send frames to ports, in bursts, while the job sums: exactly."""
@@ -120,7 +125,7 @@ class Bed:
 
     def counters(self) -> tuple[dict[str, int], dict[str, int]]:
         """What is counted for packets of no job, and for the job."""
-        return self.controller.row_counters(0), self.controller.counters(self.job)
+        return self.controller.row_counters(0), self.controller.counters(self.admission.job)
 
     def _address(self, port: int) -> tuple[str, int]:
         host, _, number = self.switch.udp_address(port).rpartition(":")
@@ -158,13 +163,15 @@ def bed() -> Iterator[Bed]:
             transport = TransportConfig(
                 "loopback", "127.0.0.1:0", switch.udp_address(rank + 1), member.mac, SWITCH_MAC, member.ip
             )
-            config = JobConfig(admission.job, rank, SIZE, LANES, transport, admission.region.size)
+            config = JobConfig(
+                admission.job, rank, SIZE, LANES, transport, 2 * admission.window, epoch=admission.epoch
+            )
             workers.append(Communicator(config))
             stack.callback(workers[rank].close)
         stranger = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
         stranger.bind(("127.0.0.1", 0))
         stranger.settimeout(0.1)
-        yield Bed(switch, controller, admission.job, workers, stranger)
+        yield Bed(switch, controller, admission, workers, stranger)
 
 
 def completed(bed: Bed) -> int:
@@ -192,6 +199,14 @@ def test_every_refusal_is_counted_by_its_reason(bed: Bed) -> None:
             (rank + 1, patched(bed.good(rank), INA + 12, fan_in))
             for rank in range(SIZE)
             for fan_in in (0, 1, 3, 32, 255)
+        ],
+        "wrong_epoch": [
+            (rank + 1, patched(bed.good(rank), INA + 15, bed.admission.epoch ^ difference))
+            for rank in range(SIZE)
+            for difference in (1, 0x80, 0xFF)
+        ],
+        "wrong_direction": [
+            (rank + 1, reminder(bed.admission, psn)) for rank in range(SIZE) for psn in range(9)
         ],
     }
     for reason, sent in for_the_job.items():
