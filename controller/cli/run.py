@@ -12,10 +12,11 @@ from typing import Annotated
 import typer
 
 from bmv2_topos import JobEntry, load_jobs
+from bmv2_topos.jobfile import MAX_WINDOW
 from controller.cli import layout, options
 from controller.cli.errors import USAGE, Failure
 from controller.cli.execute import execute
-from controller.cli.spec import MAX_WINDOW, SHARED, ClusterSpec, JobSpec
+from controller.cli.spec import SHARED, ClusterSpec, JobSpec
 
 EPILOG = """Examples:
 

@@ -11,7 +11,6 @@ from hostlib.launcher import WorkerExit
 
 SHARED = "shared"
 DEFAULT_WINDOW = DEFAULT_SLOTS // 2
-MAX_WINDOW = 1 << 16  # what hostlib.JobConfig takes
 NAMELESS = ""
 """Name of the job of a command line; those of a job file have one of their own."""
 PRIVATE_THREADS = "OMP_NUM_THREADS"

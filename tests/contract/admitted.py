@@ -16,6 +16,7 @@ from controller.tree import TreeAdmission
 from softswitch.compiler import compile_file, ir
 from softswitch.engine.build import build
 from softswitch.engine.compiled import CompiledPipeline
+from softswitch.engine.impairments import PortImpairments
 from softswitch.engine.ports import MemoryPort
 from softswitch.engine.switch import Switch
 
@@ -47,7 +48,13 @@ def admit(
     return admitted, present
 
 
-def serving(program: Mode, admissions: Iterable[Admission]) -> Switch:
+def serving(
+    program: Mode,
+    admissions: Iterable[Admission],
+    *,
+    impairments: PortImpairments | None = None,
+    seed: int = 0,
+) -> Switch:
     """Return a switch that runs a program and serves these jobs, to be driven in virtual time; `close` it."""
     compiled, library = _built(program)
     pipeline = CompiledPipeline(compiled, library)
@@ -60,7 +67,8 @@ def serving(program: Mode, admissions: Iterable[Admission]) -> Switch:
             elif isinstance(row, Group):
                 groups[row.id] = list(row.replicas)
         ports |= {end.port for end in (*admission.members, admission.uplink) if end and end.port is not None}
-    switch = Switch({port: MemoryPort() for port in ports})
+    impaired = dict.fromkeys(ports, impairments) if impairments else {}
+    switch = Switch({port: MemoryPort() for port in ports}, seed=seed, impairments=impaired)
     switch.load(pipeline)
     for number, replicas in groups.items():
         switch.set_multicast_group(number, replicas)

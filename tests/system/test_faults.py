@@ -16,14 +16,16 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from controller import Admission, Controller, Job, Member
+from controller.layout import JobTree, TreeSwitch
+from controller.planning import Identity
 from controller.programs import locate
 from hostlib import error_bound
 from hostlib._native import NativeKernel
 from softswitch import Impairments as LinkImpairments
 from softswitch import PortImpairments, Switch, parse_port, preprocess_file, serve
+from tests.contract.admitted import LANES, admit, serving
 from tests.hostlib.virtual_network import Impairments, VirtualNetwork, endpoints
 
-LANES = 32
 MAX_WORKERS = 6
 THOROUGH = settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 BRIEF = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -39,19 +41,17 @@ class Bed:
     controller: Controller
     time_ns: int = 0
 
-    def admit(self, size: int, slots: int) -> Admission:
-        """Admit a job with rank r at port r."""
-        members = []
-        for rank in range(size):
-            own = endpoints(rank)
-            members.append(Member(rank, rank, own.src_mac, own.src_ip, own.src_port))
-        return self.controller.admit(Job(tuple(members), slots))
+
+def members(size: int) -> tuple[Member, ...]:
+    """Rank r at port r."""
+    own = [endpoints(rank) for rank in range(size)]
+    return tuple(Member(rank, rank, end.src_mac, end.src_ip, end.src_port) for rank, end in enumerate(own))
 
 
-def network_of(bed: Bed, admission: Admission, **options: Any) -> VirtualNetwork:
+def network_of(switch: Switch, admission: Admission, **options: Any) -> VirtualNetwork:
     """The workers of an admitted job."""
     return VirtualNetwork(
-        bed.switch,
+        switch,
         NativeKernel,
         size=admission.fan_in,
         slots=2 * admission.window,
@@ -62,22 +62,16 @@ def network_of(bed: Bed, admission: Admission, **options: Any) -> VirtualNetwork
     )
 
 
-def open_bed(impairments: PortImpairments | None = None, seed: int = 0) -> Iterator[Bed]:
+@pytest.fixture(scope="module")
+def bed() -> Iterator[Bed]:
     path, defines = locate("exclusive", lanes=LANES)
-    ports = {port: parse_port("memory") for port in range(MAX_WORKERS)}
-    impaired = dict.fromkeys(ports, impairments) if impairments else {}
-    with Switch(ports, seed=seed, impairments=impaired) as switch:
+    with Switch({port: parse_port("memory") for port in range(MAX_WORKERS)}) as switch:
         service = serve(switch, address="127.0.0.1:0", source=preprocess_file(path, defines=defines))
         try:
             with Controller.connect(f"127.0.0.1:{service.port}") as controller:
                 yield Bed(switch, controller)
         finally:
             service.close()
-
-
-@pytest.fixture(scope="module")
-def bed() -> Iterator[Bed]:
-    yield from open_bed()
 
 
 def check_sums(inputs: list[NDArray[np.generic]], results: list[NDArray[np.generic]]) -> None:
@@ -127,8 +121,8 @@ def test_sums_are_exact_whatever_the_links_do(
     first_psn: int,
     seed: int,
 ) -> None:
-    admission = bed.admit(size, slots)
-    network = network_of(bed, admission, impairments=impairments, seed=seed, first_psn=first_psn)
+    admission = bed.controller.admit(Job(members(size), slots))
+    network = network_of(bed.switch, admission, impairments=impairments, seed=seed, first_psn=first_psn)
     # The bed has one clock: this job begins where the one before it ended.
     network.now_ns = bed.time_ns
     carry_out(network, size, lengths, np.random.default_rng(seed))
@@ -154,6 +148,9 @@ def test_sums_are_exact_whatever_the_links_do(
 )
 @BRIEF
 def test_sums_are_exact_whatever_the_ports_of_the_switch_do(impairments: LinkImpairments, seed: int) -> None:
-    for bed in open_bed(PortImpairments(rx=impairments, tx=impairments), seed):
-        network = network_of(bed, bed.admit(4, 16))
-        carry_out(network, 4, [500, 300], np.random.default_rng(seed))
+    tree = JobTree(TreeSwitch("switch", members(4)), 16)
+    _, present = admit("exclusive", {Identity(7, 0x501): tree})
+    (admission,) = present["switch"]
+    ports = PortImpairments(rx=impairments, tx=impairments)
+    with serving("exclusive", [admission], impairments=ports, seed=seed) as switch:
+        carry_out(network_of(switch, admission), 4, [500, 300], np.random.default_rng(seed))
