@@ -181,11 +181,12 @@ def simulate(
             runner.ended = now
         elif runner.finished % job.tensor == 0:
             at(now + job.compute, lambda time: begin(runner, time))
-        elif runner.sent % job.tensor:
+        elif runner.sent % job.tensor and runner.sent < job.packets:
             send(runner, now)
 
     def begin(runner: _Runner, now: float) -> None:
-        for _ in range(min(runner.job.window, runner.job.tensor)):
+        job = runner.job
+        for _ in range(min(job.window, job.tensor, job.packets - runner.sent)):
             send(runner, now)
 
     runners = [

@@ -59,6 +59,13 @@ def test_a_run_ends_and_says_the_same_each_time(scheme: Scheme) -> None:
         assert outcome.duration >= job.packets + 50 * job.packets / job.tensor
 
 
+def test_a_run_of_less_than_whole_iterations_ends() -> None:
+    """It went on for ever: packets were sent up to the end of the iteration, and so of the next."""
+    (outcome,) = simulate((ModelJob(packets=300, tensor=512, window=64),), "fresh", slots=128)
+    assert outcome.packets == 300
+    assert 300 < outcome.duration < 1000
+
+
 def test_with_one_slot_all_but_one_packet_at_a_time_collide_and_share_a_link() -> None:
     (outcome,) = simulate((JOB,), "fresh", slots=1)
     assert outcome.collided > outcome.packets / 2
