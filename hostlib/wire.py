@@ -9,9 +9,10 @@ from __future__ import annotations
 import functools
 import ipaddress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 INA_UDP_PORT: Final = 42592
 INA_VERSION: Final = 2
@@ -97,6 +98,36 @@ HEADER_DTYPE: Final = np.dtype(
         ("target", ">u2"),
     ]
 )
+
+
+class Header(NamedTuple):
+    """The fields of `HEADER_DTYPE`, in their order."""
+
+    version_kind: int
+    flags: int
+    job: int
+    psn: int
+    bitmap: int
+    fan_in: int
+    priority: int
+    exponent: int
+    epoch: int
+    valid: int
+    lanes: int
+    tag: int
+    node: int
+    target: int
+
+
+def is_udp(prefixes: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return which of these prefixes (of `PREFIX_DTYPE`) are of UDP over plain IPv4, and of no fragment."""
+    plain: NDArray[np.bool_] = (
+        (prefixes["ether_type"] == TYPE_IPV4)
+        & (prefixes["ip_version_ihl"] == 0x45)
+        & (prefixes["ip_fragment"] & 0x1FFF == 0)
+        & (prefixes["ip_protocol"] == PROTO_UDP)
+    )
+    return plain
 
 
 @functools.cache

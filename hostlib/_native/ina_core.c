@@ -1,29 +1,10 @@
 /* Window and retransmission core. Every function has its twin in hostlib/core/numpy_kernel.py. */
 #include "ina_core.h"
+#include "ina_wire.h"
 
 #include <string.h>
 
-enum { KIND_RESULT = 2, KIND_STATUS = 3, KIND_REMINDER = 5, VERSION = 2 };
-enum {
-    FLAG_RESEND = 0x01, FLAG_QUERY = 0x02, FLAG_OVERFLOW = 0x04, FLAG_DISAGREE = 0x08,
-    FLAG_COLLISION = 0x10, FLAG_ECN = 0x20, FLAG_BYPASS = 0x40, FLAG_RAW = 0x80
-};
-enum { UDP_PORT = 42592, ROOT_NODE = 0, VALID_INT32 = 0x8000, NONFINITE = 255 };
-
-static uint32_t load16(const uint8_t *p) { return (uint32_t)p[0] << 8 | p[1]; }
-static uint32_t load32(const uint8_t *p) { return load16(p) << 16 | load16(p + 2); }
-
-static void store16(uint8_t *p, uint32_t value)
-{
-    p[0] = (uint8_t)(value >> 8);
-    p[1] = (uint8_t)value;
-}
-
-static void store32(uint8_t *p, uint32_t value)
-{
-    store16(p, value >> 16);
-    store16(p + 2, value);
-}
+enum { NONFINITE = 255 };
 
 static uint32_t chain_of(const struct ina_core *core, int64_t index)
 {
@@ -189,13 +170,6 @@ int64_t ina_emit(struct ina_core *core, uint8_t *out, int64_t max_packets, int64
         count++;
     }
     return count;
-}
-
-/* Whether a frame is UDP over plain IPv4 from the INA port: nothing else is for us. */
-static int is_ours(const uint8_t *frame)
-{
-    return load16(frame + 12) == 0x0800 && frame[14] == 0x45 && (load16(frame + 20) & 0x1fff) == 0
-           && frame[23] == 17 && load16(frame + 34) == UDP_PORT;
 }
 
 static void note_first(int64_t *first, int64_t index)
@@ -385,7 +359,7 @@ static int64_t take_packet(struct ina_core *core, const uint8_t *packet, int64_t
         counters[COUNT_BAD_LENGTH]++;
         return INA_NEVER;
     }
-    if (core->prefix && !is_ours(packet)) {
+    if (core->prefix && !(is_udp(packet) && udp_source(packet) == UDP_PORT)) {
         counters[COUNT_FOREIGN]++;
         return INA_NEVER;
     }

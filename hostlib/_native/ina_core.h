@@ -9,8 +9,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define INA_HEADER_BYTES 28
-#define INA_PREFIX_BYTES 42             /* Ethernet, IPv4, UDP */
 #define INA_NEVER INT64_MAX
 
 /* State of a chain: the PSNs that are equal modulo the window follow one another, one at a time. */

@@ -3,8 +3,6 @@
 
 #include <string.h>
 
-enum { UDP_PORT = 42592 };
-
 struct header {                         /* of the packet that is being taken in */
     uint32_t kind, flags, job, psn, bitmap, fan_in, priority, exponent, epoch, valid, lanes, tag, node, target;
     uint32_t index;                     /* of the node */
@@ -15,13 +13,12 @@ struct header {                         /* of the packet that is being taken in 
 /* Whether a frame is UDP over plain IPv4 from or to the INA port: nothing else is for us. */
 static int is_ours(const uint8_t *frame)
 {
-    return fb_load16(frame + 12) == 0x0800 && frame[14] == 0x45 && (fb_load16(frame + 20) & 0x1fff) == 0
-           && frame[23] == 17 && (fb_load16(frame + 34) == UDP_PORT || fb_load16(frame + 36) == UDP_PORT);
+    return is_udp(frame) && (udp_source(frame) == UDP_PORT || udp_destination(frame) == UDP_PORT);
 }
 
 static int can_be_repaired(const struct fb_entry *entry)
 {
-    return (entry->flags & (FB_OVERFLOW | FB_RAW | FB_DISAGREE)) == FB_OVERFLOW;
+    return (entry->flags & (FLAG_OVERFLOW | FLAG_RAW | FLAG_DISAGREE)) == FLAG_OVERFLOW;
 }
 
 /* Keep the one piece with the result, and queue it for everybody. */
@@ -32,7 +29,7 @@ static void finish(struct ina_fallback *core, struct fb_entry *entry)
         fb_drop(core, entry, core->pieces[entry->pieces].next);
     core->pieces[entry->pieces].key = 0;
     fb_enlist_finished(core, entry);
-    if (entry->flags & FB_DISAGREE)
+    if (entry->flags & FLAG_DISAGREE)
         job->counters[FB_DISAGREEMENTS]++;
     else
         fb_advance(job, (uint64_t)entry->psn + job->window);
@@ -56,7 +53,7 @@ static void reply(struct ina_fallback *core, struct fb_entry *entry, int64_t now
 
 static void ask(struct ina_fallback *core, struct fb_entry *entry, const struct header *header)
 {
-    if (!(header->flags & FB_QUERY) || entry->asked == (int32_t)header->index
+    if (!(header->flags & FLAG_QUERY) || entry->asked == (int32_t)header->index
         || core->status_count == FALLBACK_STATUS_QUEUE)
         return;
     uint32_t place = (core->status_head + core->status_count++) % FALLBACK_STATUS_QUEUE;
@@ -89,9 +86,9 @@ static void settle_raw(struct ina_fallback *core, struct fb_entry *entry, const 
     for (uint32_t piece = entry->pieces; piece != FALLBACK_NONE; piece = core->pieces[piece].next)
         job->ordered[core->pieces[piece].key] = fb_values(core, piece);
     int32_t *result = fb_values(core, entry->pieces);
-    entry->flags |= FB_RAW;
-    if (!fb_sum_raw(result, job->ordered, job->ranks, core->lanes, entry->valid & FB_VALID_INT32))
-        entry->flags |= FB_OVERFLOW;
+    entry->flags |= FLAG_RAW;
+    if (!fb_sum_raw(result, job->ordered, job->ranks, core->lanes, entry->valid & VALID_INT32))
+        entry->flags |= FLAG_OVERFLOW;
     job->counters[FB_REPAIRS]++;
     finish(core, entry);
 }
@@ -114,7 +111,7 @@ static void take_raw(struct ina_fallback *core, struct fb_entry *entry, const st
 {
     struct fb_job *job = entry->job;
     uint32_t rank = (uint32_t)header->child;
-    if ((header->valid ^ entry->valid) & FB_VALID_INT32) {
+    if ((header->valid ^ entry->valid) & VALID_INT32) {
         job->counters[FB_BAD_LANES]++;
         return;
     }
@@ -164,7 +161,7 @@ static void settle_sum(struct ina_fallback *core, struct fb_entry *entry, const 
             core->pieces[piece].bitmap = node->bit;
         } else {
             if (fb_add(fb_values(core, above), fb_values(core, piece), core->lanes))
-                entry->flags |= FB_OVERFLOW;
+                entry->flags |= FLAG_OVERFLOW;
             core->pieces[above].bitmap |= node->bit;
             fb_drop(core, entry, piece);
             piece = above;
@@ -176,7 +173,7 @@ static void settle_sum(struct ina_fallback *core, struct fb_entry *entry, const 
         return;
     }
     int surprised = entry->reminded_at < 0 || now - entry->reminded_at > core->remind_ns;
-    if (surprised && !(header->flags & FB_RESEND))
+    if (surprised && !(header->flags & FLAG_RESEND))
         fb_measure(core, job, now - entry->first_at);
     finish(core, entry);                /* nothing but the root's sum is left */
 }
@@ -203,7 +200,7 @@ static void take_sum(struct ina_fallback *core, struct fb_entry *entry, const st
     } else if (contains) {
         fb_read(fb_values(core, piece), header->values, core->lanes);
     } else if (fb_add_wire(fb_values(core, piece), header->values, core->lanes)) {
-        entry->flags |= FB_OVERFLOW;
+        entry->flags |= FLAG_OVERFLOW;
     }
     core->pieces[piece].bitmap |= header->bitmap;
     note(entry, header, FB_STICKY);
@@ -218,7 +215,7 @@ static void take_first(struct ina_fallback *core, struct fb_job *job, const stru
 {
     if (!fb_place(core, job, header->psn, NULL))
         return;
-    int is_raw = (header->flags & FB_RAW) != 0;
+    int is_raw = (header->flags & FLAG_RAW) != 0;
     struct fb_entry *entry = fb_new_entry(core, job, header->psn);
     uint32_t piece = fb_keep(core, entry, is_raw ? (uint32_t)header->child : header->index, header->bitmap);
     fb_read(fb_values(core, piece), header->values, core->lanes);
@@ -227,9 +224,9 @@ static void take_first(struct ina_fallback *core, struct fb_job *job, const stru
     entry->valid = (uint16_t)header->valid;
     entry->phase = is_raw ? FB_REPAIRING : FB_SUMMING;
     entry->first_at = entry->heard_at = now;
-    note(entry, header, is_raw ? FB_MARKS | FB_DISAGREE : FB_STICKY);
+    note(entry, header, is_raw ? FB_MARKS | FLAG_DISAGREE : FB_STICKY);
     fb_wait(core, entry, 0, now);
-    if (header->flags & FB_DISAGREE)
+    if (header->flags & FLAG_DISAGREE)
         finish(core, entry);
     else if (is_raw)
         settle_raw(core, entry, header);
@@ -239,7 +236,7 @@ static void take_first(struct ina_fallback *core, struct fb_job *job, const stru
 
 static void take_partial(struct ina_fallback *core, struct fb_job *job, const struct header *header, int64_t now)
 {
-    int is_raw = (header->flags & FB_RAW) != 0;
+    int is_raw = (header->flags & FLAG_RAW) != 0;
     struct fb_entry *entry = fb_find(core, job, header->psn);
     if (entry == NULL) {
         take_first(core, job, header, now);
@@ -248,8 +245,8 @@ static void take_partial(struct ina_fallback *core, struct fb_job *job, const st
     entry->heard_at = now;
     if (entry->phase == FB_FINISHED && !(is_raw && can_be_repaired(entry))) {
         reply(core, entry, now);
-    } else if (header->tag != entry->tag || header->flags & FB_DISAGREE) {
-        entry->flags |= FB_DISAGREE;
+    } else if (header->tag != entry->tag || header->flags & FLAG_DISAGREE) {
+        entry->flags |= FLAG_DISAGREE;
         finish(core, entry);
     } else if (is_raw) {
         if (entry->phase != FB_REPAIRING)
@@ -266,7 +263,7 @@ static void take_partial(struct ina_fallback *core, struct fb_job *job, const st
 static void take_result(struct ina_fallback *core, struct fb_job *job, const struct header *header, int64_t now)
 {
     struct fb_entry *entry = fb_find(core, job, header->psn);
-    int is_final = !(header->flags & FB_OVERFLOW) || header->flags & FB_RAW;
+    int is_final = !(header->flags & FLAG_OVERFLOW) || header->flags & FLAG_RAW;
     int wanted = entry != NULL
                  && (entry->phase == FB_SUMMING || (entry->phase == FB_REPAIRING && is_final)
                      || (entry->phase == FB_FINISHED && is_final && can_be_repaired(entry)));
@@ -275,13 +272,13 @@ static void take_result(struct ina_fallback *core, struct fb_job *job, const str
         fb_advance(job, (uint64_t)header->psn + job->window);
         return;
     }
-    uint32_t kept = entry->flags & (FB_MARKS | FB_DISAGREE);
+    uint32_t kept = entry->flags & (FB_MARKS | FLAG_DISAGREE);
     entry->heard_at = now;
     entry->exponent = (uint8_t)header->exponent;
     entry->valid = (uint16_t)header->valid;
-    entry->flags = (uint8_t)((header->flags & ~(uint32_t)(FB_RESEND | FB_QUERY | FB_BYPASS)) | kept);
+    entry->flags = (uint8_t)((header->flags & ~(uint32_t)(FLAG_RESEND | FLAG_QUERY | FLAG_BYPASS)) | kept);
     if (header->tag != entry->tag)
-        entry->flags |= FB_DISAGREE;
+        entry->flags |= FLAG_DISAGREE;
     fb_read(fb_values(core, entry->pieces), header->values, core->lanes);
     job->counters[FB_ANSWERS]++;
     finish(core, entry);
@@ -290,18 +287,18 @@ static void take_result(struct ina_fallback *core, struct fb_job *job, const str
 /* Why a packet of a known job cannot be used, -1: it can. Completes the header. */
 static int refusal(const struct ina_fallback *core, const struct fb_job *job, struct header *header, int64_t bytes)
 {
-    int is_raw = (header->flags & FB_RAW) != 0;
+    int is_raw = (header->flags & FLAG_RAW) != 0;
     if (header->epoch != job->epoch)
         return FB_WRONG_EPOCH;
-    if (header->lanes != core->lanes || (header->valid & ~(uint32_t)FB_VALID_INT32) > core->lanes
-        || (header->valid & FB_VALID_INT32 && !is_raw))
+    if (header->lanes != core->lanes || (header->valid & ~(uint32_t)VALID_INT32) > core->lanes
+        || (header->valid & VALID_INT32 && !is_raw))
         return FB_BAD_LANES;
     if (bytes < 4 * (int64_t)core->lanes)
         return FB_BAD_LENGTH;
     header->index = fb_find_node(job, header->node);
     if (header->index == FALLBACK_NONE)
         return FB_WRONG_NODE;
-    if (header->kind == FB_RESULT)
+    if (header->kind == KIND_RESULT)
         return -1;
     const struct fb_node *node = &job->nodes[header->index];
     if (header->bitmap == 0 || header->bitmap & ~node->full)
@@ -317,7 +314,7 @@ static int refusal(const struct ina_fallback *core, const struct fb_job *job, st
 static void take_packet(struct ina_fallback *core, const uint8_t *packet, int64_t bytes, int64_t now)
 {
     const uint8_t *at = packet + core->prefix;
-    int64_t start = core->prefix + FALLBACK_HEADER_BYTES;
+    int64_t start = core->prefix + INA_HEADER_BYTES;
     if (bytes < start) {
         core->counters[FB_BAD_LENGTH]++;
         return;
@@ -326,17 +323,17 @@ static void take_packet(struct ina_fallback *core, const uint8_t *packet, int64_
         core->counters[FB_FOREIGN]++;
         return;
     }
-    if (at[0] >> 4 != FB_VERSION) {
+    if (at[0] >> 4 != VERSION) {
         core->counters[FB_BAD_VERSION]++;
         return;
     }
     struct header header = {
-        .kind = at[0] & 0x0f, .flags = at[1], .job = fb_load16(at + 2), .psn = fb_load32(at + 4),
-        .bitmap = fb_load32(at + 8), .fan_in = at[12], .priority = at[13], .exponent = at[14], .epoch = at[15],
-        .valid = fb_load16(at + 16), .lanes = fb_load16(at + 18), .tag = fb_load32(at + 20),
-        .node = fb_load16(at + 24), .target = fb_load16(at + 26), .child = -1, .values = packet + start,
+        .kind = at[0] & 0x0f, .flags = at[1], .job = load16(at + 2), .psn = load32(at + 4),
+        .bitmap = load32(at + 8), .fan_in = at[12], .priority = at[13], .exponent = at[14], .epoch = at[15],
+        .valid = load16(at + 16), .lanes = load16(at + 18), .tag = load32(at + 20),
+        .node = load16(at + 24), .target = load16(at + 26), .child = -1, .values = packet + start,
     };
-    if (header.kind != FB_PARTIAL && header.kind != FB_RESULT) {
+    if (header.kind != KIND_PARTIAL && header.kind != KIND_RESULT) {
         core->counters[FB_BAD_KIND]++;
         return;
     }
@@ -351,7 +348,7 @@ static void take_packet(struct ina_fallback *core, const uint8_t *packet, int64_
         job->counters[reason]++;
         return;
     }
-    if (header.kind == FB_RESULT) {
+    if (header.kind == KIND_RESULT) {
         take_result(core, job, &header, now);
         return;
     }

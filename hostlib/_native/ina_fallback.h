@@ -16,8 +16,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { FALLBACK_HEADER_BYTES = 28, FALLBACK_PREFIX_BYTES = 42, FALLBACK_MAX_FAN_IN = 32 };
-enum { FALLBACK_LEVELS = 14, FALLBACK_STATUS_QUEUE = 1024, FALLBACK_BATCH = 64 };
+#include "ina_wire.h"
+
+enum { FALLBACK_MAX_FAN_IN = 32, FALLBACK_LEVELS = 14, FALLBACK_STATUS_QUEUE = 1024, FALLBACK_BATCH = 64 };
 
 #define FALLBACK_NONE UINT32_MAX
 
@@ -32,15 +33,9 @@ enum {
 
 enum { FB_SUMMING, FB_REPAIRING, FB_FINISHED };
 
-enum { FB_VERSION = 2, FB_RESULT = 2, FB_STATUS = 3, FB_PARTIAL = 4, FB_REMINDER = 5 };
-
 enum {
-    FB_RESEND = 0x01, FB_QUERY = 0x02, FB_OVERFLOW = 0x04, FB_DISAGREE = 0x08, FB_COLLISION = 0x10, FB_ECN = 0x20,
-    FB_BYPASS = 0x40, FB_RAW = 0x80,
-    FB_MARKS = FB_ECN | FB_COLLISION | FB_BYPASS, FB_STICKY = FB_OVERFLOW | FB_DISAGREE | FB_MARKS
+    FB_MARKS = FLAG_ECN | FLAG_COLLISION | FLAG_BYPASS, FB_STICKY = FLAG_OVERFLOW | FLAG_DISAGREE | FB_MARKS
 };
-
-enum { FB_VALID_INT32 = 0x8000 };
 
 struct fb_node {                        /* parents come before their children, the root is the first */
     uint32_t id;
@@ -119,8 +114,8 @@ struct ina_fallback {
     uint32_t lanes;
     uint32_t capacity;
     uint32_t prefix;                    /* bytes before the INA header */
-    uint8_t long_prefix[FALLBACK_PREFIX_BYTES];
-    uint8_t short_prefix[FALLBACK_PREFIX_BYTES];
+    uint8_t long_prefix[INA_PREFIX_BYTES];
+    uint8_t short_prefix[INA_PREFIX_BYTES];
     int64_t remind_ns;
     int64_t remind_max_ns;
     int64_t forget_ns;
@@ -142,21 +137,6 @@ struct ina_fallback {
     uint64_t counters[FB_COUNTERS];     /* of no job */
     int64_t pending_bytes;              /* length of the packets that wait in the send buffer */
 };
-
-static inline uint32_t fb_load16(const uint8_t *p) { return (uint32_t)p[0] << 8 | p[1]; }
-static inline uint32_t fb_load32(const uint8_t *p) { return fb_load16(p) << 16 | fb_load16(p + 2); }
-
-static inline void fb_store16(uint8_t *p, uint32_t value)
-{
-    p[0] = (uint8_t)(value >> 8);
-    p[1] = (uint8_t)value;
-}
-
-static inline void fb_store32(uint8_t *p, uint32_t value)
-{
-    fb_store16(p, value >> 16);
-    fb_store16(p + 2, value);
-}
 
 /* ina_fallback_sum.c. Wire values are big endian and need no alignment. */
 void fb_read(int32_t *to, const uint8_t *wire, uint32_t lanes);

@@ -7,34 +7,34 @@ static void write_header(uint8_t *at, const struct fb_entry *entry, uint32_t kin
                          uint32_t flags)
 {
     const struct fb_job *job = entry->job;
-    at[0] = (uint8_t)(FB_VERSION << 4 | kind);
+    at[0] = (uint8_t)(VERSION << 4 | kind);
     at[1] = (uint8_t)flags;
-    fb_store16(at + 2, job->id);
-    fb_store32(at + 4, entry->psn);
-    fb_store32(at + 8, bitmap);
+    store16(at + 2, job->id);
+    store32(at + 4, entry->psn);
+    store32(at + 8, bitmap);
     at[12] = (uint8_t)job->nodes[node].fan_in;
     at[13] = entry->priority;
     at[14] = entry->exponent;
     at[15] = (uint8_t)job->epoch;
-    fb_store32(at + 16, 0);             /* valid, lanes */
-    fb_store32(at + 20, entry->tag);
-    fb_store16(at + 24, job->nodes[node].id);
-    fb_store16(at + 26, entry->target);
+    store32(at + 16, 0);             /* valid, lanes */
+    store32(at + 20, entry->tag);
+    store16(at + 24, job->nodes[node].id);
+    store16(at + 26, entry->target);
 }
 
 static void write_result(const struct ina_fallback *core, uint8_t *packet, const struct fb_entry *entry)
 {
     uint8_t *at = packet + core->prefix;
     int is_notice = entry->phase == FB_REPAIRING; /* whoever contributes a sum has to send raw values */
-    uint32_t flags = entry->flags | (is_notice ? FB_OVERFLOW : 0);
+    uint32_t flags = entry->flags | (is_notice ? FLAG_OVERFLOW : 0);
     memcpy(packet, core->long_prefix, core->prefix);
-    write_header(at, entry, FB_RESULT, 0, entry->job->nodes[0].full, flags);
-    fb_store16(at + 16, is_notice ? entry->valid & ~(uint32_t)FB_VALID_INT32 : entry->valid);
-    fb_store16(at + 18, core->lanes);
-    if (is_notice || flags & FB_DISAGREE)
-        memset(at + FALLBACK_HEADER_BYTES, 0, 4 * (size_t)core->lanes);
+    write_header(at, entry, KIND_RESULT, 0, entry->job->nodes[0].full, flags);
+    store16(at + 16, is_notice ? entry->valid & ~(uint32_t)VALID_INT32 : entry->valid);
+    store16(at + 18, core->lanes);
+    if (is_notice || flags & FLAG_DISAGREE)
+        memset(at + INA_HEADER_BYTES, 0, 4 * (size_t)core->lanes);
     else
-        fb_write(at + FALLBACK_HEADER_BYTES, fb_values(core, entry->pieces), core->lanes);
+        fb_write(at + INA_HEADER_BYTES, fb_values(core, entry->pieces), core->lanes);
 }
 
 static void write_short(const struct ina_fallback *core, uint8_t *packet, const struct fb_entry *entry, uint32_t kind,
@@ -70,7 +70,7 @@ static int64_t emit_statuses(struct ina_fallback *core, uint8_t *out, int64_t ro
         if (entry->phase == FB_FINISHED)
             continue;
         fb_bitmaps(core, entry);
-        write_short(core, out + count++ * size, entry, FB_STATUS, status->node, entry->job->have[status->node], 0);
+        write_short(core, out + count++ * size, entry, KIND_STATUS, status->node, entry->job->have[status->node], 0);
         entry->job->counters[FB_STATUSES]++;
     }
     return count;
@@ -81,12 +81,12 @@ static int64_t remind(struct ina_fallback *core, uint8_t *out, int64_t room, int
                       const struct fb_entry *entry)
 {
     struct fb_job *job = entry->job;
-    uint32_t flags = entry->phase == FB_REPAIRING ? FB_RAW : 0;
+    uint32_t flags = entry->phase == FB_REPAIRING ? FLAG_RAW : 0;
     int64_t count = 0;
     for (uint32_t node = 0; node < job->node_count && count < room; node++) {
         uint32_t missing = job->nodes[node].full & ~job->have[node];
         if (missing) {
-            write_short(core, out + count++ * size, entry, FB_REMINDER, node, missing, flags);
+            write_short(core, out + count++ * size, entry, KIND_REMINDER, node, missing, flags);
             job->counters[FB_REMINDERS]++;
         }
     }
@@ -138,12 +138,12 @@ static int64_t room_for(int64_t bytes, int64_t size)
 
 int64_t ina_fallback_emit(struct ina_fallback *core, uint8_t *out, int64_t bytes, int64_t now, int64_t *packet_bytes)
 {
-    int64_t size = core->prefix + FALLBACK_HEADER_BYTES + 4 * (int64_t)core->lanes;
+    int64_t size = core->prefix + INA_HEADER_BYTES + 4 * (int64_t)core->lanes;
     *packet_bytes = size;
     int64_t count = emit_results(core, out, room_for(bytes, size), size, now);
     if (count > 0)
         return count;
-    size = core->prefix + FALLBACK_HEADER_BYTES;
+    size = core->prefix + INA_HEADER_BYTES;
     *packet_bytes = size;
     count = emit_statuses(core, out, room_for(bytes, size), size);
     return count > 0 ? count : emit_reminders(core, out, room_for(bytes, size), size, now);

@@ -5,7 +5,7 @@ Packets are decided one by one, as in C; the values of all packets of a batch ar
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -225,25 +225,6 @@ def _fill(state: CoreState, packets: NDArray[Any], index: NDArray[Any], flags: N
     packets["flags"] = flags
 
 
-class _Header(NamedTuple):
-    """The fields of `wire.HEADER_DTYPE`, in their order."""
-
-    version_kind: int
-    flags: int
-    job: int
-    psn: int
-    bitmap: int
-    fan_in: int
-    priority: int
-    exponent: int
-    epoch: int
-    valid: int
-    lanes: int
-    tag: int
-    node: int
-    target: int
-
-
 def _take_packets(state: CoreState, packets: NDArray[Any], results: _Results, now: int) -> int:
     """Take in packets of one length, one per row. Returns the shortest round trip time, `NEVER` for none."""
     core = state.struct
@@ -252,17 +233,20 @@ def _take_packets(state: CoreState, packets: NDArray[Any], results: _Results, no
         core.counters[Counter.BAD_LENGTH] += len(packets)
         return NEVER
     if core.prefix:
-        ours = _are_ours(np.ascontiguousarray(packets[:, : core.prefix]).view(wire.PREFIX_DTYPE)[:, 0])
+        prefixes = np.ascontiguousarray(packets[:, : core.prefix]).view(wire.PREFIX_DTYPE)[:, 0]
+        ours = wire.is_udp(prefixes) & (prefixes["udp_src"] == wire.INA_UDP_PORT)  # nothing else is for us
         core.counters[Counter.FOREIGN] += len(packets) - int(ours.sum())
         packets = packets[ours]
     headers = np.ascontiguousarray(packets[:, core.prefix : start]).view(wire.HEADER_DTYPE)[:, 0]
     quickest = NEVER
     for fields, lanes in zip(headers.tolist(), packets[:, start:], strict=True):
-        quickest = min(quickest, _take_packet(state, _Header._make(fields), lanes, results, now))
+        quickest = min(quickest, _take_packet(state, wire.Header._make(fields), lanes, results, now))
     return quickest
 
 
-def _take_packet(state: CoreState, header: _Header, lanes: NDArray[Any], results: _Results, now: int) -> int:
+def _take_packet(
+    state: CoreState, header: wire.Header, lanes: NDArray[Any], results: _Results, now: int
+) -> int:
     """Check one packet and take it in. Returns a round trip time, `NEVER` if it gives none."""
     core = state.struct
     chain = header.psn % core.window
@@ -296,19 +280,7 @@ def _take_packet(state: CoreState, header: _Header, lanes: NDArray[Any], results
     return _take_result(state, header, lanes[: 4 * core.lanes], chain, results, now)
 
 
-def _are_ours(prefixes: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return which frames are UDP over plain IPv4 from the INA port: nothing else is for us."""
-    ours: NDArray[np.bool_] = (
-        (prefixes["ether_type"] == wire.TYPE_IPV4)
-        & (prefixes["ip_version_ihl"] == 0x45)
-        & (prefixes["ip_fragment"] & 0x1FFF == 0)
-        & (prefixes["ip_protocol"] == wire.PROTO_UDP)
-        & (prefixes["udp_src"] == wire.INA_UDP_PORT)
-    )
-    return ours
-
-
-def _refusal(state: CoreState, header: _Header, lane_bytes: int, chain: int) -> Counter | None:
+def _refusal(state: CoreState, header: wire.Header, lane_bytes: int, chain: int) -> Counter | None:
     core = state.struct
     if header.version_kind >> 4 != wire.INA_VERSION:
         return Counter.BAD_VERSION
@@ -333,7 +305,7 @@ def _refusal(state: CoreState, header: _Header, lane_bytes: int, chain: int) -> 
 
 
 def _take_result(
-    state: CoreState, header: _Header, lanes: NDArray[Any], chain: int, results: _Results, now: int
+    state: CoreState, header: wire.Header, lanes: NDArray[Any], chain: int, results: _Results, now: int
 ) -> int:
     """Take in a result that has passed every check. Returns its round trip time, `NEVER` if ambiguous."""
     core = state.struct
@@ -403,7 +375,7 @@ def _note_round(core: CoreStruct, flags: int, sample: int) -> None:
     core.round_prompt += sample <= 2 * core.min_rtt
 
 
-def _keep_answer(state: CoreState, header: _Header, lanes: NDArray[Any], chain: int) -> None:
+def _keep_answer(state: CoreState, header: wire.Header, lanes: NDArray[Any], chain: int) -> None:
     """Keep what a reminder of this packet asks for: the result, made to look like a packet of ours.
 
     Or, if the values went elsewhere, our own contribution. Of a RAW sum that must be RAW; so may be any of
@@ -428,7 +400,7 @@ def _keep_answer(state: CoreState, header: _Header, lanes: NDArray[Any], chain: 
         answer[field] = own[field]
 
 
-def _take_status(state: CoreState, header: _Header, chain: int, now: int) -> None:
+def _take_status(state: CoreState, header: wire.Header, chain: int, now: int) -> None:
     """Note who has contributed to a packet that we wait for."""
     core = state.struct
     core.status_bitmap, core.status_node = header.bitmap, header.node
@@ -441,7 +413,7 @@ def _take_status(state: CoreState, header: _Header, chain: int, now: int) -> Non
     core.counters[Counter.STATUSES] += 1
 
 
-def _take_reminder(state: CoreState, header: _Header, chain: int) -> None:
+def _take_reminder(state: CoreState, header: wire.Header, chain: int) -> None:
     """Send what the fallback server lacks of us: the packet in flight, or the answer that we kept.
 
     The packet in flight goes without a query, so that what the switch has of it goes up too.

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from hostlib import wire
 from hostlib.fallback.config import STATUS_QUEUE, Count
 from hostlib.fallback.numpy_packets import (
-    Header,
     add,
     can_be_repaired,
     is_ours,
@@ -23,6 +22,15 @@ from hostlib.fallback.numpy_store import Entry, Job, Phase, Piece, Store
 
 _MARKS = wire.FLAG_ECN | wire.FLAG_COLLISION | wire.FLAG_BYPASS
 _STICKY = wire.FLAG_OVERFLOW | wire.FLAG_DISAGREE | _MARKS
+
+
+def _note(job: Job, entry: Entry, header: wire.Header, flags: int) -> None:
+    """Take over what a contribution says of the whole sum, and of its flags these."""
+    entry.flags |= header.flags & flags
+    entry.exponent = max(entry.exponent, header.exponent)
+    entry.priority = max(entry.priority, header.priority)
+    entry.valid = min(entry.valid, header.valid)
+    job.counters[Count.MERGED] += 1
 
 
 class Intake:
@@ -42,7 +50,7 @@ class Intake:
             self._store.counters[Count.FOREIGN] += 1
             return
         fields = np.frombuffer(packet[self._prefix : start].tobytes(), wire.HEADER_DTYPE)[0].tolist()
-        header = Header._make(fields)
+        header = wire.Header._make(fields)
         if header.version_kind >> 4 != wire.INA_VERSION:
             self._store.counters[Count.BAD_VERSION] += 1
             return
@@ -67,7 +75,7 @@ class Intake:
         job.advance(header.psn)
         self._take_partial(job, header, lanes, now)
 
-    def _take_result(self, job: Job, header: Header, lanes: NDArray[Any], now: int) -> None:
+    def _take_result(self, job: Job, header: wire.Header, lanes: NDArray[Any], now: int) -> None:
         """Finish an entry with the answer of somebody who has the result."""
         entry = job.entries.get(header.psn)
         is_final = not header.flags & wire.FLAG_OVERFLOW or header.flags & wire.FLAG_RAW
@@ -91,7 +99,7 @@ class Intake:
         job.counters[Count.ANSWERS] += 1
         self._finish(job, entry, swapped(lanes))
 
-    def _take_partial(self, job: Job, header: Header, lanes: NDArray[Any], now: int) -> None:
+    def _take_partial(self, job: Job, header: wire.Header, lanes: NDArray[Any], now: int) -> None:
         entry = job.entries.get(header.psn)
         if entry is None:
             self._take_first(job, header, lanes, now)
@@ -114,34 +122,29 @@ class Intake:
         else:
             self._take_sum(job, entry, header, lanes, now)
 
-    def _take_first(self, job: Job, header: Header, lanes: NDArray[Any], now: int) -> None:
+    def _take_first(self, job: Job, header: wire.Header, lanes: NDArray[Any], now: int) -> None:
         """Take in a partial of a PSN of which nothing is known."""
         index = job.node_index[header.node]
         room = self._store.place(job, header.psn, None)
         if room is None:
             return
         entry = Entry(header.psn, header.tag, header.target, header.valid, first_at=now, at=now, heard_at=now)
-        entry.priority, entry.exponent = header.priority, header.exponent
-        entry.flags = header.flags & _STICKY
         job.entries[header.psn] = entry
         room[:] = swapped(lanes)
-        key = index
-        if header.flags & wire.FLAG_RAW:
+        is_raw = bool(header.flags & wire.FLAG_RAW)
+        if is_raw:
             entry.phase = Phase.REPAIRING
-            entry.flags &= _MARKS
-            key = rank_of(job, header)
-        self._store.keep(job, entry, key, Piece(header.bitmap, room))
-        job.counters[Count.MERGED] += 1
+        self._store.keep(job, entry, rank_of(job, header) if is_raw else index, Piece(header.bitmap, room))
+        _note(job, entry, header, _MARKS | wire.FLAG_DISAGREE if is_raw else _STICKY)
         job.enlist(entry, 0, now)
         if header.flags & wire.FLAG_DISAGREE:
-            entry.flags |= wire.FLAG_DISAGREE
             self._finish(job, entry, None)
-        elif entry.phase is Phase.REPAIRING:
+        elif is_raw:
             self._settle_raw(job, entry, header, index)
         else:
             self._settle_sum(job, entry, header, index, now)
 
-    def _take_sum(self, job: Job, entry: Entry, header: Header, lanes: NDArray[Any], now: int) -> None:
+    def _take_sum(self, job: Job, entry: Entry, header: wire.Header, lanes: NDArray[Any], now: int) -> None:
         """Merge a sum into an entry, if they have no contribution in common."""
         index = job.node_index[header.node]
         piece = entry.pieces.get(index)
@@ -165,11 +168,7 @@ class Intake:
         else:
             add(entry, piece, swapped(lanes))
             piece.bitmap |= header.bitmap
-        entry.flags |= header.flags & _STICKY
-        entry.exponent = max(entry.exponent, header.exponent)
-        entry.priority = max(entry.priority, header.priority)
-        entry.valid = min(entry.valid, header.valid)
-        job.counters[Count.MERGED] += 1
+        _note(job, entry, header, _STICKY)
         job.enlist(entry, 0, now)
         self._settle_sum(job, entry, header, index, now)
 
@@ -184,7 +183,7 @@ class Intake:
                     break
                 below = node.parent
 
-    def _settle_sum(self, job: Job, entry: Entry, header: Header, index: int, now: int) -> None:
+    def _settle_sum(self, job: Job, entry: Entry, header: wire.Header, index: int, now: int) -> None:
         """Pass a sum that is full up the tree; answer a query if the entry is still not complete."""
         piece = entry.pieces[index]
         at = index
@@ -208,7 +207,7 @@ class Intake:
         elif header.flags & wire.FLAG_QUERY:
             self._ask(job, entry, index)
 
-    def _start_repair(self, job: Job, entry: Entry, header: Header, now: int) -> None:
+    def _start_repair(self, job: Job, entry: Entry, header: wire.Header, now: int) -> None:
         """Forget the sums: they are wrong, and raw values are on their way."""
         for key in list(entry.pieces):
             self._store.drop(job, entry, key)
@@ -221,7 +220,7 @@ class Intake:
         entry.reminded_at = -1
         job.enlist(entry, 0, now)
 
-    def _take_raw(self, job: Job, entry: Entry, header: Header, lanes: NDArray[Any], now: int) -> None:
+    def _take_raw(self, job: Job, entry: Entry, header: wire.Header, lanes: NDArray[Any], now: int) -> None:
         """Keep a rank's raw values."""
         index = job.node_index[header.node]
         rank = rank_of(job, header)
@@ -238,15 +237,11 @@ class Intake:
             return
         room[:] = swapped(lanes)
         self._store.keep(job, entry, rank, Piece(0, room))
-        entry.flags |= header.flags & _MARKS
-        entry.exponent = max(entry.exponent, header.exponent)
-        entry.priority = max(entry.priority, header.priority)
-        entry.valid = min(entry.valid, header.valid)
-        job.counters[Count.MERGED] += 1
+        _note(job, entry, header, _MARKS)
         job.enlist(entry, 0, now)
         self._settle_raw(job, entry, header, index)
 
-    def _settle_raw(self, job: Job, entry: Entry, header: Header, index: int) -> None:
+    def _settle_raw(self, job: Job, entry: Entry, header: wire.Header, index: int) -> None:
         """Add the raw values up if all are in."""
         if len(entry.pieces) < job.ranks:
             if header.flags & wire.FLAG_QUERY:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,25 +12,6 @@ from hostlib.fallback.config import Count
 from hostlib.fallback.numpy_store import Entry, Job, Piece
 
 _QUIET_NAN = 0x7FC00000
-
-
-class Header(NamedTuple):
-    """The fields of `wire.HEADER_DTYPE`, in their order."""
-
-    version_kind: int
-    flags: int
-    job: int
-    psn: int
-    bitmap: int
-    fan_in: int
-    priority: int
-    exponent: int
-    epoch: int
-    valid: int
-    lanes: int
-    tag: int
-    node: int
-    target: int
 
 
 def header_of(job: Job, entry: Entry, kind: int, index: int, bitmap: int, flags: int) -> NDArray[Any]:
@@ -53,17 +34,12 @@ def header_of(job: Job, entry: Entry, kind: int, index: int, bitmap: int, flags:
 
 def is_ours(frame: NDArray[Any]) -> bool:
     """Whether a frame is UDP over plain IPv4 from or to the INA port: nothing else is for us."""
-    prefix = np.frombuffer(frame[: wire.FRAME_PREFIX_BYTES].tobytes(), wire.PREFIX_DTYPE)[0]
-    return bool(
-        prefix["ether_type"] == wire.TYPE_IPV4
-        and prefix["ip_version_ihl"] == 0x45
-        and prefix["ip_fragment"] & 0x1FFF == 0
-        and prefix["ip_protocol"] == wire.PROTO_UDP
-        and wire.INA_UDP_PORT in (prefix["udp_src"], prefix["udp_dst"])
-    )
+    prefix = np.frombuffer(frame[: wire.FRAME_PREFIX_BYTES].tobytes(), wire.PREFIX_DTYPE)
+    ports = (prefix["udp_src"][0], prefix["udp_dst"][0])
+    return bool(wire.is_udp(prefix)[0]) and wire.INA_UDP_PORT in ports
 
 
-def refusal(job: Job, header: Header, kind: int, lanes: int, lane_bytes: int) -> Count | None:
+def refusal(job: Job, header: wire.Header, kind: int, lanes: int, lane_bytes: int) -> Count | None:
     """Return why a packet of a known job cannot be used, None if it can."""
     if header.epoch != job.epoch:
         return Count.WRONG_EPOCH
@@ -90,7 +66,7 @@ def refusal(job: Job, header: Header, kind: int, lanes: int, lane_bytes: int) ->
     return None
 
 
-def rank_of(job: Job, header: Header) -> int:
+def rank_of(job: Job, header: wire.Header) -> int:
     """Return the rank of a contribution of one bit, negative if it is a node's."""
     return job.nodes[job.node_index[header.node]].children[header.bitmap.bit_length() - 1]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hostlib.config import TransportConfig, parse_address
 from hostlib.core.window import Window
 from hostlib.errors import ConfigError
-from hostlib.io.link import SocketLink, open_socket, receive_bytes_for
+from hostlib.io.datagrams import open_socket
+from hostlib.io.link import SocketLink, receive_bytes_for
 
 
 def open_link(transport: TransportConfig, window: Window) -> SocketLink:

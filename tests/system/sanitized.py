@@ -26,7 +26,8 @@ from hostlib import _native, wire
 from hostlib.core.congestion import CONGESTION, CONGESTION_NAMES
 from hostlib.core.state import CoreSettings, Counter, RtoLimits
 from hostlib.core.window import Window
-from hostlib.io.link import Pumped, SocketLink, open_socket
+from hostlib.io.datagrams import open_socket
+from hostlib.io.link import Pumped, SocketLink
 from softswitch.compiler import compile_file
 from softswitch.engine.compiled import CompiledPipeline
 from softswitch.engine.impairments import Impairments, LinkModel
