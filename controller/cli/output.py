@@ -6,9 +6,12 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
 
 from rich.console import Console
 from rich.measure import Measurement
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 out = Console()
@@ -49,6 +52,31 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> 
     else:  # a file is as wide as it needs to be
         needed = Measurement.get(out, out.options.update(max_width=10_000), view).maximum
         Console(width=needed).print(view)
+
+
+class Bar:
+    """A progress bar; shown on a terminal only."""
+
+    def __init__(self) -> None:
+        self._progress = Progress(
+            TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn(), console=err, transient=True
+        )
+        self._task = self._progress.add_task("starting", total=1.0)
+
+    def show(self, share: float, text: str) -> None:
+        """Show how much of the work is done, 0 to 1, and say so."""
+        self._progress.update(self._task, completed=share, description=text)
+
+    def __enter__(self) -> Self:
+        if err.is_terminal:
+            self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if err.is_terminal:
+            self._progress.stop()
 
 
 def seconds(value: float) -> str:

@@ -6,18 +6,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from types import TracebackType
-from typing import Annotated, Self
+from typing import Annotated
 
 import typer
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from bmv2_topos import JobEntry, Link, Topology, TopologyError, load_jobs
 from bmv2_topos.jobfile import MAX_WINDOW
 from controller.cli import options, sim_report
 from controller.cli.errors import USAGE, Failure
 from controller.cli.layout import parse_tree
-from controller.cli.output import count, err, seconds
+from controller.cli.output import Bar, count, seconds
 
 EPILOG = """Examples:
 
@@ -158,8 +156,12 @@ def sim(
     except (TopologyError, TestbedError) as error:
         raise Failure(str(error), exit_code=USAGE) from error
     try:
-        with _Bar(entries, quiet=not err.is_terminal) as bar:
-            report = testbed.run(bar.update)
+        with Bar() as bar:
+            report = testbed.run(
+                lambda time_s, done, total: bar.show(
+                    done / total, f"{count(done)} of {count(total)} iterations, {seconds(time_s)}"
+                )
+            )
     except TestbedError as error:
         raise Failure(str(error)) from error
     if plot is not None:
@@ -210,31 +212,3 @@ def _check_plot(plot: Path) -> None:
         check()
     except PlotsMissing as error:
         raise Failure(f"--plot: {error}") from error
-
-
-class _Bar:
-    """A progress bar of iterations, on a terminal."""
-
-    def __init__(self, jobs: Sequence[JobEntry], *, quiet: bool) -> None:
-        self._quiet = quiet
-        self._progress = Progress(
-            TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn(), console=err, transient=True
-        )
-        total = sum(job.iterations for job in jobs)
-        self._task = self._progress.add_task("starting", total=total)
-
-    def update(self, time_s: float, done: int, total: int) -> None:
-        """Show how far the jobs are."""
-        shown = f"{count(done)} of {count(total)} iterations, {seconds(time_s)}"
-        self._progress.update(self._task, completed=done, total=total, description=shown)
-
-    def __enter__(self) -> Self:
-        if not self._quiet:
-            self._progress.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if not self._quiet:
-            self._progress.stop()

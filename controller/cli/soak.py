@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import secrets
 import time
-from types import TracebackType
-from typing import TYPE_CHECKING, Annotated, Self
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from controller.cli import options
 from controller.cli.errors import FAILED, USAGE, Failure
-from controller.cli.output import Result, count, err, out, seconds, table
+from controller.cli.output import Bar, Result, count, err, out, seconds, table
 
 if TYPE_CHECKING:
     from bmv2_topos.soak import Tally
@@ -76,10 +74,11 @@ def soak(
     first = secrets.randbelow(_LARGEST_SEED) if seed is None else seed
     began = time.monotonic()
     tally = Tally()
-    with _Bar(schedules, minutes, quiet=not err.is_terminal) as bar:
+    with Bar() as bar:
         try:
             for tally in run_soak(first, schedules=schedules, minutes=minutes, processes=processes):
-                bar.update(tally.schedules)
+                passed_s = time.monotonic() - began
+                bar.show(*_progress(tally.schedules, passed_s, schedules, minutes))
         except (ProcessDied, TestbedError) as error:
             raise Failure(str(error)) from error
     _show(
@@ -142,34 +141,9 @@ def _show(tally: Tally, setup: dict[str, object], wall_s: float, *, json: bool, 
         raise typer.Exit(FAILED)
 
 
-class _Bar:
-    """A progress bar, on a terminal."""
-
-    def __init__(self, schedules: int | None, minutes: float | None, *, quiet: bool) -> None:
-        self._quiet = quiet
-        self._schedules = schedules
-        self._whole_s = None if minutes is None else 60 * minutes
-        self._began = time.monotonic()
-        self._progress = Progress(
-            TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn(), console=err, transient=True
-        )
-        self._task = self._progress.add_task("starting", total=1.0)
-
-    def update(self, done: int) -> None:
-        """Show how far it is: by time or by number, whichever ends first."""
-        passed_s = time.monotonic() - self._began
-        shares = [passed_s / self._whole_s] if self._whole_s else []
-        shares += [done / self._schedules] if self._schedules else []
-        shown = f"{count(done)} schedules, {done / passed_s if passed_s else 0:.0f} per second"
-        self._progress.update(self._task, completed=max(shares, default=0.0), description=shown)
-
-    def __enter__(self) -> Self:
-        if not self._quiet:
-            self._progress.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if not self._quiet:
-            self._progress.stop()
+def _progress(done: int, passed_s: float, schedules: int | None, minutes: float | None) -> tuple[float, str]:
+    """Return how far it is, by time or by number, whichever ends first; and say so."""
+    shares = [passed_s / (60 * minutes)] if minutes else []
+    shares += [done / schedules] if schedules else []
+    rate = done / passed_s if passed_s else 0
+    return max(shares, default=0.0), f"{count(done)} schedules, {rate:.0f} per second"
