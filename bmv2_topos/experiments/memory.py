@@ -47,10 +47,10 @@ memory costs 5 to 10 %.
 ABOUT = f"""
 {WORKERS} workers per job, each on a host of its own; all on one switch; links of 10 Gb/s and 2 µs; packets of
 64 values; tensors of {", ".join(map(str, TENSORS))} elements; {COMPUTE_S * 1e6:.0f} µs of computing per
-iteration, ± 5 %; {ITERATIONS} iterations; means of {len(SEEDS)} seeds. `slots` are all that the switch has, for
-all jobs together. A worker has up to {WINDOW} packets in flight, a bit more than a round trip's worth;
-exclusive: no more than half of the job's region, which is a power of two; below two slots per job it cannot run.
-Congestion control: AIMD (shared), fixed window (exclusive).
+iteration, ± 5 %; {ITERATIONS} iterations; means of {len(SEEDS)} seeds. `slots` are all that the switch has,
+for all jobs together. A worker has up to {WINDOW} packets in flight, a bit more than a round trip's worth;
+exclusive: no more than half of the job's region, which is a power of two; below two slots per job it
+cannot run. Congestion control: AIMD (shared), fixed window (exclusive).
 
 *Speed* is the iteration rate relative to that of the same jobs with the most memory in the sweep; the mean
 over the jobs. *In the switch* is the share of contributions that a slot took in, *fallback* the traffic of a
