@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 from softswitch.compiler import ir
-from tests.bmv2 import malformed, ordinary, slots
+from tests.bmv2 import below, malformed, ordinary, slots
 from tests.bmv2.jobs import (
     SAME_EPOCH,
-    Above,
     Job,
     admission,
     gradient,
@@ -19,10 +18,10 @@ from tests.bmv2.jobs import (
     result,
     withdrawal,
 )
-from tests.bmv2.packets import ALL, LANES, QUERY, RESEND
-from tests.bmv2.random_traffic import random_traffic
+from tests.bmv2.packets import LANES, QUERY, RESEND
+from tests.bmv2.random_traffic import at_random, random_traffic
 from tests.bmv2.reference import Arrival
-from tests.bmv2.stations import BELOW, PARENT, WORKERS
+from tests.bmv2.stations import WORKERS
 from tests.bmv2.targets import Phase
 
 OUTCOMES = [*range(18), 25, 26, 27, 28, 29, 30, 31]
@@ -41,74 +40,11 @@ THREE = Job(
 )
 ALONE = Job(id=300, row=3, offset=30, size=2, generation=7, group=4, children={0: WORKERS[3]})
 
-# switches below the root of their jobs
-RACK = Job(
-    id=6,
-    row=4,
-    offset=20,
-    size=4,
-    generation=0x106,
-    group=6,
-    children=dict(enumerate(WORKERS[1:4])),
-    ranks={0: 4, 1: 5, 2: 6},
-    role="child",
-    node=3,
-    above=Above(PARENT, node=0, bitmap=4, fan_in=5),
-    result_bitmap=0x1F,
-)
-THIN_RACK = Job(
-    id=7,
-    row=5,
-    offset=24,
-    size=2,
-    generation=0xA07,
-    group=7,
-    children={0: WORKERS[0]},
-    role="child",
-    node=65534,
-    above=Above(PARENT, node=65533, bitmap=1 << 31, fan_in=32),
-    result_bitmap=0xFFFFFFFF,
-)
-# the uplink entry has not been written
-ORPHANS = Job(
-    id=8,
-    row=6,
-    offset=26,
-    size=4,
-    generation=0xB08,
-    group=8,
-    children=dict(enumerate(WORKERS[4:6])),
-    role="child",
-    node=5,
-    result_bitmap=0xF,
-)
-# three of six children of node 2 are behind this switch, one of them behind yet another switch
-PASSAGE = Job(
-    id=9,
-    row=7,
-    offset=0,
-    size=0,
-    generation=0xC09,
-    group=9,
-    children={1: WORKERS[6], 4: WORKERS[7], 5: BELOW},
-    ranks={1: 1, 4: 4, 5: ALL},
-    role="transit",
-    node=2,
-    fan_in=6,
-    above=Above(PARENT),
-    result_bitmap=0x3,
-)
-# three children behind one port
-BEHIND = Job(
-    id=10,
-    row=8,
-    offset=32,
-    size=8,
-    generation=0xD0A,
-    group=10,
-    children={0: WORKERS[0], 1: BELOW, 2: BELOW, 3: BELOW},
-    ranks={0: 0, 1: ALL, 2: ALL, 3: ALL},
-)
+RACK = replace(below.RACK, offset=20, size=4)
+THIN_RACK = replace(below.THIN_RACK, offset=24, size=2)
+ORPHANS = replace(below.ORPHANS, offset=26, size=4)
+PASSAGE = below.PASSAGE
+BEHIND = replace(below.BEHIND, offset=32, size=8)
 JOBS = (PAIR, FOUR, THREE, ALONE, RACK, THIN_RACK, ORPHANS, PASSAGE, BEHIND)
 
 # Afterwards PAIR is gone, FOUR has been admitted anew at another place, and a new job has PAIR's slots.
@@ -126,19 +62,15 @@ def phases(program: ir.Program) -> list[Phase]:
             list(handwritten()),
         ),
         Phase([], {}, [p for job in (PAIR, ALONE, FOUR, RACK, BEHIND) for p in slots.wrap_around(job)]),
-        _at_random(program, 1, readmitted(JOBS, SAME_EPOCH), 3000),
+        at_random(program, 1, readmitted(JOBS, SAME_EPOCH), 3000),
         Phase(
             [*withdrawal(program, PAIR), *admission(program, HEIR), *readmission(program, [FOUR_AGAIN])],
             groups(HEIR),
             list(random_traffic(2, (HEIR, FOUR_AGAIN), 1000)),
         ),
-        _at_random(program, 3, readmitted((RACK, THIN_RACK, BEHIND, ORPHANS), 2 * SAME_EPOCH + 1), 2000),
-        replace(_at_random(program, 4, readmitted((RACK, PASSAGE, THREE, HEIR), 3), 1000), mark_from=0),
+        at_random(program, 3, readmitted((RACK, THIN_RACK, BEHIND, ORPHANS), 2 * SAME_EPOCH + 1), 2000),
+        replace(at_random(program, 4, readmitted((RACK, PASSAGE, THREE, HEIR), 3), 1000), mark_from=0),
     ]
-
-
-def _at_random(program: ir.Program, seed: int, jobs: Sequence[Job], count: int) -> Phase:
-    return Phase(list(readmission(program, jobs)), {}, list(random_traffic(seed, jobs, count)))
 
 
 def handwritten() -> Iterator[Arrival]:

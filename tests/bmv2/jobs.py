@@ -47,11 +47,11 @@ class Job:
 
     id: int
     row: int
-    offset: int
-    size: int
     generation: int
     group: int
     children: Mapping[int, Station]
+    offset: int = 0
+    size: int = 0
     ranks: Mapping[int, int] = field(default_factory=dict)
     role: Literal["root", "child", "transit"] = "root"
     node: int = 0

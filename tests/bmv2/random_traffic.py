@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 
+from softswitch.compiler import ir
 from tests.bmv2.jobs import (
     LARGEST,
     SMALLEST,
@@ -13,6 +14,7 @@ from tests.bmv2.jobs import (
     bare_result,
     gradient,
     partial,
+    readmission,
     reminder,
     result,
     status,
@@ -20,6 +22,7 @@ from tests.bmv2.jobs import (
 from tests.bmv2.malformed import garbled
 from tests.bmv2.packets import ALL, BYPASS, COLLISION, ECN, LANES, QUERY, RAW, RESEND
 from tests.bmv2.reference import Arrival
+from tests.bmv2.targets import Phase
 
 FLAGS = (0,) * 10 + (
     RESEND,
@@ -35,6 +38,11 @@ FLAGS = (0,) * 10 + (
 FROM_ABOVE = (result,) * 6 + (bare_result, status, reminder, reminder, reminder, reminder)
 REACH = 8
 """PSNs that a job is busy with at a time, at least."""
+
+
+def at_random(program: ir.Program, seed: int, jobs: Sequence[Job], count: int) -> Phase:
+    """Return a phase in which these jobs, admitted anew, send so many packets at random."""
+    return Phase(list(readmission(program, jobs)), {}, list(random_traffic(seed, jobs, count)))
 
 
 def random_traffic(seed: int, jobs: Sequence[Job], count: int) -> Iterator[Arrival]:

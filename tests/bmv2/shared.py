@@ -10,12 +10,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from softswitch.compiler import ir
-from tests.bmv2 import contention, malformed, ordinary, slots
-from tests.bmv2.jobs import SAME_EPOCH, Above, Job, admission, groups, readmission, readmitted, withdrawal
-from tests.bmv2.packets import ALL
-from tests.bmv2.random_traffic import random_traffic
+from tests.bmv2 import below, contention, malformed, ordinary, slots
+from tests.bmv2.jobs import SAME_EPOCH, Above, Job, admission, groups, readmitted, withdrawal
+from tests.bmv2.random_traffic import at_random, random_traffic
 from tests.bmv2.reference import Arrival
-from tests.bmv2.stations import BELOW, OTHER_SERVER, PARENT, SERVER, WORKERS
+from tests.bmv2.stations import OTHER_SERVER, SERVER, WORKERS
 from tests.bmv2.targets import Phase
 
 STALE = 5
@@ -78,77 +77,11 @@ ALONE = Job(
     children={0: WORKERS[3]},
     above=Above(SERVER),
 )
-RACK = Job(
-    id=6,
-    row=4,
-    offset=MEETING_POINT,
-    size=1,
-    generation=0x106,
-    group=6,
-    children=dict(enumerate(WORKERS[1:4])),
-    ranks={0: 4, 1: 5, 2: 6},
-    role="child",
-    node=3,
-    above=Above(PARENT, node=0, bitmap=4, fan_in=5),
-    result_bitmap=0x1F,
-    window=16,
-    preempt=True,
-)
-THIN_RACK = Job(
-    id=7,
-    row=5,
-    offset=MEETING_POINT,
-    size=1,
-    generation=0xA07,
-    group=7,
-    children={0: WORKERS[0]},
-    role="child",
-    node=65534,
-    above=Above(PARENT, node=65533, bitmap=1 << 31, fan_in=32),
-    result_bitmap=0xFFFFFFFF,
-)
-# the uplink entry has not been written
-ORPHANS = Job(
-    id=8,
-    row=6,
-    offset=MEETING_POINT,
-    size=1,
-    generation=0xB08,
-    group=8,
-    children=dict(enumerate(WORKERS[4:6])),
-    role="child",
-    node=5,
-    result_bitmap=0xF,
-)
-# three of six children of node 2 are behind this switch, one of them behind yet another switch
-PASSAGE = Job(
-    id=9,
-    row=7,
-    offset=0,
-    size=0,
-    generation=0xC09,
-    group=9,
-    children={1: WORKERS[6], 4: WORKERS[7], 5: BELOW},
-    ranks={1: 1, 4: 4, 5: ALL},
-    role="transit",
-    node=2,
-    fan_in=6,
-    above=Above(PARENT),
-    result_bitmap=0x3,
-)
-# three children behind one port
-BEHIND = Job(
-    id=10,
-    row=8,
-    offset=MEETING_POINT,
-    size=1,
-    generation=0xD0A,
-    group=10,
-    children={0: WORKERS[0], 1: BELOW, 2: BELOW, 3: BELOW},
-    ranks={0: 0, 1: ALL, 2: ALL, 3: ALL},
-    above=Above(SERVER),
-    window=8,
-)
+RACK = replace(below.RACK, offset=MEETING_POINT, size=1, window=16, preempt=True)
+THIN_RACK = replace(below.THIN_RACK, offset=MEETING_POINT, size=1)
+ORPHANS = replace(below.ORPHANS, offset=MEETING_POINT, size=1)
+PASSAGE = below.PASSAGE
+BEHIND = replace(below.BEHIND, offset=MEETING_POINT, size=1, above=Above(SERVER), window=8)
 JOBS = (MEEK, BOLD, BOLDER, HASTY, ALONE, RACK, THIN_RACK, ORPHANS, PASSAGE, BEHIND)
 
 # (offset, size) of the jobs in turn
@@ -171,18 +104,18 @@ def phases(program: ir.Program) -> list[Phase]:
             groups(*JOBS) | ordinary.FLOODED,
             [*ordinary.traffic(), *handwritten()],
         ),
-        _at_random(program, 11, placed(JOBS, OVERLAPPING), 4000),
-        _at_random(program, 12, placed(JOBS, WHOLE_ARRAY), 2000),
-        _at_random(program, 13, placed(JOBS, SCARCE), 4000),
-        _at_random(program, 14, placed(JOBS, NOTHING), 1000),
+        at_random(program, 11, placed(JOBS, OVERLAPPING), 4000),
+        at_random(program, 12, placed(JOBS, WHOLE_ARRAY), 2000),
+        at_random(program, 13, placed(JOBS, SCARCE), 4000),
+        at_random(program, 14, placed(JOBS, NOTHING), 1000),
         # what the slots hold from before is of another generation now
-        _at_random(program, 15, placed(again, SCARCE), 1000),
+        at_random(program, 15, placed(again, SCARCE), 1000),
         Phase(
             [*withdrawal(program, MEEK), *admission(program, HEIR)],
             groups(HEIR),
             list(random_traffic(16, (HEIR, *again[1:4]), 1500)),
         ),
-        replace(_at_random(program, 17, placed(again, OVERLAPPING)[1:], 1000), mark_from=0),
+        replace(at_random(program, 17, placed(again, OVERLAPPING)[1:], 1000), mark_from=0),
     ]
 
 
@@ -227,7 +160,3 @@ def placed(jobs: Sequence[Job], regions: Sequence[tuple[int, int]]) -> list[Job]
         job if job.role == "transit" else replace(job, offset=offset, size=size)
         for job, (offset, size) in zip(jobs, regions, strict=True)
     ]
-
-
-def _at_random(program: ir.Program, seed: int, jobs: Sequence[Job], count: int) -> Phase:
-    return Phase(list(readmission(program, jobs)), {}, list(random_traffic(seed, jobs, count)))
