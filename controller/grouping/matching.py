@@ -1,32 +1,40 @@
 """Maximum-weight matching of many groups in pairs, fast enough for tens of thousands.
 
 Exact up to `EXACT` nodes: every edge is given to the Blossom algorithm (rustworkx). Beyond that the graph is
-thinned, which loses well under 0.5 % of the total weight (docs/results/schedulers-grouping.md has the
-measurement): nodes are cut into blocks of at most `BLOCK`, each a sample of the whole if kinds of nodes
-recur, else of nodes near each other (the caller says where nodes lie: good partners should be near), and
-within a block each node keeps its heaviest edges, not too many of them to partners of one kind, for jobs of
-one model are all each other's equals and would crowd out the second choice.
+thinned, and the matching improved after that, which loses under 0.5 % of the total weight
+(docs/results/grouping.md has the measurement):
+
+1. Nodes are cut into blocks of at most `BLOCK`, each a sample of the whole if kinds of nodes recur, else of
+   nodes near each other (the caller says where nodes lie: good partners should be near).
+2. Within a block each node keeps its heaviest edges, not too many of them to partners of one kind, for jobs
+   of one model are all each other's equals and would crowd out the second choice. Blossom matches these.
+3. Pairs exchange partners, along any edge of the block, as long as that gains (`two_opt`).
+4. If there is more than one block, pairs are dealt into other blocks, and steps 2 and 3 are done again with
+   the pairs' own edges among those that are kept, so that nothing can be lost; `PASSES` times in all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import rustworkx
 from numpy.typing import NDArray
 
+from controller.grouping.two_opt import two_opt
+
 EXACT = 128
 BLOCK = 1000
+PASSES = 3
 EDGES = 32
 PER_KIND = 3
 SCALE = 1e8
 """rustworkx takes whole weights."""
 
+Pairs = list[tuple[int, int]]
+
 Weigh = Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.float64]]
 """Weights between two sets of nodes, shape (m, n); not positive where there is no edge."""
-
-Pairs = list[tuple[int, int]]
 
 
 def match(
@@ -50,20 +58,43 @@ def match(
         return _blossom(count, upper, weights[upper[:, 0], upper[:, 1]])
     of_kind = np.arange(count) if kinds is None else np.asarray(kinds)
     pairs: Pairs = []
-    for nodes in _blocks(of_kind, places):
-        edges, weights = _heaviest(weigh(nodes, nodes), of_kind[nodes])
-        pairs += [(int(nodes[u]), int(nodes[v])) for u, v in _blossom(len(nodes), edges, weights)]
-    # what the thinning has left without a partner gets another chance among itself
-    left = np.setdiff1d(everyone, np.array(pairs, dtype=np.int64).ravel())
-    if pairs and len(left) > 1:
-        again = match(
-            len(left),
-            lambda a, b: weigh(left[a], left[b]),
-            [int(of_kind[node]) for node in left],
-            None if places is None else places[left],
-        )
-        pairs += [(int(left[u]), int(left[v])) for u, v in again]
+    for blocks in _cuts(count, of_kind, places, pairs):
+        found: Pairs = []
+        for nodes in blocks:
+            own = {*nodes.tolist()}
+            before = [pair for pair in pairs if pair[0] in own]
+            found += _in_block(nodes, before, weigh(nodes, nodes), of_kind[nodes])
+        pairs[:] = found
     return sorted(pairs)
+
+
+def _cuts(
+    count: int, kinds: NDArray[np.int64], places: NDArray[np.float64] | None, pairs: Pairs
+) -> Iterator[list[NDArray[np.int64]]]:
+    """Yield the blocks of each pass; those of later ones keep the `pairs` of that time together."""
+    first = _blocks(kinds, places)
+    yield first
+    if len(first) == 1:
+        return
+    for number in range(1, PASSES):
+        alone = np.setdiff1d(np.arange(count), np.array(pairs, dtype=np.int64).ravel())
+        units = [*pairs, *((int(node),) for node in alone)]
+        order = np.random.default_rng(number).permutation(len(units)).tolist()
+        yield [
+            np.array(sorted(node for unit in order[block :: len(first)] for node in units[unit]))
+            for block in range(len(first))
+        ]
+
+
+def _in_block(
+    nodes: NDArray[np.int64], before: Pairs, weights: NDArray[np.float64], kinds: NDArray[np.int64]
+) -> Pairs:
+    """Match `nodes`, at least as well as the pairs `before` do."""
+    edges = _heaviest(weights, kinds)
+    if before:
+        edges = np.unique(np.concatenate([edges, np.searchsorted(nodes, before)]), axis=0)
+    pairs = two_opt(weights, _blossom(len(nodes), edges, weights[edges[:, 0], edges[:, 1]]))
+    return [(int(nodes[u]), int(nodes[v])) for u, v in pairs]
 
 
 def greedy(count: int, weigh: Weigh) -> Pairs:
@@ -100,44 +131,53 @@ def _halves(nodes: NDArray[np.int64], places: NDArray[np.float64]) -> list[NDArr
     return _halves(order[:middle], places) + _halves(order[middle:], places)
 
 
-def _heaviest(
-    weights: NDArray[np.float64], kinds: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return the edges that are among the best of either end, and their weights.
+def _heaviest(weights: NDArray[np.float64], kinds: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the edges that are among the best of either end.
 
     Half of a node's edges are its heaviest. The other half are those that are heaviest beyond what the
     partner weighs on average: some nodes suit everybody, but only one can have them.
     """
     count = len(weights)
-    # equals in another order for each node, so that not all of a kind choose the same few partners
-    shuffle = np.random.default_rng(count).permutation(count)
     distinct = len(np.unique(kinds))
-    crowded = distinct < count
-    most = max(PER_KIND, -(-EDGES // (2 * distinct)))
     beyond = weights - weights.mean(axis=0)
-    chosen: list[NDArray[np.int64]] = []
-    for u in range(count):
-        order = np.roll(shuffle, u)
-        for values in (weights[u], beyond[u]):
-            candidates = order[np.argsort(-values[order], kind="stable")]
-            if crowded:
-                candidates = candidates[_rank_within(kinds[candidates]) < most]
-            candidates = candidates[: EDGES // 2]
-            candidates = candidates[(weights[u, candidates] > 0) & (candidates != u)]
-            chosen.append(np.stack([np.minimum(u, candidates), np.maximum(u, candidates)], axis=1))
-    edges = np.unique(np.concatenate(chosen), axis=0)
-    return edges, weights[edges[:, 0], edges[:, 1]]
+    if distinct == count:
+        best = [_top(values, EDGES // 2) for values in (weights, beyond)]
+        partners = np.concatenate(best, axis=1)
+        return _edges(weights, np.repeat(np.arange(count), partners.shape[1]), partners.ravel())
+    _, first, kind_of = np.unique(kinds, return_index=True, return_inverse=True)
+    members = [np.flatnonzero(kind_of == kind) for kind in range(distinct)]
+    sizes = np.array([len(nodes) for nodes in members])
+    most = np.minimum(sizes, max(PER_KIND, -(-EDGES // (2 * distinct))))
+    rows: list[NDArray[np.int64]] = []
+    columns: list[NDArray[np.int64]] = []
+    for kind, nodes in enumerate(members):
+        example = nodes[0]
+        partner = np.where(np.arange(distinct) == kind, nodes[-1], first)  # of one's own kind, somebody else
+        for values in (weights[example, partner], beyond[example, partner]):
+            order = np.argsort(-values, kind="stable")
+            enough = int(np.searchsorted(np.cumsum(most[order]), EDGES // 2)) + 1
+            for other in order[:enough].tolist():
+                # each of a kind begins with another partner, so that they do not all choose the same few
+                seats = np.arange(len(nodes))[:, None] * most[other] + np.arange(most[other])
+                rows.append(np.repeat(nodes, most[other]))
+                columns.append(members[other][(seats % sizes[other]).ravel()])
+    return _edges(weights, np.concatenate(rows), np.concatenate(columns))
 
 
-def _rank_within(kinds: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return for each element how many equal ones stand before it."""
-    order = np.argsort(kinds, kind="stable")
-    ordered = kinds[order]
-    starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
-    lengths = np.diff(np.r_[starts, len(kinds)])
-    ranks = np.empty(len(kinds), dtype=np.int64)
-    ranks[order] = np.arange(len(kinds)) - np.repeat(starts, lengths)
-    return ranks
+def _top(values: NDArray[np.float64], count: int) -> NDArray[np.int64]:
+    """Return the columns of the `count` largest values of each row, in any order."""
+    if count >= values.shape[1]:
+        return np.broadcast_to(np.arange(values.shape[1]), values.shape)
+    return np.argpartition(-values, count, axis=1)[:, :count]
+
+
+def _edges(
+    weights: NDArray[np.float64], rows: NDArray[np.int64], columns: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return the edges among these, each once."""
+    there = (weights[rows, columns] > 0) & (rows != columns)
+    edges = np.stack([np.minimum(rows, columns), np.maximum(rows, columns)], axis=1)[there]
+    return np.unique(edges, axis=0)
 
 
 def _blossom(count: int, edges: NDArray[np.int64], weights: NDArray[np.float64]) -> Pairs:

@@ -16,10 +16,11 @@ import random
 
 from controller.grouping.efficiency import Interleaving, Profile, best
 from controller.grouping.rounds import Plan, group
+from controller.scheduling.drafts import Draft, place
 from controller.scheduling.errors import BadSpec
 from controller.scheduling.model import RESOURCES, Cluster, JobSpec
-from controller.scheduling.placement import Counts, Slots
-from controller.scheduling.policy import Decision, Group, Job, View
+from controller.scheduling.placement import Counts
+from controller.scheduling.policy import Decision, Job, View
 from controller.scheduling.queue import Entry, Rank, Waiting
 
 AGENTS = ("a2c", "dqn")
@@ -87,7 +88,7 @@ class Muri:
             self._waiting.add(job, self._rank(job, view.now_s))
         held = [(self._rank(job, view.now_s), order, job) for order, job in self._running.items()]
         taken = self._take(view.cluster, held)
-        groups = self._place(self._grouped(taken, view.cluster), view)
+        groups = place(self._grouped(taken, view.cluster), view)
         runs = {job.order: job for entry in groups for job in entry.jobs}
         for entries in taken.values():
             for rank, order, job in entries:
@@ -129,21 +130,20 @@ class Muri:
             entries.append(entry)
         return taken
 
-    def _grouped(
-        self, taken: dict[int, list[Entry]], cluster: Cluster
-    ) -> list[tuple[Rank, int, tuple[Job, ...], Interleaving | None]]:
-        """Return the groups with the rank of their first job."""
+    def _grouped(self, taken: dict[int, list[Entry]], cluster: Cluster) -> list[Draft]:
+        """Return the groups in order of the rank of their first job."""
         fits = sum(size * len(entries) for size, entries in taken.items()) <= cluster.gpus
-        groups: list[tuple[Rank, int, tuple[Job, ...], Interleaving | None]] = []
+        ranked: list[tuple[Rank, int, Draft]] = []
         for entries in taken.values():
             if fits:
-                groups += [(rank, order, (job,), None) for rank, order, job in entries]
+                ranked += [(rank, order, interleaved((job,))) for rank, order, job in entries]
                 continue
             for plan in self._plan(entries):
                 members = [entries[number] for number in plan.jobs]
                 rank, order, _ = min(members)
-                groups.append((rank, order, tuple(entry[2] for entry in members), plan.interleaving))
-        return sorted(groups, key=lambda entry: entry[:2])
+                jobs = tuple(entry[2] for entry in members)
+                ranked.append((rank, order, interleaved(jobs, plan.interleaving)))
+        return [draft for _, _, draft in sorted(ranked, key=lambda entry: entry[:2])]
 
     def _plan(self, entries: list[Entry]) -> list[Plan]:
         profiles = [self._profiles[order] for _, order, _ in entries]
@@ -158,51 +158,15 @@ class Muri:
         blocks = [tuple(range(head, min(head + self._members, len(entries)))) for head in heads]
         return [Plan(block, best([profiles[number] for number in block])) for block in blocks]
 
-    def _place(
-        self, groups: list[tuple[Rank, int, tuple[Job, ...], Interleaving | None]], view: View
-    ) -> list[Group]:
-        counts = Counts(view.cluster)
-        kept = [entry for entry in groups if counts.take(len_gpus(entry[2]))]
-        before = {frozenset(job.order for job in old.jobs): old for old in view.groups}
-        slots = Slots(view.cluster)
-        placed: dict[int, Group] = {}
-        for _, order, jobs, _ in kept:
-            old = before.get(frozenset(job.order for job in jobs))
-            if old is not None:
-                slots.keep(old.gpus)
-                placed[order] = old
-        fresh = [entry for entry in kept if entry[1] not in placed]
-        fresh.sort(key=lambda entry: -len_gpus(entry[2]))
-        if not all(self._settle(entry, slots, placed) for entry in fresh):
-            slots, placed = Slots(view.cluster), {}  # the holes are too small: all move
-            for entry in sorted(kept, key=lambda entry: -len_gpus(entry[2])):
-                self._settle(entry, slots, placed)
-        return [placed[entry[1]] for entry in kept if entry[1] in placed]
 
-    def _settle(
-        self,
-        entry: tuple[Rank, int, tuple[Job, ...], Interleaving | None],
-        slots: Slots,
-        placed: dict[int, Group],
-    ) -> bool:
-        _, order, jobs, interleaving = entry
-        gpus = slots.take(len_gpus(jobs))
-        if gpus is None:
-            return False
-        if interleaving is None or len(jobs) == 1:
-            placed[order] = Group(jobs, gpus, fused=True, reason="alone")
-            return True
-        placed[order] = Group(
-            jobs,
-            gpus,
-            fused=True,
-            stage_order=interleaving.offsets,
-            efficiency=interleaving.efficiency,
-            reason=f"{len(jobs)} interleave, efficiency {interleaving.efficiency:.2f}",
-        )
-        return True
-
-
-def len_gpus(jobs: tuple[Job, ...]) -> int:
-    """Return the number of GPUs that the members of a group share."""
-    return jobs[0].spec.gpus
+def interleaved(jobs: tuple[Job, ...], interleaving: Interleaving | None = None) -> Draft:
+    """Return a fused group of `jobs`, whose stages interleave so if there are several."""
+    if interleaving is None or len(jobs) == 1:
+        return Draft(jobs, fused=True, reason="alone")
+    return Draft(
+        jobs,
+        fused=True,
+        stage_order=interleaving.offsets,
+        efficiency=interleaving.efficiency,
+        reason=f"{len(jobs)} interleave, efficiency {interleaving.efficiency:.2f}",
+    )

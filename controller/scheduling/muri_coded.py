@@ -53,12 +53,18 @@ class MuriCodedSpeed:
         jobs = group.jobs
         if len(jobs) == 1:
             return (jobs[0].alone_s,)
-        stages = [job.spec.stages_s for job in jobs]
+        stages = [_stages(job) for job in jobs]
         return (round_s(stages, worst=self.worst) * self.contention[len(jobs) - 1],) * len(jobs)
 
     def restart_s(self, group: Group) -> Sequence[float]:
         """Return the members' costs together, for each."""
         return (sum([job.spec.restart_s for job in group.jobs]),) * len(group.jobs)
+
+
+def _stages(job: Job) -> tuple[float, ...]:
+    if len(job.spec.stages_s) != STAGES:
+        raise BadSpec(f"job {job.spec.id!r} has {len(job.spec.stages_s)} stage times; {STAGES} are needed")
+    return job.spec.stages_s
 
 
 Members = tuple[Job, ...]
@@ -107,10 +113,7 @@ class MuriCoded:
         self._epoch += 1
         fresh = {job.order for job in view.arrived}
         for job in view.arrived:
-            if len(job.spec.stages_s) != STAGES:
-                raise BadSpec(
-                    f"job {job.spec.id!r} has {len(job.spec.stages_s)} stage times; {STAGES} are needed"
-                )
+            _stages(job)
             rank = self._rank[job.order] = (
                 self._value(job, now_s),
                 self._epoch if self._known else 0,

@@ -98,7 +98,7 @@ class Recorder:
         self._count_until(now_s)
         self._decisions += 1
         self._queue = len(jobs) - running
-        self._gpus = sum([len(group.gpus) for group in groups])
+        self._gpus = given(groups)
         if self._detail and now_s >= self._next_sample_s:
             self._sample(now_s, groups, jobs)
 
@@ -149,6 +149,13 @@ class Recorder:
                 self._samples[number] = values[::2]
             self._step_s = (now_s - self._samples[0][0]) / (self.POINTS // 2)
         self._next_sample_s = now_s + self._step_s
+
+
+def given(groups: Sequence[Group]) -> int:
+    """Return how many GPUs are given to somebody; one that several groups share counts once."""
+    if any(group.neighbours for group in groups):
+        return len({gpu for group in groups for gpu in group.gpus})
+    return sum([len(group.gpus) for group in groups])
 
 
 def by_resource(stages_s: Sequence[float]) -> Sequence[float]:

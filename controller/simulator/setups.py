@@ -12,11 +12,15 @@ from dataclasses import dataclass
 from controller.scheduling import baselines
 from controller.scheduling.antman import AntMan, AntManSpeed
 from controller.scheduling.errors import BadSpec
+from controller.scheduling.gandiva import Gandiva
+from controller.scheduling.gittins import Gittins
 from controller.scheduling.muri import Muri
-from controller.scheduling.muri_coded import ALONE, MuriCoded
+from controller.scheduling.muri_coded import ALONE, MuriCoded, MuriCodedSpeed
 from controller.scheduling.policy import Policy, SpeedModel
 from controller.scheduling.ranked import Moves
+from controller.scheduling.themis import Themis
 from controller.scheduling.tiresias import Tiresias
+from controller.scheduling.weave import Weave
 from controller.simulator.engine import Charge, Rules
 from controller.simulator.speed import Exclusive, Interleaved
 
@@ -42,6 +46,12 @@ def _alone(policy: Policy, rules: Rules = CODED) -> Setup:
     return Setup(policy, AntManSpeed(ALONE), rules)
 
 
+def _weave(name: str, *, known: bool = True, coded: bool = False) -> Setup:
+    if coded:
+        return Setup(Weave(MuriCodedSpeed(), name, known=known), MuriCodedSpeed(), CODED_GROUPS)
+    return _grouping(Weave(Interleaved(), name, known=known, quantum_s=None if known else INTERVAL_S))
+
+
 def _muri(policy: MuriCoded) -> Setup:
     return Setup(policy, policy.speed(), CODED_GROUPS)
 
@@ -64,12 +74,17 @@ SETUPS: dict[str, Callable[[], Setup]] = {
     "2d-las": lambda: _plain(baselines.las_2d()),
     "tiresias": lambda: _plain(Tiresias(consolidated=True)),
     "qssf": lambda: _plain(baselines.qssf()),
+    "gittins": lambda: _plain(Gittins()),
+    "themis": lambda: _plain(Themis()),
+    "gandiva": lambda: Setup(Gandiva(), Interleaved(), Rules()),
     "muri-s": lambda: _grouping(Muri("muri-s")),
     "muri-l": lambda: _grouping(Muri("muri-l", known=False)),
     "muri-s-2": lambda: _grouping(Muri("muri-s-2", members=2)),
     "muri-s-3": lambda: _grouping(Muri("muri-s-3", members=3)),
     "muri-s-worst": lambda: _grouping(Muri("muri-s-worst", worst=True), worst=True),
     "muri-s-in-order": lambda: _grouping(Muri("muri-s-in-order", blossom=False)),
+    "weave-s": lambda: _weave("weave-s"),
+    "weave-l": lambda: _weave("weave-l", known=False),
     "coded:srtf": lambda: _alone(baselines.srtf(moves=Moves.REPACK)),
     "coded:srsf": lambda: _alone(baselines.srsf(moves=Moves.REPACK)),
     "coded:tiresias": lambda: _alone(Tiresias(), CODED_EXACT_ENDS),
@@ -84,6 +99,8 @@ SETUPS: dict[str, Callable[[], Setup]] = {
     "coded:muri-l-in-order": lambda: _muri(
         MuriCoded("muri-l-in-order", known=False, blossom=False, unpack=False)
     ),
+    "coded:weave-s": lambda: _weave("weave-s", coded=True),
+    "coded:weave-l": lambda: _weave("weave-l", known=False, coded=True),
 }
 """Fresh setups by name; ``-keep`` does not split groups that do not pay (``--autopack False`` there)."""
 

@@ -1,4 +1,4 @@
-"""``ina bench grouping``: how fast jobs are grouped by how their stages interleave."""
+"""``ina bench grouping``: how fast jobs are grouped by how their stages interleave, and how well."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.schedulers import measure_grouping
+from benchmarks.schedulers import measure_grouping, profiles
 from controller.cli import options
 from controller.cli.output import Result, count, seconds, table
+from controller.grouping.quality import rounds_against_exact
 
 EPILOG = """Examples:
 
   ina bench grouping --jobs 1000
 
   ina bench grouping --jobs 10000 --kinds 8 --json
+
+  ina bench grouping --jobs 1000 --exact
 """
 
 
@@ -24,14 +27,19 @@ def grouping(
     resources: Annotated[int, typer.Option(min=2, max=6, help="Resources that their stages use.")] = 4,
     kinds: Annotated[int, typer.Option(min=0, help="Different profiles; 0: every job has its own.")] = 0,
     seed: Annotated[int, typer.Option(help="Seed of the profiles.")] = 0,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Also match exactly, and say what each round loses.")
+    ] = False,
     json: options.Json = False,
 ) -> None:
     """Group jobs of random stage times by rounds of matching."""
     measured = measure_grouping(jobs, resources=resources, kinds=kinds, seed=seed)
     setup = {"jobs": jobs, "resources": resources, "kinds": kinds, "seed": seed}
     numbers = {name: value for name, value in asdict(measured).items() if name not in setup}
+    rounds = rounds_against_exact(profiles(jobs, resources, kinds, seed)) if exact else []
+    losses = {f"loss_round_{number}": one.loss for number, one in enumerate(rounds, 1)}
     if json:
-        Result("bench grouping", setup, numbers).print_json()
+        Result("bench grouping", setup, {**numbers, **losses}).print_json()
         return
     row = (
         f"{jobs} jobs, {resources} resources",
@@ -40,6 +48,8 @@ def grouping(
         str(measured.groups),
         f"{measured.total_efficiency:.2f}",
         f"{measured.mean_efficiency:.3f}",
+        *(f"{one.loss:.3%}" for one in rounds),
     )
     columns = ["grouping", "time", "jobs/s", "groups", "total efficiency", "mean"]
+    columns += [f"lost in round {number}" for number in range(1, len(rounds) + 1)]
     table("multi-round grouping", columns, [row])

@@ -1,0 +1,43 @@
+"""When each job of a group uses which resource: the boxes in the figures of Muri (SIGCOMM'22)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from controller.grouping.efficiency import Profile, round_s
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Job number `job` uses resource number `resource` for this long; seconds from the round's start."""
+
+    job: int
+    resource: int
+    start_s: float
+    end_s: float
+
+
+def spans(jobs: Sequence[Profile], offsets: Sequence[int]) -> list[Span]:
+    """Return what happens in one round of `jobs` that start it at the stages `offsets`, in order of time.
+
+    A slot begins when the one before has ended, for all jobs at once (the barriers of equation 3), and lasts
+    as long as the longest stage in it. Stages that take no time are left out. No two spans of one resource
+    overlap, nor two of one job. Raises BadSpec for offsets that two jobs share.
+
+    >>> spans([(2, 1), (1, 2)], [0, 1])[:2]
+    [Span(job=0, resource=0, start_s=0.0, end_s=2.0), Span(job=1, resource=1, start_s=0.0, end_s=2.0)]
+    """
+    round_s(jobs, offsets)  # for its checks
+    k = len(jobs[0])
+    found = []
+    now_s = 0.0
+    for slot in range(k):
+        longest_s = 0.0
+        for number, (job, offset) in enumerate(zip(jobs, offsets, strict=True)):
+            resource = (offset + slot) % k
+            if job[resource]:
+                found.append(Span(number, resource, now_s, now_s + job[resource]))
+                longest_s = max(longest_s, job[resource])
+        now_s += longest_s
+    return found

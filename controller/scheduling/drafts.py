@@ -1,0 +1,86 @@
+"""From groups of jobs to groups with GPUs: who ran so before stays, the others get what is free."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from controller.scheduling.placement import Counts, Slots
+from controller.scheduling.policy import Group, Job, View
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A group that has no GPUs yet; the attributes are those of `Group`."""
+
+    jobs: tuple[Job, ...]
+    fused: bool = False
+    stage_order: tuple[int, ...] = ()
+    efficiency: float | None = None
+    reason: str = ""
+
+    @property
+    def gpus(self) -> int:
+        """How many GPUs the members share."""
+        return self.jobs[0].spec.gpus
+
+    def same_members(self, group: Group) -> bool:
+        """Return whether `group` has the same members."""
+        return len(self.jobs) == len(group.jobs) and {*self.jobs} == {*group.jobs}
+
+    def on(self, gpus: tuple[int, ...]) -> Group:
+        """Return the group on these GPUs."""
+        return Group(
+            self.jobs,
+            gpus,
+            fused=self.fused,
+            stage_order=self.stage_order,
+            efficiency=self.efficiency,
+            reason=self.reason,
+        )
+
+
+def place(drafts: Sequence[Draft], view: View) -> list[Group]:
+    """Give `drafts`, the most important first, GPUs; return the groups in the same order.
+
+    Who fits is decided in that order. A group with the same members as one that runs stays where it is (the
+    same object comes back); if it is not fused, its first job stays where it runs, with other partners too.
+    If then the holes are too small for the others, all are placed anew, large ones first, which moves some.
+    What fits neither way is left out.
+    """
+    counts = Counts(view.cluster)
+    kept = [draft for draft in drafts if counts.take(draft.gpus)]
+    before = {job.order: group for group in view.groups for job in group.jobs}
+    slots = Slots(view.cluster)
+    placed: dict[int, Group] = {}
+    fresh: list[tuple[int, Draft]] = []
+    homes: set[int] = set()  # groups that stay, by their first GPU
+    for number, draft in enumerate(kept):
+        old = before.get(draft.jobs[0].order)
+        same = old is not None and draft.same_members(old)
+        if old is None or old.gpus[0] in homes or (draft.fused and not same):
+            fresh.append((number, draft))
+        else:
+            homes.add(old.gpus[0])
+            slots.keep(old.gpus)
+            placed[number] = old if same else draft.on(old.gpus)
+    if not _fill(fresh, slots, placed):
+        placed = {}
+        _fill(list(enumerate(kept)), Slots(view.cluster), placed)
+        for number, group in placed.items():
+            old = before.get(group.jobs[0].order)
+            if old is not None and old.gpus == group.gpus and kept[number].same_members(old):
+                placed[number] = old
+    return [placed[number] for number in sorted(placed)]
+
+
+def _fill(drafts: list[tuple[int, Draft]], slots: Slots, placed: dict[int, Group]) -> bool:
+    """Place large drafts first; return whether all found room."""
+    complete = True
+    for number, draft in sorted(drafts, key=lambda entry: -entry[1].gpus):
+        gpus = slots.take(draft.gpus)
+        if gpus is None:
+            complete = False
+        else:
+            placed[number] = draft.on(gpus)
+    return complete

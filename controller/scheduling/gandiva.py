@@ -1,0 +1,139 @@
+"""Gandiva-style scheduling (OSDI'18): time slicing, packing by trial and error, migration.
+
+- **Time slicing.** Nobody is refused: while more jobs are there than fit, they take turns of `quantum_s`
+  each, first come first served among those that wait.
+- **Packing.** While jobs wait, a job with little use for its GPUs is joined by another of the same GPU count,
+  and after a quantum the policy looks at how fast both really are. If together they get on less than one job
+  would alone, they are parted, and pairs of these models are not tried again. Nothing is predicted: a profile
+  only says whom to try first (the lowest GPU utilisation).
+- **Migration.** If there are GPUs enough but not together, running jobs are moved to make room.
+
+Growing and shrinking is left out: a job's GPU count is fixed here, as in all other policies. Gandiva suspends
+and resumes within a second; here a switch costs what a restart costs, hence a longer quantum than the
+original's minute.
+"""
+
+from __future__ import annotations
+
+import math
+
+from controller.scheduling.drafts import Draft, place
+from controller.scheduling.errors import BadSpec
+from controller.scheduling.model import RESOURCES
+from controller.scheduling.placement import Counts
+from controller.scheduling.policy import Decision, Group, Job, View
+
+GPU_FROM_END = RESOURCES[::-1].index("gpu")
+"""Where the GPU's stage stands from the end: of three stages, loading and preprocessing are one."""
+
+Pair = frozenset[tuple[str, int]]
+"""Models and batch sizes of two partners."""
+
+
+class Gandiva:
+    """Time slicing, packing and migration. `pack=False`: time slicing alone."""
+
+    name = "gandiva"
+
+    def __init__(self, *, quantum_s: float = 360.0, pack: bool = True) -> None:
+        if not (quantum_s > 0 and math.isfinite(quantum_s)):
+            raise BadSpec(f"a quantum of {quantum_s} s; it must be positive")
+        self._quantum_s = quantum_s
+        self._pack = pack
+        self._turn: dict[int, tuple[float, int]] = {}  # of each unfinished job: since when it waits for one
+        self._since_s: dict[int, float] = {}  # when each running job's turn began
+        self._pays: dict[Pair, bool] = {}  # what trials have shown
+
+    def decide(self, view: View) -> Decision:
+        """Return the jobs whose turn it is, packed where that has proved itself or is to be tried."""
+        now_s = view.now_s
+        for job in view.finished:
+            del self._turn[job.order]
+            self._since_s.pop(job.order, None)
+        for job in view.arrived:
+            self._turn[job.order] = (now_s, job.order)
+        for group in view.groups:
+            self._judge(group, now_s)
+        groups = place(self._drafts(view), view)
+        running = {job.order for group in groups for job in group.jobs}
+        self._since_s = {order: self._since_s.get(order, now_s) for order in running}
+        trial = any(len(group.jobs) == 2 and pair(*group.jobs) not in self._pays for group in groups)
+        return Decision(groups, self._wake_s(now_s) if trial or len(running) < len(view.jobs) else None)
+
+    def _judge(self, group: Group, now_s: float) -> None:
+        """End turns that are over, and remember whether the pair pays."""
+        over = [
+            job for job in group.jobs if now_s >= self._since_s.get(job.order, math.inf) + self._quantum_s
+        ]
+        for job in over:
+            self._turn[job.order] = (now_s, job.order)
+            del self._since_s[job.order]
+        if over and len(group.jobs) == 2:
+            self._pays[pair(*group.jobs)] = progress(group) > 1.0
+
+    def _drafts(self, view: View) -> list[Draft]:
+        queue = sorted(view.jobs.values(), key=lambda job: self._turn[job.order])
+        queue.sort(key=lambda job: job.order not in self._since_s)  # who has not had its turn's time keeps it
+        counts = Counts(view.cluster)
+        chosen: list[Job] = []
+        waiting: list[Job] = []
+        refused: set[int] = set()
+        for job in queue:
+            if job.spec.gpus not in refused and counts.take(job.spec.gpus):
+                chosen.append(job)
+            else:
+                refused.add(job.spec.gpus)
+                waiting.append(job)
+        guests = self._guests(chosen, waiting) if self._pack and waiting else {}
+        drafts = []
+        for job in chosen:
+            guest = guests.get(job.order)
+            if guest is None:
+                drafts.append(Draft((job,), reason="its turn"))
+            else:
+                drafts.append(Draft((job, guest), reason=f"its turn, packed with {guest.spec.id}"))
+        return drafts
+
+    def _guests(self, hosts: list[Job], waiting: list[Job]) -> dict[int, Job]:
+        """Return whom to pack with each host: its guest of before, else the first that is worth a trial."""
+        guests: dict[int, Job] = {}
+        left = {job.order: job for job in waiting}
+        idle_first = sorted(hosts, key=lambda job: (gpu_use(job), job.order))
+        for host in idle_first:
+            if host.group is not None and len(host.group.jobs) == 2:
+                (partner,) = [job for job in host.group.jobs if job is not host]
+                if partner.order in left and self._pays.get(pair(host, partner), True):
+                    guests[host.order] = left.pop(partner.order)
+        by_size: dict[int, list[Job]] = {}
+        for job in left.values():
+            by_size.setdefault(job.spec.gpus, []).append(job)
+        for host in idle_first:
+            if host.order in guests:
+                continue
+            candidates = by_size.get(host.spec.gpus, [])
+            for number, job in enumerate(candidates):
+                if self._pays.get(pair(host, job), True):
+                    guests[host.order] = candidates.pop(number)
+                    break
+        return guests
+
+    def _wake_s(self, now_s: float) -> float:
+        """Return when the first turn is over."""
+        first_s = min(self._since_s.values(), default=now_s) + self._quantum_s
+        return max(first_s, math.nextafter(now_s, math.inf))
+
+
+def progress(group: Group) -> float:
+    """Return how much work the members do per second, as measured; 1: as much as one alone."""
+    return sum(job.alone_s / job.iteration_s for job in group.jobs)
+
+
+def pair(a: Job, b: Job) -> Pair:
+    """Return what the policy remembers of a trial of `a` and `b`."""
+    return frozenset(((a.spec.model, a.spec.batch), (b.spec.model, b.spec.batch)))
+
+
+def gpu_use(job: Job) -> float:
+    """Return the fraction of an iteration that its GPUs are busy; 1 if nobody measured it."""
+    stages = job.spec.stages_s
+    return stages[-1 - GPU_FROM_END] / job.alone_s if len(stages) > GPU_FROM_END else 1.0
