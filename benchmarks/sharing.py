@@ -1,0 +1,341 @@
+"""Sharing for heterogeneous job sizes: how well interference is predicted, and what each part is worth.
+
+`python -m benchmarks.sharing models [--lucid FILE | --gavel FILE]`: the four forests on jobs that they have
+not seen, by number of reference jobs.
+
+`python -m benchmarks.sharing schedule [--trace FILE --lucid FILE]`: the policy, itself without each of its
+parts, and baselines, all on one speed model, over several seeds.
+
+Without files, pairs and traces are made up. Of pair files those of Lucid's authors (`colocate_info.csv`) and
+Gavel's (`simulation_throughputs.json`) can be read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from controller.errors import ControllerError
+from controller.scheduling import BadSpec, Cluster, Decision, JobSpec, Policy, View
+from controller.scheduling.antman import AntMan
+from controller.scheduling.baselines import fifo, las_2d, srtf
+from controller.scheduling.sharing import (
+    Blind,
+    Choice,
+    FixedInterval,
+    Forests,
+    IntervalRule,
+    Law,
+    Ledger,
+    MadeUpPairs,
+    Model,
+    Noisy,
+    Packer,
+    PreemptionCost,
+    Profiler,
+    Scaling,
+    SharedSpeed,
+    SharingPolicy,
+    accuracy,
+    choose,
+    draw,
+    make_demands,
+    make_sync,
+    read_gavel_pairs,
+    read_lucid_pairs,
+    train,
+)
+from controller.scheduling.sharing.corun import Pairs
+from controller.scheduling.sharing.policy import Interval
+from controller.scheduling.tiresias import Tiresias
+from controller.simulator import measure, simulate
+from controller.simulator.generate import generate
+from controller.simulator.traces import read
+
+NODES, GPUS = 8, 8
+MADE_UP_KINDS = 30
+SIZES = (2, 4, 8, 16)
+NOISE = 0.02
+FIXED_S = (120, 600, 3600)
+MODEL_COUNTS = (1, 2, 8)  # of reference jobs, beside the one that is asked for
+UNSEEN = 3  # one kind in so many is not trained on
+
+Row = dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What is really so, what is measured of it, and what is learned from that."""
+
+    truth: Law
+    measured: Law
+    references: tuple[str, ...]
+    forests: Forests
+    blind: Blind
+
+
+def main() -> None:
+    """Measure, print a table, and JSON on request."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(required=True)
+    models = commands.add_parser("models", help="accuracy of the forests")
+    models.set_defaults(run=run_models)
+    schedule = commands.add_parser(
+        "schedule", help="the policy against baselines and itself without its parts"
+    )
+    schedule.set_defaults(run=run_schedule)
+    schedule.add_argument("--trace", type=Path, help="jobs; their kinds are drawn from the pairs'")
+    schedule.add_argument("--jobs", type=int, default=600, help="or so many of our own")
+    schedule.add_argument("--load", type=float, default=1.6, help="that these offer")
+    schedule.add_argument(
+        "--preemption-s", type=float, default=40.0, help="its cost within a node; beyond: x 1.5"
+    )
+    schedule.add_argument("--only", default="", help="policies, by semicolon")
+    for command in (models, schedule):
+        source = command.add_mutually_exclusive_group()
+        source.add_argument("--lucid", type=Path, help="measured pairs")
+        source.add_argument("--gavel", type=Path, help="measured pairs")
+        command.add_argument("--seeds", type=int, default=3)
+        command.add_argument("--first-seed", type=int, default=0)
+        command.add_argument("--samples", type=int, default=1500, help="measured groups per forest")
+        command.add_argument("--references", type=int, default=4)
+        command.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    try:
+        rows, title = options.run(options)
+    except (ControllerError, OSError) as error:
+        raise SystemExit(f"benchmarks.sharing: {error}") from None
+    if options.json:
+        print(json.dumps(rows, indent=2))
+    else:
+        show(rows, title)
+
+
+def pairs_of(options: argparse.Namespace, seed: int) -> Pairs:
+    """Read measured pairs, or make some up."""
+    if options.lucid is not None:
+        return read_lucid_pairs(options.lucid)
+    if options.gavel is not None:
+        return read_gavel_pairs(options.gavel)
+    return MadeUpPairs(make_demands([f"net{number}" for number in range(MADE_UP_KINDS)], seed=seed))
+
+
+def laws(options: argparse.Namespace, seed: int) -> tuple[Law, Law]:
+    """Return what is so and what is measured; measured pairs have their noise already."""
+    pairs = pairs_of(options, seed)
+    truth = Scaling(pairs, make_sync(sorted(pairs.kinds), seed=seed))
+    made_up = options.lucid is None and options.gavel is None
+    return truth, Noisy(truth, NOISE, seed=seed) if made_up else truth
+
+
+def divided(law: Law, seed: int) -> tuple[list[str], list[str]]:
+    """Return the kinds that are trained on, and those that are not."""
+    kinds = sorted(law.kinds)
+    random.Random(seed).shuffle(kinds)
+    return kinds[len(kinds) // UNSEEN :], kinds[: len(kinds) // UNSEEN]
+
+
+def run_models(options: argparse.Namespace) -> tuple[list[Row], str]:
+    """Train on two kinds in three, and ask for groups with one of the others."""
+    rows: list[Row] = []
+    for count in sorted({*MODEL_COUNTS, options.references}):
+        found: dict[Model, list[tuple[float, float, float, float]]] = {model: [] for model in Model}
+        for seed in range(options.first_seed, options.first_seed + options.seeds):
+            _, measured = laws(options, seed)
+            seen, unseen = divided(measured, seed)
+            profiler = Profiler(measured, choose(measured, count, seen))
+            forests = train(profiler, kinds=seen, sizes=SIZES, samples=options.samples, seed=seed)
+            for model in Model:
+                old = draw(measured, model, 500, kinds=seen, sizes=SIZES, seed=seed + 1000)
+                new = draw(
+                    measured, model, 500, kinds=seen + unseen, sizes=SIZES, fresh=unseen, seed=seed + 2000
+                )
+                a, b = accuracy(forests, old), accuracy(forests, new)
+                found[model].append((a.mae, b.mae, b.r2, b.mean_mae))
+        for model, figures in found.items():
+            columns = ("error, seen kinds", "error, unseen kinds", "R2, unseen kinds", "error of the mean")
+            means = (statistics.fmean(column) for column in zip(*figures, strict=True))
+            rows.append({"references": count, "model": model.name, **dict(zip(columns, means, strict=True))})
+    return rows, f"mean absolute error of speeds, {options.seeds} seeds, {options.samples} samples per model"
+
+
+def learn(options: argparse.Namespace, seed: int) -> Setting:
+    """Measure and train."""
+    truth, measured = laws(options, seed)
+    seen, _ = divided(measured, seed)
+    references = choose(measured, options.references, seen)
+    profiler = Profiler(measured, references)
+    forests = train(profiler, kinds=seen, sizes=SIZES, samples=options.samples, seed=seed)
+    few = max(1, options.samples // 3)
+    samples = {model: draw(measured, model, few, kinds=seen, sizes=SIZES, seed=seed) for model in Model}
+    return Setting(truth, measured, references, forests, Blind.from_samples(measured.kinds, samples))
+
+
+def jobs_of(options: argparse.Namespace, cluster: Cluster, kinds: Sequence[str], seed: int) -> list[JobSpec]:
+    """Return the trace with kinds drawn from those that are known."""
+    if options.trace is None:
+        specs = generate(options.jobs, cluster, load=options.load, seed=seed)
+    else:
+        specs = read(options.trace, cluster)
+    rng = random.Random(seed)
+    return [
+        replace(spec, model=rng.choice(kinds), stages_s=(), priority=rng.randrange(2), extra={})
+        for spec in specs
+    ]
+
+
+def policies(setting: Setting, cost: PreemptionCost, seed: int) -> dict[str, Callable[[], Policy]]:
+    """Return fresh policies by name."""
+
+    def ours(
+        believed: Law | None = setting.forests,
+        *,
+        interval: Interval | None = None,
+        ledger: Ledger | None = None,
+        choice: Choice = Choice.BEST,
+        mixed: bool = True,
+        by_gain: bool = True,
+    ) -> Policy:
+        packer = None if believed is None else Packer(believed, choice=choice, mixed=mixed, seed=seed)
+        return SharingPolicy(
+            packer, ledger=ledger, by_gain=by_gain, cost=cost, interval=interval or IntervalRule(cost)
+        )
+
+    return {
+        "fifo": lambda: fifo(backfill=True),
+        "srtf, durations known": srtf,
+        "tiresias": lambda: Tiresias(consolidated=True),
+        "2d-las": las_2d,
+        "antman-style": AntMan,
+        "sharing": ours,
+        "no sharing": lambda: ours(None),
+        "equal sizes only": lambda: ours(mixed=False),
+        "random packing": lambda: ours(setting.blind, choice=Choice.RANDOM),
+        "without features": lambda: ours(setting.blind),
+        "first fit": lambda: ours(choice=Choice.FIRST, by_gain=False),
+        "best fit, but not by gain": lambda: ours(by_gain=False),
+        **{
+            f"interval {length} s": lambda s=length: ours(interval=FixedInterval(s))  # type: ignore[misc]
+            for length in FIXED_S
+        },
+        **{
+            f"no sharing, every {length} s": lambda s=length: ours(None, interval=FixedInterval(s))  # type: ignore[misc]
+            for length in FIXED_S
+        },
+        "interval not longer with load": lambda: ours(interval=IntervalRule(cost, limit=1.0)),
+        "sharing not rewarded": lambda: ours(ledger=Ledger(sharing=False)),
+        "preemptions not counted": lambda: ours(ledger=Ledger(aging=False)),
+        "speeds known": lambda: ours(setting.truth),
+    }
+
+
+def run_schedule(options: argparse.Namespace) -> tuple[list[Row], str]:
+    """Run the policies over the seeds, and return means."""
+    cluster = Cluster.uniform(NODES, GPUS)
+    cost = PreemptionCost(options.preemption_s, options.preemption_s * 1.5, GPUS)
+    found: dict[str, list[Row]] = {}
+    for seed in range(options.first_seed, options.first_seed + options.seeds):
+        setting = learn(options, seed)
+        specs = jobs_of(options, cluster, sorted(setting.truth.kinds), seed)
+        chosen = policies(setting, cost, seed)
+        names = [name for name in options.only.split(";") if name] or list(chosen)
+        for name in names:
+            if name not in chosen:
+                raise BadSpec(f"policy {name!r} is unknown; known are {', '.join(chosen)}")
+            row = run(chosen[name](), specs, cluster, setting.truth, cost)
+            found.setdefault(name, []).append(row)
+    rows: list[Row] = []
+    for name, runs in found.items():
+        row = {"policy": name, **{k: statistics.fmean(float(str(r[k])) for r in runs) for k in runs[0]}}
+        if "sharing" in found:
+            ratios = [
+                float(str(r["average_s"])) / float(str(own["average_s"]))
+                for r, own in zip(runs, found["sharing"], strict=True)
+            ]
+            row |= {"times ours": statistics.fmean(ratios), "least": min(ratios), "most": max(ratios)}
+        rows.append(row)
+    title = f"{len(specs)} jobs on {cluster.gpus} GPUs, {options.seeds} seeds; a preemption costs"
+    return rows, f"{title} {cost.within_s:g} s"
+
+
+class Watched:
+    """Passes a policy's decisions on, and counts GPUs with somebody on them, and with two."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.name = policy.name
+        self._policy = policy
+        self._last_s = 0.0
+        self._used = self._shared = 0
+        self.used_s = self.shared_s = 0.0
+
+    def decide(self, view: View) -> Decision:
+        """Ask the policy."""
+        self.until(view.now_s)
+        decision = self._policy.decide(view)
+        jobs_on: dict[int, int] = {}
+        for group in decision.groups:
+            for gpu in group.gpus:
+                jobs_on[gpu] = jobs_on.get(gpu, 0) + len(group.jobs)
+        self._used = len(jobs_on)
+        self._shared = sum(jobs > 1 for jobs in jobs_on.values())
+        return decision
+
+    def until(self, now_s: float) -> None:
+        """Count until now."""
+        self.used_s += self._used * (now_s - self._last_s)
+        self.shared_s += self._shared * (now_s - self._last_s)
+        self._last_s = now_s
+
+
+def run(policy: Policy, specs: Sequence[JobSpec], cluster: Cluster, truth: Law, cost: PreemptionCost) -> Row:
+    """Simulate one policy."""
+    began = time.perf_counter()
+    watched = Watched(policy)
+    result = simulate(specs, cluster, watched, SharedSpeed(truth, cost=cost))
+    took_s = time.perf_counter() - began
+    metrics = measure(result)
+    watched.until(result.end_s)
+    span_s = (result.end_s - result.begin_s) * cluster.gpus
+    return {
+        "average_s": metrics.avg_jct_s,
+        "median_s": metrics.median_jct_s,
+        "p99_s": metrics.p99_jct_s,
+        "makespan_s": metrics.makespan_s,
+        "work": sum(spec.service_s for spec in specs) / span_s,
+        "used": watched.used_s / span_s,
+        "shared": watched.shared_s / span_s,
+        "preemptions": float(metrics.preemptions),
+        "wall_s": took_s,
+    }
+
+
+def show(rows: Sequence[Row], title: str) -> None:
+    """Print the table."""
+    table = Table(title=title)
+    for column in rows[0]:
+        table.add_column(column, justify="right")
+    for row in rows:
+        table.add_row(*(text(row.get(column, "")) for column in rows[0]))
+    Console().print(table)
+
+
+def text(cell: object) -> str:
+    """Return a cell as text: large numbers as whole ones."""
+    if not isinstance(cell, float):
+        return str(cell)
+    return f"{cell:,.0f}" if cell >= 100 else f"{cell:.3f}"
+
+
+if __name__ == "__main__":
+    main()

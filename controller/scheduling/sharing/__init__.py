@@ -1,0 +1,73 @@
+"""GPU sharing for heterogeneous job sizes, after a patent whose formulas are lost.
+
+Each module says what of it is ours.
+
+`features` profiles a job by co-running it with reference jobs, `models` predicts from that how fast any two
+jobs will be on shared GPUs (four random forests), `interval` says when jobs may be preempted, `priority`
+who comes first, `packing` beside whom a job goes, and `policy` puts it together. What is really so comes
+from `corun` (pairs on one GPU: measured or made up) and `scaling` (jobs of several GPUs); `speed` lets the
+simulator run on it.
+"""
+
+from controller.scheduling.sharing.corun import (
+    Demand,
+    MadeUpPairs,
+    MeasuredPairs,
+    make_demands,
+    read_gavel_pairs,
+    read_lucid_pairs,
+)
+from controller.scheduling.sharing.errors import (
+    BadMeasurement,
+    BadTraining,
+    ForestsMissing,
+    SharingError,
+    UnknownModel,
+)
+from controller.scheduling.sharing.features import Profile, Profiler, choose, profile_of
+from controller.scheduling.sharing.interval import FixedInterval, IntervalRule, PreemptionCost
+from controller.scheduling.sharing.law import Law, Load, load_of
+from controller.scheduling.sharing.models import Blind, Forests, Model, accuracy, draw, train
+from controller.scheduling.sharing.packing import Choice, Packer
+from controller.scheduling.sharing.policy import SharingPolicy
+from controller.scheduling.sharing.priority import Ledger
+from controller.scheduling.sharing.scaling import Noisy, Scaling, make_sync
+from controller.scheduling.sharing.speed import SharedSpeed
+
+__all__ = [
+    "BadMeasurement",
+    "BadTraining",
+    "Blind",
+    "Choice",
+    "Demand",
+    "FixedInterval",
+    "Forests",
+    "ForestsMissing",
+    "IntervalRule",
+    "Law",
+    "Ledger",
+    "Load",
+    "MadeUpPairs",
+    "MeasuredPairs",
+    "Model",
+    "Noisy",
+    "Packer",
+    "PreemptionCost",
+    "Profile",
+    "Profiler",
+    "Scaling",
+    "SharedSpeed",
+    "SharingError",
+    "SharingPolicy",
+    "UnknownModel",
+    "accuracy",
+    "choose",
+    "draw",
+    "load_of",
+    "make_demands",
+    "make_sync",
+    "profile_of",
+    "read_gavel_pairs",
+    "read_lucid_pairs",
+    "train",
+]

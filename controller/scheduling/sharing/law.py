@@ -1,0 +1,46 @@
+"""What a law of interference is: the speed of one job beside others, relative to its speed alone.
+
+Whoever knows such speeds has this one method: what is really so (`scaling`), what is measured of it
+(`scaling.Noisy`), what the forests believe (`models`). So a policy can be asked with any of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import NamedTuple, Protocol
+
+from controller.scheduling.model import JobSpec
+from controller.scheduling.sharing.errors import UnknownModel
+
+
+class Load(NamedTuple):
+    """What interference depends on: the kind of job (its model, as a rule) and its GPUs."""
+
+    kind: str
+    gpus: int
+
+
+def load_of(spec: JobSpec) -> Load:
+    """Return the load of a job: its model's name is its kind."""
+    return Load(spec.model, spec.gpus)
+
+
+class Law(Protocol):
+    """Normalised throughput, 1 being a job's throughput alone."""
+
+    @property
+    def kinds(self) -> Collection[str]:
+        """The kinds that it knows."""
+
+    def speed(self, load: Load, beside: Sequence[Load]) -> float:
+        """Return the speed of `load` when each of its GPUs has at most one of the jobs `beside`.
+
+        Of any two jobs that share GPUs the smaller one lies within the larger one's. The order of `beside`
+        does not count; without any the speed is 1. Raises UnknownModel.
+        """
+
+
+def require(law: Law, load: Load) -> None:
+    """Raise UnknownModel if `law` does not know the kind of `load`."""
+    if load.kind not in law.kinds:
+        raise UnknownModel(load.kind, law.kinds)

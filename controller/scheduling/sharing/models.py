@@ -1,0 +1,283 @@
+"""The four random forests that predict interference from features (the patent, claim 7).
+
+========  ===================================  ======================================  ===============
+model     jobs that share GPUs                 inputs                                  predicts
+========  ===================================  ======================================  ===============
+SGCM      two with one GPU each                features of both                        both speeds
+DTCM      two with as many GPUs, several       features of both                        both speeds
+DTSPM     a large one and small ones in it     the large one's features, the mean of   the large one's
+                                               the small ones', its GPUs and those
+                                               that are shared
+SGSPM     a small one in a large one           features of the large and small one     the small one's
+========  ===================================  ======================================  ===============
+
+The patent's small jobs have one GPU each. Here they may have more, as long as the large job has more still:
+each counts once for every GPU of its in the mean and among those that are shared, which is the patent's
+rule if all have one.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from controller.scheduling.sharing.errors import BadMeasurement, BadTraining
+from controller.scheduling.sharing.features import Features, Profiler
+from controller.scheduling.sharing.forest import Forest, grow
+from controller.scheduling.sharing.law import Law, Load
+
+SIZES = (2, 4, 8)
+"""GPU counts of the multi-GPU jobs that are trained on, unless said otherwise."""
+
+
+class Model(Enum):
+    """Which of the forests answers."""
+
+    SGCM = "two of one GPU"
+    DTCM = "two of the same several GPUs"
+    DTSPM = "large beside small"
+    SGSPM = "small beside large"
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A job, those beside it, and what its model predicts: its speed, and of a pair also the other's."""
+
+    load: Load
+    beside: tuple[Load, ...]
+    speeds: tuple[float, ...]
+
+
+def model_for(load: Load, beside: Sequence[Load]) -> Model:
+    """Return which forest knows the speed of `load`.
+
+    Raises BadMeasurement if none does: nobody is beside it, or a GPU would have more than two jobs.
+    """
+    sizes = [other.gpus for other in beside]
+    if len(sizes) == 1 and sizes[0] == load.gpus:
+        return Model.SGCM if load.gpus == 1 else Model.DTCM
+    if len(sizes) == 1 and sizes[0] > load.gpus:
+        return Model.SGSPM
+    if sizes and max(sizes) < load.gpus and sum(sizes) <= load.gpus:
+        return Model.DTSPM
+    raise BadMeasurement(
+        f"no model for {load} beside {list(beside)}: they know one job of at least its size, or smaller ones"
+        " that fit into it together"
+    )
+
+
+def draw(
+    law: Law,
+    model: Model,
+    count: int,
+    *,
+    kinds: Sequence[str],
+    sizes: Sequence[int] = SIZES,
+    fresh: Collection[str] = (),
+    seed: int = 0,
+) -> list[Sample]:
+    """Run `count` random groups of jobs that `model` is about, and return what `law` says of them.
+
+    With `fresh` kinds, each group has at least one job of them. Raises BadTraining if there is no kind or no
+    size to draw from.
+    """
+    sizes = sorted(set(sizes))
+    if not kinds or count < 1:
+        raise BadTraining(f"{count} samples of {len(kinds)} kinds; at least 1 of both is needed")
+    if model is not Model.SGCM and (not sizes or sizes[0] < 2):
+        raise BadTraining(f"multi-GPU jobs of {sizes} GPUs; at least one size, all of 2 GPUs or more")
+    rng = random.Random(f"{seed} {model.name}")
+    must = sorted(fresh)
+    samples = []
+    for _ in range(count):
+        load, beside = _groups(model, rng, kinds, sizes)
+        if must:
+            new = rng.randrange(1 + len(beside))
+            kind = rng.choice(must)
+            if new == 0:
+                load = load._replace(kind=kind)
+            else:
+                beside[new - 1] = beside[new - 1]._replace(kind=kind)
+        speeds = [law.speed(load, beside)]
+        if model in (Model.SGCM, Model.DTCM):
+            speeds.append(law.speed(beside[0], (load,)))
+        samples.append(Sample(load, tuple(beside), tuple(speeds)))
+    return samples
+
+
+def _groups(
+    model: Model, rng: random.Random, kinds: Sequence[str], sizes: Sequence[int]
+) -> tuple[Load, list[Load]]:
+    def one(gpus: int) -> Load:
+        return Load(rng.choice(kinds), gpus)
+
+    if model is Model.SGCM:
+        return one(1), [one(1)]
+    size = rng.choice(sizes)
+    if model is Model.DTCM:
+        return one(size), [one(size)]
+    smaller = [1, *(other for other in sizes if other < size)]
+    if model is Model.SGSPM:
+        return one(rng.choice(smaller)), [one(size)]
+    shared = rng.randint(1, size)
+    guests: list[Load] = []
+    while shared:
+        gpus = rng.choice([other for other in smaller if other <= shared])
+        guests.append(one(gpus))
+        shared -= gpus
+    return one(size), guests
+
+
+class Forests:
+    """What the four forests believe: a `Law`, for a policy to ask. Answers are kept."""
+
+    def __init__(self, profiler: Profiler, forests: Mapping[Model, Forest]) -> None:
+        self._profiler = profiler
+        self._forests = dict(forests)
+        self._known: dict[tuple[Load, tuple[Load, ...]], float] = {}
+
+    @property
+    def kinds(self) -> Collection[str]:
+        """All kinds that can be profiled, whether they were trained on or not."""
+        return self._profiler.measured.kinds
+
+    def speed(self, load: Load, beside: Sequence[Load]) -> float:
+        """Return the predicted speed; without any beside it is 1. Raises UnknownModel, BadMeasurement."""
+        if not beside:
+            return 1.0
+        key = load, tuple(sorted(beside)) if len(beside) > 1 else tuple(beside)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._predict(*key)
+        return found
+
+    def _predict(self, load: Load, beside: tuple[Load, ...]) -> float:
+        model = model_for(load, beside)
+        forest = self._forests[model]
+        rows = [_inputs(self._profiler, model, load, beside)]
+        if model in (Model.DTSPM, Model.SGSPM):
+            return float(forest.predict(rows)[0, 0])
+        # both orders are asked and averaged: a forest is not symmetric by itself
+        rows.append(_inputs(self._profiler, model, beside[0], (load,)))
+        first, second = forest.predict(rows)
+        return float(first[0] + second[1]) / 2.0
+
+
+def train(
+    profiler: Profiler,
+    *,
+    kinds: Sequence[str] | None = None,
+    sizes: Sequence[int] = SIZES,
+    samples: int = 1500,
+    trees: int = 60,
+    leaf: int = 2,
+    seed: int = 0,
+) -> Forests:
+    """Measure `samples` random groups of jobs of `kinds` (all by default) per model, and train the forests.
+
+    Without `sizes` only SGCM is trained. Deterministic by seed. Raises BadTraining for an empty training set
+    or options out of range, ForestsMissing without scikit-learn.
+    """
+    names = sorted(profiler.measured.kinds if kinds is None else kinds)
+    forests = {}
+    for model in Model if sizes else (Model.SGCM,):
+        drawn = draw(profiler.measured, model, samples, kinds=names, sizes=sizes, seed=seed)
+        forests[model] = fit(profiler, model, drawn, trees=trees, leaf=leaf, seed=seed)
+    return Forests(profiler, forests)
+
+
+def fit(
+    profiler: Profiler,
+    model: Model,
+    samples: Sequence[Sample],
+    *,
+    trees: int = 60,
+    leaf: int = 2,
+    seed: int = 0,
+) -> Forest:
+    """Train one forest on measured samples. Raises as `train`, also for a speed that is not positive."""
+    inputs, outputs = [], []
+    for sample in samples:
+        if not all(speed > 0 and math.isfinite(speed) for speed in sample.speeds):
+            raise BadTraining(
+                f"{sample.load} beside {list(sample.beside)}: speeds {sample.speeds}, not positive"
+            )
+        inputs.append(_inputs(profiler, model, sample.load, sample.beside))
+        outputs.append(sample.speeds)
+        if len(sample.speeds) == 2:  # a pair says as much the other way round
+            inputs.append(_inputs(profiler, model, sample.beside[0], (sample.load,)))
+            outputs.append(sample.speeds[::-1])
+    return grow(inputs, outputs, trees=trees, leaf=leaf, seed=seed)
+
+
+def _inputs(profiler: Profiler, model: Model, load: Load, beside: Sequence[Load]) -> Features:
+    mine = profiler.profile(load).features
+    if model is not Model.DTSPM:
+        theirs = profiler.profile(beside[0]).features
+        return theirs + mine if model is Model.SGSPM else mine + theirs
+    shared = sum(other.gpus for other in beside)
+    weighted = [(other.gpus, profiler.profile(other).features) for other in beside]
+    mean = tuple(
+        math.fsum(gpus * features[number] for gpus, features in weighted) / shared
+        for number in range(len(mine))
+    )
+    return (*mine, *mean, load.gpus, shared)
+
+
+@dataclass(frozen=True, slots=True)
+class Accuracy:
+    """How well a forest predicts samples that it was not trained on.
+
+    Attributes:
+        samples: How many.
+        mae: Mean absolute error, in speeds.
+        r2: Explained part of the variance; 1: all.
+        mean_mae: The error of always saying the mean of these samples.
+    """
+
+    samples: int
+    mae: float
+    r2: float
+    mean_mae: float
+
+
+def accuracy(believed: Law, samples: Sequence[Sample]) -> Accuracy:
+    """Compare `believed` with measured samples. Raises BadTraining if there is none."""
+    if not samples:
+        raise BadTraining("an accuracy on no samples")
+    real = [sample.speeds[0] for sample in samples]
+    guessed = [believed.speed(sample.load, sample.beside) for sample in samples]
+    mean = math.fsum(real) / len(real)
+    variance = math.fsum((value - mean) ** 2 for value in real)
+    squares = math.fsum((value - guess) ** 2 for value, guess in zip(real, guessed, strict=True))
+    return Accuracy(
+        samples=len(samples),
+        mae=math.fsum(abs(value - guess) for value, guess in zip(real, guessed, strict=True)) / len(samples),
+        r2=1.0 - squares / variance if variance else float(squares == 0),
+        mean_mae=math.fsum(abs(value - mean) for value in real) / len(samples),
+    )
+
+
+class Blind:
+    """A law that knows no features: to every job it says the mean of what its model's samples have."""
+
+    def __init__(self, kinds: Collection[str], means: Mapping[Model, float]) -> None:
+        self.kinds = kinds
+        self._means = dict(means)
+
+    @classmethod
+    def from_samples(cls, kinds: Collection[str], samples: Mapping[Model, Sequence[Sample]]) -> Blind:
+        """Return the means of `samples`. Raises BadTraining if a model has none."""
+        for model, drawn in samples.items():
+            if not drawn:
+                raise BadTraining(f"no samples of {model.name}")
+        return cls(
+            kinds, {m: math.fsum(s.speeds[0] for s in drawn) / len(drawn) for m, drawn in samples.items()}
+        )
+
+    def speed(self, load: Load, beside: Sequence[Load]) -> float:
+        """Return the mean, whoever it is."""
+        return self._means[model_for(load, beside)] if beside else 1.0

@@ -1,0 +1,79 @@
+"""Who comes first: maximum sharing efficiency first.
+
+The patent names the inputs of a job's priority: the GPUs g that it holds, the jobs c beside it, and how
+often it was preempted; its formula is lost. This one is ours. A job is charged for the part of the cluster
+that it really takes from others: of a GPU that it shares with c jobs, ``1 / (1 + c)``. With c counted on
+each GPU by itself this is ``g / (1 + c)`` when all its GPUs are shared alike, and right when only some are:
+
+    A_j(t) = ∫ Σ_{its GPUs} 1 / (1 + c) dt        P_j(t) = A_j(t) / (1 + ckpt_j)
+
+The lowest P comes first. So who has had little comes before who has had much (durations need not be known);
+who shares is charged less, and keeps its place longer; and who was preempted often is not soon preempted
+again. P is cut into levels that widen by a factor, because jobs whose P is nearly the same would only take
+turns at preempting each other: within a level nobody preempts anybody, and the sharing that gains most comes
+first (`policy`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from controller.scheduling.errors import BadSpec
+from controller.scheduling.policy import Job
+from controller.scheduling.sharing.layout import Layout
+
+
+class Ledger:
+    """What jobs have been charged, in GPU-seconds.
+
+    Args:
+        sharing: Sharing makes a job's service cheaper.
+        aging: Preemptions count.
+        first: Where the first level ends, in GPU-seconds.
+        factor: Each further level ends at so many times where the one before it does.
+
+    Raises BadSpec for levels that do not widen.
+    """
+
+    def __init__(
+        self, *, sharing: bool = True, aging: bool = True, first: float = 3600.0, factor: float = 4.0
+    ) -> None:
+        if not (first > 0 and math.isfinite(first) and factor > 1):
+            raise BadSpec(
+                f"levels from {first} GPU s on, each {factor} times as far; more than 0 and 1 is needed"
+            )
+        self._sharing = sharing
+        self._aging = aging
+        self._first = first
+        self._factor = factor
+        self._charged: dict[int, float] = {}
+        self._until_s = 0.0
+
+    def open(self, jobs: Iterable[Job]) -> None:
+        """Begin with nothing for new jobs."""
+        for job in jobs:
+            self._charged[job.order] = 0.0
+
+    def close(self, job: Job) -> None:
+        """Forget a job."""
+        del self._charged[job.order]
+
+    def charge(self, layout: Layout, now_s: float) -> None:
+        """Charge everybody in `layout`, which must have held since the last call."""
+        elapsed_s = now_s - self._until_s
+        self._until_s = now_s
+        if elapsed_s > 0:
+            for order, job in layout.jobs.items():
+                held = layout.share(job) if self._sharing else job.spec.gpus
+                self._charged[order] += elapsed_s * held
+
+    def priority(self, job: Job) -> float:
+        """Return P; the lowest comes first."""
+        charged = self._charged[job.order]
+        return charged / (1 + job.preemptions) if self._aging else charged
+
+    def level(self, job: Job) -> int:
+        """Return the level of P; the lowest comes first."""
+        part = self.priority(job) / self._first
+        return 0 if part < 1.0 else 1 + int(math.log(part, self._factor))

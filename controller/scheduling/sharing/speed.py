@@ -1,0 +1,45 @@
+"""How fast jobs run when they share: a law of interference as the simulator's speed model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from controller.scheduling.model import JobSpec
+from controller.scheduling.policy import Group
+from controller.scheduling.sharing.interval import USUAL_COST, PreemptionCost
+from controller.scheduling.sharing.law import Law, Load, load_of
+
+
+class SharedSpeed:
+    """Jobs run at the speeds that `law` says, beside the members and neighbours of their group.
+
+    A first start is free; every other one costs what a preemption costs.
+    """
+
+    def __init__(
+        self,
+        law: Law,
+        *,
+        load_of: Callable[[JobSpec], Load] = load_of,
+        cost: PreemptionCost = USUAL_COST,
+    ) -> None:
+        self._law = law
+        self._load_of = load_of
+        self._cost = cost
+
+    def alone_s(self, job: JobSpec) -> float:
+        """Return the job's own figure."""
+        return job.iteration_s
+
+    def iteration_s(self, group: Group) -> Sequence[float]:
+        """Return the figures alone, divided by the speeds. Raises UnknownModel."""
+        loads = [self._load_of(job.spec) for job in group.jobs]
+        others = [self._load_of(job.spec) for job in group.neighbours]
+        return [
+            job.alone_s / self._law.speed(load, loads[:number] + loads[number + 1 :] + others)
+            for number, (job, load) in enumerate(zip(group.jobs, loads, strict=True))
+        ]
+
+    def restart_s(self, group: Group) -> Sequence[float]:
+        """Return the cost of a preemption for members that have run before, else nothing."""
+        return [self._cost.of(job.spec.gpus) if job.starts else 0.0 for job in group.jobs]
