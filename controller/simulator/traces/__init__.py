@@ -18,6 +18,7 @@ Reader = Callable[[Path, Cluster | None], list[JobSpec]]
 READERS: dict[str, Reader] = {
     "muri": muri.read,
     "csv": neutral.read,
+    "toml": neutral.read_toml,
     "tiresias": tiresias.read,
     "philly": philly.read,
     "helios": helios.read,
@@ -33,11 +34,11 @@ HEADERS = {
     "philly": philly.COLUMNS,
     "helios": helios.COLUMNS,
 }
-"""The columns that tell a format, the more particular first."""
+"""The columns that tell a format."""
 
 
 def read(path: Path, cluster: Cluster | None = None, *, format: str = "") -> list[JobSpec]:
-    """Return the jobs of a trace file in `format`, by default the one that its first line tells.
+    """Return the jobs of a trace file in `format`, by default the one that its name or its first line tells.
 
     With `cluster`, a job that is larger than that is an error too. Raises BadTrace.
     """
@@ -48,6 +49,8 @@ def read(path: Path, cluster: Cluster | None = None, *, format: str = "") -> lis
 
 
 def _detect(path: Path) -> str:
+    if path.suffix == ".toml":
+        return "toml"
     try:
         with path.open(encoding="utf-8-sig") as file:
             first = file.readline()
@@ -56,13 +59,19 @@ def _detect(path: Path) -> str:
     if first.count("\t") == len(gavel.COLUMNS) - 1:
         return "gavel"
     columns = [cell.strip() for cell in first.split(",")]
+    if not any(columns):
+        raise BadTrace(str(path), 1, "", "empty; its first line tells the format, or --format does")
     if len(columns) == len(synergy.COLUMNS) and columns[0].isdigit():
         return "synergy"
-    for name, wanted in HEADERS.items():
-        if {*wanted} <= {*columns}:
-            return name
     if {"application", "num_replicas"} <= {*columns}:
         raise BadTrace(str(path), 1, "", "a Pollux workload: it does not say how much work its jobs have")
-    nearest = max(HEADERS, key=lambda name: len({*HEADERS[name]} & {*columns}))
-    missing = next(column for column in HEADERS[nearest] if column not in columns)
-    raise BadTrace(str(path), 1, missing, f"missing in what is most like the format {nearest!r}")
+
+    def likeness(name: str) -> tuple[int, bool]:
+        there = {*HEADERS[name]} & {*columns}
+        return len(there), len(there) == len(HEADERS[name])
+
+    # a trace of Muri that lacks a column of Muri's is not one of Tiresias, though it has all of theirs
+    nearest = max(HEADERS, key=likeness)
+    if missing := [column for column in HEADERS[nearest] if column not in columns]:
+        raise BadTrace(str(path), 1, missing[0], f"missing in what is most like the format {nearest!r}")
+    return nearest

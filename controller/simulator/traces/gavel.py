@@ -42,18 +42,23 @@ def read(path: Path, cluster: Cluster | None = None, *, gpu: str = "v100") -> li
 
 def _steps_per_s(table: dict[str, Any], kind: str, gpus: int) -> float:
     """Return the measured figure, or, if only one GPU was measured, that times `gpus`; 0: unknown."""
+    return _alone(table, kind, gpus) or _alone(table, kind, 1) * gpus
+
+
+def _alone(table: dict[str, Any], kind: str, gpus: int) -> float:
     entry = table.get(f"('{kind}', {gpus})")
-    if entry is not None and entry["null"]:
-        return float(entry["null"])
-    single = table.get(f"('{kind}', 1)")
-    return 0.0 if single is None else float(single["null"]) * gpus
+    speed = entry.get("null") if isinstance(entry, dict) else None
+    return float(speed) if isinstance(speed, int | float) and speed > 0 else 0.0
 
 
 def _throughputs(path: Path, gpu: str) -> dict[str, Any]:
     try:
-        table: dict[str, dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
+        table = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise BadTrace(str(path), 0, "", f"cannot be read: {error}") from error
+    if not isinstance(table, dict) or not all(isinstance(entries, dict) for entries in table.values()):
+        raise BadTrace(str(path), 0, "", "want an object of objects: steps per second by GPU and by type")
     if gpu not in table:
         raise BadTrace(str(path), 0, gpu, f"no such GPU; there are {', '.join(sorted(table))}")
-    return table[gpu]
+    chosen: dict[str, Any] = table[gpu]
+    return chosen

@@ -32,6 +32,8 @@ def read(path: Path, cluster: Cluster | None = None) -> list[JobSpec]:
             gpus=row.whole("gpu_num", least=1),
             iterations=row.number("duration", positive=True),
             model=row.cells.get("model", ""),
+            estimate_s=row.number("estimate_s", positive=True) if row.has("estimate_s") else None,
+            batch=row.whole("batchsize") if row.has("batchsize") else 0,
             user=row.text("user"),
             vc=row.text("vc"),
             extra={column: text for column, text in row.cells.items() if column not in COLUMNS},

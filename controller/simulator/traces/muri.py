@@ -56,13 +56,16 @@ def read(path: Path, cluster: Cluster | None = None) -> list[JobSpec]:
 
 def _job(row: Row) -> JobSpec:
     model, gpus = row.text("model_name"), row.whole("num_gpu", least=1)
+    stages = tuple(row.number(f"resource_time_{number}") / 1000 for number in range(3))
+    if not any(stages):
+        raise row.fail("resource_time_0", "all stages take no time")
     return JobSpec(
         id=row.text("job_id"),
         submit_s=row.number("submit_time") / 1000,
         gpus=gpus,
         iterations=row.number("iterations", positive=True),
         iteration_s=row.number("iteration_time", positive=True) / 1000,
-        stages_s=tuple(row.number(f"resource_time_{number}") / 1000 for number in range(3)),
+        stages_s=stages,
         model=model,
         restart_s=restart_s(model, gpus),
         estimate_s=row.number("duration", positive=True) / 1000,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -65,19 +66,25 @@ class Row:
 
 
 def read_rows(
-    path: Path, required: Sequence[str], *, header: Sequence[str] = (), delimiter: str = ","
+    path: Path,
+    required: Sequence[str],
+    *,
+    header: Sequence[str] = (),
+    delimiter: str = ",",
+    what: str = "jobs",
 ) -> list[Row]:
     """Return the rows of a table with at least the columns `required`; blank lines are skipped.
 
-    `header` names the columns of a file that does not do so itself. Raises BadTrace if the file cannot be
-    read, has no row, lacks a column, or has a row with too few or too many cells.
+    `header` names the columns of a file that does not do so itself, `what` says what its rows are. Raises
+    BadTrace if the file cannot be read, has no row, lacks a column or has it twice, or has a row with too
+    few or too many cells.
     """
     name = str(path)
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise BadTrace(name, 0, "", f"cannot be read: {error}") from error
-    reader = csv.reader(text.splitlines(), delimiter=delimiter)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     columns = list(header)
     rows: list[Row] = []
     try:
@@ -87,6 +94,9 @@ def read_rows(
             if not columns:
                 columns = [cell.strip() for cell in cells]
                 missing = [column for column in required if column not in columns]
+                again = [column for number, column in enumerate(columns) if column in columns[:number]]
+                if again:
+                    raise BadTrace(name, reader.line_num, again[0], "there twice")
                 if missing:
                     raise BadTrace(
                         name, reader.line_num, missing[0], f"missing; the columns are {', '.join(columns)}"
@@ -101,7 +111,7 @@ def read_rows(
     except csv.Error as error:
         raise BadTrace(name, reader.line_num, "", str(error)) from error
     if not rows:
-        raise BadTrace(name, 0, "", "no jobs in it")
+        raise BadTrace(name, 0, "", f"no {what} in it")
     return rows
 
 

@@ -1,0 +1,168 @@
+"""What the commands of ``ina schedule`` share: options, checks before a run, and progress bars."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Annotated, Self
+
+import typer
+from rich.cells import cell_len
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from controller.cli.errors import FAILED, USAGE, Failure
+from controller.cli.output import err, out
+from controller.scheduling import BadSpec, Cluster
+from controller.simulator import runs
+from controller.simulator.clusters import read_cluster
+from controller.simulator.plots import FORMATS, PlotsMissing, check
+from controller.simulator.siblings import Background, known
+from controller.simulator.traces import READERS
+
+CLUSTER = "Cluster"
+PROFILES = "What was measured of the models"
+
+Nodes = Annotated[int, typer.Option(min=1, rich_help_panel=CLUSTER, help="Servers.")]
+Gpus = Annotated[int, typer.Option(min=1, rich_help_panel=CLUSTER, help="GPUs per server.")]
+ClusterFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--cluster",
+        metavar="FILE",
+        rich_help_panel=CLUSTER,
+        help="Servers from a file (TOML or CSV) instead.",
+    ),
+]
+CpusPerGpu = Annotated[float, typer.Option(rich_help_panel=CLUSTER, help="CPUs per GPU.")]
+MemoryPerGpu = Annotated[float, typer.Option(metavar="GB", rich_help_panel=CLUSTER, help="Memory per GPU.")]
+Format = Annotated[str, typer.Option(help=f"Format of the trace: {', '.join(READERS)}.")]
+Matrix = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", rich_help_panel=PROFILES, help="Sensitivity matrices, for synergy:…"),
+]
+Profiles = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", rich_help_panel=PROFILES, help="Usage of configurations, for lucid:…"),
+]
+Pairs = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", rich_help_panel=PROFILES, help="Speeds of measured pairs, for lucid:…"),
+]
+Processes = Annotated[int, typer.Option(min=0, help="Simulations at once; 0: as many as there are cores.")]
+
+
+def parse_policies(text: str) -> list[str]:
+    """Split the names that were given to ``--policy``. Raises Failure."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise Failure("--policy: no policy; 'ina schedule policies' lists them", USAGE)
+    for name in names:
+        if name not in known():
+            raise Failure(f"policy {name!r} is unknown; 'ina schedule policies' lists them", USAGE)
+        if names.count(name) > 1:
+            raise Failure(f"policy {name!r} is there twice", USAGE)
+    return names
+
+
+def cluster_of(
+    path: Path | None, nodes: int, gpus: int, cpus_per_gpu: float, memory_per_gpu: float
+) -> Cluster:
+    """Return the cluster that the options describe. Raises BadSpec or BadTrace."""
+    if path is not None:
+        return read_cluster(path)
+    return Cluster.uniform(nodes, gpus, cpus=gpus * cpus_per_gpu, memory_gb=gpus * memory_per_gpu)
+
+
+def background(
+    cluster: Cluster, matrix: Path | None, profiles: Path | None, pairs: Path | None, seed: int
+) -> Background:
+    """Return what setups are made for. Raises Failure."""
+    try:
+        return Background(cluster, matrix, profiles, pairs, seed)
+    except BadSpec as error:
+        raise Failure(f"--profiles, --pairs: {error}", USAGE) from error
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """Fail as a command does for what the schedulers' parts refuse: status 2 if it was asked for, else 1."""
+    try:
+        with runs.refusals():
+            yield
+    except runs.RunFailed as error:
+        raise Failure(str(error), USAGE if error.usage else FAILED) from error
+
+
+def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, folded: str = "") -> None:
+    """Print a table that cuts nothing off: a narrow terminal folds the column `folded`, or wraps all.
+
+    A cell may have several lines; then lines go between the rows.
+    """
+    out.print(title, style="bold", highlight=False, soft_wrap=True)
+    view = Table(show_lines=any("\n" in cell for row in rows for cell in row))
+    widths = [
+        max(cell_len(line) for cell in cells for line in cell.split("\n"))
+        for cells in zip(columns, *rows, strict=True)
+    ]
+    least = [min(width, 16) if name == folded else width for name, width in zip(columns, widths, strict=True)]
+    for number, (column, width) in enumerate(zip(columns, least, strict=True)):
+        text = number == 0 or column == folded or view.show_lines
+        view.add_column(column, justify="left" if text else "right", min_width=width, overflow="fold")
+    for row in rows:
+        view.add_row(*row)
+    frame = 3 * len(columns) + 1
+    wide = max(out.width, sum(least) + frame) if out.is_terminal else sum(widths) + frame
+    Console(width=wide).print(view)
+
+
+def check_plots(option: str, path: Path | None = None) -> None:
+    """Refuse before the run what would fail after it: a plot's format, or that there is no matplotlib."""
+    if path is not None and path.suffix not in FORMATS:
+        raise Failure(f"{option} {path}: want a name that ends in {', '.join(FORMATS)}", USAGE)
+    try:
+        check()
+    except PlotsMissing as error:
+        raise Failure(f"{option}: {error}") from error
+
+
+class Bars:
+    """Progress bars, on a terminal only: one for each task, or one for all."""
+
+    def __init__(self, names: Sequence[str], *, together: str = "") -> None:
+        self.shown = err.is_terminal
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TaskProgressColumn(),
+            TimeRemainingColumn(),
+            console=err,
+            transient=True,
+        )
+        self._parts = [0.0] * len(names)
+        self._tasks = [
+            self._progress.add_task(name, total=1.0 if not together else len(names))
+            for name in ([together] if together else names)
+        ]
+
+    def update(self, number: int, fraction: float) -> None:
+        """Show that so much of a task is done."""
+        self._parts[number] = fraction
+        if len(self._tasks) == len(self._parts):
+            self._progress.update(self._tasks[number], completed=fraction)
+        else:
+            self._progress.update(self._tasks[0], completed=sum(self._parts))
+
+    def __enter__(self) -> Self:
+        if self.shown:
+            self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.shown:
+            self._progress.stop()

@@ -1,0 +1,159 @@
+"""``ina schedule simulate``: policies side by side on the same jobs."""
+
+from __future__ import annotations
+
+import json as json_module
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from controller.cli import options
+from controller.cli.output import count, err, out, seconds
+from controller.cli.schedule import common
+from controller.simulator.plots import PlotsMissing, draw_jcts, draw_utilisation
+from controller.simulator.pool import run_all
+from controller.simulator.runs import Outcome, Source, Task, kind_for
+from controller.simulator.siblings import family
+
+EPILOG = """Examples:
+
+  ina schedule simulate --generate 500 --policy fifo,srtf,muri-s
+
+  ina schedule simulate --trace trace3.csv --policy coded:srtf,coded:muri-s --json
+
+  ina schedule simulate --policy synergy:fifo+proportional,synergy:fifo+tune --output results
+"""
+
+
+def simulate(
+    trace: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Trace file; its first line tells the format.")
+    ] = None,
+    generated: Annotated[int, typer.Option("--generate", min=1, help="Or so many jobs of our own.")] = 500,
+    policy: Annotated[
+        str, typer.Option(help="Policies, by comma; 'ina schedule policies' lists them.")
+    ] = "fifo,srtf,muri-s",
+    format: common.Format = "",
+    load: Annotated[
+        float | None,
+        typer.Option(
+            help="Load of generated jobs, 1: the cluster is just enough (default 1.2);"
+            " a trace's jobs arrive so many times as fast (default 1)."
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of what is generated.")] = 0,
+    nodes: common.Nodes = 8,
+    gpus: common.Gpus = 8,
+    cluster: common.ClusterFile = None,
+    cpus_per_gpu: common.CpusPerGpu = 3.0,
+    memory_per_gpu: common.MemoryPerGpu = 62.5,
+    matrix: common.Matrix = None,
+    profiles: common.Profiles = None,
+    pairs: common.Pairs = None,
+    processes: common.Processes = 0,
+    verify: Annotated[bool, typer.Option("--verify", help="Check every decision.")] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Write metrics.json, curves.json, and, with matplotlib, jct.svg and utilisation.svg there.",
+        ),
+    ] = None,
+    json: options.Json = False,
+) -> None:
+    """Run policies on the same jobs and compare what becomes of these.
+
+    Policies run at the same time on several cores; the figures do not depend on that.
+    """
+    names = common.parse_policies(policy)
+    servers = common.cluster_of(cluster, nodes, gpus, cpus_per_gpu, memory_per_gpu)
+    around = common.background(servers, matrix, profiles, pairs, seed)
+    with common.refusals():
+        kind = "" if trace is not None else kind_for(names)
+        offered = load if load is not None else 1.2 if trace is None else 1.0
+        source = Source(trace, format, generated, offered, seed, kind)
+        jobs = len(source.jobs(around))  # before any process: what is wrong with a trace is said once
+    tasks = [Task(name, source, around, curves=output is not None, verify=verify) for name in names]
+    outcomes = run(tasks, processes)
+    document = as_json(outcomes, jobs)
+    if output is not None:
+        write(output, outcomes, document)
+    if json:
+        print(json_module.dumps(document, indent=2))
+    else:
+        show(outcomes, f"{jobs} jobs on {servers.gpus} GPUs in {len(servers.nodes)} servers")
+
+
+def run(tasks: Sequence[Task], processes: int) -> list[Outcome]:
+    """Run the tasks, with a bar for each. Raises Failure."""
+    with common.refusals(), common.Bars([task.policy for task in tasks]) as bars:
+        return run_all(tasks, processes=processes, report=bars.update if bars.shown else None)
+
+
+def as_json(outcomes: Sequence[Outcome], jobs: int) -> dict[str, Any]:
+    """Return what ``--json`` prints."""
+    task = outcomes[0].task
+    source, cluster = task.source, task.background.cluster
+    setting = {
+        "jobs": jobs,
+        "servers": len(cluster.nodes),
+        "gpus": cluster.gpus,
+        "trace": str(source.trace or "generated"),
+        "load": source.load,
+        "seed": source.seed,
+    }
+    metrics = {o.task.policy: {**asdict(o.metrics), "wall_s": o.wall_s} for o in outcomes}
+    return {"name": "schedule simulate", "setup": setting, "metrics": metrics}
+
+
+def write(directory: Path, outcomes: Sequence[Outcome], document: dict[str, Any]) -> None:
+    """Write the files of ``--output``."""
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "metrics.json").write_text(json_module.dumps(document, indent=2) + "\n", encoding="utf-8")
+    curves = {
+        o.task.policy: {
+            "jct_s": sorted(o.jcts_s),
+            "time_s": list(o.curves.time_s),
+            "queue": list(o.curves.queue),
+            "gpus": list(o.curves.gpus),
+            "blocking": list(o.curves.blocking),
+            "busy": {name: list(values) for name, values in o.curves.busy.items()},
+        }
+        for o in outcomes
+        if o.curves is not None
+    }
+    (directory / "curves.json").write_text(json_module.dumps(curves) + "\n", encoding="utf-8")
+    try:
+        draw_jcts({o.task.policy: o.jcts_s for o in outcomes}, directory / "jct.svg")
+        draw_utilisation(
+            {o.task.policy: (o.curves, o.end_s) for o in outcomes if o.curves is not None},
+            directory / "utilisation.svg",
+        )
+    except PlotsMissing as error:
+        err.print(f"ina: no plots: {error}", markup=False, highlight=False, soft_wrap=True)
+
+
+def show(outcomes: Sequence[Outcome], title: str) -> None:
+    """Print the table."""
+    columns = ["policy", "avg JCT s", "p99 s", "makespan s", "queue", "GPUs", "stops", "took"]
+    rows = [
+        (
+            o.task.policy,
+            count(o.metrics.avg_jct_s),
+            count(o.metrics.p99_jct_s),
+            count(o.metrics.makespan_s),
+            f"{o.metrics.avg_queue:.1f}",
+            f"{o.metrics.gpu_busy:.1%}",
+            count(o.metrics.preemptions),
+            seconds(o.wall_s),
+        )
+        for o in outcomes
+    ]
+    common.table(title, columns, rows)
+    families = {family(o.task.policy) for o in outcomes}
+    if len(families) > 1:
+        kinds = ", ".join(name or "plain" for name in sorted(families))
+        out.print(f"Speed models differ between {kinds}: compare figures inside each only.", highlight=False)

@@ -1,0 +1,157 @@
+"""``ina schedule sweep``: policies over loads and seeds, on many cores or on a Ray cluster."""
+
+from __future__ import annotations
+
+import json as json_module
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from controller.cli import options
+from controller.cli.errors import USAGE, Failure
+from controller.cli.output import count
+from controller.cli.schedule import common
+from controller.simulator import sweep as sweeps
+from controller.simulator.pool import run_all, run_on_ray
+from controller.simulator.runs import Outcome, Source, Task, kind_for
+
+EPILOG = """Examples:
+
+  ina schedule sweep --policy srtf,tiresias,muri-s --loads 0.8,1,1.2 --seeds 0-4
+
+  ina schedule sweep --trace trace3.csv --loads 0.5,1,2 --plot sweep.svg --json
+
+  ina schedule sweep --seeds 0-99 --ray --ray-address ray://head:10001
+"""
+
+
+def sweep(
+    policy: Annotated[
+        str, typer.Option(help="Policies, by comma; 'ina schedule policies' lists them.")
+    ] = "fifo,srtf,muri-s",
+    loads: Annotated[
+        str, typer.Option(help="Loads, by comma, as --load of simulate; a trace: how many times as fast.")
+    ] = "1",
+    seeds: Annotated[str, typer.Option(help="Seeds of generated jobs, such as 0-4,7.")] = "0",
+    trace: Annotated[Path | None, typer.Option(metavar="FILE", help="Trace file instead.")] = None,
+    generated: Annotated[int, typer.Option("--generate", min=1, help="Or so many jobs of our own.")] = 500,
+    format: common.Format = "",
+    nodes: common.Nodes = 8,
+    gpus: common.Gpus = 8,
+    cluster: common.ClusterFile = None,
+    cpus_per_gpu: common.CpusPerGpu = 3.0,
+    memory_per_gpu: common.MemoryPerGpu = 62.5,
+    matrix: common.Matrix = None,
+    profiles: common.Profiles = None,
+    pairs: common.Pairs = None,
+    processes: common.Processes = 0,
+    ray: Annotated[
+        bool, typer.Option("--ray", help="Run on a Ray cluster; files must be at the same paths there.")
+    ] = False,
+    ray_address: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="Of the cluster; RAY_ADDRESS, or else one on this machine.")
+    ] = "",
+    output: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the JSON there too.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw completion times by load: .svg, .png or .pdf.")
+    ] = None,
+    json: options.Json = False,
+) -> None:
+    """Run policies over several loads and seeds, and print means over the seeds.
+
+    The figures do not depend on where, or in how many processes, the simulations run.
+    """
+    names = common.parse_policies(policy)
+    if plot is not None:
+        common.check_plots("--plot", plot)
+    servers = common.cluster_of(cluster, nodes, gpus, cpus_per_gpu, memory_per_gpu)
+    around = common.background(servers, matrix, profiles, pairs, 0)
+    with common.refusals():
+        source = Source(trace, format, generated, kind="" if trace is not None else kind_for(names))
+        source.jobs(around)  # what is wrong with a trace is said once
+        planned = sweeps.tasks(
+            names,
+            source,
+            around,
+            loads=_loads(loads),
+            seeds=options.parse_numbers("--seeds", seeds),
+        )
+    outcomes = _run(planned, processes, ray=ray, address=ray_address)
+    points = sweeps.points(outcomes)
+    document = _json(planned, outcomes, points)
+    if output is not None:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.write_text(document + "\n", encoding="utf-8")
+    if plot is not None:
+        _draw(points, plot)
+    if json:
+        print(document)
+    else:
+        _show(
+            points,
+            f"{generated if trace is None else trace} jobs on {servers.gpus} GPUs, mean of seeds {seeds}",
+        )
+
+
+def _loads(text: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        raise Failure(f"--loads {text!r}: want numbers, such as 0.8,1,1.2", USAGE) from None
+
+
+def _run(planned: Sequence[Task], processes: int, *, ray: bool, address: str) -> list[Outcome]:
+    name = f"{len(planned)} simulations"
+    with common.refusals(), common.Bars([task.policy for task in planned], together=name) as bars:
+        report = bars.update if bars.shown else None
+        if ray:
+            return run_on_ray(planned, address=address, report=report)
+        return run_all(planned, processes=processes, report=report)
+
+
+def _json(planned: Sequence[Task], outcomes: Sequence[Outcome], points: Sequence[sweeps.Point]) -> str:
+    first = planned[0]
+    setting = {
+        "trace": str(first.source.trace or "generated"),
+        "servers": len(first.background.cluster.nodes),
+        "gpus": first.background.cluster.gpus,
+    }
+    runs = [
+        {"load": o.task.source.load, "seed": o.task.source.seed, **asdict(o.metrics), "policy": o.task.policy}
+        for o in outcomes
+    ]
+    means = [asdict(point) for point in points]
+    return json_module.dumps(
+        {"name": "schedule sweep", "setup": setting, "points": means, "runs": runs}, indent=2
+    )
+
+
+def _show(points: Sequence[sweeps.Point], title: str) -> None:
+    columns = ["policy", "load", "avg JCT s", "±", "p99 s", "±", "queue", "GPUs"]
+    rows = [
+        (
+            point.policy,
+            f"{point.load:g}",
+            count(point.mean["avg_jct_s"]),
+            count(point.spread["avg_jct_s"]),
+            count(point.mean["p99_jct_s"]),
+            count(point.spread["p99_jct_s"]),
+            f"{point.mean['avg_queue']:.1f}",
+            f"{point.mean['gpu_busy']:.1%}",
+        )
+        for point in points
+    ]
+    common.table(title, columns, rows)
+
+
+def _draw(points: Sequence[sweeps.Point], path: Path) -> None:
+    from bmv2_topos.experiments.plots import draw_lines
+
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for point in points:
+        lines.setdefault(point.policy, []).append((point.load, point.mean["avg_jct_s"] / 3600))
+    lines = {policy: sorted(found) for policy, found in lines.items()}
+    draw_lines(lines, path, x="load", y="average completion time (h)")

@@ -1,0 +1,50 @@
+"""Clusters from files: TOML with ``[[node]]`` tables, or a CSV with the same columns.
+
+Required: ``gpus``. Optional: ``name``, ``cpus``, ``memory_gb`` (none: as much as anybody likes) and
+``count``, how many servers are like this.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from controller.scheduling.errors import BadSpec
+from controller.scheduling.model import Cluster, Node
+from controller.simulator.traces.rows import Row, read_rows
+from controller.simulator.traces.tables import read_tables
+
+COLUMNS = ("gpus",)
+KNOWN = (*COLUMNS, "name", "cpus", "memory_gb", "count")
+
+
+def read_cluster(path: Path) -> Cluster:
+    """Return the servers of a TOML (by its name) or CSV file. Raises BadTrace, with line and column."""
+    toml = path.suffix == ".toml"
+    rows = read_tables(path, "node", COLUMNS) if toml else read_rows(path, COLUMNS, what="nodes")
+    lines: dict[str, int] = {}
+    nodes: list[Node] = []
+    for row in rows:
+        for node in _nodes(row, len(nodes)):
+            if node.name in lines:
+                raise row.fail("name", f"node {node.name!r} was on line {lines[node.name]} already")
+            lines[node.name] = row.line
+            nodes.append(node)
+    return Cluster(tuple(nodes))
+
+
+def _nodes(row: Row, number: int) -> list[Node]:
+    for column in row.cells:
+        if column not in KNOWN:
+            raise row.fail(column, f"unknown; known are {', '.join(KNOWN)}")
+    count = row.whole("count", least=1) if row.has("count") else 1
+    gpus = row.whole("gpus", least=1)
+    cpus = row.number("cpus", positive=True) if row.has("cpus") else math.inf
+    memory_gb = row.number("memory_gb", positive=True) if row.has("memory_gb") else math.inf
+    name = row.text("name") if row.has("name") else ""
+    try:
+        if name and count == 1:
+            return [Node(gpus, cpus, memory_gb, name)]
+        return [Node(gpus, cpus, memory_gb, f"{name or 'n'}{number + each}") for each in range(count)]
+    except BadSpec as error:
+        raise row.fail("", str(error)) from error

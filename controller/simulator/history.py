@@ -1,0 +1,45 @@
+"""Expected durations, learned from jobs that have ended (Lucid's workload estimate model)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from controller.scheduling.errors import BadSpec
+from controller.scheduling.model import JobSpec
+from controller.simulator.siblings import Background, usage_of
+
+if TYPE_CHECKING:  # loaded when somebody learns
+    from controller.scheduling.lucid import DurationModel, Submission
+
+
+def learn(ended: Sequence[JobSpec], background: Background) -> DurationModel:
+    """Return a model of how long jobs like `ended` run.
+
+    Raises BadSample for too few jobs, ExtraMissing without the packages that train it.
+    """
+    from controller.scheduling.lucid import train_durations
+
+    submissions = [submission(spec, background) for spec in ended]
+    return train_durations(submissions, [spec.duration_s for spec in ended], seed=background.seed)
+
+
+def submission(spec: JobSpec, background: Background) -> Submission:
+    """Return what is known of a job before it runs: its name is the trace's `jobname`, or else its model.
+
+    Months, weekdays and hours count as if the trace had begun on 1 January 1970 at midnight.
+    """
+    from controller.scheduling.lucid import Submission
+
+    try:
+        usage = usage_of(spec, background)
+    except BadSpec:
+        usage = None  # nobody has profiled it
+    name = spec.extra.get("jobname") or spec.model
+    return Submission(spec.user, name, spec.vc, spec.gpus, spec.submit_s, usage)
+
+
+def expect(specs: Sequence[JobSpec], model: DurationModel, background: Background) -> list[JobSpec]:
+    """Return the jobs with the durations that `model` expects as their estimates."""
+    return [replace(spec, estimate_s=model.predict_s(submission(spec, background))) for spec in specs]

@@ -1,0 +1,81 @@
+"""One decision for jobs that are all there now, without simulating what comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from controller.grouping.efficiency import Profile
+from controller.grouping.timeline import Span, spans
+from controller.scheduling.errors import BadSpec
+from controller.scheduling.model import RESOURCES, Cluster, JobSpec
+from controller.scheduling.muri import profile
+from controller.scheduling.policy import Group, Job, View
+from controller.simulator.checks import check
+from controller.simulator.setups import Setup
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """One group of a decision.
+
+    Attributes:
+        group: As the policy returned it.
+        iteration_s: Seconds per iteration of each member in the group.
+        speedup: How much more these GPUs do than with one member at a time: the sum of the members' speeds,
+            each relative to its speed alone.
+        spans: Who uses which resource when, in one round; empty if the members do not interleave.
+    """
+
+    group: Group
+    iteration_s: tuple[float, ...]
+    speedup: float
+    spans: tuple[Span, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What runs, what waits, and what the policy has to say of it: ``(job id, sentence)``."""
+
+    groups: tuple[Planned, ...]
+    waiting: tuple[Job, ...]
+    notes: tuple[tuple[str, str], ...]
+
+
+def decide_once(specs: Sequence[JobSpec], cluster: Cluster, setup: Setup) -> Plan:
+    """Ask a fresh policy what of `specs` is to run; submission times only tell the order.
+
+    Raises BadSpec for a job larger than the cluster or two of one name, and what the policy raises.
+    """
+    jobs: dict[str, Job] = {}
+    for number, spec in enumerate(sorted(specs, key=lambda spec: spec.submit_s)):
+        cluster.admit(spec)
+        if spec.id in jobs:
+            raise BadSpec(f"two jobs are called {spec.id!r}")
+        jobs[spec.id] = Job(spec, number, setup.speed.alone_s(spec), 0.0)
+    view = View(0.0, cluster, jobs, list(jobs.values()), (), ())
+    decision = setup.policy.decide(view)
+    check(decision, view, setup.policy.name)
+    runs = {job.order for group in decision.groups for job in group.jobs}
+    return Plan(
+        tuple(_planned(group, setup) for group in decision.groups),
+        tuple(job for job in jobs.values() if job.order not in runs),
+        tuple(decision.notes),
+    )
+
+
+def _planned(group: Group, setup: Setup) -> Planned:
+    iteration_s = tuple(setup.speed.iteration_s(group))
+    speedup = sum(job.alone_s / its_s for job, its_s in zip(group.jobs, iteration_s, strict=True))
+    boxes = spans(profiles(group), group.stage_order) if group.stage_order else []
+    return Planned(group, iteration_s, speedup, tuple(boxes))
+
+
+def profiles(group: Group) -> list[Profile]:
+    """Return the members' seconds per iteration on each of `RESOURCES`."""
+    return [profile(job.spec) for job in group.jobs]
+
+
+def stage_names(group: Group) -> list[str]:
+    """Return the stage at which each member starts a round, by name."""
+    return [RESOURCES[offset] for offset in group.stage_order]

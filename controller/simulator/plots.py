@@ -1,0 +1,117 @@
+"""Plots of simulations, where matplotlib is installed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from controller.scheduling.errors import SchedulingError
+from controller.scheduling.model import RESOURCES
+from controller.simulator.curves import cdf, means
+from controller.simulator.once import Planned
+from controller.simulator.record import Curves
+
+FORMATS = (".svg", ".png", ".pdf")
+
+
+class PlotsMissing(SchedulingError):
+    """Matplotlib is not installed; says how to get it."""
+
+    def __init__(self) -> None:
+        super().__init__("plots need matplotlib: pip install 'ina[plots]'")
+
+
+def check() -> None:
+    """Raise PlotsMissing unless plots can be drawn."""
+    try:
+        import matplotlib  # noqa: F401 - only whether it is there
+    except ImportError:
+        raise PlotsMissing from None
+
+
+def draw_jcts(jcts_s: Mapping[str, Sequence[float]], path: Path) -> None:
+    """Draw the distribution of completion times of each policy. Raises PlotsMissing."""
+    figure, (panel,) = new_figure(1)
+    for name, values in jcts_s.items():
+        points = cdf(values)
+        panel.step([at for at, _ in points], [part for _, part in points], label=name, linewidth=1.2)
+    panel.set_xscale("log")
+    panel.set_xlabel("job completion time (s)")
+    panel.set_ylabel("fraction of jobs")
+    panel.set_ylim(0, 1)
+    panel.grid(alpha=0.3)
+    panel.legend(fontsize="small")
+    save(figure, path)
+
+
+def draw_utilisation(curves: Mapping[str, tuple[Curves, float]], path: Path) -> None:
+    """Draw the queue, and how busy each resource is, over the time of each policy's run.
+
+    `curves` come with the end of the run in seconds. Resources that no job has a profile for are left out.
+    Raises PlotsMissing.
+    """
+    used = [name for name in RESOURCES if any(any(c.busy[name]) for c, _ in curves.values())]
+    figure, (queue, given, *panels) = new_figure(2 + len(used))
+    for policy, (curve, end_s) in curves.items():
+        rows = [(queue, curve.queue), (given, curve.gpus)]
+        rows += [(panel, curve.busy[name]) for panel, name in zip(panels, used, strict=True)]
+        for panel, values in rows:
+            points = means(curve.time_s, values, end_s)
+            panel.plot(
+                [at / 3600 for at, _ in points], [value for _, value in points], label=policy, linewidth=1
+            )
+    queue.set_ylabel("waiting jobs")
+    given.set_ylabel("GPUs given")
+    for panel, name in zip(panels, used, strict=True):
+        panel.set_ylabel(f"{name} busy")
+    for panel in (queue, given, *panels):
+        panel.set_ylim(bottom=0)
+        panel.grid(alpha=0.3)
+    queue.legend(fontsize="small")
+    (panels[-1] if panels else given).set_xlabel("time (h)")
+    save(figure, path)
+
+
+def new_figure(panels: int) -> tuple[Any, Sequence[Any]]:
+    """Return a figure with panels below each other. Raises PlotsMissing."""
+    check()
+    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    matplotlib.rcParams["svg.hashsalt"] = "ina"  # the same plot is the same file
+    matplotlib.rcParams["svg.fonttype"] = "none"  # text stays text: small, and to be searched
+    figure = Figure(figsize=(6.4, 1.2 + 2.2 * panels), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure, list(figure.subplots(panels, 1, squeeze=False)[:, 0])
+
+
+def save(figure: Any, path: Path) -> None:
+    """Write the figure in the format that the name ends in."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110, metadata={"Date": None} if path.suffix == ".svg" else None)
+
+
+def draw_timelines(groups: Mapping[str, Planned], path: Path) -> None:
+    """Draw one round of each group, titled: a row for each resource, a colour for each job.
+
+    Raises PlotsMissing.
+    """
+    figure, panels = new_figure(max(1, len(groups)))
+    for (title, planned), panel in zip(groups.items(), panels, strict=False):
+        for number, job in enumerate(planned.group.jobs):
+            boxes = [span for span in planned.spans if span.job == number]
+            panel.barh(
+                [span.resource for span in boxes],
+                [span.end_s - span.start_s for span in boxes],
+                left=[span.start_s for span in boxes],
+                color=f"C{number}",
+                label=job.spec.id,
+            )
+        panel.set_yticks(range(len(RESOURCES)), RESOURCES)
+        panel.invert_yaxis()
+        panel.set_xlabel("time in a round (s)")
+        panel.set_title(title, fontsize="small")
+        panel.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    save(figure, path)

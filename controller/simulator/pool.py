@@ -1,0 +1,163 @@
+"""Many simulations at once: on the cores of this machine, or on a Ray cluster.
+
+The outcomes are in the order of the tasks and do not depend on how many processes ran them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import multiprocessing
+import os
+import queue
+import signal
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from multiprocessing.queues import Queue
+from multiprocessing.synchronize import Event
+from typing import Any
+
+from controller.scheduling.errors import SchedulingError
+from controller.simulator.runs import Outcome, Task, run
+
+Report = Callable[[int, float], None]
+"""Called with a task's position and the fraction of its jobs that have ended."""
+
+STEPS = 100
+"""A task reports so often at most."""
+
+
+class RayMissing(SchedulingError):
+    """Ray is not installed; says how to get it."""
+
+    def __init__(self) -> None:
+        super().__init__("a Ray cluster needs ray: pip install ray")
+
+
+def run_all(tasks: Sequence[Task], *, processes: int = 0, report: Report | None = None) -> list[Outcome]:
+    """Run all tasks in as many processes, 0: one per core. The first that fails ends all.
+
+    Raises what `run` raises, and ValueError for a negative number of processes.
+    """
+    if processes < 0:
+        raise ValueError(f"{processes} processes; want 0 (one per core) or more")
+    processes = min(processes or os.cpu_count() or 1, len(tasks))
+    if processes <= 1:
+        return [run(task, _stepwise(number, report)) for number, task in enumerate(tasks)]
+    # spawned: the caller may have threads, such as a progress bar's, which a fork would not survive
+    context = multiprocessing.get_context("spawn")
+    channel: Queue[tuple[int, float]] | None = context.Queue() if report is not None else None
+    stop = context.Event()
+    with ProcessPoolExecutor(
+        processes, mp_context=context, initializer=_prepare, initargs=(channel, stop)
+    ) as pool:
+        futures = [pool.submit(_run_here, number, task) for number, task in enumerate(tasks)]
+        try:
+            _watch(futures, channel, report)
+        except BaseException:
+            stop.set()
+            pool.shutdown(cancel_futures=True)
+            raise
+        return [future.result() for future in futures]
+
+
+def run_on_ray(tasks: Sequence[Task], *, address: str = "", report: Report | None = None) -> list[Outcome]:
+    """Run all tasks on the Ray cluster at `address`; "": RAY_ADDRESS, or else a new one on this machine.
+
+    Each task takes one CPU. Files that tasks name must be at the same paths on every node. Raises RayMissing,
+    and what `run` raises.
+    """
+    try:
+        ray: Any = importlib.import_module("ray")  # has no types, and is seldom there
+    except ImportError:
+        raise RayMissing from None
+    started = not ray.is_initialized()
+    if started:
+        ray.init(address=address or None, log_to_driver=False, configure_logging=False)
+    try:
+        remote: Any = ray.remote(run)
+        places = {remote.remote(task): number for number, task in enumerate(tasks)}
+        outcomes: dict[int, Outcome] = {}
+        pending = list(places)
+        while pending:
+            (done,), pending = ray.wait(pending)
+            outcomes[places[done]] = _fetch(ray, done)
+            if report is not None:
+                report(places[done], 1.0)
+        return [outcomes[number] for number in range(len(tasks))]
+    finally:
+        if started:
+            ray.shutdown()
+
+
+def _fetch(ray: Any, done: Any) -> Outcome:
+    try:
+        outcome: Outcome = ray.get(done)
+    except ray.exceptions.RayTaskError as error:
+        raise error.cause from None
+    return outcome
+
+
+def _stepwise(number: int, report: Report | None) -> Callable[[int, int], None] | None:
+    """Return a `Progress` that reports the fraction whenever it has grown by a step."""
+    if report is None:
+        return None
+    shown = -1
+
+    def progress(ended: int, total: int) -> None:
+        nonlocal shown
+        step = ended * STEPS // total
+        if step != shown:
+            shown = step
+            report(number, ended / total)
+
+    return progress
+
+
+def _watch(
+    futures: Sequence[Future[Outcome]], channel: Queue[tuple[int, float]] | None, report: Report | None
+) -> None:
+    """Wait for all, pass on what they report, and raise the first error."""
+    pending = set(futures)
+    while pending:
+        done, pending = wait(pending, None if report is None else 0.1, FIRST_COMPLETED)
+        while report is not None and channel is not None:
+            try:
+                report(*channel.get_nowait())
+            except queue.Empty:
+                break
+        for future in done:
+            future.result()
+    if report is not None:
+        for number in range(len(futures)):
+            report(number, 1.0)
+
+
+# In a process of the pool.
+
+_channel: Queue[tuple[int, float]] | None = None
+_stop: Event | None = None
+
+
+class _Stopped(Exception):
+    """Nobody wants the outcome any more."""
+
+
+def _prepare(channel: Queue[tuple[int, float]] | None, stop: Event) -> None:
+    global _channel, _stop
+    _channel, _stop = channel, stop
+    if channel is not None:
+        channel.cancel_join_thread()  # the parent may have stopped reading
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets it too, and says stop
+
+
+def _run_here(number: int, task: Task) -> Outcome:
+    assert _stop is not None
+    channel, stop = _channel, _stop
+
+    def report(position: int, fraction: float) -> None:
+        if stop.is_set():
+            raise _Stopped
+        if channel is not None:
+            channel.put((position, fraction))
+
+    return run(task, _stepwise(number, report))

@@ -1,0 +1,162 @@
+"""One simulation as data, to be sent to another process: jobs by where they come from, policy by name."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+from controller.errors import ControllerError
+from controller.scheduling.errors import BadSpec, BadTrace, SchedulingError
+from controller.scheduling.model import JobSpec
+from controller.simulator.engine import simulate
+from controller.simulator.generate import generate
+from controller.simulator.metrics import Metrics, measure
+from controller.simulator.record import Curves
+from controller.simulator.siblings import Background, dress, family, make
+from controller.simulator.traces import read
+
+Progress = Callable[[int, int], None]
+"""Called with the number of ended jobs and of all jobs."""
+
+
+class RunFailed(SchedulingError):
+    """A simulation came to nothing; `usage`: because of what was asked for. It survives pickling."""
+
+    def __init__(self, message: str, usage: bool) -> None:
+        super().__init__(message, usage)
+        self.usage = usage
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where jobs come from: a trace file, or the generator.
+
+    Attributes:
+        trace: The file; None: jobs are generated.
+        format: Of the file; "": its first line tells.
+        count: How many jobs are generated.
+        load: What generated jobs offer the cluster, 1 being all that it has; a trace's jobs arrive so many
+            times as fast as it says.
+        seed: Of generated jobs.
+        kind: The family of policies that generated jobs are for (`kind_for`).
+    """
+
+    trace: Path | None = None
+    format: str = ""
+    count: int = 500
+    load: float = 1.0
+    seed: int = 0
+    kind: str = ""
+
+    def __post_init__(self) -> None:
+        if not (self.load > 0 and math.isfinite(self.load)):
+            raise BadSpec(f"a load of {self.load:g}; it must be positive")
+
+    def jobs(self, background: Background) -> list[JobSpec]:
+        """Return the jobs. Raises BadTrace or BadSpec."""
+        cluster = background.cluster
+        if self.trace is None:
+            specs = generate(
+                self.count,
+                cluster,
+                load=self.load,
+                seed=self.seed,
+                three_stages=self.kind == "coded",
+            )
+            return dress(specs, self.kind, background)
+        specs = read(self.trace, cluster, format=self.format)
+        if self.load == 1:
+            return specs
+        return [replace(spec, submit_s=spec.submit_s / self.load) for spec in specs]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One simulation. `curves` asks for utilisation over time, `verify` for a check of every decision."""
+
+    policy: str
+    source: Source
+    background: Background
+    curves: bool = False
+    verify: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a task; `wall_s` and `cpu_s`, processor time, are the simulation without reading jobs."""
+
+    task: Task
+    metrics: Metrics
+    jcts_s: Sequence[float]
+    end_s: float
+    curves: Curves | None
+    wall_s: float
+    cpu_s: float
+
+
+def kind_for(policies: Iterable[str]) -> str:
+    """Return the `Source.kind` whose generated jobs all these policies can run.
+
+    Raises BadSpec if there is none: each family has profiles of its own.
+    """
+    families = sorted({family(name) for name in policies} - {""})
+    if len(families) > 1:
+        raise BadSpec(
+            f"policies of {' and of '.join(families)} need different generated jobs; run them one after the"
+            " other, or give a trace that has what all of them need"
+        )
+    return families[0] if families else ""
+
+
+@contextmanager
+def refusals(name: str = "") -> Iterator[None]:
+    """Raise RunFailed, with `name` before the message, for what the schedulers' parts refuse."""
+    try:
+        yield
+    except RunFailed:
+        raise
+    except (ControllerError, OSError) as error:
+        raise RunFailed(f"{name}: {error}" if name else str(error), _is_usage(error)) from error
+
+
+def run(task: Task, progress: Progress | None = None) -> Outcome:
+    """Simulate. Raises RunFailed, with the policy's name in the message."""
+    with refusals():
+        specs = _jobs(task.source, task.background)
+    with refusals(task.policy):
+        setup = make(task.policy, task.background)
+        began_s, began_cpu_s = time.perf_counter(), time.process_time()
+        result = simulate(
+            specs,
+            task.background.cluster,
+            setup.policy,
+            setup.speed,
+            setup.rules,
+            detail=task.curves,
+            verify=task.verify,
+            progress=progress,
+        )
+        wall_s, cpu_s = time.perf_counter() - began_s, time.process_time() - began_cpu_s
+    jcts_s = tuple(job.jct_s for job in result.jobs)
+    return Outcome(task, measure(result), jcts_s, result.end_s, result.curves, wall_s, cpu_s)
+
+
+@lru_cache(maxsize=2)
+def _jobs(source: Source, background: Background) -> list[JobSpec]:
+    """Read or generate jobs once for all policies that a process runs on them."""
+    return source.jobs(background)
+
+
+def _is_usage(error: Exception) -> bool:
+    from controller.scheduling.lucid import BadSample
+    from controller.scheduling.synergy.errors import BadDemand, BadMatrix
+
+    return isinstance(error, BadSpec | BadTrace | BadSample | BadDemand | BadMatrix)

@@ -1,0 +1,72 @@
+"""Sweeps: the same policies over several loads and seeds, and means over the seeds."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from controller.scheduling.errors import BadSpec
+from controller.simulator.runs import Outcome, Source, Task
+from controller.simulator.siblings import Background
+
+MEASURES = ("avg_jct_s", "median_jct_s", "p99_jct_s", "makespan_s", "avg_queue", "gpu_busy", "fairness")
+"""What is averaged over seeds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A policy at a load: means over the seeds, and their spread (standard deviation; 0 of one)."""
+
+    policy: str
+    load: float
+    seeds: int
+    mean: dict[str, float]
+    spread: dict[str, float]
+
+
+def tasks(
+    policies: Sequence[str],
+    source: Source,
+    background: Background,
+    *,
+    loads: Sequence[float],
+    seeds: Sequence[int],
+) -> list[Task]:
+    """Return a task for each policy, load and seed.
+
+    Raises BadSpec for a load that is not positive, none of either, several seeds of a trace, in which
+    nothing is drawn, or a value that is there twice.
+    """
+    for name, values in (("load", loads), ("seed", seeds)):
+        if not values:
+            raise BadSpec(f"no {name} to sweep over")
+        if len(set(values)) != len(values):
+            raise BadSpec(f"a {name} is there twice: {', '.join(map(str, values))}")
+    if source.trace is not None and len(seeds) > 1:
+        raise BadSpec(f"{len(seeds)} seeds of {source.trace}: nothing in a trace is drawn; want one")
+    return [
+        Task(policy, replace(source, load=load, seed=seed), replace(background, seed=seed))
+        for load in loads
+        for seed in seeds
+        for policy in policies
+    ]
+
+
+def points(outcomes: Sequence[Outcome]) -> list[Point]:
+    """Return a point for each policy and load, in the order in which they first turn up."""
+    groups: dict[tuple[float, str], list[Outcome]] = {}
+    for outcome in outcomes:
+        groups.setdefault((outcome.task.source.load, outcome.task.policy), []).append(outcome)
+    return [_point(policy, load, group) for (load, policy), group in groups.items()]
+
+
+def _point(policy: str, load: float, outcomes: Sequence[Outcome]) -> Point:
+    values = {name: [float(getattr(o.metrics, name)) for o in outcomes] for name in MEASURES}
+    return Point(
+        policy,
+        load,
+        len(outcomes),
+        {name: statistics.fmean(found) for name, found in values.items()},
+        {name: statistics.stdev(found) if len(found) > 1 else 0.0 for name, found in values.items()},
+    )

@@ -1,0 +1,65 @@
+"""The commands that reproduce the results, on what is shipped."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks import reproduce, scale
+from benchmarks.references import MURI
+from benchmarks.reproduce_page import grid, page
+from benchmarks.rule_sets import STEPS
+
+
+def test_the_coded_table_is_exact_on_the_shipped_trace() -> None:
+    rows = reproduce.coded(reproduce.Options(None, False))
+    rows = [row for row in rows if "off" in row]
+    assert len(rows) == sum(trace == "sample" for trace, _ in MURI)
+    for row in rows:
+        assert row["off"] < 2e-6  # the references have two decimals
+        assert row["p99_jct_s"] == pytest.approx(row["public_p99_jct_s"], abs=0.006)
+
+
+def test_the_steps_lead_from_one_rule_set_to_the_other(tmp_path: Path) -> None:
+    options = reproduce.Options(None, False)
+    rows = reproduce.rules(options)
+    (trace,) = options.traces()
+    for policy in STEPS:
+        first, *_, last = [row for row in rows if row["policy"] == policy]
+        assert first["avg_jct_s"] == reproduce.simulated(trace, f"coded:{policy}")["avg_jct_s"]
+        assert last["avg_jct_s"] == reproduce.simulated(trace, policy)["avg_jct_s"]
+    text = page({"rules": rows})
+    assert "| `muri-l` | decisions every six minutes |" in text
+    assert "## Synergy" not in text
+
+
+def test_a_table_leaves_gaps_where_nothing_is_known() -> None:
+    columns = (("a", "a", "{:.1f}"), ("b", "b", "{}"))
+    assert grid([{"a": 1.25, "b": None}, {"a": 2}], columns).splitlines()[2:] == ["| 1.2 |  |", "| 2.0 |  |"]
+
+
+def test_scale_measures_in_processes_of_their_own_and_keeps_to_the_budget() -> None:
+    rows = scale.measure("fifo", [30, 60, 10**9], 0.9, 0, budget_s=60.0)
+    assert [row.jobs for row in rows] == [30, 60]
+    assert all(row.time_s > 0 and 10 < row.memory_mb < scale.LIMIT_MB for row in rows)
+
+
+def test_the_exponent_of_linear_growth_is_one() -> None:
+    rows = [scale.Row("p", jobs, jobs * 0.01, 1.0, 1, 0.0, 50.0) for jobs in (3000, 10_000, 30_000)]
+    assert scale.exponent(rows) == pytest.approx(1.0)
+    assert "| `p` | 30.00 | 100.00 | 300.00 | 1.00 |" in scale.tables(rows)
+
+
+def test_scale_writes_a_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["scale", "--policies", "fifo", "--jobs", "20", "--output", str(tmp_path), "--json"]
+    monkeypatch.setattr(sys, "argv", arguments)
+    scale.main()
+    rows = json.loads((tmp_path / "scale.json").read_text())["rows"]
+    assert json.loads(capsys.readouterr().out)["rows"] == rows
+    assert rows[0]["policy"] == "fifo"
+    assert "| `fifo` |" in (tmp_path / "scale.md").read_text()

@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import importlib.util
+import json
+import statistics
+from pathlib import Path
+
+import pytest
+
+from controller.scheduling import BadSpec, Cluster
+from controller.simulator.curves import cdf, means
+from controller.simulator.pool import run_all
+from controller.simulator.runs import RunFailed, Source, Task, run
+from controller.simulator.siblings import Background
+from tests.controller.simulator.commands import schedule
+
+TRACE = Path(__file__).with_name("small_muri.csv")
+SMALL = ("--generate", 25, "--nodes", 1, "--policy", "fifo,srtf")
+
+
+def test_points_are_means_of_single_simulations(tmp_path: Path) -> None:
+    output = tmp_path / "sweep.json"
+    ran = schedule(
+        "sweep", *SMALL, "--loads", "0.5,2", "--seeds", "0-2", "--processes", 1, "--json", "--output", output
+    )
+    assert json.loads(output.read_text()) == ran.json
+    assert [(point["policy"], point["load"], point["seeds"]) for point in ran.json["points"]] == [
+        ("fifo", 0.5, 3),
+        ("srtf", 0.5, 3),
+        ("fifo", 2.0, 3),
+        ("srtf", 2.0, 3),
+    ]
+    alone = [
+        schedule("simulate", *SMALL, "--load", 2, "--seed", seed, "--processes", 1, "--json").json["metrics"]
+        for seed in range(3)
+    ]
+    jcts = [metrics["srtf"]["avg_jct_s"] for metrics in alone]
+    last = ran.json["points"][-1]
+    assert last["mean"]["avg_jct_s"] == pytest.approx(statistics.fmean(jcts))
+    assert last["spread"]["avg_jct_s"] == pytest.approx(statistics.stdev(jcts))
+
+
+def test_a_table_and_a_plot_from_two_processes(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    plot = tmp_path / "sweep.svg"
+    ran = schedule(
+        "sweep", "--trace", TRACE, "--nodes", 2, "--policy", "coded:srtf,coded:srsf", "--loads", "0.5,1,2",
+        "--processes", 2, "--plot", plot,
+    )  # fmt: skip
+    assert ran.code == 0
+    assert ran.out.count("coded:srsf") == 3
+    assert "coded:srsf" in plot.read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--loads", "many"], "--loads 'many': want numbers"),
+        (["--loads", ""], "no load to sweep over"),
+        (["--loads", "1,1"], "a load is there twice"),
+        (["--loads", "-1"], "a load of -1"),
+        (["--seeds", "a"], "--seeds 'a'"),
+        (["--seeds", "1,1"], "a seed is there twice"),
+        (["--trace", TRACE, "--nodes", 2, "--seeds", "0-4"], "nothing in a trace is drawn"),
+        (["--policy", "best"], "policy 'best' is unknown"),
+        (["--plot", "x.txt"], "want a name that ends in .svg"),
+    ],
+)
+def test_wrong_usage_says_what_is_wrong(arguments: list[object], complaint: str) -> None:
+    ran = schedule("sweep", *arguments)
+    assert ran.code == 2
+    assert complaint in ran.complaint
+
+
+@pytest.mark.skipif(importlib.util.find_spec("ray") is not None, reason="Ray is installed")
+def test_without_ray_it_says_what_to_install() -> None:
+    ran = schedule("sweep", *SMALL, "--ray")
+    assert ran.code == 1
+    assert "pip install ray" in ran.complaint
+
+
+@pytest.mark.slow
+def test_a_ray_cluster_gives_the_same_figures() -> None:
+    pytest.importorskip("ray")
+    arguments = ("sweep", *SMALL, "--loads", "0.5,2", "--seeds", "0-1", "--json")
+    assert schedule(*arguments, "--ray").json == schedule(*arguments, "--processes", 1).json
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_what_fails_in_another_process_fails_here_as_well(processes: int) -> None:
+    around = Background(Cluster.uniform(1, 4))
+    source = Source(count=10, kind="coded")
+    tasks = [Task("srtf", source, around), Task("muri-s", source, around), Task("coded:srtf", source, around)]
+    tasks[1] = Task("muri-s", Source(TRACE), around)
+    with pytest.raises(RunFailed, match="asks for 16 GPUs; the cluster has 4") as caught:
+        run_all(tasks, processes=processes)
+    assert caught.value.usage
+
+
+def test_progress_reaches_the_end_and_never_goes_back() -> None:
+    seen: dict[int, list[float]] = {}
+    tasks = [Task(name, Source(count=30), Background(Cluster.uniform(1, 8))) for name in ("fifo", "srtf")]
+    for processes in (1, 2):
+        seen.clear()
+        run_all(
+            tasks, processes=processes, report=lambda number, part: seen.setdefault(number, []).append(part)
+        )
+        assert sorted(seen) == [0, 1]
+        for parts in seen.values():
+            assert parts == sorted(parts)
+            assert parts[-1] == 1.0
+
+
+def test_no_task_no_outcome_and_no_negative_processes() -> None:
+    assert run_all([]) == []
+    with pytest.raises(ValueError, match="-1 processes"):
+        run_all([], processes=-1)
+
+
+def test_an_unknown_policy_is_a_matter_of_usage() -> None:
+    with pytest.raises(RunFailed, match="'nobody' is unknown") as caught:
+        run(Task("nobody", Source(count=1), Background(Cluster.uniform(1, 8))))
+    assert caught.value.usage
+    with pytest.raises(BadSpec, match="a load of inf"):
+        Source(load=float("inf"))
+
+
+def test_curves() -> None:
+    assert cdf([]) == []
+    assert cdf([2.0, 2.0]) == [(2.0, 0.5), (2.0, 1.0)]
+    assert means([], [], 5.0) == []
+    assert means([5.0], [1.0], 5.0) == []
+    # 1 for two seconds, 3 for one, 0 for one; bins of a second and a third
+    found = means([0.0, 2.0, 3.0], [1.0, 3.0, 0.0], 4.0, bins=3)
+    assert [value for _, value in found] == pytest.approx([1.0, (2 / 3 + 3 * 2 / 3) / (4 / 3), 3 / 4])
+    assert sum(value for _, value in found) * 4 / 3 == pytest.approx(5.0)
