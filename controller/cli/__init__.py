@@ -14,7 +14,7 @@ from typing import TextIO
 
 import typer
 
-from controller.cli import bench, demo, fallback, run, schedule, sim, soak, switch
+from controller.cli import bench, demo, fallback, interleave, live_schedule, run, schedule, sim, soak, switch
 from controller.cli import compile as compile_command
 from controller.cli.errors import COMPILE, FAILED, verdict
 from controller.cli.output import err
@@ -36,6 +36,8 @@ register(app, "demo", demo.demo, demo.EPILOG, panel=RUN)
 register(app, "sim", sim.sim, sim.EPILOG, panel=TRY)
 register(app, "soak", soak.soak, soak.EPILOG, panel=TRY)
 app.add_typer(schedule.app, name="schedule", rich_help_panel=TRY)
+register(schedule.app, "interleave", interleave.interleave_, interleave.EPILOG)
+register(schedule.app, "live", live_schedule.live, live_schedule.EPILOG)
 app.add_typer(bench.app, name="bench", rich_help_panel=TRY)
 register(app, "switch", switch.switch, switch.EPILOG, panel=PARTS)
 register(app, "fallback", fallback.fallback, fallback.EPILOG, panel=PARTS)

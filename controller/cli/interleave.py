@@ -1,0 +1,242 @@
+"""``ina schedule interleave``: groups of real jobs that take turns, measured beside what gamma predicts."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from benchmarks.interleave import GROUPS, KINDS, Comparison, compare, pool, steady
+from controller.cli import options
+from controller.cli.cluster import Cluster, open_cluster
+from controller.cli.errors import USAGE, Failure
+from controller.cli.grouped import GroupRun
+from controller.cli.live import print_line
+from controller.cli.output import Result, err, parse_size, seconds, table
+from controller.cli.spec import ClusterSpec, JobSpec
+from controller.grouping.efficiency import best
+from examples.four_stages import make
+from hostlib import interleave
+
+Members = tuple[str, ...]
+
+MOST = len(interleave.STAGES)
+SLOTS = 128
+"""So half as many packets of a worker are in flight: a port that has a rate can queue them."""
+LEAST_ITERATIONS = 5
+"""Some of them are not counted (`benchmarks.interleave.steady`)."""
+
+EPILOG = """Examples:
+
+  ina schedule interleave
+
+  ina schedule interleave --groups load+deep,augment+wide --iterations 40 --json
+"""
+
+
+def interleave_(
+    groups: Annotated[
+        str,
+        typer.Option(help=f"Groups, by comma, of 2 to {MOST} jobs joined by +: {', '.join(KINDS)}."),
+    ] = ",".join(GROUPS),
+    workers: Annotated[int, typer.Option("-np", "--workers", min=1, max=8, help="Workers of a job.")] = 2,
+    iterations: Annotated[int, typer.Option(min=LEAST_ITERATIONS, help="Iterations of each job.")] = 20,
+    rounds: Annotated[int, typer.Option(min=1, help="How often everything is measured, in turns.")] = 1,
+    directory: Annotated[
+        Path | None,
+        typer.Option(help="Where records are written: on a disk.", file_okay=False, exists=True),
+    ] = None,
+    size: Annotated[str, typer.Option(help="Bytes of records.")] = "256MB",
+    rate_bps: Annotated[
+        float, typer.Option("--rate", metavar="BPS", min=0, help="Rate of every port; 0: unlimited.")
+    ] = 200e6,
+    cores: Annotated[
+        str, typer.Option(metavar="A,B", help="Core for preprocessing, and core for computing.")
+    ] = "",
+    json: options.Json = False,
+) -> None:
+    """Run groups of training jobs in turns and set the speed-up beside the prediction.
+
+    Each job first runs alone: its stage times give the best order of stages, the efficiency gamma and the
+    predicted speed-up of every group. Then each group runs, a barrier after every turn, with gradients
+    summed in the switch.
+
+    Reads are from the disk, past the page cache. There is no GPU: one core is the accelerator, another one
+    preprocesses.
+    """
+    wanted = list(dict.fromkeys(_members(text) for text in groups.split(",") if text))
+    if not wanted:
+        raise Failure("--groups: no group", USAGE)
+    chosen = cores or _two_cores()
+    kinds = sorted({kind for members in wanted for kind in members})
+    most = max(len(members) for members in wanted)
+    cluster_spec = ClusterSpec(impairments=options.impairments(rate=rate_bps, queue=SLOTS))
+    steps = rounds * (len(kinds) + len(wanted))
+    with (
+        _records(directory, size) as data,
+        open_cluster(cluster_spec, [workers] * most) as cluster,
+        _progress(steps) as progress,
+    ):
+        bench = _Bench(cluster, workers, lambda kind: KINDS[kind].command(data, iterations, chosen), progress)
+        offsets: dict[Members, tuple[int, ...]] = {}
+        for _ in range(rounds):
+            for kind in kinds:
+                bench.measure((kind,), (0,))
+            for members in wanted:
+                stages = [bench.alone(kind).stages_s for kind in members]
+                bench.measure(members, offsets.setdefault(members, best(stages).offsets))
+    jobs = {kind: bench.alone(kind) for kind in kinds}
+    found = [
+        (members, compare([jobs[kind] for kind in members], bench.profiles(members), offsets[members]))
+        for members in wanted
+    ]
+    if json:
+        setup = {
+            "workers": workers,
+            "iterations": iterations,
+            "rounds": rounds,
+            "size_bytes": parse_size(size),
+            "rate_bps": rate_bps,
+            "cores": chosen,
+            "alone": {kind: asdict(each) for kind, each in jobs.items()},
+        }
+        of_groups = {
+            "+".join(members): {
+                **asdict(each),
+                "together": [asdict(member) for member in bench.profiles(members)],
+            }
+            for members, each in found
+        }
+        Result("schedule interleave", setup, {"groups": len(found)}, of_groups).print_json()
+        return
+    _show(workers, jobs, found)
+
+
+class _Bench:
+    """Runs groups, of one job too, as often as asked, and keeps what each run measured."""
+
+    def __init__(
+        self, cluster: Cluster, workers: int, command: Callable[[str], list[str]], progress: Progress
+    ) -> None:
+        self._cluster = cluster
+        self._workers = workers
+        self._command = command
+        self._progress = progress
+        self._runs: dict[Members, list[list[interleave.Ranks]]] = {}
+
+    def measure(self, members: Members, offsets: Sequence[int]) -> None:
+        """Run a group whose jobs start their rounds at these stages. Raises Failure if it breaks."""
+        (task,) = self._progress.task_ids
+        self._progress.update(task, description=" + ".join(members))
+        specs = [
+            JobSpec(self._command(kind), self._workers, name=f"{kind}-{number}", slots=SLOTS)
+            for number, kind in enumerate(members)
+        ]
+        run = GroupRun(self._cluster, specs, offsets, on_line=_complaint)
+        run.check(run.run())
+        measured = [steady(run.conductor.measured(spec.name)) for spec in specs]
+        self._runs.setdefault(members, []).append(measured)
+        self._progress.advance(task)
+
+    def profiles(self, members: Members) -> list[interleave.StageProfile]:
+        """Return the profile of each member over all runs of the group."""
+        return [interleave.job_profile(pool(runs)) for runs in zip(*self._runs[members], strict=True)]
+
+    def alone(self, kind: str) -> interleave.StageProfile:
+        """Return the profile of a job that has the machine to itself."""
+        return self.profiles((kind,))[0]
+
+
+def _members(text: str) -> Members:
+    members = tuple(text.split("+"))
+    for kind in members:
+        if kind not in KINDS:
+            raise Failure(f"--groups {text!r}: job {kind!r} is unknown; known are {', '.join(KINDS)}", USAGE)
+    if not 2 <= len(members) <= MOST:
+        raise Failure(f"--groups {text!r}: {len(members)} jobs; 2 to {MOST} can take turns", USAGE)
+    return members
+
+
+def _two_cores() -> str:
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        raise Failure(f"this process may use {len(cores)} core: preprocessing and computing need one each")
+    return f"{cores[0]},{cores[1]}"
+
+
+@contextmanager
+def _records(directory: Path | None, size: str) -> Iterator[Path]:
+    try:
+        number = parse_size(size)
+    except ValueError as error:
+        raise Failure(f"--size {error}", USAGE) from error
+    most = max(kind.record * kind.batch for kind in KINDS.values())
+    if number < most:
+        raise Failure(f"--size {size}: the largest batch has {most} bytes", USAGE)
+    with tempfile.TemporaryDirectory(prefix="ina-records-", dir=directory) as folder:
+        path = Path(folder) / "records"
+        make(path, number)
+        yield path
+
+
+@contextmanager
+def _progress(steps: int) -> Iterator[Progress]:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
+        progress.add_task("writing records", total=steps)
+        yield progress
+
+
+def _complaint(job: JobSpec, rank: int, text: str, is_error: bool) -> None:
+    if is_error:
+        print_line(job, rank, text, is_error)
+
+
+def _show(
+    workers: int,
+    jobs: dict[str, interleave.StageProfile],
+    found: Sequence[tuple[tuple[str, ...], Comparison]],
+) -> None:
+    table(
+        f"each job alone, {workers} workers: per iteration",
+        ["job", *interleave.STAGES, "iteration"],
+        [
+            (kind, *(seconds(stage_s) for stage_s in each.stages_s), seconds(each.iteration_s))
+            for kind, each in jobs.items()
+        ],
+    )
+    table(
+        "groups in turns: speed-up measured beside predicted, and what the round is longer by",
+        [
+            "group",
+            "starts at",
+            "gamma",
+            "predicted",
+            "speed-up",
+            "predicted",
+            "ratio",
+            "contention",
+            "barriers",
+        ],
+        [
+            (
+                " + ".join(members),
+                " ".join(interleave.STAGES[offset] for offset in each.offsets),
+                f"{each.measured_efficiency:.2f}",
+                f"{each.predicted_efficiency:.2f}",
+                f"{each.measured_speedup:.2f}",
+                f"{each.predicted_speedup:.2f}",
+                f"{each.measured_speedup / each.predicted_speedup:.2f}",
+                f"x {each.contended_round_s / each.predicted_round_s:.2f}",
+                f"x {each.measured_round_s / each.contended_round_s:.2f}",
+            )
+            for members, each in found
+        ],
+    )

@@ -1,0 +1,151 @@
+"""``ina schedule live``: real jobs under a scheduling policy, on this machine and one switch."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from controller.cli import options
+from controller.cli.cluster import Cluster as Switches
+from controller.cli.cluster import open_cluster
+from controller.cli.errors import USAGE, Failure
+from controller.cli.live import print_line
+from controller.cli.live_jobs import LiveJobs, measure
+from controller.cli.output import Result, err, table
+from controller.cli.schedule import common
+from controller.cli.spec import ClusterSpec, JobSpec
+from controller.live import Entry, LiveController
+from controller.scheduling import RESOURCES, Cluster
+from controller.scheduling import JobSpec as Submission
+from controller.simulator.siblings import make
+from controller.simulator.traces import read
+
+SHARING = 4
+"""Jobs that may be on the same GPU at once: as many as there are resources to take turns on."""
+
+EPILOG = """Examples:
+
+  ina schedule live --jobs examples/schedule/live.toml --gpus 2
+
+  ina schedule live --jobs examples/schedule/live.toml --gpus 2 --policy srtf --json
+
+  ina schedule live --jobs jobs.toml --profile 10
+"""
+
+
+def live(
+    jobs: Annotated[
+        Path,
+        typer.Option("--jobs", metavar="FILE", help="The jobs, as for 'plan', each with a command."),
+    ],
+    policy: Annotated[str, typer.Option(help="One policy; 'ina schedule policies' lists them.")] = "muri-s",
+    gpus: Annotated[int, typer.Option(min=1, max=8, help="GPUs: workers that one job may have.")] = 2,
+    profile: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            metavar="ITERATIONS",
+            help="First measure the stage times of jobs that give none, over so many iterations; 0: do not.",
+        ),
+    ] = 0,
+    interval: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0, help="Ask the policy at multiples of this only.")
+    ] = 0.0,
+    slots: Annotated[int, typer.Option(min=2, help="Switch memory of each job, in packets.")] = 256,
+    rate_bps: options.Rate = 0.0,
+    json: options.Json = False,
+) -> None:
+    """Run jobs when and where a policy says, with gradients summed in the switch.
+
+    The policy is asked as in a simulation, of jobs that report how far they are (hostlib.interleave). Jobs
+    that it groups take turns on storage, CPU, GPU and network. What is stopped and started again goes on
+    where its program last saved. A GPU is a worker here: one process per job on each. Every decision is
+    printed with its reason.
+    """
+    names = common.parse_policies(policy)
+    if len(names) != 1:
+        raise Failure(f"--policy {policy}: want one", USAGE)
+    servers = Cluster.uniform(1, gpus)
+    with common.refusals():
+        submissions = read(jobs, servers)
+        setup = make(names[0], common.background(servers, None, None, None, 0))
+    specs = {each.id: _spec(jobs, each, slots) for each in submissions}
+    controller = LiveController(servers, setup.policy, setup.speed, interval_s=interval)
+    impairments = options.impairments(rate=rate_bps, queue=slots)
+    sizes = [gpus] * min(SHARING, len(submissions))
+    # on a terminal and with --json too: what happens is news, the table the result
+    with open_cluster(ClusterSpec(impairments=impairments), sizes) as cluster, common.refusals():
+        if profile:
+            submissions = [_profiled(cluster, each, specs[each.id], profile) for each in submissions]
+        LiveJobs(controller, cluster, specs, on_line=print_line, on_entry=_print).run(submissions)
+    _report(names[0], controller, submissions, as_json=json)
+    if controller.failed:
+        first, reason = next(iter(controller.failed.items()))
+        raise Failure(f"{len(controller.failed)} of {len(submissions)} jobs failed; {first}: {reason}")
+
+
+def _spec(path: Path, job: Submission, slots: int) -> JobSpec:
+    command = shlex.split(job.extra.get("command", ""))
+    if not command:
+        raise Failure(f"{path}: job {job.id!r} has no command: what its workers run", USAGE)
+    return JobSpec(command, job.gpus, name=job.id, slots=slots)
+
+
+def _profiled(switches: Switches, job: Submission, spec: JobSpec, iterations: int) -> Submission:
+    """Return the job with its stage times, measured unless the file gives them."""
+    if job.stages_s:
+        return job
+    found = measure(switches, spec, iterations, print_line)
+    parts = ", ".join(f"{stage} {s:.4f}" for stage, s in zip(RESOURCES, found.stages_s, strict=True))
+    err.print(f"{job.id}: {parts} s of {found.iteration_s:.4f} s per iteration", highlight=False)
+    return replace(job, stages_s=found.stages_s, iteration_s=found.iteration_s)
+
+
+def _print(entry: Entry) -> None:
+    line = f"{entry.at_s:8.2f} s  {entry.event} {', '.join(entry.jobs)}: {entry.text}"
+    err.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _report(
+    policy: str, controller: LiveController, submissions: Sequence[Submission], *, as_json: bool
+) -> None:
+    ended = {job.spec.id: job for job in controller.ended_jobs}
+    times = {
+        name: {
+            "submit_s": job.spec.submit_s,
+            "start_s": job.start_s,
+            "finish_s": job.finish_s,
+            "waited_s": job.waited_s,
+            "jct_s": (job.finish_s or 0.0) - job.spec.submit_s,
+            "starts": job.starts,
+            "preemptions": job.preemptions,
+        }
+        for name, job in ended.items()
+    }
+    jct_s = [each["jct_s"] or 0.0 for each in times.values()]
+    metrics = {
+        "jobs": len(submissions),
+        "ended": len(ended),
+        "failed": len(controller.failed),
+        "avg_jct_s": sum(jct_s) / len(jct_s) if jct_s else None,
+        "makespan_s": max((job.finish_s or 0.0 for job in ended.values()), default=None),
+    }
+    if as_json:
+        log = [asdict(entry) for entry in controller.log]
+        Result("schedule live", {"policy": policy, "log": log}, metrics, times).print_json()
+        return
+    rows = [
+        (
+            name,
+            *(f"{each[key]:.2f} s" for key in ("submit_s", "waited_s", "jct_s")),
+            str(each["starts"]),
+            str(each["preemptions"]),
+        )
+        for name, each in times.items()
+    ]
+    table(f"{policy}, live", ["job", "submitted", "waited", "JCT", "starts", "preempted"], rows)

@@ -1,0 +1,214 @@
+"""Tells the processes of a group when it is their turn: a line-based JSON protocol over a Unix socket.
+
+===============  ======================================================  ===================================
+from a process   ``{"job": name, "rank": number}``                       once, first
+                 ``{"ask": stage}``                                      it stands before this stage
+                 ``{"done": true}``                                      it has ended the stage
+                 ``{"iterated": [seconds per stage], "total_s": …}``     it has ended an iteration
+                 ``{"leave": failure}``                                  it ends; "": because all is done
+to a process     ``{"welcome": true}``                                   it has joined
+                 ``{"go": true}``                                        its turn has come
+                 ``{"left": true}``                                      its farewell has been read
+                 ``{"broken": reason}``                                  the group cannot go on
+===============  ======================================================  ===================================
+
+From joining on the open connection is the proof that a process lives. If one closes without a farewell, the
+group is broken: all others hear who is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final, Self
+
+from hostlib.interleave.errors import GroupError
+from hostlib.interleave.member import VARIABLE
+from hostlib.interleave.rota import Member, Rota
+from hostlib.stages import KEPT, STAGES, Iteration
+
+PATIENCE_S: Final = 600.0
+"""How long a group waits for one of its members, as a job waits for a straggler."""
+
+
+class Conductor:
+    """Lets the jobs of one group take their turns; a context manager, with a thread of its own."""
+
+    def __init__(
+        self, offsets: Mapping[str, int], ranks: Mapping[str, int], *, patience_s: float = PATIENCE_S
+    ) -> None:
+        """Serve a group of jobs with these first stages and numbers of processes. Raises GroupError."""
+        self._rota = Rota(offsets, ranks)
+        self._patience_s = patience_s
+        self._writers: dict[Member, asyncio.StreamWriter] = {}
+        self._measured: dict[Member, deque[Iteration]] = {
+            member: deque(maxlen=KEPT) for member in self._rota.members
+        }
+        self._iterations = dict.fromkeys(self._rota.members, 0)
+        self._connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+        self._closing = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._lock = threading.Lock()  # of what other threads read: the measurements
+        self._directory = tempfile.TemporaryDirectory(prefix="ina-group-")  # nobody else can enter it
+        self._path = Path(self._directory.name) / "socket"
+        self._loop = asyncio.new_event_loop()
+        try:
+            self._server = self._loop.run_until_complete(
+                asyncio.start_unix_server(self._serve, path=self._path)
+            )
+        except BaseException:
+            self._loop.close()
+            self._directory.cleanup()
+            raise
+        self._thread = threading.Thread(target=self._loop.run_forever, name="conductor", daemon=True)
+        self._thread.start()
+
+    def environment(self, job: str) -> dict[str, str]:
+        """Return what the processes of `job` need in their environment to join."""
+        return {VARIABLE: json.dumps({"socket": str(self._path), "job": job})}
+
+    @property
+    def broken(self) -> str | None:
+        """Why the group cannot go on: job, rank and reason; None: it can."""
+        return self._rota.broken
+
+    @property
+    def culprit(self) -> str | None:
+        """The job that broke the group, if it is broken."""
+        return self._rota.culprit.job if self._rota.culprit else None
+
+    def iterations(self, job: str) -> int:
+        """Return how many iterations the slowest rank of `job` has done."""
+        with self._lock:
+            return min(number for member, number in self._iterations.items() if member.job == job)
+
+    def measured(self, job: str) -> list[list[Iteration]]:
+        """Return the latest iterations of each rank of `job`, oldest first."""
+        with self._lock:
+            return [list(times) for member, times in sorted(self._measured.items()) if member.job == job]
+
+    def ended(self, job: str, reason: str) -> None:
+        """Note that the processes of `job` are no more. Those that never joined break the group."""
+        self._loop.call_soon_threadsafe(self._ended, job, reason)
+
+    def close(self) -> None:
+        """Stop serving; processes that still wait for a turn raise."""
+        if self._thread.is_alive():
+            asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result()
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+            self._directory.cleanup()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # All below runs in the thread.
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections[task] = writer
+        member = None
+        try:
+            member = self._join(json.loads(await reader.readline()), writer)
+            self._send([member], {"welcome": True})
+            self._tell_if_broken([member])
+            async for line in reader:
+                self._handle(member, json.loads(line))
+            self._lose(member, "its process ended, or closed the connection, without a farewell")
+        except (GroupError, ValueError, KeyError, TypeError, OSError) as error:
+            if member is not None:
+                self._lose(member, f"{type(error).__name__}: {error}")
+            else:
+                _write(writer, {"broken": f"refused: {error}"})
+        finally:
+            del self._connections[task]
+            if member is not None:
+                self._writers.pop(member, None)
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+    def _join(self, message: Any, writer: asyncio.StreamWriter) -> Member:
+        member = Member(str(message["job"]), int(message["rank"]))
+        if member not in self._rota.members:
+            raise GroupError(f"{member} is not in this group")
+        if member in self._writers:
+            raise GroupError(f"{member} has joined already")
+        self._writers[member] = writer
+        return member
+
+    def _handle(self, member: Member, message: dict[str, Any]) -> None:
+        match message:
+            case {"ask": stage} if stage in STAGES:
+                self._send(self._rota.ask(member, stage), {"go": True})
+            case {"done": True}:
+                self._rota.done(member)
+            case {"iterated": list(stages_s), "total_s": float(total_s)}:
+                with self._lock:
+                    self._measured[member].append(Iteration(tuple(map(float, stages_s)), total_s))
+                    self._iterations[member] += 1
+            case {"leave": ""}:
+                self._send([member], {"left": True})
+                self._send(self._rota.leave(member), {"go": True})
+            case {"leave": str(failure)}:
+                self._rota.lose(member, failure)
+            case _:
+                raise GroupError(f"an unknown message: {message}")
+        self._tell_if_broken(self._writers)
+        self._watch()
+
+    def _lose(self, member: Member, reason: str) -> None:
+        if not self._closing:
+            self._rota.lose(member, reason)
+            self._tell_if_broken(self._writers)
+
+    def _ended(self, job: str, reason: str) -> None:
+        for member in sorted(self._rota.members):
+            # of one that has joined the connection tells: its farewell may still be unread
+            if member.job == job and member not in self._writers:
+                self._lose(member, reason)
+
+    def _watch(self) -> None:
+        """Be patient anew: something has happened."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(self._patience_s, self._standstill)
+
+    def _standstill(self) -> None:
+        for member in self._rota.behind():
+            self._lose(member, f"the others have waited {self._patience_s:g} s for it")
+
+    def _tell_if_broken(self, members: Iterable[Member]) -> None:
+        if self._rota.broken is not None:
+            self._send(members, {"broken": self._rota.broken})
+
+    def _send(self, members: Iterable[Member], message: Mapping[str, Any]) -> None:
+        for member in members:
+            if writer := self._writers.get(member):
+                _write(writer, message)
+
+    async def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._closing = True
+        self._server.close()
+        connections = dict(self._connections)
+        for writer in connections.values():
+            writer.close()
+        await asyncio.gather(*connections)
+
+
+def _write(writer: asyncio.StreamWriter, message: Mapping[str, Any]) -> None:
+    if not writer.is_closing():
+        writer.write(json.dumps(message).encode() + b"\n")

@@ -1,0 +1,96 @@
+"""A process's side of a group: it asks for its turn before each stage."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+from collections.abc import Mapping
+from typing import Any, Final
+
+from hostlib.interleave.errors import GroupBroken, GroupError
+from hostlib.stages import Iteration, Stage, StageTimer
+
+VARIABLE: Final = "INA_GROUP"
+"""The environment variable in which a launcher leaves the group's socket and the job's name in the group."""
+
+
+def join(rank: int, environment: Mapping[str, str] = os.environ) -> StageTimer:
+    """Return the timer of this process's stages.
+
+    In a group (the environment variable ``INA_GROUP``) its stages wait for their turns; else they begin at
+    once. `rank` is the worker's number in its job (`hostlib.rank`).
+
+    Raises GroupError if the variable makes no sense, GroupBroken if the group cannot be joined.
+    """
+    text = environment.get(VARIABLE)
+    if text is None:
+        return StageTimer()
+    try:
+        place = json.loads(text)
+        path, job = str(place["socket"]), str(place["job"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise GroupError(
+            f'{VARIABLE} is {text!r}; it must be a JSON object with "socket" and "job"'
+        ) from error
+    return StageTimer(Membership(path, job, rank))
+
+
+class Membership:
+    """The connection to a group's conductor; implements `hostlib.stages.Turns`. One thread's."""
+
+    def __init__(self, path: str, job: str, rank: int) -> None:
+        """Join. Raises GroupBroken if there is no such group, or it refuses this process."""
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self._socket.connect(path)
+        except OSError as error:
+            self._socket.close()
+            raise GroupBroken(f"job {job}, rank {rank}: cannot join the group at {path}: {error}") from error
+        self._reader = self._socket.makefile("rb")
+        try:
+            self._send({"job": job, "rank": rank})
+            self._await("welcome")
+        except GroupBroken:
+            self._close()
+            raise
+
+    def take(self, stage: Stage) -> None:
+        """Return when it is this job's turn. Raises GroupBroken if that will never be."""
+        self._send({"ask": stage})
+        self._await("go")
+
+    def give(self) -> None:
+        """Let the next turn begin as soon as this process stands before its next stage."""
+        self._send({"done": True})
+
+    def iterated(self, done: Iteration) -> None:
+        """Tell how long an iteration took."""
+        self._send({"iterated": done.stages_s, "total_s": done.total_s})
+
+    def leave(self, failure: str = "") -> None:
+        """Say farewell; without effect if done before."""
+        if self._socket.fileno() >= 0:
+            with contextlib.suppress(GroupBroken):  # then nobody is left to tell
+                self._send({"leave": failure})
+                self._await("left")  # all that was sent before has been read, too
+            self._close()
+
+    def _send(self, message: Mapping[str, Any]) -> None:
+        # A conductor that is gone shows at the next turn, with its last words if it had any.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self._socket.sendall(json.dumps(message).encode() + b"\n")
+
+    def _await(self, expected: str) -> None:
+        try:
+            line = self._reader.readline()
+        except OSError:
+            line = b""
+        answer: dict[str, Any] = json.loads(line) if line.endswith(b"\n") else {}
+        if not answer.get(expected):
+            raise GroupBroken(str(answer.get("broken", "the group's conductor is gone")))
+
+    def _close(self) -> None:
+        self._reader.close()
+        self._socket.close()

@@ -1,0 +1,149 @@
+"""Whose turn it is: jobs of a group use the resources in turns, with a barrier between the turns.
+
+Time is cut into slots, as in figure 4 and equation 3 of the paper (Muri, SIGCOMM'22). In slot s the job whose
+offset is o may carry out its stage (o + s) mod k. Offsets differ, so in each slot each resource is one job's.
+A slot begins when every member stands before a stage, and only members whose stage is that of the slot go
+on; the others stay where they are. So a job begins its first iteration when its first stage comes round, one
+that leaves out a stage lets that slot pass, and one that ends earlier than the others is missed by nobody.
+A job that is alone, or is the last one left, takes no turns: its processes go on as they like.
+
+No I/O, no clock: `conductor` moves the messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from hostlib.interleave.errors import GroupError
+from hostlib.stages import STAGES, Stage
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Member:
+    """One process of a group: a rank of a job."""
+
+    job: str
+    rank: int
+
+    def __str__(self) -> str:
+        return f"job {self.job}, rank {self.rank}"
+
+
+class _Doing(Enum):
+    ELSEWHERE = "has not come to its next stage"
+    ASKING = "stands before a stage"
+    WORKING = "carries out a stage"
+
+
+class Rota:
+    """The turns of one group.
+
+    Each call returns the members that may go on with the stage that they stand before. Once `broken` says
+    why, nobody may go on any more.
+    """
+
+    def __init__(self, offsets: Mapping[str, int], ranks: Mapping[str, int]) -> None:
+        """Take each job's first stage and its number of processes.
+
+        Raises GroupError if offsets are not distinct numbers of stages, or a job has no process.
+        """
+        if not offsets or offsets.keys() != ranks.keys():
+            raise GroupError(
+                f"offsets of jobs {sorted(offsets)}, ranks of jobs {sorted(ranks)}; want the same"
+            )
+        stages = range(len(STAGES))
+        if len({*offsets.values()}) != len(offsets) or not all(each in stages for each in offsets.values()):
+            raise GroupError(
+                f"offsets {dict(offsets)}: each job needs one of its own among 0..{len(STAGES) - 1}"
+            )
+        for job, number in ranks.items():
+            if number < 1:
+                raise GroupError(f"job {job} has {number} ranks; at least 1 is needed")
+        self._offsets = dict(offsets)
+        self._doing = {
+            Member(job, rank): _Doing.ELSEWHERE for job, number in ranks.items() for rank in range(number)
+        }
+        self._asked: dict[Member, Stage] = {}
+        self._slot = 0
+        self.broken: str | None = None
+        self.culprit: Member | None = None
+        """Who broke it."""
+
+    @property
+    def members(self) -> frozenset[Member]:
+        """Those who have not left."""
+        return frozenset(self._doing)
+
+    def ask(self, member: Member, stage: Stage) -> list[Member]:
+        """Note that `member` stands before `stage`."""
+        self._expect(member, _Doing.ELSEWHERE, f"asks for its turn at {stage}")
+        self._doing[member] = _Doing.ASKING
+        self._asked[member] = stage
+        return self._open()
+
+    def done(self, member: Member) -> None:
+        """Note that `member` has ended its stage; the slot goes on until it asks for the next or leaves."""
+        self._expect(member, _Doing.WORKING, "ends a stage")
+        self._doing[member] = _Doing.ELSEWHERE
+
+    def leave(self, member: Member) -> list[Member]:
+        """Note that `member` has done all that it had to; without effect if it has left before."""
+        self._doing.pop(member, None)
+        self._asked.pop(member, None)
+        return self._open()
+
+    def lose(self, member: Member, reason: str) -> None:
+        """Note that `member` is gone before its time, which ends the group; nothing if it has left."""
+        if member in self._doing and self.broken is None:
+            self.broken = f"{member}: {reason}"
+            self.culprit = member
+
+    def behind(self) -> list[Member]:
+        """Return the members that the others wait for; nobody if nobody waits."""
+        if not self._asked:
+            return []
+        return sorted(member for member, doing in self._doing.items() if doing is not _Doing.ASKING)
+
+    def _expect(self, member: Member, doing: _Doing, what: str) -> None:
+        found = self._doing.get(member)
+        if found is not doing:
+            state = "is not in the group" if found is None else f"but it {found.value}"
+            raise GroupError(f"{member} {what}, {state}")
+
+    def _open(self) -> list[Member]:
+        """Begin the next slot that is somebody's, if all are there."""
+        if self.broken or not self._asked:
+            return []
+        if len({member.job for member in self._doing}) == 1:
+            return self._let_go(sorted(self._asked))
+        if len(self._asked) < len(self._doing):
+            return []
+        wanted: dict[str, tuple[Member, Stage]] = {}
+        for member in sorted(self._asked):
+            stage = self._asked[member]
+            other, others = wanted.setdefault(member.job, (member, stage))
+            if others != stage:
+                self.broken = (
+                    f"{member} stands before stage {stage}, rank {other.rank} before {others}:"
+                    " all ranks of a job must go through the same stages"
+                )
+                self.culprit = member
+                return []
+        for slot in range(self._slot, self._slot + len(STAGES)):
+            turns = {
+                job
+                for job, (_, stage) in wanted.items()
+                if STAGES[(self._offsets[job] + slot) % len(STAGES)] == stage
+            }
+            if turns:
+                break
+        self._slot = slot + 1
+        return self._let_go(sorted(member for member in self._asked if member.job in turns))
+
+    def _let_go(self, going: list[Member]) -> list[Member]:
+        for member in going:
+            del self._asked[member]
+            self._doing[member] = _Doing.WORKING
+        return going

@@ -1,0 +1,312 @@
+"""The live controller on a clock of the test's own, with the policies that are simulated, too."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.live import LiveController, LiveJob, Run, Start, Stop
+from controller.scheduling import BadDecision, BadSpec, Cluster, Decision, Group, JobSpec, Policy, View
+from controller.scheduling import baselines as b
+from controller.scheduling.antman import AntMan
+from controller.scheduling.muri import Muri
+from controller.scheduling.tiresias import Tiresias
+from controller.simulator import simulate
+from controller.simulator.generate import generate
+from controller.simulator.speed import Exclusive, Interleaved
+
+ONE, TWO = Cluster.uniform(1, 1), Cluster.uniform(1, 2)
+
+
+def spec(id: str, iterations: float, gpus: int = 1, stages_s: tuple[float, ...] = ()) -> JobSpec:
+    return JobSpec(id, 0.0, gpus, iterations, stages_s=stages_s)
+
+
+def started(actions: list[Start | Stop]) -> list[tuple[str, ...]]:
+    return [action.run.jobs for action in actions if isinstance(action, Start)]
+
+
+def stopped(actions: list[Start | Stop]) -> list[tuple[str, ...]]:
+    return [action.run.jobs for action in actions if isinstance(action, Stop)]
+
+
+def events(controller: LiveController) -> list[tuple[str, tuple[str, ...]]]:
+    return [(entry.event, entry.jobs) for entry in controller.log]
+
+
+def test_a_shorter_job_takes_over_and_the_other_goes_on_later() -> None:
+    live = LiveController(ONE, b.srtf(), Exclusive())
+    live.submit(spec("long", 100), 0)
+    assert started(live.decide(0)) == [("long",)]
+    live.progressed("long", 10, 10)
+    live.submit(spec("short", 5), 12)
+    actions = live.decide(12)
+    assert (stopped(actions), started(actions)) == ([("long",)], [("short",)])
+    assert isinstance(actions[0], Stop)
+    live.ended("short", 17)
+    assert started(live.decide(17)) == [("long",)]
+    live.ended("long", 105)
+    assert live.decide(105) == []
+    assert live.jobs == live.runs == ()
+    assert [(job.spec.id, job.finish_s, job.waited_s) for job in live.ended_jobs] == [
+        ("short", 17, 0),
+        ("long", 105, 5),
+    ]
+    assert events(live) == [
+        ("submitted", ("long",)),
+        ("started", ("long",)),
+        ("submitted", ("short",)),
+        ("stopped", ("long",)),
+        ("started", ("short",)),
+        ("ended", ("short",)),
+        ("started", ("long",)),
+        ("ended", ("long",)),
+    ]
+
+
+def test_what_a_job_reports_decides_and_not_what_it_said() -> None:
+    """By its word the first has the less to do; but it turns out slow."""
+    live = LiveController(ONE, b.srtf(), Exclusive())
+    live.submit(spec("slow", 100), 0)
+    live.decide(0)
+    live.progressed("slow", 1, 60)
+    live.submit(spec("other", 70), 60)
+    actions = live.decide(60)
+    assert (stopped(actions), started(actions)) == ([("slow",)], [("other",)])
+
+
+def test_grouped_jobs_are_one_run_with_their_stage_order_and_the_reason_is_logged() -> None:
+    live = LiveController(ONE, Muri(), Interleaved())
+    live.submit(spec("a", 10, stages_s=(3, 0, 1, 0)), 0)
+    live.submit(spec("b", 10, stages_s=(1, 0, 3, 0)), 0)
+    (start,) = live.decide(0)
+    assert isinstance(start, Start)
+    assert {*start.run.jobs} == {"a", "b"}
+    assert start.run.offsets == (0, 2)
+    assert live.log[-1].text == "on GPUs 0: 2 interleave, efficiency 0.50"
+    live.ended("a", 40)
+    assert live.decide(40) == []  # the other goes on in the same processes
+    (run,) = live.runs
+    assert (run.number, run.jobs, run.offsets) == (start.run.number, ("b",), (2,))
+
+
+def test_another_member_restarts_a_fused_group() -> None:
+    live = LiveController(ONE, Muri(), Interleaved())
+    live.submit(spec("a", 10, stages_s=(3, 0, 1, 0)), 0)
+    live.submit(spec("b", 10, stages_s=(1, 0, 3, 0)), 0)
+    live.decide(0)
+    live.submit(spec("c", 10, stages_s=(0, 3, 0, 1)), 5)
+    actions = live.decide(5)
+    assert [{*jobs} for jobs in stopped(actions)] == [{"a", "b"}]
+    assert [{*jobs} for jobs in started(actions)] == [{"a", "b", "c"}]
+
+
+def test_partners_that_are_not_fused_come_and_go_without_a_restart() -> None:
+    @dataclass
+    class Packed:
+        name: str = "packed"
+
+        def decide(self, view: View) -> Decision:
+            return Decision([Group(tuple(view.jobs.values()), (0,))] if view.jobs else [])
+
+    live = LiveController(ONE, Packed(), Exclusive())
+    live.submit(spec("a", 10), 0)
+    assert started(live.decide(0)) == [("a",)]
+    live.submit(spec("b", 10), 1)
+    actions = live.decide(1)
+    assert (stopped(actions), started(actions)) == ([], [("b",)])
+    live.ended("a", 5)
+    assert live.decide(5) == []
+
+
+def test_a_failed_job_is_out_and_those_that_fell_with_it_start_again() -> None:
+    live = LiveController(ONE, Muri(), Interleaved())
+    live.submit(spec("a", 10, stages_s=(3, 0, 1, 0)), 0)
+    live.submit(spec("b", 10, stages_s=(1, 0, 3, 0)), 0)
+    live.decide(0)
+    live.ended("a", 7, "exited with status 3")
+    live.interrupted("b", 7, "its group broke")
+    assert started(live.decide(7)) == [("b",)]
+    assert live.failed == {"a": "exited with status 3"}
+    assert ("failed", ("a",)) in events(live)
+    assert ("interrupted", ("b",)) in events(live)
+
+
+def test_an_interval_delays_decisions() -> None:
+    live = LiveController(ONE, b.fifo(), Exclusive(), interval_s=60)
+    live.submit(spec("a", 10), 1)
+    assert live.next_s == 60
+    assert live.decide(59) == []
+    assert started(live.decide(60)) == [("a",)]
+    with pytest.raises(BadSpec, match=r"an interval of -1 s"):
+        LiveController(ONE, b.fifo(), Exclusive(), interval_s=-1)
+
+
+def test_a_policy_that_wants_to_be_asked_again_is() -> None:
+    live = LiveController(ONE, b.las(quantum_s=10), Exclusive())
+    live.submit(spec("a", 100), 0)
+    live.submit(spec("b", 100), 0)
+    assert started(live.decide(0)) == [("a",)]
+    assert live.next_s == 10
+    assert live.decide(9.9) == []
+    actions = live.decide(10)
+    assert (stopped(actions), started(actions)) == ([("a",)], [("b",)])
+
+
+def test_what_cannot_be_is_refused() -> None:
+    live = LiveController(ONE, b.fifo(), Exclusive())
+    live.submit(spec("a", 10), 0)
+    with pytest.raises(BadSpec, match="two jobs are called 'a'"):
+        live.submit(spec("a", 10), 1)
+    with pytest.raises(BadSpec, match="job 'big' asks for 2 GPUs; the cluster has 1"):
+        live.submit(spec("big", 10, gpus=2), 1)
+
+    @dataclass
+    class Twice:
+        name: str = "twice"
+
+        def decide(self, view: View) -> Decision:
+            return Decision([Group((job,), (0,)) for job in view.jobs.values()])
+
+    wrong = LiveController(ONE, Twice(), Exclusive())
+    wrong.submit(spec("a", 10), 0)
+    wrong.submit(spec("b", 10), 0)
+    with pytest.raises(BadDecision, match="twice: GPU 0 goes to"):
+        wrong.decide(0)
+
+
+def test_a_policy_that_runs_nothing_is_noticed() -> None:
+    @dataclass
+    class Lazy:
+        name: str = "lazy"
+
+        def decide(self, view: View) -> Decision:
+            return Decision([], notes=[("a", "not today")])
+
+    live = LiveController(ONE, Lazy(), Exclusive())
+    live.submit(spec("a", 10), 0)
+    assert not live.stuck()
+    live.decide(0)
+    assert live.stuck()
+    assert (live.log[-1].event, live.log[-1].jobs, live.log[-1].text) == ("note", ("a",), "not today")
+
+
+def test_a_job_counts_what_is_reported() -> None:
+    job = LiveJob(spec("a", 100), 0, 1.0, 0.0)
+    job.launch(0.0, Group((job,), (0,)), 1.0, 5.0)
+    job.observe(10, 2)
+    assert job.iterations_left(10) == 98
+    assert job.iteration_s == 3  # between what was foreseen, 1, and what was seen, 5
+    assert job.attained_s(10) == 10
+    job.observe(12, 2)  # nothing new: what is foreseen goes on
+    assert job.iterations_left(13) == 97
+    job.observe(13, 1)  # back to a checkpoint
+    assert job.iterations_left(13) == 99
+    assert job.iteration_s == 3
+    job.observe(14, 100)
+    assert 0 < job.iterations_left(14) < 1e-9
+    job.halt(14)
+    job.observe(15, 3)  # too late
+    assert job.attained_s(20) == 14
+
+
+@dataclass
+class Machine:
+    """Processes on a virtual clock, at the speed model's pace; at most `share` runs on a GPU."""
+
+    live: LiveController
+    specs: list[JobSpec]
+    speed: Exclusive | Interleaved
+    finish_s: dict[str, float] = field(default_factory=dict)
+    done: dict[str, float] = field(default_factory=dict)
+    share: int = 1
+
+    def run(self) -> None:
+        now_s = 0.0
+        coming = [(each.submit_s, number, each) for number, each in enumerate(self.specs)]
+        heapq.heapify(coming)
+        sizes = {each.id: each for each in self.specs}
+        active: dict[int, Run] = {}
+        while coming or self.live.jobs:
+            while coming and coming[0][0] <= now_s:
+                self.live.submit(heapq.heappop(coming)[2], now_s)
+            for action in self.live.decide(now_s):
+                if isinstance(action, Stop):
+                    del active[action.run.number]
+                else:
+                    active[action.run.number] = action.run
+            assert active.keys() >= {run.number for run in self.live.runs}
+            active = {run.number: run for run in self.live.runs}  # without the jobs that have ended
+            holders: dict[int, int] = {}
+            for run in active.values():
+                for gpu in run.gpus:
+                    holders[gpu] = holders.get(gpu, 0) + 1
+            assert all(number <= self.share for number in holders.values())
+            pace = {
+                job.spec.id: iteration_s
+                for group in self.live.groups
+                for job, iteration_s in zip(group.jobs, self.speed.iteration_s(group), strict=True)
+            }
+            running = [name for run in active.values() for name in run.jobs]
+            assert len({*running}) == len(running)
+            left_s = {
+                name: (sizes[name].iterations - self.done.get(name, 0.0)) * pace[name] for name in running
+            }
+            next_s = min(
+                [now_s + each for each in left_s.values()] + [self.live.next_s] + [each[0] for each in coming]
+            )
+            assert not math.isinf(next_s), "nothing would ever happen again"
+            for name in running:
+                self.done[name] = self.done.get(name, 0.0) + (next_s - now_s) / pace[name]
+            now_s = next_s
+            for name in running:
+                if self.done[name] >= sizes[name].iterations - 1e-6:
+                    self.finish_s[name] = now_s
+                    self.live.ended(name, now_s)
+                else:
+                    self.live.progressed(name, self.done[name], now_s)
+
+
+@pytest.mark.parametrize("make", [b.fifo, b.sjf, b.srtf, b.srsf])
+def test_without_surprises_the_live_controller_decides_as_the_simulator(make) -> None:  # type: ignore[no-untyped-def]
+    cluster = Cluster.uniform(2, 4)
+    specs = [
+        JobSpec(each.id, each.submit_s, each.gpus, each.iterations, each.iteration_s)
+        for each in generate(60, cluster, load=1.5, seed=3)
+    ]
+    speed = Exclusive(restart_scale=0.0)
+    expected = {job.spec.id: job.finish_s for job in simulate(specs, cluster, make(), speed).jobs}
+    machine = Machine(LiveController(cluster, make(), speed), specs, speed)
+    machine.run()
+    assert machine.finish_s == pytest.approx(expected, rel=1e-4)
+
+
+POLICIES = {
+    "fifo": b.fifo,
+    "srtf": b.srtf,
+    "las": lambda: b.las(quantum_s=50),
+    "tiresias": lambda: Tiresias((100.0,)),
+    "muri-s": Muri,
+    "muri-l": lambda: Muri(known=False, quantum_s=50),
+    "antman": AntMan,
+}
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.sampled_from(sorted(POLICIES)), st.integers(0, 10_000))
+def test_under_every_policy_all_jobs_end_and_no_gpu_is_given_twice(name: str, seed: int) -> None:
+    cluster = Cluster.uniform(2, 2)
+    policy: Policy = POLICIES[name]()
+    specs = generate(12, cluster, load=2.0, seed=seed)
+    speed = Interleaved()
+    machine = Machine(
+        LiveController(cluster, policy, speed), specs, speed, share=4 if name == "antman" else 1
+    )
+    machine.run()
+    assert machine.finish_s.keys() == {each.id for each in specs}
+    assert all(job.waited_s >= 0 for job in machine.live.ended_jobs)

@@ -1,0 +1,177 @@
+"""The stage timer: on a clock of its own for what it counts, on real stages for what it finds."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hostlib.stages import KEPT, STAGES, Iteration, Stage, StageError, StageProfile, StageTimer, job_profile
+
+
+class Clock:
+    """A clock that the test moves; eighths of seconds add up exactly."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+    def work(self, timer: StageTimer, stage: Stage, duration_s: float) -> None:
+        with timer.stage(stage):
+            self.now_s += duration_s
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def test_each_second_goes_to_its_stage_and_the_rest_to_the_iteration_only(clock: Clock) -> None:
+    timer = StageTimer(clock=clock)
+    with timer.iteration():
+        clock.work(timer, "storage", 1)
+        clock.now_s += 0.5
+        clock.work(timer, "gpu", 4)
+        clock.work(timer, "network", 2)
+        clock.work(timer, "gpu", 3)
+    assert timer.profile() == StageProfile((1, 0, 7, 2), 10.5, 1)
+
+
+def test_what_lies_between_iterations_counts_nowhere(clock: Clock) -> None:
+    timer = StageTimer(clock=clock)
+    for _ in range(3):
+        clock.now_s += 100
+        with timer.iteration():
+            clock.work(timer, "cpu", 1)
+    assert timer.profile() == StageProfile((0, 1, 0, 0), 1, 3)
+
+
+def test_the_profile_is_of_the_latest_iterations(clock: Clock) -> None:
+    timer = StageTimer(clock=clock)
+    for number in range(2 * KEPT):
+        with timer.iteration():
+            clock.work(timer, "cpu", 1 if number < KEPT else 2)
+    assert timer.profile() == StageProfile((0, 2, 0, 0), 2, KEPT)
+
+
+def test_one_slow_iteration_changes_nothing(clock: Clock) -> None:
+    timer = StageTimer(clock=clock)
+    for duration_s in (1, 1, 50, 1, 1):
+        with timer.iteration():
+            clock.work(timer, "gpu", duration_s)
+    assert timer.profile().stages_s == (0, 0, 1, 0)
+
+
+@given(st.lists(st.lists(st.integers(0, 100), min_size=4, max_size=4), min_size=1, max_size=9))
+def test_stages_never_take_longer_than_the_iteration(rows: list[list[int]]) -> None:
+    clock = Clock()
+    timer = StageTimer(clock=clock)
+    for row in rows:
+        with timer.iteration():
+            for stage, duration in zip(STAGES, row, strict=True):
+                clock.work(timer, stage, duration / 8)
+    profile = timer.profile()
+    assert profile.iterations == len(rows)
+    assert all(0 <= stage_s <= profile.iteration_s for stage_s in profile.stages_s)
+    if len(rows) == 1:
+        assert sum(profile.stages_s) == profile.iteration_s == sum(rows[0]) / 8
+
+
+def test_an_iteration_that_fails_does_not_count(clock: Clock) -> None:
+    timer = StageTimer(clock=clock)
+    with pytest.raises(OSError, match="no such sample"), timer.iteration(), timer.stage("storage"):
+        raise OSError("no such sample")
+    with pytest.raises(StageError, match="no iteration has ended"):
+        timer.profile()
+    with timer.iteration():
+        clock.work(timer, "cpu", 1)
+    assert timer.profile() == StageProfile((0, 1, 0, 0), 1, 1)
+
+
+def test_wrong_nesting_is_refused() -> None:
+    timer = StageTimer()
+    with pytest.raises(StageError, match="'cpu' began outside an iteration"), timer.stage("cpu"):
+        pass
+    with timer.iteration(), pytest.raises(StageError, match="inside an iteration"), timer.iteration():
+        pass
+    with (
+        timer.iteration(),
+        timer.stage("gpu"),
+        pytest.raises(StageError, match="'cpu' began inside stage 'gpu'"),
+        timer.stage("cpu"),
+    ):
+        pass
+    with (
+        timer.iteration(),
+        pytest.raises(StageError, match=r"'disk' is unknown; there are storage, cpu, gpu, network"),
+        timer.stage("disk"),  # type: ignore[arg-type]
+    ):
+        pass
+
+
+def test_no_iterations_make_no_profile() -> None:
+    with pytest.raises(StageError, match="there is no profile yet"):
+        StageProfile.of([])
+    assert StageProfile.of([Iteration((1, 2, 3, 4), 11)]).iteration_s == 11
+
+
+def test_a_job_is_as_slow_as_its_slowest_rank_and_waiting_for_it_is_no_exchange() -> None:
+    slow = Iteration((5, 1, 2, 3), 12)
+    fast = Iteration((1, 1, 3, 6), 11)  # it waits in the exchange
+    assert job_profile([[slow, fast], [fast, slow]]) == StageProfile((5, 1, 3, 3), 12, 2)
+    assert job_profile([[slow, slow], [slow]]).iterations == 1
+    with pytest.raises(StageError, match="there is no profile yet"):
+        job_profile([[slow], []])
+
+
+@pytest.fixture
+def samples(tmp_path: Path) -> Iterator[int]:
+    """A file of 8 MB whose pages are dropped from the cache before they are read."""
+    path = tmp_path / "samples"
+    path.write_bytes(np.random.default_rng(0).bytes(8 << 20))
+    descriptor = os.open(path, os.O_RDONLY)
+    os.fsync(descriptor)
+    yield descriptor
+    os.close(descriptor)
+
+
+def test_real_stages_are_found_where_they_are(samples: int) -> None:
+    """Twice the work is seen as more time, in its own stage only; the processor's clock is the witness."""
+    rng = np.random.default_rng(1)
+    weights = rng.standard_normal((256, 256)).astype(np.float32)
+    timer = StageTimer()
+
+    def iterate(products: int) -> float:
+        processor_s = 0.0
+        for _ in range(5):
+            with timer.iteration():
+                with timer.stage("storage"):
+                    os.posix_fadvise(samples, 0, 0, os.POSIX_FADV_DONTNEED)
+                    raw = os.pread(samples, 1 << 20, 0)
+                with timer.stage("cpu"):
+                    images = np.frombuffer(raw, np.uint8).reshape(-1, 256) / np.float32(255)
+                with timer.stage("gpu"):
+                    began = time.thread_time()
+                    for _ in range(products):
+                        images @ weights
+                    processor_s = time.thread_time() - began
+        return processor_s
+
+    iterate(1)
+    one = timer.profile()
+    assert all(stage_s > 0 for stage_s in one.stages_s[:3])
+    assert one.stages_s[3] == 0
+    assert sum(one.stages_s) <= one.iteration_s * 1.01
+    timer = StageTimer()
+    worked_s = iterate(12)
+    many = timer.profile()
+    assert many.stages_s[2] > 4 * one.stages_s[2]
+    assert many.stages_s[2] > 0.5 * worked_s  # no time that was spent is missing

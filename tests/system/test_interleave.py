@@ -1,0 +1,224 @@
+"""Groups that take turns, and jobs under a live policy: real processes, real stages, the real switch."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.interleave import pool, steady, with_tables
+from controller.grouping.efficiency import efficiency, round_s
+from controller.simulator.traces import read
+from hostlib.stages import Iteration
+from tests.controller.simulator.commands import schedule
+from tests.system.command import ROOT, ina
+
+SCRIPT = ROOT / "examples" / "four_stages.py"
+
+# Trains until the other job has been there, and ten iterations more.
+LONG = """
+import sys
+from pathlib import Path
+import hostlib as ina
+from hostlib import interleave
+
+saved, flag = map(Path, sys.argv[1:])
+number = int(saved.read_text()) if saved.exists() else 0
+print("goes on at", number)
+more = 10
+ina.init()
+with interleave.join(ina.rank()) as timer:
+    while more:
+        with timer.iteration(), timer.stage("network"):
+            ina.allreduce([1.0])
+        number += 1
+        draft = saved.with_suffix(".draft")
+        draft.write_text(str(number))
+        draft.replace(saved)
+        more -= flag.exists()
+ina.shutdown()
+"""
+
+FAILING = """
+import sys
+import hostlib as ina
+from hostlib import interleave
+
+ina.init()
+with interleave.join(ina.rank()) as timer:
+    for number in range(3):
+        with timer.iteration(), timer.stage("cpu"):
+            if number == 2:
+                sys.exit(7)
+"""
+
+
+def train(iterations: int, *options: object) -> str:
+    words = ["--iterations", iterations, "--hidden", 16, "--batch", 16, *options]
+    return " ".join([sys.executable, str(SCRIPT), *map(str, words)])
+
+
+def job_file(path: Path, *jobs: dict[str, object]) -> Path:
+    lines = []
+    for job in jobs:
+        lines += ["[[job]]", *(f"{key} = {json.dumps(value)}" for key, value in job.items())]
+    path.write_text("\n".join(lines))
+    return path
+
+
+def test_a_group_is_measured_beside_what_was_predicted() -> None:
+    done = ina(
+        "schedule", "interleave", "--groups", "deep+wide", "--iterations", 6, "--size", "96MB", "--json"
+    )
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    (group,) = result["jobs"].values()
+    alone = [result["setup"]["alone"][kind] for kind in ("deep", "wide")]
+    stages = [tuple(each["stages_s"]) for each in alone]
+    assert all(stage_s > 0 for each in stages for stage_s in each)
+    assert stages[0][2] == max(stages[0])
+    assert stages[1][3] == max(stages[1])
+    assert group["predicted_round_s"] == pytest.approx(round_s(stages, group["offsets"]))
+    assert group["measured_efficiency"] == pytest.approx(efficiency(stages, group["measured_round_s"]))
+    # two jobs that took turns through the same rounds, whatever else the machine did
+    assert group["measured_speedup"] == pytest.approx(
+        sum(each["iteration_s"] for each in alone) / group["measured_round_s"], rel=0.2
+    )
+    together = [tuple(each["stages_s"]) for each in group["together"]]
+    assert group["contended_round_s"] == pytest.approx(round_s(together, group["offsets"]))
+    assert (
+        group["measured_round_s"] > 0.8 * group["contended_round_s"]
+    )  # a slot is as long as its longest stage
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--groups", "deep+shallow"), "job 'shallow' is unknown; known are load, augment, deep, wide, even"),
+        (("--groups", "deep"), "'deep': 1 jobs; 2 to 4 can take turns"),
+        (("--groups", "+".join(["deep"] * 5)), "5 jobs; 2 to 4 can take turns"),
+        (("--groups", ","), "no group"),
+        (("--size", "much"), "--size 'much' is not a size"),
+        (("--size", "1KB"), "the largest batch has 100663296 bytes"),
+    ],
+)
+def test_groups_that_cannot_be_are_refused(arguments: tuple[str, ...], message: str) -> None:
+    ran = schedule("interleave", *arguments)
+    assert ran.code == 2
+    assert message in ran.complaint
+
+
+def test_the_published_tables_are_those_of_the_published_measurement() -> None:
+    """`python -m benchmarks.interleave docs/results/interleave.json` writes them."""
+    page = (ROOT / "docs" / "results" / "interleave.md").read_text()
+    measured = json.loads((ROOT / "docs" / "results" / "interleave.json").read_text())
+    assert with_tables(page, measured) == page
+    assert len(measured["jobs"]) >= 6
+
+
+def test_a_page_without_marks_is_refused() -> None:
+    with pytest.raises(ValueError, match="the page needs the lines <!-- measured -->"):
+        with_tables("# A page\n", {})
+
+
+def test_runs_are_put_together_rank_by_rank_without_their_ends() -> None:
+    first, last, kept = (Iteration((0.0, 0.0, float(number), 0.0), float(number)) for number in (7, 8, 1))
+    run = steady([[first, first, kept, kept, last], [first, first, kept, first, last]])
+    assert pool([run, run]) == [[kept] * 4, [kept, first, kept, first]]
+
+
+def test_a_long_job_makes_room_and_goes_on_where_it_was(tmp_path: Path) -> None:
+    script, saved, flag = (tmp_path / name for name in ("long.py", "saved", "short-was-here"))
+    script.write_text(LONG)
+    jobs = job_file(
+        tmp_path / "jobs.toml",
+        {
+            "job_id": "long",
+            "gpus": 1,
+            "duration_s": 1e9,
+            "command": f"{sys.executable} {script} {saved} {flag}",
+        },
+        {"job_id": "short", "gpus": 1, "submit_s": 1.5, "duration_s": 20, "command": f"touch {flag}"},
+    )
+    done = ina("schedule", "live", "--jobs", jobs, "--policy", "srtf", "--gpus", 1, "--json")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    log = [(entry["event"], entry["jobs"]) for entry in result["setup"]["log"]]
+    assert log == [
+        ("submitted", ["long"]),
+        ("started", ["long"]),
+        ("submitted", ["short"]),
+        ("stopped", ["long"]),
+        ("started", ["short"]),
+        ("ended", ["short"]),
+        ("started", ["long"]),
+        ("ended", ["long"]),
+    ]
+    assert result["jobs"]["long"]["preemptions"] == 1
+    assert result["jobs"]["short"]["finish_s"] < result["jobs"]["long"]["finish_s"]
+    begun = [int(number) for number in re.findall(r"goes on at (\d+)", done.stderr)]
+    assert begun[0] == 0
+    assert int(saved.read_text()) == begun[-1] + 10
+
+
+def test_a_job_that_fails_is_named_and_its_partner_starts_again(tmp_path: Path) -> None:
+    script = tmp_path / "failing.py"
+    script.write_text(FAILING)
+    common = {"gpus": 1, "duration_s": 20, "iteration_s": 1, "gpu_s": 0.4, "network_s": 0.1}
+    jobs = job_file(
+        tmp_path / "jobs.toml",
+        {"job_id": "good", **common, "storage_s": 0.5, "cpu_s": 0, "command": train(20)},
+        {"job_id": "bad", **common, "storage_s": 0, "cpu_s": 0.5, "command": f"{sys.executable} {script}"},
+    )
+    done = ina("schedule", "live", "--jobs", jobs, "--gpus", 1)
+    assert done.returncode == 1
+    assert "1 of 2 jobs failed; bad: rank 0 exited with status 7" in done.stderr
+    log = [line.partition(" s  ")[2] for line in done.stderr.splitlines() if " s  " in line]
+    assert any(line.startswith("started good, bad: on GPUs 0: 2 interleave, efficiency") for line in log)
+    assert "interrupted good: its group broke: job bad, rank 0: SystemExit: 7" in log
+    again = log.index("started good: on GPUs 0: alone")
+    assert log[again + 1].startswith("ended good")
+
+
+def test_the_example_says_how_many_iterations_its_commands_do() -> None:
+    for job in read(ROOT / "examples" / "schedule" / "live.toml"):
+        assert f"{SCRIPT.relative_to(ROOT)} --iterations {job.iterations:.6g} " in job.extra["command"]
+
+
+def test_a_job_without_a_command_is_refused(tmp_path: Path) -> None:
+    jobs = job_file(tmp_path / "jobs.toml", {"job_id": "idle", "gpus": 1, "duration_s": 20})
+    ran = schedule("live", "--jobs", jobs)
+    assert ran.code == 2
+    assert "job 'idle' has no command" in ran.complaint
+
+
+def test_stage_times_that_nobody_gave_are_measured_first(tmp_path: Path) -> None:
+    jobs = job_file(
+        tmp_path / "jobs.toml",
+        {"job_id": "a", "gpus": 1, "duration_s": 12, "command": train(12, "--views", 200)},
+        {"job_id": "b", "gpus": 1, "duration_s": 12, "command": train(12, "--masks", 200)},
+    )
+    done = ina("schedule", "live", "--jobs", jobs, "--gpus", 1, "--profile", 4)
+    assert done.returncode == 0, done.stderr
+    measured = {
+        line[0]: [float(word) for word in re.findall(r"[\d.]+", line.partition(":")[2])]
+        for line in done.stderr.splitlines()
+        if re.match(r"[ab]: storage", line)
+    }
+    assert measured["a"][1] == max(measured["a"][:4])  # views are made in the CPU stage
+    assert measured["b"][2] == max(measured["b"][:4])
+    assert re.search(r"started (a, b|b, a): on GPUs 0: 2 interleave, efficiency", done.stderr)
+
+
+def test_a_program_that_marks_no_stages_cannot_be_measured(tmp_path: Path) -> None:
+    jobs = job_file(
+        tmp_path / "jobs.toml",
+        {"job_id": "plain", "gpus": 1, "duration_s": 1, "command": f"{sys.executable} -c 0"},
+    )
+    done = ina("schedule", "live", "--jobs", jobs, "--gpus", 1, "--profile", 4)
+    assert done.returncode == 1
+    assert "job plain: no iteration has ended: there is no profile yet after 0 iterations" in done.stderr
+    assert "its program must mark its stages" in done.stderr
