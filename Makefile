@@ -6,7 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 SOURCES := softswitch controller hostlib bmv2_topos examples benchmarks p4src tests
 
-.PHONY: help demo test lint check bench clean
+.PHONY: help demo test lint check bench bench-schedulers clean
 .DEFAULT_GOAL := help
 
 help:
@@ -15,6 +15,7 @@ help:
 	@echo "make lint    formatting, lint rules and types"
 	@echo "make check   both of these"
 	@echo "make bench   pipeline, allreduce (beside gloo), several jobs at once, fallback server"
+	@echo "make bench-schedulers   the scheduling tables, on shipped samples; TRACES=DIR: on the public traces"
 	@echo "make clean   remove .venv and build products"
 
 demo: $(VENV)/examples
@@ -38,6 +39,15 @@ bench: $(VENV)/bench
 	$(BIN)/ina bench allreduce -np 4 --size 4KB --baseline gloo
 	$(BIN)/ina bench jobs --jobs 4 -np 2
 	$(BIN)/ina bench fallback
+
+# RESULTS=docs/results writes the published pages anew.
+RESULTS ?= build/results
+bench-schedulers: $(VENV)/dev
+	$(BIN)/ina bench grouping --jobs 1000
+	$(BIN)/python -m benchmarks.reproduce $(if $(TRACES),--traces $(TRACES)) --output $(RESULTS)
+	$(BIN)/python -m benchmarks.scale --budget 40 --output $(RESULTS)
+	$(BIN)/python -m benchmarks.sharing models
+	$(BIN)/python -m benchmarks.sharing schedule --seeds 5
 
 clean:
 	rm -rf $(VENV) build *.egg-info hostlib/_native/*.so
