@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from controller import ControllerError, Member, NoSuchJob, Region
 from controller.cli import layout
 from controller.cli.cluster import Cluster
-from controller.cli.spec import DEFAULT_WINDOW, JobSpec
+from controller.cli.spec import SHARED_WINDOW, JobSpec
 from controller.model import Uplink
 from controller.tree import JobTree, TreeAdmission, TreeSwitch, admit_tree, remove_tree
 from hostlib import DEFAULT_SLOTS, JobConfig, window_for
@@ -148,7 +148,7 @@ def _job(cluster: Cluster, spec: JobSpec, root: TreeSwitch) -> JobTree:
         root,
         mode="shared",
         preempt=spec.preempt,
-        window=window_for(spec.window or DEFAULT_WINDOW),
+        window=window_for(spec.window or SHARED_WINDOW),
         fallback=replace(FALLBACK, port=cluster.fallback_port()),
     )
 

@@ -92,7 +92,7 @@ def run(
             min=1,
             max=MAX_WINDOW,
             rich_help_panel=MEMORY,
-            help="Packets in flight per worker at most; half the slots, or 512 if shared.",
+            help="Packets in flight per worker at most; half the slots, or 128 if shared.",
         ),
     ] = None,
     preempt: Annotated[

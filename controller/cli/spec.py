@@ -6,11 +6,11 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from hostlib import DEFAULT_SLOTS
 from hostlib.launcher import WorkerExit
 
 SHARED = "shared"
-DEFAULT_WINDOW = DEFAULT_SLOTS // 2
+SHARED_WINDOW = 128
+"""Packets in flight per worker where jobs share slots: more of them meet more often (docs/performance.md)."""
 NAMELESS = ""
 """Name of the job of a command line; those of a job file have one of their own."""
 PRIVATE_THREADS = "OMP_NUM_THREADS"
@@ -58,7 +58,7 @@ class JobSpec:
     first_slot: int = 0
     """Where they begin, if jobs share the array."""
     window: int | None = None
-    """Packets in flight at most; None: half the slots, or `DEFAULT_WINDOW` if they are shared."""
+    """Packets in flight at most; None: half the slots, or `SHARED_WINDOW` if they are shared."""
     preempt: bool = False
     congestion: str = "fixed"
     numbers: str = "exponent"
