@@ -68,7 +68,8 @@ LIMITS = """
 All jobs are alike, and each has a fallback server on a link of its own: jobs that shared one would be slower
 without memory. A job without slots is bound by that link, which carries every worker's packets; the ratio at
 0 slots is therefore about that of link rate to incast, and depends on the number of workers. Links lose
-nothing here.
+nothing here. Seeds differ much where memory is scarce, and only their means are smooth: with seed 1 alone
+four jobs ran at 77 % of the best speed with 32 slots, and at 44 % with 64.
 """
 
 
