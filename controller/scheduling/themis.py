@@ -29,7 +29,7 @@ from controller.scheduling.policy import Decision, Job, View
 
 
 class Themis:
-    """Finish-time fairness. `fairness` is f, `lease_s` of a lease; defaults not checked against the paper."""
+    """Finish-time fairness: `fairness` is f, `lease_s` a lease. Defaults not checked against the paper."""
 
     name = "themis"
 
