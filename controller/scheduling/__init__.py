@@ -3,7 +3,7 @@
 Read `controller.scheduling.policy` first. Policies are one per module, or one line in `baselines`.
 """
 
-from controller.scheduling.errors import BadDecision, BadSpec, BadTrace, SchedulingError, Stuck
+from controller.scheduling.errors import BadDecision, BadSpec, BadTrace, ExtraMissing, SchedulingError, Stuck
 from controller.scheduling.model import RESOURCES, Cluster, JobSpec, Node
 from controller.scheduling.policy import Decision, Group, Job, Policy, SpeedModel, View
 
@@ -14,6 +14,7 @@ __all__ = [
     "BadTrace",
     "Cluster",
     "Decision",
+    "ExtraMissing",
     "Group",
     "Job",
     "JobSpec",

@@ -4,7 +4,8 @@ SchedulingError
 ├── BadSpec        a job, profile, cluster or option that makes no sense; the message says which and why
 ├── BadTrace       a trace file that cannot be read; file, line and column are in the message
 ├── BadDecision    a policy returned something impossible: a GPU twice, a job twice, a job that is not there
-└── Stuck          jobs wait, nothing runs, and nothing will ever change that
+├── Stuck          jobs wait, nothing runs, and nothing will ever change that
+└── ExtraMissing   a part needs a package that is not installed; the message says how to get it
 """
 
 from __future__ import annotations
@@ -26,6 +27,14 @@ class BadDecision(SchedulingError):
 
 class Stuck(SchedulingError):
     """Jobs wait, nothing runs, and nothing will ever change that."""
+
+
+class ExtraMissing(SchedulingError):
+    """An optional package is missing."""
+
+    def __init__(self, what: str, package: str, *, extra: str = "schedulers") -> None:
+        super().__init__(f"{what} needs {package}: pip install 'ina[{extra}]'")
+        self.package = package
 
 
 class BadTrace(SchedulingError):

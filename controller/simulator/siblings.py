@@ -85,7 +85,7 @@ def known() -> list[str]:
 def make(name: str, background: Background) -> Setup:
     """Return a fresh setup.
 
-    Raises BadSpec for an unknown name, what reading the files raises, and ExtraMissing or SolverMissing
+    Raises BadSpec for an unknown name, what reading the files raises, and ExtraMissing
     without the packages that a policy needs.
     """
     if name in SETUPS:

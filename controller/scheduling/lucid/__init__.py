@@ -9,7 +9,7 @@ from controller.scheduling.lucid.additive import AdditiveModel
 from controller.scheduling.lucid.analyser import grow, held_out_accuracy, sizes_from_pairs
 from controller.scheduling.lucid.binder import BinderRules, Candidate, Refusal, Sharing, refusal, strategy
 from controller.scheduling.lucid.durations import DurationModel, Submission, train_durations
-from controller.scheduling.lucid.errors import BadSample, ExtraMissing, LucidError
+from controller.scheduling.lucid.errors import BadSample, LucidError
 from controller.scheduling.lucid.isotonic import pool_adjacent_violators
 from controller.scheduling.lucid.measured import Config, Pair, read_pairs, read_usages
 from controller.scheduling.lucid.policy import LucidPolicy
@@ -26,7 +26,6 @@ __all__ = [
     "Candidate",
     "Config",
     "DurationModel",
-    "ExtraMissing",
     "LucidError",
     "LucidPolicy",
     "PackingTree",

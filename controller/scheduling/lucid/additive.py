@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from controller.scheduling.lucid.errors import BadSample, ExtraMissing
+from controller.scheduling.errors import ExtraMissing
+from controller.scheduling.lucid.errors import BadSample
 from controller.scheduling.lucid.isotonic import pool_adjacent_violators
 
 Value = float | str | None

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from controller.scheduling.lucid.errors import BadSample, ExtraMissing
+from controller.scheduling.errors import ExtraMissing
+from controller.scheduling.lucid.errors import BadSample
 from controller.scheduling.lucid.tree import Leaf, PackingTree, Split, Tree, accuracy
 from controller.scheduling.lucid.usage import Size, Usage, size_of
 

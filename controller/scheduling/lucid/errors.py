@@ -2,8 +2,7 @@
 
 SchedulingError
 └── LucidError
-    ├── BadSample     a measurement or a piece of training data that makes no sense, or too little of it
-    └── ExtraMissing  a part needs a package that is not installed; the message says which
+    └── BadSample  a measurement or a piece of training data that makes no sense, or too little of it
 """
 
 from __future__ import annotations
@@ -17,11 +16,3 @@ class LucidError(SchedulingError):
 
 class BadSample(LucidError):
     """A measurement or training data that cannot be used."""
-
-
-class ExtraMissing(LucidError):
-    """An optional package is missing."""
-
-    def __init__(self, what: str, package: str, *, extra: str = "schedulers") -> None:
-        super().__init__(f"{what} needs {package}: pip install 'ina[{extra}]'")
-        self.package = package

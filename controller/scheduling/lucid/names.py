@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from controller.scheduling.lucid.errors import BadSample, ExtraMissing
+from controller.scheduling.errors import ExtraMissing
+from controller.scheduling.lucid.errors import BadSample
 
 
 def levenshtein(a: str, b: str) -> int:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from controller.scheduling.errors import ExtraMissing
 from controller.scheduling.lucid.additive import AdditiveModel, Value
-from controller.scheduling.lucid.errors import BadSample, ExtraMissing
+from controller.scheduling.lucid.errors import BadSample
 
 
 def draw_shapes(model: AdditiveModel, path: Path, *, features: Sequence[str] = ()) -> None:

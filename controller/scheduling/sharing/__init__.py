@@ -20,7 +20,6 @@ from controller.scheduling.sharing.corun import (
 from controller.scheduling.sharing.errors import (
     BadMeasurement,
     BadTraining,
-    ForestsMissing,
     SharingError,
     UnknownModel,
 )
@@ -42,7 +41,6 @@ __all__ = [
     "Demand",
     "FixedInterval",
     "Forests",
-    "ForestsMissing",
     "IntervalRule",
     "Law",
     "Ledger",

@@ -4,8 +4,7 @@ SchedulingError
 └── SharingError
     ├── UnknownModel    a job whose kind nobody measured
     ├── BadMeasurement  speeds, reference jobs or a profile that make no sense
-    ├── BadTraining     too little to train on, or options out of range
-    └── ForestsMissing  training needs scikit-learn, which is not installed
+    └── BadTraining     too little to train on, or options out of range
 """
 
 from __future__ import annotations
@@ -35,7 +34,3 @@ class BadMeasurement(SharingError):
 
 class BadTraining(SharingError):
     """Training that cannot be done."""
-
-
-class ForestsMissing(SharingError):
-    """Training needs scikit-learn."""

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from controller.scheduling.sharing.errors import BadTraining, ForestsMissing
+from controller.scheduling.errors import ExtraMissing
+from controller.scheduling.sharing.errors import BadTraining
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -63,7 +64,7 @@ def grow(x: Rows, y: Rows, *, trees: int = 60, leaf: int = 2, seed: int = 0) -> 
     """Train a forest that predicts `y` (rows x outputs) from `x` (rows x inputs); deterministic by seed.
 
     `leaf` is the fewest samples that a leaf stands for. Raises BadTraining for an empty training set, rows
-    that do not match or options out of range; ForestsMissing without scikit-learn.
+    that do not match or options out of range; ExtraMissing without scikit-learn.
     """
     if not len(x):
         raise BadTraining("an empty training set; at least 1 sample is needed")
@@ -101,6 +102,6 @@ def _sklearn() -> ModuleType:
     try:
         from sklearn import ensemble
     except ImportError:
-        raise ForestsMissing("training forests needs scikit-learn: pip install 'ina[schedulers]'") from None
+        raise ExtraMissing("training forests", "scikit-learn") from None
     module: ModuleType = ensemble
     return module

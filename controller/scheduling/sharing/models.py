@@ -179,7 +179,7 @@ def train(
     """Measure `samples` random groups of jobs of `kinds` (all by default) per model, and train the forests.
 
     Without `sizes` only SGCM is trained. Deterministic by seed. Raises BadTraining for an empty training set
-    or options out of range, ForestsMissing without scikit-learn.
+    or options out of range, ExtraMissing without scikit-learn.
     """
     names = sorted(profiler.measured.kinds if kinds is None else kinds)
     forests = {}

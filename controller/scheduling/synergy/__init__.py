@@ -7,7 +7,7 @@ an order and an allocator, for jobs that run at `SharedSpeed`; `coded` has the r
 
 from controller.scheduling.synergy.demand import Demand, Option, ServerShape, demand
 from controller.scheduling.synergy.drf import drf
-from controller.scheduling.synergy.errors import BadDemand, BadMatrix, Infeasible, SolverMissing, SynergyError
+from controller.scheduling.synergy.errors import BadDemand, BadMatrix, Infeasible, SynergyError
 from controller.scheduling.synergy.fleet import Grant, Plan
 from controller.scheduling.synergy.greedy import greedy
 from controller.scheduling.synergy.matrix import Sensitivity
@@ -38,7 +38,6 @@ __all__ = [
     "Sensitivity",
     "ServerShape",
     "SharedSpeed",
-    "SolverMissing",
     "SynergyError",
     "SynergyPolicy",
     "demand",

@@ -4,8 +4,7 @@ SchedulingError
 └── SynergyError
     ├── BadMatrix      a sensitivity matrix, or the file it comes from, that cannot be used
     ├── BadDemand      a job that this cluster can never serve
-    ├── Infeasible     a set of jobs for which no allocation exists; the message says what is short
-    └── SolverMissing  OPT needs a solver that is not installed
+    └── Infeasible     a set of jobs for which no allocation exists; the message says what is short
 """
 
 from __future__ import annotations
@@ -27,7 +26,3 @@ class BadDemand(SynergyError):
 
 class Infeasible(SynergyError):
     """No allocation exists for these jobs."""
-
-
-class SolverMissing(SynergyError):
-    """OPT needs scipy, which is not installed."""

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from controller.scheduling.errors import ExtraMissing
 from controller.scheduling.synergy.demand import Demand, Option, ServerShape
-from controller.scheduling.synergy.errors import Infeasible, SolverMissing
+from controller.scheduling.synergy.errors import Infeasible
 from controller.scheduling.synergy.fleet import SLACK, Grant, Plan, Split, runnable
 from controller.scheduling.synergy.top_up import top_up
 from controller.scheduling.synergy.tune import Tuning
@@ -43,7 +44,7 @@ def opt(demands: Sequence[Demand], servers: int, shape: ServerShape) -> Optimum:
     jobs, which can cost them and their neighbours the share that they were given; what is then left over is
     handed out by `top_up`. At most three jobs for each server are not whole (one for each resource of it).
 
-    Raises SolverMissing without scipy; Infeasible if the solver finds no solution.
+    Raises ExtraMissing without scipy; Infeasible if the solver finds no solution.
     """
     chosen, waiting = runnable(demands, servers * shape.gpus)
     if not chosen:
@@ -189,6 +190,6 @@ def _scipy_optimize() -> ModuleType:
     try:
         from scipy import optimize
     except ImportError:
-        raise SolverMissing("Synergy-OPT needs scipy: pip install 'ina[schedulers]'") from None
+        raise ExtraMissing("Synergy-OPT", "scipy") from None
     module: ModuleType = optimize
     return module

@@ -83,7 +83,8 @@ def test_without_sklearn_a_stored_tree_still_works() -> None:
 import sys
 for name in ("sklearn", "interpret", "rapidfuzz"):
     sys.modules[name] = None
-from controller.scheduling.lucid import ExtraMissing, PackingTree, Size, Usage, grow, train_durations
+from controller.scheduling import ExtraMissing
+from controller.scheduling.lucid import PackingTree, Size, Usage, grow, train_durations
 from controller.scheduling.lucid.samples import make_history
 usage = Usage(10, 10, 1000)
 assert PackingTree.from_dict({"counts": [3, 1, 0]}).predict(usage) is Size.TINY

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from controller.scheduling import ExtraMissing
 from controller.scheduling.sharing import (
     BadMeasurement,
     BadTraining,
     Blind,
     Forests,
-    ForestsMissing,
     Load,
     Model,
     Noisy,
@@ -181,7 +181,7 @@ def test_bad_training_is_refused() -> None:
 
 def test_without_scikit_learn_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn", None)
-    with pytest.raises(ForestsMissing, match=r"pip install 'ina\[schedulers\]'"):
+    with pytest.raises(ExtraMissing, match=r"pip install 'ina\[schedulers\]'"):
         grow([[1.0]], [[1.0]])
 
 

@@ -112,12 +112,13 @@ def test_without_scipy_only_opt_fails_and_says_what_to_install() -> None:
     code = """
 import sys
 sys.modules["scipy"] = None
-from controller.scheduling.synergy import SolverMissing, opt, tune
+from controller.scheduling import ExtraMissing
+from controller.scheduling.synergy import opt, tune
 from tests.controller.scheduling.synergy.cases import HUNGRY, SHAPE, job
 assert tune([job("a", HUNGRY)], 1, SHAPE).throughput == 2
 try:
     opt([job("a", HUNGRY)], 1, SHAPE)
-except SolverMissing as error:
+except ExtraMissing as error:
     print(error)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
