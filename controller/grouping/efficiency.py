@@ -70,13 +70,11 @@ def best(jobs: Sequence[Profile]) -> Interleaving:
     >>> best([(2, 1), (1, 2)])
     Interleaving(round_s=3, efficiency=1.0, offsets=(0, 1))
     """
-    check(jobs)
     return _extreme(tuple(map(tuple, jobs)), False)
 
 
 def worst(jobs: Sequence[Profile]) -> Interleaving:
     """Return the longest round of `jobs` over all orders of stages (an ablation of the paper)."""
-    check(jobs)
     return _extreme(tuple(map(tuple, jobs)), True)
 
 
@@ -87,6 +85,7 @@ def orders(k: int, p: int) -> list[tuple[int, ...]]:
 
 @lru_cache(maxsize=1 << 18)
 def _extreme(jobs: tuple[Profile, ...], longest: bool) -> Interleaving:
+    check(jobs)
     found_s = 0.0 if longest else math.inf
     found: tuple[int, ...] = ()
     for offsets in orders(len(jobs[0]), len(jobs)):

@@ -34,7 +34,7 @@ def rounds_against_exact(profiles: Sequence[Profile], *, members: int | None = N
     """
     found: list[Round] = []
 
-    def both(count: int, weigh: Weigh, kinds: Sequence[int], places: NDArray[np.float64]) -> Pairs:
+    def both(count: int, weigh: Weigh, kinds: Sequence[int], places: NDArray[np.float64] | None) -> Pairs:
         pairs = match(count, weigh, kinds, places)
         best = match(count, weigh, exact=True)
         found.append(Round(count, _total(weigh, pairs), _total(weigh, best)))

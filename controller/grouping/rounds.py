@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from controller.grouping.efficiency import Interleaving, Profile, best, check, union_rounds, worst
-from controller.grouping.matching import Pairs, Weigh, match
+from controller.grouping.matching import EXACT, Pairs, Weigh, match
 from controller.scheduling.errors import BadSpec
 
-Matcher = Callable[[int, Weigh, Sequence[int], NDArray[np.float64]], Pairs]
+Matcher = Callable[[int, Weigh, Sequence[int], NDArray[np.float64] | None], Pairs]
 """As `controller.grouping.matching.match`."""
 
 
@@ -66,12 +66,13 @@ def group(
     kind_of = [number_of.setdefault(profile, len(number_of)) for profile in profiles]
     nodes: list[tuple[int, ...]] = [(number,) for number in range(len(profiles))]
     for _ in range(math.ceil(math.log2(members))):
-        weigh = weights(stages, nodes, members, worst_order=worst_order)
         kinds: dict[tuple[int, ...], int] = {}
         numbers = [
-            kinds.setdefault(tuple(sorted(kind_of[job] for job in node)), len(kinds)) for node in nodes
+            kinds.setdefault(tuple(sorted([kind_of[job] for job in node])), len(kinds)) for node in nodes
         ]
-        pairs = chosen(len(nodes), weigh, numbers, places(stages, nodes))
+        weigh = weights(stages, nodes, members, worst_order=worst_order)
+        where = places(stages, nodes) if len(nodes) > EXACT else None
+        pairs = chosen(len(nodes), weigh, numbers, where)
         if members == 3 and len(nodes) == len(profiles):
             pairs = _heaviest(pairs, weigh, len(nodes) // 3)  # the others are to be the third members
         nodes = _merge(nodes, pairs)

@@ -84,14 +84,15 @@ class Rounds:
 
     def joined(self, a: Ints, b: Ints) -> Floats:
         """Return the lengths for each composition of `a` joined with each of `b`, shape (len(a), len(b))."""
-        found = self._table[np.ix_(a, b)]
+        rows = a[:, None]
+        found = self._table[rows, b]
         if np.isnan(found).any():
             for i in np.unique(a).tolist():
                 for j in np.unique(b).tolist():
                     if np.isnan(self._table[i, j]):
                         length_s = self.of(tuple(sorted(self._kinds[i] + self._kinds[j])))
                         self._table[i, j] = self._table[j, i] = length_s
-            found = self._table[np.ix_(a, b)]
+            found = self._table[rows, b]
         return found
 
 
@@ -210,7 +211,7 @@ class _Seats:
     def _fill(self, rows: Ints, columns: Ints) -> None:
         length_s = self._rounds.joined(self._rest[rows], self._kind[columns])
         worth = self._rest_worth[rows][:, None] + self._worth[columns][None, :]
-        self._after[np.ix_(rows, columns)] = worth / length_s
+        self._after[rows[:, None], columns] = worth / length_s
 
     def settle(self) -> list[tuple[int, ...]]:
         limit = self.GAIN * float(self._value.max(initial=0.0))

@@ -1,7 +1,8 @@
 """Gandiva-style scheduling (OSDI'18): time slicing, packing by trial and error, migration.
 
 - **Time slicing.** Nobody is refused: while more jobs are there than fit, they take turns of `quantum_s`
-  each, first come first served among those that wait.
+  each, first come first served among those that wait. Turns end together, at multiples of the quantum; one
+  that begins between two of them lasts until the second.
 - **Packing.** While jobs wait, a job with little use for its GPUs is joined by another of the same GPU count,
   and after a quantum the policy looks at how fast both really are. If together they get on less than one job
   would alone, they are parted, and pairs of these models are not tried again. Nothing is predicted: a profile
@@ -16,6 +17,7 @@ original's minute.
 from __future__ import annotations
 
 import math
+from collections import deque
 
 from controller.scheduling.drafts import Draft, place
 from controller.scheduling.errors import BadSpec
@@ -26,8 +28,11 @@ from controller.scheduling.policy import Decision, Group, Job, View
 GPU_FROM_END = RESOURCES[::-1].index("gpu")
 """Where the GPU's stage stands from the end: of three stages, loading and preprocessing are one."""
 
-Pair = frozenset[tuple[str, int]]
-"""Models and batch sizes of two partners."""
+Kind = tuple[str, int]
+"""A model and its batch size."""
+
+Pair = frozenset[Kind]
+"""The kinds of two partners; one if they are the same."""
 
 
 class Gandiva:
@@ -41,7 +46,7 @@ class Gandiva:
         self._quantum_s = quantum_s
         self._pack = pack
         self._turn: dict[int, tuple[float, int]] = {}  # of each unfinished job: since when it waits for one
-        self._since_s: dict[int, float] = {}  # when each running job's turn began
+        self._until_s: dict[int, float] = {}  # when each running job's turn ends
         self._pays: dict[Pair, bool] = {}  # what trials have shown
 
     def decide(self, view: View) -> Decision:
@@ -49,31 +54,32 @@ class Gandiva:
         now_s = view.now_s
         for job in view.finished:
             del self._turn[job.order]
-            self._since_s.pop(job.order, None)
+            self._until_s.pop(job.order, None)
         for job in view.arrived:
             self._turn[job.order] = (now_s, job.order)
         for group in view.groups:
             self._judge(group, now_s)
         groups = place(self._drafts(view), view)
         running = {job.order for group in groups for job in group.jobs}
-        self._since_s = {order: self._since_s.get(order, now_s) for order in running}
+        end_s = (math.ceil(now_s / self._quantum_s - 1e-9) + 1) * self._quantum_s
+        self._until_s = {order: self._until_s.get(order, end_s) for order in running}
         trial = any(len(group.jobs) == 2 and pair(*group.jobs) not in self._pays for group in groups)
-        return Decision(groups, self._wake_s(now_s) if trial or len(running) < len(view.jobs) else None)
+        if not running or (len(running) == len(view.jobs) and not trial):
+            return Decision(groups)
+        return Decision(groups, min(self._until_s.values()))
 
     def _judge(self, group: Group, now_s: float) -> None:
         """End turns that are over, and remember whether the pair pays."""
-        over = [
-            job for job in group.jobs if now_s >= self._since_s.get(job.order, math.inf) + self._quantum_s
-        ]
+        over = [job for job in group.jobs if now_s >= self._until_s.get(job.order, math.inf)]
         for job in over:
             self._turn[job.order] = (now_s, job.order)
-            del self._since_s[job.order]
+            del self._until_s[job.order]
         if over and len(group.jobs) == 2:
             self._pays[pair(*group.jobs)] = progress(group) > 1.0
 
     def _drafts(self, view: View) -> list[Draft]:
         queue = sorted(view.jobs.values(), key=lambda job: self._turn[job.order])
-        queue.sort(key=lambda job: job.order not in self._since_s)  # who has not had its turn's time keeps it
+        queue.sort(key=lambda job: job.order not in self._until_s)  # who has not had its turn's time keeps it
         counts = Counts(view.cluster)
         chosen: list[Job] = []
         waiting: list[Job] = []
@@ -104,23 +110,20 @@ class Gandiva:
                 (partner,) = [job for job in host.group.jobs if job is not host]
                 if partner.order in left and self._pays.get(pair(host, partner), True):
                     guests[host.order] = left.pop(partner.order)
-        by_size: dict[int, list[Job]] = {}
-        for job in left.values():
-            by_size.setdefault(job.spec.gpus, []).append(job)
+        queues: dict[int, dict[Kind, deque[tuple[int, Job]]]] = {}  # by GPU count, then by kind
+        for position, job in enumerate(left.values()):
+            queues.setdefault(job.spec.gpus, {}).setdefault(kind(job), deque()).append((position, job))
         for host in idle_first:
             if host.order in guests:
                 continue
-            candidates = by_size.get(host.spec.gpus, [])
-            for number, job in enumerate(candidates):
-                if self._pays.get(pair(host, job), True):
-                    guests[host.order] = candidates.pop(number)
-                    break
+            worth_it = [
+                queue
+                for other, queue in queues.get(host.spec.gpus, {}).items()
+                if queue and self._pays.get(frozenset((kind(host), other)), True)
+            ]
+            if worth_it:
+                _, guests[host.order] = min(worth_it, key=lambda queue: queue[0][0]).popleft()
         return guests
-
-    def _wake_s(self, now_s: float) -> float:
-        """Return when the first turn is over."""
-        first_s = min(self._since_s.values(), default=now_s) + self._quantum_s
-        return max(first_s, math.nextafter(now_s, math.inf))
 
 
 def progress(group: Group) -> float:
@@ -130,7 +133,12 @@ def progress(group: Group) -> float:
 
 def pair(a: Job, b: Job) -> Pair:
     """Return what the policy remembers of a trial of `a` and `b`."""
-    return frozenset(((a.spec.model, a.spec.batch), (b.spec.model, b.spec.batch)))
+    return frozenset((kind(a), kind(b)))
+
+
+def kind(job: Job) -> Kind:
+    """Return what jobs are alike by: they train the same."""
+    return job.spec.model, job.spec.batch
 
 
 def gpu_use(job: Job) -> float:

@@ -49,7 +49,7 @@ class Gittins:
         self._index = [0.0] * (len(LEVELS) + 1)
         if sizes:
             self._index = levels_index(*distribution(sizes, ()))
-        self._ranked = Ranked(self.name, self._rank, moves=Moves.PREEMPT, drifts=self._learns)
+        self._ranked = Ranked(self.name, self._rank, moves=Moves.PREEMPT)
 
     def decide(self, view: View) -> Decision:
         """Return the jobs of the highest index, as many as fit."""
@@ -59,23 +59,28 @@ class Gittins:
                 going = [job.attained_s(view.now_s) * job.spec.gpus for job in view.jobs.values()]
                 self._index = levels_index(*distribution(self._ended, going))
                 self._next_lesson = len(self._ended) * GROWTH
+                self._ranked.rerank()
         groups = self._ranked.decide(view).groups
         running = [job for group in groups for job in group.jobs]
         waits = len(running) < len(view.jobs)
         return Decision(groups, self._wake_s(running, view.now_s) if waits else None)
 
     def _rank(self, job: Job, now_s: float) -> tuple[float, int]:
-        level = bisect_right(LEVELS, job.attained_s(now_s) * job.spec.gpus)
+        return self._rank_at(bisect_right(LEVELS, job.attained_s(now_s) * job.spec.gpus))
+
+    def _rank_at(self, level: int) -> tuple[float, int]:
         return (-self._index[level], level)
 
     def _wake_s(self, running: Sequence[Job], now_s: float) -> float | None:
-        """Return when the first running job reaches another level."""
+        """Return when the first running job reaches a level at which it is no longer ahead of all that wait."""
+        best_waiting = self._ranked.best_waiting()
         first_s = math.inf
         for job in running:
             attained_s = job.attained_s(now_s) * job.spec.gpus
-            level = bisect_right(LEVELS, attained_s)
-            if level < len(LEVELS):
-                first_s = min(first_s, now_s + (LEVELS[level] - attained_s) / job.spec.gpus)
+            for level in range(bisect_right(LEVELS, attained_s), len(LEVELS)):
+                if self._rank_at(level + 1) > best_waiting:
+                    first_s = min(first_s, now_s + (LEVELS[level] - attained_s) / job.spec.gpus)
+                    break
         if first_s == math.inf:
             return None
         # a little later, so that rounding does not leave the job just below the limit, to be asked again

@@ -69,13 +69,15 @@ class Slots:
 
     def give(self, gpus: Iterable[int]) -> None:
         """Give these GPUs back."""
-        node_of = self._cluster.node_of
+        node_of, free = self._cluster.node_of, self._free
+        touched = set()
         for gpu in gpus:
-            free = self._free[node_of[gpu]]
-            free.append(gpu)
-            if len(free) > 1 and free[-2] < gpu:
-                free.sort(reverse=True)
+            node = node_of[gpu]
+            free[node].append(gpu)
+            touched.add(node)
             self.free += 1
+        for node in touched:
+            free[node].sort(reverse=True)
 
     def _node_with(self, gpus: int, without: frozenset[int]) -> int | None:
         found: int | None = None

@@ -26,9 +26,8 @@ class Moves(Enum):
 class Ranked:
     """Run the jobs of lowest rank.
 
-    `rank(job, now_s)` must not change while a job waits, unless `drifts` is given: then the queue is sorted
-    anew at every decision, O(n log n). `quantum_s`: ask again after this time while jobs wait, for ranks
-    that change while jobs run.
+    `rank(job, now_s)` must not change while a job waits, unless `rerank` is called. `quantum_s`: ask again
+    after this time while jobs wait, for ranks that change while jobs run.
     """
 
     def __init__(
@@ -38,18 +37,25 @@ class Ranked:
         *,
         moves: Moves,
         backfill: bool = True,
-        drifts: bool = False,
         quantum_s: float | None = None,
     ) -> None:
         self.name = name
         self._rank = rank
         self._moves = moves
         self._backfill = backfill
-        self._drifts = drifts
+        self._stale = False
         self._quantum_s = quantum_s
         self._waiting = Waiting()
         self._slots: Slots | None = None
         self._groups: dict[int, Group] = {}  # by the job's order of arrival
+
+    def rerank(self) -> None:
+        """Note that ranks of waiting jobs have changed: the next decision sorts them anew, O(n log n)."""
+        self._stale = True
+
+    def best_waiting(self) -> Rank:
+        """Return the lowest rank among the jobs that the last decision left waiting; there must be one."""
+        return min(self._waiting.bucket(size)[0][0] for size in self._waiting.sizes())
 
     def decide(self, view: View) -> Decision:
         """Return the jobs of lowest rank, as many as fit."""
@@ -59,7 +65,8 @@ class Ranked:
             slots = self._slots = Slots(view.cluster)
         for job in view.finished:
             slots.give(self._groups.pop(job.order).gpus)
-        if self._drifts:
+        if self._stale:
+            self._stale = False
             waiting = list(self._waiting)
             self._waiting.clear()
             for job in waiting:
@@ -70,9 +77,9 @@ class Ranked:
             if self._moves is Moves.NEVER:
                 self._fill(slots)
             else:
-                self._choose(view.cluster, now_s)
+                self._choose(view.cluster, slots, now_s)
         elif self._moves is Moves.REPACK:
-            self._choose(view.cluster, now_s)
+            self._choose(view.cluster, slots, now_s)
         wake_s = now_s + self._quantum_s if self._quantum_s and len(self._waiting) else None
         return Decision(list(self._groups.values()), wake_s)
 
@@ -91,7 +98,7 @@ class Ranked:
         for size, count in started.items():
             self._waiting.drop_first(size, count)
 
-    def _choose(self, cluster: Cluster, now_s: float) -> None:
+    def _choose(self, cluster: Cluster, slots: Slots, now_s: float) -> None:
         rank = self._rank
         held = [(rank(job, now_s), job.order, job) for group in self._groups.values() for job in group.jobs]
         if self._moves is Moves.REPACK:
@@ -109,7 +116,7 @@ class Ranked:
         else:
             counts = Counts(cluster)
             chosen, started = walk(self._waiting, held, counts.take, backfill=self._backfill)
-            groups, self._slots = settle(chosen, self._groups, cluster)
+            groups, self._slots = settle(chosen, self._groups, slots, cluster)
         for size, count in started.items():
             unplaced = [
                 (entry[2], entry[0])
@@ -125,13 +132,14 @@ class Ranked:
         self._groups = groups
 
 
-def settle(chosen: list[Job], groups: dict[int, Group], cluster: Cluster) -> tuple[dict[int, Group], Slots]:
+def settle(
+    chosen: list[Job], groups: dict[int, Group], slots: Slots, cluster: Cluster
+) -> tuple[dict[int, Group], Slots]:
     """Place the chosen jobs: those that run stay where they are; if others do not fit then, all are moved.
 
-    Returns the groups by the jobs' order of arrival, running ones unchanged, and what is left free. A job
-    that fits neither way is left out.
+    `slots` is what `groups`, which run, leave free; it is used up. Returns the groups by the jobs' order of
+    arrival, running ones unchanged, and what is left free. A job that fits neither way is left out.
     """
-    slots = Slots(cluster)
     placed: dict[int, Group] = {}
     fresh: list[Job] = []
     for job in chosen:
@@ -140,8 +148,10 @@ def settle(chosen: list[Job], groups: dict[int, Group], cluster: Cluster) -> tup
             fresh.append(job)
         else:
             placed[job.order] = group
-            slots.keep(group.gpus)
-    fresh.sort(key=lambda job: -job.spec.gpus)
+    for order, group in groups.items():
+        if order not in placed:
+            slots.give(group.gpus)
+    fresh.sort(key=_larger_first)
     homeless = False
     for job in fresh:
         place = slots.take(job.spec.gpus)
@@ -153,10 +163,14 @@ def settle(chosen: list[Job], groups: dict[int, Group], cluster: Cluster) -> tup
         return placed, slots
     slots = Slots(cluster)
     moved: dict[int, Group] = {}
-    for job in sorted(chosen, key=lambda job: -job.spec.gpus):
+    for job in sorted(chosen, key=_larger_first):
         place = slots.take(job.spec.gpus)
         if place is not None:
             group = groups.get(job.order)
             stays = group is not None and group.gpus == place
             moved[job.order] = group if stays and group is not None else Group((job,), place)
     return moved, slots
+
+
+def _larger_first(job: Job) -> int:
+    return -job.spec.gpus
