@@ -72,7 +72,7 @@ class Gittins:
         return (-self._index[level], level)
 
     def _wake_s(self, running: Sequence[Job], now_s: float) -> float | None:
-        """Return when the first running job reaches a level at which it is no longer ahead of all that wait."""
+        """Return when the first running job comes to a level where it is not ahead of all that wait."""
         best_waiting = self._ranked.best_waiting()
         first_s = math.inf
         for job in running:

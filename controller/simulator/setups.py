@@ -19,6 +19,7 @@ from controller.scheduling.muri_coded import ALONE, MuriCoded, MuriCodedSpeed
 from controller.scheduling.policy import Policy, SpeedModel
 from controller.scheduling.ranked import Moves
 from controller.scheduling.themis import Themis
+from controller.scheduling.themis_coded import ThemisCoded
 from controller.scheduling.tiresias import Tiresias
 from controller.scheduling.weave import Weave
 from controller.simulator.engine import Charge, Rules
@@ -89,6 +90,7 @@ SETUPS: dict[str, Callable[[], Setup]] = {
     "coded:srsf": lambda: _alone(baselines.srsf(moves=Moves.REPACK)),
     "coded:tiresias": lambda: _alone(Tiresias(), CODED_EXACT_ENDS),
     "coded:antman": lambda: _alone(AntMan()),
+    "coded:themis": lambda: _alone(ThemisCoded()),
     "coded:muri-s": lambda: _muri(MuriCoded("muri-s")),
     "coded:muri-s-keep": lambda: _muri(MuriCoded("muri-s-keep", unpack=False)),
     "coded:muri-l": lambda: _muri(MuriCoded("muri-l", known=False)),
