@@ -50,7 +50,7 @@ class LucidPolicy:
     that are too large to be profiled are measured while they run, and can be joined from then on.
 
     Args:
-        estimate: The workload estimate model.
+        estimate: The workload estimate model; asked when a job comes, and when it has been measured.
         measure: What the profiler reads.
         analyse: The packing analyser.
         binder: Its rules.
@@ -164,6 +164,7 @@ class LucidPolicy:
     def _classify(self, known: _Known) -> None:
         known.usage = self._measure(known.job)
         known.size = self._analyse(known.usage)
+        known.expected_s = self._estimate(known.job)  # now that more is known of it
 
     def _enqueue(self, job: Job) -> None:
         insort(self._queue, (self._known[job.order].expected_s * job.spec.gpus, job.order, job))

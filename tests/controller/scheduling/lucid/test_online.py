@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import pytest
+
+from controller.scheduling import BadSpec, Cluster, Job, JobSpec
+from controller.scheduling.lucid import BinderRules, ProfilerRules, Sharing, Size, Submission, Usage
+from controller.scheduling.lucid.online import Arrivals, OnlineLucid, OnlineRules
+from controller.scheduling.lucid.samples import make_counts, make_history
+from controller.simulator import Result, measure, simulate
+from controller.simulator.speed import Exclusive
+
+pytest.importorskip("interpret")
+
+HOUR_S, DAY_S = 3600.0, 86_400.0
+USAGE = Usage(90.0, 60.0, 8000.0, False)
+
+
+def describe(job: Job, usage: Usage | None) -> Submission:
+    spec = job.spec
+    return Submission(spec.user, spec.extra["jobname"], "vc", spec.gpus, spec.submit_s, usage)
+
+
+def habits(count: int, *, gap_s: float) -> list[JobSpec]:
+    """Jobs of users who submit the same few jobs again and again."""
+    jobs, durations_s = make_history(count, seed=1)
+    return [
+        JobSpec(str(n), n * gap_s, job.gpus, duration_s, 1.0, user=job.user, extra={"jobname": job.name})
+        for n, (job, duration_s) in enumerate(zip(jobs, durations_s, strict=True))
+    ]
+
+
+def lucid(rules: OnlineRules, *, profiler: ProfilerRules | None = None) -> OnlineLucid:
+    return OnlineLucid(
+        rules,
+        describe=describe,
+        measure=lambda job: USAGE,
+        analyse=lambda usage: Size.JUMBO,
+        binder=BinderRules(24_000, 8),
+        profiler=profiler,
+    )
+
+
+def run(specs: list[JobSpec], policy: OnlineLucid, nodes: int = 2) -> Result:
+    return simulate(specs, Cluster.uniform(nodes, 8), policy, Exclusive(), verify=True)
+
+
+def test_what_is_learned_shortens_completion_times() -> None:
+    specs = habits(250, gap_s=600.0)
+    means_only = measure(run(specs, lucid(OnlineRules(minimum=10_000))))
+    learned = measure(run(specs, lucid(OnlineRules(minimum=40, period_s=12 * HOUR_S))))
+    assert learned.avg_jct_s < 0.9 * means_only.avg_jct_s
+
+
+def test_it_is_deterministic() -> None:
+    specs = habits(150, gap_s=300.0)
+    rules = OnlineRules(minimum=50, period_s=6 * HOUR_S)
+    ends = [[job.finish_s for job in run(specs, lucid(rules)).jobs] for _ in range(2)]
+    assert ends[0] == ends[1]
+
+
+def test_a_profiled_job_is_estimated_with_its_usage() -> None:
+    asked: list[Usage | None] = []
+
+    def noting(job: Job, usage: Usage | None) -> Submission:
+        asked.append(usage)
+        return describe(job, usage)
+
+    policy = OnlineLucid(
+        OnlineRules(minimum=20, period_s=HOUR_S),
+        describe=noting,
+        measure=lambda job: USAGE,
+        analyse=lambda usage: Size.JUMBO,
+        binder=BinderRules(24_000, 8),
+        profiler=ProfilerRules(1, 60.0, 8),
+    )
+    run(habits(40, gap_s=900.0), policy)
+    assert None in asked
+    assert USAGE in asked
+
+
+def test_a_prediction_is_explained() -> None:
+    explained: list[list[str]] = []
+
+    class Asking(OnlineLucid):
+        def decide(self, view):  # type: ignore[no-untyped-def]
+            decision = super().decide(view)
+            explained.extend(self.explain(job) for job in view.arrived)
+            return decision
+
+    policy = Asking(
+        OnlineRules(minimum=30, period_s=12 * HOUR_S),
+        describe=describe,
+        measure=lambda job: USAGE,
+        analyse=lambda usage: Size.JUMBO,
+        binder=BinderRules(24_000, 8),
+    )
+    run(habits(120, gap_s=600.0), policy)
+    assert explained[0][0].startswith("Jumbo; expected to run 3600 s")
+    assert any(line.startswith("user = ") for line in explained[-1])
+    assert explained[-1][-1].startswith("together: ")
+
+
+def arrivals(counts: list[int], *, interval_s: int = 600) -> Arrivals:
+    found = Arrivals(OnlineRules(interval_s=interval_s, ahead=3), lambda job: 1)
+    for interval, count in enumerate(counts):
+        for number in range(count):
+            submit_s = (interval + number / (count + 1)) * interval_s
+            found.count(Job(JobSpec(f"{interval}-{number}", submit_s, 1, 1), 0, 1.0, submit_s))
+    return found
+
+
+def test_arrivals_are_counted_by_interval() -> None:
+    seen = arrivals([2, 0, 0, 5, 1])
+    assert seen.latest(4 * 600 + 1) == 5
+    assert seen.latest(5 * 600) == 1
+    assert seen.latest(7 * 600) == 0
+    assert seen.forecast(7 * 600) == []
+
+
+def test_after_two_days_arrivals_are_expected() -> None:
+    counts = [round(count) for count in make_counts(3, seed=2)]
+    expected = arrivals(counts).forecast(3 * DAY_S)
+    assert len(expected) == 3
+    assert all(0 <= count <= max(counts) for count in expected)
+
+
+def test_sharing_ends_when_nothing_comes_and_gpus_are_idle() -> None:
+    seen: list[Sharing] = []
+
+    class Watched(OnlineLucid):
+        def _sharing(self, now_s: float, idle: float) -> Sharing:
+            seen.append(super()._sharing(now_s, idle))
+            return seen[-1]
+
+    policy = Watched(
+        OnlineRules(),
+        describe=describe,
+        measure=lambda job: USAGE,
+        analyse=lambda usage: Size.TINY,
+        binder=BinderRules(24_000, 8),
+    )
+    quiet = habits(40, gap_s=2 * HOUR_S)
+    run(quiet, policy)
+    assert seen[0] is Sharing.DEFAULT
+    assert Sharing.OFF in seen
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"unknown_s": 0.0}, {"ahead": 0}, {"low": 1.0, "very_low": 2.0}, {"very_low": -1.0}]
+)
+def test_rules_that_make_no_sense_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(BadSpec):
+        OnlineRules(**wrong)  # type: ignore[arg-type]
