@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.pages import with_tables
 from controller.grouping.efficiency import efficiency, round_s
 from hostlib.stages import STAGES, Ranks, StageProfile
 
@@ -131,22 +132,8 @@ def compare(
     )
 
 
-BEGIN, END = "<!-- measured -->", "<!-- end of measured -->"
-
-
-def with_tables(page: str, measured: Mapping[str, Any]) -> str:
-    """Return `page` with the tables of what the command measured between its two marks.
-
-    Raises ValueError if the page has no marks.
-    """
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"the page needs the lines {BEGIN} and {END}, between which the tables go")
-    return f"{before}{BEGIN}\n{_tables(measured)}\n{END}{after}"
-
-
-def _tables(measured: Mapping[str, Any]) -> str:
+def tables(measured: Mapping[str, Any]) -> str:
+    """Return the tables of what the command measured."""
     setup = measured["setup"]
     jobs = [
         [kind, *(f"{1e3 * stage_s:.1f}" for stage_s in (*each["stages_s"], each["iteration_s"]))]
@@ -200,7 +187,7 @@ def main() -> None:
     parser.add_argument("measured", type=Path, help="what 'ina schedule interleave --json' has printed")
     path: Path = parser.parse_args().measured
     page = path.with_suffix(".md")
-    page.write_text(with_tables(page.read_text(), json.loads(path.read_text())))
+    page.write_text(with_tables(page.read_text(), tables(json.loads(path.read_text()))))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,159 @@
+"""The tables of docs/results/improved.md: our grouping beside Muri's, under both rule sets.
+
+`python -m benchmarks.improved --traces DIR` runs on what there is below DIR of Muri's traces and of c1000
+(`benchmarks.trace_files`), without `--traces` on a small trace that is shipped. On the longest, trace2 and
+trace4, Muri's policies take minutes to an hour: `--slow`. `--output docs/results` writes improved.json, and
+the tables between the marks of improved.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from benchmarks.pages import with_tables
+from benchmarks.trace_files import Trace, traces
+from bmv2_topos.experiments.harness import markdown
+from controller.cli.output import Bar
+from controller.scheduling import Cluster
+from controller.scheduling.weave import Weave
+from controller.simulator import Rules, measure, simulate
+from controller.simulator.pool import run_all
+from controller.simulator.runs import RunFailed, Source, Task
+from controller.simulator.setups import INTERVAL_S, Setup, setup
+from controller.simulator.siblings import Background
+from controller.simulator.speed import Interleaved
+from controller.simulator.traces import read
+
+Row = dict[str, Any]
+
+NAME = "improved"
+LONG = ("trace2", "trace4")
+PAIRS: Mapping[tuple[str, str], str] = {
+    ("muri-s", "weave-s"): "Rules of the papers, durations known:",
+    ("muri-l", "weave-l"): "Rules of the papers, durations unknown:",
+    ("coded:muri-s", "coded:weave-s"): "Rules as coded, durations known:",
+    ("coded:muri-l", "coded:weave-l"): "Rules as coded, durations unknown:",
+}
+"""What is compared, and the table's caption."""
+
+VARIED = ("trace3", "trace3_pr", "sample")
+
+
+def variants() -> dict[str, Setup]:
+    """Return `weave-s` with one thing changed at a time, and what it is to be better than."""
+    speed = Interleaved()
+    changed = {
+        "`weave-s`": Weave(speed),
+        "no exchanges after the greedy start": Weave(speed, exchange=False),
+        "q = 0: the average alone is looked after": Weave(speed, power=0.0),
+        "looks at twice the cluster instead of eight times": Weave(speed, width=2),
+        "pairs only": Weave(speed, members=2),
+        "believes that groups have no contention": Weave(Interleaved(contention=(1.0,) * 4)),
+    }
+    rules = Rules(interval_s=INTERVAL_S)
+    return {name: Setup(policy, speed, rules) for name, policy in changed.items()} | {
+        "`muri-s`": setup("muri-s")
+    }
+
+
+def main() -> None:
+    """Run, print the tables, and write page and rows on request."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--traces", type=Path, metavar="DIR", help="folder with the public traces")
+    parser.add_argument("--slow", action="store_true", help=f"also {' and '.join(LONG)}, all at once too")
+    parser.add_argument("--output", type=Path, metavar="DIR", help=f"write {NAME}.json, and into {NAME}.md")
+    given = parser.parse_args()
+    files = [trace for trace in traces(given.traces) if given.slow or not trace.name.startswith(LONG)]
+    if not files:
+        parser.error(f"--traces {given.traces}: no muri/trace3.csv or the like there")
+    try:
+        tables = {"pairs": compared(files), "variants": varied(files)}
+    except RunFailed as error:
+        raise SystemExit(f"benchmarks.improved: {error}") from None
+    print(text(tables))
+    if given.output is not None:
+        page = given.output / f"{NAME}.md"
+        page.write_text(with_tables(page.read_text(encoding="utf-8"), text(tables)), encoding="utf-8")
+        rows = json.dumps({"name": NAME, "tables": tables}, indent=1)
+        page.with_suffix(".json").write_text(rows + "\n", encoding="utf-8")
+
+
+def compared(files: Sequence[Trace]) -> list[Row]:
+    """Run all pairs of policies on all traces, one simulation per core."""
+    tasks = [
+        Task(policy, Source(trace.path), Background(Cluster.uniform(trace.nodes, 8)))
+        for trace in files
+        for pair in PAIRS
+        for policy in pair
+    ]
+    names = [trace.name for trace in files for _ in range(2 * len(PAIRS))]
+    done = [0.0] * len(tasks)
+    with Bar() as bar:
+
+        def report(position: int, share: float) -> None:
+            done[position] = share
+            bar.show(sum(done) / len(done), f"{tasks[position].policy} on {names[position]}")
+
+        outcomes = run_all(tasks, report=report)
+    return [
+        {**asdict(outcome.metrics), "trace": name, "policy": outcome.task.policy, "took_s": outcome.cpu_s}
+        for name, outcome in zip(names, outcomes, strict=True)
+    ]
+
+
+def varied(files: Sequence[Trace]) -> list[Row]:
+    """Run the variants on the traces that they are measured on."""
+    rows = []
+    for trace in [trace for trace in files if trace.name in VARIED]:
+        cluster = Cluster.uniform(trace.nodes, 8)
+        specs = read(trace.path, cluster)
+        for name, made in variants().items():
+            metrics = measure(simulate(specs, cluster, made.policy, made.speed, made.rules))
+            rows.append({"trace": trace.name, "variant": name, **asdict(metrics)})
+    return rows
+
+
+def text(tables: Mapping[str, Sequence[Row]]) -> str:
+    """Return all tables."""
+    found = {(row["trace"], row["policy"]): row for row in tables["pairs"]}
+    names = list(dict.fromkeys(row["trace"] for row in tables["pairs"]))
+    parts = []
+    for (theirs, ours), caption in PAIRS.items():
+        columns = ["trace", "jobs"]
+        for figure in ("average", "p99", "median"):
+            columns += [f"{figure}, `{theirs}`", f"`{ours}`", ""]
+        cells = [_beside(found[name, theirs], found[name, ours]) for name in names]
+        parts += [caption, markdown(columns, cells)]
+    parts += ["`weave-s` with one thing changed, rules of the papers:", _variants(tables["variants"])]
+    return "\n\n".join(parts)
+
+
+def _beside(theirs: Row, ours: Row) -> list[str]:
+    cells = [theirs["trace"], f"{theirs['jobs']:,}"]
+    for key in ("avg_jct_s", "p99_jct_s", "median_jct_s"):
+        change = ours[key] / theirs[key] - 1
+        cells += [f"{theirs[key]:,.0f}", f"{ours[key]:,.0f}", f"{100 * change:+.1f} %"]
+    return cells
+
+
+def _variants(rows: Sequence[Row]) -> str:
+    names = list(dict.fromkeys(row["trace"] for row in rows))
+    found = {(row["variant"], row["trace"]): row for row in rows}
+    columns = ["variant", *(f"{name}, {figure}" for name in names for figure in ("average", "p99"))]
+    cells = [
+        [
+            variant,
+            *(f"{found[variant, name][key]:,.0f}" for name in names for key in ("avg_jct_s", "p99_jct_s")),
+        ]
+        for variant in dict.fromkeys(row["variant"] for row in rows)
+    ]
+    return markdown(columns, cells)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,29 @@
+"""Which of the public traces in Muri's format are there, and how many servers each is for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+SAMPLE = Path(__file__).parents[1] / "tests" / "controller" / "simulator" / "small_muri.csv"
+
+MURI = tuple(f"trace{number}{suffix}" for number in (3, 1, 2, 4) for suffix in ("", "_pr"))
+JOB_TYPES = ("job_type_1", "job_type_2", "job_type_3")
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """A trace file and how many servers of eight GPUs it is for."""
+
+    name: str
+    path: Path
+    nodes: int = 8
+
+
+def traces(folder: Path | None) -> list[Trace]:
+    """Return the traces below `folder`, the one that everything is run on first; None: the shipped sample."""
+    if folder is None:
+        return [Trace("sample", SAMPLE, 2)]
+    files = [(name, folder / "muri" / f"{name}.csv") for name in (*MURI, *JOB_TYPES)]
+    files.append(("c1000", folder / "common" / "c1000" / "muri.csv"))
+    return [Trace(name, path) for name, path in files if path.exists()]
