@@ -1,4 +1,4 @@
-"""The native part, which has as many files as there are: pyproject.toml cannot say that."""
+"""The native parts: one has as many files as there are, which pyproject.toml cannot say."""
 
 from pathlib import Path
 
@@ -14,6 +14,13 @@ setup(
             depends=sorted(map(str, NATIVE.glob("*.h"))),
             extra_compile_args=["-O3", "-std=gnu11"],
             optional=True,  # without a C compiler numpy serves: slower, with a warning
-        )
+        ),
+        Extension(
+            "controller.grouping._blossom",
+            sources=["controller/grouping/blossom.c"],
+            # a fused multiplication would round differently from Python, and so break ties differently
+            extra_compile_args=["-O3", "-std=gnu11", "-ffp-contract=off"],
+            optional=True,  # without a C compiler Python serves: slower
+        ),
     ]
 )

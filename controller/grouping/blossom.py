@@ -5,7 +5,8 @@ which jobs run together, and with that every later event. This is the O(n^3) pri
 order of search that the public simulator has: labels start at the largest weight, the free nodes are
 searched breadth first in order of number, an edge is tight when its slack is not positive, and the search
 for another augmenting path ends when a label runs out. `matching` is for everything else: it is exact too,
-and much faster on large sparse graphs.
+and much faster on large sparse graphs. blossom.c is this file's twin, function by function; where it was
+compiled, it does the work (`controller.grouping.compiled`), and this is what it is tested against.
 
 Reference: Galil, "Efficient algorithms for finding maximum matching in graphs", Computing Surveys 18 (1986).
 """
@@ -15,6 +16,8 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Sequence
+
+from controller.grouping import compiled
 
 FREE, OUTER, INNER = -1, 0, 1
 
@@ -29,6 +32,11 @@ def dense_matching(weights: Sequence[Sequence[float]]) -> list[int]:
     """
     if not any(map(any, weights)):
         return [-1] * len(weights)
+    return (compiled.load() or in_python)(weights)
+
+
+def in_python(weights: Sequence[Sequence[float]]) -> list[int]:
+    """Return what `dense_matching` does, without the compiled twin; some weight must not be 0."""
     search = _Search(weights)
     while search.augment_once():
         pass

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from controller.grouping import matching
-from controller.grouping.blossom import dense_matching
+from controller.grouping import compiled, matching
+from controller.grouping.blossom import dense_matching, in_python
 from controller.grouping.efficiency import Profile, best
 from controller.grouping.matching import greedy, match
 from controller.grouping.rounds import group, places, weights
@@ -52,11 +52,27 @@ def test_matchings_are_valid_and_of_maximum_weight(count: int, seed: int, distin
     table = table_of(count, seed, distinct)
     reference = exact(table)
     assert total(table, match(count, weigher(table))) == pytest.approx(reference)
-    partner = dense_matching(table.tolist())
-    pairs = [(u, v) for u, v in enumerate(partner) if u < v]
-    assert all(partner[v] == u for u, v in pairs)
-    assert total(table, pairs) == pytest.approx(reference)
+    for dense in (dense_matching, in_python) if table.any() else (dense_matching,):
+        partner = dense(table.tolist())
+        pairs = [(u, v) for u, v in enumerate(partner) if u < v]
+        assert all(partner[v] == u for u, v in pairs)
+        assert total(table, pairs) == pytest.approx(reference)
     assert total(table, greedy(count, weigher(table))) <= reference + 1e-9
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.integers(1, 40), st.integers(0, 10**6), st.sampled_from([0, 1, 2, 5]), st.booleans())
+def test_the_compiled_matching_breaks_ties_as_the_one_in_python(
+    count: int, seed: int, distinct: int, rounded: bool
+) -> None:
+    compiled_match = compiled.load()
+    if compiled_match is None:
+        pytest.skip("blossom.c was not compiled: there was no C compiler")
+    table = table_of(count, seed, distinct)
+    if rounded:  # one half of the table off by the last bit
+        table = np.where(np.tri(count, dtype=bool), np.nextafter(table, 1.0) * (table > 0), table)
+    if table.any():
+        assert compiled_match(table.tolist()) == in_python(table.tolist())
 
 
 @pytest.mark.parametrize("members", [1, 2], ids=["jobs", "pairs of jobs"])

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from controller.cli import app
+from controller.cli.errors import verdict
+
+
+def bench(*arguments: object) -> tuple[int, str, str]:
+    """Run ``ina bench grouping ARGUMENTS``: status, output, complaint."""
+    result = CliRunner().invoke(app, ["bench", "grouping", *map(str, arguments)])
+    if result.exception is None or isinstance(result.exception, SystemExit):
+        return result.exit_code, result.stdout, result.stderr
+    complaint, code = verdict(result.exception)
+    return code, result.stdout, complaint
+
+
+@pytest.mark.parametrize("jobs", [1, 2, 3, 17])
+@pytest.mark.parametrize("resources", [2, 4, 6])
+@pytest.mark.parametrize("kinds", [0, 1])
+def test_few_jobs_and_equal_ones(jobs: int, resources: int, kinds: int) -> None:
+    arguments = ("--jobs", jobs, "--resources", resources, "--kinds", kinds, "--exact", "--json")
+    code, out, complaint = bench(*arguments)
+    assert (code, complaint) == (0, "")
+    metrics = json.loads(out)["metrics"]
+    assert 0 <= metrics["mean_efficiency"] <= 1
+    assert 1 <= metrics["groups"] <= jobs
+    assert all(-1e-9 <= value <= 1 for name, value in metrics.items() if name.startswith("loss_round_"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("--jobs", 0), "--jobs"),
+        (("--jobs", 10**9), "--jobs"),
+        (("--resources", 1), "--resources"),
+        (("--resources", 7), "--resources"),
+        (("--kinds", -1), "--kinds"),
+        (("--seed", -1), "--seed"),
+        (("--exact", "--jobs", 2001), "--exact with 2001 jobs: it compares all pairs; at most 2000 go"),
+    ],
+)
+def test_numbers_out_of_range(arguments: tuple[object, ...], complaint: str) -> None:
+    code, out, said = bench(*arguments)
+    assert (code, out) == (2, "")
+    assert complaint in said
