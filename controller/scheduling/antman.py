@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 from controller.scheduling.errors import BadSpec
 from controller.scheduling.model import Cluster, JobSpec
+from controller.scheduling.muri_coded import longer_s
 from controller.scheduling.policy import Decision, Group, Job, View
 
 GUARANTEED_USE, OPPORTUNISTIC_USE, CAP = 0.1, 0.9, 0.8
@@ -189,7 +190,7 @@ class AntManSpeed:
 
     def alone_s(self, job: JobSpec) -> float:
         """Return the job's own figure times the constant."""
-        return job.iteration_s * self.alone
+        return longer_s(job.iteration_s, self.alone)
 
     def iteration_s(self, group: Group) -> Sequence[float]:
         """Return the figure alone for guaranteed jobs, whole rounds of the slowest host for others."""

@@ -37,6 +37,14 @@ CONTENTION_IN_ORDER = (*CONTENTION[:3], 1.3 / ALONE)
 STAGES = 3
 
 
+def longer_s(iteration_s: float, factor: float) -> float:
+    """Return `factor` times an iteration, rounded as in the original, where times are milliseconds.
+
+    Rounded otherwise, jobs that tie there would not tie here.
+    """
+    return iteration_s * 1000.0 * factor / 1000.0
+
+
 @dataclass(frozen=True, slots=True)
 class MuriCodedSpeed:
     """The public simulator's speeds; every restart costs each member what all of them cost."""
@@ -46,7 +54,7 @@ class MuriCodedSpeed:
 
     def alone_s(self, job: JobSpec) -> float:
         """Return the job's own figure, with the simulator's constant."""
-        return job.iteration_s * ALONE
+        return longer_s(job.iteration_s, ALONE)
 
     def iteration_s(self, group: Group) -> Sequence[float]:
         """Return the round's length for each member."""
