@@ -1,9 +1,9 @@
 """The tables of docs/results/improved.md: our grouping beside Muri's, under both rule sets.
 
 `python -m benchmarks.improved --traces DIR` runs on what there is below DIR of Muri's traces and of c1000
-(`benchmarks.trace_files`), without `--traces` on a small trace that is shipped. On the longest, trace2 and
-trace4, Muri's policies take minutes to an hour: `--slow`. `--output docs/results` writes improved.json, and
-the tables between the marks of improved.md.
+(`benchmarks.trace_files`), without `--traces` on a small trace that is shipped. On traces of more than a
+thousand jobs Muri's policies take minutes, or hours: `--slow`. `--output docs/results` writes improved.json,
+and the tables between the marks of improved.md.
 """
 
 from __future__ import annotations
@@ -16,23 +16,22 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.pages import with_tables
-from benchmarks.trace_files import Trace, traces
+from benchmarks.trace_files import LONG, Trace, traces
 from bmv2_topos.experiments.harness import markdown
 from controller.cli.output import Bar
 from controller.scheduling import Cluster
 from controller.scheduling.weave import Weave
 from controller.simulator import Rules, measure, simulate
+from controller.simulator.families import Background
 from controller.simulator.pool import run_all
 from controller.simulator.runs import RunFailed, Source, Task
 from controller.simulator.setups import INTERVAL_S, Setup, setup
-from controller.simulator.siblings import Background
 from controller.simulator.speed import Interleaved
 from controller.simulator.traces import read
 
 Row = dict[str, Any]
 
 NAME = "improved"
-LONG = ("trace2", "trace4")
 PAIRS: Mapping[tuple[str, str], str] = {
     ("muri-s", "weave-s"): "Rules of the papers, durations known:",
     ("muri-l", "weave-l"): "Rules of the papers, durations unknown:",
@@ -65,7 +64,9 @@ def main() -> None:
     """Run, print the tables, and write page and rows on request."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--traces", type=Path, metavar="DIR", help="folder with the public traces")
-    parser.add_argument("--slow", action="store_true", help=f"also {' and '.join(LONG)}, all at once too")
+    parser.add_argument(
+        "--slow", action="store_true", help=f"also {', '.join(LONG)}, with all jobs at once too"
+    )
     parser.add_argument("--output", type=Path, metavar="DIR", help=f"write {NAME}.json, and into {NAME}.md")
     given = parser.parse_args()
     files = [trace for trace in traces(given.traces) if given.slow or not trace.name.startswith(LONG)]

@@ -12,7 +12,7 @@ import argparse
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -20,26 +20,47 @@ from benchmarks.references import LUCID, MURI, SYNERGY
 from benchmarks.reproduce_page import SHOW, Row, page
 from benchmarks.rule_sets import STEPS
 from benchmarks.schedulers import measure_grouping
+from benchmarks.trace_files import LONG, Trace, traces
 from controller.scheduling import Cluster
 from controller.simulator import measure, simulate
+from controller.simulator.families import Background, family
 from controller.simulator.runs import RunFailed, Source, Task, run
 from controller.simulator.setups import SETUPS
-from controller.simulator.siblings import Background, family
 from controller.simulator.traces import read
 
-SAMPLE = Path(__file__).parents[1] / "tests" / "controller" / "simulator" / "small_muri.csv"
 NAME = "schedulers"
 FIRST = ("sample", "trace3")
 """The traces that all policies run on, ablations too."""
+PAPER = (*FIRST, "trace3_pr", "trace1", "c1000")
+"""The traces that the papers' rules run on."""
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
-    """A trace file and how many servers of eight GPUs it is for."""
+class Workload:
+    """What Synergy's public simulator runs: a replay trace below the folder of traces, or "" for its own."""
 
     name: str
-    path: Path
-    nodes: int
+    servers: int
+    replay: str = ""
+    static: bool = False
+
+    def arguments(self, folder: Path) -> list[object]:
+        """Return what `benchmarks.synergy published` needs for it."""
+        replay = ["--replay", folder / self.replay] if self.replay else []
+        return ["--servers", self.servers, *replay, *(["--static"] if self.static else [])]
+
+
+WORKLOADS = (
+    Workload("philly-derived", 16),
+    Workload("static", 4, "synergy/static_100job_6_3_1100.0", static=True),
+    Workload("dynamic", 4, "synergy/dynamic_srtf.log"),
+    Workload("c1000", 8, "common/c1000/synergy.csv"),
+)
+MIXES = ("20,70,10", "30,60,10", "60,30,10", "33,33,33", "50,0,50")
+"""Weights of image, text and sound jobs; the first is the published default."""
+SIZES = ("1", "1,1,1,1,2,4,8,16")
+LOADS = (0, 8, 10)
+"""Jobs per hour on 128 GPUs; 0: all are there at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +72,12 @@ class Options:
 
     def traces(self) -> list[Trace]:
         """Return the traces in Muri's format that are there."""
-        if self.folder is None:
-            return [Trace("sample", SAMPLE, 2)]
-        muri = [
-            Trace(name, self.folder / "muri" / f"{name}.csv", 8) for name in ("trace3", "trace3_pr", "trace1")
-        ]
-        return [*muri, Trace("c1000", self.folder / "common" / "c1000" / "muri.csv", 8)]
+        return traces(self.folder)
 
     def skips(self, trace: Trace, policy: str) -> bool:
         """Tell whether this takes minutes, and these are not wanted."""
-        groups = "muri" in policy or "weave" in policy
-        slow = (groups and trace.name == "trace1") or (policy == "gandiva" and trace.name not in FIRST)
-        return slow and not self.slow
+        heavy = any(word in policy for word in ("muri", "weave", "gandiva"))
+        return heavy and trace.name.startswith(LONG) and not self.slow
 
 
 def main() -> None:
@@ -130,7 +145,7 @@ def coded(options: Options) -> list[Row]:
 
 def paper(options: Options) -> list[Row]:
     """Run all policies that are as the papers have them; Muri's ablations on the first trace only."""
-    first, *others = options.traces()
+    first, *others = [trace for trace in options.traces() if trace.name in PAPER]
     names = [name for name in SETUPS if not family(name)]
     main_names = [name for name in names if not name.startswith("muri-s-")]
     pairs = [(first, name) for name in names] + [(trace, name) for trace in others for name in main_names]
@@ -157,16 +172,62 @@ def rules(options: Options) -> list[Row]:
 
 
 def synergy(options: Options) -> list[Row]:
-    """Run the allocators, and the public simulator's workload if its matrices are there."""
-    rows = [{"table": "allocate", **row} for row in _module("synergy", "allocate", "--seeds", "3")]
-    if options.folder is not None:
-        matrix = options.folder / "synergy" / "sensitivity_matrix.csv"
-        for row in _module("synergy", "published", "--matrix", matrix, "--policies", ",".join(SYNERGY)):
-            theirs = SYNERGY[row["policy"]]
-            public = {"public_average_h": theirs.avg_jct_s / 3600, "public_took_s": theirs.took_s}
-            public["public_p99_h"] = None if theirs.p99_jct_s is None else theirs.p99_jct_s / 3600
-            rows.append({"table": "published", **row, **public})
+    """Set TUNE beside OPT, in one round and over traces, and the coded rules beside the public simulator."""
+    folder = options.folder
+    if folder is None:
+        return [*_rounds("made-up", MIXES[:1]), *_traces("made-up", jobs=200, loads=LOADS[:1])]
+    matrix = ("--matrix", folder / "synergy" / "sensitivity_matrix.csv")
+    rows = [*_rounds("made-up", MIXES), *_rounds("measured", MIXES, *matrix)]
+    rows += _traces("made-up", jobs=1500, loads=LOADS)
+    rows += _traces("measured", *matrix, jobs=1500, loads=LOADS)
+    for servers in (16, 8):
+        replay = ("--replay", folder / "common" / "c1000" / "synergy.csv", "--servers", servers)
+        made = _module("synergy", "end-to-end", *matrix, *replay)
+        rows += _labelled(made, table="end-to-end", matrices="measured", trace=f"c1000 on {servers * 8} GPUs")
+    for workload, policies in by_workload(SYNERGY).items():
+        replay_of = workload.arguments(folder)
+        made = _module("synergy", "published", *matrix, *replay_of, "--policies", policies)
+        rows += [_published(workload.name, row) for row in made]
     return rows
+
+
+def _rounds(matrices: str, mixes: Sequence[str], *given: object) -> list[Row]:
+    rows: list[Row] = []
+    for mix in mixes:
+        for sizes in SIZES:
+            made = _module("synergy", "allocate", *given, "--mix", mix, "--sizes", sizes)
+            rows += _labelled(made, table="allocate", matrices=matrices, mix=mix, sizes=sizes)
+    return rows
+
+
+def _traces(matrices: str, *given: object, jobs: int, loads: Sequence[int]) -> list[Row]:
+    rows: list[Row] = []
+    for load in loads:
+        made = _module("synergy", "end-to-end", *given, "--jobs", jobs, "--load", load)
+        trace = f"{jobs:,} jobs, {load} an hour" if load else f"{jobs:,} jobs at once"
+        rows += _labelled(made, table="end-to-end", matrices=matrices, trace=trace)
+    return rows
+
+
+def _labelled(rows: Iterable[Row], **labels: str) -> list[Row]:
+    return [{**labels, **row} for row in rows]
+
+
+def by_workload(references: Iterable[tuple[str, str]]) -> dict[Workload, str]:
+    """Return the policies, by comma, that have references on each workload."""
+    return {w: ",".join(p for name, p in references if name == w.name) for w in WORKLOADS}
+
+
+def _published(workload: str, row: Row) -> Row:
+    theirs = SYNERGY[workload, row["policy"]]
+    return {
+        "table": "published",
+        "workload": workload,
+        **row,
+        **{f"public_{key}": value for key, value in asdict(theirs).items()},
+        "off": row["average_s"] / theirs.avg_jct_s - 1,
+        "times_faster": None if theirs.took_s is None else theirs.took_s / row["wall_s"],
+    }
 
 
 def lucid(options: Options) -> list[Row]:

@@ -24,9 +24,9 @@ from pathlib import Path
 
 from bmv2_topos.experiments.harness import markdown
 from controller.scheduling import Cluster
+from controller.simulator.families import Background
 from controller.simulator.plots import PlotsMissing, new_figure, save
 from controller.simulator.runs import RunFailed, Source, Task, kind_for, run
-from controller.simulator.siblings import Background
 
 POLICIES = "fifo,srtf,srsf,las,tiresias,muri-s,coded:srtf,coded:muri-s,synergy:fifo+tune,lucid:no-profiler"
 LENGTHS = "1000,3000,10000,30000,100000"

@@ -6,81 +6,44 @@ not seen, by number of reference jobs.
 `python -m benchmarks.sharing schedule [--trace FILE --lucid FILE]`: the policy, itself without each of its
 parts, and baselines, all on one speed model, over several seeds.
 
-Without files, pairs and traces are made up. Of pair files those of Lucid's authors (`colocate_info.csv`) and
-Gavel's (`simulation_throughputs.json`) can be read.
+Policies are those that `ina schedule` calls `sharing:`. Without files, pairs and traces are made up. Of pair
+files those of Lucid's authors (`colocate_info.csv`) and Gavel's (`simulation_throughputs.json`) can be read.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import random
 import statistics
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 from controller.errors import ControllerError
-from controller.scheduling import BadSpec, Cluster, Decision, JobSpec, Policy, View
-from controller.scheduling.antman import AntMan
-from controller.scheduling.baselines import fifo, las_2d, srtf
+from controller.scheduling import Cluster, Decision, JobSpec, Policy, View
 from controller.scheduling.sharing import (
-    Blind,
-    Choice,
-    FixedInterval,
-    Forests,
-    IntervalRule,
     Law,
-    Ledger,
-    MadeUpPairs,
     Model,
-    Noisy,
-    Packer,
     PreemptionCost,
-    Profiler,
-    Scaling,
     SharedSpeed,
-    SharingPolicy,
     accuracy,
-    choose,
     draw,
-    make_demands,
-    make_sync,
     read_gavel_pairs,
     read_lucid_pairs,
-    train,
 )
 from controller.scheduling.sharing.corun import Pairs
-from controller.scheduling.sharing.policy import Interval
-from controller.scheduling.tiresias import Tiresias
+from controller.scheduling.sharing.policies import POLICIES, SIZES, Needs, Setting, make, of_kinds
 from controller.simulator import measure, simulate
 from controller.simulator.generate import generate
 from controller.simulator.traces import read
 
 NODES, GPUS = 8, 8
-MADE_UP_KINDS = 30
-SIZES = (2, 4, 8, 16)
-NOISE = 0.02
-FIXED_S = (120, 600, 3600)
 MODEL_COUNTS = (1, 2, 8)  # of reference jobs, beside the one that is asked for
-UNSEEN = 3  # one kind in so many is not trained on
 
 Row = dict[str, object]
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """What is really so, what is measured of it, and what is learned from that."""
-
-    truth: Law
-    measured: Law
-    references: tuple[str, ...]
-    forests: Forests
-    blind: Blind
 
 
 def main() -> None:
@@ -101,7 +64,7 @@ def main() -> None:
     schedule.add_argument(
         "--preemption-s", type=float, default=40.0, help="its cost within a node; beyond: x 1.5"
     )
-    schedule.add_argument("--only", default="", help="policies, by semicolon")
+    schedule.add_argument("--only", default="", help="policies, by comma")
     for command in (models, schedule):
         source = command.add_mutually_exclusive_group()
         source.add_argument("--lucid", type=Path, help="measured pairs")
@@ -122,28 +85,14 @@ def main() -> None:
         show(rows, title)
 
 
-def pairs_of(options: argparse.Namespace, seed: int) -> Pairs:
-    """Read measured pairs, or make some up."""
+def setting_of(options: argparse.Namespace, seed: int, *, references: int) -> Setting:
+    """Read measured pairs, or have some made up."""
+    pairs: Pairs | None = None
     if options.lucid is not None:
-        return read_lucid_pairs(options.lucid)
-    if options.gavel is not None:
-        return read_gavel_pairs(options.gavel)
-    return MadeUpPairs(make_demands([f"net{number}" for number in range(MADE_UP_KINDS)], seed=seed))
-
-
-def laws(options: argparse.Namespace, seed: int) -> tuple[Law, Law]:
-    """Return what is so and what is measured; measured pairs have their noise already."""
-    pairs = pairs_of(options, seed)
-    truth = Scaling(pairs, make_sync(sorted(pairs.kinds), seed=seed))
-    made_up = options.lucid is None and options.gavel is None
-    return truth, Noisy(truth, NOISE, seed=seed) if made_up else truth
-
-
-def divided(law: Law, seed: int) -> tuple[list[str], list[str]]:
-    """Return the kinds that are trained on, and those that are not."""
-    kinds = sorted(law.kinds)
-    random.Random(seed).shuffle(kinds)
-    return kinds[len(kinds) // UNSEEN :], kinds[: len(kinds) // UNSEEN]
+        pairs = read_lucid_pairs(options.lucid)
+    elif options.gavel is not None:
+        pairs = read_gavel_pairs(options.gavel)
+    return Setting(pairs, seed=seed, references=references, samples=options.samples)
 
 
 def run_models(options: argparse.Namespace) -> tuple[list[Row], str]:
@@ -152,10 +101,9 @@ def run_models(options: argparse.Namespace) -> tuple[list[Row], str]:
     for count in sorted({*MODEL_COUNTS, options.references}):
         found: dict[Model, list[tuple[float, float, float, float]]] = {model: [] for model in Model}
         for seed in range(options.first_seed, options.first_seed + options.seeds):
-            _, measured = laws(options, seed)
-            seen, unseen = divided(measured, seed)
-            profiler = Profiler(measured, choose(measured, count, seen))
-            forests = train(profiler, kinds=seen, sizes=SIZES, samples=options.samples, seed=seed)
+            setting = setting_of(options, seed, references=count)
+            measured, forests = setting.measured, setting.forests
+            seen, unseen = setting.seen, setting.unseen
             for model in Model:
                 old = draw(measured, model, 500, kinds=seen, sizes=SIZES, seed=seed + 1000)
                 new = draw(
@@ -170,74 +118,13 @@ def run_models(options: argparse.Namespace) -> tuple[list[Row], str]:
     return rows, f"mean absolute error of speeds, {options.seeds} seeds, {options.samples} samples per model"
 
 
-def learn(options: argparse.Namespace, seed: int) -> Setting:
-    """Measure and train."""
-    truth, measured = laws(options, seed)
-    seen, _ = divided(measured, seed)
-    references = choose(measured, options.references, seen)
-    profiler = Profiler(measured, references)
-    forests = train(profiler, kinds=seen, sizes=SIZES, samples=options.samples, seed=seed)
-    few = max(1, options.samples // 3)
-    samples = {model: draw(measured, model, few, kinds=seen, sizes=SIZES, seed=seed) for model in Model}
-    return Setting(truth, measured, references, forests, Blind.from_samples(measured.kinds, samples))
-
-
 def jobs_of(options: argparse.Namespace, cluster: Cluster, kinds: Sequence[str], seed: int) -> list[JobSpec]:
     """Return the trace with kinds drawn from those that are known."""
     if options.trace is None:
         specs = generate(options.jobs, cluster, load=options.load, seed=seed)
     else:
         specs = read(options.trace, cluster)
-    rng = random.Random(seed)
-    return [
-        replace(spec, model=rng.choice(kinds), stages_s=(), priority=rng.randrange(2), extra={})
-        for spec in specs
-    ]
-
-
-def policies(setting: Setting, cost: PreemptionCost, seed: int) -> dict[str, Callable[[], Policy]]:
-    """Return fresh policies by name."""
-
-    def ours(
-        believed: Law | None = setting.forests,
-        *,
-        interval: Interval | None = None,
-        ledger: Ledger | None = None,
-        choice: Choice = Choice.BEST,
-        mixed: bool = True,
-        by_gain: bool = True,
-    ) -> Policy:
-        packer = None if believed is None else Packer(believed, choice=choice, mixed=mixed, seed=seed)
-        return SharingPolicy(
-            packer, ledger=ledger, by_gain=by_gain, cost=cost, interval=interval or IntervalRule(cost)
-        )
-
-    return {
-        "fifo": lambda: fifo(backfill=True),
-        "srtf, durations known": srtf,
-        "tiresias": lambda: Tiresias(consolidated=True),
-        "2d-las": las_2d,
-        "antman-style": AntMan,
-        "sharing": ours,
-        "no sharing": lambda: ours(None),
-        "equal sizes only": lambda: ours(mixed=False),
-        "random packing": lambda: ours(setting.blind, choice=Choice.RANDOM),
-        "without features": lambda: ours(setting.blind),
-        "first fit": lambda: ours(choice=Choice.FIRST, by_gain=False),
-        "best fit, but not by gain": lambda: ours(by_gain=False),
-        **{
-            f"interval {length} s": lambda s=length: ours(interval=FixedInterval(s))  # type: ignore[misc]
-            for length in FIXED_S
-        },
-        **{
-            f"no sharing, every {length} s": lambda s=length: ours(None, interval=FixedInterval(s))  # type: ignore[misc]
-            for length in FIXED_S
-        },
-        "interval not longer with load": lambda: ours(interval=IntervalRule(cost, limit=1.0)),
-        "sharing not rewarded": lambda: ours(ledger=Ledger(sharing=False)),
-        "preemptions not counted": lambda: ours(ledger=Ledger(aging=False)),
-        "speeds known": lambda: ours(setting.truth),
-    }
+    return of_kinds(specs, kinds, seed=seed)
 
 
 def run_schedule(options: argparse.Namespace) -> tuple[list[Row], str]:
@@ -246,14 +133,11 @@ def run_schedule(options: argparse.Namespace) -> tuple[list[Row], str]:
     cost = PreemptionCost(options.preemption_s, options.preemption_s * 1.5, GPUS)
     found: dict[str, list[Row]] = {}
     for seed in range(options.first_seed, options.first_seed + options.seeds):
-        setting = learn(options, seed)
+        setting = setting_of(options, seed, references=options.references)
         specs = jobs_of(options, cluster, sorted(setting.truth.kinds), seed)
-        chosen = policies(setting, cost, seed)
-        names = [name for name in options.only.split(";") if name] or list(chosen)
-        for name in names:
-            if name not in chosen:
-                raise BadSpec(f"policy {name!r} is unknown; known are {', '.join(chosen)}")
-            row = run(chosen[name](), specs, cluster, setting.truth, cost)
+        for name in [name for name in options.only.split(",") if name] or POLICIES:
+            policy = make(name, Needs(setting, cost))
+            row = run(policy, specs, cluster, setting.truth, cost)
             found.setdefault(name, []).append(row)
     rows: list[Row] = []
     for name, runs in found.items():

@@ -4,7 +4,10 @@
 or from measured sensitivity matrices (`--matrix`). OPT is given its programs as published, with a variable
 for every point of a matrix; `--pruned` leaves out the points that cannot be optimal.
 
-`python -m benchmarks.synergy published --matrix FILE`: policies of the public simulator, by its rules, on its
+`python -m benchmarks.synergy end-to-end`: the same allocators over whole traces, FIFO: what of the difference
+between allocations is left in completion times.
+
+`python -m benchmarks.synergy published`: policies of the public simulator, by its rules, on its
 Philly-derived workload or on a replay trace.
 """
 
@@ -15,7 +18,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -23,33 +26,37 @@ from rich.console import Console
 from rich.table import Table
 
 from controller.errors import ControllerError
-from controller.scheduling import BadTrace, Cluster, JobSpec
+from controller.scheduling import Cluster
 from controller.scheduling.synergy import (
     Demand,
     ModelProfile,
     Plan,
     RoundSpeed,
-    Sensitivity,
     ServerShape,
+    SharedSpeed,
+    demands_by_matrix,
     drf,
     greedy,
     opt,
     proportional,
     read_profiles,
+    synergy,
     tetris,
     tune,
 )
-from controller.scheduling.synergy.catalog import TASKS, draw, profile_all
+from controller.scheduling.synergy.catalog import TASKS, draw, model_profiles
 from controller.scheduling.synergy.coded import coded_demands, coded_policy
-from controller.scheduling.synergy.philly_derived import philly_derived
+from controller.scheduling.synergy.philly_derived import CLASSES, philly_derived
 from controller.scheduling.synergy.policies import tune_and_top_up
 from controller.simulator import Rules, simulate
+from controller.simulator.traces import read
 
-MEASURED_KINDS = {
-    "image": ("alexnet", "res18", "res50", "mobilenet", "shufflenet"),
-    "text": ("gnmt", "transformer", "lstm"),
-    "sound": ("m5", "deepspeech"),
-}
+Models = Mapping[str, Sequence[str]]
+"""Models by kind: image, text and sound."""
+
+KINDS = ("image", "text", "sound")
+MEASURED_KINDS: Models = dict(zip(KINDS, CLASSES.values(), strict=True))
+MADE_UP_KINDS: Models = {k: [name for name, task in TASKS.items() if task.kind == k] for k in KINDS}
 BASELINES: Mapping[str, Callable[[Sequence[Demand], int, ServerShape], Plan]] = {
     "proportional": proportional,
     "greedy": greedy,
@@ -58,6 +65,13 @@ BASELINES: Mapping[str, Callable[[Sequence[Demand], int, ServerShape], Plan]] = 
     "tune": tune,
     "tune+top-up": tune_and_top_up,
 }
+ROUND_S = 300.0
+STATIC_S = ROUND_S - 1
+"""When a static replay begins here: the public simulator's first round is one second after its beginning."""
+
+PUBLIC_JOBS = 5600
+PUBLIC_COUNTED = range(4000, 5000)
+"""How many jobs of its Philly-derived workload the public simulator needs, and which of them it measures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,22 +93,34 @@ def main() -> None:
     commands = parser.add_subparsers(required=True)
     allocate = commands.add_parser("allocate", help="all allocators on one queue")
     allocate.set_defaults(run=run_allocators)
-    allocate.add_argument("--matrix", type=Path, help="a CSV file of sensitivity matrices")
-    allocate.add_argument("--servers", type=int, default=16)
-    allocate.add_argument("--cpus-per-gpu", type=int, default=3)
-    allocate.add_argument("--mix", default="20,70,10", help="weights of image, text and sound jobs")
-    allocate.add_argument("--sizes", default="1", help="GPUs of a job, drawn evenly from this list")
-    allocate.add_argument("--seeds", type=int, default=5)
+    allocate.add_argument(
+        "--sizes", type=sizes, default="1", help="GPUs of a job, drawn evenly from this list"
+    )
+    allocate.add_argument("--seeds", type=positive, default=10)
     allocate.add_argument("--pruned", action="store_true")
+    whole = commands.add_parser("end-to-end", help="TUNE and OPT over whole traces")
+    whole.set_defaults(run=run_end_to_end)
+    whole.add_argument("--load", type=float, default=0, help="jobs per hour; 0: all are there at once")
+    whole.add_argument("--jobs", type=positive, default=1500)
+    whole.add_argument("--seed", type=int, default=42)
     published = commands.add_parser("published", help="the public simulator's rules on its workloads")
     published.set_defaults(run=run_published)
-    published.add_argument("--matrix", type=Path, required=True, help="a CSV file of sensitivity matrices")
-    published.add_argument("--replay", type=Path, help="lines of id,model,arrival_s,iterations,gpus")
     published.add_argument("--static", action="store_true", help="all jobs of the replay are there at once")
-    published.add_argument("--servers", type=int, default=16)
     published.add_argument("--load", type=float, default=9.0, help="jobs per hour, without --replay")
+    published.add_argument(
+        "--jobs", type=positive, help="how many, without --replay; by default as published"
+    )
     published.add_argument("--policies", default="fifo+fair,fifo+greedy,fifo+tune")
-    for command in (allocate, published):
+    for command in (allocate, whole):
+        command.add_argument("--cpus-per-gpu", type=positive, default=3)
+        command.add_argument(
+            "--mix", type=mix, default="20,70,10", help="weights of image, text and sound jobs"
+        )
+    for command in (whole, published):
+        command.add_argument("--replay", type=Path, help="lines of id,model,arrival_s,iterations,gpus")
+    for command in (allocate, whole, published):
+        command.add_argument("--matrix", type=Path, help="a CSV file of sensitivity matrices")
+        command.add_argument("--servers", type=positive, default=16)
         command.add_argument("--json", action="store_true")
     options = parser.parse_args()
     try:
@@ -107,79 +133,139 @@ def main() -> None:
         show(rows, title)
 
 
+def positive(text: str) -> int:
+    """Return the number that `text` is. Raises ArgumentTypeError unless it is a whole one above zero."""
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} has to be a whole number above zero")
+    return int(text)
+
+
+def sizes(text: str) -> list[int]:
+    """Return the numbers that `text` lists by comma. Raises ArgumentTypeError as `positive`."""
+    return [positive(part) for part in text.split(",")]
+
+
+def mix(text: str) -> list[float]:
+    """Return the weights that `text` lists by comma. Raises ArgumentTypeError unless each kind has one."""
+    try:
+        weights = [float(part) for part in text.split(",")]
+    except ValueError:
+        weights = []
+    if len(weights) != len(KINDS):
+        raise argparse.ArgumentTypeError(f"{text!r} has to be three weights, of {', '.join(KINDS)} jobs")
+    return weights
+
+
 def run_allocators(options: argparse.Namespace) -> tuple[list[dict[str, object]], str]:
     """Compare the allocators."""
     rows = measure(
         matrix=options.matrix,
         servers=options.servers,
         cpus_per_gpu=options.cpus_per_gpu,
-        mix=dict(zip(MEASURED_KINDS, map(float, options.mix.split(",")), strict=True)),
-        sizes=[int(size) for size in options.sizes.split(",")],
+        mix=dict(zip(KINDS, options.mix, strict=True)),
+        sizes=options.sizes,
         seeds=options.seeds,
         pruned=options.pruned,
     )
-    title = f"{options.servers * 8} GPUs, mix {options.mix}, {options.seeds} seeds"
+    title = f"{options.servers * 8} GPUs, {options.seeds} seeds"
     return [asdict(row) for row in rows], title
+
+
+def run_end_to_end(options: argparse.Namespace) -> tuple[list[dict[str, object]], str]:
+    """Run FIFO with GPU-proportional shares, TUNE and OPT by the rules of the paper."""
+    shape = server_shape(options.cpus_per_gpu)
+    profiles, kinds = models(options.matrix, shape)
+    cluster = Cluster.uniform(options.servers, shape.gpus, cpus=shape.cpus, memory_gb=shape.memory_gb)
+    if options.replay is not None:
+        specs = read(options.replay, cluster, format="synergy")
+    else:
+        specs = philly_derived(
+            {name: profile.iteration_s for name, profile in profiles.items()},
+            jobs=options.jobs,
+            jobs_per_hour=options.load or 1.0,
+            split=options.mix,
+            classes=kinds,
+            seed=options.seed,
+        )
+        if not options.load:
+            specs = [replace(spec, submit_s=0.0) for spec in specs]
+    demand_of = demands_by_matrix({name: profile.sensitivity for name, profile in profiles.items()}, shape)
+    found: dict[str, dict[str, float]] = {}
+    for allocator in ("opt", "proportional", "tune", "tune+top-up"):
+        policy = synergy("fifo", allocator, demand_of, round_s=ROUND_S)
+        began = time.perf_counter()
+        jobs = simulate(specs, cluster, policy, SharedSpeed(demand_of), Rules(interval_s=ROUND_S)).jobs
+        took = time.perf_counter() - began
+        jcts = [job.finish_s - job.spec.submit_s for job in jobs]
+        found[allocator] = {
+            "average_h": statistics.fmean(jcts) / 3600,
+            "p99_h": float(np.percentile(jcts, 99)) / 3600,
+            "makespan_h": max(job.finish_s for job in jobs) / 3600,
+            "wall_s": took,
+        }
+    best = found["opt"]
+    rows: list[dict[str, object]] = [
+        {
+            "allocator": name,
+            **figures,
+            "average_over_opt": figures["average_h"] / best["average_h"] - 1,
+            "makespan_over_opt": figures["makespan_h"] / best["makespan_h"] - 1,
+        }
+        for name, figures in found.items()
+    ]
+    return rows, f"{len(specs)} jobs on {options.servers * 8} GPUs, FIFO"
 
 
 def run_published(options: argparse.Namespace) -> tuple[list[dict[str, object]], str]:
     """Run policies of the public simulator."""
-    profiles = read_profiles(options.matrix)
-    shape = ServerShape(gpus=8, cpus=24, memory_gb=500)
-    wants = coded_demands(profiles, shape)
-    speed = RoundSpeed(wants)
-    counted = range(4000, 5000)  # the jobs that the public simulator measures
+    shape = server_shape(3)
+    profiles, kinds = models(options.matrix, shape)
+    cluster = Cluster.uniform(options.servers, shape.gpus, cpus=shape.cpus, memory_gb=shape.memory_gb)
+    began_s = 0.0
     if options.replay is None:
         times = {name: profile.iteration_s for name, profile in profiles.items()}
-        specs = philly_derived(times, jobs=5600, jobs_per_hour=options.load)
+        number = options.jobs or PUBLIC_JOBS
+        specs = philly_derived(times, jobs=number, jobs_per_hour=options.load, classes=kinds)
+        counted = PUBLIC_COUNTED if options.jobs is None else range(number)
     else:
-        specs = read_replay(options.replay, profiles, static=options.static)
+        specs = read(options.replay, cluster, format="synergy")
         counted = range(len(specs))
-    cluster = Cluster.uniform(options.servers, shape.gpus, cpus=shape.cpus, memory_gb=shape.memory_gb)
+        if options.static:
+            began_s = STATIC_S
+            specs = [replace(spec, submit_s=began_s + spec.submit_s) for spec in specs]
     rows: list[dict[str, object]] = []
     for name in options.policies.split(","):
         order, _, mode = name.partition("+")
+        wants = coded_demands(profiles, shape, mode=mode)
+        speed = RoundSpeed(wants, round_s=ROUND_S)
         policy = coded_policy(order, mode, wants, shape=shape, servers=options.servers)
         began = time.perf_counter()
-        jobs = simulate(specs, cluster, policy, speed, Rules(interval_s=300)).jobs
+        jobs = simulate(specs, cluster, policy, speed, Rules(interval_s=ROUND_S)).jobs
         took = time.perf_counter() - began
         ends = {job.spec.id: speed.finish_of_round(job.finish_s) for job in jobs}
         jcts = [ends[spec.id] - spec.submit_s for number, spec in enumerate(specs) if number in counted]
         rows.append(
             {
                 "policy": name,
-                "average_h": statistics.fmean(jcts) / 3600,
-                "p99_h": float(np.percentile(jcts, 99)) / 3600,
-                "last_end_h": max(ends.values()) / 3600,
+                "average_s": statistics.fmean(jcts),
+                "p99_s": float(np.percentile(jcts, 99)),
+                "makespan_s": max(ends.values()) - began_s if len(counted) == len(specs) else None,
                 "wall_s": took,
             }
         )
     return rows, f"{len(specs)} jobs on {options.servers * 8} GPUs, as coded"
 
 
-def read_replay(path: Path, profiles: Mapping[str, ModelProfile], *, static: bool) -> list[JobSpec]:
-    """Read a replay trace; where it is static, its arrivals only tell the order.
+def server_shape(cpus_per_gpu: int) -> ServerShape:
+    """Return the published servers, with so many CPUs for each GPU."""
+    return ServerShape(gpus=8, cpus=8 * cpus_per_gpu, memory_gb=500)
 
-    Raises BadTrace, with the line, for anything else than five fields with a known model.
-    """
-    specs = []
-    for number, line in enumerate(path.read_text().splitlines(), 1):
-        fields = line.split(",")
-        if len(fields) != 5:
-            raise BadTrace(
-                str(path), number, "", f"{len(fields)} fields; id, model, arrival, iterations, GPUs"
-            )
-        name, model, arrival, iterations, gpus = fields
-        if model not in profiles:
-            raise BadTrace(str(path), number, "model", f"no profile of {model!r}")
-        try:
-            submit_s = 0.0 if static else float(arrival)
-            specs.append(
-                JobSpec(name, submit_s, int(gpus), int(iterations), profiles[model].iteration_s, model=model)
-            )
-        except ValueError as error:
-            raise BadTrace(str(path), number, "", str(error)) from None
-    return specs
+
+def models(matrix: Path | None, shape: ServerShape) -> tuple[dict[str, ModelProfile], Models]:
+    """Return profiles, measured or made up, and the models of each kind."""
+    if matrix is None:
+        return model_profiles(shape), MADE_UP_KINDS
+    return read_profiles(matrix, cpus_per_gpu=round(shape.fair_cpus)), MEASURED_KINDS
 
 
 def measure(
@@ -193,14 +279,9 @@ def measure(
     pruned: bool,
 ) -> list[Row]:
     """Run all allocators on the same jobs, for each seed."""
-    shape = ServerShape(gpus=8, cpus=8 * cpus_per_gpu, memory_gb=500)
-    matrices: Mapping[str, Sensitivity]
-    if matrix is None:
-        matrices = profile_all()
-        kinds = {k: [n for n, t in TASKS.items() if t.kind == k] for k in MEASURED_KINDS}
-    else:
-        matrices = {n: p.sensitivity for n, p in read_profiles(matrix, cpus_per_gpu=cpus_per_gpu).items()}
-        kinds = {k: list(names) for k, names in MEASURED_KINDS.items()}
+    shape = server_shape(cpus_per_gpu)
+    profiles, kinds = models(matrix, shape)
+    matrices = {name: profile.sensitivity for name, profile in profiles.items()}
     results: dict[str, list[tuple[float, float, float, float, float]]] = {}
     for seed in range(seeds):
         drawn = [

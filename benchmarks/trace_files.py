@@ -8,6 +8,9 @@ from pathlib import Path
 SAMPLE = Path(__file__).parents[1] / "tests" / "controller" / "simulator" / "small_muri.csv"
 
 MURI = tuple(f"trace{number}{suffix}" for number in (3, 1, 2, 4) for suffix in ("", "_pr"))
+LONG = ("trace1", "trace2", "trace4")
+"""How names of traces of more than a thousand jobs begin: policies that group take minutes, or hours."""
+
 JOB_TYPES = ("job_type_1", "job_type_2", "job_type_3")
 
 

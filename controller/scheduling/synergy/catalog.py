@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from controller.scheduling.synergy.demand import Demand, ServerShape, demand
 from controller.scheduling.synergy.errors import BadDemand
 from controller.scheduling.synergy.matrix import Sensitivity
+from controller.scheduling.synergy.matrix_csv import ModelProfile
 from controller.scheduling.synergy.profiling import Dataset, profile
 
 
@@ -56,6 +57,16 @@ def profile_all(
         ).sensitivity
         for name, task in TASKS.items()
     }
+
+
+def model_profiles(server: ServerShape) -> dict[str, ModelProfile]:
+    """Profile every task as measured ones are kept: its matrix, and what it takes to be at its fastest."""
+    matrices = profile_all(max_cpus=int(server.cpus), fair_memory_gb=server.fair_memory_gb)
+    made = {}
+    for name, matrix in matrices.items():
+        ideal = demand(name, 1, matrix, server).ideal
+        made[name] = ModelProfile(name, matrix, 1, 1.0, ideal.speed, ideal.cpus, ideal.memory_gb)
+    return made
 
 
 def draw(

@@ -3,8 +3,10 @@
 Jobs are not sorted by demand (only LAS with TUNE places large jobs first); a GPU is the first that has its
 share free, on whichever server, without best fit or consolidation; a job has two speeds, ideal and fair, and
 a job that cannot have its ideal CPUs on one server a speed on the line between them; a job whose neighbour
-needs room falls back even if it has nothing above its fair share; the storage share never binds. One rule is
-left out: the priority of jobs that have not run for 1,000 hours.
+needs room falls back even if it has nothing above its fair share; the storage share never binds. Only OPT
+looks into the matrices: it solves the first program, in which a job counts once however many GPUs it has,
+takes the shares that come out as granted, and never asks whether servers have them. One rule is left out:
+the priority of jobs that have not run for 1,000 hours.
 """
 
 from __future__ import annotations
@@ -15,20 +17,26 @@ from dataclasses import dataclass
 from controller.scheduling.errors import BadSpec
 from controller.scheduling.model import JobSpec
 from controller.scheduling.policy import Job
-from controller.scheduling.synergy.demand import Demand, Option, ServerShape
+from controller.scheduling.synergy.demand import Demand, Option, ServerShape, undominated
 from controller.scheduling.synergy.drf import dominant_share
 from controller.scheduling.synergy.errors import BadDemand, Infeasible
 from controller.scheduling.synergy.fleet import Grant, Plan, Split, runnable
 from controller.scheduling.synergy.matrix_csv import ModelProfile
+from controller.scheduling.synergy.opt import share_out
 from controller.scheduling.synergy.policy import Allocator, SynergyPolicy, by_arrival, by_attained
 from controller.scheduling.synergy.speed import DemandOf
+
+WITH_OPT = ("fifo", "srtf")
+"""The orders for which the public simulator can run OPT."""
 
 
 def coded_demand(spec: JobSpec, profile: ModelProfile, shape: ServerShape) -> Demand:
     """Return a job's demand as the public simulator derives it from a profile.
 
     Ideal CPUs and memory are cut to one server's; speed then falls on a line over the CPUs. Jobs for more
-    than one server whose demand is cut get the fair share of that resource and no speed-up.
+    than one server whose demand is cut get the fair share of that resource and no speed-up. A profile that
+    needs more memory than its fair share but no more CPUs has no such line; the public simulator stops at
+    it, here the job is taken to be as fast as with its fair share.
     """
     gpus, fair_cpus, fair_memory = spec.gpus, shape.fair_cpus, shape.fair_memory_gb
     cpus, memory, speed = gpus * profile.ideal_cpus, gpus * profile.ideal_memory_gb, profile.speedup
@@ -41,9 +49,7 @@ def coded_demand(spec: JobSpec, profile: ModelProfile, shape: ServerShape) -> De
         speed = 1.0 if gpus > shape.gpus else speed
     if cut:
         above = gpus * (profile.ideal_cpus - fair_cpus)
-        if above == 0:
-            raise BadDemand(f"job {spec.id!r}: no line from its fair to its ideal CPUs: they are equal")
-        speed = 1 + (speed - 1) / above * (cpus - gpus * fair_cpus)
+        speed = 1 + (speed - 1) / above * (cpus - gpus * fair_cpus) if above else 1.0
     ideal = Option(cpus / gpus, memory / gpus, speed)
     floor = ideal
     if ideal.cpus > fair_cpus or ideal.memory_gb > fair_memory:
@@ -51,8 +57,40 @@ def coded_demand(spec: JobSpec, profile: ModelProfile, shape: ServerShape) -> De
     return Demand(spec.id, gpus, (floor, ideal), floor, ideal)
 
 
-def coded_demands(profiles: Mapping[str, ModelProfile], shape: ServerShape) -> DemandOf:
-    """Return a function from a job to its demand; it raises BadSpec for a model without a profile."""
+def coded_grid(spec: JobSpec, profile: ModelProfile, shape: ServerShape) -> Demand:
+    """Return a job's demand as OPT has it: all of the matrix that is no slower than the fair share.
+
+    The matrix is that of one GPU, however many the job has and however large a server is. The ideal share,
+    which only the order of the jobs looks at, is that of `coded_demand`. Raises BadDemand if the matrix does
+    not know the fair share.
+    """
+    grid = profile.sensitivity
+    fair = grid.at(shape.fair_cpus, shape.fair_memory_gb)
+    if fair <= 0:
+        raise BadDemand(
+            f"job {spec.id!r}: the matrix of {profile.name!r} begins above the fair share,"
+            f" {shape.fair_cpus:g} CPUs and {shape.fair_memory_gb:g} GB"
+        )
+    options = [
+        Option(cpus, memory, speed / fair)
+        for cpus, row in zip(grid.cpus, grid.throughput, strict=True)
+        for memory, speed in zip(grid.memory_gb, row, strict=True)
+        if speed >= fair
+    ]
+    floor = Option(shape.fair_cpus, shape.fair_memory_gb, 1.0)
+    ideal = coded_demand(spec, profile, shape).ideal
+    return Demand(spec.id, spec.gpus, tuple(undominated(options)), floor, ideal)
+
+
+def coded_demands(
+    profiles: Mapping[str, ModelProfile], shape: ServerShape, *, mode: str = "tune"
+) -> DemandOf:
+    """Return a function from a job to its demand; it raises BadSpec for a model without a profile.
+
+    For the mode `opt` these are grids, for all others two points; policy and speed model have to be given
+    the same.
+    """
+    make = coded_grid if mode == "opt" else coded_demand
     known: dict[tuple[str, int], Demand] = {}
 
     def demand_of(spec: JobSpec) -> Demand:
@@ -63,7 +101,7 @@ def coded_demands(profiles: Mapping[str, ModelProfile], shape: ServerShape) -> D
                     f"job {spec.id!r} trains {spec.model!r}, which has no profile;"
                     f" there are: {', '.join(profiles)}"
                 )
-            known[key] = coded_demand(spec, profiles[spec.model], shape)
+            known[key] = make(spec, profiles[spec.model], shape)
         return known[key]
 
     return demand_of
@@ -86,6 +124,28 @@ def coded_tune(demands: Sequence[Demand], servers: int, shape: ServerShape) -> P
     Raises Infeasible where the public simulator exits: a job does not fit although neighbours fell back.
     """
     return _in_turn(demands, _FirstFit(servers, shape), _tune)
+
+
+def coded_opt(demands: Sequence[Demand], servers: int, shape: ServerShape) -> Plan:
+    """Give each job what the first program grants it, on the GPUs that are free, whatever else is there.
+
+    Demands are those of `coded_grid`. Raises what `share_out` raises.
+    """
+    chosen, waiting = runnable(demands, servers * shape.gpus)
+    if not chosen:
+        return Plan((), tuple(waiting))
+    options, _ = share_out(chosen, servers, shape, each_job_once=True)
+    grants, first = [], 0
+    for job, option in zip(chosen, options, strict=True):
+        grants.append(Grant(job, option, _consecutive(first, job.gpus, shape.gpus)))
+        first += job.gpus
+    return Plan(tuple(grants), tuple(waiting))
+
+
+def _consecutive(first: int, gpus: int, per_server: int) -> Split:
+    servers = range(first // per_server, (first + gpus - 1) // per_server + 1)
+    ends = ((s, max(first, s * per_server), min(first + gpus, (s + 1) * per_server)) for s in servers)
+    return tuple((server, end - begin) for server, begin, end in ends)
 
 
 def _in_turn(
@@ -215,17 +275,19 @@ def coded_policy(
 
     Args:
         order: `fifo`, `srtf`, `las`, `ftf`, `drf` or `tetris`.
-        mode: `fair` (GPU-proportional), `greedy` or `tune`.
-        demand_of: As `coded_demands` makes it.
+        mode: `fair` (GPU-proportional), `greedy`, `tune` or `opt`.
+        demand_of: As `coded_demands` makes it for this mode.
         shape: The servers, which DRF and Tetris compare demands with.
         servers: How many there are.
 
-    Raises BadSpec for any other order or mode.
+    Raises BadSpec for any other order or mode, and for `opt` with an order for which the public simulator
+    has no result: it takes a server's CPUs and memory to be as many as its GPUs there, and stops.
     """
     allocators: Mapping[str, Allocator] = {
         "fair": coded_proportional,
         "greedy": coded_greedy,
         "tune": coded_tune,
+        "opt": coded_opt,
     }
     if mode not in allocators:
         raise BadSpec(f"mode {mode!r}; there are {', '.join(allocators)}")
@@ -233,7 +295,9 @@ def coded_policy(
 
     def remaining(job: Job, now_s: float, speed: float) -> float:
         left_s = whole_iterations_left(job, now_s)
-        return left_s if fair else left_s / speed
+        if fair:
+            return left_s
+        return left_s / (demand_of(job.spec).ideal.speed if mode == "opt" else speed)
 
     def finish_ratio(job: Job, now_s: float, speed: float) -> float:
         ideal_s = job.alone_s * job.spec.iterations
@@ -257,6 +321,8 @@ def coded_policy(
     }
     if order not in ranks:
         raise BadSpec(f"order {order!r}; there are {', '.join(ranks)}")
+    if mode == "opt" and order not in WITH_OPT:
+        raise BadSpec(f"mode 'opt' with order {order!r}; it goes with {', '.join(WITH_OPT)}")
     if order == "las":
         allocate = _selected(allocate, large_first=mode == "tune")
     return SynergyPolicy(

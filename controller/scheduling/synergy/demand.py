@@ -110,7 +110,7 @@ def demand(
     points = [o for o in points if o.cpus >= floor.cpus and o.memory_gb >= floor.memory_gb]
     fastest = max(o.speed for o in points)
     ideal = min((o for o in points if o.speed == fastest), key=cost)
-    options = sorted(_undominated(points) if prune else points, key=lambda o: (o.speed, cost(o)))
+    options = sorted(undominated(points) if prune else points, key=lambda o: (o.speed, cost(o)))
     return Demand(job, gpus, tuple(options), floor, ideal, tenant, remaining_s)
 
 
@@ -119,7 +119,7 @@ def within(need: float, available: float) -> bool:
     return need <= available + 1e-6
 
 
-def _undominated(points: list[Option]) -> list[Option]:
+def undominated(points: list[Option]) -> list[Option]:
     """Return the points that no other matches in speed with no more of anything."""
     kept: list[Option] = []
     for point in sorted(points, key=lambda o: (o.cpus, o.memory_gb, -o.speed)):

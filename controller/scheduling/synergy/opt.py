@@ -56,18 +56,22 @@ def opt(demands: Sequence[Demand], servers: int, shape: ServerShape) -> Optimum:
     return Optimum(plan, bound, fractional)
 
 
-def share_out(demands: Sequence[Demand], servers: int, shape: ServerShape) -> tuple[list[Option], float]:
+def share_out(
+    demands: Sequence[Demand], servers: int, shape: ServerShape, *, each_job_once: bool = False
+) -> tuple[list[Option], float]:
     """Solve the first program: choose an option for each job so that the speeds add up to the most.
 
     maximise Σ gpus · speed[j, o] · y[j, o], with y 0 or 1, subject to Σ_o y[j, o] = 1 for each job, and Σ
     cpus · gpus · y and Σ memory · gpus · y within the cluster's. All options of a job are at least as fast as
     its fair share, so that the published constraint on that holds by construction; leaving out options that
-    cost more than others and give no more changes no optimum.
+    cost more than others and give no more changes no optimum. With `each_job_once` the objective has no
+    factor for a job's GPUs.
 
     Returns the options and the value of the program. Raises Infeasible if the jobs have more GPUs than the
     cluster, or the solver gives up.
     """
-    columns, y, value = _first_program(demands, servers, shape, integer=True)
+    weights = [1 if each_job_once else d.gpus for d in demands]
+    columns, y, value = _first_program(demands, servers, shape, weights, integer=True)
     chosen: list[tuple[float, Option | None]] = [(0.0, None)] * len(demands)
     for (j, option), weight in zip(columns, y, strict=True):
         if weight > chosen[j][0]:
@@ -77,11 +81,11 @@ def share_out(demands: Sequence[Demand], servers: int, shape: ServerShape) -> tu
 
 def relaxed_bound(demands: Sequence[Demand], servers: int, shape: ServerShape) -> float:
     """Return the value of the first program when jobs may mix options: no less than that of `share_out`."""
-    return _first_program(demands, servers, shape, integer=False)[2]
+    return _first_program(demands, servers, shape, [d.gpus for d in demands], integer=False)[2]
 
 
 def _first_program(
-    demands: Sequence[Demand], servers: int, shape: ServerShape, *, integer: bool
+    demands: Sequence[Demand], servers: int, shape: ServerShape, weights: Sequence[int], *, integer: bool
 ) -> tuple[list[tuple[int, Option]], NDArray[np.float64], float]:
     optimize = _scipy_optimize()
     gpus = sum(d.gpus for d in demands)
@@ -98,7 +102,7 @@ def _first_program(
         [np.ones(len(demands)), [servers * shape.cpus + SLACK, servers * shape.memory_gb + SLACK]]
     )
     result = optimize.milp(
-        -np.array([demands[j].gpus * o.speed for j, o in columns]),
+        -np.array([weights[j] * o.speed for j, o in columns]),
         constraints=optimize.LinearConstraint(_sparse(rows), low, high),
         integrality=np.full(len(columns), int(integer)),
         bounds=optimize.Bounds(0, 1),

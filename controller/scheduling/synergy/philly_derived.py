@@ -28,43 +28,45 @@ def philly_derived(
     jobs: int,
     jobs_per_hour: float,
     split: Sequence[float] = (20, 70, 10),
+    classes: Mapping[str, Sequence[str]] = CLASSES,
     seed: int = 42,
 ) -> list[JobSpec]:
     """Draw `jobs` jobs, called 0, 1, 2 and so on.
 
     Args:
-        iteration_s: Seconds per iteration at the fair share of each model in `CLASSES`.
+        iteration_s: Seconds per iteration at the fair share of each model in `classes`.
         jobs: How many to draw.
         jobs_per_hour: Load.
-        split: Percent of image, language and speech jobs.
+        split: Percent of the jobs of each class.
+        classes: Models by class, in the order of `split`.
         seed: Of the generator.
 
     A job is of the class that is furthest behind its percentage, and takes its class's models in turn. Raises
     BadSpec for a bad load or split, or a model without a figure.
     """
-    if not jobs_per_hour > 0 or len(split) != 3 or min(split) < 0 or sum(split) <= 0:
+    if not jobs_per_hour > 0 or len(split) != len(classes) or min(split) < 0 or sum(split) <= 0:
         raise BadSpec(
             f"{jobs_per_hour} jobs per hour with a split of {tuple(split)}; the load must be positive,"
-            " and the split three percentages"
+            f" and the split a percentage of each of {', '.join(classes)}"
         )
-    missing = [m for models in CLASSES.values() for m in models if m not in iteration_s]
+    missing = [m for models in classes.values() for m in models if m not in iteration_s]
     if missing:
         raise BadSpec(f"there is no iteration time of model {missing[0]!r}")
     rng = random.Random(seed)
     durations_s = [_duration_s(rng) for _ in range(jobs)]
     rng = random.Random(seed)
-    drawn = dict.fromkeys(CLASSES, 0)
+    drawn = dict.fromkeys(classes, 0)
     specs = []
     now_s = 0.0
     for number, duration_s in enumerate(durations_s):
         now_s += math.ceil(-math.log(1.0 - rng.random()) / jobs_per_hour * 60 * 60)
-        rng.randint(0, sum(map(len, CLASSES.values())) - 1)  # asked for there, and not used
+        rng.randint(0, sum(map(len, classes.values())) - 1)  # asked for there, and not used
         behind = {
             name: percent / 100 - drawn[name] / number if number else 0.0
-            for name, percent in zip(CLASSES, split, strict=True)
+            for name, percent in zip(classes, split, strict=True)
         }
         kind = max(behind, key=lambda name: behind[name])
-        model = CLASSES[kind][drawn[kind] % len(CLASSES[kind])]
+        model = classes[kind][drawn[kind] % len(classes[kind])]
         drawn[kind] += 1
         each_s = iteration_s[model]
         specs.append(JobSpec(str(number), now_s, 1, int(duration_s / each_s), each_s, model=model))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Iterable
 
 from controller.scheduling.synergy.demand import Option, ServerShape, within
 from controller.scheduling.synergy.fleet import Fleet, Grant, Plan
@@ -13,35 +13,40 @@ def top_up(plan: Plan, servers: int, shape: ServerShape) -> Plan:
 
     The step with the most speed for its part of the servers comes first; ties go to the job that is earlier
     in the plan. TUNE knows an ideal and a fair share for each job and nothing between; this fills
-    the gap. No job loses anything. O(steps · jobs · options), with at most one step per job and option.
+    the gap. No job loses anything. At most one step per job and option; each looks at the jobs on the servers
+    that the last one touched.
     """
     fleet = Fleet(servers, shape)
-    for grant in plan.grants:
+    current = list(plan.grants)
+    on_server: list[list[int]] = [[] for _ in range(servers)]
+    for position, grant in enumerate(current):
         fleet.take(grant.split, grant.option)
-    current = {g.demand.job: g for g in plan.grants}
-    steps: dict[Hashable, tuple[float, Option]] = {}
-    stale = set(current)  # jobs whose best step has to be found again: something beside them was taken
+        for server, _ in grant.split:
+            on_server[server].append(position)
+    steps: dict[int, tuple[float, Option]] = {}
+    stale: Iterable[int] = range(len(current))
     while True:
-        for job in [j for j in current if j in stale]:
-            step = _best_step(current[job], fleet)
+        for position in stale:
+            step = _best_step(current[position], fleet)
             if step is None:
-                steps.pop(job, None)
+                steps.pop(position, None)
             else:
-                steps[job] = step
+                steps[position] = step
         if not steps:
-            return Plan(tuple(current[g.demand.job] for g in plan.grants), plan.waiting)
-        job = max((j for j in current if j in steps), key=lambda j: steps[j][0])
-        grant, option = current[job], steps[job][1]
+            return Plan(tuple(current), plan.waiting)
+        position = max(steps, key=lambda p: (steps[p][0], -p))
+        grant, option = current[position], steps[position][1]
         fleet.give_back(grant.split, grant.option)
         fleet.take(grant.split, option)
-        current[job] = Grant(grant.demand, option, grant.split)
-        touched = {server for server, _ in grant.split}
-        stale = {j for j, g in current.items() if any(s in touched for s, _ in g.split)}
+        current[position] = Grant(grant.demand, option, grant.split)
+        stale = {other for server, _ in grant.split for other in on_server[server]}
 
 
 def _best_step(grant: Grant, fleet: Fleet) -> tuple[float, Option] | None:
     """Return the gain per fair share, and the share, of the best larger share that is free."""
     now, shape = grant.option, fleet.shape
+    if now.speed >= grant.demand.ideal.speed:
+        return None
     best: tuple[float, Option] | None = None
     for option in grant.demand.options:
         cpus, memory = option.cpus - now.cpus, option.memory_gb - now.memory_gb

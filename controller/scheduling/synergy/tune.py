@@ -20,7 +20,9 @@ def tune(demands: Sequence[Demand], servers: int, shape: ServerShape, *, spread:
        it fits: those on the fewest servers first, of these the one with most CPUs per GPU.
 
     Step 3 always ends: on a server where all jobs have fallen back, every free GPU has its fair share left.
-    So no job runs slower than with GPU-proportional shares. O(jobs · (servers + GPUs per server)).
+    So no job runs slower than with GPU-proportional shares. As published, what jobs that fell back leave over
+    goes to jobs that are placed later, not to those that run already: `top_up` does that.
+    O(jobs · (servers + GPUs per server)).
 
     With `spread`, which is not part of the published algorithm, the server with the most free CPUs takes the
     place of the fullest one: hungry jobs then find modest neighbours more often.

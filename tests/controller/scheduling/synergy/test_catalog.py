@@ -1,7 +1,7 @@
 import pytest
 
 from controller.scheduling.synergy import BadDemand, ServerShape, opt, top_up, tune
-from controller.scheduling.synergy.catalog import TASKS, draw, profile_all
+from controller.scheduling.synergy.catalog import TASKS, draw, model_profiles, profile_all
 
 SERVER = ServerShape(gpus=8, cpus=24, memory_gb=500)
 KINDS = {k: [n for n, t in TASKS.items() if t.kind == k] for k in ("image", "text", "sound")}
@@ -33,3 +33,12 @@ def test_topped_up_tune_is_within_a_tenth_of_the_optimum_on_128_gpus() -> None:
         best = opt(jobs, 16, SERVER).plan.throughput
         assert top_up(tune(jobs, 16, SERVER), 16, SERVER).throughput >= 0.9 * best
         assert tune(jobs, 16, SERVER).throughput >= 0.85 * best
+
+
+def test_made_up_profiles_are_at_their_fastest_with_their_ideal_share() -> None:
+    for name, profile in model_profiles(SERVER).items():
+        matrix = profile.sensitivity
+        fair, best = matrix.at(3, 62.5), matrix.at(24, 250)
+        assert matrix.at(profile.ideal_cpus, profile.ideal_memory_gb) == best, name
+        assert profile.speedup == pytest.approx(best / fair)
+        assert matrix.at(profile.ideal_cpus - 1, profile.ideal_memory_gb) < best

@@ -2,13 +2,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.scheduling import BadSpec, JobSpec
+from controller.scheduling import BadSpec, Cluster, JobSpec
 from controller.scheduling.synergy import (
     BadDemand,
     Demand,
     Infeasible,
     ModelProfile,
     Option,
+    RoundSpeed,
     Sensitivity,
     ServerShape,
 )
@@ -16,11 +17,14 @@ from controller.scheduling.synergy.coded import (
     coded_demand,
     coded_demands,
     coded_greedy,
+    coded_grid,
+    coded_opt,
     coded_policy,
     coded_proportional,
     coded_tune,
 )
-from tests.controller.scheduling.synergy.cases import SHAPE, check_capacity
+from controller.simulator import Rules, simulate
+from tests.controller.scheduling.synergy.cases import HUNGRY, MODEST, SHAPE, check_capacity
 
 GRID = Sensitivity.build([1], [10], [[1]])
 
@@ -51,9 +55,8 @@ def test_a_job_within_its_fair_share_cannot_fall_back() -> None:
     assert demand("h", 1, 50).floor == Option(3, 25, 1.0)
 
 
-def test_a_cut_without_a_line_to_follow_is_refused() -> None:
-    with pytest.raises(BadDemand, match="no line from its fair to its ideal CPUs"):
-        demand("a", 3, 75, gpus=2)
+def test_a_cut_without_a_line_to_follow_leaves_the_fair_speed() -> None:
+    assert demand("a", 3, 75, gpus=2).ideal == Option(3, 50, 1.0)
 
 
 def test_gpus_are_the_first_that_have_the_share() -> None:
@@ -112,11 +115,66 @@ def test_unknown_names_are_refused() -> None:
         wants(JobSpec("j", 0, 1, 1, model="other"))
     with pytest.raises(BadSpec, match="order 'lifo'; there are fifo, srtf, las"):
         coded_policy("lifo", "tune", wants, shape=SHAPE, servers=1)
-    with pytest.raises(BadSpec, match="mode 'best'; there are fair, greedy, tune"):
+    with pytest.raises(BadSpec, match="mode 'best'; there are fair, greedy, tune, opt"):
         coded_policy("fifo", "best", wants, shape=SHAPE, servers=1)
+    with pytest.raises(BadSpec, match="mode 'opt' with order 'las'; it goes with fifo, srtf"):
+        coded_policy("las", "opt", wants, shape=SHAPE, servers=1)
 
 
 def test_shapes_other_than_eight_gpus_work() -> None:
     shape = ServerShape(gpus=2, cpus=10, memory_gb=20)
     wants = coded_demand(JobSpec("j", 0, 1, 1), profile(8, 10, 1.5), shape)
     assert wants.floor == Option(5, 10, 1.0)
+
+
+OPT_PROFILES = {
+    "hungry": ModelProfile("hungry", HUNGRY, 1, 0.5, 2.0, 6, 25),
+    "modest": ModelProfile("modest", MODEST, 1, 0.5, 1.0, 1, 10),
+}
+
+
+def grid(name: str, model: str, gpus: int = 1) -> Demand:
+    return coded_grid(JobSpec(name, 0, gpus, 100, 0.5, model=model), OPT_PROFILES[model], SHAPE)
+
+
+def test_opt_sees_the_matrix_and_orders_by_the_ideal_share() -> None:
+    hungry = grid("h", "hungry", gpus=3)
+    assert hungry.options == (Option(3, 25, 1.0), Option(6, 25, 2.0))  # also beyond one server
+    assert hungry.ideal == demand("h", 6, 25, gpus=3).ideal
+    assert grid("m", "modest").options == (Option(1, 25, 1.0),)
+    above = ModelProfile("big", Sensitivity.build([6], [25], [[1]]), 1, 0.5, 1, 6, 25)
+    with pytest.raises(BadDemand, match="the matrix of 'big' begins above the fair share, 3 CPUs and 25 GB"):
+        coded_grid(JobSpec("b", 0, 1, 1), above, SHAPE)
+
+
+def test_opt_counts_a_job_once_and_asks_no_server() -> None:
+    pytest.importorskip("scipy")
+    # 24 CPUs: six more than the fair shares of the hungry and one of each modest one: for two GPUs more speed
+    jobs = [grid("large", "hungry", gpus=2), grid("small", "hungry"), grid("other", "hungry")]
+    jobs += [grid(str(i), "modest") for i in range(4)]
+    plan = coded_opt(jobs, 2, SHAPE)
+    speeds = {g.demand.job: g.option.speed for g in plan.grants}
+    assert speeds == {"large": 1.0, "small": 2.0, "other": 2.0} | dict.fromkeys("0123", 1.0)
+    assert [g.split for g in plan.grants][:4] == [((0, 2),), ((0, 1),), ((0, 1),), ((1, 1),)]
+    used = sum(g.demand.gpus * g.option.cpus for g in plan.grants if g.split[0][0] == 0)
+    assert used == 18  # of 12
+    assert coded_opt([], 2, SHAPE).grants == ()
+
+
+def test_opt_splits_jobs_over_servers_and_leaves_out_what_finds_no_gpu() -> None:
+    pytest.importorskip("scipy")
+    plan = coded_opt([grid("a", "modest", 3), grid("b", "modest", 5), grid("c", "modest")], 2, SHAPE)
+    assert [g.split for g in plan.grants] == [((0, 3),), ((0, 1), (1, 4))]
+    assert [job.job for job in plan.waiting] == ["c"]
+
+
+def test_srtf_with_opt_goes_by_the_ideal_speed_and_runs_at_the_granted_one() -> None:
+    pytest.importorskip("scipy")
+    wants = coded_demands(OPT_PROFILES, SHAPE, mode="opt")
+    speed = RoundSpeed(wants)
+    specs = [JobSpec("m", 0, 2, 2400, 0.5, model="modest"), JobSpec("h", 0, 2, 3600, 0.5, model="hungry")]
+    policy = coded_policy("srtf", "opt", wants, shape=ServerShape(2, 12, 100), servers=1)
+    cluster = Cluster.uniform(1, 2, cpus=12, memory_gb=100)
+    jobs = simulate(specs, cluster, policy, speed, Rules(interval_s=300)).jobs
+    # 1200 s against 1800 s at half of it: the hungry job is first
+    assert {job.spec.id: speed.finish_of_round(job.finish_s) for job in jobs} == {"h": 900, "m": 2100}

@@ -45,6 +45,14 @@ def test_a_longer_trace_begins_as_a_shorter_one() -> None:
     assert philly_derived(TIMES, jobs=80, jobs_per_hour=9)[:50] == short
 
 
+def test_classes_can_be_others() -> None:
+    classes = {"short": ("a",), "long": ("b", "c")}
+    specs = philly_derived(
+        dict.fromkeys("abc", 1.0), jobs=200, jobs_per_hour=9, split=(50, 50), classes=classes
+    )
+    assert Counter(spec.model for spec in specs) == {"a": 100, "b": 50, "c": 50}
+
+
 def test_bad_parameters_are_refused() -> None:
     with pytest.raises(BadSpec, match="0 jobs per hour"):
         philly_derived(TIMES, jobs=1, jobs_per_hour=0)

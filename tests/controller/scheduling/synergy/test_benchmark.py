@@ -1,0 +1,117 @@
+"""The benchmark runs, and says what is wrong with its arguments."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.references import SYNERGY
+from benchmarks.reproduce import WORKLOADS, by_workload
+from benchmarks.synergy import main
+
+pytest.importorskip("scipy")
+
+Rows = list[dict[str, float]]
+
+
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: object) -> Rows:
+    monkeypatch.setattr(sys, "argv", ["benchmarks.synergy", *map(str, arguments), "--json"])
+    main()
+    rows: Rows = json.loads(capsys.readouterr().out)
+    return rows
+
+
+def test_allocators_are_set_beside_opt(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = run(monkeypatch, capsys, "allocate", "--servers", 2, "--seeds", 2, "--sizes", "1,2")
+    by_name = {row["allocator"]: row for row in rows}
+    assert by_name["opt"]["of_opt"] == 1
+    assert by_name["proportional"]["throughput"] == 16
+    assert by_name["proportional"]["of_opt"] < by_name["tune"]["of_opt"] <= by_name["tune"]["of_bound"] * 1.3
+    assert all(row["of_bound"] <= 1 + 1e-6 and row["worst_of_opt"] <= row["of_opt"] for row in rows)
+
+
+def test_whole_traces_are_set_beside_opt(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = run(monkeypatch, capsys, "end-to-end", "--servers", 1, "--jobs", 30)
+    by_name = {row["allocator"]: row for row in rows}
+    assert by_name["opt"]["average_over_opt"] == by_name["opt"]["makespan_over_opt"] == 0
+    fair, tuned = by_name["proportional"], by_name["tune"]
+    assert fair["average_h"] > tuned["average_h"]
+    assert fair["average_h"] == pytest.approx(by_name["opt"]["average_h"] * (1 + fair["average_over_opt"]))
+
+
+def test_coded_rules_run_on_made_up_jobs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    policies = "fifo+fair,fifo+tune,fifo+opt"
+    rows = run(monkeypatch, capsys, "published", "--servers", 1, "--jobs", 30, "--policies", policies)
+    fair, tuned, best = (row["average_s"] for row in rows)
+    assert best < tuned < fair
+    assert all(row["makespan_s"] % 300 == 0 for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("allocate", "--matrix", "none.csv"), "No such file or directory: 'none.csv'"),
+        (("allocate", "--mix", "0,0,0"), "positive weights of some of the kinds image, text, sound"),
+        (("published", "--jobs", "9", "--policies", "fifo+best"), "mode 'best'; there are fair, greedy"),
+        (("published", "--replay", "none.log"), "none.log"),
+    ],
+)
+def test_bad_arguments_are_named(
+    monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], message: str
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["benchmarks.synergy", *arguments])
+    with pytest.raises(SystemExit) as error:
+        main()
+    assert str(error.value).startswith("benchmarks.synergy: ")
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ("allocate", "--mix", "1,2"),
+            "argument --mix: '1,2' has to be three weights, of image, text, sound",
+        ),
+        (("allocate", "--sizes", "1,x"), "argument --sizes: 'x' has to be a whole number above zero"),
+        (("end-to-end", "--jobs", "0"), "argument --jobs: '0' has to be a whole number above zero"),
+    ],
+)
+def test_bad_usage_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+    message: str,
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["benchmarks.synergy", *arguments])
+    with pytest.raises(SystemExit) as error:
+        main()
+    assert error.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("INA_TRACES" not in os.environ, reason="INA_TRACES names no folder with synergy/...")
+@pytest.mark.parametrize("workload", WORKLOADS[1:], ids=lambda workload: workload.name)
+def test_figures_are_the_public_simulators_on_its_traces(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], workload
+) -> None:
+    folder = Path(os.environ["INA_TRACES"])
+    matrix = folder / "synergy" / "sensitivity_matrix.csv"
+    policies = by_workload(SYNERGY)[workload]
+    replay = workload.arguments(folder)
+    for row in run(monkeypatch, capsys, "published", "--matrix", matrix, *replay, "--policies", policies):
+        theirs = SYNERGY[workload.name, str(row["policy"])]
+        # OPT has many optima; where jobs of c1000 arrive together, their order is the public simulator's heap
+        exact = workload.name != "c1000" and "opt" not in str(row["policy"])
+        assert row["average_s"] == pytest.approx(theirs.avg_jct_s, rel=1e-7 if exact else 1e-3)
+        assert row["makespan_s"] == theirs.makespan_s
+        assert row["p99_s"] == pytest.approx(theirs.p99_jct_s, abs=0.001)
