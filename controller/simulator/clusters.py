@@ -11,11 +11,24 @@ from pathlib import Path
 
 from controller.scheduling.errors import BadSpec
 from controller.scheduling.model import Cluster, Node
-from controller.simulator.traces.rows import Row, read_rows
+from controller.simulator.traces.rows import Row, brief, read_rows
 from controller.simulator.traces.tables import read_tables
 
 COLUMNS = ("gpus",)
 KNOWN = (*COLUMNS, "name", "cpus", "memory_gb", "count")
+
+MOST_GPUS = 1_000_000
+"""What a cluster may have: each GPU is kept track of by itself."""
+
+
+def uniform(nodes: int, gpus: int, *, cpus: float, memory_gb: float) -> Cluster:
+    """Return `nodes` equal servers. Raises BadSpec also for more than `MOST_GPUS`, or shares that are nan."""
+    if nodes * gpus > MOST_GPUS:
+        raise BadSpec(f"{nodes} servers of {gpus} GPUs; a cluster has at most {MOST_GPUS:,} GPUs")
+    for name, value in (("CPUs", cpus), ("GB of memory", memory_gb)):
+        if not value > 0:
+            raise BadSpec(f"servers of {value:g} {name}; want more than none")
+    return Cluster.uniform(nodes, gpus, cpus=cpus, memory_gb=memory_gb)
 
 
 def read_cluster(path: Path) -> Cluster:
@@ -24,8 +37,10 @@ def read_cluster(path: Path) -> Cluster:
     rows = read_tables(path, "node", COLUMNS) if toml else read_rows(path, COLUMNS, what="nodes")
     lines: dict[str, int] = {}
     nodes: list[Node] = []
+    left = MOST_GPUS
     for row in rows:
-        for node in _nodes(row, len(nodes)):
+        for node in _nodes(row, len(nodes), left):
+            left -= node.gpus
             if node.name in lines:
                 raise row.fail("name", f"node {node.name!r} was on line {lines[node.name]} already")
             lines[node.name] = row.line
@@ -33,7 +48,7 @@ def read_cluster(path: Path) -> Cluster:
     return Cluster(tuple(nodes))
 
 
-def _nodes(row: Row, number: int) -> list[Node]:
+def _nodes(row: Row, number: int, most_gpus: int) -> list[Node]:
     for column in row.cells:
         if column not in KNOWN:
             raise row.fail(column, f"unknown; known are {', '.join(KNOWN)}")
@@ -42,6 +57,12 @@ def _nodes(row: Row, number: int) -> list[Node]:
     cpus = row.number("cpus", positive=True) if row.has("cpus") else math.inf
     memory_gb = row.number("memory_gb", positive=True) if row.has("memory_gb") else math.inf
     name = row.text("name") if row.has("name") else ""
+    if count * gpus > most_gpus:
+        raise row.fail(
+            "gpus", f"{count} servers of {gpus} GPUs; a cluster has at most {MOST_GPUS:,} GPUs in all"
+        )
+    if not name.isprintable():
+        raise row.fail("name", f"{brief(repr(name))} has characters that cannot be printed")
     try:
         if name and count == 1:
             return [Node(gpus, cpus, memory_gb, name)]

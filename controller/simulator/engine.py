@@ -114,7 +114,7 @@ class _Simulation:
             now_s = min(arrival_s, end_s, wake_s, tick_s)
             if now_s == math.inf:
                 raise _stuck(self._policy, self._jobs)
-            if arrival_s < math.inf and abs(end_s - arrival_s) <= rules.merge_abs_s:
+            if now_s >= min(arrival_s, end_s) and abs(end_s - arrival_s) <= rules.merge_abs_s:
                 now_s = end_s = arrival_s
             changed = now_s >= wake_s
             if self._again:
@@ -138,6 +138,7 @@ class _Simulation:
                 changed = True
             if changed and rules.interval_s:
                 tick_s = min(tick_s, math.ceil(now_s / rules.interval_s - 1e-12) * rules.interval_s)
+                wake_s = wake_s if wake_s > now_s else math.inf
                 changed = False
             if changed or now_s >= tick_s:
                 tick_s = math.inf

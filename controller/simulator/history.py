@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from controller.scheduling.errors import BadSpec
 from controller.scheduling.model import JobSpec
-from controller.simulator.siblings import Background, usage_of
+from controller.simulator.families import Background
+from controller.simulator.families.lucid import usage_of
 
 if TYPE_CHECKING:  # loaded when somebody learns
     from controller.scheduling.lucid import DurationModel, Submission

@@ -14,6 +14,12 @@ from controller.simulator.record import Curves
 
 FORMATS = (".svg", ".png", ".pdf")
 
+LABEL, TITLE = 32, 100
+"""Characters for which there is room."""
+
+MOST_PANELS = 50
+"""Below each other; pictures have a largest size."""
+
 
 class PlotsMissing(SchedulingError):
     """Matplotlib is not installed; says how to get it."""
@@ -96,9 +102,9 @@ def save(figure: Any, path: Path) -> None:
 def draw_timelines(groups: Mapping[str, Planned], path: Path) -> None:
     """Draw one round of each group, titled: a row for each resource, a colour for each job.
 
-    Raises PlotsMissing.
+    Of many groups only the first `MOST_PANELS`. Raises PlotsMissing.
     """
-    figure, panels = new_figure(max(1, len(groups)))
+    figure, panels = new_figure(min(max(1, len(groups)), MOST_PANELS))
     for (title, planned), panel in zip(groups.items(), panels, strict=False):
         for number, job in enumerate(planned.group.jobs):
             boxes = [span for span in planned.spans if span.job == number]
@@ -107,11 +113,17 @@ def draw_timelines(groups: Mapping[str, Planned], path: Path) -> None:
                 [span.end_s - span.start_s for span in boxes],
                 left=[span.start_s for span in boxes],
                 color=f"C{number}",
-                label=job.spec.id,
+                label=_plain(job.spec.id, LABEL),
             )
         panel.set_yticks(range(len(RESOURCES)), RESOURCES)
         panel.invert_yaxis()
         panel.set_xlabel("time in a round (s)")
-        panel.set_title(title, fontsize="small")
+        panel.set_title(_plain(title, TITLE), fontsize="small")
         panel.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.0, 1.0))
     save(figure, path)
+
+
+def _plain(text: str, most: int) -> str:
+    """Return a name as a label: short, and neither a formula (a dollar sign) nor hidden (an underscore)."""
+    text = text if len(text) <= most else f"{text[: most - 1]}…"
+    return "\N{ZERO WIDTH SPACE}" * text.startswith("_") + text.replace("$", r"\$")

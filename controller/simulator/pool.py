@@ -10,8 +10,9 @@ import multiprocessing
 import os
 import queue
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
 from multiprocessing.queues import Queue
 from multiprocessing.synchronize import Event
 from typing import Any
@@ -50,7 +51,8 @@ def run_all(tasks: Sequence[Task], *, processes: int = 0, report: Report | None 
     with ProcessPoolExecutor(
         processes, mp_context=context, initializer=_prepare, initargs=(channel, stop)
     ) as pool:
-        futures = [pool.submit(_run_here, number, task) for number, task in enumerate(tasks)]
+        with _interrupts_held():
+            futures = [pool.submit(_run_here, number, task) for number, task in enumerate(tasks)]
         try:
             _watch(futures, channel, report)
         except BaseException:
@@ -87,6 +89,19 @@ def run_on_ray(tasks: Sequence[Task], *, address: str = "", report: Report | Non
     finally:
         if started:
             ray.shutdown()
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Let an interrupt wait for the end of the block; processes started in it never see one.
+
+    It comes to all processes of a terminal, also to those that are still importing; the parent says stop.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _fetch(ray: Any, done: Any) -> Outcome:
@@ -147,7 +162,6 @@ def _prepare(channel: Queue[tuple[int, float]] | None, stop: Event) -> None:
     _channel, _stop = channel, stop
     if channel is not None:
         channel.cancel_join_thread()  # the parent may have stopped reading
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets it too, and says stop
 
 
 def _run_here(number: int, task: Task) -> Outcome:

@@ -12,13 +12,27 @@ from pathlib import Path
 
 from controller.errors import ControllerError
 from controller.scheduling.errors import BadSpec, BadTrace, SchedulingError
+from controller.scheduling.lucid import BadSample
 from controller.scheduling.model import JobSpec
-from controller.simulator.engine import simulate
+from controller.scheduling.policy import Group, Job
+from controller.scheduling.sharing import BadMeasurement
+from controller.scheduling.synergy import BadDemand, BadMatrix
+from controller.simulator.estimates import expect
+from controller.simulator.families import FAMILIES, Background, dress, family, make
 from controller.simulator.generate import generate
 from controller.simulator.metrics import Metrics, measure
 from controller.simulator.record import Curves
-from controller.simulator.siblings import Background, dress, family, make
 from controller.simulator.traces import read
+from controller.simulator.traces.rows import Known
+
+MOST_JOBS = 1_000_000
+"""How many jobs are generated at most: all are kept in memory."""
+
+LEAST_LOAD = 1e-6
+"""A millionth, and a million at most: beyond, times of submission are nothing that clocks can tell apart."""
+
+LARGEST_SEED = 2**32 - 1
+"""What all that draw numbers take, scikit-learn among them."""
 
 Progress = Callable[[int, int], None]
 """Called with the number of ended jobs and of all jobs."""
@@ -59,9 +73,15 @@ class Source:
     def __post_init__(self) -> None:
         if not (self.load > 0 and math.isfinite(self.load)):
             raise BadSpec(f"a load of {self.load:g}; it must be positive")
+        if not LEAST_LOAD <= self.load <= 1 / LEAST_LOAD:
+            raise BadSpec(f"a load of {self.load:g}; want {LEAST_LOAD:g} to {1 / LEAST_LOAD:g}")
+        if not 0 <= self.seed <= LARGEST_SEED:
+            raise BadSpec(f"a seed of {self.seed}; it must be at least 0 and at most {LARGEST_SEED}")
+        if self.format and self.trace is None:
+            raise BadSpec(f"the format {self.format!r} of no trace; generated jobs have none")
 
-    def jobs(self, background: Background) -> list[JobSpec]:
-        """Return the jobs. Raises BadTrace or BadSpec."""
+    def jobs(self, background: Background, known: Known | None = None) -> list[JobSpec]:
+        """Return the jobs; those of a trace must be `known`. Raises BadTrace or BadSpec."""
         cluster = background.cluster
         if self.trace is None:
             specs = generate(
@@ -72,7 +92,7 @@ class Source:
                 three_stages=self.kind == "coded",
             )
             return dress(specs, self.kind, background)
-        specs = read(self.trace, cluster, format=self.format)
+        specs = expect(read(self.trace, cluster, known, format=self.format), background.estimates)
         if self.load == 1:
             return specs
         return [replace(spec, submit_s=spec.submit_s / self.load) for spec in specs]
@@ -105,15 +125,31 @@ class Outcome:
 def kind_for(policies: Iterable[str]) -> str:
     """Return the `Source.kind` whose generated jobs all these policies can run.
 
-    Raises BadSpec if there is none: each family has profiles of its own.
+    Raises BadSpec if there is none: most families have profiles of their own.
     """
     families = sorted({family(name) for name in policies} - {""})
-    if len(families) > 1:
+    if len({FAMILIES[each].dress for each in families}) > 1:
         raise BadSpec(
             f"policies of {' and of '.join(families)} need different generated jobs; run them one after the"
             " other, or give a trace that has what all of them need"
         )
     return families[0] if families else ""
+
+
+def known_to(policies: Iterable[str], background: Background) -> Known:
+    """Return a check whether these policies' speed models know a job: they say how fast it is alone.
+
+    Raises what `make` raises.
+    """
+    of_families = {family(name): name for name in policies}  # one speed model each
+    speeds = [make(name, background).speed for name in of_families.values()]
+
+    def known(spec: JobSpec) -> None:
+        alone = Group((Job(spec, 0, spec.iteration_s, 0.0),), tuple(range(spec.gpus)), (1.0,), (1.0,))
+        for speed in speeds:
+            speed.iteration_s(alone)
+
+    return known
 
 
 @contextmanager
@@ -134,12 +170,9 @@ def run(task: Task, progress: Progress | None = None) -> Outcome:
     with refusals(task.policy):
         setup = make(task.policy, task.background)
         began_s, began_cpu_s = time.perf_counter(), time.process_time()
-        result = simulate(
+        result = setup.run(
             specs,
             task.background.cluster,
-            setup.policy,
-            setup.speed,
-            setup.rules,
             detail=task.curves,
             verify=task.verify,
             progress=progress,
@@ -156,7 +189,4 @@ def _jobs(source: Source, background: Background) -> list[JobSpec]:
 
 
 def _is_usage(error: Exception) -> bool:
-    from controller.scheduling.lucid import BadSample
-    from controller.scheduling.synergy.errors import BadDemand, BadMatrix
-
-    return isinstance(error, BadSpec | BadTrace | BadSample | BadDemand | BadMatrix)
+    return isinstance(error, BadSpec | BadTrace | BadSample | BadDemand | BadMatrix | BadMeasurement)

@@ -6,14 +6,16 @@ papers, all in one speed model, so that they can be compared with each other. Ac
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from controller.scheduling import baselines
 from controller.scheduling.antman import AntMan, AntManSpeed
 from controller.scheduling.errors import BadSpec
 from controller.scheduling.gandiva import Gandiva
 from controller.scheduling.gittins import Gittins
+from controller.scheduling.model import Cluster, JobSpec
 from controller.scheduling.muri import Muri
 from controller.scheduling.muri_coded import ALONE, MuriCoded, MuriCodedSpeed
 from controller.scheduling.policy import Policy, SpeedModel
@@ -22,17 +24,58 @@ from controller.scheduling.themis import Themis
 from controller.scheduling.themis_coded import ThemisCoded
 from controller.scheduling.tiresias import Tiresias
 from controller.scheduling.weave import Weave
-from controller.simulator.engine import Charge, Rules
+from controller.simulator.engine import Charge, Rules, simulate
+from controller.simulator.record import Result
 from controller.simulator.speed import Exclusive, Interleaved
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """A fresh policy and what it is simulated under."""
+    """A fresh policy and what it is simulated under.
+
+    Attributes:
+        policy: The policy; belongs to one run.
+        speed: How fast jobs run.
+        rules: How the simulator behaves.
+        prepare: What becomes of the jobs before they are run.
+        in_steps: Time goes in steps of the rules' interval: a job has ended when the step of its end is over.
+    """
 
     policy: Policy
     speed: SpeedModel
     rules: Rules
+    prepare: Callable[[Sequence[JobSpec]], Sequence[JobSpec]] = list
+    in_steps: bool = False
+
+    def run(
+        self,
+        specs: Sequence[JobSpec],
+        cluster: Cluster,
+        *,
+        detail: bool = False,
+        verify: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Result:
+        """Simulate `specs` on `cluster`. Options and errors are those of `controller.simulator.simulate`."""
+        result = simulate(
+            self.prepare(specs),
+            cluster,
+            self.policy,
+            self.speed,
+            self.rules,
+            detail=detail,
+            verify=verify,
+            progress=progress,
+        )
+        if not self.in_steps:
+            return result
+        step_s = self.rules.interval_s
+        jobs = [replace(job, finish_s=_end_of_step(job.finish_s, step_s)) for job in result.jobs]
+        return replace(result, jobs=jobs)
+
+
+def _end_of_step(time_s: float, step_s: float) -> float:
+    return math.ceil(time_s / step_s - 1e-6) * step_s
 
 
 INTERVAL_S = 360.0
@@ -97,6 +140,8 @@ SETUPS: dict[str, Callable[[], Setup]] = {
     "coded:muri-l-keep": lambda: _muri(MuriCoded("muri-l-keep", known=False, unpack=False)),
     "coded:muri-l-2": lambda: _muri(MuriCoded("muri-l-2", known=False, members=2)),
     "coded:muri-l-3": lambda: _muri(MuriCoded("muri-l-3", known=False, members=3)),
+    "coded:muri-l-2-keep": lambda: _muri(MuriCoded("muri-l-2-keep", known=False, members=2, unpack=False)),
+    "coded:muri-l-3-keep": lambda: _muri(MuriCoded("muri-l-3-keep", known=False, members=3, unpack=False)),
     "coded:muri-l-worst": lambda: _muri(MuriCoded("muri-l-worst", known=False, worst=True, unpack=False)),
     "coded:muri-l-in-order": lambda: _muri(
         MuriCoded("muri-l-in-order", known=False, blossom=False, unpack=False)

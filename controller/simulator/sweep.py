@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from controller.scheduling.errors import BadSpec
+from controller.simulator.families import Background
 from controller.simulator.runs import Outcome, Source, Task
-from controller.simulator.siblings import Background
 
 MEASURES = ("avg_jct_s", "median_jct_s", "p99_jct_s", "makespan_s", "avg_queue", "gpu_busy", "fairness")
 """What is averaged over seeds."""
+
+MOST_TASKS = 100_000
+"""Simulations of one sweep: all their outcomes are kept until the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +40,17 @@ def tasks(
     """Return a task for each policy, load and seed.
 
     Raises BadSpec for a load that is not positive, none of either, several seeds of a trace, in which
-    nothing is drawn, or a value that is there twice.
+    nothing is drawn, a value that is there twice, or more than `MOST_TASKS`.
     """
     for name, values in (("load", loads), ("seed", seeds)):
         if not values:
             raise BadSpec(f"no {name} to sweep over")
         if len(set(values)) != len(values):
-            raise BadSpec(f"a {name} is there twice: {', '.join(map(str, values))}")
+            raise BadSpec(f"a {name} is there twice: {Counter(values).most_common(1)[0][0]}")
     if source.trace is not None and len(seeds) > 1:
         raise BadSpec(f"{len(seeds)} seeds of {source.trace}: nothing in a trace is drawn; want one")
+    if (wanted := len(policies) * len(loads) * len(seeds)) > MOST_TASKS:
+        raise BadSpec(f"{wanted:,} simulations, of each policy, load and seed; at most {MOST_TASKS:,} go")
     return [
         Task(policy, replace(source, load=load, seed=seed), replace(background, seed=seed))
         for load in loads

@@ -19,8 +19,8 @@ from controller.cli.output import err, out
 from controller.scheduling import BadSpec, Cluster
 from controller.simulator import runs
 from controller.simulator.clusters import read_cluster
+from controller.simulator.families import Background, known
 from controller.simulator.plots import FORMATS, PlotsMissing, check
-from controller.simulator.siblings import Background, known
 from controller.simulator.traces import READERS
 
 CLUSTER = "Cluster"
@@ -42,15 +42,27 @@ MemoryPerGpu = Annotated[float, typer.Option(metavar="GB", rich_help_panel=CLUST
 Format = Annotated[str, typer.Option(help=f"Format of the trace: {', '.join(READERS)}.")]
 Matrix = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", rich_help_panel=PROFILES, help="Sensitivity matrices, for synergy:…"),
+    typer.Option(metavar="FILE", rich_help_panel=PROFILES, help="Sensitivity matrices, for synergy…"),
 ]
 Profiles = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", rich_help_panel=PROFILES, help="Usage of configurations, for lucid:…"),
+    typer.Option(metavar="FILE", rich_help_panel=PROFILES, help="Usage of configurations, for lucid…"),
 ]
 Pairs = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", rich_help_panel=PROFILES, help="Speeds of measured pairs, for lucid:…"),
+    typer.Option(
+        metavar="FILE",
+        rich_help_panel=PROFILES,
+        help="Speeds of measured pairs, for lucid… and sharing; the latter takes Gavel's JSON too.",
+    ),
+]
+Estimates = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        rich_help_panel=PROFILES,
+        help="How long the jobs of a trace are expected to run: columns job_id and estimate_s.",
+    ),
 ]
 Processes = Annotated[int, typer.Option(min=0, help="Simulations at once; 0: as many as there are cores.")]
 
@@ -78,11 +90,16 @@ def cluster_of(
 
 
 def background(
-    cluster: Cluster, matrix: Path | None, profiles: Path | None, pairs: Path | None, seed: int
+    cluster: Cluster,
+    matrix: Path | None,
+    profiles: Path | None,
+    pairs: Path | None,
+    seed: int,
+    estimates: Path | None = None,
 ) -> Background:
     """Return what setups are made for. Raises Failure."""
     try:
-        return Background(cluster, matrix, profiles, pairs, seed)
+        return Background(cluster, matrix, profiles, pairs, seed, estimates)
     except BadSpec as error:
         raise Failure(f"--profiles, --pairs: {error}", USAGE) from error
 

@@ -8,6 +8,7 @@ from string import ascii_uppercase
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
 
 from controller.cli import options
 from controller.cli.errors import USAGE, Failure
@@ -15,9 +16,13 @@ from controller.cli.output import out
 from controller.cli.schedule import common, timeline
 from controller.scheduling import RESOURCES, Cluster
 from controller.scheduling.policy import Job
+from controller.simulator.estimates import expect as estimated
+from controller.simulator.families import Background, family, make
+from controller.simulator.families.lucid import packing_tree, usage_of
+from controller.simulator.files import check_output, whole
 from controller.simulator.history import expect, learn, submission
 from controller.simulator.once import Plan, Planned, decide_once, stage_names
-from controller.simulator.siblings import Background, family, make, packing_tree, usage_of
+from controller.simulator.runs import LARGEST_SEED, known_to
 from controller.simulator.traces import read
 
 if TYPE_CHECKING:
@@ -28,6 +33,8 @@ EPILOG = """Examples:
   ina schedule plan --jobs examples/schedule/jobs.toml --cluster examples/schedule/cluster.toml
 
   ina schedule plan --jobs examples/schedule/jobs.toml --nodes 1 --gpus 2 --policy lucid:no-profiler --explain
+
+  ina schedule plan --jobs jobs.csv --policy qssf --history ended.csv --shapes shapes.svg --plot plan.svg
 """
 
 
@@ -36,7 +43,9 @@ def plan(
         Path,
         typer.Option("--jobs", metavar="FILE", help="The jobs: TOML, CSV, or any trace that simulate reads."),
     ],
-    policy: Annotated[str, typer.Option(help="One policy; 'ina schedule policies' lists them.")] = "muri-s",
+    policy: Annotated[
+        str, typer.Option(metavar="NAME", help="One policy; 'ina schedule policies' lists them.")
+    ] = "muri-s",
     format: common.Format = "",
     nodes: common.Nodes = 1,
     gpus: common.Gpus = 8,
@@ -46,26 +55,43 @@ def plan(
     matrix: common.Matrix = None,
     profiles: common.Profiles = None,
     pairs: common.Pairs = None,
-    seed: Annotated[int, typer.Option(help="Seed of what is made up, and of training.")] = 0,
+    estimates: common.Estimates = None,
+    seed: Annotated[
+        int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of made-up profiles, and of training.")
+    ] = 0,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Say what predictions rest on (lucid:… has some).")
+        bool,
+        typer.Option(
+            "--explain",
+            help="Say of each job what predictions rest on: lucid:… and --history make some.",
+        ),
     ] = False,
     history: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="A trace of jobs that have ended: durations are expected as it teaches."
+            metavar="FILE",
+            help="A trace of jobs that have ended, which teaches how long jobs run;"
+            " policies that go by a job's estimate use that.",
         ),
     ] = None,
     plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw the timelines: .svg, .png or .pdf.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Draw the timelines: .svg, .png or .pdf; needs matplotlib."),
     ] = None,
     shapes: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Draw what --history teaches: one panel for each feature."),
+        typer.Option(
+            metavar="FILE",
+            help="Draw what --history teaches, one panel for each feature: .svg, .png or .pdf.",
+        ),
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """Print what a policy runs if all jobs are there now: the groups, how they interleave, and who waits."""
+    """Print what a policy runs if all jobs are there now: the groups, how they interleave, and who waits.
+
+    Submission times only tell the order. Of a group, gamma is how busy its resources are in the mean, 0 to 1,
+    and speed-up how much more its GPUs do than with one job at a time.
+    """
     names = common.parse_policies(policy)
     if len(names) != 1:
         raise Failure(f"--policy {policy}: want one", USAGE)
@@ -74,10 +100,11 @@ def plan(
     for option, path in (("--plot", plot), ("--shapes", shapes)):
         if path is not None:
             common.check_plots(option, path)
+            check_output(option, path)
     servers = common.cluster_of(cluster, nodes, gpus, cpus_per_gpu, memory_per_gpu)
-    around = common.background(servers, matrix, profiles, pairs, seed)
+    around = common.background(servers, matrix, profiles, pairs, seed, estimates)
     with common.refusals():
-        specs = read(jobs, servers, format=format)
+        specs = estimated(read(jobs, servers, known_to(names, around), format=format), estimates)
         model = None if history is None else learn(read(history), around)
         if model is not None:
             specs = expect(specs, model, around)
@@ -86,14 +113,14 @@ def plan(
         if model is not None and shapes is not None:
             from controller.scheduling.lucid.plots import draw_shapes
 
-            shapes.parent.mkdir(parents=True, exist_ok=True)
-            draw_shapes(model.model, shapes)
+            with whole(shapes) as draft:
+                draw_shapes(model.model, draft)
     if plot is not None:
         from controller.simulator.plots import draw_timelines
 
-        draw_timelines(
-            {_title(number, each): each for number, each in enumerate(decided.groups, 1) if each.spans}, plot
-        )
+        drawn = {_title(number, each): each for number, each in enumerate(decided.groups, 1) if each.spans}
+        with whole(plot) as draft:
+            draw_timelines(drawn, draft)
     if json:
         document = as_json(names[0], decided, servers)
         print(json_module.dumps({**document, **({"explain": reasons} if explain else {})}, indent=2))
@@ -114,8 +141,11 @@ def explanations(
     duration.
     """
     found: dict[str, list[str]] = {}
+    said = {each.group.jobs[-1].spec.id: each.group.reason for each in decided.groups if each.group.reason}
     for job in _jobs(decided):
         lines = [sentence for name, sentence in decided.notes if name == job.spec.id]
+        if not lines and job.spec.id in said:
+            lines = [said[job.spec.id]]
         if family(policy) == "lucid":
             usage = usage_of(job.spec, around)
             lines.append(f"packing tree: {packing_tree(around).predict(usage).name.title()}")
@@ -142,7 +172,7 @@ def show(policy: str, decided: Plan, cluster: Cluster) -> None:
     ]
     title = f"{policy}: {len(_jobs(decided))} jobs on {cluster.gpus} GPUs"
     columns = ["group", "jobs", "GPUs", "starts at", "gamma", "speed-up", "why"]
-    common.table(title, columns, rows, folded="why")
+    common.table(title, columns, [tuple(map(escape, row)) for row in rows], folded="why")
     for number, each in enumerate(decided.groups, 1):
         if each.spans:
             out.print(f"\n{_title(number, each)}", highlight=False, markup=False)

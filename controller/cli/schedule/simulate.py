@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as json_module
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,10 +14,11 @@ import typer
 from controller.cli import options
 from controller.cli.output import count, err, out, seconds
 from controller.cli.schedule import common
-from controller.simulator.plots import PlotsMissing, draw_jcts, draw_utilisation
+from controller.simulator.families import family
+from controller.simulator.files import check_output, whole
+from controller.simulator.plots import PlotsMissing, check, draw_jcts, draw_utilisation
 from controller.simulator.pool import run_all
-from controller.simulator.runs import Outcome, Source, Task, kind_for
-from controller.simulator.siblings import family
+from controller.simulator.runs import LARGEST_SEED, MOST_JOBS, Outcome, Source, Task, kind_for, known_to
 
 EPILOG = """Examples:
 
@@ -24,27 +26,48 @@ EPILOG = """Examples:
 
   ina schedule simulate --trace trace3.csv --policy coded:srtf,coded:muri-s --json
 
-  ina schedule simulate --policy synergy:fifo+proportional,synergy:fifo+tune --output results
+  ina schedule simulate --cluster examples/schedule/cluster.toml --load 0.8 --seed 1 --output results
+
+  ina schedule simulate --policy synergy:fifo+proportional,synergy:fifo+tune --nodes 4 --cpus-per-gpu 4
 """
+
+NUMBERS = ("metrics.json", "curves.json")
+PLOTS = ("jct.svg", "utilisation.svg")
 
 
 def simulate(
     trace: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Trace file; its first line tells the format.")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="The jobs, from a file: CSV, TOML or a public trace; its first line tells the format.",
+        ),
     ] = None,
-    generated: Annotated[int, typer.Option("--generate", min=1, help="Or so many jobs of our own.")] = 500,
+    generated: Annotated[
+        int,
+        typer.Option(
+            "--generate",
+            metavar="JOBS",
+            min=1,
+            max=MOST_JOBS,
+            help="Without --trace: make up so many jobs, of one minute to one day.",
+        ),
+    ] = 500,
     policy: Annotated[
-        str, typer.Option(help="Policies, by comma; 'ina schedule policies' lists them.")
+        str, typer.Option(metavar="NAMES", help="Policies, by comma; 'ina schedule policies' lists them.")
     ] = "fifo,srtf,muri-s",
     format: common.Format = "",
     load: Annotated[
         float | None,
         typer.Option(
-            help="Load of generated jobs, 1: the cluster is just enough (default 1.2);"
-            " a trace's jobs arrive so many times as fast (default 1)."
+            metavar="FACTOR",
+            help="How much work generated jobs bring, 1: all that the cluster can do (default 1.2);"
+            " how many times as fast a trace's jobs arrive (default 1).",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of what is generated.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of all that is made up: jobs, profiles, trees.")
+    ] = 0,
     nodes: common.Nodes = 8,
     gpus: common.Gpus = 8,
     cluster: common.ClusterFile = None,
@@ -53,29 +76,39 @@ def simulate(
     matrix: common.Matrix = None,
     profiles: common.Profiles = None,
     pairs: common.Pairs = None,
+    estimates: common.Estimates = None,
     processes: common.Processes = 0,
-    verify: Annotated[bool, typer.Option("--verify", help="Check every decision.")] = False,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Check every decision: no GPU and no job twice; slower.")
+    ] = False,
     output: Annotated[
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Write metrics.json, curves.json, and, with matplotlib, jct.svg and utilisation.svg there.",
+            help=f"Write {', '.join(NUMBERS)} and, with matplotlib, {' and '.join(PLOTS)} there.",
         ),
     ] = None,
     json: options.Json = False,
 ) -> None:
     """Run policies on the same jobs and compare what becomes of these.
 
-    Policies run at the same time on several cores; the figures do not depend on that.
+    The jobs come from a trace, or are made up. Times are in seconds. Policies run at the same time on several
+    cores; the figures do not depend on that. With --output, files are written when all is done, or not at
+    all.
     """
     names = common.parse_policies(policy)
+    if output is not None:
+        check_output("--output", output, directory=True)
+        for name in (*NUMBERS, *PLOTS):
+            check_output("--output", output / name)
     servers = common.cluster_of(cluster, nodes, gpus, cpus_per_gpu, memory_per_gpu)
-    around = common.background(servers, matrix, profiles, pairs, seed)
+    around = common.background(servers, matrix, profiles, pairs, seed, estimates)
     with common.refusals():
         kind = "" if trace is not None else kind_for(names)
         offered = load if load is not None else 1.2 if trace is None else 1.0
         source = Source(trace, format, generated, offered, seed, kind)
-        jobs = len(source.jobs(around))  # before any process: what is wrong with a trace is said once
+        known = None if trace is None else known_to(names, around)
+        jobs = len(source.jobs(around, known))  # before any process: what is wrong with a trace is said once
     tasks = [Task(name, source, around, curves=output is not None, verify=verify) for name in names]
     outcomes = run(tasks, processes)
     document = as_json(outcomes, jobs)
@@ -110,9 +143,7 @@ def as_json(outcomes: Sequence[Outcome], jobs: int) -> dict[str, Any]:
 
 
 def write(directory: Path, outcomes: Sequence[Outcome], document: dict[str, Any]) -> None:
-    """Write the files of ``--output``."""
-    directory.mkdir(parents=True, exist_ok=True)
-    (directory / "metrics.json").write_text(json_module.dumps(document, indent=2) + "\n", encoding="utf-8")
+    """Write the files of ``--output``, all of them or none."""
     curves = {
         o.task.policy: {
             "jct_s": sorted(o.jcts_s),
@@ -125,15 +156,20 @@ def write(directory: Path, outcomes: Sequence[Outcome], document: dict[str, Any]
         for o in outcomes
         if o.curves is not None
     }
-    (directory / "curves.json").write_text(json_module.dumps(curves) + "\n", encoding="utf-8")
-    try:
-        draw_jcts({o.task.policy: o.jcts_s for o in outcomes}, directory / "jct.svg")
+    with ExitStack() as stack:
+        metrics_file, curves_file = (stack.enter_context(whole(directory / name)) for name in NUMBERS)
+        metrics_file.write_text(json_module.dumps(document, indent=2) + "\n", encoding="utf-8")
+        curves_file.write_text(json_module.dumps(curves) + "\n", encoding="utf-8")
+        try:
+            check()
+        except PlotsMissing as error:
+            err.print(f"ina: no plots: {error}", markup=False, highlight=False, soft_wrap=True)
+            return
+        jct_file, utilisation_file = (stack.enter_context(whole(directory / name)) for name in PLOTS)
+        draw_jcts({o.task.policy: o.jcts_s for o in outcomes}, jct_file)
         draw_utilisation(
-            {o.task.policy: (o.curves, o.end_s) for o in outcomes if o.curves is not None},
-            directory / "utilisation.svg",
+            {o.task.policy: (o.curves, o.end_s) for o in outcomes if o.curves is not None}, utilisation_file
         )
-    except PlotsMissing as error:
-        err.print(f"ina: no plots: {error}", markup=False, highlight=False, soft_wrap=True)
 
 
 def show(outcomes: Sequence[Outcome], title: str) -> None:

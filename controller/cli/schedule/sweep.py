@@ -3,41 +3,70 @@
 from __future__ import annotations
 
 import json as json_module
+import re
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
 from controller.cli import options
 from controller.cli.errors import USAGE, Failure
 from controller.cli.output import count
 from controller.cli.schedule import common
 from controller.simulator import sweep as sweeps
+from controller.simulator.files import check_output, whole
 from controller.simulator.pool import run_all, run_on_ray
-from controller.simulator.runs import Outcome, Source, Task, kind_for
+from controller.simulator.runs import MOST_JOBS, Outcome, Source, Task, kind_for, known_to
+from controller.simulator.traces.rows import brief
 
 EPILOG = """Examples:
 
   ina schedule sweep --policy srtf,tiresias,muri-s --loads 0.8,1,1.2 --seeds 0-4
 
-  ina schedule sweep --trace trace3.csv --loads 0.5,1,2 --plot sweep.svg --json
+  ina schedule sweep --trace trace3.csv --loads 0.5,1,2 --output sweep.json --plot sweep.svg
 
   ina schedule sweep --seeds 0-99 --ray --ray-address ray://head:10001
 """
 
 
+SEED_DIGITS = 6
+
+
 def sweep(
     policy: Annotated[
-        str, typer.Option(help="Policies, by comma; 'ina schedule policies' lists them.")
+        str, typer.Option(metavar="NAMES", help="Policies, by comma; 'ina schedule policies' lists them.")
     ] = "fifo,srtf,muri-s",
     loads: Annotated[
-        str, typer.Option(help="Loads, by comma, as --load of simulate; a trace: how many times as fast.")
+        str,
+        typer.Option(
+            metavar="FACTORS",
+            help="By comma: how much work generated jobs bring, 1: all that the cluster can do;"
+            " how many times as fast a trace's jobs arrive.",
+        ),
     ] = "1",
-    seeds: Annotated[str, typer.Option(help="Seeds of generated jobs, such as 0-4,7.")] = "0",
-    trace: Annotated[Path | None, typer.Option(metavar="FILE", help="Trace file instead.")] = None,
-    generated: Annotated[int, typer.Option("--generate", min=1, help="Or so many jobs of our own.")] = 500,
+    seeds: Annotated[
+        str, typer.Option(metavar="SEEDS", help="Of generated jobs: numbers and ranges, such as 0-4,7.")
+    ] = "0",
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="The jobs, from a file: CSV, TOML or a public trace; its first line tells the format.",
+        ),
+    ] = None,
+    generated: Annotated[
+        int,
+        typer.Option(
+            "--generate",
+            metavar="JOBS",
+            min=1,
+            max=MOST_JOBS,
+            help="Without --trace: make up so many jobs for each seed and load.",
+        ),
+    ] = 500,
     format: common.Format = "",
     nodes: common.Nodes = 8,
     gpus: common.Gpus = 8,
@@ -47,60 +76,83 @@ def sweep(
     matrix: common.Matrix = None,
     profiles: common.Profiles = None,
     pairs: common.Pairs = None,
+    estimates: common.Estimates = None,
     processes: common.Processes = 0,
     ray: Annotated[
         bool, typer.Option("--ray", help="Run on a Ray cluster; files must be at the same paths there.")
     ] = False,
     ray_address: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="Of the cluster; RAY_ADDRESS, or else one on this machine.")
+        str,
+        typer.Option(
+            metavar="ADDRESS",
+            help="With --ray: where the cluster is; else RAY_ADDRESS, or a new one on this machine.",
+        ),
     ] = "",
-    output: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the JSON there too.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the JSON there too: means, and each simulation's figures."),
+    ] = None,
     plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw completion times by load: .svg, .png or .pdf.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Draw completion times by load: .svg, .png or .pdf; needs matplotlib."
+        ),
     ] = None,
     json: options.Json = False,
 ) -> None:
     """Run policies over several loads and seeds, and print means over the seeds.
 
-    The figures do not depend on where, or in how many processes, the simulations run.
+    One simulation for each policy, load and seed; times are in seconds, ± is the standard deviation over the
+    seeds. The figures do not depend on where, or in how many processes, the simulations run.
     """
     names = common.parse_policies(policy)
     if plot is not None:
         common.check_plots("--plot", plot)
+        check_output("--plot", plot)
+    if output is not None:
+        check_output("--output", output)
+    if ray_address and not ray:
+        raise Failure("--ray-address: of which cluster; --ray is missing", USAGE)
     servers = common.cluster_of(cluster, nodes, gpus, cpus_per_gpu, memory_per_gpu)
-    around = common.background(servers, matrix, profiles, pairs, 0)
+    around = common.background(servers, matrix, profiles, pairs, 0, estimates)
     with common.refusals():
         source = Source(trace, format, generated, kind="" if trace is not None else kind_for(names))
-        source.jobs(around)  # what is wrong with a trace is said once
+        source.jobs(around, None if trace is None else known_to(names, around))  # what is wrong is said once
         planned = sweeps.tasks(
             names,
             source,
             around,
             loads=_loads(loads),
-            seeds=options.parse_numbers("--seeds", seeds),
+            seeds=_seeds(seeds),
         )
     outcomes = _run(planned, processes, ray=ray, address=ray_address)
     points = sweeps.points(outcomes)
     document = _json(planned, outcomes, points)
     if output is not None:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_text(document + "\n", encoding="utf-8")
+        with whole(output) as draft:
+            draft.write_text(document + "\n", encoding="utf-8")
     if plot is not None:
-        _draw(points, plot)
+        with whole(plot) as draft:
+            _draw(points, draft)
     if json:
         print(document)
     else:
-        _show(
-            points,
-            f"{generated if trace is None else trace} jobs on {servers.gpus} GPUs, mean of seeds {seeds}",
-        )
+        jobs = str(generated) if trace is None else escape(str(trace))
+        _show(points, f"{jobs} jobs on {servers.gpus} GPUs, mean of seeds {seeds}")
+
+
+def _seeds(text: str) -> tuple[int, ...]:
+    for number in re.findall(r"[0-9]+", text):
+        if len(number) > SEED_DIGITS:  # before a range of such numbers is made
+            raise Failure(f"--seeds: {brief(number)} has more than {SEED_DIGITS} digits", USAGE)
+    return options.parse_numbers("--seeds", text)
 
 
 def _loads(text: str) -> list[float]:
     try:
         return [float(part) for part in text.split(",") if part.strip()]
     except ValueError:
-        raise Failure(f"--loads {text!r}: want numbers, such as 0.8,1,1.2", USAGE) from None
+        raise Failure(f"--loads {brief(repr(text))}: want numbers, such as 0.8,1,1.2", USAGE) from None
 
 
 def _run(planned: Sequence[Task], processes: int, *, ray: bool, address: str) -> list[Outcome]:

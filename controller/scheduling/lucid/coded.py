@@ -4,8 +4,8 @@ It steps through time second by second, so that what happens is decided at whole
 (`Rules(interval_s=1)`), and a job that counts down (all but those of the queue policies) takes one second
 more than its duration. Jobs go to the fullest node that holds them. In FIFO, SJF and QSSF the head of the
 queue blocks. Lucid profiles all jobs before its main cluster runs any, which then has them at their original
-times; it packs eagerly, by scores that come from a table, and forgets to restore the speed of a guest whose
-host ends, which can never share again either.
+times (`Profiling`); it packs eagerly, by scores that come from a table, and forgets to restore the speed of a
+guest whose host ends, which can never share again either.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from controller.scheduling.errors import BadSpec
 from controller.scheduling.lucid.measured import Config, Pair
 from controller.scheduling.lucid.nodes import DividedNodes
 from controller.scheduling.lucid.speed import PairSpeed
@@ -36,7 +37,7 @@ def counting_down(specs: Iterable[JobSpec]) -> list[JobSpec]:
 
 
 class HeadOfLine:
-    """Start jobs by rank until one does not fit; never stop any: FIFO, SJF, QSSF and the profiler.
+    """Start jobs by rank until one does not fit; never stop any: FIFO, SJF and QSSF.
 
     `rank_new` replaces the rank while all waiting jobs have just come, as QSSF does with their GPU counts.
     """
@@ -66,7 +67,7 @@ class HeadOfLine:
             gpus = nodes.take(job.spec.gpus, profiler=False)
             if gpus is None:
                 break
-            self._running[job.order] = Group((job,), gpus)
+            self._running[job.order] = Group((job,), gpus, reason="first in the queue")
             started += 1
         del self._queue[:started]
         return Decision(list(self._running.values()))
@@ -95,7 +96,7 @@ class Quota:
         self._waiting: list[Job] = []
         self._running: dict[int, Group] = {}
         self._nodes: DividedNodes | None = None
-        self._next_s = 0.0
+        self._due_s = 0.0  # when jobs are chosen next, with a period
 
     def decide(self, view: View) -> Decision:
         """Return what runs and what starts."""
@@ -103,14 +104,17 @@ class Quota:
         nodes = self._nodes = self._nodes or DividedNodes(view.cluster, 0)
         for job in view.finished:
             nodes.give(self._running.pop(job.order).gpus)
+        if self._period_s is not None and not self._waiting and not self._running:
+            self._due_s = math.ceil(now_s / self._period_s) * self._period_s
         self._waiting += view.arrived
         if self._period_s is None:
             changed = self._choose(now_s, nodes, view.cluster.gpus)
             wake_s = now_s + 1 if changed else self._overtaken_s(now_s)
         else:
-            if now_s % self._period_s == 0:
+            if now_s >= self._due_s:
                 self._choose(now_s, nodes, view.cluster.gpus)
-            wake_s = (now_s // self._period_s + 1) * self._period_s
+                self._due_s = (now_s // self._period_s + 1) * self._period_s
+            wake_s = self._due_s
         return Decision(list(self._running.values()), wake_s if view.jobs else None)
 
     def _choose(self, now_s: float, nodes: DividedNodes, quota: int) -> bool:
@@ -134,11 +138,13 @@ class Quota:
             gpus = nodes.take(job.spec.gpus, profiler=False)
             if gpus is not None:
                 self._waiting.remove(job)
-                self._running[job.order] = Group((job,), gpus)
+                self._running[job.order] = Group(
+                    (job,), gpus, reason="among the first that the GPUs suffice for"
+                )
         return stopped
 
     def _overtaken_s(self, now_s: float) -> float | None:
-        """Return when a running job's rank falls to that of a waiting one: ranks fall by one in a second."""
+        """Return when a running job's rank is below a waiting one's; it falls by one in each second."""
         waiting = sorted(self._rank(job, now_s) for job in self._waiting)
         first_s = None
         for group in self._running.values():
@@ -147,7 +153,7 @@ class Quota:
             if position:
                 ahead_s = rank - waiting[position - 1]
                 first_s = ahead_s if first_s is None else min(first_s, ahead_s)
-        return None if first_s is None else now_s + max(1.0, first_s + 1)
+        return None if first_s is None else now_s + max(1, math.floor(first_s) + 1)
 
 
 def owed_s(job: Job, overhead_s: Callable[[int], float]) -> float:
@@ -205,14 +211,72 @@ class Scored:
     memory_mb: float
 
 
+class Profiling:
+    """The profiler: the last nodes, where small jobs run for a while, fewest GPUs first; the head blocks.
+
+    Jobs that are done by then end there. The others begin anew in the main cluster, at the times at which
+    they came: the public simulator runs the profiler first, by itself. So here they only hold its GPUs.
+
+    Args:
+        nodes: How many nodes it has.
+        limit_s: How long a job may run there.
+        max_gpus: Larger jobs are not profiled.
+    """
+
+    def __init__(self, *, nodes: int = 2, limit_s: float = 80.0, max_gpus: int = 4) -> None:
+        self.nodes = nodes
+        self._limit_s = limit_s
+        self._max_gpus = max_gpus
+        self._queue: list[Job] = []
+        self._running: dict[int, Group] = {}
+        self._held: list[tuple[float, tuple[int, ...]]] = []  # until when, and which GPUs; ascending
+
+    def ends(self, spec: JobSpec) -> bool:
+        """Tell whether the job ends in the profiler."""
+        return spec.gpus <= self._max_gpus and spec.duration_s <= self._limit_s
+
+    def decide(self, view: View, nodes: DividedNodes) -> tuple[list[Group], float | None]:
+        """Return the jobs that end here, and when GPUs that others hold come free."""
+        for job in view.finished:
+            if job.order in self._running:
+                nodes.give(self._running.pop(job.order).gpus)
+        while self._held and self._held[0][0] <= view.now_s:
+            nodes.give(self._held.pop(0)[1])
+        self._queue += [job for job in view.arrived if job.spec.gpus <= self._max_gpus]
+        self._queue.sort(key=lambda job: job.spec.gpus)
+        started = 0
+        for job in self._queue:
+            gpus = nodes.take(job.spec.gpus, profiler=True)
+            if gpus is None:
+                break
+            if self.ends(job.spec):
+                self._running[job.order] = Group((job,), gpus, reason="ends in the profiler")
+            else:
+                self._held.append((view.now_s + self._limit_s, gpus))
+            started += 1
+        del self._queue[:started]
+        return list(self._running.values()), self._held[0][0] if self._held else None
+
+
 class CodedLucid:
-    """Lucid's main phase: by priority, first a partner, else a node; nobody blocks."""
+    """Lucid: by priority, first a partner, else a node; nobody blocks.
+
+    Without `profiling` the main cluster has all nodes and all jobs. Raises BadSpec if the
+    profiler leaves no node, and for a job that is larger than what it leaves, when that arrives.
+    """
 
     name = "lucid"
 
-    def __init__(self, scored: Callable[[Job], Scored], *, gpu_memory_mb: float = 24_576) -> None:
+    def __init__(
+        self,
+        scored: Callable[[Job], Scored],
+        *,
+        gpu_memory_mb: float = 24_576,
+        profiling: Profiling | None = None,
+    ) -> None:
         self._scored = scored
         self._gpu_memory_mb = gpu_memory_mb
+        self._profiling = profiling or Profiling(nodes=0, max_gpus=0)
         self._known: dict[int, Scored] = {}
         self._queue: list[Job] = []
         self._running: dict[int, Group] = {}  # by order of arrival, in order of start
@@ -221,29 +285,51 @@ class CodedLucid:
 
     def decide(self, view: View) -> Decision:
         """Return what runs and what starts."""
-        nodes = self._nodes = self._nodes or DividedNodes(view.cluster, 0)
+        nodes = self._nodes = self._nodes or self._divide(view.cluster)
+        profiled, wake_s = self._profiling.decide(view, nodes)
+        decision = Decision(profiled, wake_s if view.jobs else None)
         for job in view.finished:
-            self._release(job, nodes)
+            if job.order in self._running:
+                self._release(job, nodes)
         for job in view.arrived:
-            self._known[job.order] = self._scored(job)
-        self._queue += view.arrived
+            if not self._profiling.ends(job.spec):
+                self._admit(job, view.cluster)
         self._queue.sort(key=lambda job: self._known[job.order].priority)
-        waiting = []
-        for job in self._queue:
-            host = self._host(job)
-            if host is not None:
-                shared = Group((host, job), self._running[host.order].gpus)
-                self._running[host.order] = self._running[job.order] = shared
-                self._exclusive.discard(host.order)
-                continue
-            gpus = nodes.take(job.spec.gpus, profiler=False)
-            if gpus is None:
-                waiting.append(job)
-            else:
-                self._running[job.order] = Group((job,), gpus)
-                self._exclusive.add(job.order)
-        self._queue = waiting
-        return Decision(list({id(g): g for g in self._running.values()}.values()))
+        self._queue = [job for job in self._queue if not self._start(job, nodes, decision)]
+        decision.groups += {id(g): g for g in self._running.values()}.values()
+        return decision
+
+    def _divide(self, cluster: Cluster) -> DividedNodes:
+        taken = self._profiling.nodes
+        if taken >= len(cluster.nodes):
+            raise BadSpec(f"the profiler takes {taken} of {len(cluster.nodes)} nodes; want more nodes")
+        return DividedNodes(cluster, taken)
+
+    def _admit(self, job: Job, cluster: Cluster) -> None:
+        rest = cluster.nodes[: len(cluster.nodes) - self._profiling.nodes]
+        gpus = sum(node.gpus for node in rest)
+        if job.spec.gpus > gpus:
+            raise BadSpec(
+                f"job {job.spec.id!r} asks for {job.spec.gpus} GPUs; beside the profiler's nodes are {gpus}"
+            )
+        self._known[job.order] = self._scored(job)
+        self._queue.append(job)
+
+    def _start(self, job: Job, nodes: DividedNodes, decision: Decision) -> bool:
+        host = self._host(job)
+        if host is not None:
+            reason = f"shares with {host.spec.id}: the first with as many GPUs, memory, score and priority"
+            shared = Group((host, job), self._running[host.order].gpus, reason=reason)
+            self._running[host.order] = self._running[job.order] = shared
+            self._exclusive.discard(host.order)
+            decision.notes.append((job.spec.id, reason))
+            return True
+        gpus = nodes.take(job.spec.gpus, profiler=False)
+        if gpus is None:
+            return False
+        self._running[job.order] = Group((job,), gpus, reason="alone: nobody to share with")
+        self._exclusive.add(job.order)
+        return True
 
     def _host(self, job: Job) -> Job | None:
         if job.spec.gpus > 8:
@@ -269,7 +355,7 @@ class CodedLucid:
         if not rest:
             nodes.give(group.gpus)
             return
-        self._running[rest[0].order] = Group((rest[0],), group.gpus)
+        self._running[rest[0].order] = Group((rest[0],), group.gpus, reason="alone: its partner has ended")
         if rest[0] is group.jobs[0]:  # only a host gets its speed back, and may share again
             self._exclusive.add(rest[0].order)
 
@@ -293,15 +379,3 @@ class CodedPairSpeed(PairSpeed):
         found = super().iteration_s(group)
         self._guests[group.jobs[1].order] = found[1]
         return found
-
-
-def profile_first(
-    specs: Sequence[JobSpec], *, nodes: int, limit_s: float, max_gpus: int
-) -> tuple[list[JobSpec], Cluster, HeadOfLine]:
-    """Return what the profiler runs: its jobs, cut to the limit, its cluster and its policy."""
-    cut = [
-        replace(spec, iterations=min(spec.duration_s, limit_s), iteration_s=1.0)
-        for spec in specs
-        if spec.gpus <= max_gpus
-    ]
-    return cut, Cluster.uniform(nodes, 8), HeadOfLine("profiler", lambda job: job.spec.gpus)

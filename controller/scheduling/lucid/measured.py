@@ -1,8 +1,9 @@
 """Read measured profiles and pairs: the CSV files that Lucid's authors publish, or one's own in that form.
 
 A profile file has the columns `model`, `dataset`, `batchsize`, `amp`, `gpu_util`, `gmem_util` (percent) and
-`gmem` (MB). A pair file has `model1`, `dataset1`, `batchsize1`, `amp1`, `speed1`, the same with 2, and may
-have more; a speed is relative to running alone.
+`gmem` (MB); a column `label` has the sharing scores that its authors give. A pair file has `model1`,
+`dataset1`, `batchsize1`, `amp1`, `speed1`, the same with 2, and may have more; a speed is relative to running
+alone.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import NamedTuple
 
 from controller.scheduling.errors import BadTrace
 from controller.scheduling.lucid.errors import BadSample
-from controller.scheduling.lucid.usage import Usage
+from controller.scheduling.lucid.usage import Size, Usage
 
 
 class Config(NamedTuple):
@@ -51,6 +52,18 @@ def read_usages(path: Path) -> dict[Config, Usage]:
             )
         except BadSample as error:
             raise BadTrace(str(path), line, "", str(error)) from None
+    return found
+
+
+def read_labels(path: Path) -> dict[Config, Size]:
+    """Return the sharing scores of a profile file; empty if it has no column `label`. Raises BadTrace."""
+    found: dict[Config, Size] = {}
+    for line, row in _rows(path, ()):
+        if "label" in row:
+            label = _number(path, line, row, "label")
+            if label not in list(Size):
+                raise BadTrace(str(path), line, "label", f"{row['label']}; a sharing score is 0, 1 or 2")
+            found[_config(path, line, row, "")] = Size(int(label))
     return found
 
 

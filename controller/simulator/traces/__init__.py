@@ -6,14 +6,16 @@ order of submission, with names that do not recur, and durations and GPU counts 
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable
 from pathlib import Path
 
 from controller.scheduling.errors import BadTrace
 from controller.scheduling.model import Cluster, JobSpec
 from controller.simulator.traces import gavel, helios, muri, neutral, philly, synergy, tiresias
+from controller.simulator.traces.rows import Known, brief, read_text
 
-Reader = Callable[[Path, Cluster | None], list[JobSpec]]
+Reader = Callable[[Path, Cluster | None, Known | None], list[JobSpec]]
 
 READERS: dict[str, Reader] = {
     "muri": muri.read,
@@ -37,34 +39,39 @@ HEADERS = {
 """The columns that tell a format."""
 
 
-def read(path: Path, cluster: Cluster | None = None, *, format: str = "") -> list[JobSpec]:
+def read(
+    path: Path, cluster: Cluster | None = None, known: Known | None = None, *, format: str = ""
+) -> list[JobSpec]:
     """Return the jobs of a trace file in `format`, by default the one that its name or its first line tells.
 
-    With `cluster`, a job that is larger than that is an error too. Raises BadTrace.
+    With `cluster`, a job that is larger than that is an error too; with `known`, one that it does not know.
+    Raises BadTrace.
     """
     name = format or _detect(path)
     if name not in READERS:
-        raise BadTrace(str(path), 0, "", f"format {name!r} is unknown; known are {', '.join(READERS)}")
-    return READERS[name](path, cluster)
+        raise BadTrace(
+            str(path), 0, "", f"format {brief(repr(name))} is unknown; known are {', '.join(READERS)}"
+        )
+    return READERS[name](path, cluster, known)
 
 
 def _detect(path: Path) -> str:
     if path.suffix == ".toml":
         return "toml"
-    try:
-        with path.open(encoding="utf-8-sig") as file:
-            first = file.readline()
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadTrace(str(path), 0, "", f"cannot be read: {error}") from error
+    lines = enumerate(read_text(path).split("\n"), 1)
+    line, first = next(((number, text) for number, text in lines if text.strip(" ,")), (1, ""))
     if first.count("\t") == len(gavel.COLUMNS) - 1:
         return "gavel"
-    columns = [cell.strip() for cell in first.split(",")]
-    if not any(columns):
+    try:
+        columns = [cell.strip() for cell in next(csv.reader([first]), [])]
+    except csv.Error as error:
+        raise BadTrace(str(path), line, "", str(error)) from error
+    if not columns:
         raise BadTrace(str(path), 1, "", "empty; its first line tells the format, or --format does")
     if len(columns) == len(synergy.COLUMNS) and columns[0].isdigit():
         return "synergy"
     if {"application", "num_replicas"} <= {*columns}:
-        raise BadTrace(str(path), 1, "", "a Pollux workload: it does not say how much work its jobs have")
+        raise BadTrace(str(path), line, "", "a Pollux workload: it does not say how much work its jobs have")
 
     def likeness(name: str) -> tuple[int, bool]:
         there = {*HEADERS[name]} & {*columns}
@@ -72,6 +79,9 @@ def _detect(path: Path) -> str:
 
     # a trace of Muri that lacks a column of Muri's is not one of Tiresias, though it has all of theirs
     nearest = max(HEADERS, key=likeness)
+    if likeness(nearest)[0] == 0:
+        known = ", ".join(READERS)
+        raise BadTrace(str(path), line, "", f"the columns of no known format; --format names one of {known}")
     if missing := [column for column in HEADERS[nearest] if column not in columns]:
-        raise BadTrace(str(path), 1, missing[0], f"missing in what is most like the format {nearest!r}")
+        raise BadTrace(str(path), line, missing[0], f"missing in what is most like the format {nearest!r}")
     return nearest

@@ -12,13 +12,15 @@ from typing import Any
 
 from controller.scheduling.errors import BadTrace
 from controller.scheduling.model import Cluster, JobSpec
-from controller.simulator.traces.rows import Row, collect, read_rows
+from controller.simulator.traces.rows import LARGEST, Known, Row, brief, collect, read_rows, read_text
 
 COLUMNS = ("type", "command", "option", "data", "steps", "arrival_s", "gpus")
 THROUGHPUTS = "simulation_throughputs.json"
 
 
-def read(path: Path, cluster: Cluster | None = None, *, gpu: str = "v100") -> list[JobSpec]:
+def read(
+    path: Path, cluster: Cluster | None = None, known: Known | None = None, *, gpu: str = "v100"
+) -> list[JobSpec]:
     """Return the jobs of `path` alone on GPUs of kind `gpu`, named by their lines. Raises BadTrace."""
     rows = read_rows(path, COLUMNS, header=COLUMNS, delimiter="\t")
     table = _throughputs(path.with_name(THROUGHPUTS), gpu)
@@ -27,7 +29,7 @@ def read(path: Path, cluster: Cluster | None = None, *, gpu: str = "v100") -> li
         kind, gpus = row.text("type"), row.whole("gpus", least=1)
         steps_per_s = _steps_per_s(table, kind, gpus)
         if not steps_per_s:
-            raise row.fail("type", f"{kind!r} is not in {THROUGHPUTS}")
+            raise row.fail("type", f"{brief(repr(kind))} is not in {THROUGHPUTS}")
         return JobSpec(
             id=str(row.line),
             submit_s=row.number("arrival_s"),
@@ -37,7 +39,7 @@ def read(path: Path, cluster: Cluster | None = None, *, gpu: str = "v100") -> li
             model=kind,
         )
 
-    return collect(rows, job, gpus="gpus", submit="arrival_s", cluster=cluster)
+    return collect(rows, job, gpus="gpus", submit="arrival_s", model="type", cluster=cluster, known=known)
 
 
 def _steps_per_s(table: dict[str, Any], kind: str, gpus: int) -> float:
@@ -48,14 +50,15 @@ def _steps_per_s(table: dict[str, Any], kind: str, gpus: int) -> float:
 def _alone(table: dict[str, Any], kind: str, gpus: int) -> float:
     entry = table.get(f"('{kind}', {gpus})")
     speed = entry.get("null") if isinstance(entry, dict) else None
-    return float(speed) if isinstance(speed, int | float) and speed > 0 else 0.0
+    return float(speed) if isinstance(speed, int | float) and 0 < speed <= LARGEST else 0.0
 
 
 def _throughputs(path: Path, gpu: str) -> dict[str, Any]:
+    text = read_text(path)
     try:
-        table = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise BadTrace(str(path), 0, "", f"cannot be read: {error}") from error
+        table = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadTrace(str(path), 0, "", f"not JSON: {error}") from error
     if not isinstance(table, dict) or not all(isinstance(entries, dict) for entries in table.values()):
         raise BadTrace(str(path), 0, "", "want an object of objects: steps per second by GPU and by type")
     if gpu not in table:

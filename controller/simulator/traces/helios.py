@@ -10,12 +10,12 @@ from pathlib import Path
 
 from controller.scheduling.errors import BadTrace
 from controller.scheduling.model import Cluster, JobSpec
-from controller.simulator.traces.rows import Row, collect, read_rows
+from controller.simulator.traces.rows import Known, Row, collect, read_rows
 
 COLUMNS = ("job_id", "user", "vc", "gpu_num", "submit_time", "duration")
 
 
-def read(path: Path, cluster: Cluster | None = None) -> list[JobSpec]:
+def read(path: Path, cluster: Cluster | None = None, known: Known | None = None) -> list[JobSpec]:
     """Return the GPU jobs of `path`, times from the first submission on. Raises BadTrace."""
     rows = [row for row in read_rows(path, COLUMNS) if row.whole("gpu_num")]
     if not rows:
@@ -39,4 +39,13 @@ def read(path: Path, cluster: Cluster | None = None) -> list[JobSpec]:
             extra={column: text for column, text in row.cells.items() if column not in COLUMNS},
         )
 
-    return collect(rows, job, gpus="gpu_num", submit="submit_time", id="job_id", cluster=cluster)
+    return collect(
+        rows,
+        job,
+        gpus="gpu_num",
+        submit="submit_time",
+        id="job_id",
+        model="model",
+        cluster=cluster,
+        known=known,
+    )

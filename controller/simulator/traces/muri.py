@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from controller.scheduling.model import Cluster, JobSpec
-from controller.simulator.traces.rows import Row, collect, read_rows
+from controller.simulator.traces.rows import SMALLEST, Known, Row, collect, read_rows
 
 COLUMNS = (
     "job_id",
@@ -48,16 +48,25 @@ def restart_s(model: str, gpus: int) -> float:
     return float(RESTART_S[model][sum(size < gpus for size in SIZES[:-1])])
 
 
-def read(path: Path, cluster: Cluster | None = None) -> list[JobSpec]:
+def read(path: Path, cluster: Cluster | None = None, known: Known | None = None) -> list[JobSpec]:
     """Return the jobs of `path`. Raises BadTrace."""
     rows = read_rows(path, COLUMNS)
-    return collect(rows, _job, gpus="num_gpu", submit="submit_time", id="job_id", cluster=cluster)
+    return collect(
+        rows,
+        _job,
+        gpus="num_gpu",
+        submit="submit_time",
+        id="job_id",
+        model="model_name",
+        cluster=cluster,
+        known=known,
+    )
 
 
 def _job(row: Row) -> JobSpec:
     model, gpus = row.text("model_name"), row.whole("num_gpu", least=1)
     stages = tuple(row.number(f"resource_time_{number}") / 1000 for number in range(3))
-    if not any(stages):
+    if sum(stages) < SMALLEST:
         raise row.fail("resource_time_0", "all stages take no time")
     return JobSpec(
         id=row.text("job_id"),

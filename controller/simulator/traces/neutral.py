@@ -14,7 +14,7 @@ from pathlib import Path
 
 from controller.scheduling.errors import BadTrace
 from controller.scheduling.model import RESOURCES, Cluster, JobSpec
-from controller.simulator.traces.rows import Row, collect, read_rows
+from controller.simulator.traces.rows import SMALLEST, Known, Row, collect, read_rows
 from controller.simulator.traces.tables import read_tables
 
 COLUMNS = ("job_id", "submit_s", "duration_s", "gpus")
@@ -23,17 +23,19 @@ STAGES = tuple(f"{resource}_s" for resource in RESOURCES)
 KNOWN = {*COLUMNS, *OPTIONAL, *STAGES}
 
 
-def read(path: Path, cluster: Cluster | None = None) -> list[JobSpec]:
+def read(path: Path, cluster: Cluster | None = None, known: Known | None = None) -> list[JobSpec]:
     """Return the jobs of `path`. Raises BadTrace."""
     rows = read_rows(path, COLUMNS)
     stages = [column for column in STAGES if column in rows[0].cells]
     if stages and len(stages) != len(STAGES):
         missing = next(column for column in STAGES if column not in stages)
         raise BadTrace(str(path), 1, missing, f"missing, though {stages[0]} is there")
-    return collect(rows, _job, gpus="gpus", submit="submit_s", id="job_id", cluster=cluster)
+    return collect(
+        rows, _job, gpus="gpus", submit="submit_s", id="job_id", model="model", cluster=cluster, known=known
+    )
 
 
-def read_toml(path: Path, cluster: Cluster | None = None) -> list[JobSpec]:
+def read_toml(path: Path, cluster: Cluster | None = None, known: Known | None = None) -> list[JobSpec]:
     """Return the jobs of a TOML file. Raises BadTrace, with the line of the job's table."""
     rows = read_tables(path, "job", [column for column in COLUMNS if column != "submit_s"])
     for row in rows:
@@ -42,12 +44,14 @@ def read_toml(path: Path, cluster: Cluster | None = None) -> list[JobSpec]:
         if given and len(given) != len(STAGES):
             missing = next(column for column in STAGES if column not in given)
             raise row.fail(missing, f"missing, though {given[0]} is there")
-    return collect(rows, _job, gpus="gpus", submit="submit_s", id="job_id", cluster=cluster)
+    return collect(
+        rows, _job, gpus="gpus", submit="submit_s", id="job_id", model="model", cluster=cluster, known=known
+    )
 
 
 def _job(row: Row) -> JobSpec:
     stages = tuple(row.number(column) for column in STAGES) if STAGES[0] in row.cells else ()
-    if stages and not any(stages):
+    if stages and sum(stages) < SMALLEST:
         raise row.fail(STAGES[0], "all stages take no time")
     iteration_s = sum(stages) if stages else 1.0
     if row.has("iteration_s"):

@@ -8,12 +8,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from controller.scheduling.model import Cluster, JobSpec
-from controller.simulator.traces.rows import Row, collect, read_rows
+from controller.simulator.traces.rows import Known, Row, collect, read_rows
 
 COLUMNS = ("timestamp", "duration", "num_gpus", "cluster")
 
 
-def read(path: Path, cluster: Cluster | None = None) -> list[JobSpec]:
+def read(path: Path, cluster: Cluster | None = None, known: Known | None = None) -> list[JobSpec]:
     """Return the jobs of `path`, named by line, times from the first submission on. Raises BadTrace."""
     rows = read_rows(path, COLUMNS)
     start_s = min(row.moment_s("timestamp") for row in rows)
@@ -27,4 +27,6 @@ def read(path: Path, cluster: Cluster | None = None) -> list[JobSpec]:
             vc=row.text("cluster"),
         )
 
-    return collect(rows, job, gpus="num_gpus", submit="timestamp", cluster=cluster, ordered=False)
+    return collect(
+        rows, job, gpus="num_gpus", submit="timestamp", cluster=cluster, known=known, ordered=False
+    )

@@ -5,13 +5,24 @@ from __future__ import annotations
 import csv
 import io
 import math
+import stat
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from controller.scheduling.errors import BadSpec, BadTrace
+from controller.scheduling.errors import BadSpec, BadTrace, SchedulingError
 from controller.scheduling.model import Cluster, JobSpec
+
+SMALLEST, LARGEST = 1e-9, 1e12
+"""What a positive number must lie between: beyond, sums of seconds lose what is added to them."""
+
+SHOWN = 60
+"""Characters of a cell that an error shows."""
+
+
+Known = Callable[[JobSpec], None]
+"""Raises a SchedulingError for a job of a model that somebody does not know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +54,20 @@ class Row:
         try:
             value = float(text)
         except ValueError:
-            raise self.fail(column, f"{text!r} is not a number") from None
-        if not math.isfinite(value) or value < 0 or (positive and value == 0):
-            raise self.fail(column, f"{text} must {'be positive' if positive else 'not be negative'}")
+            raise self.fail(column, f"{brief(repr(text))} is not a number") from None
+        if not math.isfinite(value):
+            raise self.fail(column, f"{brief(text)} is not a finite number")
+        if value < 0 or (positive and value == 0):
+            raise self.fail(column, f"{brief(text)} must {'be positive' if positive else 'not be negative'}")
+        if value > LARGEST or (positive and value < SMALLEST):
+            raise self.fail(column, f"{brief(text)} must be at least {SMALLEST:g} and at most {LARGEST:g}")
         return value
 
     def whole(self, column: str, *, least: int = 0) -> int:
         """Return the cell as a whole number of at least `least`."""
         value = self.number(column)
         if value != int(value) or value < least:
-            raise self.fail(column, f"{self.cells[column]} must be a whole number of at least {least}")
+            raise self.fail(column, f"{brief(self.cells[column])} must be a whole number of at least {least}")
         return int(value)
 
     def moment_s(self, column: str) -> float:
@@ -61,8 +76,30 @@ class Row:
         try:
             moment = datetime.fromisoformat(text)
         except ValueError:
-            raise self.fail(column, f"{text!r} is not a date and time like 2017-10-03 12:00:00") from None
+            raise self.fail(
+                column, f"{brief(repr(text))} is not a date and time like 2017-10-03 12:00:00"
+            ) from None
         return (moment.replace(tzinfo=None) - datetime(1970, 1, 1)).total_seconds()
+
+
+def brief(text: str) -> str:
+    """Return a text as an error shows it: not all of it if it is long."""
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}… ({len(text)} characters)"
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a regular file, without a byte order mark. Raises BadTrace.
+
+    Pipes and devices are refused: a trace is read more than once, by several processes.
+    """
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise BadTrace(str(path), 0, "", "cannot be read: not a regular file")
+        return path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise BadTrace(str(path), 0, "", f"cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise BadTrace(str(path), 0, "", f"cannot be read: {error}") from error
 
 
 def read_rows(
@@ -80,11 +117,7 @@ def read_rows(
     few or too many cells.
     """
     name = str(path)
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadTrace(name, 0, "", f"cannot be read: {error}") from error
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    reader = csv.reader(io.StringIO(read_text(path), newline=""), delimiter=delimiter, strict=True)
     columns = list(header)
     rows: list[Row] = []
     try:
@@ -122,13 +155,16 @@ def collect(
     gpus: str,
     submit: str,
     id: str = "",
+    model: str = "",
     cluster: Cluster | None = None,
+    known: Known | None = None,
     ordered: bool = True,
 ) -> list[JobSpec]:
     """Make a job of each row, all or none.
 
-    `gpus`, `submit` and `id` are the columns that errors are about: a job larger than `cluster`, times that
-    go back (if `ordered`; else jobs are sorted), and names that recur.
+    `gpus`, `submit`, `id` and `model` are the columns that errors are about: a job larger than `cluster`,
+    times that go back (if `ordered`; else jobs are sorted), names that recur or cannot be printed, and a job
+    that is not `known`.
     """
     specs: list[JobSpec] = []
     lines: dict[str, int] = {}
@@ -137,11 +173,24 @@ def collect(
             spec = make(row)
         except BadSpec as error:
             raise row.fail("", str(error)) from error
+        if not spec.id.isprintable():
+            raise row.fail(id, f"{brief(repr(spec.id))} has characters that cannot be printed")
         if spec.id in lines:
-            raise row.fail(id, f"job {spec.id!r} was on line {lines[spec.id]} already")
+            raise row.fail(id, f"job {brief(repr(spec.id))} was on line {lines[spec.id]} already")
         lines[spec.id] = row.line
         if cluster is not None and spec.gpus > cluster.gpus:
             raise row.fail(gpus, f"job {spec.id!r} asks for {spec.gpus} GPUs; the cluster has {cluster.gpus}")
+        if known is not None:
+            try:
+                known(spec)
+            except SchedulingError as error:
+                raise row.fail(model, str(error)) from error
+        if not SMALLEST <= spec.duration_s <= LARGEST:
+            raise row.fail(
+                "",
+                f"job {spec.id!r} runs for {spec.duration_s:g} s; it must be at least {SMALLEST:g}"
+                f" and at most {LARGEST:g}",
+            )
         if ordered and specs and spec.submit_s < specs[-1].submit_s:
             raise row.fail(submit, f"job {spec.id!r} comes before the job on the line above")
         specs.append(spec)

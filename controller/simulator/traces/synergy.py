@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from controller.scheduling.model import Cluster, JobSpec
-from controller.simulator.traces.rows import Row, collect, read_rows
+from controller.simulator.traces.rows import Known, Row, brief, collect, read_rows
 
 COLUMNS = ("id", "model", "arrival_s", "iterations", "gpus")
 
@@ -24,16 +24,20 @@ ITERATION_S = {
 """Seconds per iteration with a fair share of CPUs and memory, three CPUs to a GPU."""
 
 
-def read(path: Path, cluster: Cluster | None = None) -> list[JobSpec]:
+def read(path: Path, cluster: Cluster | None = None, known: Known | None = None) -> list[JobSpec]:
     """Return the jobs of `path`. Raises BadTrace."""
     rows = read_rows(path, COLUMNS, header=COLUMNS)
-    return collect(rows, _job, gpus="gpus", submit="arrival_s", id="id", cluster=cluster)
+    return collect(
+        rows, _job, gpus="gpus", submit="arrival_s", id="id", model="model", cluster=cluster, known=known
+    )
 
 
 def _job(row: Row) -> JobSpec:
     model = row.text("model")
     if model not in ITERATION_S:
-        raise row.fail("model", f"{model!r} is unknown; known are {', '.join(sorted(ITERATION_S))}")
+        raise row.fail(
+            "model", f"{brief(repr(model))} is unknown; known are {', '.join(sorted(ITERATION_S))}"
+        )
     return JobSpec(
         id=row.text("id"),
         submit_s=row.number("arrival_s"),

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from controller.scheduling.errors import BadTrace
-from controller.simulator.traces.rows import Row
+from controller.simulator.traces.rows import Row, brief, read_text
 
 
 def read_tables(path: Path, name: str, required: Sequence[str]) -> list[Row]:
@@ -18,13 +18,13 @@ def read_tables(path: Path, name: str, required: Sequence[str]) -> list[Row]:
     read, is no TOML, has no such table or anything else beside them, or if a table lacks a key.
     """
     file = str(path)
+    text = read_text(path)
     try:
-        text = path.read_text(encoding="utf-8")
         document = tomllib.loads(text)
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadTrace(file, 0, "", f"cannot be read: {error}") from error
     except tomllib.TOMLDecodeError as error:
         raise BadTrace(file, 0, "", f"not TOML: {error}") from error
+    except (ValueError, RecursionError) as error:  # what Python, not TOML, has a limit for
+        raise BadTrace(file, 0, "", "a number has too many digits, or brackets are too deep") from error
     tables = document.pop(name, None)
     if document:
         raise BadTrace(file, 0, next(iter(document)), f"unknown; want [[{name}]] tables only")
@@ -36,7 +36,7 @@ def read_tables(path: Path, name: str, required: Sequence[str]) -> list[Row]:
         row = Row(file, line, {})
         for key, value in table.items():
             if not isinstance(value, str | int | float):
-                raise row.fail(key, f"{value!r} is neither a number nor a string")
+                raise row.fail(key, f"{brief(repr(value))} is neither a number nor a string")
             row.cells[key] = value.strip() if isinstance(value, str) else repr(+value)
         for key in required:
             if key not in row.cells:

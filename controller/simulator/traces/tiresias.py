@@ -8,15 +8,24 @@ from __future__ import annotations
 from pathlib import Path
 
 from controller.scheduling.model import Cluster, JobSpec
-from controller.simulator.traces.rows import Row, collect, read_rows
+from controller.simulator.traces.rows import Known, Row, collect, read_rows
 
 COLUMNS = ("job_id", "num_gpu", "submit_time", "iterations", "model_name", "duration")
 
 
-def read(path: Path, cluster: Cluster | None = None) -> list[JobSpec]:
+def read(path: Path, cluster: Cluster | None = None, known: Known | None = None) -> list[JobSpec]:
     """Return the jobs of `path`. Raises BadTrace."""
     rows = read_rows(path, COLUMNS)
-    return collect(rows, _job, gpus="num_gpu", submit="submit_time", id="job_id", cluster=cluster)
+    return collect(
+        rows,
+        _job,
+        gpus="num_gpu",
+        submit="submit_time",
+        id="job_id",
+        model="model_name",
+        cluster=cluster,
+        known=known,
+    )
 
 
 def _job(row: Row) -> JobSpec:

@@ -310,3 +310,97 @@ def test_under_every_policy_all_jobs_end_and_no_gpu_is_given_twice(name: str, se
     machine.run()
     assert machine.finish_s.keys() == {each.id for each in specs}
     assert all(job.waited_s >= 0 for job in machine.live.ended_jobs)
+
+
+@dataclass
+class Crowd:
+    """All jobs on the first GPU, in one group or in a group of their own each."""
+
+    fused: bool
+    name: str = "crowd"
+
+    def decide(self, view: View) -> Decision:
+        jobs = tuple(view.jobs.values())
+        if self.fused:
+            return Decision([Group(jobs, (0,), fused=True)] if jobs else [])
+        others = {job: tuple(each for each in jobs if each is not job) for job in jobs}
+        return Decision([Group((job,), (0,), neighbours=others[job]) for job in jobs])
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_fifth_job_on_a_gpu_waits_for_room(fused: bool) -> None:
+    live = LiveController(ONE, Crowd(fused), Exclusive())
+    for name in "abcdef":
+        live.submit(spec(name, 10), 0)
+    assert sorted(name for jobs in started(live.decide(0)) for name in jobs) == ["a", "b", "c", "d"]
+    waits = [(entry.jobs, entry.text) for entry in live.log if entry.event == "note"]
+    assert waits == [((name,), "waits: 4 jobs are on its GPUs, the most that go") for name in "ef"]
+    assert not live.stuck()
+    assert all(len(run.offsets) == len(set(run.offsets)) for run in live.runs)
+    live.submit(spec("g", 10), 1)
+    assert live.decide(1) == []  # what runs goes on, and those who know that they wait are not told again
+    live.ended("b", 5)
+    live.decide(5)
+    assert sorted(name for run in live.runs for name in run.jobs) == ["a", "c", "d", "e"]
+    assert [entry.jobs for entry in live.log if entry.event == "note"] == [("e",), ("f",), ("g",)]
+
+
+def test_only_gpus_that_are_full_make_a_job_wait() -> None:
+    @dataclass
+    class Wide:
+        name: str = "wide"
+
+        def decide(self, view: View) -> Decision:
+            places = {"a": (0,), "b": (0,), "both": (0, 1), "c": (1,), "d": (1,)}
+            jobs = view.jobs.values()
+            return Decision([Group((job,), places[job.spec.id], neighbours=tuple(jobs)) for job in jobs])
+
+    live = LiveController(TWO, Wide(), Exclusive(), sharing=2)
+    for name, gpus in (("a", 1), ("b", 1), ("both", 2), ("c", 1), ("d", 1)):
+        live.submit(spec(name, 10, gpus), 0)
+    assert started(live.decide(0)) == [("a",), ("b",), ("c",), ("d",)]
+    live.ended("c", 5)
+    assert live.decide(5) == []  # the other GPU is still full
+    live.ended("b", 6)
+    assert started(live.decide(6)) == [("both",)]
+
+
+def test_a_failed_job_is_tried_again_as_often_as_asked() -> None:
+    live = LiveController(ONE, b.fifo(), Exclusive(), retries=2)
+    live.submit(spec("a", 10), 0)
+    for now_s in (0, 5, 10):
+        assert started(live.decide(now_s)) == [("a",)]
+        live.ended("a", now_s + 4, "exited with status 3")
+        assert live.failed == ({"a": "exited with status 3"} if now_s == 10 else {})
+    assert live.decide(20) == []
+    assert events(live)[1:] == [
+        ("started", ("a",)),
+        ("retried", ("a",)),
+        ("started", ("a",)),
+        ("retried", ("a",)),
+        ("started", ("a",)),
+        ("failed", ("a",)),
+    ]
+    assert live.log[2].text == "exited with status 3; retry 1 of 2"
+    assert live.jobs == live.runs == ()
+
+
+def test_a_retry_leaves_partners_and_progress_alone() -> None:
+    live = LiveController(ONE, Muri(), Interleaved(), retries=1)
+    live.submit(spec("a", 10, stages_s=(3, 0, 1, 0)), 0)
+    live.submit(spec("b", 10, stages_s=(1, 0, 3, 0)), 0)
+    live.decide(0)
+    live.progressed("a", 4, 6)
+    live.ended("a", 7, "exited with status 3")
+    live.interrupted("b", 7, "its group broke")
+    assert {*started(live.decide(7))[0]} == {"a", "b"}
+    live.ended("b", 9)
+    live.ended("a", 12)
+    assert [(job.spec.id, job.starts) for job in live.ended_jobs] == [("b", 2), ("a", 2)]
+    assert live.failed == {}
+
+
+@pytest.mark.parametrize("wrong", [{"sharing": 0}, {"retries": -1}, {"interval_s": math.inf}])
+def test_options_of_the_live_controller_out_of_range(wrong: dict[str, int]) -> None:
+    with pytest.raises(BadSpec):
+        LiveController(ONE, b.fifo(), Exclusive(), **wrong)

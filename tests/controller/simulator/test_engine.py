@@ -72,6 +72,34 @@ def test_backfill_overtakes_and_strict_fifo_does_not() -> None:
     assert ends(jobs, b.fifo(backfill=True), two) == {"b": 7, "a": 10, "big": 20}
 
 
+class Wakes:
+    """First come, first served, and asks to be woken once; keeps when it was asked."""
+
+    name = "wakes"
+
+    def __init__(self, at_s: float) -> None:
+        self._at_s = at_s
+        self.asked_s: list[float] = []
+        self._policy = b.fifo()
+
+    def decide(self, view: View) -> Decision:
+        self.asked_s.append(view.now_s)
+        decision = self._policy.decide(view)
+        return Decision(decision.groups, self._at_s if view.now_s < self._at_s else None)
+
+
+def test_an_end_and_an_arrival_at_one_time_do_not_hide_an_earlier_wish_to_be_woken() -> None:
+    policy = Wakes(5.0)
+    ends([spec("a", 0, 10), spec("b", 10, 5)], policy)
+    assert policy.asked_s[:3] == [0.0, 5.0, 10.0]
+
+
+def test_a_wish_to_be_woken_between_two_intervals_is_granted_at_the_second() -> None:
+    policy = Wakes(5.5)
+    ends([spec("a", 0, 10)], policy, rules=Rules(interval_s=1))
+    assert policy.asked_s[:2] == [0.0, 6.0]
+
+
 def test_an_interval_delays_decisions_and_nothing_else() -> None:
     jobs = [spec("a", 1, 10), spec("b", 2, 10)]
     assert ends(jobs, b.fifo(), rules=Rules(interval_s=60)) == {"a": 70, "b": 130}

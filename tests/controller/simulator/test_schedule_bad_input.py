@@ -32,7 +32,7 @@ CASES = [
     # negative or zero durations
     (CSV + "\n1,0,0,1\n", ":2: column duration_s: 0 must be positive"),
     (CSV + "\n1,0,-3,1\n", ":2: column duration_s: -3 must be positive"),
-    (CSV + "\n1,0,inf,1\n", ":2: column duration_s: inf must be positive"),
+    (CSV + "\n1,0,inf,1\n", ":2: column duration_s: inf is not a finite number"),
     (MURI + "\n7,4,0,0,a2c,64,9,0,500,4,1,2,1\n", ":2: column iterations: 0 must be positive"),
     (MURI + "\n7,4,0,9,a2c,64,9,0,-1,4,1,2,1\n", ":2: column iteration_time: -1 must be positive"),
     (TIRESIAS + "\n0,8,30,100,vgg19,0,3\n", ":2: column duration: 0 must be positive"),
@@ -128,7 +128,10 @@ def test_files_that_are_not_text(tmp_path: Path) -> None:
         ("[]", "want an object of objects"),
         ('{"v100": 5}', "want an object of objects"),
         ('{"k80": {}}', "column v100: no such GPU; there are k80"),
-        ("{", "cannot be read"),
+        ("{", "not JSON"),
+        ('{"v100": {"(\'LM\', 2)": {"null": 1e999}}}', "x.trace:1: column type: 'LM' is not in"),
+        (f'{{"v100": {{"x": {"9" * 5000}}}}}', "not JSON"),
+        ("[" * 100_000, "not JSON"),
         ('{"v100": {}}', "x.trace:1: column type: 'LM' is not in"),
         ('{"v100": {"(\'LM\', 2)": {}}}', "x.trace:1: column type: 'LM' is not in"),
         ('{"v100": {"(\'LM\', 2)": {"null": "fast"}}}', "x.trace:1: column type: 'LM' is not in"),
@@ -146,7 +149,7 @@ def test_gavel_needs_its_table_of_throughputs(tmp_path: Path, table: str, compla
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["--policy", "synergy:fifo+tune", "--cpus-per-gpu", "0.1"], "does not run with its GPU's share"),
+        (["--policy", "synergy:fifo+tune", "--cpus-per-gpu", "0.5"], "does not run with its GPU's share"),
         (["--policy", "synergy:fifo+opt", "--memory-per-gpu", "-1"], ""),
         (["--policy", "lucid:lucid", "--nodes", "1"], "the profiler takes 1 of 1 nodes"),
     ],

@@ -9,9 +9,9 @@ import pytest
 
 from controller.scheduling import BadSpec, Cluster
 from controller.simulator.curves import cdf, means
+from controller.simulator.families import Background
 from controller.simulator.pool import run_all
 from controller.simulator.runs import RunFailed, Source, Task, run
-from controller.simulator.siblings import Background
 from tests.controller.simulator.commands import schedule
 
 TRACE = Path(__file__).with_name("small_muri.csv")

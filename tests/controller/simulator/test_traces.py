@@ -95,7 +95,7 @@ def test_own_format_comes_back_as_it_was_written(tmp_path: Path) -> None:
         (CSV + "1,0,5,1\n1,1,5,1\n", 3, "job_id", "was on line 2 already"),
         (CSV + "1,9,5,1\n2,8,5,1\n", 3, "submit_s", "comes before"),
         (CSV + "1,0,soon,1\n", 2, "duration_s", "'soon' is not a number"),
-        (CSV + "1,0,nan,1\n", 2, "duration_s", "must be positive"),
+        (CSV + "1,0,nan,1\n", 2, "duration_s", "is not a finite number"),
         (CSV + "1,0,,1\n", 2, "duration_s", "empty"),
         (CSV + "1,0,5\n", 2, "", "3 cells in a table of 4 columns"),
         (CSV, 0, "", "no jobs"),

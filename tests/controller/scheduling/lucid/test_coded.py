@@ -1,26 +1,28 @@
 """The public simulator's rules, on cases worked out by hand."""
 
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.scheduling import Cluster, Decision, JobSpec, View
+from controller.scheduling import BadSpec, Cluster, Decision, JobSpec, View
 from controller.scheduling.lucid import Config, Pair, Size
 from controller.scheduling.lucid.coded import (
     CodedLucid,
     CodedPairSpeed,
     HeadOfLine,
+    Profiling,
     Quota,
     Scored,
     StopOverhead,
     counting_down,
-    profile_first,
     remaining_with_overhead,
     two_queues,
     whole_second,
 )
+from controller.scheduling.policy import Job
 from controller.simulator import Rules, simulate
 from controller.simulator.speed import Exclusive
 
@@ -92,6 +94,13 @@ def test_tiresias_decides_every_minute_and_demotes_by_service() -> None:
     assert ends["old"] == 240 + 40 + 501 - 120
 
 
+def test_after_an_idle_time_tiresias_waits_for_a_whole_minute() -> None:
+    specs = counting_down([job("a", 0, 10), job("b", 130, 10), job("c", 180, 10, 1), job("d", 300, 5)])
+    policy = Quota("tiresias", two_queues(100), running_first=True, period_s=60)
+    ends = run(specs, policy, StopOverhead(overhead_s))
+    assert ends == {"a": 11, "b": 191, "c": 240 + 11, "d": 306}
+
+
 PAIRS = [Pair(Config("a", "", 0, False), Config("b", "", 0, False), 0.8, 0.5)]
 
 
@@ -126,12 +135,69 @@ def test_a_job_joins_only_a_partner_of_half_its_priority_or_more() -> None:
     assert ends == {"host": 41, "guest": 41 + 82}
 
 
-def test_the_profiler_cuts_jobs_and_leaves_large_ones_out() -> None:
-    specs = [job("long", 0, 500), job("short", 0, 50), job("wide", 0, 10, 8)]
-    cut, cluster, policy = profile_first(specs, nodes=1, limit_s=80, max_gpus=4)
-    assert [(s.id, s.duration_s) for s in cut] == [("long", 80), ("short", 50)]
-    ends = {j.spec.id: j.finish_s for j in simulate(cut, cluster, policy, Exclusive(), SECONDS).jobs}
-    assert ends == {"long": 80, "short": 50}
+def scored(job: Job) -> Scored:
+    return Scored(job.spec.duration_s * job.spec.gpus, Size.TINY, 1000)
+
+
+def speed() -> CodedPairSpeed:
+    return CodedPairSpeed(PAIRS, lambda spec: Config(spec.model, "", 0, False))
+
+
+def test_jobs_that_are_short_end_in_the_profiler_and_others_hold_its_gpus() -> None:
+    specs = [job("long", 0, 500), job("short", 1, 50), job("wide", 0, 10, 2)]
+    policy = CodedLucid(scored, profiling=Profiling(nodes=1, limit_s=80, max_gpus=1))
+    # one node of two GPUs profiles; long and short have one each; long holds its own until 80
+    ends = run([*specs, job("third", 2, 60), job("fourth", 3, 5)], policy, speed(), gpus=2, nodes=2)
+    assert ends == {"wide": 10, "long": 510, "short": 51, "third": 51 + 60, "fourth": 80 + 5}
+
+
+def in_two_phases(specs: list[JobSpec], nodes: int, rules: Profiling) -> dict[str, float]:
+    """The oracle: the profiler by itself, with all jobs cut, and then the rest by itself, as there."""
+    small = [replace(s, iterations=min(s.duration_s, 80), model="alone") for s in specs if s.gpus <= 4]
+    first = run(small, HeadOfLine("profiler", lambda j: j.spec.gpus), Exclusive(), gpus=4, nodes=2)
+    ends = {s.id: first[s.id] for s in specs if rules.ends(s)}
+    rest = counting_down([s for s in specs if not rules.ends(s)])
+    return ends | run(rest, CodedLucid(scored), speed(), gpus=4, nodes=nodes - 2)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_profiler_and_main_cluster_together_are_both_by_themselves(seed: int) -> None:
+    rng = random.Random(seed)
+    specs = [
+        job(str(i), rng.randint(0, 900), rng.choice((20, 60, 80, 81, 300, 900)), rng.choice((1, 1, 2, 4, 8)),
+            rng.choice("ab"))
+        for i in range(60)
+    ]  # fmt: skip
+    rules = Profiling(nodes=2, limit_s=80, max_gpus=4)
+    counted = [s if rules.ends(s) else counting_down([s])[0] for s in specs]
+    ends = run(counted, CodedLucid(scored, profiling=rules), speed(), gpus=4, nodes=5)
+    assert ends == in_two_phases(specs, 5, rules)
+
+
+def test_what_the_profiler_leaves_must_suffice() -> None:
+    policy = CodedLucid(scored, profiling=Profiling(nodes=2))
+    with pytest.raises(BadSpec, match="the profiler takes 2 of 2 nodes"):
+        run([job("a", 0, 5)], policy, speed(), gpus=4, nodes=2)
+    policy = CodedLucid(scored, profiling=Profiling(nodes=2))
+    with pytest.raises(BadSpec, match="'a' asks for 8 GPUs; beside the profiler's nodes are 4"):
+        run([job("a", 0, 5, 8)], policy, speed(), gpus=4, nodes=3)
+
+
+def test_decisions_have_reasons() -> None:
+    specs = [job("host", 0, 100, model="a"), job("guest", 0, 90, model="b"), job("wide", 0, 10, 2)]
+    jobs = {spec.id: Job(spec, order, 1.0, 0.0) for order, spec in enumerate(specs)}
+    view = View(0.0, Cluster.uniform(1, 2), jobs, list(jobs.values()), (), ())
+    decision = CodedLucid(scored).decide(view)
+    assert [group.reason[:5] for group in decision.groups] == ["alone"]
+    view = View(0.0, Cluster.uniform(1, 3), jobs, list(jobs.values()), (), ())
+    (shared, _) = sorted(CodedLucid(scored).decide(view).groups, key=lambda group: len(group.gpus))
+    assert shared.reason.startswith("shares with guest")
+
+
+def test_fractions_of_seconds_come_to_an_end() -> None:
+    specs = counting_down([job("a", 0, 100.5, 1), job("wide", 0.25, 50.25, 2), job("c", 3.7, 9.9, 1)])
+    ends = run(specs, Quota("srtf", remaining_with_overhead(overhead_s)), StopOverhead(overhead_s), gpus=2)
+    assert set(ends) == {"a", "wide", "c"}
 
 
 @settings(max_examples=25, deadline=None)

@@ -18,7 +18,7 @@ def test_the_scheduler_is_compared(
 ) -> None:
     pytest.importorskip("sklearn")
     few = ("--seeds", "1", "--jobs", "100", "--load", "3", "--samples", "40")
-    run(monkeypatch, "schedule", *few, "--only", "fifo;sharing", "--json")
+    run(monkeypatch, "schedule", *few, "--only", "fifo,sharing", "--json")
     fifo, ours = json.loads(capsys.readouterr().out)
     assert (fifo["policy"], fifo["shared"]) == ("fifo", 0)
     assert fifo["work"] == pytest.approx(fifo["used"], rel=0.02)  # alone, a GPU in use does all it can

@@ -1,0 +1,58 @@
+"""Expected durations from a file: what somebody's predictor says of the jobs of a trace.
+
+A CSV with the columns ``job_id`` and ``estimate_s``, or, as Lucid's predictors write it, ``priority``, in
+seconds. Less than one second, which predictors may say, counts as one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from controller.scheduling.errors import BadTrace
+from controller.scheduling.model import JobSpec
+from controller.simulator.traces.rows import Row, read_rows
+
+COLUMNS = ("estimate_s", "priority")
+
+
+def read_estimates(path: Path) -> dict[str, float]:
+    """Return expected seconds by job. Raises BadTrace, also for a job that is there twice."""
+    rows = read_rows(path, ("job_id",), what="estimates")
+    column = next((column for column in COLUMNS if column in rows[0].cells), None)
+    if column is None:
+        raise BadTrace(str(path), 1, COLUMNS[0], "missing")
+    found: dict[str, float] = {}
+    for row in rows:
+        job = row.text("job_id")
+        if job in found:
+            raise row.fail("job_id", f"job {job!r} is there a second time")
+        found[job] = max(1.0, _seconds(row, column))
+    return found
+
+
+def expect(specs: Iterable[JobSpec], path: Path | None) -> list[JobSpec]:
+    """Return the jobs with the file's estimates; those that it does not name keep theirs.
+
+    Raises BadTrace, also if it names none of them.
+    """
+    jobs = list(specs)
+    if path is None:
+        return jobs
+    estimates = read_estimates(path)
+    if jobs and not any(spec.id in estimates for spec in jobs):
+        raise BadTrace(str(path), 0, "job_id", f"none is of these jobs, such as {jobs[0].id!r}")
+    return [replace(spec, estimate_s=estimates.get(spec.id, spec.estimate_s)) for spec in jobs]
+
+
+def _seconds(row: Row, column: str) -> float:
+    text = row.text(column)
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise row.fail(column, f"{text!r} is not a number of seconds")
+    return value

@@ -1,0 +1,85 @@
+"""``sharing:POLICY``: sharing for heterogeneous job sizes, in the speed model that is derived from pairs."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from pathlib import Path
+
+from controller.scheduling.errors import BadSpec
+from controller.scheduling.lucid import config_by_columns
+from controller.scheduling.model import JobSpec
+from controller.scheduling.sharing import (
+    Load,
+    PreemptionCost,
+    SharedSpeed,
+    read_gavel_pairs,
+    read_lucid_pairs,
+)
+from controller.scheduling.sharing.corun import name_of
+from controller.scheduling.sharing.policies import POLICIES, REFERENCES, Needs, Setting, of_kinds
+from controller.scheduling.sharing.policies import make as make_policy
+from controller.simulator.engine import Rules
+from controller.simulator.families.base import Background, Family, readable
+from controller.simulator.setups import Setup
+
+WITHIN_S, BEYOND_S = 40.0, 60.0
+"""What a preemption costs jobs of one node and larger ones."""
+
+
+def dress(specs: Sequence[JobSpec], background: Background) -> list[JobSpec]:
+    """Return the jobs with kinds that are known in pairs."""
+    kinds = sorted(_setting(background.pairs, background.seed).truth.kinds)
+    return of_kinds(specs, kinds, seed=background.seed)
+
+
+def make(name: str, background: Background) -> Setup:
+    """Return a fresh setup."""
+    setting = _setting(background.pairs, background.seed)
+    cost = PreemptionCost(WITHIN_S, BEYOND_S, background.cluster.nodes[0].gpus)
+    load_of = _loads(setting, made_up=background.pairs is None)
+    policy = make_policy(name, Needs(setting, cost, load_of))
+    return Setup(policy, SharedSpeed(setting.truth, load_of=load_of, cost=cost), Rules())
+
+
+FAMILY = Family(
+    "GPUs shared by jobs of different sizes; --pairs FILE of Lucid's or Gavel's, or made-up ones",
+    {name: known.about for name, known in POLICIES.items()},
+    make,
+    dress,
+)
+
+
+@lru_cache(maxsize=4)
+def _setting(pairs: Path | None, seed: int) -> Setting:
+    if pairs is None:
+        return Setting(None, seed=seed)
+    with readable(pairs):
+        measured = read_gavel_pairs(pairs) if pairs.suffix == ".json" else read_lucid_pairs(pairs)
+    few = max(1, len(measured.kinds) // 2)  # a small file has not enough kinds for all reference jobs
+    return Setting(measured, seed=seed, references=min(REFERENCES, few))
+
+
+def _loads(setting: Setting, *, made_up: bool) -> Callable[[JobSpec], Load]:
+    """Return what tells a job's kind: its model's name, or, as Lucid's logs have it, its configuration.
+
+    Among made-up kinds any other model has one too, always the same.
+    """
+    kinds = frozenset(setting.truth.kinds)
+    names = sorted(kinds)
+
+    def load_of(spec: JobSpec) -> Load:
+        kind = spec.model
+        if kind not in kinds and made_up:
+            kind = names[zlib.crc32(kind.encode()) % len(names)]
+        elif kind not in kinds and {"dataset", "amp"} <= spec.extra.keys():
+            kind = name_of(config_by_columns(spec))
+        if kind not in kinds:
+            few = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
+            raise BadSpec(
+                f"job {spec.id!r} trains {kind!r}, which --pairs does not have with all others; it has {few}"
+            )
+        return Load(kind, spec.gpus)
+
+    return load_of

@@ -1,0 +1,52 @@
+"""``synergy:ORDER+ALLOCATOR``: speed by the CPUs and the memory that a job is granted."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+from controller.scheduling.model import JobSpec
+from controller.scheduling.synergy import ModelProfile, read_profiles
+from controller.scheduling.synergy.catalog import model_profiles
+from controller.scheduling.synergy.policies import ALLOCATORS, synergy
+from controller.scheduling.synergy.policy import RANKS, demands_by_matrix, server_shape
+from controller.scheduling.synergy.speed import SharedSpeed
+from controller.simulator.engine import Rules
+from controller.simulator.families.base import Background, Family, readable
+from controller.simulator.setups import Setup
+
+ROUND_S = 300.0
+
+
+def profiles_of(background: Background) -> dict[str, ModelProfile]:
+    """Return the profiles for these servers by model. Raises what reading the file raises."""
+    shape = server_shape(background.cluster)
+    if background.matrix is None:
+        return model_profiles(shape)
+    with readable(background.matrix):
+        return read_profiles(background.matrix, cpus_per_gpu=round(shape.fair_cpus))
+
+
+def dress(specs: Sequence[JobSpec], background: Background) -> list[JobSpec]:
+    """Return the jobs with models that have a profile."""
+    rng = random.Random(background.seed)
+    models = sorted(profiles_of(background))
+    return [replace(spec, model=rng.choice(models)) for spec in specs]
+
+
+def make(name: str, background: Background) -> Setup:
+    """Return a fresh setup, such as ``srtf+tune``."""
+    matrices = {model: profile.sensitivity for model, profile in profiles_of(background).items()}
+    demand_of = demands_by_matrix(matrices, server_shape(background.cluster))
+    order, _, allocator = name.partition("+")
+    policy = synergy(order, allocator, demand_of, round_s=ROUND_S)
+    return Setup(policy, SharedSpeed(demand_of), Rules(interval_s=ROUND_S))
+
+
+FAMILY = Family(
+    "CPUs and memory by sensitivity; --matrix FILE, or made-up models",
+    {f"{order}+{allocator}": "" for order in RANKS for allocator in ALLOCATORS},
+    make,
+    dress,
+)

@@ -1,0 +1,48 @@
+"""Files of results: there in full or not at all, and refused before the work if they could not be written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from controller.scheduling.errors import BadSpec
+
+
+@contextmanager
+def whole(path: Path) -> Iterator[Path]:
+    """Give a name beside `path` to write to; what is written there takes its place at the end.
+
+    After an error or an interrupt nothing new is there, and an older file is as it was. Directories on the
+    way are made. What is no regular file (a pipe, /dev/stdout) is written to directly. Raises OSError.
+    """
+    path = path.resolve()  # what a link leads to is replaced, not the link
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists() and not path.is_file():
+        yield path
+        return
+    draft = path.with_name(f".ina-{os.getpid()}-{path.name}")  # the end of the name tells the format
+    try:
+        yield draft
+        draft.replace(path)
+    except OSError as error:
+        if error.filename == str(draft):
+            error.filename = str(path)  # the name that people know
+        raise
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def check_output(option: str, path: Path, *, directory: bool = False) -> None:
+    """Raise BadSpec if `path`, which `option` names, cannot become a file (or a directory of files)."""
+    try:
+        if path.exists() and path.is_dir() != directory:
+            raise BadSpec(f"{option} {path}: {'not a directory' if directory else 'a directory'}")
+        there = next(each for each in (path.absolute(), *path.absolute().parents) if each.exists())
+    except OSError as error:
+        raise BadSpec(f"{option} {path}: {error.strerror}") from error
+    if not path.exists() and not there.is_dir():
+        raise BadSpec(f"{option} {path}: {there} is not a directory")
+    if not os.access(there, os.W_OK):
+        raise BadSpec(f"{option} {path}: {there} may not be written")

@@ -1,0 +1,351 @@
+"""Policies by family: that each can be made and run, and that the coded ones are the public simulators'."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from controller.scheduling import BadSpec, BadTrace, Cluster, ExtraMissing, JobSpec
+from controller.simulator.estimates import expect, read_estimates
+from controller.simulator.families import FAMILIES, Background, dress, family, full_name, known, make
+from controller.simulator.metrics import measure
+from controller.simulator.runs import RunFailed, Source, Task, kind_for, run
+from tests.controller.simulator.commands import schedule
+
+SMALL = Cluster.uniform(4, 8, cpus=24, memory_gb=500)
+NEW = ("synergy-coded", "lucid-coded", "sharing")
+UNCHECKED = ("synergy-coded:fifo+opt", "synergy-coded:srtf+opt")
+"""They grant what no server has, as they do there."""
+
+
+def average_s(policy: str, background: Background, *, jobs: int = 60, load: float = 3.0) -> float:
+    source = Source(count=jobs, load=load, seed=background.seed, kind=kind_for([policy]))
+    return run(Task(policy, source, background, verify=policy not in UNCHECKED)).metrics.avg_jct_s
+
+
+def test_names_are_unique_and_lead_to_their_families() -> None:
+    names = known()
+    assert len(set(names)) == len(names)
+    for kind, each in FAMILIES.items():
+        assert each.about
+        for policy in each.policies:
+            assert family(full_name(kind, policy)) == kind
+
+
+@pytest.mark.parametrize(
+    "name", ["best", "synergy:fifo", "lucid-coded:best", "nobody:fifo", ":fifo", "sharing:"]
+)
+def test_other_names_are_unknown(name: str) -> None:
+    with pytest.raises(BadSpec, match="is unknown; 'ina schedule policies' lists them"):
+        make(name, Background(SMALL))
+
+
+@pytest.mark.parametrize("kind", NEW)
+def test_every_policy_ends_all_jobs_and_passes_the_check(kind: str) -> None:
+    for package in ("sklearn", "scipy"):
+        pytest.importorskip(package)
+    for policy in FAMILIES[kind].policies:
+        assert average_s(full_name(kind, policy), Background(SMALL, seed=1), jobs=40) > 0
+
+
+def test_a_setup_is_fresh() -> None:
+    one, other = (make("lucid-coded:fifo", Background(SMALL)) for _ in range(2))
+    assert one.policy is not other.policy
+
+
+@pytest.mark.parametrize("policy", ["sharing:sharing", "lucid-coded:lucid", "synergy-coded:srtf+tune"])
+def test_figures_depend_on_the_seed_only(policy: str) -> None:
+    pytest.importorskip("sklearn")
+    one, again, other = (average_s(policy, Background(SMALL, seed=seed)) for seed in (1, 1, 2))
+    assert one == again != other
+
+
+def test_families_that_dress_jobs_alike_run_on_the_same() -> None:
+    assert kind_for(["fifo", "lucid:fifo", "lucid-coded:fifo"]) == "lucid"
+    assert kind_for(["synergy:fifo+tune", "synergy-coded:fifo+tune"]) == "synergy"
+    with pytest.raises(BadSpec, match="policies of lucid and of sharing need different generated jobs"):
+        kind_for(["lucid:fifo", "sharing:fifo"])
+    background = Background(SMALL, seed=3)
+    jobs = Source(count=20).jobs(background)
+    assert dress(jobs, "lucid", background) == dress(jobs, "lucid-coded", background) != jobs
+
+
+# Time in steps.
+
+
+def test_a_job_of_synergys_has_ended_when_its_round_is_over() -> None:
+    setup = make("synergy-coded:fifo+fair", Background(SMALL))
+    specs = [JobSpec("a", 10.0, 1, 700, 0.5, model="text-recurrent")]  # 600 of 700 iterations in a round
+    (job,) = setup.run(specs, SMALL).jobs
+    assert (job.finish_s, job.jct_s) == (900.0, 890.0)
+
+
+def test_a_job_of_lucids_ends_at_a_second_and_is_counted_down_to_zero() -> None:
+    specs = [JobSpec("a", 10.0, 1, 100.4)]
+    ends = {}
+    for name in ("fifo", "srtf"):
+        (job,) = make(f"lucid-coded:{name}", Background(SMALL)).run(specs, SMALL).jobs
+        ends[name] = job.finish_s
+    assert ends == {"fifo": 111, "srtf": 112}
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_tune_finds_room_for_jobs_of_made_up_models(seed: int) -> None:
+    assert average_s("synergy-coded:fifo+tune", Background(SMALL, seed=seed), jobs=120) > 0
+
+
+def test_lucid_needs_nodes_beside_its_profiler() -> None:
+    with pytest.raises(RunFailed, match="lucid-coded:lucid: the profiler takes 2 of 2 nodes") as caught:
+        average_s("lucid-coded:lucid", Background(Cluster.uniform(2, 8)), jobs=5)
+    assert caught.value.usage
+
+
+# Files.
+
+PROFILES = (
+    "model,dataset,batchsize,amp,gpu_util,gmem_util,gmem{}\nnet,d,1,0,50,20,1000{}\nold,d,1,0,9,9,900{}\n"
+)
+PAIRS = (
+    "model1,dataset1,batchsize1,amp1,speed1,model2,dataset2,batchsize2,amp2,speed2\n"
+    "net,d,1,0,.6,old,d,1,0,.9\nnet,d,1,0,.5,net,d,1,0,.5\nold,d,1,0,.95,old,d,1,0,.95\n"
+)
+LOG = (
+    "job_id,user,vc,gpu_num,submit_time,duration,model,batchsize,dataset,amp\n"
+    "1,u,v,1,2020-01-01 00:00:00,1000,old,1,d,0\n2,u,v,1,2020-01-01 00:00:00,900,net,1,d,0\n"
+)
+
+
+def files(folder: Path, *, labels: tuple[str, str, str] = ("", "", "")) -> Background:
+    for name, text in (("profiles", PROFILES.format(*labels)), ("pairs", PAIRS), ("log", LOG)):
+        (folder / f"{name}.csv").write_text(text)
+    return Background(Cluster.uniform(3, 1), profiles=folder / "profiles.csv", pairs=folder / "pairs.csv")
+
+
+def test_lucids_own_sharing_scores_count_if_there_are_any(tmp_path: Path) -> None:
+    averages = []
+    for labels in ((",label", ",1", ",0"), (",label", ",2", ",2")):
+        task = Task("lucid-coded:lucid", Source(tmp_path / "log.csv"), files(tmp_path, labels=labels))
+        averages.append(run(task).metrics.avg_jct_s)
+    # the only GPU that does not profile: both at once, at 0.9 and 0.6, or one after the other
+    assert averages == [(math.ceil(1001 / 0.9) + math.ceil(901 / 0.6)) / 2, (1001 + 1001 + 901) / 2]
+    files(tmp_path, labels=(",label", ",1", ",3"))
+    with pytest.raises(RunFailed, match=r"profiles.csv:3: column label: 3; a sharing score is 0, 1 or 2"):
+        run(task)
+
+
+def test_profiles_and_pairs_belong_together_but_sharing_needs_pairs_only(tmp_path: Path) -> None:
+    both = files(tmp_path)
+    with pytest.raises(BadSpec, match="belong together"):
+        Background(SMALL, profiles=both.profiles)
+    pairs = Background(SMALL, pairs=both.pairs)
+    for name in ("lucid:fifo", "lucid-coded:lucid"):
+        with pytest.raises(BadSpec, match="belong together"):
+            make(name, pairs)
+    assert average_s("sharing:no-sharing", pairs) > 0
+
+
+def test_sharing_knows_configurations_and_says_which_job_it_does_not(tmp_path: Path) -> None:
+    pytest.importorskip("sklearn")
+    background = files(tmp_path)
+    task = Task("sharing:sharing", Source(tmp_path / "log.csv"), replace(background, cluster=SMALL))
+    assert run(task).metrics.jobs == 2
+    (tmp_path / "log.csv").write_text(LOG.replace("old,1,d", "odd,1,d"))
+    (tmp_path / "other.csv").write_text(LOG.replace("old,1,d", "odd,1,d"))
+    with pytest.raises(RunFailed, match="job '1' trains 'odd/d/1/fp', which --pairs does not have") as caught:
+        run(replace(task, source=Source(tmp_path / "other.csv")))
+    assert caught.value.usage
+
+
+def test_sharing_reads_gavels_pairs(tmp_path: Path) -> None:
+    table = {
+        "('A', 1)": {"null": 2.0, "('A', 1)": [1.2, 1.2], "('B', 1)": [1.0, 3.0]},
+        "('B', 1)": {"null": 4.0, "('A', 1)": [3.0, 1.0], "('B', 1)": [2.4, 2.4]},
+    }
+    pairs = tmp_path / "throughputs.json"
+    pairs.write_text(json.dumps({"v100": table}))
+    trace = tmp_path / "jobs.csv"
+    trace.write_text("job_id,submit_s,duration_s,gpus,model\n1,0,3000,1,A\n2,0,3000,1,B\n")
+    background = Background(Cluster.uniform(1, 1), pairs=pairs)
+    found = run(Task("sharing:speeds-known", Source(trace), background)).metrics
+    # B at 0.75 ends at 4,000 s; A at 0.5 has done 2,000 s by then
+    assert found.avg_jct_s == pytest.approx((4000 + 5000) / 2)
+    pairs.write_text("[]")
+    with pytest.raises(RunFailed, match="not a table of Gavel's throughputs") as caught:
+        run(Task("sharing:fifo", Source(trace), replace(background, seed=1)))
+    assert caught.value.usage
+
+
+def test_without_pairs_any_model_is_a_made_up_one() -> None:
+    specs = [JobSpec(str(number), 0, 1, 3000, model="unheard-of") for number in range(2)]
+    setup = make("sharing:speeds-known", Background(Cluster.uniform(1, 1)))
+    assert len(setup.run(specs, Cluster.uniform(1, 1)).jobs) == 2
+
+
+def test_only_what_predicts_needs_sklearn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    background = Background(SMALL, seed=77)  # nothing is trained for this seed yet
+    for name in ("no-sharing", "tiresias", "without-features", "speeds-known"):
+        assert average_s(f"sharing:{name}", background, jobs=20) > 0
+    with pytest.raises(ExtraMissing, match=r"training forests needs scikit-learn: pip install"):
+        make("sharing:sharing", background)
+
+
+def test_optional_packages_are_loaded_when_they_are_needed_only() -> None:
+    code = """
+import sys
+for name in ("sklearn", "scipy", "interpret", "rapidfuzz", "matplotlib", "ray"):
+    sys.modules[name] = None
+from controller.scheduling import Cluster
+from controller.simulator.families import Background, known, make
+background = Background(Cluster.uniform(4, 8, cpus=24, memory_gb=500))
+coded = ("lucid-coded:lucid", "synergy-coded:fifo+fair")
+for name in (*coded, "lucid:fifo", "synergy:fifo+drf", "sharing:no-sharing"):
+    make(name, background)
+print(len(known()))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(done.stdout) == len(known())
+
+
+# Expected durations.
+
+
+def test_estimates_are_read_by_job(tmp_path: Path) -> None:
+    path = tmp_path / "estimates.csv"
+    path.write_text("job_id,priority\na,12.5\nb,-3\n")
+    specs = [JobSpec(name, 0, 1, 5, estimate_s=7.0) for name in "abc"]
+    assert [spec.estimate_s for spec in expect(specs, path)] == [12.5, 1.0, 7.0]
+    assert expect(specs, None) == specs
+    path.write_text("job_id,estimate_s,priority\na,4,5\n")
+    assert read_estimates(path) == {"a": 4.0}
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("job_id,estimate\na,1\n", ":1: column estimate_s: missing"),
+        ("estimate_s\n1\n", ":1: column job_id: missing; the columns are estimate_s"),
+        ("job_id,estimate_s\na,1\na,2\n", ":3: column job_id: job 'a' is there a second time"),
+        ("job_id,estimate_s\na,soon\n", ":2: column estimate_s: 'soon' is not a number of seconds"),
+        ("job_id,estimate_s\na,nan\n", ":2: column estimate_s: 'nan' is not a number of seconds"),
+        ("job_id,estimate_s\nz,1\n", ": column job_id: none is of these jobs, such as 'a'"),
+    ],
+)
+def test_estimates_are_refused_by_line(tmp_path: Path, text: str, complaint: str) -> None:
+    path = tmp_path / "estimates.csv"
+    path.write_text(text)
+    with pytest.raises(BadTrace) as caught:
+        expect([JobSpec("a", 0, 1, 5)], path)
+    assert str(caught.value) == f"{path}{complaint}"
+
+
+def test_a_trace_gets_the_estimates_of_its_background(tmp_path: Path) -> None:
+    trace, estimates = tmp_path / "jobs.csv", tmp_path / "estimates.csv"
+    trace.write_text("job_id,submit_s,duration_s,gpus\na,0,100,1\nb,0,100,1\nc,0,10,1\n")
+    estimates.write_text("job_id,estimate_s\na,50\nb,60\nc,70\n")
+    cluster = Cluster.uniform(1, 1)
+    plain = run(Task("qssf", Source(trace), Background(cluster)))
+    told = run(Task("qssf", Source(trace), Background(cluster, estimates=estimates)))
+    assert plain.metrics.avg_jct_s == pytest.approx((10 + 110 + 210) / 3)
+    assert told.metrics.avg_jct_s == pytest.approx((100 + 200 + 210) / 3)
+
+
+# The commands.
+
+
+@pytest.mark.parametrize(
+    "policies",
+    [
+        "sharing:sharing,sharing:no-sharing,sharing:first-fit,sharing:without-features,sharing:tiresias",
+        "synergy-coded:fifo+fair,synergy-coded:srtf+tune,synergy-coded:las+greedy,synergy:fifo+tune",
+        "lucid-coded:lucid,lucid-coded:srtf,lucid-coded:tiresias,lucid:fifo",
+    ],
+)
+def test_the_families_from_the_command_line(policies: str) -> None:
+    pytest.importorskip("sklearn")
+    ran = schedule(
+        "simulate", "--generate", 60, "--nodes", 4, "--load", 3, "--policy", policies, "--verify",
+        "--processes", 1, "--json",
+    )  # fmt: skip
+    assert ran.code == 0
+    averages = {name: metrics["avg_jct_s"] for name, metrics in ran.json["metrics"].items()}
+    assert list(averages) == policies.split(",")
+    if "sharing:sharing" in averages:
+        assert averages["sharing:sharing"] < averages["sharing:no-sharing"]
+
+
+def test_a_plan_says_why_two_jobs_share(tmp_path: Path) -> None:
+    pytest.importorskip("sklearn")
+    jobs = tmp_path / "jobs.csv"
+    rows = "".join(f"{number},0,3000,{1 + number % 2},net{number % 30}\n" for number in range(12))
+    jobs.write_text(f"job_id,submit_s,duration_s,gpus,model\n{rows}")
+    ran = schedule("plan", "--jobs", jobs, "--gpus", 8, "--policy", "sharing:sharing", "--explain", "--json")
+    reasons = [group["reason"] for group in ran.json["groups"]]
+    assert all(reasons)
+    assert any("gain" in reason for reason in reasons)
+    noted = [lines[0] for lines in ran.json["explain"].values() if lines[0].startswith("beside")]
+    assert noted
+
+
+def test_policies_are_listed_with_what_they_are() -> None:
+    ran = schedule("policies")
+    for kind, each in FAMILIES.items():
+        assert f"{kind or 'plain'}: {each.about}" in ran.out
+    for name in known():
+        assert f"  {name}" in ran.out
+    assert [line.split() for line in ran.out.splitlines() if line.startswith("  sharing:first-fit")] == [
+        ["sharing:first-fit", *FAMILIES["sharing"].policies["first-fit"].split()]
+    ]
+    listed = schedule("policies", "--json").json["policies"]
+    assert [name for names in listed.values() for name in names] == known()
+
+
+# The public traces.
+
+LUCID = {
+    "fifo": (127_493, 954_596),
+    "sjf": (26_583, 907_352),
+    "srtf": (18_987, 947_131),
+    "tiresias": (27_935, 929_741),
+    "lucid": (20_568, 896_924),
+}
+SYNERGY = {"fifo+fair": 82_004.906, "srtf+fair": 17_765.906, "srtf+tune": 16_202.306, "las+fair": 32_700.806}
+traces = pytest.mark.skipif("INA_TRACES" not in os.environ, reason="INA_TRACES names no folder of traces")
+
+
+@traces
+def test_lucids_figures_on_c1000() -> None:
+    folder = Path(os.environ["INA_TRACES"])
+    log = folder / "common" / "c1000" / "lucid"
+    background = Background(
+        Cluster.uniform(8, 8),
+        profiles=folder / "lucid" / "single_data.csv",
+        pairs=folder / "lucid" / "colocate_info.csv",
+        estimates=log / "Philly_ebm.csv",
+    )
+    source = Source(log / "cluster_full_log.csv")
+    for name, figures in LUCID.items():
+        found = run(Task(f"lucid-coded:{name}", source, background, verify=True)).metrics
+        assert (found.avg_jct_s, found.makespan_s) == (pytest.approx(figures[0], abs=0.5), figures[1])
+    other = replace(background, estimates=log / "Philly_lgb.csv")
+    assert round(run(Task("lucid-coded:qssf", source, other)).metrics.avg_jct_s) == 23_717
+
+
+@traces
+def test_synergys_figures_on_c1000() -> None:
+    folder = Path(os.environ["INA_TRACES"])
+    background = Background(
+        Cluster.uniform(8, 8, cpus=24, memory_gb=500), matrix=folder / "synergy" / "sensitivity_matrix.csv"
+    )
+    for name, average in SYNERGY.items():
+        setup = make(f"synergy-coded:{name}", background)
+        specs = Source(folder / "common" / "c1000" / "synergy.csv").jobs(background)
+        found = measure(setup.run(specs, background.cluster, verify=True))
+        assert found.avg_jct_s == pytest.approx(average, abs=0.001)

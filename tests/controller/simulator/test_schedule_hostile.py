@@ -1,0 +1,342 @@
+"""The commands in the hands of somebody who wishes them ill: one line and a status, or a whole result."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.simulator.families import FAMILIES, full_name
+from tests.controller.simulator.commands import Ran, schedule
+
+ROOT = Path(__file__).parents[3]
+JOBS = ROOT / "examples" / "schedule" / "jobs.toml"
+TRACE = Path(__file__).with_name("small_muri.csv")
+FEW = ("--generate", 5, "--processes", 1, "--policy", "fifo")
+
+
+def strict(text: str) -> Any:
+    """Read JSON that has no NaN and no Infinity."""
+
+    def refuse(name: str) -> None:
+        raise AssertionError(f"{name} is not JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+def refused(ran: Ran, complaint: str, code: int = 2) -> None:
+    assert (ran.code, ran.out) == (code, "")
+    assert complaint in ran.complaint
+    assert "\n" not in ran.complaint.strip()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--load", "1e-320"], "a load of 9.99989e-321; want 1e-06 to 1e+06"),
+        (["--load", "1e300"], "a load of 1e+300; want 1e-06 to 1e+06"),
+        (["--format", "muri"], "the format 'muri' of no trace"),
+        (["--output", TRACE], f"--output {TRACE}: not a directory"),
+        (["--output", TRACE / "deep"], f"{TRACE} is not a directory"),
+        (["--output", "/dev/null/x"], "/dev/null is not a directory"),
+    ],
+)
+def test_options_of_simulate_out_of_range(arguments: list[object], complaint: str) -> None:
+    refused(schedule("simulate", *FEW, *arguments), complaint)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "option"),
+    [
+        (["--seed", "-1"], "--seed"),
+        (["--seed", 2**32], "--seed"),
+        (["--seed", "x"], "--seed"),
+        (["--generate", 10**9], "--generate"),
+        (["--generate", "1e3"], "--generate"),
+    ],
+)
+@pytest.mark.parametrize("command", ["simulate", "plan"])
+def test_numbers_that_the_parser_refuses(command: str, arguments: list[object], option: str) -> None:
+    if command == "plan":
+        if option == "--generate":
+            return
+        arguments = [*arguments, "--jobs", JOBS]
+    ran = schedule(command, *arguments)
+    assert (ran.code, ran.out) == (2, "")
+    assert f"Invalid value for '{option}'" in ran.complaint
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--seeds", "3-1"], "--seeds '3-1': want numbers and ranges"),
+        (["--seeds", "0-99999999999"], "--seeds: 99999999999 has more than 6 digits"),
+        (["--seeds", "9" * 5000], "(5000 characters) has more than 6 digits"),
+        (["--seeds", "0-999999"], "1,000,000 simulations, of each policy, load and seed; at most 100,000 go"),
+        (["--loads", "0"], "a load of 0; it must be positive"),
+        (["--loads", "nan"], "a load of nan; it must be positive"),
+        (["--loads", "1e400"], "a load of inf; it must be positive"),
+        (["--loads", "1,1.0"], "a load is there twice: 1.0"),
+        (["--loads", ","], "no load to sweep over"),
+        (["--ray-address", "ray://head:10001"], "--ray is missing"),
+        (["--output", ROOT], f"--output {ROOT}: a directory"),
+        (["--output", TRACE / "x"], "is not a directory"),
+        (["--plot", TRACE / "x.svg"], "is not a directory"),
+        (["--format", "csv"], "the format 'csv' of no trace"),
+    ],
+)
+def test_options_of_sweep_out_of_range(arguments: list[object], complaint: str) -> None:
+    pytest.importorskip("matplotlib")
+    refused(schedule("sweep", *FEW, *arguments), complaint)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "complaint"),
+    [
+        (
+            "c.toml",
+            "[[node]]\ngpus = 1000000000\n",
+            ":1: column gpus: 1 servers of 1000000000 GPUs; a cluster",
+        ),
+        (
+            "c.toml",
+            "[[node]]\ngpus = 8\ncount = 1000000000000\n",
+            ":1: column gpus: 1000000000000 servers of 8",
+        ),
+        (
+            "c.toml",
+            "[[node]]\ngpus = 600000\n[[node]]\ngpus = 600000\n",
+            ":3: column gpus: 1 servers of 600000",
+        ),
+        ("c.toml", "[[node]]\ngpus = inf\n", ":1: column gpus: inf is not a finite number"),
+        ("c.toml", "[[node]]\ngpus = 2\ncpus = nan\n", ":1: column cpus: nan is not a finite number"),
+        (
+            "c.toml",
+            "[[node]]\ngpus = 2\nname = '\\u001b'\n".replace("'", '"'),
+            ":1: column name: '\\x1b' has",
+        ),
+        ("c.csv", "gpus,count\n1,1e12\n", ":2: column gpus: 1000000000000 servers of 1 GPUs"),
+        ("c.csv", "gpus,gpus\n1,1\n", ":1: column gpus: there twice"),
+        ("c.csv", 'gpus\n"1\n', ":2: unexpected end of data"),
+        ("c.csv", "", ": no nodes in it"),
+    ],
+)
+def test_clusters_that_are_none(tmp_path: Path, name: str, text: str, complaint: str) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    refused(schedule("simulate", *FEW, "--cluster", path), f"{path}{complaint}")
+
+
+def test_a_cluster_file_from_another_system(tmp_path: Path) -> None:
+    for name, text in (("c.toml", "\ufeff[[node]]\r\ngpus = 2\r\n"), ("c.csv", '\ufeff"gpus"\r\n"2"\r\n')):
+        path = tmp_path / name
+        path.write_bytes(text.encode())
+        ran = schedule("plan", "--jobs", JOBS, "--cluster", path, "--json")
+        assert ran.json["setup"]["gpus"] == 2
+
+
+def test_names_are_no_markup(tmp_path: Path) -> None:
+    """In square brackets they would be styles, between dollars formulas; an underscore would hide them."""
+    pytest.importorskip("matplotlib")
+    jobs, servers = tmp_path / "jobs.csv", tmp_path / "cluster.csv"
+    names = ["[/x]", "$\\frac{$", "_hidden", "[bold]b[/bold]", "x" * 3000]
+    rows = "".join(f"{name},0,{100 + number},1,.4,.3,.2,.1\n" for number, name in enumerate(names))
+    jobs.write_text(f"job_id,submit_s,duration_s,gpus,storage_s,cpu_s,gpu_s,network_s\n{rows}")
+    servers.write_text("name,gpus\n[/y],2\n")
+    plot = tmp_path / "plan.svg"
+    ran = schedule("plan", "--jobs", jobs, "--cluster", servers, "--plot", plot)
+    assert ran.code == 0
+    assert "[/x]" in ran.out
+    assert "[/y]:0" in ran.out
+    assert "[bold]b[/bold]" in ran.out
+    assert r"$\frac{$" in plot.read_text()
+    assert schedule("sweep", "--trace", jobs, "--policy", "fifo", "--processes", 1).code == 0
+
+
+def test_of_many_groups_some_are_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    jobs, plot = tmp_path / "jobs.csv", tmp_path / "plan.svg"
+    rows = "".join(f"j{number},0,100,1,.4,.3,.2,.1\n" for number in range(600))
+    jobs.write_text(f"job_id,submit_s,duration_s,gpus,storage_s,cpu_s,gpu_s,network_s\n{rows}")
+    ran = schedule("plan", "--jobs", jobs, "--nodes", 25, "--plot", plot, "--json")
+    assert len(ran.json["groups"]) == 150
+    assert "group 50," in plot.read_text()
+    assert "group 51," not in plot.read_text()
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_one_or_two_jobs_are_no_trouble_for_any_policy(kind: str, jobs: int) -> None:
+    for package in ("scipy", "sklearn"):
+        pytest.importorskip(package)
+    names = [full_name(kind, policy) for policy in FAMILIES[kind].policies]
+    ran = schedule(
+        "simulate", "--generate", jobs, "--nodes", 3, "--processes", 1, "--verify", "--json", "--policy",
+        ",".join(names),
+    )  # fmt: skip
+    assert ran.code == 0, ran.complaint
+    metrics = strict(ran.out)["metrics"]
+    assert [*metrics] == names
+    assert {each["jobs"] for each in metrics.values()} == {jobs}
+
+
+STAGES = {
+    "equal": (0.25, 0.25, 0.25, 0.25),
+    "one stage": (0.0, 0.0, 1.0, 0.0),
+    "short": (1e-9, 1e-9, 0.0, 1e-9),
+    "long and short": (1e9, 1e-9, 0.0, 0.0),
+}
+
+
+@pytest.mark.parametrize("stages", STAGES.values(), ids=STAGES)
+def test_profiles_at_the_edges_are_no_trouble_for_any_policy(
+    tmp_path: Path, stages: tuple[float, ...]
+) -> None:
+    path = tmp_path / "jobs.csv"
+    columns = "job_id,submit_s,duration_s,gpus,storage_s,cpu_s,gpu_s,network_s"
+    rows = "".join(f"{each},0,100,{1 + each % 2},{','.join(map(repr, stages))}\n" for each in range(9))
+    path.write_text(f"{columns}\n{rows}")
+    options = ("--nodes", 2, "--gpus", 2)
+    for name in FAMILIES[""].policies:
+        ran = schedule("plan", "--jobs", path, *options, "--policy", name, "--json")
+        assert (ran.code, strict(ran.out)["setup"]["policy"]) == (0, name)
+    ran = schedule(
+        "simulate", "--trace", path, *options, "--processes", 1, "--verify", "--json",
+        "--policy", ",".join(FAMILIES[""].policies),
+    )  # fmt: skip
+    assert {each["jobs"] for each in strict(ran.out)["metrics"].values()} == {9}
+
+
+@pytest.mark.parametrize("stages", ["25,25,50", "0,0,100", "0.000001,0,99"])
+def test_profiles_of_three_stages_at_the_edges(tmp_path: Path, stages: str) -> None:
+    path = tmp_path / "jobs.csv"
+    columns = (
+        "job_id,num_gpu,submit_time,iterations,model_name,batch_size,duration,interval,iteration_time,"
+        "resource_time_0,resource_time_1,resource_time_2,priority"
+    )
+    rows = "".join(f"{each},1,0,90,a2c,64,9000,0,100,{stages},{each % 2}\n" for each in range(9))
+    path.write_text(f"{columns}\n{rows}")
+    names = [full_name("coded", policy) for policy in FAMILIES["coded"].policies]
+    if stages.startswith("0,0"):
+        names.remove("coded:antman")  # its formula divides by what a host leaves to guests: here nothing
+    ran = schedule(
+        "simulate", "--trace", path, "--nodes", 2, "--gpus", 2, "--processes", 1, "--verify", "--json",
+        "--policy", ",".join(names),
+    )  # fmt: skip
+    assert {each["jobs"] for each in strict(ran.out)["metrics"].values()} == {9}
+
+
+def test_a_linear_program_that_the_solver_refuses_fails_the_run(tmp_path: Path) -> None:
+    """No shares of Synergy's can be infeasible by themselves: every job may fall back to its fair share, and
+    all fair shares fit. What a solver cannot do is count in numbers as large as these.
+    """
+    pytest.importorskip("scipy")
+    output = tmp_path / "out"
+    ran = schedule(
+        "simulate", *FEW[:-1], "synergy:fifo+opt", "--memory-per-gpu", "1e15", "--json", "--output", output
+    )
+    refused(ran, "synergy:fifo+opt: no shares for 1 jobs on 8 servers: ", code=1)
+    assert not output.exists()
+
+
+def test_writing_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    """A directory where the draft of the second file would be."""
+    (tmp_path / f".ina-{os.getpid()}-curves.json").mkdir()
+    ran = schedule("simulate", *FEW, "--output", tmp_path)
+    assert ran.code == 1
+    assert [path.name for path in tmp_path.iterdir()] == [f".ina-{os.getpid()}-curves.json"]
+
+
+def start(*arguments: object, stderr: int) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "controller.cli", "schedule", *map(str, arguments)],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        text=True,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "120"},
+        start_new_session=True,
+    )
+
+
+def read_terminal(terminal: int, *, until: str = "") -> str:
+    """Read what a process writes to its terminal up to `until`, or to its end."""
+    text = ""
+    while not until or until not in text:
+        assert select.select([terminal], [], [], 60)[0], f"silence after {text!r}"
+        try:
+            data = os.read(terminal, 4096)
+        except OSError:  # EIO: the other side is closed
+            return text
+        text += data.decode(errors="replace")
+    return text
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_ends_a_simulation_without_half_a_result(
+    tmp_path: Path, processes: int, number: signal.Signals
+) -> None:
+    output = tmp_path / "out"
+    ours, theirs = pty.openpty()
+    process = start(
+        "simulate", "--generate", 20_000, "--policy", "las,themis", "--processes", processes,
+        "--output", output, stderr=theirs,
+    )  # fmt: skip
+    os.close(theirs)
+    read_terminal(ours, until="themis")  # the bars are there, so it runs
+    if number == signal.SIGINT:
+        os.killpg(process.pid, number)  # as a terminal does
+    else:
+        process.send_signal(number)
+    said = read_terminal(ours)
+    out, _ = process.communicate(timeout=60)
+    os.close(ours)
+    assert process.returncode == 128 + number
+    assert out == ""
+    assert "Traceback" not in said
+    assert not output.exists()
+
+
+@pytest.mark.parametrize("arguments", [("policies", "--json"), ("simulate", *FEW), ("plan", "--jobs", JOBS)])
+def test_nobody_reads_the_output(arguments: tuple[object, ...]) -> None:
+    with start(*arguments, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+    assert process.returncode == 1
+
+
+@pytest.mark.skipif(importlib.util.find_spec("ray") is not None, reason="Ray is installed")
+def test_without_ray_an_older_output_stays(tmp_path: Path) -> None:
+    output = tmp_path / "sweep.json"
+    output.write_text("older")
+    refused(schedule("sweep", *FEW, "--ray", "--output", output), "pip install ray", code=1)
+    assert output.read_text() == "older"
+
+
+@pytest.mark.parametrize("command", ["simulate", "sweep", "plan"])
+@pytest.mark.parametrize("policy", ["synergy:fifo+tune", "synergy:srtf+opt", "synergy:las+proportional"])
+def test_a_model_that_nobody_measured_is_named_by_line_and_column(
+    tmp_path: Path, command: str, policy: str
+) -> None:
+    pytest.importorskip("scipy")
+    trace, option = tmp_path / "jobs.csv", "--jobs" if command == "plan" else "--trace"
+    trace.write_text("job_id,submit_s,duration_s,gpus,model\na,0,50,1,image-small\nb,1,50,2,unheard\n")
+    ran = schedule(command, option, trace, "--nodes", 2, "--policy", policy)
+    refused(ran, f"{trace}:3: column model: job 'b' trains 'unheard', which has no sensitivity matrix")
+    trace.write_text("job_id,submit_s,duration_s,gpus\na,0,50,1\n")
+    refused(schedule(command, option, trace, "--nodes", 2, "--policy", policy), f"{trace}:2: column model: ")
+    trace.write_text("0,alexnet,0,9,1\n1,alexnet,1,9,1\n")
+    refused(schedule(command, option, trace, "--policy", policy), f"{trace}:1: column model: job '0' trains")

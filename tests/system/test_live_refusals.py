@@ -1,0 +1,104 @@
+"""Real jobs that fail, or that make no sense: retries, and what is refused before anything starts."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.controller.simulator.commands import schedule
+from tests.system.command import ina
+
+# Does five steps, saves, and breaks until ten are done.
+FRAIL = """
+import sys
+from pathlib import Path
+
+saved = Path(sys.argv[1])
+done = int(saved.read_text()) if saved.exists() else 0
+print("goes on at", done)
+saved.write_text(str(done + 5))
+sys.exit(0 if done == 10 else 7)
+"""
+
+
+def jobs_file(folder: Path, command: str, name: str = "a") -> Path:
+    path = folder / "jobs.toml"
+    table = {"job_id": name, "gpus": 1, "duration_s": 15, "command": command}
+    path.write_text("\n".join(["[[job]]", *(f"{key} = {json.dumps(value)}" for key, value in table.items())]))
+    return path
+
+
+@pytest.mark.parametrize(("retries", "failed"), [(2, 0), (1, 1)])
+def test_a_job_that_fails_goes_on_where_it_saved(tmp_path: Path, retries: int, failed: int) -> None:
+    script, saved = tmp_path / "frail.py", tmp_path / "saved"
+    script.write_text(FRAIL)
+    jobs = jobs_file(tmp_path, f"{sys.executable} {script} {saved}", name="[/frail]")
+    done = ina(
+        "schedule", "live", "--jobs", jobs, "--policy", "fifo", "--gpus", 1, "--retries", retries, "--json"
+    )
+    assert done.returncode == failed, done.stderr
+    metrics = json.loads(done.stdout)["metrics"]
+    assert (metrics["failed"], metrics["ended"], metrics["retries"]) == (failed, 1 - failed, retries)
+    begun = [int(number) for number in re.findall(r"goes on at (\d+)", done.stderr)]
+    assert begun == [0, 5, 10][: retries + 1]
+    if failed:
+        assert "1 of 1 jobs failed; [/frail]: rank 0 exited with status 7" in done.stderr
+
+
+def test_a_name_in_brackets_is_no_style(tmp_path: Path) -> None:
+    jobs = jobs_file(tmp_path, "true", name="[/x]")
+    done = ina("schedule", "live", "--jobs", jobs, "--policy", "fifo", "--gpus", 1)
+    assert done.returncode == 0, done.stderr
+    assert "│ [/x]" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "options", "complaint"),
+    [
+        ("sh -c 'exit", (), "the command of job 'a': No closing quotation"),
+        (" ", (), "job 'a' has no command"),
+        ("true", ("--policy", "fifo,srtf"), "--policy fifo,srtf: want one"),
+        ("true", ("--policy", "best"), "policy 'best' is unknown"),
+        ("true", ("--interval", "inf"), "an interval of inf s; it must be finite"),
+        ("true", ("--rate", "-1"), "--rate -1: want 0 or more"),
+    ],
+)
+def test_jobs_and_options_that_make_no_sense(
+    tmp_path: Path, command: str, options: tuple[str, ...], complaint: str
+) -> None:
+    ran = schedule("live", "--jobs", jobs_file(tmp_path, command), "--policy", "fifo", *options)
+    assert (ran.code, ran.out) == (2, "")
+    assert complaint in ran.complaint
+    assert "\n" not in ran.complaint.strip()
+
+
+def test_a_program_that_is_not_there_fails_its_job(tmp_path: Path) -> None:
+    done = ina("schedule", "live", "--jobs", jobs_file(tmp_path, "/nowhere/program"), "--policy", "fifo")
+    assert done.returncode == 1
+    assert done.stderr.endswith("a: cannot run '/nowhere/program': No such file or directory\n")
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (("--cores", "x"), "--cores 'x': want two of"),
+        (("--cores", "0"), "--cores '0': want two of"),
+        (("--cores", "0,0,0"), "want two of"),
+        (("--cores", "9998,9999"), "want two of"),
+        (("--rate", "1e-9"), "--rate 1e-09: want 0, or 1e+06 and more"),
+        (("--rate", "inf"), "--rate inf: want 0, or 1e+06 and more"),
+        (("--size", "99999999GB"), "--size 99999999GB: "),
+        (("--groups", "deep+"), "job '' is unknown"),
+    ],
+)
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+def test_measurements_that_make_no_sense(options: tuple[str, ...], complaint: str) -> None:
+    ran = schedule("interleave", *options)
+    assert (ran.code, ran.out) == (2, "")
+    assert complaint in ran.complaint
+    assert "\n" not in ran.complaint.strip()
