@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -30,6 +32,8 @@ Members = tuple[str, ...]
 MOST = len(interleave.STAGES)
 SLOTS = 128
 """So half as many packets of a worker are in flight: a port that has a rate can queue them."""
+LEAST_RATE_BPS = 1e6
+"""Below, a gradient takes so long that workers give up."""
 LEAST_ITERATIONS = 5
 """Some of them are not counted (`benchmarks.interleave.steady`)."""
 
@@ -44,21 +48,46 @@ EPILOG = """Examples:
 def interleave_(
     groups: Annotated[
         str,
-        typer.Option(help=f"Groups, by comma, of 2 to {MOST} jobs joined by +: {', '.join(KINDS)}."),
+        typer.Option(
+            metavar="GROUPS", help=f"By comma, each of 2 to {MOST} jobs joined by +: {', '.join(KINDS)}."
+        ),
     ] = ",".join(GROUPS),
-    workers: Annotated[int, typer.Option("-np", "--workers", min=1, max=8, help="Workers of a job.")] = 2,
-    iterations: Annotated[int, typer.Option(min=LEAST_ITERATIONS, help="Iterations of each job.")] = 20,
-    rounds: Annotated[int, typer.Option(min=1, help="How often everything is measured, in turns.")] = 1,
+    workers: Annotated[
+        int, typer.Option("-np", "--workers", min=1, max=8, help="Worker processes of each job.")
+    ] = 2,
+    iterations: Annotated[
+        int, typer.Option(min=LEAST_ITERATIONS, help="Training iterations of each job in each measurement.")
+    ] = 20,
+    rounds: Annotated[
+        int, typer.Option(min=1, help="How often all jobs and groups are measured, one after the other.")
+    ] = 1,
     directory: Annotated[
         Path | None,
-        typer.Option(help="Where records are written: on a disk.", file_okay=False, exists=True),
+        typer.Option(
+            metavar="DIR",
+            help="Where the training records are written, and removed at the end: on a disk, not in memory;"
+            " default: the system's temporary directory.",
+            file_okay=False,
+            exists=True,
+            writable=True,
+        ),
     ] = None,
-    size: Annotated[str, typer.Option(help="Bytes of records.")] = "256MB",
+    size: Annotated[
+        str, typer.Option(metavar="SIZE", help="All training records together, such as 256MB or 1GB.")
+    ] = "256MB",
     rate_bps: Annotated[
-        float, typer.Option("--rate", metavar="BPS", min=0, help="Rate of every port; 0: unlimited.")
+        float,
+        typer.Option(
+            "--rate", metavar="BPS", min=0, help="Rate of every switch port, bits per second; 0: unlimited."
+        ),
     ] = 200e6,
     cores: Annotated[
-        str, typer.Option(metavar="A,B", help="Core for preprocessing, and core for computing.")
+        str,
+        typer.Option(
+            metavar="A,B",
+            help="Numbers of the core that preprocesses and of the one that computes;"
+            " default: the first two that there are.",
+        ),
     ] = "",
     json: options.Json = False,
 ) -> None:
@@ -74,7 +103,9 @@ def interleave_(
     wanted = list(dict.fromkeys(_members(text) for text in groups.split(",") if text))
     if not wanted:
         raise Failure("--groups: no group", USAGE)
-    chosen = cores or _two_cores()
+    if not (rate_bps == 0 or LEAST_RATE_BPS <= rate_bps < math.inf):
+        raise Failure(f"--rate {rate_bps:g}: want 0, or {LEAST_RATE_BPS:g} and more", USAGE)
+    chosen = _two_cores(cores)
     kinds = sorted({kind for members in wanted for kind in members})
     most = max(len(members) for members in wanted)
     cluster_spec = ClusterSpec(impairments=options.impairments(rate=rate_bps, queue=SLOTS))
@@ -164,11 +195,16 @@ def _members(text: str) -> Members:
     return members
 
 
-def _two_cores() -> str:
-    cores = sorted(os.sched_getaffinity(0))
+def _two_cores(wanted: str) -> str:
+    cores = list(map(str, sorted(os.sched_getaffinity(0))))
     if len(cores) < 2:
         raise Failure(f"this process may use {len(cores)} core: preprocessing and computing need one each")
-    return f"{cores[0]},{cores[1]}"
+    pair = wanted.split(",") if wanted else cores[:2]
+    if len(pair) != 2 or not {*pair} <= {*cores}:
+        raise Failure(
+            f"--cores {wanted!r}: want two of {', '.join(cores)}, such as {cores[0]},{cores[1]}", USAGE
+        )
+    return ",".join(pair)
 
 
 @contextmanager
@@ -180,6 +216,9 @@ def _records(directory: Path | None, size: str) -> Iterator[Path]:
     most = max(kind.record * kind.batch for kind in KINDS.values())
     if number < most:
         raise Failure(f"--size {size}: the largest batch has {most} bytes", USAGE)
+    place = tempfile.gettempdir() if directory is None else str(directory)
+    if number > (free := shutil.disk_usage(place).free):
+        raise Failure(f"--size {size}: {place} has {free} bytes left", USAGE)
     with tempfile.TemporaryDirectory(prefix="ina-records-", dir=directory) as folder:
         path = Path(folder) / "records"
         make(path, number)

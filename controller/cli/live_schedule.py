@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
 from controller.cli import options
 from controller.cli.cluster import Cluster as Switches
@@ -22,7 +23,7 @@ from controller.cli.spec import ClusterSpec, JobSpec
 from controller.live import Entry, LiveController
 from controller.scheduling import RESOURCES, Cluster
 from controller.scheduling import JobSpec as Submission
-from controller.simulator.siblings import make
+from controller.simulator.families import make
 from controller.simulator.traces import read
 
 SHARING = 4
@@ -34,17 +35,25 @@ EPILOG = """Examples:
 
   ina schedule live --jobs examples/schedule/live.toml --gpus 2 --policy srtf --json
 
-  ina schedule live --jobs jobs.toml --profile 10
+  ina schedule live --jobs jobs.toml --profile 10 --interval 60 --retries 2
 """
 
 
 def live(
     jobs: Annotated[
         Path,
-        typer.Option("--jobs", metavar="FILE", help="The jobs, as for 'plan', each with a command."),
+        typer.Option(
+            "--jobs",
+            metavar="FILE",
+            help="The jobs, as for 'plan', each with a column 'command': what its workers run.",
+        ),
     ],
-    policy: Annotated[str, typer.Option(help="One policy; 'ina schedule policies' lists them.")] = "muri-s",
-    gpus: Annotated[int, typer.Option(min=1, max=8, help="GPUs: workers that one job may have.")] = 2,
+    policy: Annotated[
+        str, typer.Option(metavar="NAME", help="One policy; 'ina schedule policies' lists them.")
+    ] = "muri-s",
+    gpus: Annotated[
+        int, typer.Option(min=1, max=8, help="GPUs of this machine: a job has one worker process on each.")
+    ] = 2,
     profile: Annotated[
         int,
         typer.Option(
@@ -54,9 +63,24 @@ def live(
         ),
     ] = 0,
     interval: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0, help="Ask the policy at multiples of this only.")
+        float,
+        typer.Option(
+            metavar="SECONDS",
+            min=0,
+            help="Ask the policy at multiples of this only; 0: whenever jobs change.",
+        ),
     ] = 0.0,
-    slots: Annotated[int, typer.Option(min=2, help="Switch memory of each job, in packets.")] = 256,
+    retries: Annotated[
+        int,
+        typer.Option(
+            metavar="TIMES",
+            min=0,
+            help="Start a job that fails again so often, where its program last saved.",
+        ),
+    ] = 0,
+    slots: Annotated[
+        int, typer.Option(metavar="PACKETS", min=2, help="Switch memory of each job, in packets.")
+    ] = 256,
     rate_bps: options.Rate = 0.0,
     json: options.Json = False,
 ) -> None:
@@ -64,8 +88,8 @@ def live(
 
     The policy is asked as in a simulation, of jobs that report how far they are (hostlib.interleave). Jobs
     that it groups take turns on storage, CPU, GPU and network. What is stopped and started again goes on
-    where its program last saved. A GPU is a worker here: one process per job on each. Every decision is
-    printed with its reason.
+    where its program last saved. A GPU is a worker here: one process per job on each, of four jobs at most;
+    further ones wait. Every decision is printed with its reason. Ends with status 1 if a job failed.
     """
     names = common.parse_policies(policy)
     if len(names) != 1:
@@ -75,7 +99,9 @@ def live(
         submissions = read(jobs, servers)
         setup = make(names[0], common.background(servers, None, None, None, 0))
     specs = {each.id: _spec(jobs, each, slots) for each in submissions}
-    controller = LiveController(servers, setup.policy, setup.speed, interval_s=interval)
+    controller = LiveController(
+        servers, setup.policy, setup.speed, interval_s=interval, sharing=SHARING, retries=retries
+    )
     impairments = options.impairments(rate=rate_bps, queue=slots)
     sizes = [gpus] * min(SHARING, len(submissions))
     # on a terminal and with --json too: what happens is news, the table the result
@@ -90,7 +116,10 @@ def live(
 
 
 def _spec(path: Path, job: Submission, slots: int) -> JobSpec:
-    command = shlex.split(job.extra.get("command", ""))
+    try:
+        command = shlex.split(job.extra.get("command", ""))
+    except ValueError as error:  # a quote that is not closed
+        raise Failure(f"{path}: the command of job {job.id!r}: {error}", USAGE) from error
     if not command:
         raise Failure(f"{path}: job {job.id!r} has no command: what its workers run", USAGE)
     return JobSpec(command, job.gpus, name=job.id, slots=slots)
@@ -102,7 +131,8 @@ def _profiled(switches: Switches, job: Submission, spec: JobSpec, iterations: in
         return job
     found = measure(switches, spec, iterations, print_line)
     parts = ", ".join(f"{stage} {s:.4f}" for stage, s in zip(RESOURCES, found.stages_s, strict=True))
-    err.print(f"{job.id}: {parts} s of {found.iteration_s:.4f} s per iteration", highlight=False)
+    line = f"{job.id}: {parts} s of {found.iteration_s:.4f} s per iteration"
+    err.print(line, markup=False, highlight=False, soft_wrap=True)
     return replace(job, stages_s=found.stages_s, iteration_s=found.iteration_s)
 
 
@@ -132,6 +162,7 @@ def _report(
         "jobs": len(submissions),
         "ended": len(ended),
         "failed": len(controller.failed),
+        "retries": sum(entry.event == "retried" for entry in controller.log),
         "avg_jct_s": sum(jct_s) / len(jct_s) if jct_s else None,
         "makespan_s": max((job.finish_s or 0.0 for job in ended.values()), default=None),
     }
@@ -141,7 +172,7 @@ def _report(
         return
     rows = [
         (
-            name,
+            escape(name),
             *(f"{each[key]:.2f} s" for key in ("submit_s", "waited_s", "jct_s")),
             str(each["starts"]),
             str(each["preemptions"]),

@@ -18,11 +18,11 @@ from typing import Literal
 
 from controller.live.job import LiveJob
 from controller.scheduling.errors import BadDecision, BadSpec
-from controller.scheduling.model import Cluster, JobSpec
+from controller.scheduling.model import RESOURCES, Cluster, JobSpec
 from controller.scheduling.policy import Group, Job, Policy, SpeedModel, View
 from controller.simulator.checks import check
 
-Event = Literal["submitted", "started", "stopped", "ended", "failed", "interrupted", "note"]
+Event = Literal["submitted", "started", "stopped", "ended", "failed", "retried", "interrupted", "note"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,19 +71,37 @@ class Entry:
 class LiveController:
     """One policy in charge of one cluster.
 
-    `speed` foresees how fast jobs run until they report; `interval_s` asks the policy at multiples of it only
-    (the simulator's `Rules.interval_s`), 0: at once.
+    Args:
+        cluster: The servers.
+        policy: It is asked what is to run.
+        speed: It foresees how fast jobs run until they report.
+        interval_s: Ask the policy at multiples of it only (the simulator's `Rules.interval_s`); 0: at once.
+        sharing: Jobs that may be on one GPU at once; those that a policy places beyond that wait.
+        retries: How often a job that fails goes back to the queue, to start where it last saved.
     """
 
     def __init__(
-        self, cluster: Cluster, policy: Policy, speed: SpeedModel, *, interval_s: float = 0.0
+        self,
+        cluster: Cluster,
+        policy: Policy,
+        speed: SpeedModel,
+        *,
+        interval_s: float = 0.0,
+        sharing: int = len(RESOURCES),
+        retries: int = 0,
     ) -> None:
         if interval_s < 0 or not math.isfinite(interval_s):
-            raise BadSpec(f"an interval of {interval_s} s; it must not be negative")
+            raise BadSpec(f"an interval of {interval_s} s; it must be finite and not negative")
+        if sharing < 1 or retries < 0:
+            raise BadSpec(f"{sharing} jobs on a GPU, {retries} retries; want at least 1, and not less than 0")
         self._cluster = cluster
         self._policy = policy
         self._speed = speed
         self._interval_s = interval_s
+        self._sharing = sharing
+        self._retries = retries
+        self._failures: dict[str, int] = {}
+        self._crowded: set[str] = set()
         self._jobs: dict[str, LiveJob] = {}
         self._names: set[str] = set()
         self._groups: list[Group] = []
@@ -140,7 +158,14 @@ class LiveController:
             self._jobs[name].observe(now_s, done)
 
     def ended(self, name: str, now_s: float, failure: str = "") -> None:
-        """Note that a job is over, well or with a failure. Partners in its run, if any, go on without it."""
+        """Note that a job is over, well or with a failure. Partners in its run, if any, go on without it.
+
+        A failure for which there is a retry sends it back to the queue instead.
+        """
+        if failure and (before := self._failures.get(name, 0)) < self._retries:
+            self._failures[name] = before + 1
+            self._put_back(name, now_s, "retried", f"{failure}; retry {before + 1} of {self._retries}")
+            return
         job = self._jobs.pop(name)
         self._leave_run(job)
         job.finish(now_s)
@@ -158,12 +183,7 @@ class LiveController:
 
     def interrupted(self, name: str, now_s: float, reason: str) -> None:
         """Note that a job's workers are gone through no fault of its own: it goes back to the queue."""
-        job = self._jobs[name]
-        self._leave_run(job)
-        if job.group is not None:
-            job.halt(now_s)
-        self._note(now_s, "interrupted", (name,), reason)
-        self._ask_at(now_s)
+        self._put_back(name, now_s, "interrupted", reason)
 
     def decide(self, now_s: float) -> list[Start | Stop]:
         """Ask the policy if it is time, and return what is to be done, all stops first.
@@ -183,10 +203,11 @@ class LiveController:
             self._note(now_s, "note", (name,), sentence)
         reset = {job.spec.id for job in decision.reset}
         kept = {_key(run): run for run in self._runs if reset.isdisjoint(run.jobs)}
-        wanted = [self._wanted(group, jobs, kept) for group in decision.groups for jobs in _together(group)]
+        groups = self._with_room(decision.groups, now_s)
+        wanted = [self._wanted(group, jobs, kept) for group in groups for jobs in _together(group)]
         stops = [Stop(run) for run in self._runs if run not in wanted]
         starts = [Start(run) for run in wanted if run not in self._runs]
-        self._runs, self._groups = wanted, decision.groups
+        self._runs, self._groups = wanted, groups
         for stop in stops:
             self._note(now_s, "stopped", stop.run.jobs, "to make room" if starts else "by the policy")
         for job in decision.reset:
@@ -199,6 +220,29 @@ class LiveController:
             reason = start.run.reason or f"chosen by {self._policy.name}"
             self._note(now_s, "started", start.run.jobs, f"{where}: {reason}")
         return [*stops, *starts]
+
+    def _with_room(self, groups: list[Group], now_s: float) -> list[Group]:
+        """Return the groups without jobs for which their GPUs have no room; what runs comes first."""
+        running = {name for run in self._runs for name in run.jobs}
+        jobs_on: dict[int, int] = {}
+        kept: dict[int, Group] = {}
+        crowded: set[str] = set()
+        order = range(len(groups))
+        for position in sorted(order, key=lambda each: not _any_of(groups[each], running)):
+            group = groups[position]
+            room = self._sharing - max(jobs_on.get(gpu, 0) for gpu in group.gpus)
+            for job in sorted(group.jobs, key=lambda job: job.spec.id not in running)[room:]:
+                group = _smaller(group, job)
+                crowded.add(job.spec.id)
+            if group.jobs:
+                kept[position] = group
+                jobs_on |= {gpu: jobs_on.get(gpu, 0) + len(group.jobs) for gpu in group.gpus}
+        for name in sorted(crowded - self._crowded):
+            self._note(
+                now_s, "note", (name,), f"waits: {self._sharing} jobs are on its GPUs, the most that go"
+            )
+        self._crowded = crowded
+        return [kept[position] for position in order if position in kept]
 
     def _wanted(
         self, group: Group, jobs: tuple[Job, ...], kept: dict[tuple[frozenset[str], tuple[int, ...]], Run]
@@ -230,6 +274,14 @@ class LiveController:
             if name not in running and job.group is not None:
                 job.halt(now_s)
 
+    def _put_back(self, name: str, now_s: float, event: Event, reason: str) -> None:
+        job = self._jobs[name]
+        self._leave_run(job)
+        if job.group is not None:
+            job.halt(now_s)
+        self._note(now_s, event, (name,), reason)
+        self._ask_at(now_s)
+
     def _leave_run(self, job: LiveJob) -> None:
         """Take a job out of its run and its group; what is left of them goes on."""
         self._runs = [
@@ -254,6 +306,10 @@ class LiveController:
 
     def _note(self, now_s: float, event: Event, jobs: tuple[str, ...], text: str) -> None:
         self.log.append(Entry(now_s, event, jobs, text))
+
+
+def _any_of(group: Group, names: set[str]) -> bool:
+    return any(job.spec.id in names for job in group.jobs)
 
 
 def _key(run: Run) -> tuple[frozenset[str], tuple[int, ...]]:

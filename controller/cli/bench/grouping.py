@@ -9,6 +9,7 @@ import typer
 
 from benchmarks.schedulers import measure_grouping, profiles
 from controller.cli import options
+from controller.cli.errors import USAGE, Failure
 from controller.cli.output import Result, count, seconds, table
 from controller.grouping.quality import rounds_against_exact
 
@@ -21,18 +22,35 @@ EPILOG = """Examples:
   ina bench grouping --jobs 1000 --exact
 """
 
+MOST_JOBS = 1_000_000
+MOST_EXACT = 2_000
+
 
 def grouping(
-    jobs: Annotated[int, typer.Option(min=1, help="Jobs to group.")] = 1000,
-    resources: Annotated[int, typer.Option(min=2, max=6, help="Resources that their stages use.")] = 4,
-    kinds: Annotated[int, typer.Option(min=0, help="Different profiles; 0: every job has its own.")] = 0,
-    seed: Annotated[int, typer.Option(help="Seed of the profiles.")] = 0,
+    jobs: Annotated[int, typer.Option(metavar="JOBS", min=1, max=MOST_JOBS, help="Jobs to group.")] = 1000,
+    resources: Annotated[
+        int, typer.Option(min=2, max=6, help="Resources that their stages use, and jobs of a group at most.")
+    ] = 4,
+    kinds: Annotated[
+        int, typer.Option(min=0, help="Different profiles of stage times; 0: every job has its own.")
+    ] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the profiles.")] = 0,
     exact: Annotated[
-        bool, typer.Option("--exact", help="Also match exactly, and say what each round loses.")
+        bool,
+        typer.Option(
+            "--exact",
+            help="Also match exactly, and say what part of the efficiency each round loses;"
+            f" for up to {MOST_EXACT} jobs, which takes minutes.",
+        ),
     ] = False,
     json: options.Json = False,
 ) -> None:
-    """Group jobs of random stage times by rounds of matching."""
+    """Group jobs of random stage times by rounds of matching, as Muri does.
+
+    The efficiency of a group is gamma, the mean part of its round in which the resources are busy: 0 to 1.
+    """
+    if exact and jobs > MOST_EXACT:
+        raise Failure(f"--exact with {jobs} jobs: it compares all pairs; at most {MOST_EXACT} go", USAGE)
     measured = measure_grouping(jobs, resources=resources, kinds=kinds, seed=seed)
     setup = {"jobs": jobs, "resources": resources, "kinds": kinds, "seed": seed}
     numbers = {name: value for name, value in asdict(measured).items() if name not in setup}
