@@ -28,7 +28,7 @@ from rich.table import Table
 
 from controller.errors import ControllerError
 from controller.scheduling import BadTrace
-from controller.scheduling.lucid import Submission, train_durations, train_throughput
+from controller.scheduling.lucid import submission, train_durations, train_throughput
 from controller.scheduling.lucid.samples import make_counts, make_history
 from controller.scheduling.lucid.throughput import features
 from controller.simulator.traces import read
@@ -126,10 +126,7 @@ def run_durations(options: argparse.Namespace) -> list[Row]:
         jobs, durations_s = make_history(2000, seed=options.seed)
     else:
         specs = read(options.trace)
-        jobs = [
-            Submission(spec.user, spec.extra.get("jobname") or spec.model, spec.vc, spec.gpus, spec.submit_s)
-            for spec in specs
-        ]
+        jobs = [submission(spec) for spec in specs]
         durations_s = [spec.duration_s for spec in specs]
     first = len(jobs) * 4 // 5
     began = time.perf_counter()

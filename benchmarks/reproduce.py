@@ -20,7 +20,7 @@ from benchmarks.references import LUCID, MURI, SYNERGY
 from benchmarks.reproduce_page import SHOW, Row, page
 from benchmarks.rule_sets import STEPS
 from benchmarks.schedulers import measure_grouping
-from benchmarks.trace_files import LONG, Trace, traces
+from benchmarks.trace_files import Trace, takes_minutes, traces
 from controller.scheduling import Cluster
 from controller.simulator import measure, simulate
 from controller.simulator.families import Background, family
@@ -76,8 +76,7 @@ class Options:
 
     def skips(self, trace: Trace, policy: str) -> bool:
         """Tell whether this takes minutes, and these are not wanted."""
-        heavy = any(word in policy for word in ("muri", "weave", "gandiva"))
-        return heavy and trace.name.startswith(LONG) and not self.slow
+        return takes_minutes(trace, policy) and not self.slow
 
 
 def main() -> None:

@@ -9,7 +9,10 @@ SAMPLE = Path(__file__).parents[1] / "tests" / "controller" / "simulator" / "sma
 
 MURI = tuple(f"trace{number}{suffix}" for number in (3, 1, 2, 4) for suffix in ("", "_pr"))
 LONG = ("trace1", "trace2", "trace4")
-"""How names of traces of more than a thousand jobs begin: policies that group take minutes, or hours."""
+"""How names of traces of more than a thousand jobs begin."""
+
+SLOW = ("muri-l", "weave-l", "gandiva")
+"""Policies that take minutes on them: they decide all the time, for they do not know durations."""
 
 JOB_TYPES = ("job_type_1", "job_type_2", "job_type_3")
 
@@ -21,6 +24,11 @@ class Trace:
     name: str
     path: Path
     nodes: int = 8
+
+
+def takes_minutes(trace: Trace, policy: str) -> bool:
+    """Tell whether this takes minutes."""
+    return policy in SLOW and trace.name.startswith(LONG)
 
 
 def traces(folder: Path | None) -> list[Trace]:

@@ -78,6 +78,7 @@ def live(
             help="Start a job that fails again so often, where its program last saved.",
         ),
     ] = 0,
+    settings: common.Settings = None,
     slots: Annotated[
         int, typer.Option(metavar="PACKETS", min=2, help="Switch memory of each job, in packets.")
     ] = 256,
@@ -97,7 +98,7 @@ def live(
     servers = Cluster.uniform(1, gpus)
     with common.refusals():
         submissions = read(jobs, servers)
-        setup = make(names[0], common.background(servers, None, None, None, 0))
+        setup = make(names[0], common.background(servers, None, None, None, 0, None, settings, names))
     specs = {each.id: _spec(jobs, each, slots) for each in submissions}
     controller = LiveController(
         servers, setup.policy, setup.speed, interval_s=interval, sharing=SHARING, retries=retries

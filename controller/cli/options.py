@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated
 
 import typer
@@ -63,7 +64,8 @@ def parse_numbers(option: str, text: str) -> tuple[int, ...]:
     for part in text.split(","):
         first, dash, last = part.partition("-")
         ends = (first, last if dash else first)
-        if not all(end.isascii() and end.isdecimal() for end in ends) or int(ends[0]) > int(ends[1]):
+        numbers = all(end.isascii() and end.isdecimal() and len(end) < 7 for end in ends)
+        if not numbers or int(ends[0]) > int(ends[1]):
             raise Failure(f"{option} {text!r}: want numbers and ranges, such as 1-8,12", exit_code=USAGE)
         found += range(int(ends[0]), int(ends[1]) + 1)
     return tuple(found)
@@ -101,7 +103,7 @@ def impairments(
     for name, value in chances.items():
         check_chance(f"--{name}", value)
     for name, value, least in (("delay", delay, 0), ("rate", rate, 0), ("queue", queue, 1)):
-        if value < least:
+        if not least <= value < math.inf:
             raise Failure(f"--{name} {value:g}: want {least} or more", exit_code=USAGE)
     given = [
         f"{name}={value!r}" for name, value in {**chances, "delay": delay, "rate": rate}.items() if value

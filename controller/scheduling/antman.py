@@ -201,7 +201,7 @@ class AntManSpeed:
                 if other.spec.priority:
                     iteration_s = max(iteration_s, job.alone_s * 2.0)
                 else:
-                    rounds = _rounds(_stages(job.spec), _stages(other.spec))
+                    rounds = _rounds(_stages(job.spec), _host(other.spec))
                     iteration_s = max(iteration_s, rounds * other.alone_s)
         return (iteration_s,)
 
@@ -215,6 +215,13 @@ def _stages(job: JobSpec) -> tuple[float, float, float]:
         raise BadSpec(f"job {job.id!r} has {len(job.stages_s)} stage times; 3 are needed")
     first, second, third = job.stages_s
     return first, second, third
+
+
+def _host(job: JobSpec) -> tuple[float, float, float]:
+    stages = _stages(job)
+    if max(stages) == sum(stages):
+        raise BadSpec(f"job {job.id!r} has one stage only: it leaves its GPUs to no opportunistic job")
+    return stages
 
 
 def _rounds(guest: tuple[float, float, float], host: tuple[float, float, float]) -> int:

@@ -27,18 +27,13 @@ def learn(ended: Sequence[JobSpec], background: Background) -> DurationModel:
 
 
 def submission(spec: JobSpec, background: Background) -> Submission:
-    """Return what is known of a job before it runs: its name is the trace's `jobname`, or else its model.
-
-    Months, weekdays and hours count as if the trace had begun on 1 January 1970 at midnight.
-    """
-    from controller.scheduling.lucid import Submission
+    """Return what is known of a job before it runs, with its usage if that has been measured."""
+    from controller.scheduling.lucid import submission as described
 
     try:
-        usage = usage_of(spec, background)
-    except BadSpec:
-        usage = None  # nobody has profiled it
-    name = spec.extra.get("jobname") or spec.model
-    return Submission(spec.user, name, spec.vc, spec.gpus, spec.submit_s, usage)
+        return described(spec, usage_of(spec, background))
+    except BadSpec:  # nobody has profiled it
+        return described(spec)
 
 
 def expect(specs: Sequence[JobSpec], model: DurationModel, background: Background) -> list[JobSpec]:

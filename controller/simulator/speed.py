@@ -41,10 +41,12 @@ class Interleaved:
 
     `contention` is how much longer a round of one to four jobs really is, as Muri's authors found on their
     testbed. Two jobs without a profile, or without a stage order to keep, take turns as wholes.
+    `restart_scale` scales the jobs' own restart costs.
     """
 
     contention: tuple[float, ...] = CONTENTION
     longest: bool = False
+    restart_scale: float = 1.0
 
     def alone_s(self, job: JobSpec) -> float:
         """Return the job's own figure."""
@@ -61,4 +63,5 @@ class Interleaved:
 
     def restart_s(self, group: Group) -> Sequence[float]:
         """Return for each member what all members cost: they start in one process, one after the other."""
-        return (sum(job.spec.restart_s for job in group.jobs),) * len(group.jobs)
+        together_s = sum(job.spec.restart_s for job in group.jobs)
+        return (together_s * self.restart_scale,) * len(group.jobs)

@@ -18,8 +18,8 @@ from controller.cli.errors import FAILED, USAGE, Failure
 from controller.cli.output import err, out
 from controller.scheduling import BadSpec, Cluster
 from controller.simulator import runs
-from controller.simulator.clusters import read_cluster
-from controller.simulator.families import Background, known
+from controller.simulator.clusters import read_cluster, uniform
+from controller.simulator.families import Background, check_settings, known, parse_setting
 from controller.simulator.plots import FORMATS, PlotsMissing, check
 from controller.simulator.traces import READERS
 
@@ -64,6 +64,14 @@ Estimates = Annotated[
         help="How long the jobs of a trace are expected to run: columns job_id and estimate_s.",
     ),
 ]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="What policies go by; 'ina schedule policies' lists what there is. Again for others.",
+    ),
+]
 Processes = Annotated[int, typer.Option(min=0, help="Simulations at once; 0: as many as there are cores.")]
 
 
@@ -86,7 +94,7 @@ def cluster_of(
     """Return the cluster that the options describe. Raises BadSpec or BadTrace."""
     if path is not None:
         return read_cluster(path)
-    return Cluster.uniform(nodes, gpus, cpus=gpus * cpus_per_gpu, memory_gb=gpus * memory_per_gpu)
+    return uniform(nodes, gpus, cpus=gpus * cpus_per_gpu, memory_gb=gpus * memory_per_gpu)
 
 
 def background(
@@ -95,11 +103,18 @@ def background(
     profiles: Path | None,
     pairs: Path | None,
     seed: int,
-    estimates: Path | None = None,
+    estimates: Path | None,
+    settings: Sequence[str] | None,
+    policies: Sequence[str],
 ) -> Background:
-    """Return what setups are made for. Raises Failure."""
+    """Return what setups of these policies are made for. Raises Failure."""
     try:
-        return Background(cluster, matrix, profiles, pairs, seed, estimates)
+        chosen = tuple(parse_setting(text) for text in settings or ())
+        check_settings(chosen, policies)
+    except BadSpec as error:
+        raise Failure(f"--set: {error}", USAGE) from error
+    try:
+        return Background(cluster, matrix, profiles, pairs, seed, estimates, chosen)
     except BadSpec as error:
         raise Failure(f"--profiles, --pairs: {error}", USAGE) from error
 

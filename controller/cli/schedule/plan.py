@@ -56,6 +56,7 @@ def plan(
     profiles: common.Profiles = None,
     pairs: common.Pairs = None,
     estimates: common.Estimates = None,
+    settings: common.Settings = None,
     seed: Annotated[
         int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of made-up profiles, and of training.")
     ] = 0,
@@ -102,7 +103,7 @@ def plan(
             common.check_plots(option, path)
             check_output(option, path)
     servers = common.cluster_of(cluster, nodes, gpus, cpus_per_gpu, memory_per_gpu)
-    around = common.background(servers, matrix, profiles, pairs, seed, estimates)
+    around = common.background(servers, matrix, profiles, pairs, seed, estimates, settings, names)
     with common.refusals():
         specs = estimated(read(jobs, servers, known_to(names, around), format=format), estimates)
         model = None if history is None else learn(read(history), around)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_module
+from dataclasses import asdict
 
 from controller.cli import options
 from controller.cli.output import out
@@ -22,7 +23,12 @@ def policies(json: options.Json = False) -> None:
         found = {
             kind: [full_name(kind, policy) for policy in family.policies] for kind, family in FAMILIES.items()
         }
-        print(json_module.dumps({"name": "schedule policies", "policies": found}, indent=2))
+        settings = {
+            kind: {name: asdict(setting) for name, setting in family.settings.items()}
+            for kind, family in FAMILIES.items()
+        }
+        document = {"name": "schedule policies", "policies": found, "settings": settings}
+        print(json_module.dumps(document, indent=2, default=str))
         return
     for kind, family in FAMILIES.items():
         out.print(f"{kind or 'plain'}: {family.about}", style="bold", highlight=False, soft_wrap=True)
@@ -30,3 +36,6 @@ def policies(json: options.Json = False) -> None:
         width = max(map(len, names))
         for name, about in names.items():
             out.print(f"  {name:{width}}  {about}".rstrip(), highlight=False, soft_wrap=True)
+        for name, setting in family.settings.items():
+            said = f"--set {name}={setting.default:g}"
+            out.print(f"  {said:{width}}  {setting.about}", highlight=False, soft_wrap=True)

@@ -77,6 +77,7 @@ def simulate(
     profiles: common.Profiles = None,
     pairs: common.Pairs = None,
     estimates: common.Estimates = None,
+    settings: common.Settings = None,
     processes: common.Processes = 0,
     verify: Annotated[
         bool, typer.Option("--verify", help="Check every decision: no GPU and no job twice; slower.")
@@ -102,7 +103,7 @@ def simulate(
         for name in (*NUMBERS, *PLOTS):
             check_output("--output", output / name)
     servers = common.cluster_of(cluster, nodes, gpus, cpus_per_gpu, memory_per_gpu)
-    around = common.background(servers, matrix, profiles, pairs, seed, estimates)
+    around = common.background(servers, matrix, profiles, pairs, seed, estimates, settings, names)
     with common.refusals():
         kind = "" if trace is not None else kind_for(names)
         offered = load if load is not None else 1.2 if trace is None else 1.0
@@ -137,6 +138,7 @@ def as_json(outcomes: Sequence[Outcome], jobs: int) -> dict[str, Any]:
         "trace": str(source.trace or "generated"),
         "load": source.load,
         "seed": source.seed,
+        "settings": dict(task.background.settings),
     }
     metrics = {o.task.policy: {**asdict(o.metrics), "wall_s": o.wall_s} for o in outcomes}
     return {"name": "schedule simulate", "setup": setting, "metrics": metrics}

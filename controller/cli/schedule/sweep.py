@@ -77,6 +77,7 @@ def sweep(
     profiles: common.Profiles = None,
     pairs: common.Pairs = None,
     estimates: common.Estimates = None,
+    settings: common.Settings = None,
     processes: common.Processes = 0,
     ray: Annotated[
         bool, typer.Option("--ray", help="Run on a Ray cluster; files must be at the same paths there.")
@@ -114,7 +115,7 @@ def sweep(
     if ray_address and not ray:
         raise Failure("--ray-address: of which cluster; --ray is missing", USAGE)
     servers = common.cluster_of(cluster, nodes, gpus, cpus_per_gpu, memory_per_gpu)
-    around = common.background(servers, matrix, profiles, pairs, 0, estimates)
+    around = common.background(servers, matrix, profiles, pairs, 0, estimates, settings, names)
     with common.refusals():
         source = Source(trace, format, generated, kind="" if trace is not None else kind_for(names))
         source.jobs(around, None if trace is None else known_to(names, around))  # what is wrong is said once

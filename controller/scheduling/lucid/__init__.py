@@ -1,17 +1,19 @@
 """Lucid: a scheduler that neither preempts nor touches jobs (Hu et al., ASPLOS'23).
 
 `profiler` measures a job's `usage`, `analyser` classes it, `binder` says which two jobs may share GPUs,
-`durations` and `throughput` predict, and `policy` puts it all together. `tree` and `additive` hold the
-learned models as plain data, so that only training needs scikit-learn, interpret or rapidfuzz.
+`durations` and `throughput` predict, and `policy` puts it all together; `online` learns while it runs, and
+`tuner` looks for better settings. `tree` and `additive` hold the learned models as plain data, so that only
+training needs scikit-learn, interpret or rapidfuzz.
 """
 
 from controller.scheduling.lucid.additive import AdditiveModel
 from controller.scheduling.lucid.analyser import grow, held_out_accuracy, sizes_from_pairs
 from controller.scheduling.lucid.binder import BinderRules, Candidate, Refusal, Sharing, refusal, strategy
-from controller.scheduling.lucid.durations import DurationModel, Submission, train_durations
+from controller.scheduling.lucid.durations import DurationModel, Submission, submission, train_durations
 from controller.scheduling.lucid.errors import BadSample, LucidError
 from controller.scheduling.lucid.isotonic import pool_adjacent_violators
 from controller.scheduling.lucid.measured import Config, Pair, read_pairs, read_usages
+from controller.scheduling.lucid.online import OnlineLucid, OnlineRules
 from controller.scheduling.lucid.policy import LucidPolicy
 from controller.scheduling.lucid.profiler import ProfilerRules
 from controller.scheduling.lucid.speed import PairSpeed, config_by_columns
@@ -28,6 +30,8 @@ __all__ = [
     "DurationModel",
     "LucidError",
     "LucidPolicy",
+    "OnlineLucid",
+    "OnlineRules",
     "PackingTree",
     "Pair",
     "PairSpeed",
@@ -49,6 +53,7 @@ __all__ = [
     "size_of",
     "sizes_from_pairs",
     "strategy",
+    "submission",
     "train_durations",
     "train_throughput",
 ]

@@ -12,6 +12,7 @@ from controller.scheduling.lucid.additive import AdditiveModel, Value, train
 from controller.scheduling.lucid.errors import BadSample
 from controller.scheduling.lucid.names import NameBuckets, bucket_names
 from controller.scheduling.lucid.usage import Usage
+from controller.scheduling.model import JobSpec
 
 FEATURES = (
     "user",
@@ -42,6 +43,15 @@ class Submission:
     gpus: int
     submit_s: float
     usage: Usage | None = None
+
+
+def submission(spec: JobSpec, usage: Usage | None = None) -> Submission:
+    """Return what is known of a job: its name is the trace's `jobname`, or else its model.
+
+    Months, weekdays and hours count as if the trace had begun on 1 January 1970 at midnight.
+    """
+    name = spec.extra.get("jobname") or spec.model
+    return Submission(spec.user, name, spec.vc, spec.gpus, spec.submit_s, usage)
 
 
 @dataclass(frozen=True, slots=True)

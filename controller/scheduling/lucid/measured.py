@@ -9,6 +9,7 @@ alone.
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -104,6 +105,9 @@ def _config(path: Path, line: int, row: Mapping[str, str | None], which: str) ->
 def _number(path: Path, line: int, row: Mapping[str, str | None], column: str) -> float:
     text = row.get(column)
     try:
-        return float(text or "")
+        value = float(text or "")
     except ValueError:
-        raise BadTrace(str(path), line, column, f"'{text or ''}' is not a number") from None
+        value = math.nan
+    if not math.isfinite(value):
+        raise BadTrace(str(path), line, column, f"{(text or '')[:60]!r} is not a number")
+    return value

@@ -13,13 +13,16 @@ from dataclasses import dataclass
 
 from controller.scheduling.errors import BadSpec
 from controller.scheduling.lucid.binder import BinderRules, Sharing, strategy
-from controller.scheduling.lucid.durations import DurationModel, Submission, train_durations
+from controller.scheduling.lucid.durations import DurationModel, Submission, submission, train_durations
 from controller.scheduling.lucid.policy import LucidPolicy
 from controller.scheduling.lucid.profiler import ProfilerRules
 from controller.scheduling.lucid.throughput import ThroughputModel, train_throughput
 from controller.scheduling.lucid.update import UpdateEngine
 from controller.scheduling.lucid.usage import Size, Usage
 from controller.scheduling.policy import Decision, Job, View
+
+QUICK = 400
+"""Rounds of boosting, fewer than where a model is trained once: these are trained again and again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,6 @@ class OnlineLucid:
     """`LucidPolicy` with estimates, sharing and profiler by models that are trained as time goes on.
 
     Args:
-        describe: What is known of a job when it is submitted and, with its usage, once it is profiled.
         measure: What the profiler reads.
         analyse: The packing analyser.
         binder: Its rules.
@@ -71,7 +73,6 @@ class OnlineLucid:
         self,
         rules: OnlineRules,
         *,
-        describe: Callable[[Job, Usage | None], Submission],
         measure: Callable[[Job], Usage],
         analyse: Callable[[Usage], Size],
         binder: BinderRules,
@@ -79,7 +80,6 @@ class OnlineLucid:
         unstable: Callable[[Job], bool] = lambda job: False,
     ) -> None:
         self._rules = rules
-        self._describe = describe
         self._measure = measure
         self._now_s = 0.0
         self._usages: dict[int, Usage] = {}  # of unfinished jobs that were profiled, by order of arrival
@@ -115,7 +115,7 @@ class OnlineLucid:
         model = self._durations.model(self._now_s)
         lines = [self._policy.explain(job)]
         if model is not None:
-            lines += model.explain(self._describe(job, self._usages.get(job.order)))
+            lines += model.explain(submission(job.spec, self._usages.get(job.order)))
         return lines
 
     def _learn(self, job: Job) -> None:
@@ -123,17 +123,19 @@ class OnlineLucid:
         alone_s = job.spec.iterations * job.alone_s
         count, total_s = self._ended.get(job.spec.gpus, (0, 0.0))
         self._ended[job.spec.gpus] = (count + 1, total_s + alone_s)
-        self._durations.observe((self._describe(job, usage), alone_s))
+        self._durations.observe((submission(job.spec, usage), alone_s))
 
     def _train(self, samples: Sequence[tuple[Submission, float]]) -> DurationModel:
         jobs, durations_s = zip(*samples, strict=True)
-        return train_durations(jobs, durations_s, seed=self._rules.seed)
+        return train_durations(
+            jobs, durations_s, interactions=3, max_rounds=QUICK, bags=2, seed=self._rules.seed
+        )
 
     def _expected_s(self, job: Job) -> float:
         """Return what the model says; without one the mean of jobs with as many GPUs, or of all."""
         model = self._durations.model(self._now_s)
         if model is not None:
-            return model.predict_s(self._describe(job, self._usages.get(job.order)))
+            return model.predict_s(submission(job.spec, self._usages.get(job.order)))
         same = self._ended.get(job.spec.gpus)
         found = [same] if same else list(self._ended.values())
         count = sum(number for number, _ in found)
@@ -203,5 +205,10 @@ class Arrivals:
 
     def _train(self, counts: Sequence[float]) -> ThroughputModel:
         return train_throughput(
-            counts, self._start_s(0), interval_s=self._rules.interval_s, seed=self._rules.seed
+            counts,
+            self._start_s(0),
+            interval_s=self._rules.interval_s,
+            max_rounds=QUICK,
+            bags=2,
+            seed=self._rules.seed,
         )

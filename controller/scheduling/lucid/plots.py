@@ -23,7 +23,7 @@ def draw_shapes(model: AdditiveModel, path: Path, *, features: Sequence[str] = (
     shapes = [model.shape(name) for name in wanted]
     figure, panels = _figure(len(wanted))
     for name, shape, panel in zip(wanted, shapes, panels, strict=True):
-        labels, scores = [label for label, _ in shape], [score for _, score in shape]
+        labels, scores = [_plain(label) for label, _ in shape], [score for _, score in shape]
         panel.axhline(0, color="0.8", linewidth=0.8)
         if "-inf" in labels:
             starts = [float(label) for label in labels[1:]]
@@ -43,13 +43,17 @@ def draw_prediction(model: AdditiveModel, values: Sequence[Value], path: Path) -
     """
     figure, (panel,) = _figure(1)
     parts = list(reversed(model.explain(values)))
-    names = [f"{part.term} = {', '.join(str(v) for v in part.values)}" for part in parts]
+    names = [_plain(f"{part.term} = {', '.join(str(v) for v in part.values)}") for part in parts]
     panel.barh(names, [part.score for part in parts])
     panel.axvline(0, color="0.8", linewidth=0.8)
     panel.set_xlabel(
         f"score; with the intercept {model.intercept:.3g} they add up to {model.predict(values):.3g}"
     )
     figure.savefig(path, dpi=110)
+
+
+def _plain(label: str) -> str:
+    return label.replace("$", r"\$")  # no formula
 
 
 def _figure(panels: int) -> tuple[Any, Sequence[Any]]:

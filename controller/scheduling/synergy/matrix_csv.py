@@ -8,6 +8,7 @@ for 4 and so on), `model` (with `_<GPUs>` at its end), `batch`, `iter_time_s` (a
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,9 +71,12 @@ def _memory_sizes(path: Path, columns: Iterable[str]) -> dict[float, str]:
 
 def _number(where: str, column: str, text: str | None) -> float:
     try:
-        return float(text or "")
+        value = float(text or "")
     except ValueError:
-        raise BadMatrix(f"{where}, column '{column}': '{text or ''}' is not a number") from None
+        value = math.nan
+    if not math.isfinite(value):
+        raise BadMatrix(f"{where}, column '{column}': {(text or '')[:60]!r} is not a number")
+    return value
 
 
 def _profile(model: str, rows: list[dict[str, float]], memory: Mapping[float, str]) -> ModelProfile:

@@ -9,19 +9,34 @@ loaded when one of its policies is made.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from controller.scheduling.errors import BadSpec
 from controller.scheduling.model import JobSpec
 from controller.simulator.families import lucid, lucid_coded, sharing, synergy, synergy_coded
-from controller.simulator.families.base import Background, Family
-from controller.simulator.setups import SETUPS, Setup, setup
+from controller.simulator.families.base import Background, Family, Setting, settled
+from controller.simulator.setups import SETUPS, Plain, Setup, setup
+
+DEFAULT = Plain()
+
+PLAIN = {
+    "interval_s": Setting("how often groups are formed (muri, weave)", DEFAULT.interval_s, 1.0, 1e6),
+    "quantum_s": Setting("length of a time slice (las, 2d-las, gandiva)", DEFAULT.quantum_s, 1.0, 1e6),
+    "noise": Setting("relative error of the stage times that muri measures", DEFAULT.noise, 0.0, 0.99),
+    "restart_scale": Setting("factor on what restarts cost", DEFAULT.restart_scale, 0.0, 1e6),
+}
+
+
+def _plain(background: Background) -> Plain:
+    return Plain(**settled(PLAIN, background), seed=background.seed)
+
 
 FAMILIES: Mapping[str, Family] = {
     "": Family(
         "as the papers have them, in one speed model",
         {name: "" for name in SETUPS if ":" not in name},
-        lambda name, background: setup(name),
+        lambda name, background: setup(name, _plain(background)),
+        settings=PLAIN,
     ),
     "coded": Family(
         "as Muri's public simulator has them, to the digit",
@@ -36,7 +51,19 @@ FAMILIES: Mapping[str, Family] = {
 }
 """By what stands before the colon of their policies' names."""
 
-__all__ = ["FAMILIES", "Background", "Family", "dress", "family", "full_name", "known", "make"]
+__all__ = [
+    "FAMILIES",
+    "Background",
+    "Family",
+    "check_settings",
+    "dress",
+    "family",
+    "full_name",
+    "known",
+    "make",
+    "parse_setting",
+    "settings_of",
+]
 
 
 def family(name: str) -> str:
@@ -64,6 +91,32 @@ def make(name: str, background: Background) -> Setup:
     if name not in known():
         raise BadSpec(f"policy {name!r} is unknown; 'ina schedule policies' lists them")
     return FAMILIES[family(name)].make(name.rpartition(":")[2], background)
+
+
+def parse_setting(text: str) -> tuple[str, float]:
+    """Split ``NAME=VALUE``. Raises BadSpec."""
+    name, _, value = text.partition("=")
+    try:
+        return name.strip(), float(value)
+    except ValueError:
+        raise BadSpec(f"setting {text!r}: want NAME=NUMBER, such as interval_s=600") from None
+
+
+def check_settings(settings: Iterable[tuple[str, float]], policies: Iterable[str]) -> None:
+    """Raise BadSpec for a setting that none of the policies' families has, or a value that it cannot have."""
+    families = {family(policy): FAMILIES[family(policy)] for policy in policies}
+    for name, value in settings:
+        found = [each.settings[name] for each in families.values() if name in each.settings]
+        if not found:
+            there = sorted({known for each in families.values() for known in each.settings})
+            raise BadSpec(f"setting {name!r} is unknown here; there are {', '.join(there) or 'none'}")
+        for setting in found:
+            setting.check(name, value)
+
+
+def settings_of(policy: str, background: Background) -> dict[str, float]:
+    """Return the values by name of what can be set of a policy's family."""
+    return settled(FAMILIES[family(policy)].settings, background)
 
 
 def dress(specs: Sequence[JobSpec], kind: str, background: Background) -> list[JobSpec]:

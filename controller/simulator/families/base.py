@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from controller.scheduling.errors import BadSpec, BadTrace
@@ -23,6 +25,7 @@ class Background:
         pairs: Measured pairs, of the same configurations, or, for `sharing`, Gavel's; None: made-up ones.
         seed: Of what is made up, and of training.
         estimates: How long jobs are expected to run (`controller.simulator.estimates`); None: as they say.
+        settings: Numbers by name that differ from their families' defaults.
     """
 
     cluster: Cluster
@@ -31,6 +34,7 @@ class Background:
     pairs: Path | None = None
     seed: int = 0
     estimates: Path | None = None
+    settings: tuple[tuple[str, float], ...] = ()
 
     def __post_init__(self) -> None:
         if self.profiles is not None and self.pairs is None:
@@ -40,6 +44,30 @@ class Background:
 def as_generated(specs: Sequence[JobSpec], background: Background) -> list[JobSpec]:
     """Return the jobs: the family needs nothing of them that the generator does not give."""
     return list(specs)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A number that policies of a family go by, from `least` to `most`; `whole`: a whole one."""
+
+    about: str
+    default: float
+    least: float = 0.0
+    most: float = math.inf
+    whole: bool = False
+
+    def check(self, name: str, value: float) -> None:
+        """Raise BadSpec for a value that it cannot have."""
+        if not self.least <= value <= self.most:
+            raise BadSpec(f"setting {name}={value:g}: want {self.least:g} to {self.most:g}")
+        if self.whole and value != int(value):
+            raise BadSpec(f"setting {name}={value:g}: want a whole number")
+
+
+def settled(settings: Mapping[str, Setting], background: Background) -> dict[str, float]:
+    """Return the values that hold for a family with these settings; others are no business of it."""
+    chosen = dict(background.settings)
+    return {name: chosen.get(name, setting.default) for name, setting in settings.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,18 +81,22 @@ class Family:
             without the packages that a policy needs.
         dress: Returns generated jobs with what the family has to know of them, drawn by seed. Families that
             share this function can be run on the same generated jobs.
+        settings: What can be set.
     """
 
     about: str
     policies: Mapping[str, str]
     make: Callable[[str, Background], Setup]
     dress: Callable[[Sequence[JobSpec], Background], list[JobSpec]] = as_generated
+    settings: Mapping[str, Setting] = field(default_factory=dict)
 
 
 @contextmanager
 def readable(path: Path) -> Iterator[None]:
-    """Raise BadTrace for a file that cannot be read at all."""
+    """Raise BadTrace for a file that cannot be read at all; pipes and devices are none that can be."""
     try:
+        if path.exists() and not path.is_file():
+            raise BadTrace(str(path), 0, "", "cannot be read: not a regular file")
         yield
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise BadTrace(str(path), 0, "", f"cannot be read: {error}") from error

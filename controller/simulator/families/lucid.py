@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -14,6 +15,8 @@ from controller.scheduling.lucid import (
     BinderRules,
     Config,
     LucidPolicy,
+    OnlineLucid,
+    OnlineRules,
     PackingTree,
     Pair,
     PairSpeed,
@@ -28,17 +31,33 @@ from controller.scheduling.lucid import (
 )
 from controller.scheduling.lucid.samples import make_pairs, make_usages, pair_speeds
 from controller.scheduling.model import JobSpec
-from controller.scheduling.policy import Group, Policy, SpeedModel
+from controller.scheduling.policy import Group, Job, Policy, SpeedModel
 from controller.scheduling.ranked import Moves, Ranked
 from controller.simulator.engine import Rules
-from controller.simulator.families.base import Background, Family, readable
+from controller.simulator.families.base import Background, Family, Setting, readable, settled
 from controller.simulator.setups import Setup
 
 GPU_MEMORY_MB = 24_576
 PROFILE_S = 80.0
 TIRESIAS_GPU_S = 18_000
-PROFILER_NODES = {"lucid": 1, "lucid-2": 2, "no-sharing": 1, "no-profiler": 0}
-"""Lucid and its variants: how many nodes profile."""
+SETTINGS = {
+    "profiler_nodes": Setting("nodes that profile; 0: what profiling finds is known", 1, 0, 1000, whole=True),
+    "lent_nodes": Setting("nodes lent to the profiler while jobs queue for it", 0, 0, 1000, whole=True),
+    "profile_s": Setting("how long a job is profiled at most", PROFILE_S, 1.0, 1e6),
+    "capacity": Setting("what sharing scores may add up to; 0: no sharing", 2, 0, 2, whole=True),
+    "patience": Setting("how many times as long as its partner a newcomer may stay", 2.0, 0.01, 1e6),
+    "unstable_at": Setting("variation of GPU use at which a job is evicted", 0.5, 0.01, 1e6),
+    "period_s": Setting("how long lucid:online uses a model until it trains it anew", 86_400.0, 60.0, 1e9),
+    "low": Setting("jobs in ten minutes up to which lucid:online shares apathetically", 1.0, 0.0, 1e6),
+    "very_low": Setting("the same up to which it does not share while GPUs are idle", 0.5, 0.0, 1e6),
+}
+VARIANTS: Mapping[str, Mapping[str, float]] = {
+    "lucid": {},
+    "lucid-2": {"profiler_nodes": 2},
+    "no-sharing": {"capacity": 0},
+    "no-profiler": {"profiler_nodes": 0},
+}
+"""Lucid and what its variants change in the settings."""
 
 BASELINES = {"fifo": baselines.fifo, "sjf": baselines.sjf, "srtf": baselines.srtf, "qssf": baselines.qssf}
 
@@ -78,10 +97,13 @@ def restart_s(gpus: int) -> float:
 
 
 def dress(specs: Sequence[JobSpec], background: Background) -> list[JobSpec]:
-    """Return the jobs with configurations that have a profile."""
+    """Return the jobs with configurations that have a profile.
+
+    Users and names tell of durations: the same are submitted again and again, as Lucid's authors found.
+    """
     rng = random.Random(background.seed)
     configs = sorted(measurements(background)[0])
-    return [_as_config(spec, rng.choice(configs)) for spec in specs]
+    return [_as_config(spec, rng.choice(configs), rng) for spec in specs]
 
 
 def make(name: str, background: Background) -> Setup:
@@ -100,6 +122,7 @@ FAMILY = Family(
         "lucid-2": "two nodes profile",
         "no-sharing": "",
         "no-profiler": "what profiling finds is known",
+        "online": "is told nothing: learns durations and arrivals while it runs, and shares by them",
         "fifo": "",
         "sjf": "",
         "srtf": "",
@@ -108,6 +131,7 @@ FAMILY = Family(
     },
     make,
     dress,
+    SETTINGS,
 )
 
 
@@ -133,23 +157,71 @@ def _tree(profiles: Path | None, pairs: Path | None, seed: int) -> PackingTree:
     return grow([(usage, sizes[c]) for c, usage in usages.items() if c in sizes], prune=0.02, seed=seed)
 
 
-def _as_config(spec: JobSpec, config: Config) -> JobSpec:
-    extra = {"dataset": config.dataset, "amp": str(int(config.mixed_precision))}
-    return replace(spec, model=config.model, batch=config.batch, extra=extra)
+def _as_config(spec: JobSpec, config: Config, rng: random.Random) -> JobSpec:
+    habit = round(math.log2(spec.duration_s) + rng.gauss(0, 0.5))
+    extra = {
+        "dataset": config.dataset,
+        "amp": str(int(config.mixed_precision)),
+        "jobname": f"job{habit}-v{rng.randint(1, 9)}",
+    }
+    return replace(spec, model=config.model, batch=config.batch, user=f"user{habit % 7}", extra=extra)
 
 
-def _lucid(name: str, background: Background) -> LucidPolicy:
+def _lucid(name: str, background: Background) -> Policy:
+    chosen = {**settled(SETTINGS, background), **VARIANTS.get(name, {})}
     node_gpus = background.cluster.nodes[0].gpus
-    sharing = Sharing.OFF if name == "no-sharing" else Sharing.DEFAULT
-    nodes = PROFILER_NODES[name]
+    binder = BinderRules(
+        GPU_MEMORY_MB, node_gpus, patience=chosen["patience"], unstable_at=chosen["unstable_at"]
+    )
+    profiler: ProfilerRules | None = None
+    if chosen["profiler_nodes"]:
+        profiler = ProfilerRules(
+            int(chosen["profiler_nodes"]),
+            chosen["profile_s"],
+            node_gpus,
+            lent_nodes=int(chosen["lent_nodes"]),
+        )
+
+    def unstable(job: Job) -> bool:
+        return _variation(job.spec) >= binder.unstable_at
+
+    def measure(job: Job) -> Usage:
+        return usage_of(job.spec, background)
+
+    analyse = packing_tree(background).predict
+    if name == "online":
+        return OnlineLucid(
+            OnlineRules(
+                period_s=chosen["period_s"],
+                low=chosen["low"],
+                very_low=chosen["very_low"],
+                seed=background.seed,
+            ),
+            measure=measure,
+            analyse=analyse,
+            binder=binder,
+            profiler=profiler,
+            unstable=unstable,
+        )
+    sharing = Sharing(int(chosen["capacity"]) or None)
     return LucidPolicy(
         estimate=lambda job: job.spec.estimate_s or job.spec.duration_s,
-        measure=lambda job: usage_of(job.spec, background),
-        analyse=packing_tree(background).predict,
-        binder=BinderRules(GPU_MEMORY_MB, node_gpus),
-        profiler=ProfilerRules(nodes, PROFILE_S, node_gpus) if nodes else None,
+        measure=measure,
+        analyse=analyse,
+        binder=binder,
+        profiler=profiler,
         sharing=lambda now_s, idle: sharing,
+        unstable=unstable,
     )
+
+
+def _variation(spec: JobSpec) -> float:
+    """Return the coefficient of variation of a job's GPU use, of which nobody knows before it shares GPUs."""
+    text = spec.extra.get("gpu_util_cv") or "0"
+    try:
+        return float(text)
+    except ValueError:
+        raise BadSpec(f"job {spec.id!r}: gpu_util_cv {text!r} is not a number") from None
 
 
 class _MadeUpSpeed(PairSpeed):

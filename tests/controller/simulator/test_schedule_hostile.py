@@ -43,6 +43,9 @@ def refused(ran: Ran, complaint: str, code: int = 2) -> None:
     ("arguments", "complaint"),
     [
         (["--load", "1e-320"], "a load of 9.99989e-321; want 1e-06 to 1e+06"),
+        (["--nodes", 10**20], "a cluster has at most 1,000,000 GPUs"),
+        (["--gpus", 10**9], "8 servers of 1000000000 GPUs; a cluster has at most 1,000,000 GPUs"),
+        (["--cpus-per-gpu", "nan"], "servers of nan CPUs; want more than none"),
         (["--load", "1e300"], "a load of 1e+300; want 1e-06 to 1e+06"),
         (["--format", "muri"], "the format 'muri' of no trace"),
         (["--output", TRACE], f"--output {TRACE}: not a directory"),
@@ -227,7 +230,9 @@ def test_profiles_of_three_stages_at_the_edges(tmp_path: Path, stages: str) -> N
     path.write_text(f"{columns}\n{rows}")
     names = [full_name("coded", policy) for policy in FAMILIES["coded"].policies]
     if stages.startswith("0,0"):
-        names.remove("coded:antman")  # its formula divides by what a host leaves to guests: here nothing
+        names.remove("coded:antman")
+        ran = schedule("simulate", "--trace", path, "--nodes", 2, "--gpus", 2, "--policy", "coded:antman")
+        refused(ran, "coded:antman: job '0' has one stage only: it leaves its GPUs to no opportunistic job")
     ran = schedule(
         "simulate", "--trace", path, "--nodes", 2, "--gpus", 2, "--processes", 1, "--verify", "--json",
         "--policy", ",".join(names),
@@ -340,3 +345,15 @@ def test_a_model_that_nobody_measured_is_named_by_line_and_column(
     refused(schedule(command, option, trace, "--nodes", 2, "--policy", policy), f"{trace}:2: column model: ")
     trace.write_text("0,alexnet,0,9,1\n1,alexnet,1,9,1\n")
     refused(schedule(command, option, trace, "--policy", policy), f"{trace}:1: column model: job '0' trains")
+
+
+@pytest.mark.parametrize("cell", ["x" * 200_000, "inf", "nan", "a\nb", "\xff"])
+def test_measurements_that_cannot_be_read(tmp_path: Path, cell: str) -> None:
+    matrix = tmp_path / "matrix.csv"
+    columns = "cpu_gpu_ratio_dir,model,batch,iter_time_s,speedup,ideal_cpus,ideal_mem_gb,cpu,tput_mem62.5"
+    matrix.write_text(f'{columns}\nmodels,alexnet_1,"{cell}",0.6,1,3,62.5,3,1\n', encoding="latin-1")
+    ran = schedule("simulate", *FEW[:-1], "synergy:fifo+tune", "--matrix", matrix)
+    refused(ran, str(matrix))
+    os.mkfifo(tmp_path / "pipe")
+    ran = schedule("simulate", *FEW[:-1], "synergy:fifo+tune", "--matrix", tmp_path / "pipe")
+    refused(ran, "pipe: cannot be read: not a regular file")

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from controller.scheduling import BadSpec, Cluster, Job, JobSpec
-from controller.scheduling.lucid import BinderRules, ProfilerRules, Sharing, Size, Submission, Usage
+from controller.scheduling import BadSpec, Cluster, Decision, Job, JobSpec, View
+from controller.scheduling.lucid import BinderRules, ProfilerRules, Sharing, Size, Usage
 from controller.scheduling.lucid.online import Arrivals, OnlineLucid, OnlineRules
 from controller.scheduling.lucid.samples import make_counts, make_history
 from controller.simulator import Result, measure, simulate
@@ -13,11 +13,6 @@ pytest.importorskip("interpret")
 
 HOUR_S, DAY_S = 3600.0, 86_400.0
 USAGE = Usage(90.0, 60.0, 8000.0, False)
-
-
-def describe(job: Job, usage: Usage | None) -> Submission:
-    spec = job.spec
-    return Submission(spec.user, spec.extra["jobname"], "vc", spec.gpus, spec.submit_s, usage)
 
 
 def habits(count: int, *, gap_s: float) -> list[JobSpec]:
@@ -32,7 +27,6 @@ def habits(count: int, *, gap_s: float) -> list[JobSpec]:
 def lucid(rules: OnlineRules, *, profiler: ProfilerRules | None = None) -> OnlineLucid:
     return OnlineLucid(
         rules,
-        describe=describe,
         measure=lambda job: USAGE,
         analyse=lambda usage: Size.JUMBO,
         binder=BinderRules(24_000, 8),
@@ -59,37 +53,37 @@ def test_it_is_deterministic() -> None:
 
 
 def test_a_profiled_job_is_estimated_with_its_usage() -> None:
-    asked: list[Usage | None] = []
+    said: set[str] = set()
 
-    def noting(job: Job, usage: Usage | None) -> Submission:
-        asked.append(usage)
-        return describe(job, usage)
+    class Asking(OnlineLucid):
+        def decide(self, view: View) -> Decision:
+            decision = super().decide(view)
+            said.update(line for job in view.jobs.values() for line in self.explain(job))
+            return decision
 
-    policy = OnlineLucid(
+    policy = Asking(
         OnlineRules(minimum=20, period_s=HOUR_S),
-        describe=noting,
         measure=lambda job: USAGE,
         analyse=lambda usage: Size.JUMBO,
         binder=BinderRules(24_000, 8),
         profiler=ProfilerRules(1, 60.0, 8),
     )
     run(habits(40, gap_s=900.0), policy)
-    assert None in asked
-    assert USAGE in asked
+    assert any(line.startswith("gpu_util = None") for line in said)
+    assert any(line.startswith(f"gpu_util = {USAGE.gpu_util}") for line in said)
 
 
 def test_a_prediction_is_explained() -> None:
     explained: list[list[str]] = []
 
     class Asking(OnlineLucid):
-        def decide(self, view):  # type: ignore[no-untyped-def]
+        def decide(self, view: View) -> Decision:
             decision = super().decide(view)
             explained.extend(self.explain(job) for job in view.arrived)
             return decision
 
     policy = Asking(
         OnlineRules(minimum=30, period_s=12 * HOUR_S),
-        describe=describe,
         measure=lambda job: USAGE,
         analyse=lambda usage: Size.JUMBO,
         binder=BinderRules(24_000, 8),
@@ -134,7 +128,6 @@ def test_sharing_ends_when_nothing_comes_and_gpus_are_idle() -> None:
 
     policy = Watched(
         OnlineRules(),
-        describe=describe,
         measure=lambda job: USAGE,
         analyse=lambda usage: Size.TINY,
         binder=BinderRules(24_000, 8),

@@ -1,0 +1,168 @@
+"""``ina schedule tune``: better settings of a policy, by replaying a trace with others."""
+
+from __future__ import annotations
+
+import json as json_module
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from controller.cli import options
+from controller.cli.errors import USAGE, Failure
+from controller.cli.output import Bar, count, err
+from controller.cli.schedule import common
+from controller.scheduling.lucid.tuner import Settings, Tuned, tune_settings
+from controller.simulator.families import check_settings, parse_setting, settings_of
+from controller.simulator.runs import LARGEST_SEED, MOST_JOBS, Source, Task, kind_for, known_to, run
+
+EPILOG = """Examples:
+
+  ina schedule tune --generate 200 --try profile_s=40,80,160 --try capacity=0,1,2
+
+  ina schedule tune --policy muri-s --trace lastweek.csv --try interval_s=180,360,720 --metric p99_jct_s
+
+  ina schedule policies   (lists what can be set)
+"""
+
+METRICS = ("avg_jct_s", "median_jct_s", "p99_jct_s", "makespan_s", "avg_wait_s")
+
+
+def tune(
+    choices: Annotated[
+        list[str],
+        typer.Option(
+            "--try",
+            metavar="NAME=VALUES",
+            help="A setting and what to try for it, by comma. Again for others.",
+        ),
+    ],
+    policy: Annotated[
+        str, typer.Option(metavar="NAME", help="One policy; 'ina schedule policies' lists them.")
+    ] = "lucid:lucid",
+    settings: common.Settings = None,
+    metric: Annotated[str, typer.Option(help=f"What is to become less: {', '.join(METRICS)}.")] = METRICS[0],
+    rounds: Annotated[
+        int, typer.Option(min=1, max=100, help="How often all settings are gone through, at most.")
+    ] = 3,
+    min_gain: Annotated[
+        float, typer.Option(help="Part of the metric, 0 to 1, that a change has to gain.")
+    ] = 0.0,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="The jobs, from a file: CSV, TOML or a public trace; its first line tells the format.",
+        ),
+    ] = None,
+    generated: Annotated[
+        int,
+        typer.Option(
+            "--generate", metavar="JOBS", min=1, max=MOST_JOBS, help="Without --trace: make up so many jobs."
+        ),
+    ] = 500,
+    format: common.Format = "",
+    load: Annotated[
+        float,
+        typer.Option(metavar="FACTOR", help="How much work generated jobs bring, 1: all that can be done."),
+    ] = 1.2,
+    seed: Annotated[
+        int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of all that is made up: jobs, profiles, trees.")
+    ] = 0,
+    nodes: common.Nodes = 8,
+    gpus: common.Gpus = 8,
+    cluster: common.ClusterFile = None,
+    cpus_per_gpu: common.CpusPerGpu = 3.0,
+    memory_per_gpu: common.MemoryPerGpu = 62.5,
+    matrix: common.Matrix = None,
+    profiles: common.Profiles = None,
+    pairs: common.Pairs = None,
+    estimates: common.Estimates = None,
+    json: options.Json = False,
+) -> None:
+    """Replay the same jobs with other settings, and keep what makes a metric less.
+
+    Lucid's system tuner: one setting after the other is tried with the others as they are best so far, until
+    a round through all of them gains nothing.
+    """
+    names = common.parse_policies(policy)
+    if len(names) != 1:
+        raise Failure(f"--policy {policy}: want one", USAGE)
+    if metric not in METRICS:
+        raise Failure(f"--metric {metric}: want one of {', '.join(METRICS)}", USAGE)
+    servers = common.cluster_of(cluster, nodes, gpus, cpus_per_gpu, memory_per_gpu)
+    around = common.background(servers, matrix, profiles, pairs, seed, estimates, settings, names)
+    with common.refusals():
+        tried = parse_choices(choices, names[0])
+        kind = "" if trace is not None else kind_for(names)
+        source = Source(trace, format, generated, 1.0 if trace is not None else load, seed, kind)
+        known = None if trace is None else known_to(names, around)
+        jobs = len(source.jobs(around, known))
+        start = {name: settings_of(names[0], around)[name] for name in tried}
+        most = 1 + rounds * sum(map(len, tried.values()))
+        with Bar() as bar:
+            done = 0
+
+            def replay(chosen: Settings) -> float:
+                nonlocal done
+                bar.show(done / most, " ".join(_said(chosen)))
+                done += 1
+                background = replace(around, settings=(*around.settings, *chosen.items()))
+                outcome = run(Task(names[0], source, background))
+                return float(getattr(outcome.metrics, metric))
+
+            found = tune_settings(tried, start, replay, rounds=rounds, min_gain=min_gain)
+    document = as_json(found, names[0], metric, jobs)
+    if json:
+        print(json_module.dumps(document, indent=2))
+        return
+    show(found, f"{names[0]}: {metric} of {jobs} jobs on {servers.gpus} GPUs", metric)
+
+
+def parse_choices(texts: list[str], policy: str) -> dict[str, list[float]]:
+    """Turn ``NAME=1,2,3`` into values by name. Raises BadSpec for what cannot be set."""
+    found: dict[str, list[float]] = {}
+    for text in texts:
+        name, _, values = text.partition("=")
+        for value in values.split(","):
+            parsed = parse_setting(f"{name}={value}")
+            check_settings([parsed], [policy])
+            found.setdefault(parsed[0], []).append(parsed[1])
+    return found
+
+
+def as_json(found: Tuned, policy: str, metric: str, jobs: int) -> dict[str, Any]:
+    """Return what ``--json`` prints."""
+    start = found.trials[0]
+    return {
+        "name": "schedule tune",
+        "setup": {"policy": policy, "metric": metric, "jobs": jobs, "start": dict(start.settings)},
+        "best": dict(found.best.settings),
+        "metrics": {"start": start.cost, "best": found.best.cost, "trials": len(found.trials)},
+        "trials": [{"settings": dict(trial.settings), metric: trial.cost} for trial in found.trials],
+    }
+
+
+def show(found: Tuned, title: str, metric: str) -> None:
+    """Print all trials in order, and what was best."""
+    start = found.trials[0]
+    rows = [
+        (
+            *(f"{value:g}" for value in trial.settings.values()),
+            count(trial.cost),
+            f"{100 * (trial.cost / start.cost - 1):+.1f} %" if start.cost else "-",
+            "best" if trial is found.best else "start" if trial is start else "",
+        )
+        for trial in found.trials
+    ]
+    common.table(title, [*start.settings, metric, "to start", ""], rows)
+    if found.best is start:
+        err.print("nothing is better than what it started with", highlight=False)
+    else:
+        err.print(" ".join(f"--set {said}" for said in _said(found.best.settings)), highlight=False)
+
+
+def _said(chosen: Mapping[str, float]) -> list[str]:
+    return [f"{name}={value:g}" for name, value in chosen.items()]

@@ -1,0 +1,160 @@
+"""What policies go by: `--set`, and `ina schedule tune`, which tries other settings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from controller.simulator.families import FAMILIES
+from tests.controller.simulator.commands import schedule
+
+SMALL = ("--generate", 40, "--nodes", 1, "--processes", 1)
+
+
+def metrics(policy: str, *settings: str, more: tuple[object, ...] = ()) -> Any:
+    chosen = [word for text in settings for word in ("--set", text)]
+    ran = schedule("simulate", *SMALL, "--policy", policy, *chosen, *more, "--verify", "--json")
+    assert ran.code == 0, ran.complaint
+    return ran.json["metrics"][policy]
+
+
+def test_restarts_that_are_free_shorten_completion_times() -> None:
+    free, usual, dear = (metrics("srtf", f"restart_scale={scale}")["avg_jct_s"] for scale in (0, 1, 50))
+    assert free < usual < dear
+    assert usual == metrics("srtf")["avg_jct_s"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "setting"),
+    [
+        ("muri-s", "noise=0.5"),
+        ("muri-s", "interval_s=3600"),
+        ("las", "quantum_s=7200"),
+        ("gandiva", "quantum_s=60"),
+    ],
+)
+def test_a_setting_changes_what_comes_of_it(policy: str, setting: str) -> None:
+    assert metrics(policy, setting)["avg_jct_s"] != metrics(policy)["avg_jct_s"]
+
+
+def test_settings_are_part_of_the_result() -> None:
+    ran = schedule("simulate", *SMALL, "--policy", "fifo", "--set", "quantum_s=60", "--json")
+    assert ran.json["setup"]["settings"] == {"quantum_s": 60.0}
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        (("noise",), "setting 'noise': want NAME=NUMBER, such as interval_s=600"),
+        (("noise=much",), "setting 'noise=much': want NAME=NUMBER"),
+        (("noise=nan",), "setting noise=nan: want 0 to 0.99"),
+        (("noise=1",), "setting noise=1: want 0 to 0.99"),
+        (("capacity=1",), "setting 'capacity' is unknown here; there are interval_s, noise"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(settings: tuple[str, ...], complaint: str) -> None:
+    chosen = [word for text in settings for word in ("--set", text)]
+    ran = schedule("simulate", *SMALL, "--policy", "muri-s", *chosen)
+    assert ran.code == 2
+    assert complaint in ran.complaint
+
+
+def test_policies_lists_what_can_be_set() -> None:
+    listed = schedule("policies").out
+    ran = schedule("policies", "--json")
+    for kind, family in FAMILIES.items():
+        assert set(ran.json["settings"][kind]) == set(family.settings)
+        for name, setting in family.settings.items():
+            assert f"--set {name}={setting.default:g} " in listed
+            assert setting.least <= setting.default <= setting.most
+
+
+class TestTune:
+    def test_it_finds_what_is_best_one_setting_after_the_other(self) -> None:
+        tried = ("--try", "restart_scale=2,0,1", "--try", "quantum_s=360,720")
+        ran = schedule("tune", "--policy", "las", "--generate", 40, "--nodes", 1, *tried, "--json")
+        assert ran.json["best"]["restart_scale"] == 0
+        trials = ran.json["trials"]
+        assert trials[0]["settings"] == ran.json["setup"]["start"] == {"restart_scale": 1, "quantum_s": 360}
+        assert len(trials) == len({tuple(trial["settings"].items()) for trial in trials})
+        assert ran.json["metrics"]["best"] == min(trial["avg_jct_s"] for trial in trials)
+        by_hand = metrics("las", "restart_scale=0", more=("--load", 1.2))
+        zero = next(trial for trial in trials if trial["settings"] == {"restart_scale": 0, "quantum_s": 360})
+        assert zero["avg_jct_s"] == by_hand["avg_jct_s"]
+
+    def test_the_table_says_how_to_ask_for_the_best(self) -> None:
+        ran = schedule(
+            "tune", "--policy", "srtf", "--generate", 30, "--nodes", 1, "--try", "restart_scale=0",
+            "--metric", "makespan_s",
+        )  # fmt: skip
+        assert ran.code == 0
+        assert "best" in ran.out
+        assert "--set restart_scale=0" in ran.complaint
+
+    @pytest.mark.parametrize(
+        ("arguments", "complaint"),
+        [
+            (("--try", "noise=0.1,x"), "setting 'noise=x': want NAME=NUMBER"),
+            (("--try", "low=1"), "setting 'low' is unknown here"),
+            (("--try", "noise=0.1", "--metric", "beauty"), "--metric beauty: want one of avg_jct_s"),
+            (("--try", "noise=0.1", "--policy", "fifo,srtf"), "--policy fifo,srtf: want one"),
+            (("--try", "noise=0.1", "--min-gain", "2"), "a minimal gain of 2"),
+            (("--try", "noise=0.1", "--trace", "nowhere.csv"), "nowhere.csv"),
+        ],
+    )
+    def test_what_cannot_be_tuned_is_refused(self, arguments: tuple[str, ...], complaint: str) -> None:
+        policy = () if "--policy" in arguments else ("--policy", "muri-s")
+        ran = schedule("tune", *policy, *arguments)
+        assert ran.code == 2
+        assert complaint in ran.complaint
+
+
+class TestLucid:
+    def lucid(self, *settings: str, policy: str = "lucid:lucid") -> Any:
+        pytest.importorskip("sklearn")
+        return metrics(policy, *settings, more=("--nodes", 3))
+
+    def test_no_sharing_is_a_capacity_of_none(self) -> None:
+        assert (
+            self.lucid("capacity=0")["avg_jct_s"]
+            == self.lucid(policy="lucid:no-sharing")["avg_jct_s"]
+            > self.lucid()["avg_jct_s"]
+        )
+
+    def test_variants_are_settings(self) -> None:
+        assert self.lucid("profiler_nodes=2")["avg_jct_s"] == self.lucid(policy="lucid:lucid-2")["avg_jct_s"]
+
+    def test_half_a_node_is_refused(self) -> None:
+        ran = schedule("simulate", *SMALL, "--policy", "lucid:lucid", "--set", "profiler_nodes=0.5")
+        assert (ran.code, "profiler_nodes=0.5: want a whole number" in ran.complaint) == (2, True)
+
+    def test_it_learns_while_it_runs(self) -> None:
+        pytest.importorskip("interpret")
+        pytest.importorskip("sklearn")
+        ran = schedule(
+            "simulate", "--generate", 300, "--nodes", 4, "--load", 1, "--policy", "lucid:online,lucid:fifo",
+            "--processes", 1, "--verify", "--json",
+        )  # fmt: skip
+        found = ran.json["metrics"]
+        assert found["lucid:online"]["avg_jct_s"] < 0.7 * found["lucid:fifo"]["avg_jct_s"]
+
+    def test_an_unstable_job_is_evicted_once_it_shares(self, tmp_path: Any) -> None:
+        pytest.importorskip("sklearn")
+        text = (
+            "job_id,submit_s,duration_s,gpus,model,gpu_util,gmem_util,gmem,amp,gpu_util_cv\n"
+            "steady,0,1000,1,m,5,5,500,0,0.1\n"
+            "wild,1,1000,1,m,5,5,500,0,{}\n"
+            "third,2,10,1,m,5,5,500,0,0\n"
+        )
+        ends = []
+        for variation in (0.1, 0.9):
+            trace = tmp_path / f"{variation}.csv"
+            trace.write_text(text.format(variation))
+            ran = schedule(
+                "simulate", "--trace", trace, "--nodes", 1, "--gpus", 1, "--policy", "lucid:no-profiler",
+                "--processes", 1, "--verify", "--json",
+            )  # fmt: skip
+            assert ran.code == 0, ran.complaint
+            ends.append(ran.json["metrics"]["lucid:no-profiler"]["makespan_s"])
+        assert ends[0] < 1500 < 1990 < ends[1]
