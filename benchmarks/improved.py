@@ -63,9 +63,7 @@ def main() -> None:
     """Run, print the tables, and write page and rows on request."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--traces", type=Path, metavar="DIR", help="folder with the public traces")
-    parser.add_argument(
-        "--slow", action="store_true", help=f"also {', '.join(LONG)}, with all jobs at once too"
-    )
+    parser.add_argument("--slow", action="store_true", help="also what takes minutes")
     parser.add_argument("--output", type=Path, metavar="DIR", help=f"write {NAME}.json, and into {NAME}.md")
     given = parser.parse_args()
     files = traces(given.traces)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import reproduce, scale
+from benchmarks import improved, reproduce, scale
+from benchmarks.pages import BEGIN, END
 from benchmarks.references import MURI, SYNERGY
 from benchmarks.reproduce_page import grid, page, pivot
 from benchmarks.rule_sets import STEPS
@@ -74,6 +75,26 @@ def test_every_workload_of_synergy_has_references() -> None:
     static = next(workload for workload in found if workload.static)
     trace = Path("t") / static.replay
     assert static.arguments(Path("t")) == ["--servers", 4, "--replay", trace, "--static"]
+
+
+def test_improved_fills_the_page_and_gains_on_the_shipped_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = tmp_path / "improved.md"
+    page.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
+    monkeypatch.setattr(sys, "argv", ["improved", "--output", str(tmp_path)])
+    improved.main()
+    text = page.read_text()
+    assert text.startswith("before\n")
+    assert text.endswith("\nafter\n")
+    assert "| pairs only |" in text
+    assert "old" not in text
+    rows = {
+        row["policy"]: row for row in json.loads((tmp_path / "improved.json").read_text())["tables"]["pairs"]
+    }
+    for theirs, ours in improved.PAIRS:
+        assert rows[ours]["avg_jct_s"] < rows[theirs]["avg_jct_s"]
+        assert rows[ours]["p99_jct_s"] < rows[theirs]["p99_jct_s"]
 
 
 def test_scale_measures_in_processes_of_their_own_and_keeps_to_the_budget() -> None:
