@@ -45,6 +45,7 @@ RESULTS ?= build/results
 bench-schedulers: $(VENV)/dev
 	$(BIN)/ina bench grouping --jobs 1000
 	$(BIN)/python -m benchmarks.reproduce $(if $(TRACES),--traces $(TRACES)) --output $(RESULTS)
+	$(BIN)/python -m benchmarks.improved $(if $(TRACES),--traces $(TRACES)) --output $(RESULTS)
 	$(BIN)/python -m benchmarks.scale --budget 40 --output $(RESULTS)
 	$(BIN)/python -m benchmarks.sharing models
 	$(BIN)/python -m benchmarks.sharing schedule --seeds 5

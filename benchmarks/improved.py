@@ -14,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.pages import with_tables
+from benchmarks.pages import fill
 from benchmarks.trace_files import Trace, takes_minutes, traces
 from bmv2_topos.experiments.harness import markdown
 from controller.cli.output import Bar
@@ -75,10 +75,10 @@ def main() -> None:
         raise SystemExit(f"benchmarks.improved: {error}") from None
     print(text(tables))
     if given.output is not None:
-        page = given.output / f"{NAME}.md"
-        page.write_text(with_tables(page.read_text(encoding="utf-8"), text(tables)), encoding="utf-8")
+        given.output.mkdir(parents=True, exist_ok=True)
+        fill(given.output / f"{NAME}.md", text(tables))
         rows = json.dumps({"name": NAME, "tables": tables}, indent=1)
-        page.with_suffix(".json").write_text(rows + "\n", encoding="utf-8")
+        (given.output / f"{NAME}.json").write_text(rows + "\n", encoding="utf-8")
 
 
 def compared(files: Sequence[Trace], *, slow: bool) -> list[Row]:

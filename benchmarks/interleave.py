@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.pages import with_tables
+from benchmarks.pages import fill
 from controller.grouping.efficiency import efficiency, round_s
 from hostlib.stages import STAGES, Ranks, StageProfile
 
@@ -186,8 +186,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("measured", type=Path, help="what 'ina schedule interleave --json' has printed")
     path: Path = parser.parse_args().measured
-    page = path.with_suffix(".md")
-    page.write_text(with_tables(page.read_text(), tables(json.loads(path.read_text()))))
+    fill(path.with_suffix(".md"), tables(json.loads(path.read_text())))
 
 
 if __name__ == "__main__":

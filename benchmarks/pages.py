@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 BEGIN, END = "<!-- measured -->", "<!-- end of measured -->"
 
 
@@ -15,3 +17,9 @@ def with_tables(page: str, tables: str) -> str:
     if not begin or not end:
         raise ValueError(f"the page needs the lines {BEGIN} and {END}, between which the tables go")
     return f"{before}{BEGIN}\n{tables}\n{END}{after}"
+
+
+def fill(path: Path, tables: str) -> None:
+    """Write `tables` into the page at `path`; where there is none yet, they are all of it."""
+    page = path.read_text(encoding="utf-8") if path.exists() else f"{BEGIN}\n{END}\n"
+    path.write_text(with_tables(page, tables), encoding="utf-8")

@@ -230,10 +230,11 @@ def _published(workload: str, row: Row) -> Row:
 
 
 def lucid(options: Options) -> list[Row]:
-    """Run Lucid, by both rule sets if the public trace is there, and grow the packing tree."""
+    """Run Lucid, by both rule sets if the public trace is there, and train its models."""
     if options.folder is None:
         rows = [{"table": "paper", **row} for row in _module("lucid", "schedule")]
-        return rows + [{"table": "tree", **row} for row in _module("lucid", "tree")]
+        rows += [{"table": "tree", **row} for row in _module("lucid", "tree")]
+        return rows + [{"table": "models", **row} for row in _module("lucid_models", "throughput")]
     files = options.folder / "lucid"
     measured = ("--profiles", files / "single_data.csv", "--pairs", files / "colocate_info.csv")
     log = ("--folder", options.folder / "common" / "c1000" / "lucid")
@@ -249,7 +250,18 @@ def lucid(options: Options) -> list[Row]:
                 "public_took_s": theirs.took_s,
             }
         )
-    return rows + [{"table": "tree", **row} for row in _module("lucid", "tree", *measured)]
+    rows += [{"table": "tree", **row} for row in _module("lucid", "tree", *measured)]
+    series = (
+        "--series",
+        files / "cluster_throughput.csv",
+        "--predicted",
+        files / "Venus_throughput_pred.csv",
+    )
+    rows += [{"table": "models", **row} for row in _module("lucid_models", "throughput", *series)]
+    philly = options.folder / "philly" / "philly.csv"
+    return rows + [
+        {"table": "models", **row} for row in _module("lucid_models", "durations", "--trace", philly)
+    ]
 
 
 def grouping(options: Options) -> list[Row]:

@@ -135,6 +135,13 @@ TREE: Sequence[Column] = (
     ("allowed and fast", "allowed and fast", "{:.3f}"),
     ("fast and allowed", "fast and allowed", "{:.3f}"),
 )
+MODELS: Sequence[Column] = (
+    ("predicted", "predicted", "{}"),
+    ("by", "by", "{}"),
+    ("mean absolute error", "mean absolute error", "{:.2f}"),
+    ("R2", "R2", "{:.2f}"),
+    ("training s", "training s", "{:.1f}"),
+)
 GROUPING: Sequence[Column] = (
     ("jobs", "jobs", "{:,}"),
     ("profiles (0: all differ)", "kinds", "{}"),
@@ -278,6 +285,11 @@ SHOW: Mapping[str, Shown] = {
                 "paper": ("As paper:", LUCID),
                 "coded": ("As coded, beside the public simulator on the same trace:", LUCID_CODED),
                 "tree": ("The packing tree:", TREE),
+                "models": (
+                    "What the models predict of what they have not seen, beside simpler guesses: jobs and\n"
+                    "GPUs asked for in the next ten minutes, and the logarithm of durations:",
+                    MODELS,
+                ),
             }
         ),
     ),
