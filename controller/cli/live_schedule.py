@@ -48,9 +48,7 @@ def live(
             help="The jobs, as for 'plan', each with a column 'command': what its workers run.",
         ),
     ],
-    policy: Annotated[
-        str, typer.Option(metavar="NAME", help="One policy; 'ina schedule policies' lists them.")
-    ] = "muri-s",
+    policy: common.Policy = "muri-s",
     gpus: Annotated[
         int, typer.Option(min=1, max=8, help="GPUs of this machine: a job has one worker process on each.")
     ] = 2,
@@ -92,13 +90,11 @@ def live(
     where its program last saved. A GPU is a worker here: one process per job on each, of four jobs at most;
     further ones wait. Every decision is printed with its reason. Ends with status 1 if a job failed.
     """
-    names = common.parse_policies(policy)
-    if len(names) != 1:
-        raise Failure(f"--policy {policy}: want one", USAGE)
+    name = common.parse_policy(policy)
     servers = Cluster.uniform(1, gpus)
     with common.refusals():
         submissions = read(jobs, servers)
-        setup = make(names[0], common.background(servers, None, None, None, 0, None, settings, names))
+        setup = make(name, common.background(servers, None, None, None, 0, None, settings, [name]))
     specs = {each.id: _spec(jobs, each, slots) for each in submissions}
     controller = LiveController(
         servers, setup.policy, setup.speed, interval_s=interval, sharing=SHARING, retries=retries
@@ -110,7 +106,7 @@ def live(
         if profile:
             submissions = [_profiled(cluster, each, specs[each.id], profile) for each in submissions]
         LiveJobs(controller, cluster, specs, on_line=print_line, on_entry=_print).run(submissions)
-    _report(names[0], controller, submissions, as_json=json)
+    _report(name, controller, submissions, as_json=json)
     if controller.failed:
         first, reason = next(iter(controller.failed.items()))
         raise Failure(f"{len(controller.failed)} of {len(submissions)} jobs failed; {first}: {reason}")

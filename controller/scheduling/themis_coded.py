@@ -101,8 +101,9 @@ def shares(age_s: Floats, left_s: Floats, alone: Floats, gpus: Floats, capacity:
         age, left, by, need = age_s[open_], left_s[open_], alone[open_], gpus[open_]
         full = (age + left) / by  # with all of its share; nobody gets below the largest of these
         level = float(full.max())
-        if need @ (left / (level * by - age)) >= capacity:
-            found[open_] = left / (_level(age, left, by, need, capacity, level) * by - age)
+        if need @ (left / _room_s(age, left, by, level)) >= capacity:
+            level = _level(age, left, by, need, capacity, level)
+            found[open_] = left / _room_s(age, left, by, level)
             return found
         capacity -= float(need[full >= level].sum())
         open_ = open_[full < level]
@@ -115,9 +116,15 @@ def _level(age: Floats, left: Floats, by: Floats, need: Floats, capacity: float,
     What is needed falls with the level and is convex, so every step ends short of the root.
     """
     for _ in range(100):
-        x = left / (level * by - age)
+        x = left / _room_s(age, left, by, level)
         over = float(need @ x) - capacity
         if over <= 1e-12 * capacity:
             break
         level += over / float(need @ (x * x * by / left))
     return level
+
+
+def _room_s(age: Floats, left: Floats, by: Floats, level: float) -> Floats:
+    """Return how long what is left may take at a level; never less than it takes with all of a share."""
+    room = level * by - age
+    return np.where(room > 0, room, left)  # a rest that is nothing beside the age is lost in rounding

@@ -5,6 +5,9 @@ from __future__ import annotations
 from controller.scheduling.errors import BadDecision
 from controller.scheduling.policy import Decision, Group, View
 
+ROUNDING = 1e-6
+"""How far sums of grants may be off: allocators reckon in shares of servers."""
+
 
 def check(decision: Decision, view: View, policy: str) -> None:
     """Raise BadDecision if `decision` uses a GPU twice, a job twice, or a job that does not wait or run.
@@ -50,7 +53,7 @@ def _check_node(decision: Decision, policy: str, gpus: range, cpus: float, memor
             share = sum(gpu in gpus for gpu in group.gpus) / len(group.gpus)
             used_cpus += share * sum(group.cpus)
             used_gb += share * sum(group.memory_gb)
-    if used_cpus > cpus * (1 + 1e-9) or used_gb > memory_gb * (1 + 1e-9):
+    if used_cpus > cpus * (1 + ROUNDING) + ROUNDING or used_gb > memory_gb * (1 + ROUNDING) + ROUNDING:
         raise BadDecision(
             f"{policy}: GPUs {gpus.start}-{gpus.stop - 1}: {used_cpus:g} of {cpus:g} CPUs"
             f" and {used_gb:g} of {memory_gb:g} GB granted"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from controller.scheduling.errors import BadTrace
 from controller.scheduling.model import JobSpec
-from controller.simulator.traces.rows import Row, read_rows
+from controller.simulator.traces.rows import Row, brief, read_rows
 
 COLUMNS = ("estimate_s", "priority")
 
@@ -54,5 +54,5 @@ def _seconds(row: Row, column: str) -> float:
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise row.fail(column, f"{text!r} is not a number of seconds")
+        raise row.fail(column, f"{brief(repr(text))} is not a number of seconds")
     return value

@@ -44,5 +44,7 @@ def check_output(option: str, path: Path, *, directory: bool = False) -> None:
         raise BadSpec(f"{option} {path}: {error.strerror}") from error
     if not path.exists() and not there.is_dir():
         raise BadSpec(f"{option} {path}: {there} is not a directory")
-    if not os.access(there, os.W_OK):
-        raise BadSpec(f"{option} {path}: {there} may not be written")
+    beside = there.resolve().parent if there.is_file() else there  # a file is replaced by one beside it
+    for each in (there, beside):
+        if not os.access(each, os.W_OK):
+            raise BadSpec(f"{option} {path}: {each} may not be written")

@@ -84,6 +84,8 @@ class Source:
         """Return the jobs; those of a trace must be `known`. Raises BadTrace or BadSpec."""
         cluster = background.cluster
         if self.trace is None:
+            if background.estimates is not None:
+                raise BadSpec(f"the estimates {background.estimates} of no trace; generated jobs have none")
             specs = generate(
                 self.count,
                 cluster,

@@ -21,11 +21,34 @@ from controller.simulator import runs
 from controller.simulator.clusters import read_cluster, uniform
 from controller.simulator.families import Background, check_settings, known, parse_setting
 from controller.simulator.plots import FORMATS, PlotsMissing, check
+from controller.simulator.runs import LARGEST_SEED, Source, kind_for, known_to
 from controller.simulator.traces import READERS
 
 CLUSTER = "Cluster"
 PROFILES = "What was measured of the models"
 
+Policy = Annotated[str, typer.Option(metavar="NAME", help="One policy; 'ina schedule policies' lists them.")]
+Policies = Annotated[
+    str, typer.Option(metavar="NAMES", help="Policies, by comma; 'ina schedule policies' lists them.")
+]
+Trace = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="The jobs, from a file: CSV, TOML or a public trace; its first line tells the format.",
+    ),
+]
+Seed = Annotated[
+    int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of all that is made up: jobs, profiles, trees.")
+]
+Load = Annotated[
+    float | None,
+    typer.Option(
+        metavar="FACTOR",
+        help="How much work generated jobs bring, 1: all that the cluster can do (default 1.2);"
+        " how many times as fast a trace's jobs arrive (default 1).",
+    ),
+]
 Nodes = Annotated[int, typer.Option(min=1, rich_help_panel=CLUSTER, help="Servers.")]
 Gpus = Annotated[int, typer.Option(min=1, rich_help_panel=CLUSTER, help="GPUs per server.")]
 ClusterFile = Annotated[
@@ -88,6 +111,14 @@ def parse_policies(text: str) -> list[str]:
     return names
 
 
+def parse_policy(text: str) -> str:
+    """Return the one name that was given to ``--policy``. Raises Failure."""
+    name, *others = parse_policies(text)
+    if others:
+        raise Failure(f"--policy {text}: want one", USAGE)
+    return name
+
+
 def cluster_of(
     path: Path | None, nodes: int, gpus: int, cpus_per_gpu: float, memory_per_gpu: float
 ) -> Cluster:
@@ -117,6 +148,28 @@ def background(
         return Background(cluster, matrix, profiles, pairs, seed, estimates, chosen)
     except BadSpec as error:
         raise Failure(f"--profiles, --pairs: {error}", USAGE) from error
+
+
+def offered(
+    policies: Sequence[str],
+    around: Background,
+    trace: Path | None,
+    format: str,
+    generated: int,
+    *,
+    load: float | None = None,
+    seed: int = 0,
+) -> tuple[Source, int]:
+    """Return where the policies' jobs come from, and how many there are.
+
+    All are looked at, so that what is wrong with them is said once, before any process is there. Raises what
+    `refusals` passes on.
+    """
+    if trace is None:
+        source = Source(None, format, generated, 1.2 if load is None else load, seed, kind_for(policies))
+        return source, len(source.jobs(around))
+    source = Source(trace, format, generated, 1.0 if load is None else load, seed)
+    return source, len(source.jobs(around, known_to(policies, around)))
 
 
 @contextmanager

@@ -43,9 +43,7 @@ def plan(
         Path,
         typer.Option("--jobs", metavar="FILE", help="The jobs: TOML, CSV, or any trace that simulate reads."),
     ],
-    policy: Annotated[
-        str, typer.Option(metavar="NAME", help="One policy; 'ina schedule policies' lists them.")
-    ] = "muri-s",
+    policy: common.Policy = "muri-s",
     format: common.Format = "",
     nodes: common.Nodes = 1,
     gpus: common.Gpus = 8,
@@ -93,9 +91,7 @@ def plan(
     Submission times only tell the order. Of a group, gamma is how busy its resources are in the mean, 0 to 1,
     and speed-up how much more its GPUs do than with one job at a time.
     """
-    names = common.parse_policies(policy)
-    if len(names) != 1:
-        raise Failure(f"--policy {policy}: want one", USAGE)
+    name = common.parse_policy(policy)
     if shapes is not None and history is None:
         raise Failure("--shapes draws what --history teaches; give that too", USAGE)
     for option, path in (("--plot", plot), ("--shapes", shapes)):
@@ -103,14 +99,14 @@ def plan(
             common.check_plots(option, path)
             check_output(option, path)
     servers = common.cluster_of(cluster, nodes, gpus, cpus_per_gpu, memory_per_gpu)
-    around = common.background(servers, matrix, profiles, pairs, seed, estimates, settings, names)
+    around = common.background(servers, matrix, profiles, pairs, seed, estimates, settings, [name])
     with common.refusals():
-        specs = estimated(read(jobs, servers, known_to(names, around), format=format), estimates)
+        specs = estimated(read(jobs, servers, known_to([name], around), format=format), estimates)
         model = None if history is None else learn(read(history), around)
         if model is not None:
             specs = expect(specs, model, around)
-        decided = decide_once(specs, servers, make(names[0], around))
-        reasons = explanations(names[0], decided, around, model) if explain else {}
+        decided = decide_once(specs, servers, make(name, around))
+        reasons = explanations(name, decided, around, model) if explain else {}
         if model is not None and shapes is not None:
             from controller.scheduling.lucid.plots import draw_shapes
 
@@ -123,10 +119,10 @@ def plan(
         with whole(plot) as draft:
             draw_timelines(drawn, draft)
     if json:
-        document = as_json(names[0], decided, servers)
+        document = as_json(name, decided, servers)
         print(json_module.dumps({**document, **({"explain": reasons} if explain else {})}, indent=2))
     else:
-        show(names[0], decided, servers)
+        show(name, decided, servers)
         for job, lines in reasons.items():
             out.print(f"\n{job}: {lines[0]}", highlight=False, markup=False)
             for line in lines[1:]:

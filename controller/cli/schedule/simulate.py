@@ -18,7 +18,7 @@ from controller.simulator.families import family
 from controller.simulator.files import check_output, whole
 from controller.simulator.plots import PlotsMissing, check, draw_jcts, draw_utilisation
 from controller.simulator.pool import run_all
-from controller.simulator.runs import LARGEST_SEED, MOST_JOBS, Outcome, Source, Task, kind_for, known_to
+from controller.simulator.runs import MOST_JOBS, Outcome, Task
 
 EPILOG = """Examples:
 
@@ -36,13 +36,7 @@ PLOTS = ("jct.svg", "utilisation.svg")
 
 
 def simulate(
-    trace: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="The jobs, from a file: CSV, TOML or a public trace; its first line tells the format.",
-        ),
-    ] = None,
+    trace: common.Trace = None,
     generated: Annotated[
         int,
         typer.Option(
@@ -53,21 +47,10 @@ def simulate(
             help="Without --trace: make up so many jobs, of one minute to one day.",
         ),
     ] = 500,
-    policy: Annotated[
-        str, typer.Option(metavar="NAMES", help="Policies, by comma; 'ina schedule policies' lists them.")
-    ] = "fifo,srtf,muri-s",
+    policy: common.Policies = "fifo,srtf,muri-s",
     format: common.Format = "",
-    load: Annotated[
-        float | None,
-        typer.Option(
-            metavar="FACTOR",
-            help="How much work generated jobs bring, 1: all that the cluster can do (default 1.2);"
-            " how many times as fast a trace's jobs arrive (default 1).",
-        ),
-    ] = None,
-    seed: Annotated[
-        int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of all that is made up: jobs, profiles, trees.")
-    ] = 0,
+    load: common.Load = None,
+    seed: common.Seed = 0,
     nodes: common.Nodes = 8,
     gpus: common.Gpus = 8,
     cluster: common.ClusterFile = None,
@@ -105,11 +88,7 @@ def simulate(
     servers = common.cluster_of(cluster, nodes, gpus, cpus_per_gpu, memory_per_gpu)
     around = common.background(servers, matrix, profiles, pairs, seed, estimates, settings, names)
     with common.refusals():
-        kind = "" if trace is not None else kind_for(names)
-        offered = load if load is not None else 1.2 if trace is None else 1.0
-        source = Source(trace, format, generated, offered, seed, kind)
-        known = None if trace is None else known_to(names, around)
-        jobs = len(source.jobs(around, known))  # before any process: what is wrong with a trace is said once
+        source, jobs = common.offered(names, around, trace, format, generated, load=load, seed=seed)
     tasks = [Task(name, source, around, curves=output is not None, verify=verify) for name in names]
     outcomes = run(tasks, processes)
     document = as_json(outcomes, jobs)

@@ -19,7 +19,7 @@ from controller.cli.schedule import common
 from controller.simulator import sweep as sweeps
 from controller.simulator.files import check_output, whole
 from controller.simulator.pool import run_all, run_on_ray
-from controller.simulator.runs import MOST_JOBS, Outcome, Source, Task, kind_for, known_to
+from controller.simulator.runs import MOST_JOBS, Outcome, Task
 from controller.simulator.traces.rows import brief
 
 EPILOG = """Examples:
@@ -36,9 +36,7 @@ SEED_DIGITS = 6
 
 
 def sweep(
-    policy: Annotated[
-        str, typer.Option(metavar="NAMES", help="Policies, by comma; 'ina schedule policies' lists them.")
-    ] = "fifo,srtf,muri-s",
+    policy: common.Policies = "fifo,srtf,muri-s",
     loads: Annotated[
         str,
         typer.Option(
@@ -50,13 +48,7 @@ def sweep(
     seeds: Annotated[
         str, typer.Option(metavar="SEEDS", help="Of generated jobs: numbers and ranges, such as 0-4,7.")
     ] = "0",
-    trace: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="The jobs, from a file: CSV, TOML or a public trace; its first line tells the format.",
-        ),
-    ] = None,
+    trace: common.Trace = None,
     generated: Annotated[
         int,
         typer.Option(
@@ -117,8 +109,7 @@ def sweep(
     servers = common.cluster_of(cluster, nodes, gpus, cpus_per_gpu, memory_per_gpu)
     around = common.background(servers, matrix, profiles, pairs, 0, estimates, settings, names)
     with common.refusals():
-        source = Source(trace, format, generated, kind="" if trace is not None else kind_for(names))
-        source.jobs(around, None if trace is None else known_to(names, around))  # what is wrong is said once
+        source, _ = common.offered(names, around, trace, format, generated, load=1.0)
         planned = sweeps.tasks(
             names,
             source,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json as json_module
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -16,7 +15,7 @@ from controller.cli.output import Bar, count, err
 from controller.cli.schedule import common
 from controller.scheduling.lucid.tuner import Settings, Tuned, tune_settings
 from controller.simulator.families import check_settings, parse_setting, settings_of
-from controller.simulator.runs import LARGEST_SEED, MOST_JOBS, Source, Task, kind_for, known_to, run
+from controller.simulator.runs import MOST_JOBS, Task, run
 
 EPILOG = """Examples:
 
@@ -39,9 +38,7 @@ def tune(
             help="A setting and what to try for it, by comma. Again for others.",
         ),
     ],
-    policy: Annotated[
-        str, typer.Option(metavar="NAME", help="One policy; 'ina schedule policies' lists them.")
-    ] = "lucid:lucid",
+    policy: common.Policy = "lucid:lucid",
     settings: common.Settings = None,
     metric: Annotated[str, typer.Option(help=f"What is to become less: {', '.join(METRICS)}.")] = METRICS[0],
     rounds: Annotated[
@@ -50,13 +47,7 @@ def tune(
     min_gain: Annotated[
         float, typer.Option(help="Part of the metric, 0 to 1, that a change has to gain.")
     ] = 0.0,
-    trace: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="The jobs, from a file: CSV, TOML or a public trace; its first line tells the format.",
-        ),
-    ] = None,
+    trace: common.Trace = None,
     generated: Annotated[
         int,
         typer.Option(
@@ -64,13 +55,8 @@ def tune(
         ),
     ] = 500,
     format: common.Format = "",
-    load: Annotated[
-        float,
-        typer.Option(metavar="FACTOR", help="How much work generated jobs bring, 1: all that can be done."),
-    ] = 1.2,
-    seed: Annotated[
-        int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of all that is made up: jobs, profiles, trees.")
-    ] = 0,
+    load: common.Load = None,
+    seed: common.Seed = 0,
     nodes: common.Nodes = 8,
     gpus: common.Gpus = 8,
     cluster: common.ClusterFile = None,
@@ -87,20 +73,16 @@ def tune(
     Lucid's system tuner: one setting after the other is tried with the others as they are best so far, until
     a round through all of them gains nothing.
     """
-    names = common.parse_policies(policy)
-    if len(names) != 1:
-        raise Failure(f"--policy {policy}: want one", USAGE)
+    name = common.parse_policy(policy)
     if metric not in METRICS:
         raise Failure(f"--metric {metric}: want one of {', '.join(METRICS)}", USAGE)
     servers = common.cluster_of(cluster, nodes, gpus, cpus_per_gpu, memory_per_gpu)
-    around = common.background(servers, matrix, profiles, pairs, seed, estimates, settings, names)
+    around = common.background(servers, matrix, profiles, pairs, seed, estimates, settings, [name])
     with common.refusals():
-        tried = parse_choices(choices, names[0])
-        kind = "" if trace is not None else kind_for(names)
-        source = Source(trace, format, generated, 1.0 if trace is not None else load, seed, kind)
-        known = None if trace is None else known_to(names, around)
-        jobs = len(source.jobs(around, known))
-        start = {name: settings_of(names[0], around)[name] for name in tried}
+        tried = parse_choices(choices, name)
+        source, jobs = common.offered([name], around, trace, format, generated, load=load, seed=seed)
+        there = settings_of(name, around)
+        start = {setting: there[setting] for setting in tried}
         most = 1 + rounds * sum(map(len, tried.values()))
         with Bar() as bar:
             done = 0
@@ -110,15 +92,15 @@ def tune(
                 bar.show(done / most, " ".join(_said(chosen)))
                 done += 1
                 background = replace(around, settings=(*around.settings, *chosen.items()))
-                outcome = run(Task(names[0], source, background))
+                outcome = run(Task(name, source, background))
                 return float(getattr(outcome.metrics, metric))
 
             found = tune_settings(tried, start, replay, rounds=rounds, min_gain=min_gain)
-    document = as_json(found, names[0], metric, jobs)
+    document = as_json(found, name, metric, jobs)
     if json:
         print(json_module.dumps(document, indent=2))
         return
-    show(found, f"{names[0]}: {metric} of {jobs} jobs on {servers.gpus} GPUs", metric)
+    show(found, f"{name}: {metric} of {jobs} jobs on {servers.gpus} GPUs", metric)
 
 
 def parse_choices(texts: list[str], policy: str) -> dict[str, list[float]]:

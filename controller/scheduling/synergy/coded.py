@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from controller.scheduling.errors import BadSpec
 from controller.scheduling.model import JobSpec
 from controller.scheduling.policy import Job
-from controller.scheduling.synergy.demand import Demand, Option, ServerShape, undominated
+from controller.scheduling.synergy.demand import Demand, Option, ServerShape, undominated, within
 from controller.scheduling.synergy.drf import dominant_share
 from controller.scheduling.synergy.errors import BadDemand, Infeasible
 from controller.scheduling.synergy.fleet import Grant, Plan, Split, runnable
@@ -200,10 +200,11 @@ class _FirstFit:
             self._first += 1
         for server in range(self._first, len(all_gpus)):
             free = all_gpus[server]
-            if free and cpus <= all_cpus[server] and memory <= all_memory[server]:
+            if free and within(cpus, all_cpus[server]) and within(memory, all_memory[server]):
                 here = 1
                 if left > 1:
-                    here = min(left, free, int(all_cpus[server] / cpus), int(all_memory[server] / memory))
+                    fit = (int(all_cpus[server] / cpus + 1e-9), int(all_memory[server] / memory + 1e-9))
+                    here = min(left, free, *fit)
                 split.append((server, here))
                 left -= here
                 if not left:

@@ -103,20 +103,27 @@ def parse_setting(text: str) -> tuple[str, float]:
 
 
 def check_settings(settings: Iterable[tuple[str, float]], policies: Iterable[str]) -> None:
-    """Raise BadSpec for a setting that none of the policies' families has, or a value that it cannot have."""
-    families = {family(policy): FAMILIES[family(policy)] for policy in policies}
+    """Raise BadSpec for a setting that none of the policies has, or a value that it cannot have."""
+    each_has = [_settings(policy) for policy in policies]
     for name, value in settings:
-        found = [each.settings[name] for each in families.values() if name in each.settings]
+        found = [has[name] for has in each_has if name in has]
         if not found:
-            there = sorted({known for each in families.values() for known in each.settings})
+            there = sorted({known for has in each_has for known in has})
             raise BadSpec(f"setting {name!r} is unknown here; there are {', '.join(there) or 'none'}")
         for setting in found:
             setting.check(name, value)
 
 
 def settings_of(policy: str, background: Background) -> dict[str, float]:
-    """Return the values by name of what can be set of a policy's family."""
-    return settled(FAMILIES[family(policy)].settings, background)
+    """Return the values by name of what can be set of a policy."""
+    return settled(_settings(policy), background)
+
+
+def _settings(policy: str) -> Mapping[str, Setting]:
+    """Return what can be set of a policy: what its family has, but for what makes it another policy."""
+    its = FAMILIES[family(policy)]
+    fixed = its.fixed.get(policy.rpartition(":")[2], {})
+    return {name: setting for name, setting in its.settings.items() if name not in fixed}
 
 
 def dress(specs: Sequence[JobSpec], kind: str, background: Background) -> list[JobSpec]:

@@ -82,6 +82,7 @@ class Family:
         dress: Returns generated jobs with what the family has to know of them, drawn by seed. Families that
             share this function can be run on the same generated jobs.
         settings: What can be set.
+        fixed: What cannot, for it makes policies what they are: by policy, then by setting.
     """
 
     about: str
@@ -89,6 +90,7 @@ class Family:
     make: Callable[[str, Background], Setup]
     dress: Callable[[Sequence[JobSpec], Background], list[JobSpec]] = as_generated
     settings: Mapping[str, Setting] = field(default_factory=dict)
+    fixed: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
 @contextmanager

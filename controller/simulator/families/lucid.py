@@ -52,12 +52,11 @@ SETTINGS = {
     "very_low": Setting("the same up to which it does not share while GPUs are idle", 0.5, 0.0, 1e6),
 }
 VARIANTS: Mapping[str, Mapping[str, float]] = {
-    "lucid": {},
     "lucid-2": {"profiler_nodes": 2},
     "no-sharing": {"capacity": 0},
     "no-profiler": {"profiler_nodes": 0},
 }
-"""Lucid and what its variants change in the settings."""
+"""What Lucid's variants change in the settings."""
 
 BASELINES = {"fifo": baselines.fifo, "sjf": baselines.sjf, "srtf": baselines.srtf, "qssf": baselines.qssf}
 
@@ -132,6 +131,7 @@ FAMILY = Family(
     make,
     dress,
     SETTINGS,
+    VARIANTS,
 )
 
 

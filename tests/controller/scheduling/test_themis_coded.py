@@ -40,6 +40,14 @@ def test_no_share_can_be_better_without_making_one_worse_that_is_as_bad(
         assert worse == pytest.approx(worse.max(), rel=1e-6)
 
 
+def test_a_rest_that_is_nothing_beside_its_age_has_a_share_too() -> None:
+    age_s, left_s, alone = np.array([1e7, 10, 20]), np.array([1e-10, 5, 7]), np.array([1.0, 50, 30])
+    x = shares(age_s, left_s, alone, np.ones(3), 2.0)
+    assert x[0] == 1
+    assert (x > 0).all()
+    assert x.sum() == pytest.approx(2)
+
+
 def test_who_has_never_run_comes_first() -> None:
     first = JobSpec("first", 0, 1, 1000)
     second = JobSpec("second", 10, 1, 1000)

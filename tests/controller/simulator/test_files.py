@@ -98,3 +98,12 @@ def test_a_directory_that_may_not_be_written(tmp_path: Path) -> None:
     with pytest.raises(BadSpec, match="may not be written"):
         check_output("--output", tmp_path / "x")
     tmp_path.chmod(0o700)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_file_whose_directory_may_not_be_written_cannot_be_replaced(tmp_path: Path) -> None:
+    (tmp_path / "x").touch()
+    tmp_path.chmod(0o500)
+    with pytest.raises(BadSpec, match=f"{tmp_path} may not be written"):
+        check_output("--output", tmp_path / "x")
+    tmp_path.chmod(0o700)

@@ -19,6 +19,19 @@ def metrics(policy: str, *settings: str, more: tuple[object, ...] = ()) -> Any:
     return ran.json["metrics"][policy]
 
 
+def test_what_makes_a_policy_another_cannot_be_set() -> None:
+    alone = schedule("simulate", *SMALL, "--policy", "lucid:no-sharing", "--set", "capacity=2")
+    assert alone.code == 2
+    assert "setting 'capacity' is unknown here; there are lent_nodes, low" in alone.complaint
+    tuned = schedule("tune", *SMALL[:4], "--policy", "lucid:no-sharing", "--try", "capacity=0,1,2")
+    assert tuned.code == 2
+    assert "setting 'capacity' is unknown here" in tuned.complaint
+    beside = schedule(
+        "simulate", *SMALL, "--nodes", 2, "--policy", "lucid:no-sharing,lucid:lucid", "--set", "capacity=2"
+    )
+    assert beside.code == 0, beside.complaint
+
+
 def test_restarts_that_are_free_shorten_completion_times() -> None:
     free, usual, dear = (metrics("srtf", f"restart_scale={scale}")["avg_jct_s"] for scale in (0, 1, 50))
     assert free < usual < dear
