@@ -14,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.pages import fill
+from benchmarks.pages import check, fill
 from benchmarks.trace_files import Trace, takes_minutes, traces
 from bmv2_topos.experiments.harness import markdown
 from controller.cli.output import Bar
@@ -66,10 +66,13 @@ def main() -> None:
     parser.add_argument("--slow", action="store_true", help="also what takes minutes")
     parser.add_argument("--output", type=Path, metavar="DIR", help=f"write {NAME}.json, and into {NAME}.md")
     given = parser.parse_args()
-    files = traces(given.traces)
-    if not files:
-        parser.error(f"--traces {given.traces}: no muri/trace3.csv or the like there")
+    if given.output is not None:
+        try:
+            check(given.output / f"{NAME}.md")
+        except ValueError as error:
+            parser.error(f"--output {given.output}: {error}")
     try:
+        files = traces(given.traces)
         tables = {"pairs": compared(files, slow=given.slow), "variants": varied(files)}
     except RunFailed as error:
         raise SystemExit(f"benchmarks.improved: {error}") from None

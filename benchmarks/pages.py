@@ -15,8 +15,14 @@ def with_tables(page: str, tables: str) -> str:
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        raise ValueError(f"the page needs the lines {BEGIN} and {END}, between which the tables go")
+        raise ValueError(f"a page needs the lines {BEGIN} and {END}, between which the tables go")
     return f"{before}{BEGIN}\n{tables}\n{END}{after}"
+
+
+def check(path: Path) -> None:
+    """Raise ValueError for a page that cannot be filled: before the work is better than after it."""
+    if path.exists():
+        with_tables(path.read_text(encoding="utf-8"), "")
 
 
 def fill(path: Path, tables: str) -> None:

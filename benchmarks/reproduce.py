@@ -144,7 +144,7 @@ def coded(options: Options) -> list[Row]:
 
 def paper(options: Options) -> list[Row]:
     """Run all policies that are as the papers have them; Muri's ablations on the first trace only."""
-    first, *others = [trace for trace in options.traces() if trace.name in PAPER]
+    first, *others = [trace for trace in options.traces() if trace.name in PAPER] or options.traces()[:1]
     names = [name for name in SETUPS if not family(name)]
     main_names = [name for name in names if not name.startswith("muri-s-")]
     pairs = [(first, name) for name in names] + [(trace, name) for trace in others for name in main_names]

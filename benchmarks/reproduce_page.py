@@ -231,10 +231,6 @@ def _within(mixes: Sequence[Row], name: str) -> str:
     )
 
 
-OVERLOAD = """\
-Where arrivals outrun the GPUs, a queue multiplies what a round loses. On 64 GPUs c1000 is such a case: there
-`tune` has a few percent less throughput in a round than OPT, which splits jobs of several GPUs over servers
-to get at CPUs beside them; TUNE keeps them together, as published."""
 PUBLIC_SYNERGY = """\
 *static* and *dynamic* are its deployment traces, 100 jobs on 32 GPUs; c1000 runs on 64, *philly-derived* on
 128 GPUs. Its times are without its statistics and plots, except for *philly-derived*. Where averages are off:

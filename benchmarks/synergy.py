@@ -49,6 +49,7 @@ from controller.scheduling.synergy.coded import coded_demands, coded_policy
 from controller.scheduling.synergy.philly_derived import CLASSES, philly_derived
 from controller.scheduling.synergy.policies import tune_and_top_up
 from controller.simulator import Rules, simulate
+from controller.simulator.setups import Setup
 from controller.simulator.traces import read
 
 Models = Mapping[str, Sequence[str]]
@@ -240,9 +241,10 @@ def run_published(options: argparse.Namespace) -> tuple[list[dict[str, object]],
         speed = RoundSpeed(wants, round_s=ROUND_S)
         policy = coded_policy(order, mode, wants, shape=shape, servers=options.servers)
         began = time.perf_counter()
-        jobs = simulate(specs, cluster, policy, speed, Rules(interval_s=ROUND_S)).jobs
+        setup = Setup(policy, speed, Rules(interval_s=ROUND_S), in_steps=True)
+        jobs = setup.run(specs, cluster).jobs
         took = time.perf_counter() - began
-        ends = {job.spec.id: speed.finish_of_round(job.finish_s) for job in jobs}
+        ends = {job.spec.id: job.finish_s for job in jobs}
         jcts = [ends[spec.id] - spec.submit_s for number, spec in enumerate(specs) if number in counted]
         rows.append(
             {

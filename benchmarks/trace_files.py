@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from controller.simulator.runs import RunFailed
+
 SAMPLE = Path(__file__).parents[1] / "tests" / "controller" / "simulator" / "small_muri.csv"
 
 MURI = tuple(f"trace{number}{suffix}" for number in (3, 1, 2, 4) for suffix in ("", "_pr"))
@@ -32,9 +34,15 @@ def takes_minutes(trace: Trace, policy: str) -> bool:
 
 
 def traces(folder: Path | None) -> list[Trace]:
-    """Return the traces below `folder`, the one that everything is run on first; None: the shipped sample."""
+    """Return the traces below `folder`, the one that everything is run on first; None: the shipped sample.
+
+    Raises RunFailed if there is none.
+    """
     if folder is None:
         return [Trace("sample", SAMPLE, 2)]
     files = [(name, folder / "muri" / f"{name}.csv") for name in (*MURI, *JOB_TYPES)]
     files.append(("c1000", folder / "common" / "c1000" / "muri.csv"))
-    return [Trace(name, path) for name, path in files if path.exists()]
+    found = [Trace(name, path) for name, path in files if path.exists()]
+    if not found:
+        raise RunFailed(f"--traces {folder}: no muri/trace3.csv or the like there", usage=True)
+    return found

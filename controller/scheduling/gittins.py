@@ -72,7 +72,10 @@ class Gittins:
         return (-self._index[level], level)
 
     def _wake_s(self, running: Sequence[Job], now_s: float) -> float | None:
-        """Return when the first running job comes to a level where it is not ahead of all that wait."""
+        """Return when the first running job comes to a level that ranks behind one of those that wait.
+
+        One that only draws level goes on: to stop it for an earlier one would cost a restart.
+        """
         best_waiting = self._ranked.best_waiting()
         first_s = math.inf
         for job in running:

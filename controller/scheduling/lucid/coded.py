@@ -26,11 +26,6 @@ from controller.scheduling.policy import Decision, Group, Job, View
 Rank = Callable[[Job], float]
 
 
-def whole_second(finish_s: float) -> float:
-    """Return the second in which the public simulator sees that a job has ended."""
-    return math.ceil(finish_s - 1e-6)
-
-
 def counting_down(specs: Iterable[JobSpec]) -> list[JobSpec]:
     """Return the jobs with the second that counting down to zero costs them."""
     return [replace(spec, iterations=spec.iterations + 1 / spec.iteration_s) for spec in specs]

@@ -165,10 +165,7 @@ class Arrivals:
         self._engine: UpdateEngine[float, ThroughputModel] = UpdateEngine(
             self._train, period_s=rules.period_s, window=1 << 20, minimum=2 * 86_400 // rules.interval_s
         )
-        self._said: tuple[int, list[float]] = (
-            -1,
-            [],
-        )  # intervals that were over at the last forecast, and it
+        self._said: tuple[int, list[float]] = (-1, [])  # intervals over at the last forecast, and that
 
     def count(self, job: Job) -> None:
         """Count a job at the time of its submission."""

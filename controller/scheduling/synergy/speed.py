@@ -57,8 +57,8 @@ class SharedSpeed:
 class RoundSpeed(SharedSpeed):
     """As `SharedSpeed`, but a round holds whole iterations only, as in Synergy's public simulator.
 
-    There a job that ends within a round holds its GPUs until the round is over; the simulator's rounds do the
-    same, and `finish_of_round` gives the time of its end. An iteration is taken to be shorter by a billionth,
+    There a job that ends within a round holds its GPUs until the round is over, and has ended then: so it is
+    with `in_steps` (`controller.simulator.setups.Setup`). An iteration is taken to be shorter by a billionth,
     so that rounding never lets the last one slip into the next round.
     """
 
@@ -75,7 +75,3 @@ class RoundSpeed(SharedSpeed):
                 f" a round of {self._round_s:g} s holds none"
             )
         return [self._round_s / whole * (1 - 1e-9)]
-
-    def finish_of_round(self, finish_s: float) -> float:
-        """Return the end of the round in which a job ended."""
-        return math.ceil(finish_s / self._round_s - 1e-9) * self._round_s

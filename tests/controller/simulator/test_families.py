@@ -234,6 +234,10 @@ def test_estimates_are_read_by_job(tmp_path: Path) -> None:
         ("estimate_s\n1\n", ":1: column job_id: missing; the columns are estimate_s"),
         ("job_id,estimate_s\na,1\na,2\n", ":3: column job_id: job 'a' is there a second time"),
         ("job_id,estimate_s\na,soon\n", ":2: column estimate_s: 'soon' is not a number of seconds"),
+        (
+            f"job_id,estimate_s\na,{'9x' * 50}\n",
+            f":2: column estimate_s: '{'9x' * 29}9… (102 characters) is not a number of seconds",
+        ),
         ("job_id,estimate_s\na,nan\n", ":2: column estimate_s: 'nan' is not a number of seconds"),
         ("job_id,estimate_s\nz,1\n", ": column job_id: none is of these jobs, such as 'a'"),
     ],

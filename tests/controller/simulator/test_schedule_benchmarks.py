@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,26 @@ def test_improved_fills_the_page_and_gains_on_the_shipped_trace(
     for theirs, ours in improved.PAIRS:
         assert rows[ours]["avg_jct_s"] < rows[theirs]["avg_jct_s"]
         assert rows[ours]["p99_jct_s"] < rows[theirs]["p99_jct_s"]
+
+
+@pytest.mark.parametrize("main", [improved.main, reproduce.main])
+def test_a_folder_without_traces_is_refused(
+    main: Callable[[], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["benchmark", "--traces", str(tmp_path)])
+    with pytest.raises(SystemExit, match=f"--traces {tmp_path}: no muri/trace3.csv or the like there"):
+        main()
+
+
+def test_a_page_that_cannot_be_filled_is_refused_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "improved.md").write_text("no marks\n")
+    monkeypatch.setattr(sys, "argv", ["improved", "--output", str(tmp_path)])
+    with pytest.raises(SystemExit):
+        improved.main()
+    assert f"a page needs the lines {BEGIN} and {END}" in capsys.readouterr().err
+    assert not (tmp_path / "improved.json").exists()
 
 
 def test_scale_measures_in_processes_of_their_own_and_keeps_to_the_budget() -> None:

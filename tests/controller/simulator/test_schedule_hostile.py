@@ -48,6 +48,7 @@ def refused(ran: Ran, complaint: str, code: int = 2) -> None:
         (["--cpus-per-gpu", "nan"], "servers of nan CPUs; want more than none"),
         (["--load", "1e300"], "a load of 1e+300; want 1e-06 to 1e+06"),
         (["--format", "muri"], "the format 'muri' of no trace"),
+        (["--estimates", "e.csv"], "the estimates e.csv of no trace; generated jobs have none"),
         (["--output", TRACE], f"--output {TRACE}: not a directory"),
         (["--output", TRACE / "deep"], f"{TRACE} is not a directory"),
         (["--output", "/dev/null/x"], "/dev/null is not a directory"),

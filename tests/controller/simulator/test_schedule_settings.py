@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ def test_what_makes_a_policy_another_cannot_be_set() -> None:
     tuned = schedule("tune", *SMALL[:4], "--policy", "lucid:no-sharing", "--try", "capacity=0,1,2")
     assert tuned.code == 2
     assert "setting 'capacity' is unknown here" in tuned.complaint
+    pytest.importorskip("sklearn")
     beside = schedule(
         "simulate", *SMALL, "--nodes", 2, "--policy", "lucid:no-sharing,lucid:lucid", "--set", "capacity=2"
     )
@@ -104,6 +106,18 @@ class TestTune:
         assert ran.code == 0
         assert "best" in ran.out
         assert "--set restart_scale=0" in ran.complaint
+
+    def test_a_trace_is_replayed_at_the_load_that_is_asked_for(self, tmp_path: Path) -> None:
+        trace = tmp_path / "jobs.csv"
+        trace.write_text("job_id,submit_s,duration_s,gpus\na,0,100,1\nb,100,100,1\n")
+        costs = [
+            schedule(
+                "tune", "--policy", "fifo", "--trace", trace, "--nodes", 1, "--gpus", 1, *load,
+                "--try", "noise=0", "--json",
+            ).json["metrics"]["best"]
+            for load in ((), ("--load", 2))
+        ]  # fmt: skip
+        assert costs == [100, 125]
 
     @pytest.mark.parametrize(
         ("arguments", "complaint"),

@@ -1,5 +1,6 @@
 """The public simulator's rules, on cases worked out by hand."""
 
+import math
 import random
 from dataclasses import replace
 
@@ -20,10 +21,10 @@ from controller.scheduling.lucid.coded import (
     counting_down,
     remaining_with_overhead,
     two_queues,
-    whole_second,
 )
 from controller.scheduling.policy import Job
 from controller.simulator import Rules, simulate
+from controller.simulator.setups import Setup
 from controller.simulator.speed import Exclusive
 
 SECONDS = Rules(interval_s=1)
@@ -40,8 +41,9 @@ def job(name: str, at: float, lasts_s: float, gpus: int = 1, model: str = "a") -
 def run(
     specs: list[JobSpec], policy: object, speed: object, gpus: int = 1, nodes: int = 1
 ) -> dict[str, float]:
-    result = simulate(specs, Cluster.uniform(nodes, gpus), policy, speed, SECONDS, verify=True)  # type: ignore[arg-type]
-    return {j.spec.id: whole_second(j.finish_s) for j in result.jobs}
+    setup = Setup(policy, speed, SECONDS, in_steps=True)  # type: ignore[arg-type]
+    result = setup.run(specs, Cluster.uniform(nodes, gpus), verify=True)
+    return {j.spec.id: j.finish_s for j in result.jobs}
 
 
 def test_the_head_of_the_queue_blocks() -> None:
@@ -114,9 +116,9 @@ def test_a_host_gets_its_speed_back_and_its_guest_does_not() -> None:
     ends = lucid([job("host", 0, 100, model="a"), job("guest", 20, 20, model="b")])
     # the guest runs at 0.5 for 42 s; the host at 0.8 meanwhile, then at 1
     assert ends["guest"] == 62
-    assert ends["host"] == whole_second(101 + 42 * 0.2)
+    assert ends["host"] == math.ceil(101 + 42 * 0.2)
     ends = lucid([job("host", 0, 60, model="a"), job("guest", 20, 100, model="b")])
-    assert ends["host"] == whole_second(20 + 41 / 0.8)
+    assert ends["host"] == math.ceil(20 + 41 / 0.8)
     assert ends["guest"] == 20 + 202  # at 0.5 to its end, though it is alone
 
 
@@ -242,6 +244,6 @@ def test_looking_only_when_something_can_change_misses_nothing(seed: int) -> Non
     rank, ends = remaining_with_overhead(lambda gpus: 60.0), []
     for policy in (Quota("srtf", rank), EverySecond("srtf", rank)):
         speed = StopOverhead(lambda gpus: 60.0)
-        result = simulate(specs, Cluster.uniform(2, 4), policy, speed, SECONDS)
-        ends.append({j.spec.id: whole_second(j.finish_s) for j in result.jobs})
+        result = Setup(policy, speed, SECONDS, in_steps=True).run(specs, Cluster.uniform(2, 4))
+        ends.append({j.spec.id: j.finish_s for j in result.jobs})
     assert ends[0] == ends[1]

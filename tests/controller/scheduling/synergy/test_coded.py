@@ -23,7 +23,8 @@ from controller.scheduling.synergy.coded import (
     coded_proportional,
     coded_tune,
 )
-from controller.simulator import Rules, simulate
+from controller.simulator import Rules
+from controller.simulator.setups import Setup
 from tests.controller.scheduling.synergy.cases import HUNGRY, MODEST, SHAPE, check_capacity
 
 GRID = Sensitivity.build([1], [10], [[1]])
@@ -175,6 +176,6 @@ def test_srtf_with_opt_goes_by_the_ideal_speed_and_runs_at_the_granted_one() -> 
     specs = [JobSpec("m", 0, 2, 2400, 0.5, model="modest"), JobSpec("h", 0, 2, 3600, 0.5, model="hungry")]
     policy = coded_policy("srtf", "opt", wants, shape=ServerShape(2, 12, 100), servers=1)
     cluster = Cluster.uniform(1, 2, cpus=12, memory_gb=100)
-    jobs = simulate(specs, cluster, policy, speed, Rules(interval_s=300)).jobs
+    jobs = Setup(policy, speed, Rules(interval_s=300), in_steps=True).run(specs, cluster).jobs
     # 1200 s against 1800 s at half of it: the hungry job is first
-    assert {job.spec.id: speed.finish_of_round(job.finish_s) for job in jobs} == {"h": 900, "m": 2100}
+    assert {job.spec.id: job.finish_s for job in jobs} == {"h": 900, "m": 2100}

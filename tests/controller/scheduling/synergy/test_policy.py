@@ -18,6 +18,7 @@ from controller.scheduling.synergy.coded import coded_demands, coded_policy
 from controller.scheduling.synergy.policies import ALLOCATORS
 from controller.scheduling.synergy.policy import RANKS
 from controller.simulator import Rules, measure, simulate
+from controller.simulator.setups import Setup
 from tests.controller.scheduling.synergy.cases import CACHING, HUNGRY, MODEST, SHAPE
 
 CLUSTER = Cluster.uniform(2, SHAPE.gpus, cpus=SHAPE.cpus, memory_gb=SHAPE.memory_gb)
@@ -93,10 +94,10 @@ def test_the_public_rules_end_every_job_at_a_round(order: str, mode: str, specs:
     wants = coded_demands(PROFILES, SHAPE)
     speed = RoundSpeed(wants)
     policy = Checked(coded_policy(order, mode, wants, shape=SHAPE, servers=2))
-    result = simulate(specs, CLUSTER, policy, speed, ROUNDS, verify=True)
+    result = Setup(policy, speed, ROUNDS, in_steps=True).run(specs, CLUSTER, verify=True)
     assert len(result.jobs) == len(specs)
     for job in result.jobs:
-        assert speed.finish_of_round(job.finish_s) % 300 == 0
+        assert job.finish_s % 300 == 0
 
 
 def test_opt_is_a_policy_too() -> None:
@@ -115,8 +116,8 @@ def test_a_round_holds_whole_iterations_only() -> None:
     # at 0.7 s, 428 iterations fit into a round; at 0.35 s, 857
     specs = [JobSpec("m", 0, 1, 857, 0.7, model="modest"), JobSpec("h", 0, 1, 857, 0.7, model="hungry")]
     policy = coded_policy("fifo", "tune", wants, shape=SHAPE, servers=2)
-    ends = {j.spec.id: j.finish_s for j in simulate(specs, CLUSTER, policy, speed, ROUNDS).jobs}
-    assert {name: speed.finish_of_round(end_s) for name, end_s in ends.items()} == {"m": 900, "h": 300}
+    jobs = Setup(policy, speed, ROUNDS, in_steps=True).run(specs, CLUSTER).jobs
+    assert {job.spec.id: job.finish_s for job in jobs} == {"m": 900, "h": 300}
 
 
 def test_a_job_of_whole_rounds_takes_no_round_more() -> None:
@@ -125,8 +126,8 @@ def test_a_job_of_whole_rounds_takes_no_round_more() -> None:
         specs = [JobSpec("m", 0, 1, 428 * rounds, 0.7, model="modest")]
         policy = coded_policy("srtf", "fair", wants, shape=SHAPE, servers=2)
         speed = RoundSpeed(wants)
-        (ended,) = simulate(specs, CLUSTER, policy, speed, ROUNDS).jobs
-        assert speed.finish_of_round(ended.finish_s) == 300 * rounds
+        (ended,) = Setup(policy, speed, ROUNDS, in_steps=True).run(specs, CLUSTER).jobs
+        assert ended.finish_s == 300 * rounds
 
 
 def test_an_iteration_longer_than_a_round_is_refused() -> None:
