@@ -21,6 +21,9 @@ from controller.scheduling.lucid.update import UpdateEngine
 from controller.scheduling.lucid.usage import Size, Usage
 from controller.scheduling.policy import Decision, Job, View
 
+MOST_INTERVALS = 1 << 20
+"""Twenty years of ten minutes."""
+
 QUICK = 400
 """Rounds of boosting, fewer than where a model is trained once: these are trained again and again."""
 
@@ -163,7 +166,10 @@ class Arrivals:
         self._over: list[float] = []  # counts of the intervals that are over
         self._now = 0.0  # that of the one that is not
         self._engine: UpdateEngine[float, ThroughputModel] = UpdateEngine(
-            self._train, period_s=rules.period_s, window=1 << 20, minimum=2 * 86_400 // rules.interval_s
+            self._train,
+            period_s=rules.period_s,
+            window=MOST_INTERVALS,
+            minimum=2 * 86_400 // rules.interval_s,
         )
         self._said: tuple[int, list[float]] = (-1, [])  # intervals over at the last forecast, and that
 
@@ -191,6 +197,8 @@ class Arrivals:
     def _until(self, now_s: float) -> None:
         if self._begin_s is None:
             self._begin_s = math.floor(now_s / self._rules.interval_s) * self._rules.interval_s
+        if now_s > self._start_s(MOST_INTERVALS):
+            raise BadSpec(f"arrivals until {now_s:g} s: at most {MOST_INTERVALS:,} intervals can be counted")
         while now_s >= self._start_s(len(self._over) + 1):
             self._over.append(self._now)
             self._engine.observe(self._now)

@@ -111,6 +111,11 @@ def test_arrivals_are_counted_by_interval() -> None:
     assert seen.forecast(7 * 600) == []
 
 
+def test_a_gap_of_centuries_is_refused() -> None:
+    with pytest.raises(BadSpec, match=r"arrivals until 1e\+10 s: at most 1,048,576 intervals"):
+        arrivals([1]).latest(1e10)
+
+
 def test_after_two_days_arrivals_are_expected() -> None:
     counts = [round(count) for count in make_counts(3, seed=2)]
     expected = arrivals(counts).forecast(3 * DAY_S)
