@@ -81,7 +81,8 @@ class Muri:
     def decide(self, view: View) -> Decision:
         """Return the groups of the jobs that come first."""
         for job in view.finished:
-            self._running.pop(job.order, None)
+            if self._running.pop(job.order, None) is None:
+                self._waiting.discard(job)  # it came to its end while it was being stopped
             del self._profiles[job.order]
         for job in view.arrived:
             self._profiles[job.order] = self._measured(job.spec)

@@ -155,6 +155,8 @@ class MuriCoded:
         """
         for job in view.finished:
             del self._rank[job.order]
+            if job not in self._running:
+                self._waiting.discard(job)  # it came to its end while it was being stopped
         epoch = self._epoch if self._known else -self._epoch
         held: dict[int, list[Entry]] = {}
         before = sorted(

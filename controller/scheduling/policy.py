@@ -254,7 +254,8 @@ class View:
         cluster: The servers.
         jobs: All unfinished jobs by id, in order of arrival.
         arrived: Those of them that are new since the last decision.
-        finished: Jobs that have ended since the last decision (no longer in `jobs`).
+        finished: Jobs that have ended since the last decision (no longer in `jobs`). A real one may have come
+            to its end while it was being stopped: then the last decision let it wait.
         groups: What runs now. A group whose member has ended goes on without it, as a new `Group`.
     """
 

@@ -46,6 +46,13 @@ class Waiting:
         del bucket[bisect_left(bucket, (rank, job.order))]
         self._count -= 1
 
+    def discard(self, job: Job) -> None:
+        """Take `job` out if it is there, whatever its rank is. O(n)."""
+        bucket = self._buckets.get(job.spec.gpus, [])
+        kept = [entry for entry in bucket if entry[2] is not job]
+        self._count -= len(bucket) - len(kept)
+        bucket[:] = kept
+
     def clear(self) -> None:
         """Take all out."""
         self._buckets.clear()

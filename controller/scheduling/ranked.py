@@ -64,7 +64,11 @@ class Ranked:
         if slots is None:
             slots = self._slots = Slots(view.cluster)
         for job in view.finished:
-            slots.give(self._groups.pop(job.order).gpus)
+            group = self._groups.pop(job.order, None)
+            if group is not None:
+                slots.give(group.gpus)
+            else:
+                self._waiting.discard(job)  # it came to its end while it was being stopped
         if self._stale:
             self._stale = False
             waiting = list(self._waiting)

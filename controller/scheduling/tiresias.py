@@ -38,8 +38,12 @@ class Tiresias:
         slots = self._slots or Slots(view.cluster)
         self._slots = slots
         for job in view.finished:
-            slots.give(self._groups.pop(job.order).gpus)
-            self._queues[self._level.pop(job.order)].remove(job)
+            group = self._groups.pop(job.order, None)
+            if group is not None:
+                slots.give(group.gpus)
+                self._queues[self._level.pop(job.order)].remove(job)
+            else:  # it came to its end while it was being stopped
+                self._queues = [[other for other in queue if other is not job] for queue in self._queues]
         self._queues[0] += view.arrived
         self._sink(view.now_s)
         free = view.cluster.gpus
