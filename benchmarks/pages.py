@@ -15,7 +15,7 @@ def with_tables(page: str, tables: str) -> str:
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        raise ValueError(f"a page needs the lines {BEGIN} and {END}, between which the tables go")
+        raise ValueError(f"the page needs the lines {BEGIN} and {END}, between which the tables go")
     return f"{before}{BEGIN}\n{tables}\n{END}{after}"
 
 

@@ -234,7 +234,8 @@ def lucid(options: Options) -> list[Row]:
     if options.folder is None:
         rows = [{"table": "paper", **row} for row in _module("lucid", "schedule")]
         rows += [{"table": "tree", **row} for row in _module("lucid", "tree")]
-        return rows + [{"table": "models", **row} for row in _module("lucid_models", "throughput")]
+        rows += [{"table": "models", **row} for row in _module("lucid_models", "throughput")]
+        return rows + [{"table": "models", **row} for row in _module("lucid_models", "durations")]
     files = options.folder / "lucid"
     measured = ("--profiles", files / "single_data.csv", "--pairs", files / "colocate_info.csv")
     log = ("--folder", options.folder / "common" / "c1000" / "lucid")

@@ -283,8 +283,8 @@ SHOW: Mapping[str, Shown] = {
                 "coded": ("As coded, beside the public simulator on the same trace:", LUCID_CODED),
                 "tree": ("The packing tree:", TREE),
                 "models": (
-                    "What the models predict of what they have not seen, beside simpler guesses: jobs and\n"
-                    "GPUs asked for in the next ten minutes, and the logarithm of durations:",
+                    "What the models predict of what they have not seen, beside simpler guesses: what is\n"
+                    "asked for in the next ten minutes, and the logarithm of durations:",
                     MODELS,
                 ),
             }

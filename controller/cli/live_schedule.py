@@ -23,7 +23,7 @@ from controller.cli.spec import ClusterSpec, JobSpec
 from controller.live import Entry, LiveController
 from controller.scheduling import RESOURCES, Cluster
 from controller.scheduling import JobSpec as Submission
-from controller.simulator.families import make
+from controller.simulator.families import family, make
 from controller.simulator.traces import read
 
 SHARING = 4
@@ -92,6 +92,8 @@ def live(
     """
     name = common.parse_policy(policy)
     servers = Cluster.uniform(1, gpus)
+    if family(name).startswith("synergy"):
+        raise Failure(f"--policy {name}: it grants CPUs and memory, which live does not", USAGE)
     with common.refusals():
         submissions = read(jobs, servers)
         setup = make(name, common.background(servers, None, None, None, 0, None, settings, [name]))

@@ -102,3 +102,9 @@ def test_measurements_that_make_no_sense(options: tuple[str, ...], complaint: st
     assert (ran.code, ran.out) == (2, "")
     assert complaint in ran.complaint
     assert "\n" not in ran.complaint.strip()
+
+
+def test_a_policy_that_grants_cpus_is_refused(tmp_path: Path) -> None:
+    ran = schedule("live", "--jobs", jobs_file(tmp_path, "true"), "--policy", "synergy:srtf+tune")
+    assert ran.code == 2
+    assert "--policy synergy:srtf+tune: it grants CPUs and memory, which live does not" in ran.complaint

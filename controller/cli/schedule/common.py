@@ -84,7 +84,7 @@ Estimates = Annotated[
     typer.Option(
         metavar="FILE",
         rich_help_panel=PROFILES,
-        help="How long the jobs of a trace are expected to run: columns job_id and estimate_s.",
+        help="How long the jobs of a trace are expected to run: columns job_id and estimate_s (or priority).",
     ),
 ]
 Settings = Annotated[

@@ -138,18 +138,18 @@ def explanations(
     duration.
     """
     found: dict[str, list[str]] = {}
-    said = {each.group.jobs[-1].spec.id: each.group.reason for each in decided.groups if each.group.reason}
+    said = {job.spec.id: each.group.reason for each in decided.groups for job in each.group.jobs}
     for job in _jobs(decided):
         lines = [sentence for name, sentence in decided.notes if name == job.spec.id]
-        if not lines and job.spec.id in said:
-            lines = [said[job.spec.id]]
+        if not lines:
+            lines = [said.get(job.spec.id, "waits") or "runs"]
         if family(policy) == "lucid":
             usage = usage_of(job.spec, around)
             lines.append(f"packing tree: {packing_tree(around).predict(usage).name.title()}")
             lines += packing_tree(around).explain(usage)
         if model is not None:
             lines += ["expected duration", *model.explain(submission(job.spec, around))]
-        found[job.spec.id] = lines or ["nothing is predicted of it"]
+        found[job.spec.id] = lines
     return found
 
 

@@ -155,7 +155,7 @@ def write(directory: Path, outcomes: Sequence[Outcome], document: dict[str, Any]
 
 def show(outcomes: Sequence[Outcome], title: str) -> None:
     """Print the table."""
-    columns = ["policy", "avg JCT s", "p99 s", "makespan s", "queue", "GPUs", "stops", "took"]
+    columns = ["policy", "avg JCT s", "p99 s", "makespan s", "queue", "GPUs", "restarts", "took"]
     rows = [
         (
             o.task.policy,
@@ -164,7 +164,7 @@ def show(outcomes: Sequence[Outcome], title: str) -> None:
             count(o.metrics.makespan_s),
             f"{o.metrics.avg_queue:.1f}",
             f"{o.metrics.gpu_busy:.1%}",
-            count(o.metrics.preemptions),
+            count(o.metrics.restarts),
             seconds(o.wall_s),
         )
         for o in outcomes

@@ -76,8 +76,8 @@ class DurationModel:
     def explain(self, job: Submission) -> list[str]:
         """Return the reasons of a prediction: by which factor each term changes the duration."""
         if job.user not in self.users:
-            mean = f"{self.predict_s(job):.0f} s is the mean of jobs with {job.gpus} GPUs"
-            return [f"user {job.user} is new: {mean}"]
+            who = f"user {job.user} is new" if job.user else "it names no user"
+            return [f"{who}: {self.predict_s(job):.0f} s is the mean of jobs with as many GPUs"]
         lines = [f"start: {math.exp(self.model.intercept):.0f} s"]
         for part in self.model.explain(features(job, self.names)):
             values = ", ".join(str(v) for v in part.values)

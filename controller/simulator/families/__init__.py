@@ -31,6 +31,8 @@ def _plain(background: Background) -> Plain:
     return Plain(**settled(PLAIN, background), seed=background.seed)
 
 
+CODED = {"coded:themis": "its program solved exactly: theirs depends on the solver"}
+
 FAMILIES: Mapping[str, Family] = {
     "": Family(
         "as the papers have them, in one speed model",
@@ -40,7 +42,7 @@ FAMILIES: Mapping[str, Family] = {
     ),
     "coded": Family(
         "as Muri's public simulator has them, to the digit",
-        {name.removeprefix("coded:"): "" for name in SETUPS if name.startswith("coded:")},
+        {name.removeprefix("coded:"): CODED.get(name, "") for name in SETUPS if name.startswith("coded:")},
         lambda name, background: setup(f"coded:{name}"),
     ),
     "synergy": synergy.FAMILY,
