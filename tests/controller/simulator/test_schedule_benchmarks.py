@@ -114,7 +114,7 @@ def test_a_page_that_cannot_be_filled_is_refused_before_the_work(
     monkeypatch.setattr(sys, "argv", ["improved", "--output", str(tmp_path)])
     with pytest.raises(SystemExit):
         improved.main()
-    assert f"a page needs the lines {BEGIN} and {END}" in capsys.readouterr().err
+    assert f"the page needs the lines {BEGIN} and {END}" in capsys.readouterr().err
     assert not (tmp_path / "improved.json").exists()
 
 
