@@ -20,9 +20,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
+from benchmarks.pages import console
 from controller.errors import ControllerError
 from controller.scheduling import Cluster, JobSpec
 from controller.scheduling.lucid import Pair, Size, Usage, accuracy, grow, held_out_accuracy, sizes_from_pairs
@@ -158,7 +158,7 @@ def show(rows: Sequence[Row], title: str) -> None:
     for row in rows:
         cells = [row.get(column, "") for column in rows[0]]
         table.add_row(*(f"{cell:,.3f}" if isinstance(cell, float) else str(cell) for cell in cells))
-    Console().print(table)
+    console().print(table)
 
 
 if __name__ == "__main__":

@@ -23,9 +23,9 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 
+from benchmarks.pages import console
 from controller.errors import ControllerError
 from controller.scheduling import BadTrace
 from controller.scheduling.lucid import submission, train_durations, train_throughput
@@ -207,7 +207,7 @@ def show(rows: Sequence[Row]) -> None:
                 for cell in row.values()
             )
         )
-    Console().print(table)
+    console().print(table)
 
 
 if __name__ == "__main__":

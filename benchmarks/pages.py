@@ -1,8 +1,10 @@
-"""Pages that people write and commands fill: tables between two marks."""
+"""Where results go: pages that people write and commands fill between two marks, and the terminal."""
 
 from __future__ import annotations
 
 from pathlib import Path
+
+from rich.console import Console
 
 BEGIN, END = "<!-- measured -->", "<!-- end of measured -->"
 
@@ -29,3 +31,9 @@ def fill(path: Path, tables: str) -> None:
     """Write `tables` into the page at `path`; where there is none yet, they are all of it."""
     page = path.read_text(encoding="utf-8") if path.exists() else f"{BEGIN}\n{END}\n"
     path.write_text(with_tables(page, tables), encoding="utf-8")
+
+
+def console() -> Console:
+    """Return the terminal, or, where there is none, a page wide enough for every table."""
+    terminal = Console()
+    return terminal if terminal.is_terminal else Console(width=200)

@@ -19,9 +19,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 
+from benchmarks.pages import console
 from controller.errors import ControllerError
 from controller.scheduling import Cluster, Decision, JobSpec, Policy, View
 from controller.scheduling.sharing import (
@@ -211,7 +211,7 @@ def show(rows: Sequence[Row], title: str) -> None:
         table.add_column(column, justify="right")
     for row in rows:
         table.add_row(*(text(row.get(column, "")) for column in rows[0]))
-    Console().print(table)
+    console().print(table)
 
 
 def text(cell: object) -> str:

@@ -22,9 +22,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
+from benchmarks.pages import console
 from controller.errors import ControllerError
 from controller.scheduling import Cluster
 from controller.scheduling.synergy import (
@@ -342,7 +342,7 @@ def show(rows: Sequence[Mapping[str, object]], title: str) -> None:
         table.add_column(column, justify="right")
     for row in rows:
         table.add_row(*(f"{value:.3f}" if isinstance(value, float) else str(value) for value in row.values()))
-    Console().print(table)
+    console().print(table)
 
 
 if __name__ == "__main__":
