@@ -76,10 +76,11 @@ def main() -> None:
         tables = {"pairs": compared(files, slow=given.slow), "variants": varied(files)}
     except RunFailed as error:
         raise SystemExit(f"benchmarks.improved: {error}") from None
-    print(text(tables))
+    shown = text(tables)
+    print(shown)
     if given.output is not None:
         given.output.mkdir(parents=True, exist_ok=True)
-        fill(given.output / f"{NAME}.md", text(tables))
+        fill(given.output / f"{NAME}.md", shown)
         rows = json.dumps({"name": NAME, "tables": tables}, indent=1)
         (given.output / f"{NAME}.json").write_text(rows + "\n", encoding="utf-8")
 

@@ -205,7 +205,8 @@ class LucidPolicy:
 
     def _start_profiling(self, now_s: float, nodes: DividedNodes, rules: ProfilerRules) -> None:
         queue = len(self._to_profile)
-        nodes.lend(rules.wanted_nodes(queue, nodes.profiler_nodes, self._forecast_gpus(now_s)))
+        if rules.lent_nodes:  # else no forecast, which may train a model, could change anything
+            nodes.lend(rules.wanted_nodes(queue, nodes.profiler_nodes, self._forecast_gpus(now_s)))
         time_s = rules.time_s(queue)
         for job, gpus in self._to_profile.start(lambda wanted: nodes.take(wanted, profiler=True)):
             self._profiling[job.order] = Group((job,), gpus, reason=f"profiled for {time_s:g} s")
