@@ -51,7 +51,7 @@ bench-schedulers: $(VENV)/dev
 	$(BIN)/python -m benchmarks.sharing schedule --seeds 5
 
 clean:
-	rm -rf $(VENV) build *.egg-info hostlib/_native/*.so controller/grouping/*.so
+	rm -rf $(VENV) build *.egg-info hostlib/_native/*.so controller/simulator/replicas/muri/*.so
 
 # A C compiler makes the switch and the host library fast; venv is a package of its own on Debian.
 $(VENV)/created: Makefile

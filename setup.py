@@ -16,11 +16,11 @@ setup(
             optional=True,  # without a C compiler numpy serves: slower, with a warning
         ),
         Extension(
-            "controller.grouping._blossom",
-            sources=["controller/grouping/blossom.c"],
+            "controller.simulator.replicas.muri._blossom",
+            sources=["controller/simulator/replicas/muri/blossom.c"],
             # a fused multiplication would round differently from Python, and so break ties differently
             extra_compile_args=["-O3", "-std=gnu11", "-ffp-contract=off"],
-            optional=True,  # without a C compiler Python serves: slower
+            optional=True,  # without a C compiler the replica of Muri's public simulator cannot group
         ),
     ]
 )

@@ -20,11 +20,12 @@ from bmv2_topos.experiments.harness import markdown
 from controller.cli.output import Bar
 from controller.scheduling import Cluster
 from controller.scheduling.weave import Weave
-from controller.simulator import Rules, measure, simulate
-from controller.simulator.families import Background
+from controller.simulator import measure
+from controller.simulator.families.base import Background
+from controller.simulator.families.papers import INTERVAL_S, setup
 from controller.simulator.pool import run_all
 from controller.simulator.runs import RunFailed, Source, Task
-from controller.simulator.setups import INTERVAL_S, Setup, setup
+from controller.simulator.setup import Setup
 from controller.simulator.speed import Interleaved
 from controller.simulator.traces import read
 
@@ -53,8 +54,7 @@ def variants() -> dict[str, Setup]:
         "pairs only": Weave(speed, members=2),
         "believes that groups have no contention": Weave(Interleaved(contention=(1.0,) * 4)),
     }
-    rules = Rules(interval_s=INTERVAL_S)
-    return {name: Setup(policy, speed, rules) for name, policy in changed.items()} | {
+    return {name: Setup(policy, speed, INTERVAL_S) for name, policy in changed.items()} | {
         "`muri-s`": setup("muri-s")
     }
 
@@ -120,7 +120,7 @@ def varied(files: Sequence[Trace]) -> list[Row]:
         cluster = Cluster.uniform(trace.nodes, 8)
         specs = read(trace.path, cluster)
         for name, made in variants().items():
-            metrics = measure(simulate(specs, cluster, made.policy, made.speed, made.rules))
+            metrics = measure(made.run(specs, cluster))
             rows.append({"trace": trace.name, "variant": name, **asdict(metrics)})
     return rows
 

@@ -22,14 +22,16 @@ from pathlib import Path
 import numpy as np
 from rich.table import Table
 
+from benchmarks.ablations import resolved
 from benchmarks.pages import console
 from controller.errors import ControllerError
 from controller.scheduling import Cluster, JobSpec
 from controller.scheduling.lucid import Pair, Size, Usage, accuracy, grow, held_out_accuracy, sizes_from_pairs
 from controller.scheduling.lucid.measured import Config
 from controller.scheduling.lucid.samples import make_jobs
-from controller.simulator.families import Background, make
+from controller.simulator.families.base import Background
 from controller.simulator.families.lucid import measurements
+from controller.simulator.policies import make
 from controller.simulator.runs import Source
 
 NODES, GPUS = 8, 8
@@ -136,7 +138,8 @@ def jobs_of(folder: Path | None, predictor: str, background: Background) -> list
 
 def run(name: str, policy: str, specs: Sequence[JobSpec], background: Background) -> Row:
     """Simulate one policy; the figures are those that the public simulator's results are compared by."""
-    setup = make(policy, background)
+    policy, settings = resolved(policy)
+    setup = make(policy, replace(background, settings=settings))
     began = time.perf_counter()
     jobs = setup.run(specs, background.cluster).jobs
     took_s = time.perf_counter() - began

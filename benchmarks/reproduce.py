@@ -16,16 +16,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from benchmarks.ablations import resolved, with_ablations
 from benchmarks.references import LUCID, MURI, SYNERGY
 from benchmarks.reproduce_page import SHOW, Row, page
 from benchmarks.rule_sets import STEPS
 from benchmarks.schedulers import measure_grouping
 from benchmarks.trace_files import Trace, takes_minutes, traces
 from controller.scheduling import Cluster
-from controller.simulator import measure, simulate
-from controller.simulator.families import Background, family
+from controller.simulator import measure
+from controller.simulator.families.base import Background
+from controller.simulator.policies import family, known
 from controller.simulator.runs import RunFailed, Source, Task, run
-from controller.simulator.setups import SETUPS
 from controller.simulator.traces import read
 
 NAME = "schedulers"
@@ -117,8 +118,9 @@ def _text(tables: Mapping[str, list[Row]]) -> str:
 
 def simulated(trace: Trace, policy: str) -> Row:
     """Return the figures of a policy on a trace. Raises RunFailed."""
-    background = Background(Cluster.uniform(trace.nodes, 8, cpus=24, memory_gb=500))
-    outcome = run(Task(policy, Source(trace.path), background))
+    cluster = Cluster.uniform(trace.nodes, 8, cpus=24, memory_gb=500)
+    name, settings = resolved(policy)
+    outcome = run(Task(name, Source(trace.path), Background(cluster, settings=settings)))
     if sys.stderr.isatty():
         print(f"{trace.name}: {policy}, {outcome.wall_s:.1f} s", file=sys.stderr)
     return {**asdict(outcome.metrics), "trace": trace.name, "policy": policy, "took_s": outcome.cpu_s}
@@ -128,7 +130,7 @@ def coded(options: Options) -> list[Row]:
     """Run coded rules: policies with public figures and our own, and all on the first trace."""
     rows = []
     for trace in options.traces():
-        for policy in [name for name in SETUPS if family(name) == "coded"]:
+        for policy in with_ablations([name for name in known() if family(name) == "coded"]):
             theirs = MURI.get((trace.name, policy))
             wanted = theirs is not None or "weave" in policy or trace.name in FIRST
             if not wanted or options.skips(trace, policy):
@@ -145,7 +147,7 @@ def coded(options: Options) -> list[Row]:
 def paper(options: Options) -> list[Row]:
     """Run all policies that are as the papers have them; Muri's ablations on the first trace only."""
     first, *others = [trace for trace in options.traces() if trace.name in PAPER] or options.traces()[:1]
-    names = [name for name in SETUPS if not family(name)]
+    names = with_ablations([name for name in known() if not family(name)])
     main_names = [name for name in names if not name.startswith("muri-s-")]
     pairs = [(first, name) for name in names] + [(trace, name) for trace in others for name in main_names]
     return [simulated(trace, name) for trace, name in pairs if not options.skips(trace, name)]
@@ -160,8 +162,7 @@ def rules(options: Options) -> list[Row]:
     for policy, steps in STEPS.items():
         before: float | None = None
         for step, make in steps:
-            chosen = make()
-            metrics = measure(simulate(specs, cluster, chosen.policy, chosen.speed, chosen.rules))
+            metrics = measure(make().run(specs, cluster))
             change = None if before is None else metrics.avg_jct_s / before - 1
             before = metrics.avg_jct_s
             rows.append(

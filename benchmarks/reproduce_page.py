@@ -325,8 +325,8 @@ def page(tables: Mapping[str, Sequence[Row]]) -> str:
         "makes this page; the rows are in [schedulers.json](schedulers.json). Without `--traces` "
         "shipped and\n"
         "made-up traces stand in; `--slow` adds what takes minutes, such as grouping on trace1.\n"
-        "`tests/controller/simulator/test_coded.py` holds ten policies on the shipped trace, and "
-        "the first figures\n"
+        "`tests/controller/simulator/replicas/test_muri_figures.py` holds ten policies on the shipped trace, "
+        "and the first figures\n"
         "above if `INA_TRACES` names the folder with the public traces.",
     ]
     return "\n\n".join(parts) + "\n"

@@ -22,9 +22,10 @@ from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from benchmarks.ablations import resolved
 from bmv2_topos.experiments.harness import markdown
 from controller.scheduling import Cluster
-from controller.simulator.families import Background
+from controller.simulator.families.base import Background
 from controller.simulator.plots import PlotsMissing, new_figure, save
 from controller.simulator.runs import RunFailed, Source, Task, kind_for, run
 
@@ -105,9 +106,10 @@ def _apart(policy: str, jobs: int, load: float, seed: int) -> Row:
 
 def _child(channel: Connection, policy: str, jobs: int, load: float, seed: int) -> None:
     source = Source(count=jobs, load=load, seed=seed, kind=kind_for([policy]))
-    background = Background(Cluster.uniform(8, 8, cpus=24, memory_gb=500), seed=seed)
+    name, settings = resolved(policy)
+    cluster = Cluster.uniform(8, 8, cpus=24, memory_gb=500)
     try:
-        outcome = run(Task(policy, source, background))
+        outcome = run(Task(name, source, Background(cluster, seed=seed, settings=settings)))
     except RunFailed as error:
         channel.send(error)
         return

@@ -22,6 +22,7 @@ from pathlib import Path
 from rich.table import Table
 
 from benchmarks.pages import console
+from benchmarks.sharing_ablations import ALL, make
 from controller.errors import ControllerError
 from controller.scheduling import Cluster, Decision, JobSpec, Policy, View
 from controller.scheduling.sharing import (
@@ -35,7 +36,7 @@ from controller.scheduling.sharing import (
     read_lucid_pairs,
 )
 from controller.scheduling.sharing.corun import Pairs
-from controller.scheduling.sharing.policies import POLICIES, SIZES, Needs, Setting, make, of_kinds
+from controller.scheduling.sharing.policies import SIZES, Needs, Scenario, of_kinds
 from controller.simulator import measure, simulate
 from controller.simulator.generate import generate
 from controller.simulator.traces import read
@@ -55,7 +56,10 @@ def main() -> None:
     models = commands.add_parser("models", help="accuracy of the forests")
     models.set_defaults(run=run_models)
     schedule = commands.add_parser(
-        "schedule", help="the policy against baselines and itself without its parts"
+        "schedule",
+        help="the policy against baselines and itself without its parts",
+        epilog="policies:\n" + "\n".join(f"  {name:24} {known.about}" for name, known in ALL.items()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     schedule.set_defaults(run=run_schedule)
     schedule.add_argument("--trace", type=Path, help="jobs; their kinds are drawn from the pairs'")
@@ -85,14 +89,14 @@ def main() -> None:
         show(rows, title)
 
 
-def setting_of(options: argparse.Namespace, seed: int, *, references: int) -> Setting:
+def setting_of(options: argparse.Namespace, seed: int, *, references: int) -> Scenario:
     """Read measured pairs, or have some made up."""
     pairs: Pairs | None = None
     if options.lucid is not None:
         pairs = read_lucid_pairs(options.lucid)
     elif options.gavel is not None:
         pairs = read_gavel_pairs(options.gavel)
-    return Setting(pairs, seed=seed, references=references, samples=options.samples)
+    return Scenario(pairs, seed=seed, references=references, samples=options.samples)
 
 
 def run_models(options: argparse.Namespace) -> tuple[list[Row], str]:
@@ -135,7 +139,7 @@ def run_schedule(options: argparse.Namespace) -> tuple[list[Row], str]:
     for seed in range(options.first_seed, options.first_seed + options.seeds):
         setting = setting_of(options, seed, references=options.references)
         specs = jobs_of(options, cluster, sorted(setting.truth.kinds), seed)
-        for name in [name for name in options.only.split(",") if name] or POLICIES:
+        for name in [name for name in options.only.split(",") if name] or ALL:
             policy = make(name, Needs(setting, cost))
             row = run(policy, specs, cluster, setting.truth, cost)
             found.setdefault(name, []).append(row)

@@ -25,13 +25,13 @@ import numpy as np
 from rich.table import Table
 
 from benchmarks.pages import console
+from benchmarks.philly_derived import CLASSES, philly_derived
 from controller.errors import ControllerError
 from controller.scheduling import Cluster
 from controller.scheduling.synergy import (
     Demand,
     ModelProfile,
     Plan,
-    RoundSpeed,
     ServerShape,
     SharedSpeed,
     demands_by_matrix,
@@ -45,11 +45,11 @@ from controller.scheduling.synergy import (
     tune,
 )
 from controller.scheduling.synergy.catalog import TASKS, draw, model_profiles
-from controller.scheduling.synergy.coded import coded_demands, coded_policy
-from controller.scheduling.synergy.philly_derived import CLASSES, philly_derived
 from controller.scheduling.synergy.policies import tune_and_top_up
-from controller.simulator import Rules, simulate
-from controller.simulator.setups import Setup
+from controller.simulator import simulate
+from controller.simulator.replicas.steps import SteppedSetup
+from controller.simulator.replicas.synergy.rules import replica_demands, replica_policy
+from controller.simulator.replicas.synergy.speed import RoundSpeed
 from controller.simulator.traces import read
 
 Models = Mapping[str, Sequence[str]]
@@ -195,7 +195,7 @@ def run_end_to_end(options: argparse.Namespace) -> tuple[list[dict[str, object]]
     for allocator in ("opt", "proportional", "tune", "tune+top-up"):
         policy = synergy("fifo", allocator, demand_of, round_s=ROUND_S)
         began = time.perf_counter()
-        jobs = simulate(specs, cluster, policy, SharedSpeed(demand_of), Rules(interval_s=ROUND_S)).jobs
+        jobs = simulate(specs, cluster, policy, SharedSpeed(demand_of), interval_s=ROUND_S).jobs
         took = time.perf_counter() - began
         jcts = [job.finish_s - job.spec.submit_s for job in jobs]
         found[allocator] = {
@@ -237,11 +237,11 @@ def run_published(options: argparse.Namespace) -> tuple[list[dict[str, object]],
     rows: list[dict[str, object]] = []
     for name in options.policies.split(","):
         order, _, mode = name.partition("+")
-        wants = coded_demands(profiles, shape, mode=mode)
+        wants = replica_demands(profiles, shape, mode=mode)
         speed = RoundSpeed(wants, round_s=ROUND_S)
-        policy = coded_policy(order, mode, wants, shape=shape, servers=options.servers)
+        policy = replica_policy(order, mode, wants, shape=shape, servers=options.servers)
         began = time.perf_counter()
-        setup = Setup(policy, speed, Rules(interval_s=ROUND_S), in_steps=True)
+        setup = SteppedSetup(policy, speed, ROUND_S)
         jobs = setup.run(specs, cluster).jobs
         took = time.perf_counter() - began
         ends = {job.spec.id: job.finish_s for job in jobs}

@@ -4,7 +4,7 @@
 runs many and tabulates.
 """
 
-from bmv2_topos.catalog import star, tree
+from bmv2_topos.catalog import leaf_spine, star, tree
 from bmv2_topos.jobfile import JobEntry, JobFileError, Straggler, load_jobs, parse_jobs
 from bmv2_topos.spec import Host, Link, Switch, Topology, TopologyError
 
@@ -17,6 +17,7 @@ __all__ = [
     "Switch",
     "Topology",
     "TopologyError",
+    "leaf_spine",
     "load_jobs",
     "parse_jobs",
     "star",

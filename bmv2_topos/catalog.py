@@ -1,6 +1,7 @@
 """Topologies by name, each a function that returns a `Topology`.
 
-Hosts are called ``h1``, ``h2``, … and fallback servers' hosts ``p1``, ``p2``, …; these hang off the root.
+Hosts are called ``h1``, ``h2``, … and fallback servers' hosts ``p1``, ``p2``, …; these hang off the root, or
+off the spines.
 """
 
 from __future__ import annotations
@@ -64,3 +65,36 @@ def tree(
         links.append(replace(edge, a=hosts[-1].name, b="s1"))
     shape = "x".join(map(str, fan_outs))
     return Topology(tuple(switches), tuple(hosts), tuple(links), "s1", name or f"tree({shape})")
+
+
+def leaf_spine(
+    spines: int,
+    leaves: int,
+    hosts: int,
+    *,
+    servers: int = 0,
+    link: Link | None = None,
+    trunk: Link | None = None,
+) -> Topology:
+    """Return `leaves` switches of `hosts` hosts each, every one of them linked to each of `spines` switches.
+
+    Spines come first, ``s1`` on; each may be the root of a tree of jobs. Fallback servers' hosts hang off the
+    spines in turn. `link` and `trunk` are as in `tree`.
+
+    Raises:
+        TopologyError: less than one of something, or more than there can be.
+    """
+    if min(spines, leaves, hosts) < 1:
+        raise TopologyError(f"{spines} spines, {leaves} leaves, {hosts} hosts: want one of each at least")
+    edge = link or Link("a", "b")
+    between = trunk or edge
+    switches = [Switch(f"s{number}") for number in range(1, spines + leaves + 1)]
+    above, below = switches[:spines], switches[spines:]
+    links = [replace(between, a=spine.name, b=leaf.name) for leaf in below for spine in above]
+    machines = [Host(f"h{number}") for number in range(1, leaves * hosts + 1)]
+    links += [replace(edge, a=host.name, b=below[at // hosts].name) for at, host in enumerate(machines)]
+    for number in range(servers):
+        machines.append(Host(f"p{number + 1}"))
+        links.append(replace(edge, a=machines[-1].name, b=above[number % spines].name))
+    name = f"leaf_spine({spines}x{leaves}x{hosts})"
+    return Topology(tuple(switches), tuple(machines), tuple(links), "s1", name)

@@ -33,6 +33,7 @@ NUMBERS = ("exponent", "fixed")
 MAX_WORKERS = 1024
 MAX_ELEMENTS = 1 << 30
 MAX_WINDOW = 1 << 16
+MAX_CHARACTERS = 1 << 24
 
 
 class JobFileError(ValueError):
@@ -168,10 +169,13 @@ def load_jobs(path: str | Path, *, require: Collection[str] = ()) -> tuple[JobEn
         JobFileError: the file cannot be read, is not TOML, or something in it is wrong or missing.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        with Path(path).open(encoding="utf-8") as file:
+            text = file.read(MAX_CHARACTERS + 1)
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise JobFileError(f"{path}: cannot be read: {why}") from error
+    if len(text) > MAX_CHARACTERS:
+        raise JobFileError(f"{path}: longer than {MAX_CHARACTERS} characters, which no job file is")
     return parse_jobs(text, source=str(path), require=require)
 
 

@@ -1,11 +1,36 @@
 """Control of switches that aggregate: admission of jobs, their memory, ordinary forwarding."""
 
-from controller.errors import BadJob, ControllerError, NoSuchJob, ProgramMismatch
-from controller.layout import JobTree, TreeLink, TreeSwitch
-from controller.model import Admission, Job, Member, Mode, Place, Region, SwitchInfo, Uplink
-from controller.programs import ProgramBundle, locate
-from controller.session import Controller
-from controller.tree import TreeAdmission, admit_tree, read_tree, read_trees, remove_tree
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from controller.errors import (
+        BadJob,
+        ControllerError,
+        NoSuchJob,
+        OtherProgram,
+        ProgramMismatch,
+        RegionChanging,
+    )
+    from controller.layout import JobTree, TreeLink, TreeSwitch
+    from controller.model import (
+        Admission,
+        Job,
+        Lease,
+        Member,
+        Mode,
+        Place,
+        Region,
+        RegionChange,
+        SwitchInfo,
+        Uplink,
+    )
+    from controller.p4runtime_shim import Tls
+    from controller.programs import ProgramBundle, locate
+    from controller.session import Controller
+    from controller.tree import TreeAdmission, admit_tree, read_tree, read_trees, remove_tree
 
 __all__ = [
     "Admission",
@@ -14,14 +39,19 @@ __all__ = [
     "ControllerError",
     "Job",
     "JobTree",
+    "Lease",
     "Member",
     "Mode",
     "NoSuchJob",
+    "OtherProgram",
     "Place",
     "ProgramBundle",
     "ProgramMismatch",
     "Region",
+    "RegionChange",
+    "RegionChanging",
     "SwitchInfo",
+    "Tls",
     "TreeAdmission",
     "TreeLink",
     "TreeSwitch",
@@ -32,3 +62,17 @@ __all__ = [
     "read_trees",
     "remove_tree",
 ]
+
+_MODULES = ("errors", "model", "layout", "tree", "programs", "session")
+"""The quick ones first: what only needs those is not to wait for gRPC."""
+
+
+def __getattr__(name: str) -> object:
+    """Import what is asked for: to load all of it takes longer than many a command."""
+    if name in __all__:
+        for module in _MODULES:
+            found = getattr(importlib.import_module(f"controller.{module}"), name, None)
+            if found is not None:
+                globals()[name] = found
+                return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -5,11 +5,14 @@ ControllerError
 ├── OutOfMemory         no hole in the switch's memory is large enough
 ├── OutOfRows           no job id, counter row or port is left
 ├── NoSuchJob           the switch has no such job
+├── RegionChanging      the job is on its way to another region already
 ├── IdentityTaken       the job id or the generation asked for is another job's
 ├── ProgramMismatch     the switch runs, or was offered, a program that will not do
+│   └── OtherProgram    it runs another one, which was not to be replaced
 ├── UnknownName         the program has no table, action or counter of that name
 └── SwitchError         the switch, or the way to it, failed
     ├── Unreachable     it does not answer
+    │   └── TlsFailure  for it speaks TLS and we do not, or the other way round, or one trusts not the other
     ├── Refused         it answered with an error; `code` and, for a batch, `errors` say which
     └── NotPrimary      another controller holds the switch
 """
@@ -49,12 +52,20 @@ class NoSuchJob(ControllerError):
     """The switch has no such job."""
 
 
+class RegionChanging(ControllerError):
+    """The job is on its way to another region already."""
+
+
 class IdentityTaken(ControllerError):
     """The job id or the generation asked for is another job's."""
 
 
 class ProgramMismatch(ControllerError):
     """The program that the switch runs will not do."""
+
+
+class OtherProgram(ProgramMismatch):
+    """The switch runs another program, and nobody said that it may be replaced."""
 
 
 class UnknownName(ControllerError):
@@ -67,6 +78,10 @@ class SwitchError(ControllerError):
 
 class Unreachable(SwitchError):
     """The switch does not answer."""
+
+
+class TlsFailure(Unreachable):
+    """The switch and we do not agree on TLS; the message says how."""
 
 
 class NotPrimary(SwitchError):

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from controller import names
+from controller import leases, names
 from controller.model import (
     NOBODY,
     Admission,
     Member,
     Region,
+    RegionChange,
     Uplink,
     ipv4_from_int,
     ipv4_to_int,
@@ -24,7 +25,7 @@ from controller.model import (
 from controller.p4runtime_shim.rows import Group, Row
 
 TABLES = (names.JOB, names.MEMBER, names.UPLINK, names.RECEIVER)
-"""Where jobs have rows."""
+"""Where jobs have rows; in programs with shared slots in `names.CHANGE`, too."""
 
 
 def job_row(admission: Admission) -> Row:
@@ -46,9 +47,24 @@ def job_row(admission: Admission) -> Row:
             "root": int(admission.root),
             "transit": int(admission.transit),
             "preempt": int(admission.preempt),
+            "ageing": admission.ageing,
             "window": admission.window,
             "max_age_us": admission.max_age_us,
         },
+        metadata=leases.encode(admission.lease),
+    )
+
+
+def change_row(admission: Admission) -> Row:
+    """Make the row that moves the job to another region. Raises ValueError if it does not move."""
+    change = admission.change
+    if change is None:
+        raise ValueError(f"job {admission.job} is not on its way to another region")
+    return Row(
+        names.CHANGE,
+        {names.JOB_KEY: admission.job},
+        names.MOVE,
+        {"number": change.number, "offset": change.region.offset, "size": change.region.size},
     )
 
 
@@ -65,7 +81,9 @@ def supporting_rows(admission: Admission) -> tuple[Row | Group, ...]:
         if member.port is None:
             raise ValueError(f"{member} has no port yet")
         replica = member.bit + 1  # 0 leads up
-        rows.append(_port_row(admission.job, member.port, names.SET_MEMBER, {"bitmap": member.bitmap}))
+        below = {"first_node": member.below.start, "node_count": len(member.below)}
+        of_port = {"bitmap": member.bitmap, **below}
+        rows.append(_port_row(admission.job, member.port, names.SET_MEMBER, of_port))
         rows.append(_receiver_row(admission.job, replica, member, member.rank))
         replicas.append((member.port, replica))
     return (*rows, Group(admission.group, tuple(replicas)))
@@ -131,8 +149,9 @@ class _Found:
 
     job: Row | None = None
     uplink: Row | None = None
-    masks: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """By a member's lowest bit: its port and all its bits."""
+    change: Row | None = None
+    ports: dict[int, Row] = field(default_factory=dict)
+    """By a member's lowest bit."""
     receivers: dict[int, Row] = field(default_factory=dict)
     supporting: list[Row] = field(default_factory=list)
 
@@ -156,7 +175,9 @@ def parse(rows: Iterable[Row | Group], *, job_groups: range) -> Contents:
         match row.table, row.action:
             case names.MEMBER, names.SET_MEMBER:
                 mask = row.params["bitmap"]
-                of_job.masks[mask & -mask] = (_number(row, names.INGRESS_PORT), mask)
+                of_job.ports[mask & -mask] = row
+            case names.CHANGE, _:
+                of_job.change = row
             case names.UPLINK, _:
                 of_job.uplink = row
             case names.RECEIVER, _:
@@ -178,10 +199,10 @@ def _admission(job: int, row: Row, found: _Found) -> Admission:
     for replica, receiver in sorted(found.receivers.items()):
         if replica == 0:
             continue
-        port, bitmap = found.masks.get(1 << (replica - 1), (None, 1 << (replica - 1)))
+        port, bitmap, below = _port(found.ports.get(1 << (replica - 1)), replica)
         rank = receiver.params["rank"]
         mac, ip, udp_port = _address(receiver)
-        members.append(Member(None if rank == NOBODY else rank, port, mac, ip, udp_port, bitmap))
+        members.append(Member(None if rank == NOBODY else rank, port, mac, ip, udp_port, bitmap, below))
     params = row.params
     return Admission(
         job=job,
@@ -197,8 +218,24 @@ def _admission(job: int, row: Row, found: _Found) -> Admission:
         result_bitmap=params["result_bitmap"],
         transit=bool(params["transit"]),
         preempt=bool(params["preempt"]),
+        ageing=params["ageing"],
         max_age_us=params["max_age_us"],
+        change=_change(found.change),
+        lease=leases.decode(row.metadata),
     )
+
+
+def _port(row: Row | None, replica: int) -> tuple[int | None, int, range]:
+    if row is None:
+        return None, 1 << (replica - 1), range(0)
+    first, count = row.params["first_node"], row.params["node_count"]
+    return _number(row, names.INGRESS_PORT), row.params["bitmap"], range(first, first + count)
+
+
+def _change(row: Row | None) -> RegionChange | None:
+    if row is None:
+        return None
+    return RegionChange(row.params["number"], Region(row.params["offset"], row.params["size"]))
 
 
 def _uplink(found: _Found) -> Uplink | None:

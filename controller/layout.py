@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass, replace
 
 from controller.checks import check_fan_in, check_job, check_ranks
 from controller.errors import BadJob, naming
-from controller.model import INA_UDP_PORT, Job, Member, Mode, Place, Region, Uplink
+from controller.model import AGEING, INA_UDP_PORT, Job, Member, Mode, Place, Region, Uplink
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +15,7 @@ class TreeSwitch:
     """A switch of a job's tree with all that hangs on it.
 
     `members` are workers with the ranks of the whole job; their bits are chosen by `lay_out`. `links`
-    lead to switches below. `region` is where a shared job's packets hash to, by default all slots. A
+    lead to switches below. `region` is where a shared job's packets meet, by default all slots. A
     `transit` switch has no memory for the job: what hangs on it counts as hanging on the switch above.
     `mac` and `ip` are what packets for this switch are addressed to; it does not look at them.
     """
@@ -55,17 +54,18 @@ class JobTree:
     _: KW_ONLY
     mode: Mode = "exclusive"
     preempt: bool = False
+    ageing: int = AGEING
     window: int | None = None
     max_age_us: int = 100_000
     fallback: Uplink | None = None
 
 
-def lay_out(tree: JobTree, *, max_members: int) -> dict[str, Job]:
+def lay_out(tree: JobTree, *, max_members: int, shared_ports: bool = False) -> dict[str, Job]:
     """Make the job of every switch of a tree, by the switches' names, parents first.
 
     Node ids are given in preorder, from 0 for the root. Bits of a node go to its workers in the order
     of their ranks and then to its links in the order given; what hangs on a transit switch gets its
-    bits where the link to that switch stands.
+    bits where the link to that switch stands. For `shared_ports` see `check_job`.
 
     Raises BadJob, naming the switch where one is at fault, if a switch turns up twice, a node has no
     children or more than `max_members`, the workers' ranks are not 0 to n-1, or a switch could not
@@ -83,7 +83,7 @@ def lay_out(tree: JobTree, *, max_members: int) -> dict[str, Job]:
     jobs = dict(_Layout(tree, max_members).node(tree.root, None))
     for name, job in jobs.items():
         with naming(name):
-            check_job(job, max_members=max_members)
+            check_job(job, max_members=max_members, shared_ports=shared_ports)
     return jobs
 
 
@@ -100,11 +100,12 @@ class _Layout:
         self._tree = tree
         self._max_members = max_members
         self._result_bitmap = (1 << _bits(tree.root)) - 1
-        self._ids = itertools.count()
+        self._next_id = 0
 
     def node(self, switch: TreeSwitch, parent: Uplink | None) -> Iterator[tuple[str, Job]]:
         """Lay out a switch that aggregates, and all below it."""
-        node = _Node(next(self._ids), _bits(switch))
+        node = _Node(self._next_id, _bits(switch))
+        self._next_id += 1
         with naming(switch.name):
             check_fan_in(node.fan_in, self._max_members)
         yield from self._switch(switch, parent, node, 0)
@@ -118,12 +119,16 @@ class _Layout:
             members.append(replace(worker, bitmap=1 << bit))
             bit += 1
         first_bits = []
+        first_node = self._next_id
         for link in switch.links:
+            child = link.child
             first_bits.append(bit)
-            bits = _bits(link.child) if link.child.transit else 1
+            bits = _bits(child) if child.transit else 1
             bitmap = ((1 << bits) - 1) << bit
-            members.append(Member(None, link.port, link.child.mac, link.child.ip, INA_UDP_PORT, bitmap))
+            below = range(first_node, first_node + sum(not s.transit for s in child.walk()))
+            members.append(Member(None, link.port, child.mac, child.ip, INA_UDP_PORT, bitmap, below))
             bit += bits
+            first_node = below.stop
         yield switch.name, self._job(switch, tuple(members), parent, node.id)
 
         up = Uplink(None, switch.mac, switch.ip, node=node.id, fan_in=node.fan_in)
@@ -141,6 +146,7 @@ class _Layout:
             mode=tree.mode,
             region=switch.region,
             preempt=tree.preempt,
+            ageing=tree.ageing,
             window=tree.window,
             max_age_us=tree.max_age_us,
             fallback=None if parent else tree.fallback,

@@ -16,13 +16,16 @@ from typing import Literal
 from controller.errors import BadJob
 
 Mode = Literal["exclusive", "shared"]
-"""How jobs use a switch's slots: each its own region, or hashed into one array."""
+"""How jobs use a switch's slots: each its own region, or all in one array."""
 
 INA_UDP_PORT = 42592
 """The UDP port by which switches know packets to aggregate: what goes to a switch goes there."""
 
 NOBODY = 0xFFFF
 """What a receiver that is not a worker has for a rank (docs/protocol.md)."""
+
+AGEING = 1
+"""What a slot's priority loses, by default, to each packet that wanted the slot in vain."""
 
 _MAC = re.compile(r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}")
 
@@ -72,6 +75,7 @@ class Member:
     `rank` is a worker's; None is a switch. `port` None lets the controller choose one of the ports
     that it may use. `bitmap` holds the contribution bits that may come from there: several if a
     switch below passes its members' packets on as they are. 0 stands for the bit of the worker's rank.
+    `below` are the nodes of the job's tree behind a switch, whose partial sums may come from there.
     """
 
     rank: int | None
@@ -80,6 +84,7 @@ class Member:
     ip: str
     udp_port: int
     bitmap: int = 0
+    below: range = range(0)
 
     def __post_init__(self) -> None:
         if self.bitmap == 0 and self.rank is not None and self.rank >= 0:
@@ -132,9 +137,10 @@ class Job:
 
     `slots` are twice the packets that a worker may have under way (its `window`, which can be given
     instead in shared mode). An exclusive job gets that many slots at least, a power of two
-    (docs/protocol.md). A shared job hashes into `region`: by default all slots; with size 0 it uses
+    (docs/protocol.md). A shared job uses `region`: by default all slots; with size 0 it uses
     none, and its fallback server does all the work. If it may `preempt`, its packets take slots from
-    packets of lower priority; and they take any slot that nobody has added to for `max_age_us`.
+    packets of lower priority, and each that does not get one takes `ageing` from the priority of the slot;
+    and they take any slot that nobody has added to for `max_age_us`.
     """
 
     members: tuple[Member, ...]
@@ -143,6 +149,7 @@ class Job:
     mode: Mode = "exclusive"
     region: Region | None = None
     preempt: bool = False
+    ageing: int = AGEING
     window: int | None = None
     max_age_us: int = 100_000
     fallback: Uplink | None = None
@@ -165,12 +172,38 @@ class Job:
         return self.slots // 2 if self.window is None else self.window
 
 
+@dataclass(frozen=True, slots=True)
+class RegionChange:
+    """A shared job's move to another `region`, which begins some packets after the switch learnt of it.
+
+    `number` tells it from earlier ones of the same counter row: the generation of the job, and in the low 32
+    bits what the switch had counted as settled (p4src/include/addressing.p4) when it began.
+    """
+
+    number: int
+    region: Region
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Until when a job is certain to have somebody who will remove it: `until_ms`, Unix time.
+
+    `holder` tells people who that is. It is kept in the metadata of the job's row, which the switch
+    stores and does not look at.
+    """
+
+    until_ms: int
+    holder: str = ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admission:
     """A job as a switch serves it: all that its table entries say.
 
     `generation` tells this job's packets in slots from those of earlier users of the same slots.
-    A worker may have `window` packets under way. Members are in the order of their bits.
+    A worker may have `window` packets under way. Members are in the order of their bits. A job that is on
+    its way to another region has a `change`; until it is settled, both regions are in use. A job with a
+    `lease` that has run out is removed by the next admission of any other one; without one it stays.
     """
 
     job: int
@@ -186,7 +219,10 @@ class Admission:
     result_bitmap: int
     transit: bool = False
     preempt: bool = False
+    ageing: int = 0
     max_age_us: int = 0
+    change: RegionChange | None = None
+    lease: Lease | None = None
 
     @property
     def epoch(self) -> int:

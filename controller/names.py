@@ -4,6 +4,11 @@ JOB = "InaIngress.admission.job"
 JOB_KEY = "hdr.ina.job"
 SET_JOB = "InaIngress.admission.set_job"
 
+CHANGE = "InaIngress.aggregator.addressing.change"
+MOVE = "InaIngress.aggregator.addressing.move"
+SETTLED = "InaIngress.aggregator.addressing.settled"
+"""Only programs with shared slots have these three."""
+
 MEMBER = "InaIngress.admission.member"
 INGRESS_PORT = "standard_metadata.ingress_port"
 SET_MEMBER = "InaIngress.admission.set_member"

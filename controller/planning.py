@@ -74,6 +74,7 @@ def plan(
         result_bitmap=job.place.result_bitmap or (1 << job.fan_in) - 1,
         transit=job.place.transit,
         preempt=job.preempt,
+        ageing=job.ageing if job.preempt else 0,
         max_age_us=job.max_age_us if shares else 0,
     )
 

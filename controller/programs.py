@@ -48,14 +48,11 @@ def locate(program: str, *, lanes: int) -> tuple[Path, dict[str, str]]:
 
 
 def bmv2_bundle(program: str, *, lanes: int) -> ProgramBundle:
-    """Compile a program for BMv2 with the p4c on PATH. Raises ProgramMismatch if that fails."""
+    """Compile a program for BMv2 with ``p4c-bm2-ss`` or ``p4c``. Raises ProgramMismatch if that fails."""
     source, defines = locate(program, lanes=lanes)
-    if shutil.which("p4c") is None:
-        raise ProgramMismatch("BMv2 needs programs compiled by p4c, and there is no p4c on PATH")
     with tempfile.TemporaryDirectory() as directory:
-        p4info_file = Path(directory) / "p4info.txtpb"
-        command = ["p4c", "--target", "bmv2", "--arch", "v1model", "-o", directory]
-        command += ["--p4runtime-files", str(p4info_file)]
+        p4info_file, output = Path(directory) / "p4info.txtpb", Path(directory) / f"{source.stem}.json"
+        command = [*_p4c(output), "--arch", "v1model", "--p4runtime-files", str(p4info_file)]
         command += [f"-D{name}={value}" for name, value in defines.items()]
         done = subprocess.run([*command, str(source)], capture_output=True, text=True, check=False)
         if done.returncode:
@@ -63,5 +60,14 @@ def bmv2_bundle(program: str, *, lanes: int) -> ProgramBundle:
         return ProgramBundle(
             program,
             text_format.Parse(p4info_file.read_text(encoding="utf-8"), p4info_pb2.P4Info()),
-            (Path(directory) / f"{source.stem}.json").read_bytes(),
+            output.read_bytes(),
         )
+
+
+def _p4c(output: Path) -> list[str]:
+    """Return the beginning of a command that compiles for BMv2 to this file."""
+    if compiler := shutil.which("p4c-bm2-ss"):
+        return [compiler, "-o", str(output)]
+    if driver := shutil.which("p4c"):
+        return [driver, "--target", "bmv2", "-o", str(output.parent)]
+    raise ProgramMismatch("BMv2 needs programs compiled by p4c: there is no p4c-bm2-ss or p4c on PATH")

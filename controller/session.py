@@ -7,6 +7,7 @@ written by one controller at a time (`controller.p4runtime_shim.mastership`).
 
 from __future__ import annotations
 
+import contextlib
 import random
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -16,22 +17,35 @@ from typing import Any, Self
 
 from controller import names
 from controller.checks import check_job
-from controller.errors import BadJob, ControllerError, NoSuchJob, ProgramMismatch, Refused, UnknownName
-from controller.jobs import TABLES, Contents, job_row, parse, supporting_rows
+from controller.errors import (
+    BadJob,
+    ControllerError,
+    NoSuchJob,
+    OtherProgram,
+    ProgramMismatch,
+    Refused,
+    RegionChanging,
+    UnknownName,
+)
+from controller.jobs import TABLES, Contents, change_row, job_row, parse, supporting_rows
+from controller.leases import run_out
 from controller.memory import shared
-from controller.model import Admission, Job, Region, SwitchInfo
+from controller.model import Admission, Job, Lease, Region, RegionChange, SwitchInfo
 from controller.outcomes import COLUMNS, OUTCOMES
-from controller.p4runtime_shim.client import P4RuntimeClient, Tls
+from controller.p4runtime_shim.client import P4RuntimeClient
 from controller.p4runtime_shim.codec import Codec
 from controller.p4runtime_shim.rows import Cell, Entry, Group, Row
+from controller.p4runtime_shim.tls import Tls
 from controller.planning import Identity, choose_identity, plan
 from controller.programs import ProgramBundle
+
+_SETTLED_MASK = (1 << 32) - 1  # of RegionChange.number
 
 
 class Controller:
     """Admits jobs to the switch that `client` is connected to, and removes them.
 
-    `clock` gives wall-clock seconds, `rng` job ids; both are parameters for tests.
+    `clock` gives wall-clock seconds, for leases too, `rng` job ids; both are parameters for tests.
     """
 
     def __init__(
@@ -51,7 +65,7 @@ class Controller:
 
     @classmethod
     def connect(cls, address: str, *, device_id: int = 0, tls: Tls | None = None) -> Self:
-        """Connect to a P4Runtime server at ``host:port``. Raises Unreachable."""
+        """Connect to a P4Runtime server at ``host:port`` or ``unix:path``. Raises Unreachable."""
         return cls(P4RuntimeClient(address, device_id=device_id, tls=tls))
 
     def close(self) -> None:
@@ -68,37 +82,44 @@ class Controller:
 
     @property
     def address(self) -> str:
-        """Where the switch is reached, ``host:port``."""
+        """Where the switch is reached, ``host:port`` or ``unix:path``."""
         return self._client.address
 
     # ------------------------------------------------------------------ program
 
-    def load(self, bundle: ProgramBundle) -> bool:
+    def load(self, bundle: ProgramBundle, *, replace: bool = False) -> bool:
         """See to it that the switch runs this program; False if it did already.
 
-        Raises ProgramMismatch, with nothing changed, if it runs another one that has jobs.
+        Raises, with nothing changed, OtherProgram if it runs another one that is not to be replaced, and
+        ProgramMismatch if that one has jobs.
         """
         with self._client.mastership(timeout_s=self._turn_timeout_s):
             loaded = self._client.p4info()
             if loaded is not None and loaded == bundle.p4info:
                 self._codec = Codec(loaded)
                 return False
-            if loaded is not None and loaded.tables:
-                self._refuse_to_replace(Codec(loaded), bundle)
+            if loaded is not None and loaded.ByteSize():
+                self._refuse_to_replace(Codec(loaded), bundle, replace)
             self._client.load(bundle.p4info, bundle.device_config)
             self._codec = Codec(bundle.p4info)
             self._baselines.clear()
             return True
 
-    def _refuse_to_replace(self, loaded: Codec, bundle: ProgramBundle) -> None:
-        try:
+    def _refuse_to_replace(self, loaded: Codec, bundle: ProgramBundle, replace: bool) -> None:
+        with contextlib.suppress(UnknownName):  # not a program of ours: it has no jobs
             running = len(self._client.read([loaded.all_rows(names.JOB)]))
-        except UnknownName:
-            return  # not a program of ours: it has no jobs
-        if running:
-            raise ProgramMismatch(
-                f"the switch runs another program than '{bundle.name}' with these lanes, which serves"
-                f" {running} job{'' if running == 1 else 's'}; end them first, or run with the loaded program"
+            if running:
+                raise ProgramMismatch(
+                    f"the switch runs another program than '{bundle.name}' with these lanes, which serves"
+                    f" {running} job{'' if running == 1 else 's'}; end them first, or run with the loaded"
+                    " program"
+                )
+        if not replace:
+            entries = sum(not e.table_entry.is_const for e in self._client.read([loaded.every_row()]))
+            raise OtherProgram(
+                f"the switch at {self.address} runs {_title(loaded)}, with {entries} table"
+                f" {'entry' if entries == 1 else 'entries'}, and not"
+                f" '{bundle.name}' with these lanes"
             )
 
     @property
@@ -113,16 +134,8 @@ class Controller:
 
     def info(self) -> SwitchInfo:
         """What the loaded program offers. Raises ProgramMismatch if it is not one for aggregation."""
-        codec = self.codec
         try:
-            return SwitchInfo(
-                lanes=sum(name.startswith(names.LANE_REGISTERS) for name in codec.register_names()),
-                slots=codec.register_size(names.SLOT_REGISTER),
-                # Counter row 0 is for packets of no job.
-                jobs=min(codec.table_size(names.JOB), codec.table_size(names.UPLINK), self._rows() - 1),
-                max_members=codec.param_width(names.SET_MEMBER, "bitmap"),
-                program="shared" if names.PRIORITY_REGISTER in codec.register_names() else "exclusive",
-            )
+            return _info(self.codec)
         except UnknownName as error:
             raise ProgramMismatch(f"the loaded program is not one for aggregation: {error}") from error
 
@@ -132,11 +145,19 @@ class Controller:
         """Read the jobs that the switch serves now, whoever admitted them."""
         return self._contents().jobs
 
-    def admit(self, job: Job, *, ports: Sequence[int] = (), identity: Identity | None = None) -> Admission:
+    def admit(
+        self,
+        job: Job,
+        *,
+        ports: Sequence[int] = (),
+        identity: Identity | None = None,
+        lease: Lease | None = None,
+    ) -> Admission:
         """Give a job its slots, counters and table entries.
 
         Members, and an uplink, without a port get the lowest of `ports` that no job uses. Its counters
         start at zero. A job of several switches is given its `identity` (`controller.tree.admit_tree`).
+        With a `lease` it stays for as long as that is renewed; jobs whose leases ran out are removed first.
 
         Raises BadJob, OutOfMemory or OutOfRows if the job does not fit; ProgramMismatch if the switch's
         program is not for jobs of this mode; IdentityTaken; SwitchError if the switch fails or refuses.
@@ -146,12 +167,10 @@ class Controller:
         info = self.info()
         check_job(job, max_members=info.max_members)
         with self._client.mastership(timeout_s=self._turn_timeout_s):
-            contents = self._contents()
-            if contents.orphans:
-                self._delete(contents.orphans)
-            present = contents.jobs.values()
+            present = self._sweep().jobs.values()
             identity = identity or self.choose_identity(present)
             admission = plan(job, identity, info=info, present=present, ports=ports)
+            admission = replace(admission, lease=lease)
             opening, rows = job_row(admission), supporting_rows(admission)
             self._insert_all_or_none(rows)
             try:
@@ -162,18 +181,28 @@ class Controller:
                 raise
         return admission
 
+    def renew(self, admission: Admission, lease: Lease) -> None:
+        """Give a job another lease. Raises NoSuchJob if it is not there any more; SwitchError."""
+        with self._client.mastership(timeout_s=self._turn_timeout_s):
+            found = self._find(self._contents(), admission.job)
+            if found.generation != admission.generation:
+                raise NoSuchJob(f"job {found.job} at {self.address} is another one by now")
+            self._client.write("MODIFY", [self.codec.encode(job_row(replace(found, lease=lease)))])
+
     def choose_identity(self, present: Iterable[Admission]) -> Identity:
         """Choose a job id and a generation that none of the jobs present has."""
         return choose_identity(present, clock=self._clock, rng=self._rng)
 
     def resize(self, job: int, region: Region) -> Admission:
-        """Have a shared job use other slots from now on.
+        """Have a shared job move to other slots.
 
-        What its old slots hold is not lost, for its workers send again, which reaches the fallback
-        server. The slots themselves go to others as they age.
+        No packet is lost or sent again for it: sums that are under way end in the old region, and PSNs from
+        about a window on use the new one. Until `settle` says that the move is over both regions are in use,
+        so neither should be given to a job that is to have slots of its own.
 
-        Raises NoSuchJob; ProgramMismatch for an exclusive job, whose results its slots keep; BadJob if
-        the region leaves the memory or the switch is one that the job only passes through.
+        Raises NoSuchJob; RegionChanging while an earlier move is not settled; ProgramMismatch for an
+        exclusive job, whose results its slots keep; BadJob if the region leaves the memory or the switch is
+        one that the job only passes through.
         """
         info = self.info()
         if info.program != "shared":
@@ -182,9 +211,34 @@ class Controller:
             found = self._find(self._contents(), job)
             if found.transit:
                 raise BadJob(f"job {job} only passes through the switch at {self.address}; it has no region")
-            resized = replace(found, region=shared.place(info.slots, region))
-            self._client.write("MODIFY", [self.codec.encode(job_row(resized))])
-        return resized
+            if found.change is not None:
+                raise RegionChanging(
+                    f"job {job} is still on its way from {found.region} to {found.change.region};"
+                    " settle that first"
+                )
+            number = found.generation << 32 | self._settled(found)
+            moving = replace(found, change=RegionChange(number, shared.place(info.slots, region)))
+            self._client.write("INSERT", [self.codec.encode(change_row(moving))])
+        return moving
+
+    def settle(self, job: int) -> bool:
+        """End a job's move to another region if no rank needs the old one any more; whether it is over.
+
+        It takes two windows of packets from `resize` on, and a job that sends nothing does not move. True
+        also if the job has not moved at all.
+
+        Raises NoSuchJob; SwitchError.
+        """
+        with self._client.mastership(timeout_s=self._turn_timeout_s):
+            found = self._find(self._contents(), job)
+            if found.change is None:
+                return True
+            if self._settled(found) == found.change.number & _SETTLED_MASK:
+                return False
+            there = replace(found, region=found.change.region)
+            self._client.write("MODIFY", [self.codec.encode(job_row(there))])
+            self._delete([change_row(found)])
+        return True
 
     def remove(self, job: int) -> None:
         """Take all that belongs to a job off the switch, its row in the job table first.
@@ -248,18 +302,33 @@ class Controller:
     def _contents(self) -> Contents:
         codec = self.codec
         self.info()  # or the tables are not ours
-        tables = [codec.all_rows(table) for table in TABLES]
+        shares = names.CHANGE in codec.table_names()
+        tables = [codec.all_rows(table) for table in (*TABLES, *([names.CHANGE] if shares else []))]
         entities = self._client.read([*tables, codec.all_groups()])
         rows = [row for row in map(codec.decode, entities) if isinstance(row, Row | Group)]
-        return parse(rows, job_groups=range(1, self._rows()))
+        return parse(rows, job_groups=range(1, _counter_rows(codec)))
+
+    def _sweep(self) -> Contents:
+        """Delete what belongs to nobody, jobs whose leases ran out included; return what is left."""
+        contents = self._contents()
+        dead = run_out(contents.jobs.values(), int(self._clock() * 1000))
+        if dead:
+            self._delete([job_row(admission) for admission in dead])
+            contents = self._contents()
+        if contents.orphans:
+            self._delete(contents.orphans)
+        return contents
+
+    def _settled(self, admission: Admission) -> int:
+        """Read how many packets of a job's counter row have shown a move to be over, modulo 2**32."""
+        wanted = self.codec.cell(names.SETTLED, admission.counter_row)
+        cells = [c for c in map(self.codec.decode, self._client.read([wanted])) if isinstance(c, Cell)]
+        return sum(cell.packets for cell in cells) & _SETTLED_MASK
 
     def _find(self, contents: Contents, job: int) -> Admission:
         if job not in contents.jobs:
             raise NoSuchJob(f"the switch at {self.address} has no job {job}")
         return contents.jobs[job]
-
-    def _rows(self) -> int:
-        return self.codec.counter_size(names.OUTCOMES) // COLUMNS
 
     # ------------------------------------------------------------------ writing
 
@@ -307,3 +376,30 @@ class Controller:
             if isinstance(cell, Cell):
                 cells[cell.index - row * COLUMNS] = cell.packets
         return {name: cells.get(column, 0) for name, column in OUTCOMES.items()}
+
+
+def _info(codec: Codec) -> SwitchInfo:
+    """Read off what a program offers. Raises UnknownName if it is not one for aggregation."""
+    return SwitchInfo(
+        lanes=sum(name.startswith(names.LANE_REGISTERS) for name in codec.register_names()),
+        slots=codec.register_size(names.SLOT_REGISTER),
+        jobs=min(codec.table_size(names.JOB), codec.table_size(names.UPLINK), _counter_rows(codec) - 1),
+        max_members=codec.param_width(names.SET_MEMBER, "bitmap"),
+        program="shared" if names.PRIORITY_REGISTER in codec.register_names() else "exclusive",
+    )
+
+
+def _counter_rows(codec: Codec) -> int:
+    """How many rows of outcome counters there are; row 0 is for packets of no job."""
+    return codec.counter_size(names.OUTCOMES) // COLUMNS
+
+
+def _title(codec: Codec) -> str:
+    """Name a program for people."""
+    try:
+        info = _info(codec)
+    except UnknownName:
+        tables = sorted(codec.table_names())
+        listed = ", ".join(tables[:4]) + (", …" if len(tables) > 4 else "") or "none"
+        return f"a program that is not for aggregation (tables: {listed})"
+    return f"a program for {info.program} jobs with {info.lanes} values per packet"

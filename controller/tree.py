@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from controller.errors import BadJob, ControllerError, IdentityTaken, NoSuchJob, ProgramMismatch, naming
 from controller.layout import JobTree, TreeLink, TreeSwitch, lay_out
-from controller.model import Admission, Job, SwitchInfo
+from controller.model import Admission, Job, Lease, SwitchInfo
 from controller.planning import check_mode
 from controller.session import Controller
 
@@ -88,11 +88,12 @@ def admit_tree(
     tree: JobTree,
     *,
     ports: Mapping[str, Sequence[int]] | None = None,
+    lease: Lease | None = None,
 ) -> TreeAdmission:
     """Admit a job to all switches of its tree, under one job id and generation.
 
     `controllers` are by the switches' names. Members, and a fallback server, without a port get the
-    lowest of their switch's `ports` that no job uses.
+    lowest of their switch's `ports` that no job uses. For `lease` see `Controller.admit`.
 
     Raises what `Controller.admit` raises, and BadJob for a tree that cannot be; the message begins
     with the name of the switch at fault. The job is then on none of the switches, but for those that
@@ -110,8 +111,8 @@ def admit_tree(
     _check_programs(jobs, infos)
     for _ in range(_ATTEMPTS - 1):
         with contextlib.suppress(IdentityTaken):
-            return _admit_all(controllers, jobs, ports or {})
-    return _admit_all(controllers, jobs, ports or {})
+            return _admit_all(controllers, jobs, ports or {}, lease)
+    return _admit_all(controllers, jobs, ports or {}, lease)
 
 
 def _check_programs(jobs: Mapping[str, Job], infos: Mapping[str, SwitchInfo]) -> None:
@@ -127,7 +128,10 @@ def _check_programs(jobs: Mapping[str, Job], infos: Mapping[str, SwitchInfo]) ->
 
 
 def _admit_all(
-    controllers: Mapping[str, Controller], jobs: Mapping[str, Job], ports: Mapping[str, Sequence[int]]
+    controllers: Mapping[str, Controller],
+    jobs: Mapping[str, Job],
+    ports: Mapping[str, Sequence[int]],
+    lease: Lease | None,
 ) -> TreeAdmission:
     present: list[Admission] = []
     for name in jobs:
@@ -138,7 +142,9 @@ def _admit_all(
         admitted = {}
         for name, job in jobs.items():
             with naming(name):
-                admitted[name] = controllers[name].admit(job, ports=ports.get(name, ()), identity=identity)
+                admitted[name] = controllers[name].admit(
+                    job, ports=ports.get(name, ()), identity=identity, lease=lease
+                )
             undo.callback(_remove_if_possible, controllers[name], identity.job)
         undo.pop_all()
     return TreeAdmission(admitted)

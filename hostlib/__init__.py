@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hostlib import quantize
+from hostlib.arrays import Output, Tensor
 from hostlib.collectives import Layer, NonFinite, Op
 from hostlib.communicator import Communicator, Handle
 from hostlib.config import DEFAULT_SLOTS, JobConfig, TransportConfig
@@ -35,45 +36,62 @@ from hostlib.errors import (
     NotInitialized,
     PeerLost,
     PeerTimeout,
+    PrecisionWarning,
     RanksDisagree,
+    RendezvousError,
     SumOverflow,
     UnsupportedArray,
 )
 from hostlib.peers import NoPeers, Peers
-from hostlib.rendezvous import RendezvousPeers
+from hostlib.rendezvous_peers import RendezvousPeers
 
 _communicator: Communicator | None = None
+_config: JobConfig | None = None
+_left: set[tuple[str, int, int, str | None]] = set()
+"""Jobs of this process that are over: the switch still holds their last sums, by packet number."""
 
 
 def init(config: JobConfig | None = None) -> None:
     """Join a job: that of `config`, or of ``INA_JOB``, or one of this process alone.
 
-    With a rendezvous in the configuration, waits until all ranks are there. Without effect if done before.
+    With a rendezvous in the configuration, waits until all ranks are there. Without effect if done before. A
+    job that was left with `shutdown` cannot be joined again, but the one of this process alone can.
 
     Raises:
         ConfigError: the configuration is unusable, or the socket cannot be opened.
-        hostlib.rendezvous.RendezvousError: the job could not be joined.
+        RendezvousError: the job could not be joined.
+        NotInitialized: this process has left that job.
     """
-    global _communicator
+    global _communicator, _config
     if _communicator is not None:
         return
     config = config or JobConfig.from_environment()
+    if config and _place(config) in _left:
+        raise NotInitialized(
+            f"job {config.job} was left with shutdown() and cannot be joined again: call init() and "
+            "shutdown() once in a process, or start a new job with `ina run`"
+        )
     peers: Peers = NoPeers()
-    if config and config.rendezvous:
-        peers = RendezvousPeers(config.rendezvous, job=config.job, rank=config.rank, size=config.size)
+    if config and config.rendezvous and config.token:
+        peers = RendezvousPeers(
+            config.rendezvous, job=config.job, rank=config.rank, size=config.size, token=config.token
+        )
     try:
         _communicator = Communicator(config, peers)
+        _config = config
     except BaseException:
         peers.close()
         raise
 
 
 def shutdown() -> None:
-    """Finish what was submitted and leave the job. Without effect before `init`."""
-    global _communicator
+    """Finish what was submitted and leave the job, for good. Without effect before `init`."""
+    global _communicator, _config
     if _communicator is not None:
         _communicator.close()
-        _communicator = None
+        if _config:
+            _left.add(_place(_config))
+        _communicator = _config = None
 
 
 def is_initialized() -> bool:
@@ -92,10 +110,10 @@ def size() -> int:
 
 
 def allreduce(
-    array: ArrayLike,
+    array: ArrayLike | Tensor,
     op: Op = "sum",
     *,
-    out: NDArray[Any] | None = None,
+    out: Output | None = None,
     name: str | None = None,
     nonfinite: NonFinite = "raise",
     layer: Layer | None = None,
@@ -108,10 +126,10 @@ def allreduce(
 
 
 def allreduce_async(
-    array: ArrayLike,
+    array: ArrayLike | Tensor,
     op: Op = "sum",
     *,
-    out: NDArray[Any] | None = None,
+    out: Output | None = None,
     name: str | None = None,
     nonfinite: NonFinite = "raise",
     layer: Layer | None = None,
@@ -124,11 +142,11 @@ def allreduce_async(
 
 
 def reduce(
-    array: ArrayLike,
+    array: ArrayLike | Tensor,
     root: int = 0,
     op: Op = "sum",
     *,
-    out: NDArray[Any] | None = None,
+    out: Output | None = None,
     name: str | None = None,
     nonfinite: NonFinite = "raise",
     layer: Layer | None = None,
@@ -141,11 +159,11 @@ def reduce(
 
 
 def reduce_async(
-    array: ArrayLike,
+    array: ArrayLike | Tensor,
     root: int = 0,
     op: Op = "sum",
     *,
-    out: NDArray[Any] | None = None,
+    out: Output | None = None,
     name: str | None = None,
     nonfinite: NonFinite = "raise",
     layer: Layer | None = None,
@@ -186,6 +204,11 @@ def error_bound(largest: float, fan_in: int, *, scale_bits: int | None = None) -
     return quantize.error_bound(exponent, fan_in)
 
 
+def _place(config: JobConfig) -> tuple[str, int, int, str | None]:
+    """Return what tells one admission of a job from all others of this process."""
+    return config.transport.switch, config.job, config.epoch, config.token
+
+
 def _current() -> Communicator:
     if _communicator is None:
         raise NotInitialized("call hostlib.init() first")
@@ -205,7 +228,9 @@ __all__ = [
     "NotInitialized",
     "PeerLost",
     "PeerTimeout",
+    "PrecisionWarning",
     "RanksDisagree",
+    "RendezvousError",
     "SumOverflow",
     "TransportConfig",
     "UnsupportedArray",

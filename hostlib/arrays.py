@@ -1,23 +1,42 @@
-"""Any array that a user may hand in, as the flat float32 or int32 memory that the core works on."""
+"""Any array that a user may hand in, as the flat float32 or int32 memory that the core works on.
+
+Arrays are what NumPy makes of them: lists, numbers, subclasses, and tensors of other libraries whose memory
+NumPy can see (torch's on the CPU) through ``__array__`` and ``__dlpack__``; no such library is imported here.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hostlib.errors import UnsupportedArray
+from hostlib.precision import warn_of_float64
 
-WIRE_DTYPES = {
+WIRE_DTYPES: Final = {
     np.dtype(np.float32): np.dtype(np.float32),
     np.dtype(np.float64): np.dtype(np.float32),
     np.dtype(np.float16): np.dtype(np.float32),
     np.dtype(np.int32): np.dtype(np.int32),
 }
 """What each dtype is summed as. float64 is rounded to float32 first; float16 fits, its sums are rounded."""
+
+_INT32: Final = np.iinfo(np.int32)
+
+
+class Tensor(Protocol):
+    """An array of another library, of whose memory NumPy can make an array."""
+
+    def __array__(self) -> NDArray[Any]: ...
+
+    def __dlpack__(self) -> Any: ...
+
+
+Output = NDArray[Any] | Tensor
+"""What a sum can be written to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,62 +49,173 @@ class Staged:
     """Like `source`, and possibly the same memory."""
     dtype: np.dtype[Any]
     """What the user's array holds."""
-    finish: Callable[[], NDArray[Any]]
+    shape: tuple[int, ...]
+    beyond: tuple[int, float] | None
+    """First number, and where in `source`, that float64 holds and float32 does not: infinite in `source`."""
+    finish: Callable[[], Any]
     """Converts `target` to what the user gets; to be called once, when it is complete."""
 
+    def unfit(self, first: int, count: int) -> str:
+        """Say what is not finite among `count` elements of some rank's source from `first` on."""
+        if self.dtype != np.float64:
+            return "NaN or infinity"
+        limit = "beyond float32 (3.4e+38), as which float64 is summed,"
+        if self.beyond and first <= self.beyond[0] < first + count:
+            return f"{self.beyond[1]:g} (element {self.beyond[0]}), {limit}"
+        return f"NaN, infinity or a number {limit}"
 
-def stage(array: ArrayLike, out: NDArray[Any] | None = None) -> Staged:
+
+def stage(array: ArrayLike | Tensor, out: Output | None = None) -> Staged:
     """Prepare `array`, to be summed into `out` (which may be `array` itself) or into a new array.
 
+    What `finish` returns is `out`, or else new: a tensor if `array` is one, a plain NumPy array otherwise.
+
     Raises:
-        UnsupportedArray: the dtype cannot be summed, or `out` does not fit `array`.
+        UnsupportedArray: `array` cannot be summed, or `out` does not fit it.
     """
-    given = np.asarray(array)
+    given = _read(array, "the array")
     dtype = given.dtype.newbyteorder("=")
     wire_dtype = WIRE_DTYPES.get(dtype)
     if wire_dtype is None:
         names = ", ".join(str(name) for name in WIRE_DTYPES)
-        raise UnsupportedArray(f"dtype is {given.dtype}, must be one of {names}")
-    if out is not None:
-        _check_out(given, out)
-    direct_source = _is_direct(given, wire_dtype)
-    source = given.reshape(-1) if direct_source else _convert(given, wire_dtype)
+        raise UnsupportedArray(f"dtype is {given.dtype}, must be one of {names}{_advice(given)}")
+    memory = None if out is None else _writable(out, given)
+    if dtype == np.float64:
+        warn_of_float64()
+    is_direct = _is_direct(given, wire_dtype)
+    source, beyond = (given.reshape(-1), None) if is_direct else _convert(given, wire_dtype)
 
-    if out is None:
-        if not direct_source:  # already a private copy
-            return Staged(
-                source, source, dtype, lambda: source.astype(dtype, copy=False).reshape(given.shape)
-            )
-        fresh = np.empty(given.shape, wire_dtype)
-        return Staged(source, fresh.reshape(-1), dtype, lambda: fresh)
+    def staged(target: NDArray[Any], finish: Callable[[], Any]) -> Staged:
+        return Staged(source, target, dtype, given.shape, beyond, finish)
 
-    result = out
-    if _is_direct(out, wire_dtype):
-        target = out.reshape(-1)
-        if direct_source and np.may_share_memory(source, target) and source.ctypes.data != target.ctypes.data:
+    if memory is None:
+        # what was converted is a private copy already
+        target = np.empty(given.size, wire_dtype) if is_direct else source
+        return staged(target, lambda: _like(array, _cast(target, dtype).reshape(given.shape)))
+    if _is_direct(memory, wire_dtype):
+        target = memory.reshape(-1)
+        if is_direct and np.may_share_memory(source, target) and source.ctypes.data != target.ctypes.data:
             source = source.copy()
-        return Staged(source, target, dtype, lambda: result)
-    staging = np.empty_like(source) if direct_source else source
-    return Staged(source, staging, dtype, lambda: _copy_to(result, staging))
+        return staged(target, lambda: out)
+    staging = np.empty_like(source) if is_direct else source
+    return staged(staging, lambda: _copy_to(out, memory, staging))
 
 
-def _check_out(given: NDArray[Any], out: NDArray[Any]) -> None:
-    if not isinstance(out, np.ndarray) or not out.flags.writeable:
-        raise UnsupportedArray("out must be a writable numpy array")
-    if out.shape != given.shape or out.dtype != given.dtype:
-        raise UnsupportedArray(f"out is {out.dtype}{out.shape}, the array is {given.dtype}{given.shape}")
+def _read(value: object, what: str) -> NDArray[Any]:
+    items = value if isinstance(value, list | tuple) else (value,)
+    if any(isinstance(item, np.ma.MaskedArray) for item in items):
+        raise UnsupportedArray(
+            f"{what} is masked, and a sum takes in what a mask hides: pass array.filled(0), for example"
+        )
+    try:
+        return np.asarray(value)
+    except (TypeError, ValueError, RuntimeError, BufferError) as error:
+        advice = (
+            "; pass tensor.detach().cpu(), of a type that NumPy has" if hasattr(value, "__dlpack__") else ""
+        )
+        raise UnsupportedArray(
+            f"{what} is a {_type_name(value)} that NumPy cannot read: {str(error).rstrip('.')}{advice}"
+        ) from error
+
+
+def _writable(out: object, given: NDArray[Any]) -> NDArray[Any]:
+    """Return `out` as an array over the same memory."""
+    memory = _read(out, "out")
+    if not isinstance(out, np.ndarray) and not _shares_memory(out, memory):
+        raise UnsupportedArray(
+            f"out is a {_type_name(out)}, must be a NumPy array, or a tensor in the memory of the CPU"
+        )
+    if not memory.flags.writeable:
+        raise UnsupportedArray("out is read-only, must be writable")
+    if memory.shape != given.shape or memory.dtype != given.dtype:
+        raise UnsupportedArray(
+            f"out is {memory.dtype}{memory.shape}, the array is {given.dtype}{given.shape}"
+        )
+    if _overlaps_itself(memory):
+        raise UnsupportedArray(
+            f"elements of out share memory: shape {memory.shape}, strides {memory.strides}; pass a copy"
+        )
+    return memory
+
+
+def _shares_memory(tensor: object, array: NDArray[Any]) -> bool:
+    """Return whether `array`, which NumPy made of `tensor`, is no copy: DLPack makes none."""
+    if not hasattr(tensor, "__dlpack__"):
+        return False
+    try:
+        return bool(np.from_dlpack(tensor).ctypes.data == array.ctypes.data)
+    except (TypeError, ValueError, RuntimeError, BufferError):
+        return False
+
+
+def _overlaps_itself(array: NDArray[Any]) -> bool:
+    reach = array.itemsize
+    for stride, length in sorted(
+        (abs(stride), n) for stride, n in zip(array.strides, array.shape, strict=True)
+    ):
+        if length > 1 and stride < reach:
+            return array.size > 0
+        reach += stride * max(0, length - 1)
+    return False
 
 
 def _is_direct(array: NDArray[Any], wire_dtype: np.dtype[Any]) -> bool:
     return array.dtype == wire_dtype and array.flags.c_contiguous and array.flags.aligned
 
 
-def _convert(array: NDArray[Any], wire_dtype: np.dtype[Any]) -> NDArray[Any]:
-    with np.errstate(over="ignore"):  # float64 beyond float32 becomes infinite: `nonfinite` decides
-        return np.array(array, wire_dtype, order="C").reshape(-1)
+def _convert(array: NDArray[Any], wire_dtype: np.dtype[Any]) -> tuple[NDArray[Any], tuple[int, float] | None]:
+    """Return a flat copy, and where the first number is that became infinite."""
+    try:
+        with np.errstate(over="raise"):
+            return np.array(array, wire_dtype, order="C").reshape(-1), None
+    except FloatingPointError:  # of the whole job, `nonfinite` says what to do
+        with np.errstate(over="ignore"):
+            converted = np.array(array, wire_dtype, order="C").reshape(-1)
+    first = int(np.argmax(np.isinf(converted) & np.isfinite(array).reshape(-1)))
+    return converted, (first, float(array.reshape(-1)[first]))
 
 
-def _copy_to(result: NDArray[Any], staging: NDArray[Any]) -> NDArray[Any]:
+def _cast(array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    with np.errstate(over="ignore"):  # a sum beyond float16 is infinite, as in any float16 addition
+        return array.astype(dtype, copy=False)
+
+
+def _copy_to(out: object, memory: NDArray[Any], staging: NDArray[Any]) -> object:
     with np.errstate(over="ignore"):
-        result[...] = staging.reshape(result.shape)
-    return result
+        memory[...] = staging.reshape(memory.shape)
+    return out
+
+
+def _like(array: object, result: NDArray[Any]) -> Any:
+    """Return `result` as a tensor of the library that `array` is of, if it says how."""
+    if isinstance(array, np.ndarray | np.generic) or not hasattr(array, "__dlpack__"):
+        return result
+    wrap = getattr(array, "__array_wrap__", None)  # NumPy's own functions go by it, too
+    return result if wrap is None else wrap(result)
+
+
+def _type_name(value: object) -> str:
+    kind = type(value)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _advice(array: NDArray[Any]) -> str:
+    """Return what to do with an array of a dtype that is not summed."""
+    match array.dtype.kind:
+        case "i" | "u" if array.size:
+            low, high = int(array.min()), int(array.max())
+            if _INT32.min <= low and high <= _INT32.max:
+                return f"; values {low}..{high} fit array.astype(numpy.int32)"
+            return f"; values {low}..{high} do not fit int32, array.astype(numpy.float32) rounds them"
+        case "b":
+            return "; array.astype(numpy.int32) counts what is true"
+        case "f":
+            return "; array.astype(numpy.float32) rounds"
+        case "c":
+            return "; sum array.real and array.imag"
+        case "O" if array.size:
+            return f"; its elements are of type {_type_name(array.flat[0])}"
+        case "V" if array.dtype.names:
+            return f"; sum its fields, array[{array.dtype.names[0]!r}] and so on"
+        case _:
+            return ""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, get_args
+from typing import Literal, Protocol, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from hostlib import arrays
 from hostlib.errors import NonFiniteError, UnsupportedArray
@@ -26,7 +26,9 @@ class Collective:
     average: bool
     nonfinite: NonFinite
     description: str
-    """What all ranks must agree on, readable."""
+    """What all ranks must agree on besides `number`, readable."""
+    number: int = 0
+    """How many calls of this rank came before, those that were refused included."""
     root: int | None = None
     """The only rank that gets the result; None: all do."""
     layer: Layer | None = None
@@ -35,54 +37,60 @@ class Collective:
 
     @property
     def tag(self) -> int:
-        """Digest of the description, which every packet carries."""
-        return zlib.crc32(self.description.encode())
+        """Digest of number and description, which every packet carries."""
+        return zlib.crc32(f"{self.number} {self.description}".encode())
 
 
 def make_collective(
-    array: ArrayLike,
+    array: ArrayLike | arrays.Tensor,
     op: Op,
-    out: NDArray[Any] | None,
+    out: arrays.Output | None,
     name: str | None,
     nonfinite: NonFinite,
     *,
+    number: int = 0,
     root: int | None = None,
     layer: Layer | None = None,
     priority: int | None = None,
 ) -> Collective:
     """Check the arguments of an allreduce or, with a `root`, of a reduce. Raises UnsupportedArray."""
-    if op not in get_args(Op):
+    if not isinstance(op, str) or op not in get_args(Op):
         raise UnsupportedArray(f"op is {op!r}, must be one of {get_args(Op)}")
-    if nonfinite not in get_args(NonFinite):
+    if not isinstance(nonfinite, str) or nonfinite not in get_args(NonFinite):
         raise UnsupportedArray(f"nonfinite is {nonfinite!r}, must be one of {get_args(NonFinite)}")
     if layer is not None and not _is_layer(layer):
         raise UnsupportedArray(
             f"layer is {layer!r}, must be (position, layers) with 0 <= position < layers, or None"
         )
-    if priority is not None and not (_is_int(priority) and 0 <= priority <= 0xFF):
+    if name is not None and not isinstance(name, str):
+        raise UnsupportedArray(f"name is {name!r}, must be a text or None")
+    if priority is not None and not (is_whole(priority) and 0 <= priority <= 0xFF):
         raise UnsupportedArray(f"priority is {priority!r}, must be 0..255 or None")
     staged = arrays.stage(array, out)
     if op == "average" and staged.dtype == np.int32:
         raise UnsupportedArray("the average of int32 is not an int32: sum, or convert to float32 first")
-    description = f"{op} of {len(staged.source)} {staged.dtype}"
+    description = f"{op} of {'x'.join(map(str, staged.shape)) or 1} {staged.dtype}"
     if root is not None:
         description += f" for rank {root}"
+    if layer is not None:
+        description += f" of layer {layer[0]}/{layer[1]}"
     if name is not None:
         description += f" {name!r}"
-    return Collective(staged, op == "average", nonfinite, description, root, layer, priority)
+    return Collective(staged, op == "average", nonfinite, description, number, root, layer, priority)
 
 
-def make_barrier() -> Collective:
+def make_barrier(number: int) -> Collective:
     """Return a collective that sums nothing, but has to be met by all ranks."""
-    return Collective(arrays.stage(np.empty(0, np.int32)), False, "raise", "barrier")
+    return Collective(arrays.stage(np.empty(0, np.int32)), False, "raise", "barrier", number)
 
 
-def _is_int(value: object) -> bool:
+def is_whole(value: object) -> bool:
+    """Return whether this is a whole number: an int, Python's or NumPy's, and no truth value."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def _is_layer(layer: object) -> bool:
-    if not isinstance(layer, tuple | list) or len(layer) != 2 or not all(map(_is_int, layer)):
+    if not isinstance(layer, tuple | list) or len(layer) != 2 or not all(map(is_whole, layer)):
         return False
     position, layers = layer
     return bool(0 <= position < layers)
@@ -115,7 +123,8 @@ class LocalEngine:
         """Copy. Raises NonFiniteError as a job in the switch would."""
         staged = collective.staged
         if collective.nonfinite == "raise" and not np.isfinite(staged.source).all():
-            raise NonFiniteError(0, int(np.argmin(np.isfinite(staged.source))))
+            first = int(np.argmin(np.isfinite(staged.source)))
+            raise NonFiniteError(0, first, staged.unfit(first, 1))
         if staged.target is not staged.source:
             np.copyto(staged.target, staged.source)
 

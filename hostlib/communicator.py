@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -9,6 +11,7 @@ from typing import Any, Generic, TypeVar
 
 from numpy.typing import ArrayLike, NDArray
 
+from hostlib.arrays import Output, Tensor
 from hostlib.collectives import (
     Collective,
     Engine,
@@ -16,6 +19,7 @@ from hostlib.collectives import (
     LocalEngine,
     NonFinite,
     Op,
+    is_whole,
     make_barrier,
     make_collective,
 )
@@ -35,6 +39,7 @@ class Handle(Generic[Result]):
     def __init__(self, collective: Collective, finish: Callable[[], Result]) -> None:
         self._collective = collective
         self._finish = finish
+        self._process = os.getpid()
         self._finished = threading.Event()
         self._outcome: list[Result] = []
         self._error: BaseException | None = None
@@ -48,8 +53,14 @@ class Handle(Generic[Result]):
 
         Raises:
             TimeoutError: not within `timeout` seconds; the collective goes on.
+            NotInitialized: this process was forked from the rank's, where alone the result will be.
             InaError: what the collective ran into.
         """
+        if os.getpid() != self._process and not self.done():
+            raise NotInitialized(
+                f"process {os.getpid()} was forked from process {self._process} while "
+                f"{self._collective.description} was on its way: the result will be there alone"
+            )
         if not self._finished.wait(timeout):
             raise TimeoutError(f"{self._collective.description} is not done within {timeout} s")
         return self.result()
@@ -77,12 +88,27 @@ class Communicator:
     """One rank of a job. All ranks must call the same collectives in the same order.
 
     Methods may be called from several threads of a rank only if that order is still the same on all ranks.
+
+    A process that is forked from a rank (`multiprocessing`, data loaders) is no rank: its collectives raise
+    `NotInitialized`, and `close` is without effect there. With the rank's packet numbers it would be summed
+    in the place of the rank, which would then be handed that sum.
+
+    Every packet carries a digest of what the ranks must agree on: the number of the call (one that raised
+    counts), operation, shape, dtype, root, layer and name. Ranks that differ in any of these raise
+    `RanksDisagree`. Two arrays that agree in all of these and that ranks submit in different order, say
+    because each submits what it has ready first, are summed with each other, and nobody can tell: give them
+    names.
+
+    It belongs to the process that made it: in others, forked from that, collectives raise `NotInitialized`.
     """
 
     def __init__(
         self, config: JobConfig | None, peers: Peers | None = None, *, kernel: KernelName = "auto"
     ) -> None:
-        """Join the job that `config` describes; None is a job of this process alone. Raises ConfigError."""
+        """Join the job that `config` describes; None is a job of this process alone. Raises ConfigError.
+
+        A rank of one admission joins once: the switch answers a second one with the sums of the first.
+        """
         self.rank = config.rank if config else 0
         self.size = config.size if config else 1
         self._engine: Engine = LocalEngine()
@@ -92,14 +118,16 @@ class Communicator:
         self._change = threading.Condition()
         self._busy = False
         self._closed = False
+        self._process = os.getpid()
+        self._calls = itertools.count()
         self._thread: threading.Thread | None = None
 
     def allreduce(
         self,
-        array: ArrayLike,
+        array: ArrayLike | Tensor,
         op: Op = "sum",
         *,
-        out: NDArray[Any] | None = None,
+        out: Output | None = None,
         name: str | None = None,
         nonfinite: NonFinite = "raise",
         layer: Layer | None = None,
@@ -109,14 +137,19 @@ class Communicator:
 
         Args:
             array: float32, int32, float64 or float16, any shape; floats are summed as float32, with an
-                exponent per packet (`hostlib.quantize.error_bound`) or on a fixed scale, int32 exactly.
+                exponent per packet (`hostlib.quantize.error_bound`) or on a fixed scale, int32 exactly. For
+                float64 that means fewer bits (`PrecisionWarning`, once), and that a number beyond 3.4e38
+                counts as infinite. A torch tensor on the CPU will do, without gradient
+                (`tensor.detach()`); the result is one too. Other subclasses of NumPy's arrays count as
+                plain ones, but masked arrays are refused.
             op: "sum", or "average" (floats only).
-            out: where to put the result; `array` itself for in place.
-            name: if given, ranks that use different names get an error instead of a wrong sum.
+            out: where to put the result, an array or tensor; `array` itself for in place.
+            name: of the array, the same on all ranks. Where ranks submit arrays of different names for each
+                other, all get an error; without names, arrays that look alike are summed.
             nonfinite: what NaN or infinity in any rank's input does: "raise", after which the job can go on,
                 or "propagate": the elements that share its packet become NaN.
             layer: position of the tensor's layer from the front of the network, 0 is the first, and number of
-                layers. Where jobs share a switch, the front layers get its memory first.
+                layers; the same on all ranks. Where jobs share a switch, front layers get its memory first.
             priority: 0 to 255, instead of what `hostlib.priority` makes of layer, communication share and
                 remaining time. Ranks should agree.
 
@@ -125,31 +158,38 @@ class Communicator:
             NonFiniteError, SumOverflow: see there; the contents of `out` are unspecified, the job can go on.
             JobBroken: the job is over.
         """
-        collective = make_collective(array, op, out, name, nonfinite, layer=layer, priority=priority)
+        collective = make_collective(
+            array, op, out, name, nonfinite, number=next(self._calls), layer=layer, priority=priority
+        )
         return self._run(collective, collective.staged.finish)
 
     def allreduce_async(
         self,
-        array: ArrayLike,
+        array: ArrayLike | Tensor,
         op: Op = "sum",
         *,
-        out: NDArray[Any] | None = None,
+        out: Output | None = None,
         name: str | None = None,
         nonfinite: NonFinite = "raise",
         layer: Layer | None = None,
         priority: int | None = None,
     ) -> Handle[NDArray[Any]]:
-        """Start `allreduce` and return at once. Leave `array` and `out` alone until it is done."""
-        collective = make_collective(array, op, out, name, nonfinite, layer=layer, priority=priority)
+        """Start `allreduce` and return at once. Leave `array` and `out` alone until it is done.
+
+        Give a `name` wherever the order of several of these could differ between ranks (see `Communicator`).
+        """
+        collective = make_collective(
+            array, op, out, name, nonfinite, number=next(self._calls), layer=layer, priority=priority
+        )
         return self._submit(Handle(collective, collective.staged.finish))
 
     def reduce(
         self,
-        array: ArrayLike,
+        array: ArrayLike | Tensor,
         root: int = 0,
         op: Op = "sum",
         *,
-        out: NDArray[Any] | None = None,
+        out: Output | None = None,
         name: str | None = None,
         nonfinite: NonFinite = "raise",
         layer: Layer | None = None,
@@ -168,11 +208,11 @@ class Communicator:
 
     def reduce_async(
         self,
-        array: ArrayLike,
+        array: ArrayLike | Tensor,
         root: int = 0,
         op: Op = "sum",
         *,
-        out: NDArray[Any] | None = None,
+        out: Output | None = None,
         name: str | None = None,
         nonfinite: NonFinite = "raise",
         layer: Layer | None = None,
@@ -186,7 +226,7 @@ class Communicator:
 
     def barrier(self) -> None:
         """Return when all ranks have called it. Raises JobBroken."""
-        barrier = make_barrier()
+        barrier = make_barrier(next(self._calls))
         self._run(barrier, barrier.staged.finish)
 
     def progress(self, done: int, total: int) -> None:
@@ -195,6 +235,7 @@ class Communicator:
         From this follow the job's communication share and remaining time, two of the three things that its
         tensors' priority depends on. Raises ValueError unless 0 <= done <= total and total >= 1.
         """
+        self._check_process()
         self._engine.progress(done, total)
 
     def statistics(self) -> dict[str, float]:
@@ -203,6 +244,8 @@ class Communicator:
 
     def close(self) -> None:
         """Finish what was submitted, then leave the job. May be called again."""
+        if os.getpid() != self._process:
+            return  # the job, its connections and what was submitted are those of the parent
         with self._change:
             if self._closed:
                 return
@@ -215,24 +258,26 @@ class Communicator:
 
     def _make_reduce(
         self,
-        array: ArrayLike,
+        array: ArrayLike | Tensor,
         root: int,
         op: Op,
-        out: NDArray[Any] | None,
+        out: Output | None,
         name: str | None,
         nonfinite: NonFinite,
         *,
         layer: Layer | None,
         priority: int | None,
     ) -> tuple[Collective, Callable[[], NDArray[Any] | None]]:
-        if not 0 <= root < self.size:
-            raise UnsupportedArray(f"root is {root!r}, must be a rank: 0..{self.size - 1}")
+        number = next(self._calls)
+        if not is_whole(root) or not 0 <= root < self.size:
+            raise UnsupportedArray(f"root is {root!r}, must be a rank: 0..{self.size - 1}, a whole number")
         collective = make_collective(
-            array, op, out, name, nonfinite, root=root, layer=layer, priority=priority
+            array, op, out, name, nonfinite, number=number, root=int(root), layer=layer, priority=priority
         )
         return collective, collective.staged.finish if root == self.rank else _nothing
 
     def _run(self, collective: Collective, finish: Callable[[], Result]) -> Result:
+        self._check_process()
         with self._change:
             inline = not self._busy and not self._queue
             if inline:
@@ -250,6 +295,7 @@ class Communicator:
         return finish()
 
     def _submit(self, handle: Handle[Result]) -> Handle[Result]:
+        self._check_process()
         with self._change:
             self._enqueue(handle)
         return handle
@@ -261,6 +307,14 @@ class Communicator:
             self._thread = threading.Thread(target=self._serve, name="allreduce", daemon=True)
             self._thread.start()
         self._change.notify_all()
+
+    def _check_process(self) -> None:
+        # before any lock is taken: a thread may have held it when the process was forked
+        if os.getpid() != self._process:
+            raise NotInitialized(
+                f"process {os.getpid()} was forked from rank {self.rank}, process {self._process}, which "
+                "alone can call collectives"
+            )
 
     def _check_open(self) -> None:
         if self._closed:

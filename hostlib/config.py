@@ -6,7 +6,7 @@ import dataclasses
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Self, TypeVar, get_args
 
 from hostlib import wire
@@ -46,10 +46,14 @@ class TransportConfig:
     dst_ip: str = "10.0.255.1"
     udp_port: int = wire.INA_UDP_PORT
     """UDP source port in the frames."""
+    held: bool = False
+    """The launcher holds `local`, so that no other user can take it (`hostlib.io.held`)."""
 
     def __post_init__(self) -> None:
         if self.kind not in ("loopback", "udp"):
             raise ConfigError(f'transport kind is {self.kind!r}, must be "loopback" or "udp"')
+        if not isinstance(self.held, bool):
+            raise ConfigError(f"transport: held is {self.held!r}, must be true or false")
         try:
             parse_address(self.local)
             parse_address(self.switch)
@@ -81,6 +85,8 @@ class JobConfig:
     straggler_timeout_s: float = STRAGGLER_TIMEOUT_S
     rendezvous: str | None = None
     """``host:port`` where the workers meet; None: nobody watches them."""
+    token: str | None = field(default=None, repr=False)
+    """What proves at the rendezvous that a worker is one of the job's; goes with `rendezvous`. A secret."""
     tree: Tree | None = None
     """The switches that add up; None: one, to which all ranks are connected. In JSON an object: node id to
     the list of its children, a rank or minus a node id."""
@@ -88,9 +94,13 @@ class JobConfig:
     """Low 8 bits of the generation that the controller gave to this admission of the job."""
     window: int | None = None
     """Range of the PSNs that may be under way; None: half of `slots` (of `DEFAULT_SLOTS` if there are none).
-    Without a fallback server as many packets may be in flight, with one an eighth (`hostlib.window_for`)."""
+    Without a fallback server as many packets may be in flight, with one an eighth (`hostlib.window_for`),
+    but with `atp` all."""
     fallback: bool = False
     """Whether the job has a fallback server, which takes what finds no slot."""
+    atp: bool = False
+    """The switch program is ``atp.p4``, to compare with: the whole window may be in flight, and what collides
+    gets another slot. Needs a fallback server."""
     congestion: CongestionName = "fixed"
     """What decides how much of the window is used (`hostlib.core.congestion`)."""
     numbers: Numbers = "exponent"
@@ -101,6 +111,9 @@ class JobConfig:
     through the fallback server; without one they raise."""
     priority: int | None = None
     """Of all packets, 0 to 255; None: each tensor's own (`hostlib.priority`), 0 without a fallback server."""
+
+    log: str | None = None
+    """File that a line is appended to for each collective (`hostlib.joblog`); None: nowhere."""
 
     def __post_init__(self) -> None:
         _check_range("job", self.job, 0, 0xFFFF)
@@ -122,11 +135,17 @@ class JobConfig:
                 parse_address(self.rendezvous)
             except ValueError as error:
                 raise ConfigError(f"rendezvous: {error}") from error
+            if self.token is None:
+                raise ConfigError("token is missing: whoever meets at a rendezvous needs the job's")
+        if not isinstance(self.token, str | None):
+            raise ConfigError(f"token is of type {type(self.token).__name__}, must be a text")
         if not 0 < self.timeout_s <= self.straggler_timeout_s:
             raise ConfigError(
                 f"timeout_s is {self.timeout_s}, straggler_timeout_s {self.straggler_timeout_s}: "
                 "must be positive, and the second not below the first"
             )
+        if not isinstance(self.log, str | None):
+            raise ConfigError(f"log is {self.log!r}, must be the name of a file, or null")
         _check_range("epoch", self.epoch, 0, 0xFF)
         _check_name("congestion", self.congestion, CONGESTION_NAMES)
         if self.congestion == "a2tp" and not self.fallback:
@@ -141,6 +160,10 @@ class JobConfig:
     def _check_memory(self) -> None:
         if not isinstance(self.fallback, bool):
             raise ConfigError(f"fallback is {self.fallback!r}, must be true or false")
+        if not isinstance(self.atp, bool):
+            raise ConfigError(f"atp is {self.atp!r}, must be true or false")
+        if self.atp and not self.fallback:
+            raise ConfigError("atp is true: that needs a fallback server, which makes every result")
         if self.window is not None:
             _check_range("window", self.window, 1, MAX_WINDOW)
         if self.fallback:
@@ -171,8 +194,8 @@ class JobConfig:
         return Patience(self.timeout_s, self.straggler_timeout_s)
 
     def to_json(self) -> str:
-        """Return the text that `from_json` reads."""
-        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        """Return the text that `from_json` reads; it holds the token."""
+        fields = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
         fields["transport"] = dataclasses.asdict(self.transport)
         fields["tree"] = self.tree and self.tree.to_json()
         return json.dumps(fields)
@@ -183,7 +206,8 @@ class JobConfig:
         try:
             fields = json.loads(text)
         except ValueError as error:
-            raise ConfigError(f"{ENVIRONMENT_VARIABLE} is not JSON: {error}") from error
+            # not "from error", which carries the whole text and so the token
+            raise ConfigError(f"{ENVIRONMENT_VARIABLE} is not JSON: {error}") from None
         if not isinstance(fields, dict) or not isinstance(fields.get("transport"), dict):
             raise ConfigError(f'{ENVIRONMENT_VARIABLE} must be a JSON object with an object "transport"')
         fields["transport"] = _build(TransportConfig, fields["transport"])
@@ -217,7 +241,7 @@ def _check_name(name: str, value: str, known: tuple[str, ...]) -> None:
 
 
 def _build(cls: type[T], fields: Mapping[str, Any]) -> T:
-    known = {field.name: field.default for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    known = {each.name: each.default for each in dataclasses.fields(cls)}  # type: ignore[arg-type]
     if unknown := sorted(fields.keys() - known):
         raise ConfigError(f"unknown {', '.join(unknown)}; known are {', '.join(known)}")
     missing = [

@@ -11,20 +11,39 @@ import numpy as np
 from hostlib import wire
 from hostlib.collectives import Collective
 from hostlib.config import JobConfig
-from hostlib.core.congestion import CONGESTION, Capped
+from hostlib.core.congestion import CONGESTION
 from hostlib.core.kernel import KernelName, choose_kernel
-from hostlib.core.state import CoreSettings, Counter
+from hostlib.core.state import SPREAD, CoreSettings, Counter
 from hostlib.core.watchdog import Watchdog
 from hostlib.core.window import Mishaps, Window
-from hostlib.errors import Interrupted, JobBroken, JobFault, NonFiniteError, RanksDisagree, SumOverflow
+from hostlib.errors import (
+    ConfigError,
+    Interrupted,
+    JobBroken,
+    JobFault,
+    NonFiniteError,
+    RanksDisagree,
+    SumOverflow,
+)
 from hostlib.io.attendant import Attendant
 from hostlib.io.link import Link, Pumped
 from hostlib.io.open import open_link
+from hostlib.joblog import JobLog
 from hostlib.peers import Peers
 from hostlib.priority import Urgency
 
 CHECK_NS: Final = 250_000_000
 """How often a waiting worker looks up: for the death of a peer, for signals, to report."""
+
+
+_LOGGED: Final = {
+    "sent_packets": Counter.SENT,
+    "resent_packets": Counter.RESENT,
+    "result_packets": Counter.RESULTS,
+    "collided_packets": Counter.COLLIDED,
+    "repaired_packets": Counter.REPAIRS,
+    "bypassed_packets": Counter.BYPASSED,
+}
 
 
 class SwitchEngine:
@@ -36,12 +55,14 @@ class SwitchEngine:
     def __init__(self, config: JobConfig, peers: Peers, *, kernel: KernelName = "auto") -> None:
         """Open the socket. Raises ConfigError."""
         self._config = config
+        self._log = _open_log(config.log)
         self._window = Window(_core_settings(config), choose_kernel(kernel))
         link = open_link(config.transport, self._window)
         # More in flight than the socket holds would be lost, and net.core.rmem_max may allow little.
-        self._window.congestion = Capped(CONGESTION[config.congestion](), link.room_packets)
+        self._window.restrict_to(link.room_packets)
+        self._window.congestion = CONGESTION[config.congestion]()
         self._link: Link = link
-        self._watchdog = Watchdog(self._window, peers, config.patience)
+        self._watchdog = Watchdog(self._window, peers, config.patience, switch=config.transport.switch)
         self._peers = peers
         self._broken: JobBroken | None = None
         self._reported_at = 0
@@ -59,6 +80,30 @@ class SwitchEngine:
         """Sum through the switch. Raises InaError; after a JobBroken the window is out of step for good."""
         if self._broken:
             raise self._broken
+        if self._log is None:
+            return self._sum(collective)
+        number, before, started = self._collectives, self._counts(), time.monotonic_ns()
+        error: str | None = None
+        try:
+            self._sum(collective)
+        except BaseException as raised:
+            error = type(raised).__name__
+            raise
+        finally:
+            self._log.write(
+                "collective",
+                job=self._config.job,
+                rank=self._config.rank,
+                number=number,
+                what=collective.description,
+                bytes=collective.staged.source.nbytes,
+                time_s=(time.monotonic_ns() - started) / 1e9,
+                priority=self._priority,
+                error=error,
+                **{name: after - before[name] for name, after in self._counts().items()},
+            )
+
+    def _sum(self, collective: Collective) -> None:
         started = time.monotonic_ns()
         self._priority = self._priority_of(collective, started)
         with self._turn:
@@ -85,7 +130,7 @@ class SwitchEngine:
         self._elements += len(collective.staged.source)
         self._busy_ns += now - started
         with self._urgency_lock:
-            self._urgency.collective(started, now)
+            self._urgency.collective(self._window.first_result_at, now)
         self._report(now)
         self._raise_mishaps(collective, self._window.mishaps())
 
@@ -104,19 +149,25 @@ class SwitchEngine:
             "time_s": self._busy_ns / 1e9,
             "srtt_s": window.srtt_ns / 1e9,
             "window_packets": float(core.limit),
-            "aggregator_window_packets": float(max(1, core.limit * core.claims // core.window)),
+            "aggregator_window_packets": float(max(1, core.limit * core.claims // core.most)),
             "priority": float(self._priority),
+            "packets_from_strangers": float(self._link.strangers),
             **counters,
         }
 
     def close(self) -> None:
         """Report, say farewell to the peers, answer them until they need nothing more, close the socket."""
         self._peers.report(self.statistics())
-        self._peers.farewell()
+        self._peers.farewell(self._collectives)
         if self._attendant and not self._broken:
             self._attendant.finish(self._peers.finished, patience_s=self._config.patience.timeout_s)
         self._peers.close()
         self._link.close()
+        if self._log:
+            self._log.close()
+
+    def _counts(self) -> dict[str, int]:
+        return {name: self._window.count(counter) for name, counter in _LOGGED.items()}
 
     def _serve(self, collective: Collective) -> None:
         window, job = self._window, self._config.job
@@ -124,7 +175,8 @@ class SwitchEngine:
         while (pumped := self._link.pump(window, check_at)) is not Pumped.DONE:
             if pumped is Pumped.DISAGREE:
                 raise RanksDisagree(
-                    f"ranks disagree on length, dtype, operation or name; here: {collective.description}",
+                    "ranks disagree on shape, dtype, operation, layer, name or number of calls before; "
+                    f"call {collective.number + 1} here: {collective.description}",
                     job=job,
                     psns=window.outstanding(),
                 )
@@ -134,11 +186,11 @@ class SwitchEngine:
                 )
             now = time.monotonic_ns()
             if pumped is Pumped.ROUND:
-                window.on_round(now)
+                window.on_round()
             window.on_timeout(now)
             if now >= check_at:
                 check_at = now + CHECK_NS
-                if error := self._watchdog.check(now):
+                if error := self._watchdog.check(now, self._collectives):
                     raise error
                 self._report(now)
 
@@ -172,7 +224,15 @@ class SwitchEngine:
                 reason = f'does not fit numbers="fixed" with {bits} scale_bits and {self._config.size} ranks'
             raise SumOverflow(job, self._window.psns(), mishaps.overflow, reason)
         if mishaps.nonfinite is not None and collective.nonfinite == "raise":
-            raise NonFiniteError(job, mishaps.nonfinite)
+            what = collective.staged.unfit(mishaps.nonfinite, self._config.lanes)
+            raise NonFiniteError(job, mishaps.nonfinite, what)
+
+
+def _open_log(path: str | None) -> JobLog | None:
+    try:
+        return None if path is None else JobLog(path)
+    except OSError as error:
+        raise ConfigError(f"log {path}: {error.strerror}") from error
 
 
 def _core_settings(config: JobConfig) -> CoreSettings:
@@ -187,6 +247,8 @@ def _core_settings(config: JobConfig) -> CoreSettings:
         epoch=config.epoch,
         window=config.window_packets,
         fallback=config.fallback,
+        spread=1 if config.atp else SPREAD,
+        salted=config.atp,
         numbers=config.numbers,
         scale_bits=config.scale_bits,
     )

@@ -4,16 +4,20 @@
 
     InaError
     ├── ConfigError          the configuration is missing or contradicts itself
+    ├── RendezvousError      the job could not be joined
     ├── UnsupportedArray     dtype, layout or argument that a collective does not take
     ├── NonFiniteError       NaN or infinity in the input, policy "raise"; the job goes on
     ├── SumOverflow          a sum left the int32 range in which it travels; the job goes on
-    ├── NotInitialized       a collective before init() or after shutdown()
+    ├── NotInitialized       a collective before init() or after shutdown(), or in a forked process;
+    │                        init() of a job that was left
     └── JobBroken            this job can do no further collective
-        ├── RanksDisagree    ranks submitted different length, dtype, operation or name
+        ├── RanksDisagree    ranks submitted different collectives, or in another order
         ├── PeerTimeout      no progress in time
         ├── PeerLost         a rank is known to be gone
         ├── JobFault         something else that the job needs is gone: the switch, the network
         └── Interrupted      a collective was abandoned half way
+
+`PrecisionWarning` is the one warning.
 
 Every `JobBroken` names the job, the PSN range that was outstanding and, where it is known, the ranks
 that are missing.
@@ -44,19 +48,23 @@ class ConfigError(InaError, ValueError):
     """A job configuration cannot be used."""
 
 
+class RendezvousError(InaError, RuntimeError):
+    """A worker could not join its job; says why."""
+
+
 class UnsupportedArray(InaError, TypeError):
     """A collective does not take this array or argument."""
 
 
 class NonFiniteError(InaError, ArithmeticError):
-    """Some rank's input held NaN or infinity. The contents of the output are unspecified."""
+    """Some rank's input held NaN, infinity or a number beyond float32. The output is unspecified."""
 
-    def __init__(self, job: int, element: int) -> None:
+    def __init__(self, job: int, element: int, what: str = "NaN or infinity") -> None:
         """`element`: index of the first element of the packet in which it was seen."""
         self.job = job
         self.element = element
         super().__init__(
-            f"job {job}: NaN or infinity in the packet that starts at element {element}; "
+            f"job {job}: {what} in the packet that starts at element {element}; "
             'pass nonfinite="propagate" to receive NaN instead'
         )
 
@@ -73,7 +81,14 @@ class SumOverflow(InaError, OverflowError):
 
 
 class NotInitialized(InaError, RuntimeError):
-    """`hostlib.init()` has not been called, or `shutdown()` has."""
+    """`init()` has not been called, or `shutdown()` has; a job that was left cannot be joined again.
+
+    Or this process was forked from the one that called `init()`.
+    """
+
+
+class PrecisionWarning(UserWarning):
+    """A sum has fewer bits than its dtype promises: float64 is summed as float32."""
 
 
 class JobBroken(InaError, RuntimeError):
@@ -88,7 +103,7 @@ class JobBroken(InaError, RuntimeError):
 
 
 class RanksDisagree(JobBroken):
-    """Ranks submitted collectives that differ in length, dtype, operation or name."""
+    """Ranks submitted collectives that differ in shape, dtype, operation, layer, name or order."""
 
 
 class PeerTimeout(JobBroken, TimeoutError):

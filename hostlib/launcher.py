@@ -1,4 +1,8 @@
-"""Starts the worker processes of a job, watches them, and ends them together."""
+"""Starts the worker processes of a job, watches them, and ends them together.
+
+All of them, with whatever they start, are one process group, led by a keeper (`hostlib.keeper`) that ends
+the group when this process ends.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +16,24 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import BinaryIO
 
+from hostlib import keeper
 from hostlib.config import parse_address
+from hostlib.io.held import HeldAddress
+from hostlib.joblog import JobLog
 from hostlib.rendezvous import Rendezvous
 
 # Survivors of a failure raise their own error within the protocol's time limit; then they are ended.
 GRACE_S = 12.0
-# What a killed worker has written is read by then, unless it left a child that still holds the pipes.
+# What a worker leaves running (a tee that has to write the rest) may take so long after the last worker.
+LINGER_S = 2.0
+# What ended processes have written is read by then, unless one that left the group still holds the pipes.
 DRAIN_S = 2.0
+# A line is passed on whole, up to this length.
+MAX_LINE = 64 * 1024
 
-__all__ = ["LaunchError", "Rendezvous", "WorkerExit", "Workers", "parse_address"]
+__all__ = ["HeldAddress", "JobLog", "LaunchError", "Rendezvous", "WorkerExit", "Workers", "parse_address"]
 
 
 class LaunchError(Exception):
@@ -39,7 +50,12 @@ class WorkerExit:
     at_s: float = field(default_factory=time.monotonic)
 
 
-Output = Callable[[int, str, bool], None]  # rank, line, whether it came from stderr
+Output = Callable[[int, bytes, bool], None]
+"""Gets what workers write: rank, bytes, whether they came from stderr.
+
+Whole lines, as many as came at once; or part of one that is very long, that goes back to its beginning
+(progress bars), or that has no end when its worker ends. OSError stops the stream.
+"""
 
 
 class Workers:
@@ -50,7 +66,7 @@ class Workers:
         command: Sequence[str],
         environments: Sequence[Mapping[str, str]],
         rendezvous: Rendezvous,
-        on_line: Output,
+        on_output: Output,
     ) -> None:
         """Start one process per environment; the position is the rank.
 
@@ -58,12 +74,24 @@ class Workers:
             LaunchError: the command cannot be run; no process is left behind.
         """
         self._rendezvous = rendezvous
-        self._processes: list[subprocess.Popen[str]] = []
+        self._processes: list[subprocess.Popen[bytes]] = []
         self._readers: list[threading.Thread] = []
         self.exits: list[WorkerExit] = []
+        self._over = False
+        self.left_running = 0
+        """Processes that workers had started, and that had to be ended after the last worker."""
+        self._keeper: subprocess.Popen[bytes] | None = subprocess.Popen(
+            [sys.executable, "-I", "-S", keeper.__file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            process_group=0,
+        )
+        # As long as the keeper has not been waited for, this number is nobody else's.
+        self._group = self._keeper.pid
         try:
             for rank, environment in enumerate(environments):
-                self._start(rank, command, environment, on_line)
+                self._start(rank, command, environment, on_output)
         except OSError as error:
             self.kill()
             raise LaunchError(f"cannot run {command[0]!r}: {error.strerror}") from error
@@ -72,7 +100,7 @@ class Workers:
             raise
 
     def wait(self, *, on_tick: Callable[[], None], tick_s: float = 0.1) -> WorkerExit | None:
-        """Wait for all workers; `on_tick` is called about every `tick_s`.
+        """Wait for all workers, and end what they leave running; `on_tick` is called about every `tick_s`.
 
         Returns the first failure, or None. After one, the others have `GRACE_S` to notice.
         """
@@ -87,27 +115,30 @@ class Workers:
                 deadline = None
             on_tick()
             self._pause(tick_s)
-        for reader in self._readers:
-            reader.join()
+        if self._keeper:
+            self.left_running = len(keeper.wait_for_end(self._group, LINGER_S))
+        self.kill()
         return self._first_failure()
 
     def kill(self) -> None:
-        """End every worker that still runs, with what it started, first politely."""
-        running = [process for process in self._processes if process.poll() is None]
-        for process in running:
-            _signal_group(process, signal.SIGTERM)
-        for process in running:
-            try:
-                process.wait(timeout=2.0)
-            except subprocess.TimeoutExpired:
-                _signal_group(process, signal.SIGKILL)
-                process.wait()
+        """End every process of the job that still runs, first politely. Without effect if done before."""
+        if self._keeper:
+            running = [process for process in self._processes if process.poll() is None]
+            for process in running:
+                process.terminate()  # also one that has left the group
+            keeper.end_group(self._group)
+            for process in running:
+                _end(process)
+            self._keeper.kill()
+            self._keeper.communicate()
+            self._keeper = None
         deadline = time.monotonic() + DRAIN_S
         for reader in self._readers:
             reader.join(max(0.0, deadline - time.monotonic()))
+        self._over = True
 
     def _start(
-        self, rank: int, command: Sequence[str], environment: Mapping[str, str], on_line: Output
+        self, rank: int, command: Sequence[str], environment: Mapping[str, str], on_output: Output
     ) -> None:
         process = subprocess.Popen(
             command,
@@ -115,17 +146,30 @@ class Workers:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            process_group=0,  # an interrupt from the keyboard is for us; `kill` reaches its children too
+            bufsize=0,
+            process_group=self._group,  # an interrupt from the keyboard is for us
         )
         self._processes.append(process)
-        assert process.stdout is not None
-        assert process.stderr is not None
         for stream, is_error in ((process.stdout, False), (process.stderr, True)):
-            reader = threading.Thread(target=_forward, args=(stream, rank, is_error, on_line), daemon=True)
+            reader = threading.Thread(
+                target=self._forward, args=(stream, rank, is_error, on_output), daemon=True
+            )
             reader.start()
             self._readers.append(reader)
+
+    def _forward(self, stream: BinaryIO, rank: int, is_error: bool, on_output: Output) -> None:
+        held = b""
+        with stream, contextlib.suppress(OSError):  # whoever reads our output has seen enough
+            while data := stream.read(MAX_LINE):
+                data = held + data
+                end = _passed_on(data)
+                held = data[end:]
+                if self._over:
+                    return  # all but what has left the group has ended
+                if end:
+                    on_output(rank, data[:end], is_error)
+            if held:
+                on_output(rank, held, is_error)
 
     def _collect(self) -> None:
         known = {exit_.rank for exit_ in self.exits}
@@ -134,7 +178,7 @@ class Workers:
             if rank in known or status is None:
                 continue
             if status < 0:
-                exit_ = WorkerExit(rank, 128 - status, f"killed by {signal.Signals(-status).name}")
+                exit_ = WorkerExit(rank, 128 - status, f"killed by {signal_name(-status)}")
             else:
                 exit_ = WorkerExit(rank, status, f"exited with status {status}")
             self.exits.append(exit_)
@@ -156,12 +200,25 @@ def _path() -> str:
     return os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
 
 
-def _signal_group(process: subprocess.Popen[str], number: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, number)
+def signal_name(number: int) -> str:
+    """Return a signal's name; real-time signals are counted from the first."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"SIGRTMIN+{number - signal.SIGRTMIN}"
 
 
-def _forward(stream: IO[str], rank: int, is_error: bool, on_line: Output) -> None:
-    with stream:
-        for line in stream:
-            on_line(rank, line.rstrip("\n"), is_error)
+def _passed_on(data: bytes) -> int:
+    """Return how much of the data is to be passed on before more has come."""
+    # Up to the last end of a line, or up to where the line begins again: there may come a newline yet.
+    end = max(data.rfind(b"\n") + 1, data.rfind(b"\r"))
+    return end or (len(data) if len(data) > MAX_LINE else 0)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Wait for a process that was asked to end; not for long."""
+    try:
+        process.wait(keeper.GRACE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

@@ -25,12 +25,16 @@ class Peers(Protocol):
         """Return whether every one of `ranks` is known to be running, only slow."""
         ...
 
+    def left(self) -> Mapping[int, int]:
+        """Return the ranks that said farewell, and how many collectives each had carried out."""
+        ...
+
     def report(self, statistics: Mapping[str, float]) -> None:
         """Tell whoever watches how far this worker is; may be dropped."""
         ...
 
-    def farewell(self) -> None:
-        """Say that this worker is done: it has all its results, and will submit nothing more."""
+    def farewell(self, collectives: int) -> None:
+        """Say that this worker is done: it has the results of so many collectives, and begins no other."""
         ...
 
     def finished(self) -> bool | None:
@@ -57,10 +61,14 @@ class NoPeers:
         """Return False unless nobody is asked about."""
         return not list(ranks)
 
+    def left(self) -> Mapping[int, int]:
+        """Return nothing: no farewell is ever known."""
+        return {}
+
     def report(self, statistics: Mapping[str, float]) -> None:
         """Drop the report."""
 
-    def farewell(self) -> None:
+    def farewell(self, collectives: int) -> None:
         """Do nothing: nobody listens."""
 
     def finished(self) -> bool | None:

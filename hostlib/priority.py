@@ -10,16 +10,20 @@ position        layers near the input, which the     (layers - position) /    2^
                 next forward pass needs first         layers
 communication   jobs that communicate much of the     time in collectives /    2^-6 .. 1
 share           time, and gain most                   all time
-remaining time  jobs that end soon, and make room     1 / seconds              2^-20 .. 2^7 (8 ms)
+remaining time  jobs that end soon, and make room     1 / seconds              2^-20 .. 2^14 (61 µs)
 ==============  ===================================  =======================  ======================
 
-That makes 43 octaves for the values 1 to 255: one step is an octave's 43/254 part, 12 %. Log compression is
-what lets eight bits tell a job with a minute to go from one with an hour, and both from one with days; and
-a switch that ages a slot by halving its number takes about half of the octaves away at once, so that nobody
-starves. A factor that is not known counts as the middle of its range: it neither helps nor hinders.
+That makes 50 octaves for the values 1 to 255: one step is an octave's 50/254 part, 15 %. Log compression is
+what lets eight bits tell a job with a minute to go from one with an hour, and both from one with days. A
+switch ages a slot by subtracting: to halve the number, as ESA does with one that is not a logarithm, would
+take half of all octaves away at once, and with them all differences. A factor that is not known counts as
+the middle of its range: it neither helps nor hinders.
+
+Time in collectives counts from the first result on. Before that a rank waits for the slowest one, which no
+memory makes faster, and which would make a job with a straggler look as if it did nothing but communicate.
 
 The product is that of the survey by ESA's authors; the ranges, and that the position counts linearly, are
-choices of this library.
+choices of this library. What each factor is worth: docs/results/preemption.md.
 """
 
 from __future__ import annotations
@@ -29,7 +33,7 @@ from typing import Final
 
 FRONT_OCTAVES: Final = (-10.0, 0.0)
 SHARE_OCTAVES: Final = (-6.0, 0.0)
-HURRY_OCTAVES: Final = (-20.0, 7.0)
+HURRY_OCTAVES: Final = (-20.0, 14.0)
 
 LOWEST: Final = 1
 HIGHEST: Final = 255
@@ -56,9 +60,9 @@ def priority_of(
         ValueError: `layer` is not a position among layers.
 
     >>> priority_of(layer=(0, 10), communication_share=0.5, remaining_s=60)
-    173
+    149
     >>> priority_of(layer=(9, 10), communication_share=0.5, remaining_s=60)
-    153
+    132
     """
     front = None if layer is None else _front(*layer)
     hurry = None if remaining_s is None else 1 / max(remaining_s, 2.0 ** -HURRY_OCTAVES[1])
@@ -71,6 +75,7 @@ def priority_of(
 class Urgency:
     """Measures one job's communication share and remaining time while it runs.
 
+    To call `progress` before the first iteration lets it know how long the job will take after one.
     Times are integer nanoseconds of the caller's clock, the same for all calls.
     """
 
@@ -83,7 +88,7 @@ class Urgency:
         self._counting = False
 
     def collective(self, started: int, ended: int) -> None:
-        """Note that a collective took from `started` to `ended`."""
+        """Note that a collective's results came from `started` to `ended`."""
         self._busy_ns += max(0, ended - started)
 
     def progress(self, done: int, total: int, now: int) -> None:

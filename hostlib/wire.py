@@ -34,6 +34,9 @@ FLAG_ECN: Final = 0x20
 FLAG_BYPASS: Final = 0x40
 FLAG_RAW: Final = 0x80
 
+ECN_MASK: Final = 3
+ECN_CONGESTED: Final = 3
+"""Of the type of service in a frame's IPv4 header (RFC 3168)."""
 STICKY_FLAGS: Final = FLAG_OVERFLOW | FLAG_DISAGREE | FLAG_COLLISION | FLAG_ECN
 """Flags of contributions that their sum keeps."""
 

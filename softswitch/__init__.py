@@ -9,22 +9,28 @@ A switch in a few lines::
         ...
 """
 
-from softswitch.compiler import (
-    CompileError,
-    compile_file,
-    compile_source,
-    p4info,
-    p4info_text,
-    preprocess_file,
-)
-from softswitch.daemon import run_switch
-from softswitch.engine.build import build_c, load
-from softswitch.engine.emit_c import emit as emit_c
-from softswitch.engine.impairments import Impairments, PortImpairments
-from softswitch.engine.pipeline import PipelineError
-from softswitch.engine.ports import MAX_PORT, PortSpec, SwitchError, parse_port
-from softswitch.engine.switch import Switch
-from softswitch.p4runtime import Service, Tls, serve
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from softswitch.compiler import (
+        CompileError,
+        compile_file,
+        compile_source,
+        p4info,
+        p4info_text,
+        preprocess_file,
+    )
+    from softswitch.daemon import run_switch
+    from softswitch.engine.build import build_c, load
+    from softswitch.engine.emit_c.program import emit_c
+    from softswitch.engine.impairments import Impairments, PortImpairments
+    from softswitch.engine.pipeline import PipelineError
+    from softswitch.engine.ports import MAX_PORT, PortSpec, SwitchError, parse_port, takes_any_peer
+    from softswitch.engine.switch import Switch
+    from softswitch.p4runtime import Service, Tls, serve
 
 __all__ = [
     "MAX_PORT",
@@ -48,4 +54,34 @@ __all__ = [
     "preprocess_file",
     "run_switch",
     "serve",
+    "takes_any_peer",
 ]
+
+_HOMES: Final = {
+    "compiler": (
+        "CompileError",
+        "compile_file",
+        "compile_source",
+        "p4info",
+        "p4info_text",
+        "preprocess_file",
+    ),
+    "daemon": ("run_switch",),
+    "engine.build": ("build_c", "load"),
+    "engine.emit_c.program": ("emit_c",),
+    "engine.impairments": ("Impairments", "PortImpairments"),
+    "engine.pipeline": ("PipelineError",),
+    "engine.ports": ("MAX_PORT", "PortSpec", "SwitchError", "parse_port", "takes_any_peer"),
+    "engine.switch": ("Switch",),
+    "p4runtime": ("Service", "Tls", "serve"),
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import what is asked for: a process seldom needs compiler, engine and service."""
+    for module, names in _HOMES.items():
+        if name in names:
+            found: object = getattr(importlib.import_module(f"softswitch.{module}"), name)
+            globals()[name] = found
+            return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,13 +1,23 @@
-"""A switch as a process: ports, a program, a P4Runtime service, until it is told to stop."""
+"""A switch as a process: ports, a program, a P4Runtime service, until it is told to stop.
+
+Whoever started it with `until_eof` may ask it things, by lines of JSON on its standard input:
+
+==========================  ====================================================================
+``{"statistics": true}``    answer ``{"statistics": {port number: `PortStatistics`}}``
+anything else               answer ``{"error": why}``; the switch goes on
+==========================  ====================================================================
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 from typing import Literal, TextIO
@@ -16,7 +26,7 @@ from softswitch.compiler import preprocess_file
 from softswitch.engine.impairments import PortImpairments
 from softswitch.engine.ports import PortSpec, UdpPort
 from softswitch.engine.switch import Switch
-from softswitch.p4runtime import Service, Tls, serve
+from softswitch.p4runtime import Service, Tls, private_socket, serve
 from softswitch.p4runtime.state import Backend
 
 
@@ -25,7 +35,7 @@ def run_switch(
     *,
     program: Path | None = None,
     defines: Mapping[str, str] | None = None,
-    address: str = "127.0.0.1:0",
+    address: str | None = "127.0.0.1:0",
     device_id: int = 0,
     tls: Tls | None = None,
     impairments: Mapping[int, PortImpairments] | None = None,
@@ -36,9 +46,11 @@ def run_switch(
 ) -> None:
     """Run a switch until SIGTERM or SIGINT or, with `until_eof`, until standard input ends.
 
-    Without a `program`, packets are dropped until a controller loads one. Once everything is open,
-    `ready` gets one line of JSON: ``grpc_port``, ``udp_ports`` (by port number), ``device_id`` and
-    ``program``. To be called from the main thread: it handles the two signals.
+    Without a `program`, packets are dropped until a controller loads one. P4Runtime listens at `address`,
+    ``host:port`` or ``unix:path``; None is a Unix socket in a private folder. Once everything is open,
+    `ready` gets one line of JSON: ``p4runtime`` (where it listens), ``grpc_port`` (null for a Unix socket),
+    ``udp_ports`` (by port number), ``device_id`` and ``program``; then, with `until_eof`, the answers. To be
+    called from the main thread: it handles the two signals.
 
     Raises CompileError or PipelineError if the program cannot be loaded, PortError if a port cannot
     be opened, OSError if a file or `address` cannot be had, SwitchError if the event loop failed.
@@ -46,16 +58,16 @@ def run_switch(
     source = preprocess_file(program, defines=defines) if program else None
     stop = threading.Event()
     engine: Literal["auto", "python"] = "python" if backend == "interpreter" else "auto"
-    with Switch(ports, seed=seed, impairments=impairments, engine=engine) as switch:
+    with contextlib.ExitStack() as stack:
+        address = address or stack.enter_context(private_socket())
+        switch = stack.enter_context(Switch(ports, seed=seed, impairments=impairments, engine=engine))
         service = serve(switch, address=address, device_id=device_id, tls=tls, source=source, backend=backend)
         try:
             switch.start()
             with _Signals(stop):
+                _say(ready, _description(switch, service, device_id, program))
                 if until_eof:
-                    threading.Thread(target=_wait_for_eof, args=(stop,), daemon=True).start()
-                if ready is not None:
-                    line = json.dumps(_description(switch, service, device_id, program))
-                    print(line, file=ready, flush=True)
+                    threading.Thread(target=_answer, args=(switch, ready, stop), daemon=True).start()
                 stop.wait()
         finally:
             service.close()
@@ -64,6 +76,7 @@ def run_switch(
 
 def _description(switch: Switch, service: Service, device_id: int, program: Path | None) -> dict[str, object]:
     return {
+        "p4runtime": service.address,
         "grpc_port": service.port,
         "udp_ports": {
             str(number): switch.port_address(number)[1]
@@ -94,8 +107,33 @@ class _Signals:
         self._stop.set()
 
 
-def _wait_for_eof(stop: threading.Event) -> None:
+def _answer(switch: Switch, answers: TextIO | None, stop: threading.Event) -> None:
+    """Carry out commands until standard input ends, which ends the switch too."""
+    try:
+        for line in _lines(sys.stdin.fileno()):
+            _say(answers, _execute(switch, line))
+    finally:  # also if nobody hears the answers any more, or the switch is closed under us
+        stop.set()
+
+
+def _execute(switch: Switch, line: bytes) -> dict[str, object]:
+    try:
+        command = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        return {"error": f"a command is not JSON: {error}"}
+    if command != {"statistics": True}:
+        return {"error": 'unknown command; known is {"statistics": true}'}
+    return {"statistics": {str(number): asdict(switch.statistics(number)) for number in switch.ports}}
+
+
+def _lines(descriptor: int) -> Iterator[bytes]:
     # Not through sys.stdin: a thread that waits in its buffer would block the interpreter's exit.
-    while os.read(sys.stdin.fileno(), 4096):
-        pass
-    stop.set()
+    rest = b""
+    while data := os.read(descriptor, 4096):
+        *lines, rest = (rest + data).split(b"\n")
+        yield from lines
+
+
+def _say(to: TextIO | None, message: object) -> None:
+    if to is not None:
+        print(json.dumps(message), file=to, flush=True)

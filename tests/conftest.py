@@ -1,6 +1,13 @@
-"""Options of the test run."""
+"""Options of the test run, and what holds for all tests: none depends on speed, or on who started the run."""
+
+import signal
+from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("any-speed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any-speed")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -14,3 +21,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture
 def update_golden(request: pytest.FixtureRequest) -> bool:
     return bool(request.config.getoption("--update-golden"))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def children_heed_signals() -> Iterator[None]:
+    """Let what tests start heed the signals that this run ignores, as below nohup or behind an ``&``.
+
+    A process inherits that a signal is ignored, but no handler: with one that does nothing, this run goes on
+    ignoring it and its children do not.
+    """
+    ignored = [
+        number
+        for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)
+        if signal.getsignal(number) is signal.SIG_IGN
+    ]
+    for number in ignored:
+        signal.signal(number, lambda *_: None)
+    yield
+    for number in ignored:
+        signal.signal(number, signal.SIG_IGN)

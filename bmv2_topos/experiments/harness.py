@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -44,8 +45,8 @@ class Scenario:
 
     def run(self) -> Report:
         """Run it. Raises what `VirtualTestbed` raises."""
-        shared = self.settings.program == "shared"
-        topology, placements = build(self.jobs, self.shape, servers=shared, link=self.link, trunk=self.trunk)
+        servers = self.settings.shares
+        topology, placements = build(self.jobs, self.shape, servers=servers, link=self.link, trunk=self.trunk)
         return VirtualTestbed(topology, self.jobs, placements, self.settings, self.faults).run()
 
 
@@ -152,6 +153,24 @@ def number(row: Row, column: str) -> float:
     if not isinstance(value, int | float):
         raise TypeError(f"column {column} is {value!r} in the row {dict(row)}, want a number")
     return float(value)
+
+
+def selected(rows: Sequence[Row], **labels: Value) -> list[Row]:
+    """Return the rows with these labels."""
+    return [row for row in rows if all(row[name] == value for name, value in labels.items())]
+
+
+def column(rows: Sequence[Row], name: str, **labels: Value) -> list[float]:
+    """Return a column of the rows with these labels, which are the seeds of one setting."""
+    return [number(row, name) for row in selected(rows, **labels)]
+
+
+def spread(values: Sequence[float], form: str = ".2f") -> str:
+    """Return mean, least and most, as in ``1.50 (1.25..1.75)``; `form` as `format` takes it."""
+    mean, least, most = (
+        format(value, form) for value in (statistics.fmean(values), min(values), max(values))
+    )
+    return mean if least == most else f"{mean} ({least}..{most})"
 
 
 def markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

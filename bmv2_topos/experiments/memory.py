@@ -2,11 +2,12 @@
 
 Jobs that communicate most of the time, each with eight workers on hosts of their own, share one switch whose
 slots are swept from none to ample. Exclusive regions (SwitchML) limit the window to half a job's slots; in a
-common array (ATP) what finds no slot goes to the job's fallback server.
+common array, this project's or ATP's, what finds no slot goes to the job's fallback server.
 """
 
 from __future__ import annotations
 
+import statistics
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,6 +21,8 @@ from bmv2_topos.experiments.harness import (
     markdown,
     mean_iteration_s,
     number,
+    selected,
+    spread,
 )
 from bmv2_topos.experiments.plots import draw_lines
 from bmv2_topos.jobfile import JobEntry
@@ -30,18 +33,18 @@ WORKERS = 8
 WINDOW = 64
 TENSORS = (32768, 65536, 32768)
 COMPUTE_S = 300e-6
-JOBS = (1, 2, 4)
-SLOTS = (0, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
+JOBS = (1, 4)
+SLOTS = (0, 32, 64, 128, 256, 512, 2048)
 SEEDS = (1, 2, 3, 4, 5)
-ITERATIONS = 6
-PROGRAMS: tuple[Program, ...] = ("shared", "exclusive")
+ITERATIONS = 4
+PROGRAMS: tuple[Program, ...] = ("shared", "atp", "exclusive")
 AMPLE = 0.97
 """Speed from which on memory counts as ample."""
 
 QUESTION = """
-How fast are jobs with how much switch memory, if each has a region of its own (SwitchML) or all hash into one
-array (ATP)? Shared memory must never stop a job, and should degrade smoothly: ATP reports that half of the
-memory costs 5 to 10 %.
+How fast are jobs with how much switch memory, if each has a region of its own (program `exclusive`, as in
+SwitchML), or all share one array (`shared`, and `atp`, which is ATP as published)? Shared memory must never
+stop a job, and should degrade smoothly: ATP reports that half of the memory costs 5 to 10 %.
 """
 
 ABOUT = f"""
@@ -50,26 +53,34 @@ ABOUT = f"""
 iteration, ± 5 %; {ITERATIONS} iterations; means of {len(SEEDS)} seeds. `slots` are all that the switch has,
 for all jobs together. A worker has up to {WINDOW} packets in flight, a bit more than a round trip's worth;
 exclusive: no more than half of the job's region, which is a power of two; below two slots per job it
-cannot run. Congestion control: AIMD (shared), fixed window (exclusive).
+cannot run. Congestion control: AIMD (shared, atp), fixed window (exclusive).
 
-*Speed* is the iteration rate relative to that of the same jobs with the most memory in the sweep; the mean
-over the jobs. *In the switch* is the share of contributions that a slot took in, *fallback* the traffic of a
-job's fallback server, both ways, per iteration, *longest* the longest iteration of any job; these are of the
-program shared.
+*Speed* is the iteration rate relative to that of the fastest program with the most memory in the sweep; the
+mean over the jobs and the seeds (least..most of the seeds). *In the switch* is the share of contributions
+that a slot took in, *fallback* the traffic of a job's fallback server, both ways, per iteration, *longest*
+the longest iteration of any job; these are of the program shared.
 """
 
 CONCLUSION = """
 Where a region holds less than a round trip's packets, the window binds exclusive jobs; shared ones keep their
-window, and what collides goes on to the fallback server. Where regions are just large enough for a window,
-shared jobs still collide, as any hash does that has not several slots for each packet in flight.
+window, and what collides goes on to the fallback server. A shared job's PSNs follow each other through the
+array: alone it collides only where the array is smaller than what it has under way, and beside others only
+where they come past the same slots at the same time. ATP takes more memory for the same speed: it hashes
+positions, and a slot is taken for a round trip to the server longer ([atp](atp.md) tells what each costs).
 """
 
-LIMITS = """
-All jobs are alike, and each has a fallback server on a link of its own: jobs that shared one would be slower
-without memory. A job without slots is bound by that link, which carries every worker's packets; the ratio at
-0 slots is therefore about that of link rate to incast, and depends on the number of workers. Links lose
-nothing here. Seeds differ much where memory is scarce, and only their means are smooth: with seed 1 alone
-four jobs ran at 77 % of the best speed with 32 slots, and at 44 % with 64.
+LIMITS = f"""
+All jobs are alike, and each has a fallback server on a link of its own: jobs that shared one would be
+slower without memory. A job without slots is bound by that link, which carries every worker's packets; the
+ratio at 0 slots is therefore about that of link rate to incast, and depends on the number of workers. Links
+lose nothing here. Seeds differ much where memory is scarce, and only their means are smooth. AIMD makes
+windows smaller where slots are scarce, which [addressing](addressing.md) leaves out. The window of ATP is
+what is in flight, up to {WINDOW}; by way of the server a round trip is longer, so that with ample memory
+the window binds it.
+
+**What differs from the papers.** SwitchML's and ATP's workers poll on dedicated cores at 10 and 100 Gb/s;
+ours look at their packets every 5 µs. What differs between `atp` and the paper is in
+[protocol](../protocol.md).
 """
 
 
@@ -80,7 +91,7 @@ def entries(jobs: int, program: Program, *, quick: bool = False) -> tuple[JobEnt
             name=f"job{number}",
             workers=WORKERS,
             window=WINDOW,
-            congestion="aimd" if program == "shared" else "fixed",
+            congestion="fixed" if program == "exclusive" else "aimd",
             numbers="fixed",
             iterations=2 if quick else ITERATIONS,
             tensors=tuple(length // 4 for length in TENSORS) if quick else TENSORS,
@@ -96,7 +107,7 @@ def scenarios(quick: bool) -> list[Scenario]:
     found = []
     for jobs in JOBS[:2] if quick else JOBS:
         for program in PROGRAMS:
-            for slots in SLOTS[::4] if quick else SLOTS:
+            for slots in SLOTS[::3] if quick else SLOTS:
                 if program == "exclusive" and slots // jobs < 2:
                     continue
                 for seed in SEEDS[:1] if quick else SEEDS:
@@ -121,15 +132,19 @@ def measure(report: Report) -> Row:
 
 
 def speeds(rows: Sequence[Row], jobs: int, program: str) -> dict[int, float]:
-    """Return the speed by slots, of so many jobs; `rows` as `measure` and the labels make them."""
-    of = [row for row in averaged(rows, ("jobs", "program", "slots")) if row["jobs"] == jobs]
-    most = max(number(row, "slots") for row in of)
-    best = min(number(row, "iteration_s") for row in of if row["slots"] == most)
-    return {
-        int(number(row, "slots")): best / number(row, "iteration_s")
-        for row in of
-        if row["program"] == program
-    }
+    """Return the mean speed by slots, of so many jobs; `rows` as `measure` and the labels make them."""
+    return {slots: statistics.fmean(values) for slots, values in _speeds(rows, jobs, program).items()}
+
+
+def _speeds(rows: Sequence[Row], jobs: int, program: str) -> dict[int, list[float]]:
+    """Return the speeds of all seeds by slots."""
+    means = averaged(selected(rows, jobs=jobs), ("program", "slots"))
+    most = max(number(row, "slots") for row in means)
+    best = min(number(row, "iteration_s") for row in means if row["slots"] == most)
+    found: dict[int, list[float]] = {}
+    for row in selected(rows, jobs=jobs, program=program):
+        found.setdefault(int(number(row, "slots")), []).append(best / number(row, "iteration_s"))
+    return found
 
 
 def job_counts(rows: Sequence[Row]) -> list[int]:
@@ -146,24 +161,22 @@ def tables(rows: Sequence[Row]) -> str:
     parts = []
     means = averaged(rows, ("jobs", "program", "slots"))
     for jobs in job_counts(rows):
-        shared, exclusive = (speeds(rows, jobs, program) for program in PROGRAMS)
+        by_program = {program: _speeds(rows, jobs, program) for program in PROGRAMS}
         lines = []
-        for row in means:
-            if row["jobs"] != jobs or row["program"] != "shared":
-                continue
+        for row in selected(means, jobs=jobs, program="shared"):
             slots = int(number(row, "slots"))
+            of = [found.get(slots) for found in by_program.values()]
             lines.append(
                 [
                     f"{slots}",
-                    f"{shared[slots]:.0%}",
-                    f"{exclusive[slots]:.0%}" if slots in exclusive else "cannot run",
+                    *(spread(values, ".0%") if values else "cannot run" for values in of),
                     f"{number(row, 'aggregated_share'):.1%}",
                     f"{number(row, 'fallback_bytes_per_iteration') / 1e6:.2f} MB",
                     f"{1e3 * number(row, 'iteration_s'):.2f} ms",
                     f"{1e3 * number(row, 'longest_iteration_s'):.2f} ms",
                 ]
             )
-        columns = ["slots", "speed, shared", "speed, exclusive", "in the switch", "fallback"]
+        columns = ["slots", *(f"speed, {program}" for program in PROGRAMS), "in the switch", "fallback"]
         columns += ["iteration, shared", "longest"]
         parts.append(f"### {_jobs(jobs).capitalize()}\n\n{markdown(columns, lines)}")
     return "\n\n".join(parts)
@@ -173,24 +186,31 @@ def findings(rows: Sequence[Row]) -> str:
     """Say what no memory and half of the ample memory cost, and which program is faster where."""
     lines = []
     for jobs in job_counts(rows):
-        shared, exclusive = (speeds(rows, jobs, program) for program in PROGRAMS)
+        shared = speeds(rows, jobs, "shared")
         parts = [f"{_jobs(jobs)}:"]
         if 0 in shared:
             parts.append(f"shared without any slot runs at {shared[0]:.0%}.")
         parts.append(_halving(shared))
-        both = sorted(set(shared) & set(exclusive))
-        lead = {slots: shared[slots] / exclusive[slots] for slots in both}
-        faster = [slots for slots in both if lead[slots] > 1.01]
-        slower = [slots for slots in both if lead[slots] < 0.99]
-        if faster:
-            best = max(faster, key=lead.__getitem__)
-            parts.append(f"Shared is faster than exclusive at {_list(faster)} slots,")
-            parts.append(f"{lead[best]:.1f} times at {best}.")
-        if slower:
-            worst = min(slower, key=lead.__getitem__)
-            parts.append(f"It is slower at {_list(slower)}: {lead[worst]:.0%} of exclusive at {worst}.")
+        parts += [_lead(shared, speeds(rows, jobs, program), program) for program in PROGRAMS[1:]]
         lines.append(f"- {' '.join(filter(None, parts))}")
     return "\n".join([*lines, CONCLUSION])
+
+
+def _lead(shared: Mapping[int, float], other: Mapping[int, float], program: str) -> str:
+    """Say where shared is faster and slower than another program."""
+    lead = {slots: shared[slots] / other[slots] for slots in sorted(set(shared) & set(other))}
+    faster = [slots for slots in lead if lead[slots] > 1.01]
+    slower = [slots for slots in lead if lead[slots] < 0.99]
+    parts = []
+    if faster:
+        best = max(faster, key=lead.__getitem__)
+        parts.append(
+            f"Shared is faster than {program} at {_list(faster)} slots, {lead[best]:.1f} times at {best}."
+        )
+    if slower:
+        worst = min(slower, key=lead.__getitem__)
+        parts.append(f"It is slower than {program} at {_list(slower)}: {lead[worst]:.0%} of it at {worst}.")
+    return " ".join(parts)
 
 
 def _halving(by_slots: Mapping[int, float]) -> str:
@@ -218,7 +238,7 @@ def plots(rows: Sequence[Row], directory: Path) -> list[Path]:
                 lines[f"{_jobs(jobs)}, {program}"] = points
     path = directory / "memory.svg"
     ticks = [(position, f"{slots}") for slots, position in place.items()]
-    dashed = [name for name in lines if name.endswith("exclusive")]
+    dashed = [name for name in lines if not name.endswith("shared")]
     draw_lines(lines, path, x="slots of the switch", y="speed (% of the best)", x_ticks=ticks, dashed=dashed)
     return [path]
 

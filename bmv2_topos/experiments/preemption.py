@@ -1,24 +1,26 @@
 """Preemption (ESA) against first come first served: mixed jobs on one switch that has too few slots for them.
 
-Each mix runs twice with all else equal: once no job may preempt, once all may, with the priorities that
-`hostlib.priority` measures. One more set of runs has a job of the lowest priority among others of the
-highest: how long it takes, and how long it would take without any slot, which bounds what it can lose.
+Each mix runs with all else equal: nobody may preempt; all may, with the priorities that `hostlib.priority`
+measures; with the same priority for all; with the priorities turned round. The favourable mix runs with each
+factor of the priority alone and without each, and with other ageing. One more set of runs has a job of the
+lowest priority among others of the highest: how long it takes, and how long it would take without any slot,
+which bounds what it can lose.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from bmv2_topos.experiments.harness import Experiment, Row, Scenario, Value, main
 from bmv2_topos.experiments.preemption_mixes import (
+    ABLATION_SLOTS,
     FAVOURABLE,
-    FCFS,
     FINER_SLOTS,
     LOWEST,
     MIXES,
-    PREEMPT,
+    MORE_SEEDS,
     SEEDS,
     SLOTS,
     STARVATION,
@@ -26,35 +28,48 @@ from bmv2_topos.experiments.preemption_mixes import (
     WITHOUT,
 )
 from bmv2_topos.experiments.preemption_page import ABOUT, LIMITS, QUESTION, findings, plots, tables
+from bmv2_topos.experiments.preemption_policies import ABLATION, FCFS, POLICIES, PREEMPT
 from bmv2_topos.jobfile import JobEntry
 from bmv2_topos.testbeds.virtual import Report, VirtualSettings
 
 
 def scenarios(quick: bool) -> list[Scenario]:
-    """Return the sweep: every mix under both policies, and the runs about starvation."""
-    found = []
-    mixes = {FAVOURABLE: MIXES[FAVOURABLE]} if quick else MIXES
-    seeds = SEEDS[:1] if quick else SEEDS
-    for mix, jobs in mixes.items():
-        for slots in SLOTS[:1] if quick else FINER_SLOTS if mix == FAVOURABLE else SLOTS:
-            for seed in seeds:
-                found += [_scenario(mix, jobs, policy, slots, seed) for policy in (FCFS, PREEMPT)]
-    for slots in STARVATION_SLOTS[:1] if quick else STARVATION_SLOTS:
-        for seed in seeds:
-            of = [_scenario(STARVATION, LOWEST, policy, slots, seed) for policy in (FCFS, PREEMPT, WITHOUT)]
-            found += of
-    return found
+    """Return the sweep: every mix, the ablation, and the runs about starvation."""
+    return list(_quick() if quick else _scenarios())
 
 
-def _scenario(mix: str, jobs: Sequence[JobEntry], policy: str, slots: int, seed: int) -> Scenario:
-    of = [replace(job, preempt=policy != FCFS) for job in jobs]
-    if policy == WITHOUT:
+def _quick() -> Iterator[Scenario]:
+    for name in (*POLICIES, "ageing off"):
+        yield _scenario(FAVOURABLE, MIXES[FAVOURABLE], name, SLOTS[0], 1)
+    for name in (FCFS, PREEMPT, WITHOUT):
+        yield _scenario(STARVATION, LOWEST, name, STARVATION_SLOTS[0], 1)
+
+
+def _scenarios() -> Iterator[Scenario]:
+    for mix, jobs in MIXES.items():
+        favourable = mix == FAVOURABLE
+        for slots in FINER_SLOTS if favourable else SLOTS:
+            for seed in MORE_SEEDS if favourable else SEEDS:
+                yield from (_scenario(mix, jobs, name, slots, seed) for name in POLICIES)
+    for slots in ABLATION_SLOTS:
+        for seed in SEEDS:
+            yield from (_scenario(FAVOURABLE, MIXES[FAVOURABLE], name, slots, seed) for name in ABLATION)
+    for slots in STARVATION_SLOTS:
+        for seed in SEEDS:
+            for name in (FCFS, PREEMPT, WITHOUT):
+                yield _scenario(STARVATION, LOWEST, name, slots, seed)
+
+
+def _scenario(mix: str, jobs: Sequence[JobEntry], name: str, slots: int, seed: int) -> Scenario:
+    policy = {**POLICIES, **ABLATION, WITHOUT: POLICIES[PREEMPT]}[name]
+    of = [replace(job, preempt=policy.preempts) for job in jobs]
+    if name == WITHOUT:
         of[0] = replace(of[0], slots=0)
-    return Scenario(
-        labels={"mix": mix, "slots": slots, "policy": policy, "seed": seed},
-        jobs=tuple(of),
-        settings=VirtualSettings(slots=slots, seed=seed, samples=0),
+    settings = VirtualSettings(
+        slots=slots, seed=seed, samples=0, prioritize=policy.prioritize, ageing=policy.ageing
     )
+    labels: Row = {"mix": mix, "slots": slots, "policy": name, "seed": seed}
+    return Scenario(labels=labels, jobs=tuple(of), settings=settings)
 
 
 def measure(report: Report) -> Row:

@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import Final
 
 from bmv2_topos.jobfile import JobEntry, Straggler
-from hostlib.core.state import SPREAD
 
 WORKERS: Final = 8
 IN_FLIGHT: Final = 64
@@ -26,7 +25,7 @@ TRANSFORMER: Final = (32768, 12288, 12288, 12288, 12288)
 """An embedding at the input and equal blocks."""
 
 _JOB: Final = JobEntry(
-    name="", workers=WORKERS, window=IN_FLIGHT * SPREAD, congestion="fixed", numbers="fixed", jitter=0.05
+    name="", workers=WORKERS, window=IN_FLIGHT, congestion="fixed", numbers="fixed", jitter=0.05
 )
 
 
@@ -41,7 +40,7 @@ def straggling(name: str, iterations: int = 2, start_s: float = 0.0) -> JobEntry
         _JOB,
         name=name,
         iterations=iterations,
-        window=2 * IN_FLIGHT * SPREAD,
+        window=2 * IN_FLIGHT,
         tensors=(65536, 65536),
         compute_s=2e-3,
         jitter=0.1,
@@ -107,10 +106,13 @@ LOWEST: Final = (
 )
 """The first job has the lowest priority there is; the others have the highest, and go on after its end."""
 
-SLOTS: Final = (128, 512)
-FINER_SLOTS: Final = (64, 128, 256, 512, 1024)
-SEEDS: Final = (1, 2, 3)
-FCFS, PREEMPT, WITHOUT = "fcfs", "preempt", "without"
-"""Policies: nobody may preempt; all may; all may and the first job of the mix has no slots."""
+SLOTS: Final = (64, 512)
+FINER_SLOTS: Final = (32, 64, 128, 256, 512)
+SEEDS: Final = (1, 2, 3, 4, 5)
+MORE_SEEDS: Final = tuple(range(1, 11))
+"""Of the favourable mix."""
+ABLATION_SLOTS: Final = (64, 128)
+WITHOUT: Final = "without"
+"""All may preempt, and the first job of the mix has no slots."""
 STARVATION: Final = "lowest + 3 highest"
 STARVATION_SLOTS: Final = (64, 128, 256)

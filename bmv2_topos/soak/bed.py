@@ -17,23 +17,25 @@ from bmv2_topos.soak.schedule import Bed, JobPlan
 from bmv2_topos.spec import Topology
 from bmv2_topos.testbeds.virtual.admission import Admitted, Controller, Request
 from bmv2_topos.testbeds.virtual.fabric import compiled
-from bmv2_topos.testbeds.virtual.settings import Program
 from controller import names
-from controller.jobs import job_row
-from controller.model import Admission, Region
+from controller.jobs import change_row, job_row
+from controller.model import Admission, Mode, Region
 from controller.outcomes import COLUMNS, OUTCOMES
 from softswitch import Switch, load, parse_port
 from softswitch.compiler import ir
 from softswitch.engine.pipeline import Pipeline
 
 _PORTS = range(1, 33)
-_SLOT_PREFIX = names.SLOT_REGISTER.removesuffix("psn")
-_GENERATION = f"{_SLOT_PREFIX}generation"
+SLOT_PREFIX = names.SLOT_REGISTER.removesuffix("psn")
+"""What the names of registers with slots' state begin with."""
+MOVE_PREFIX = f"{names.CHANGE}_"
+"""What those begin with that hold, by counter row, how far a move to another region is."""
+_GENERATION = f"{SLOT_PREFIX}generation"
 _JUNK = 0x5A5A_A5A5
 """What lanes hold before anything has been added: nobody may count on zero."""
 
 
-def slots_of(program: Program) -> int:
+def slots_of(program: Mode) -> int:
     """Return how many slots the switches of a bed have."""
     return SHARED_SLOTS if program == "shared" else EXCLUSIVE_SLOTS
 
@@ -48,7 +50,7 @@ class Rack:
         self._rounds = 0
 
     @classmethod
-    def of(cls, program: Program) -> Self:
+    def of(cls, program: Mode) -> Self:
         """Return one for the program of that name."""
         return cls(compiled(program, LANES, slots_of(program)))
 
@@ -108,7 +110,7 @@ class BedController(Controller):
         """Let a job that is there be as another schedule wants it: only rows of the job table change."""
         told = {}
         for name, admission in admitted.switches.items():
-            changed = replace(admission, generation=plan.generation)
+            changed = replace(admission, generation=plan.generation, change=None)
             if self._mode == "shared":
                 everything = Region(0, 0 if admission.transit else self._info.slots)
                 region = everything if plan.region is None or admission.transit else plan.region
@@ -119,21 +121,35 @@ class BedController(Controller):
                     preempt=plan.preempt,
                     max_age_us=plan.max_age_us,
                 )
-            told[name] = self._change(name, changed)
+            told[name] = self.rewrite(name, changed)
         identity = replace(admitted.identity, generation=plan.generation)
         return replace(admitted, identity=identity, switches=told)
 
     def resize_at(self, job: int, switch: str, region: Region) -> bool:
-        """Let a shared job use other slots of one switch; False if it has none there."""
+        """Have a shared job move to other slots of one switch; False if it has none there."""
         admission = self._present[switch].get(job)
         if admission is None or admission.transit:
             return False
-        self._change(switch, replace(admission, region=region))
+        self.resize(job, region, switches=(switch,))
         return True
 
-    def _change(self, switch: str, admission: Admission) -> Admission:
+    def admission(self, switch: str, job: int) -> Admission:
+        """Return a job as a switch serves it."""
+        return self._present[switch][job]
+
+    def rewrite(self, switch: str, admission: Admission) -> Admission:
+        """Let a switch serve a job so from now on: only its row in the job table changes, and its move."""
+        before = self._present[switch][admission.job]
         self._present[switch][admission.job] = admission
         self._write(switch, job_row(admission), modify=True)
+        if before.change != admission.change:
+            if before.change is not None:
+                self._moving.remove((switch, admission.job))
+                self._delete(switch, change_row(before))
+            if admission.change is not None:
+                self._moving.append((switch, admission.job))
+                self._write(switch, change_row(admission))
+        self._wanted.pop((switch, admission.job), None)
         return admission
 
 
@@ -189,18 +205,28 @@ class BuiltBed:
             for plan in plans.values():
                 self.admit(plan, plan.generation)
             self._as_built = True
-        registers = [name for name in self.rack.program.registers if name.startswith(_SLOT_PREFIX)]
+        registers = [name for name in self.rack.program.registers if name.startswith(SLOT_PREFIX)]
         slots = range(self.rack.program.registers[_GENERATION].size)
         for name, pipeline in self.pipelines.items():
             for index in slots:
                 if pipeline.read_register(_GENERATION, index):
                     for register in registers:
                         pipeline.write_register(register, index, 0)
+            self._forget_moves(pipeline)
             self.mark_all(name, False)
         if not self._counted:
             self.take_outcomes()
         self._counted = False
         self.strays()
+
+    def _forget_moves(self, pipeline: Pipeline) -> None:
+        program = self.rack.program
+        for row in range(1, len(self.bed.placements) + 1):
+            for register in program.registers:
+                if register.startswith(MOVE_PREFIX):
+                    pipeline.write_register(register, row, 0)
+            if names.SETTLED in program.counters:
+                pipeline.write_counter(names.SETTLED, row, 0, 0)
 
     def admit(self, plan: JobPlan, generation: int) -> None:
         """Admit a job."""

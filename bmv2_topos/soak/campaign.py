@@ -11,13 +11,15 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
+from statistics import median, quantiles
 
 from bmv2_topos.soak.bed import BuiltBed, Rack
 from bmv2_topos.soak.draw import draw_bed, draw_schedule
-from bmv2_topos.soak.run import ScheduleFailed, run_schedule
+from bmv2_topos.soak.recovery import Recovery
+from bmv2_topos.soak.run import Course, ScheduleFailed, run_schedule
 from bmv2_topos.soak.schedule import BED_SEEDS, Bed, Schedule
 from bmv2_topos.soak.trace import Log
-from bmv2_topos.testbeds.virtual.settings import Program
+from controller.model import Mode
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,21 +58,53 @@ class Tally:
     counts: Counter[str] = field(default_factory=Counter)
     """How often what happened."""
     failures: list[Failure] = field(default_factory=list)
+    recoveries: list[Recovery] = field(default_factory=list)
+
+    @property
+    def slowest(self) -> Recovery | None:
+        """The recovery that took the most round trips for each packet; None if there was none."""
+        return max(self.recoveries, key=lambda each: each.round_trips_per_packet, default=None)
+
+    @property
+    def median_round_trips(self) -> float:
+        """Round trips per packet of the median recovery; 0 if there was none."""
+        return median([each.round_trips_per_packet for each in self.recoveries] or [0.0])
+
+    @property
+    def largest_share(self) -> float:
+        """The most that a recovery took of the time that it might take."""
+        return max((each.share for each in self.recoveries), default=0.0)
+
+    @property
+    def usual_share(self) -> float:
+        """What nine in ten recoveries of what was under way before the calm took at most of what they might.
+
+        One that needs the whole time has met with bad luck; when many do, all are repaired too slowly. Of ten
+        at least; 0 for fewer.
+        """
+        shares = [each.share for each in self.recoveries if not each.begun_in_calm]
+        return quantiles(shares, n=10)[-1] if len(shares) >= 10 else 0.0
+
+    def note(self, course: Course) -> None:
+        """Add what came of a schedule."""
+        self.counts.update(course.happened)
+        self.recoveries += course.recoveries
 
     def add(self, other: Tally) -> None:
         """Add another's figures."""
         self.schedules += other.schedules
         self.counts.update(other.counts)
         self.failures += other.failures
+        self.recoveries += other.recoveries
 
 
 class Racks:
     """The switches of a process, by program."""
 
     def __init__(self) -> None:
-        self._racks: dict[Program, Rack] = {}
+        self._racks: dict[Mode, Rack] = {}
 
-    def of(self, program: Program) -> Rack:
+    def of(self, program: Mode) -> Rack:
         """Return the rack of a program, with a clock that still has time."""
         rack = self._racks.get(program)
         if rack is not None and rack.worn_out:
@@ -80,7 +114,7 @@ class Racks:
             rack = self._racks[program] = Rack.of(program)
         return rack
 
-    def put(self, program: Program, rack: Rack) -> None:
+    def put(self, program: Mode, rack: Rack) -> None:
         """Use another rack for a program: one with a changed program, for instance."""
         self._racks[program] = rack
 
@@ -112,7 +146,7 @@ def soak_seeds(
                 schedule = change(schedule)
             tally.schedules += 1
             try:
-                tally.counts.update(run_schedule(schedule, built))
+                tally.note(run_schedule(schedule, built))
             except ScheduleFailed as failed:
                 tally.failures.append(Failure(seed, failed.reason, schedule.describe()))
                 break
@@ -126,7 +160,7 @@ def replay(seed: int, *, packets: int = 200) -> tuple[Tally, list[str]]:
     tally = Tally(1)
     try:
         with BuiltBed(schedule.bed, racks.of(schedule.bed.program)) as built:
-            tally.counts.update(run_schedule(schedule, built, log))
+            tally.note(run_schedule(schedule, built, log))
     except ScheduleFailed as failed:
         tally.failures.append(Failure(seed, failed.reason, schedule.describe()))
     finally:

@@ -23,12 +23,12 @@ from bmv2_topos.soak.schedule import (
     RestartServer,
     Schedule,
     Strangers,
+    end_us,
 )
 from bmv2_topos.soak.strangers import KINDS
 from bmv2_topos.spec import Host, Link, Switch, Topology
 from bmv2_topos.testbeds.virtual.placement import Placement
-from bmv2_topos.testbeds.virtual.settings import Program
-from controller.model import Region
+from controller.model import Mode, Region
 from hostlib import wire
 from hostlib.core.congestion import CONGESTION_NAMES
 from hostlib.core.state import window_for
@@ -54,7 +54,7 @@ _WINDOWS = (
 def draw_bed(number: int) -> Bed:
     """Return a bed: one to five switches in a tree of up to three levels, one to three jobs on them."""
     draw = random.Random(f"bed {number}")
-    program: Program = draw.choices(("shared", "exclusive"), (3, 1))[0]
+    program: Mode = draw.choices(("shared", "exclusive"), (3, 1))[0]
     switches = [Switch("s1")]
     depth = {"s1": 0}
     links = []
@@ -104,7 +104,7 @@ def draw_schedule(seed: int, bed: Bed | None = None) -> Schedule:
     least = sum(max(len(bed.topology.switches), len(p.workers)) for p in bed.placements)
     least = max(least, len(bed.placements) * max(len(p.workers) for p in bed.placements))
     least = max(least, len(bed.placements) * len(bed.topology.switches))
-    return Schedule(
+    schedule = Schedule(
         seed,
         bed,
         jobs,
@@ -115,7 +115,9 @@ def draw_schedule(seed: int, bed: Bed | None = None) -> Schedule:
         least + draw.choice((0, 2, 8, 200)),
         draw.choice((draw.randrange(2**32), 2**32 - draw.randint(1, 3000))),
         _draw_events(draw, bed, jobs),
+        0,
     )
+    return replace(schedule, calm_us=_draw_calm(seed, schedule.events))
 
 
 def _draw_job(draw: random.Random, bed: Bed, number: int, generation: int) -> JobPlan:
@@ -222,3 +224,9 @@ def _draw_events(draw: random.Random, bed: Bed, jobs: Sequence[JobPlan]) -> tupl
             kinds = tuple(draw.choice(KINDS) for _ in range(draw.randint(1, 6)))
             events.append(Strangers(at_us, switch, kinds))
     return tuple(sorted(events, key=lambda event: event.at_us))
+
+
+def _draw_calm(seed: int, events: Sequence[Event]) -> int:
+    """Return a time after all events: most schedules still run then, and have met faults."""
+    later_us = round(10 ** random.Random(f"calm {seed}").uniform(1.5, 5))
+    return later_us + max(map(end_us, events), default=0)

@@ -37,6 +37,7 @@ KINDS: Final[Mapping[str, tuple[str, ...]]] = {
         *("expired", "forgotten", "unasked", "stale", "no_room", "unknown_job", "wrong_epoch"),
         "disagreements",
     ),
+    "recovery": ("under way before it", "begun in the calm"),
 }
 """Names by group, as `run_schedule` counts them: "group: name"."""
 

@@ -52,6 +52,7 @@ class Network:
             not (faults.loss or faults.duplicate or faults.reorder or faults.corrupt)
             for faults in schedule.faults
         ]
+        self._calm_from = START_NS + schedule.calm_us * 1000
         self._cut_until = [0] * len(schedule.faults)
         self._clock_us = built.rack.next_clock_us(schedule.clock_us)
         self._events: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
@@ -117,7 +118,7 @@ class Network:
             self.counts["lost in a cut"] += 1
             self._note(source, to, frame, "cut")
             return
-        if self._quiet[link]:
+        if self._quiet[link] or self.now >= self._calm_from:
             self._note(source, to, frame, "")
             self.at(self.now + delay, self._arrive, to, port, frame)
             return

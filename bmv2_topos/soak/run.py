@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from bmv2_topos.soak.checks import Impossible, check_hosts, check_outcomes
 from bmv2_topos.soak.draw import LANES
 from bmv2_topos.soak.kinds import traits
 from bmv2_topos.soak.network import START_NS, Network, Trace
+from bmv2_topos.soak.recovery import LONGEST_TIMEOUT_S, Clock, Recovery, TooSlow
 from bmv2_topos.soak.schedule import (
     Congest,
     Cut,
@@ -39,11 +41,19 @@ PATIENCE_NS = 10_000_000_000
 """Virtual time that a schedule may take: 500 of the longest time-outs."""
 MAX_STEPS = 400_000
 _STRIDE = 16
-_RTO = RtoLimits(initial_s=0.002, margin_s=0.0001, max_s=0.02)
+_RTO = RtoLimits(initial_s=0.002, margin_s=0.0001, max_s=LONGEST_TIMEOUT_S, probe_s=0.00002)
 
 
 class Stuck(Exception):
     """Some collective does not end."""
+
+
+class Course(NamedTuple):
+    """What came of a schedule."""
+
+    happened: Counter[str]
+    """How often what happened."""
+    recoveries: list[Recovery]
 
 
 class ScheduleFailed(Exception):
@@ -62,6 +72,7 @@ class _RunningJob:
     sums: list[Sum]
     stations: list[WorkerStation]
     server: ServerStation | None
+    clock: Clock
 
     @property
     def finished(self) -> bool:
@@ -74,8 +85,8 @@ class _RunningJob:
         return window is not None and window.psns().last < self.plan.first_psn
 
 
-def run_schedule(schedule: Schedule, built: BuiltBed, trace: Trace | None = None) -> Counter[str]:
-    """Carry out a schedule on its bed and check all invariants; return how often what happened.
+def run_schedule(schedule: Schedule, built: BuiltBed, trace: Trace | None = None) -> Course:
+    """Carry out a schedule on its bed and check all invariants; return what came of it.
 
     Raises:
         ScheduleFailed: an invariant is broken.
@@ -83,7 +94,7 @@ def run_schedule(schedule: Schedule, built: BuiltBed, trace: Trace | None = None
     run = _Run(schedule, built, trace)
     try:
         return run.carry_out()
-    except (WrongSum, Stuck, Impossible, WrongError) as error:
+    except (WrongSum, Stuck, TooSlow, Impossible, WrongError) as error:
         at_us = (run.network.now - START_NS) / 1000
         raise ScheduleFailed(schedule, f"{type(error).__name__} after {at_us:.1f} us: {error}") from error
 
@@ -134,7 +145,8 @@ class _Run:
         server = None
         if placement.server is not None:
             server = self.servers.get(placement.server) or self._make_server(placement.server)
-        return _RunningJob(plan, plan.generation, sums, stations, server)
+        clock = Clock(schedule, plan, network, stations)
+        return _RunningJob(plan, plan.generation, sums, stations, server, clock)
 
     def _make_server(self, host: str) -> ServerStation:
         schedule, topology = self.schedule, self.schedule.bed.topology
@@ -143,7 +155,7 @@ class _Run:
             endpoints=endpoints(topology, host),
             capacity=schedule.server_capacity,
             remind_s=0.0001,
-            remind_max_s=0.02,
+            remind_max_s=LONGEST_TIMEOUT_S,
         )
         server = ServerStation(
             *(self.network, host, settings, schedule.server_kernel, schedule.coalesce_us, self.of_servers)
@@ -188,7 +200,7 @@ class _Run:
 
     # ------------------------------------------------------------------ running
 
-    def carry_out(self) -> Counter[str]:
+    def carry_out(self) -> Course:
         """Run to the end of all jobs, and check."""
         for job in self.jobs.values():
             self._start(job)
@@ -211,7 +223,8 @@ class _Run:
             server.note()
         self._collect()
         self._check()
-        return self._summary()
+        recoveries = [recovery for job in self.jobs.values() for recovery in job.clock.recoveries]
+        return Course(self._summary(recoveries), recoveries)
 
     def _waiting(self, steps: int) -> str:
         who = []
@@ -313,7 +326,7 @@ class _Run:
 
     # ------------------------------------------------------------------ telling
 
-    def _summary(self) -> Counter[str]:
+    def _summary(self, recoveries: Sequence[Recovery]) -> Counter[str]:
         """Return how often what happened, by names for people."""
         told: Counter[str] = Counter()
         for name, value in self.happened.items():
@@ -327,6 +340,8 @@ class _Run:
             told[f"worker: {name}"] += value
         for name, value in self.of_servers.items():
             told[f"server: {name}"] += value
+        for recovery in recoveries:
+            told[f"recovery: {'begun in the calm' if recovery.begun_in_calm else 'under way before it'}"] += 1
         told["packets into switches"] = sum(self.network.arrived.values())
         told.update(traits(self.schedule))
         told["kind: PSNs wrapped"] += sum(job.wrapped for job in self.jobs.values())

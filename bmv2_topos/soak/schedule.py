@@ -8,8 +8,7 @@ from typing import Literal
 
 from bmv2_topos.spec import Topology
 from bmv2_topos.testbeds.virtual.placement import Placement
-from bmv2_topos.testbeds.virtual.settings import Program
-from controller.model import Region
+from controller.model import Mode, Region
 from hostlib import wire
 from hostlib.core.congestion import CongestionName
 from hostlib.core.kernel import KernelName
@@ -26,7 +25,7 @@ class Bed:
     """A network, and the places of the jobs on it."""
 
     number: int
-    program: Program
+    program: Mode
     topology: Topology
     placements: tuple[Placement, ...]
     """Of the jobs 1, 2, …"""
@@ -220,6 +219,17 @@ class Strangers:
 Event = RestartJob | RestartServer | Resize | Congest | Cut | Strangers
 
 
+def end_us(event: Event) -> int:
+    """Return when an event is over."""
+    match event:
+        case RestartJob() | RestartServer():
+            return event.at_us + event.down_us
+        case Congest() | Cut():
+            return event.at_us + event.for_us
+        case Resize() | Strangers():
+            return event.at_us
+
+
 @dataclass(frozen=True, slots=True)
 class Schedule:
     """All that one integer stands for, on its bed."""
@@ -237,6 +247,13 @@ class Schedule:
     clock_us: int
     """The switches' clock when it begins; it wraps at 2**32."""
     events: tuple[Event, ...]
+    calm_us: int
+    """When links begin to hand on every packet, once and at once; all events are over by then."""
+
+    @property
+    def settled_us(self) -> int:
+        """When nothing is held back any more that was sent before the calm."""
+        return self.calm_us + max(faults.reorder_us if faults.reorder else 0 for faults in self.faults)
 
     def describe(self) -> str:
         """Say it in lines for people."""
@@ -250,4 +267,5 @@ class Schedule:
         lines += [job.describe() for job in self.jobs]
         lines.append("events:" if self.events else "no events")
         lines += [f"  {event}" for event in self.events]
+        lines.append(f"calm after {self.calm_us} µs")
         return "\n".join(lines)

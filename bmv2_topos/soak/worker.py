@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -30,6 +30,10 @@ _PATIENCE = Patience(timeout_s=0.3, straggler_timeout_s=0.3)
 def kernel_of(name: KernelName) -> Kernel:
     """Return a worker's kernel, one for all windows of the process."""
     return NumpyKernel() if name == "numpy" else NativeKernel(native_library())
+
+
+def _ignore() -> None:
+    """Take no notice."""
 
 
 class WrongError(Exception):
@@ -59,6 +63,11 @@ class WorkerStation:
         """Collectives that it has finished."""
         self.window: Window | None = None
         """None: it is not running."""
+        self.busy = False
+        """Whether it has called a collective that it has not finished."""
+        self.on_call: Callable[[], None] = _ignore
+        self.on_done: Callable[[], None] = _ignore
+        """Told of every call and every end."""
         self._network = network
         self._host = host
         self._sums = sums
@@ -66,7 +75,6 @@ class WorkerStation:
         self._inbox = Inbox(network, coalesce_us, self.serve)
         self._alarm = Alarm(network, self._time_out)
         self._life = 0
-        self._busy = False
         self.deliver = self._inbox.deliver
 
     @property
@@ -78,7 +86,7 @@ class WorkerStation:
         """Begin with the collective after those `done`."""
         self.window, self.done = window, done
         self._life += 1
-        self._busy = False
+        self.busy = False
         self._bytes = int(window.state.struct.packet_bytes)
         self._out = np.zeros(BATCH * self._bytes, np.uint8)
         if self._defector is not None:
@@ -111,7 +119,7 @@ class WorkerStation:
             return
         for data, length in runs:
             window.absorb(np.frombuffer(data, np.uint8), length, now)
-        if self._busy:
+        if self.busy:
             if window.complete:
                 self._finish(window)
             elif window.ranks_disagree:
@@ -119,11 +127,11 @@ class WorkerStation:
                 self._give_up(RanksDisagree("ranks disagree", job=window.settings.job, psns=psns))
                 return
         self._transmit(window, now)
-        if self._busy:
+        if self.busy:
             self._alarm.set(window.next_timeout())
 
     def _time_out(self) -> None:
-        if self.window is not None and self._busy:
+        if self.window is not None and self.busy:
             self.window.on_timeout(self._network.now)
         self.serve()
 
@@ -161,24 +169,26 @@ class WorkerStation:
             target=collective.target,
             now=now,
         )
-        self._busy = True
+        self.busy = True
+        self.on_call()
         self._transmit(window, now)
         self._alarm.set(window.next_timeout())
 
     def _finish(self, window: Window) -> None:
-        self._busy = False
+        self.busy = False
         self._sums[self.done].take(self.rank, self._output, window.mishaps())
         if self._defector is not None and self.done == len(self._sums) - 1:
             raise WrongSum(f"rank {self.rank} has a result, which cannot be")
         self.done += 1
+        self.on_done()
         self._call_later()
 
     def _watch(self, watchdog: Watchdog, life: int) -> None:
         """Ask now and then whether waiting is pointless, as every real worker does."""
         if life != self._life or self.error is not None:
             return
-        error = watchdog.check(self._network.now)
-        if error is not None and self._busy:
+        error = watchdog.check(self._network.now, 0)
+        if error is not None and self.busy:
             self._give_up(error)
         else:
             self._network.at(self._network.now + _WATCH_NS, self._watch, watchdog, life)

@@ -6,42 +6,19 @@ their public roots.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
 import sys
 import warnings
 from types import FrameType
-from typing import TextIO
+from typing import Final, TextIO
 
-import typer
+from controller.cli.errors import COMPILE, FAILED, Interrupted, verdict
+from controller.cli.screen import screen
 
-from controller.cli import bench, demo, fallback, interleave, live_schedule, run, schedule, sim, soak, switch
-from controller.cli import compile as compile_command
-from controller.cli.errors import COMPILE, FAILED, verdict
-from controller.cli.output import err
-from controller.cli.register import register
-
-app = typer.Typer(
-    name="ina",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-    help="In-network aggregation: gradients summed inside a P4 switch.",
-    epilog="Exit codes: 0 done, 1 the work failed, 2 usage, 3 compile error, 4 internal error; "
-    "'run' and 'demo' return the failed worker's.",
-)
-RUN, TRY, PARTS = "Run jobs", "Simulate, test, measure", "Parts by themselves"
-register(app, "run", run.run, run.EPILOG, panel=RUN)
-register(app, "demo", demo.demo, demo.EPILOG, panel=RUN)
-register(app, "sim", sim.sim, sim.EPILOG, panel=TRY)
-register(app, "soak", soak.soak, soak.EPILOG, panel=TRY)
-app.add_typer(schedule.app, name="schedule", rich_help_panel=TRY)
-register(schedule.app, "interleave", interleave.interleave_, interleave.EPILOG)
-register(schedule.app, "live", live_schedule.live, live_schedule.EPILOG)
-app.add_typer(bench.app, name="bench", rich_help_panel=TRY)
-register(app, "switch", switch.switch, switch.EPILOG, panel=PARTS)
-register(app, "fallback", fallback.fallback, fallback.EPILOG, panel=PARTS)
-register(app, "compile", compile_command.compile_, compile_command.EPILOG, panel=PARTS)
+SERVERS: Final = (["switch"], ["fallback"])
+"""They run until they are ended."""
 
 
 def main() -> None:
@@ -49,19 +26,41 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup asks for that
             signal.signal(number, _unwind)
+    _open_standard_streams()
     sys.exit(_main())
+
+
+def _open_standard_streams() -> None:
+    """Put /dev/null where a standard stream is closed: what we open next would take its number."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free, which is this one
+            os.set_inheritable(number, True)
+            setattr(sys, name, os.fdopen(number, "w" if number else "r"))
 
 
 def _unwind(number: int, frame: FrameType | None) -> None:
     """Leave as from an error, so that workers, switches and admitted jobs are taken down; again: at once."""
     signal.signal(number, signal.SIG_DFL)
-    sys.exit(128 + number)
+    raise Interrupted(number)
 
 
 def _main() -> int:
     warnings.showwarning = _warn
+    server = sys.argv[1:2] in SERVERS
+    if not server:
+        screen.progress("loading …")  # people on a terminal see that something happens
     try:
+        from controller.cli.commands import app
+
+        screen.progress("")
         app()  # ends with SystemExit, also on wrong usage
+    except Interrupted as interrupted:
+        if not server:
+            _complain(f"interrupted by {interrupted.signal}", FAILED)
+        raise
     except BrokenPipeError:
         return FAILED  # whoever read our output has seen enough
     except Exception as error:
@@ -83,6 +82,9 @@ def _warn(
 
 def _complain(message: str, code: int) -> int:
     # The compiler's messages begin with file and line, as compilers' do.
+    from controller.cli.output import say
+
     prefix = "" if code == COMPILE else "ina: "
-    err.print(prefix + message, markup=False, highlight=False, soft_wrap=True)
+    with contextlib.suppress(OSError):  # the terminal may be gone
+        say(prefix + message)
     return code

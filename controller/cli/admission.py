@@ -11,10 +11,12 @@ from dataclasses import dataclass, replace
 from controller import ControllerError, Member, NoSuchJob, Region
 from controller.cli import layout
 from controller.cli.cluster import Cluster
+from controller.cli.lease import new_lease
 from controller.cli.spec import SHARED_WINDOW, JobSpec
 from controller.model import Uplink
 from controller.tree import JobTree, TreeAdmission, TreeSwitch, admit_tree, remove_tree
 from hostlib import DEFAULT_SLOTS, JobConfig, window_for
+from hostlib.launcher import Rendezvous
 
 UDP_PORT = 42592
 FALLBACK = Uplink(port=None, mac="02:00:00:00:fb:01", ip="10.0.255.2")
@@ -28,8 +30,11 @@ class Admitted:
     spec: JobSpec
     tree: TreeAdmission
 
-    def config(self, rank: int, rendezvous: str) -> str:
-        """Return what a worker has to know, as JSON. Raises ConfigError for what cannot be."""
+    def config(self, rank: int, rendezvous: Rendezvous) -> str:
+        """Return what a worker has to know, as JSON; secret, for it holds the token.
+
+        Raises ConfigError for what cannot be.
+        """
         switch, member = self._members()[rank]
         assert member.port is not None
         tree = self.tree.tree  # of one switch: left out
@@ -43,15 +48,19 @@ class Admitted:
             "slots": 2 * self.tree.window,
             "window": self.tree.window,
             "fallback": self.cluster.spec.shared,
+            "atp": self.cluster.spec.atp,
             "congestion": self.spec.congestion,
             "numbers": self.spec.numbers,
             "priority": self.spec.priority,
             "timeout_s": self.spec.timeout_s,
             "straggler_timeout_s": self.spec.straggler_timeout_s,
-            "rendezvous": rendezvous,
+            "rendezvous": rendezvous.address,
+            "token": rendezvous.token,
+            "log": self.spec.log,
             "transport": {
                 "kind": "loopback",
-                "local": "127.0.0.1:0",
+                "local": self.cluster.host_address(switch, member.port),
+                "held": True,
                 "switch": self.cluster.switches[switch].udp_address(member.port),
                 "src_mac": member.mac,
                 "src_ip": member.ip,
@@ -101,7 +110,10 @@ def admitted(cluster: Cluster, spec: JobSpec) -> Iterator[Admitted]:
             root = layout.job_tree(cluster.topology, members, region=region, transit=cluster.spec.transit)
         with cluster.lock:
             tree = admit_tree(
-                cluster.controllers, _job(cluster, spec, root), ports={cluster.root: cluster.spec.ports}
+                cluster.controllers,
+                _job(cluster, spec, root),
+                ports={cluster.root: cluster.spec.ports},
+                lease=new_lease(cluster),
             )
         stack.callback(_remove, cluster, tree)
         if shared:
@@ -144,11 +156,12 @@ def _member(rank: int) -> Member:
 def _job(cluster: Cluster, spec: JobSpec, root: TreeSwitch) -> JobTree:
     if not cluster.spec.shared:
         return JobTree(root, DEFAULT_SLOTS if spec.slots is None else spec.slots)
+    in_flight = spec.window or SHARED_WINDOW
     return JobTree(
         root,
         mode="shared",
-        preempt=spec.preempt,
-        window=window_for(spec.window or SHARED_WINDOW),
+        preempt=spec.preempt and not cluster.spec.atp,
+        window=in_flight if cluster.spec.atp else window_for(in_flight),
         fallback=replace(FALLBACK, port=cluster.fallback_port()),
     )
 

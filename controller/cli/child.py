@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import select
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from controller.cli.errors import FAILED, Failure
+from hostlib.launcher import signal_name
 
 STOP_TIMEOUT_S = 5.0
 
@@ -18,15 +20,22 @@ STOP_TIMEOUT_S = 5.0
 class Child:
     """An ``ina NAME …`` that ends when its standard input does; a context manager that stops it."""
 
-    def __init__(self, name: str, title: str, arguments: Sequence[str]) -> None:
-        """Start it; several may so get ready at the same time. `title` is what people call it."""
+    def __init__(
+        self, name: str, title: str, arguments: Sequence[str], *, pass_fds: Sequence[int] = ()
+    ) -> None:
+        """Start it; several may so get ready at the same time. `title` is what people call it.
+
+        It gets the file descriptors `pass_fds` under their numbers.
+        """
         self.title = title
         # It ends when its standard input does: an ina that dies takes it along.
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "controller.cli", name, *arguments],
+            # -P: modules come from where ours do, not from the folder that the user happens to be in.
+            [sys.executable, "-P", "-m", "controller.cli", name, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            pass_fds=pass_fds,
             start_new_session=True,  # an interrupt from the keyboard is for us, not for it
         )
         assert self._process.stdin is not None
@@ -38,31 +47,48 @@ class Child:
         """Wait for the line that says that it is ready, and return it.
 
         Raises:
-            Failure: it ended before; the reason has been printed by it.
+            Failure: it ended before; the reason has been printed by it, unless a signal ended it.
         """
         if self._ready is None:
             self._ready = self.hear()
         if self._ready is None:
-            raise Failure(f"{self.title} did not start", exit_code=self._process.wait() or FAILED)
+            status = self._process.wait()
+            if status < 0:
+                raise Failure(f"{self.title} {_how(status)} before it had started")
+            raise Failure(f"{self.title} did not start", exit_code=status or FAILED)
         return self._ready
+
+    @property
+    def started(self) -> bool:
+        """Whether it has been seen to be ready."""
+        return self._ready is not None
 
     def ended(self) -> str | None:
         """Return how the process ended, or None while it runs."""
         status = self._process.poll()
-        return None if status is None else f"{self.title} ended with status {status}"
+        return None if status is None else f"{self.title} {_how(status)}"
 
     def say(self, message: object) -> None:
         """Write one line of JSON to its standard input; without effect if it is gone."""
         with contextlib.suppress(OSError, ValueError):
             print(json.dumps(message), file=self._stdin, flush=True)
 
-    def hear(self) -> dict[str, Any] | None:
-        """Wait for its next line of JSON; None if there will be no more."""
+    def hear(self, timeout_s: float | None = None) -> dict[str, Any] | None:
+        """Wait for its next line of JSON; None if there will be no more, or none began within `timeout_s`."""
         with contextlib.suppress(ValueError):  # closed under us, or cut off in the middle
+            if timeout_s is not None:
+                poller = select.poll()
+                poller.register(self._stdout, select.POLLIN)
+                if not poller.poll(timeout_s * 1e3):
+                    return None
             if line := self._stdout.readline():
                 heard: dict[str, Any] = json.loads(line)
                 return heard
         return None
+
+    def kill(self) -> None:
+        """End it at once; to be followed by `stop`."""
+        self._process.kill()
 
     def stop(self) -> None:
         """Ask it to end, and make it end. Without effect if done before."""
@@ -83,3 +109,8 @@ class Child:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+
+def _how(status: int) -> str:
+    """Say how a process ended."""
+    return f"was killed by {signal_name(-status)}" if status < 0 else f"ended with status {status}"

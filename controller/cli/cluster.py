@@ -9,13 +9,15 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from bmv2_topos import Topology
-from controller import Controller
+from controller import Controller, ControllerError, OtherProgram
 from controller.cli import layout, options
+from controller.cli.addresses import HostAddresses, port_socket
 from controller.cli.embedded import EmbeddedSwitch
 from controller.cli.errors import USAGE, Failure
 from controller.cli.fallback_process import FallbackProcess
+from controller.cli.output import say
 from controller.cli.programs import bundle
-from controller.cli.spec import ClusterSpec
+from controller.cli.spec import EMBEDDED, PRIVATE, ClusterSpec
 
 FALLBACK_HOST = "p1"
 
@@ -36,6 +38,10 @@ class Switch(Protocol):
         """Return how it ended, or None."""
         ...
 
+    def strangers(self) -> int:
+        """Return how many packets came to its UDP ports from others than their peers, as far as is known."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class AttachedSwitch:
@@ -53,6 +59,10 @@ class AttachedSwitch:
         """Return None: its end shows in what it does not answer."""
         return None
 
+    def strangers(self) -> int:
+        """Return 0: whoever started it can ask it."""
+        return 0
+
 
 class Cluster:
     """Switches that run a program, their controllers, and the fallback server once a job needs one."""
@@ -63,12 +73,14 @@ class Cluster:
         topology: Topology | None,
         switches: Mapping[str, Switch],
         controllers: Mapping[str, Controller],
+        addresses: HostAddresses,
     ) -> None:
         self.spec = spec
         self.topology = topology
         """None for an attached switch, whose ports the controller chooses."""
         self.switches = switches
         self.controllers = controllers
+        self.addresses = addresses
         self.lock = threading.RLock()
         """To be held while anything of the controllers is called."""
         self.fallback: FallbackProcess | None = None
@@ -94,8 +106,15 @@ class Cluster:
         with self.lock:
             if self.fallback is None:
                 address = self.switches[self.root].udp_address(port)
-                self.fallback = FallbackProcess(port, address, self.spec.lanes)
+                local = self.host_address(self.root, port)
+                self.fallback = FallbackProcess(port, address, self.spec.lanes, local=local)
             return self.fallback
+
+    def host_address(self, switch: str, port: int) -> str:
+        """Return the UDP address of the host at a switch's port, which is held for it. Raises Failure."""
+        peer = options.parse_address(f"port {port}", self.switches[switch].udp_address(port))
+        host, number = self.addresses.hold(switch, port, peer)
+        return f"{host}:{number}"
 
     @contextlib.contextmanager
     def hosts(self, workers: int) -> Iterator[list[str]]:
@@ -112,6 +131,7 @@ class Cluster:
 
     def ended(self) -> str | None:
         """Return which part is gone for good, and how, or None; to be called several times per second."""
+        self.addresses.strangers()
         why = self.switch_ended()
         return self.fallback.check() if self.fallback and not why else why
 
@@ -120,8 +140,12 @@ class Cluster:
         return next(filter(None, (switch.ended() for switch in self.switches.values())), None)
 
     def refused(self) -> dict[str, int]:
-        """Return the packets of no job, by reason, over all switches. Raises ControllerError."""
-        total: dict[str, int] = {}
+        """Return the packets of no job, by reason, over all switches. Raises ControllerError.
+
+        `stranger`: they came to a UDP port, of a switch or a host, from others than its peer.
+        """
+        total = {"stranger": self.addresses.strangers()}
+        total["stranger"] += sum(switch.strangers() for switch in self.switches.values())
         with self.lock:
             for controller in self.controllers.values():
                 for name, number in controller.row_counters(0).items():
@@ -149,34 +173,62 @@ def open_cluster(spec: ClusterSpec, jobs: Sequence[int]) -> Iterator[Cluster]:
     with contextlib.ExitStack() as stack:
         switches: Mapping[str, Switch]
         topology = None
-        if spec.switch == "embedded":
+        addresses = HostAddresses()
+        if spec.switch != EMBEDDED:
+            addresses = HostAddresses(*_base("--worker-base", spec.worker_base, spec.ports))
+        stack.callback(addresses.close)
+        if spec.switch == EMBEDDED:
             machines = spec.tree or (max(max(jobs), 1),)
             topology = layout.plan(machines, jobs, fallback=spec.shared)
             _check_transit(spec, topology)
-            switches = _start(spec, topology, stack)
+            switches = _start(spec, topology, addresses, stack)
         else:
             switches = {"s1": _attach(spec)}
+        if spec.p4runtime != PRIVATE:
+            for name, switch in switches.items():
+                where = f"ina: P4Runtime of {name} at {switch.address}"
+                say(where)
         controllers = {}
         for name, switch in switches.items():
-            controllers[name] = stack.enter_context(Controller.connect(switch.address))
-        if spec.switch != "embedded":
-            controllers["s1"].load(bundle(spec.program, spec.lanes))
-        cluster = Cluster(spec, topology, switches, controllers)
+            controllers[name] = stack.enter_context(connect(switch, spec))
+        if spec.switch != EMBEDDED:
+            _load(controllers["s1"], spec)
+        cluster = Cluster(spec, topology, switches, controllers, addresses)
         stack.callback(cluster.close)
         yield cluster
 
 
+def connect(switch: Switch, spec: ClusterSpec) -> Controller:
+    """Return the controller of a switch. Raises ControllerError, and Failure if the switch has ended."""
+    try:
+        return Controller.connect(switch.address, tls=spec.tls)
+    except ControllerError as error:
+        if why := switch.ended():
+            raise Failure(why) from error
+        raise
+
+
 def _attach(spec: ClusterSpec) -> AttachedSwitch:
-    if not spec.switch.startswith("grpc://"):
-        raise Failure(f"--switch {spec.switch!r}: want embedded or grpc://host:port", exit_code=USAGE)
+    server = options.parse_switch("--switch", spec.switch, other=f"{EMBEDDED}, ")
     if spec.impairments or spec.link_impairments:
         raise Failure("impairments belong to the switch: give them to 'ina switch'", exit_code=USAGE)
     if spec.tree:
         raise Failure("--tree starts its switches itself: leave --switch out", exit_code=USAGE)
-    server = spec.switch.removeprefix("grpc://")
-    options.parse_address("--switch", server)
-    host, base = options.parse_address("--udp-base", spec.udp_base)
-    return AttachedSwitch(server, host, base)
+    return AttachedSwitch(server, *_base("--udp-base", spec.udp_base, spec.ports))
+
+
+def _base(option: str, text: str, ports: Sequence[int]) -> tuple[str, int]:
+    host, base = options.parse_address(option, text)
+    if base + max(ports) > 0xFFFF:
+        raise Failure(f"{option} {text}: port {max(ports)} would be UDP {base + max(ports)}", exit_code=USAGE)
+    return host, base
+
+
+def _load(controller: Controller, spec: ClusterSpec) -> None:
+    try:
+        controller.load(bundle(spec.program, spec.lanes), replace=spec.replace_program)
+    except OtherProgram as error:
+        raise Failure(f"{error}; --replace-program replaces it", exit_code=USAGE) from error
 
 
 def _check_transit(spec: ClusterSpec, topology: Topology) -> None:
@@ -187,9 +239,16 @@ def _check_transit(spec: ClusterSpec, topology: Topology) -> None:
             raise Failure(f"--transit {name!r}: {known}", exit_code=USAGE)
 
 
-def _start(spec: ClusterSpec, topology: Topology, stack: contextlib.ExitStack) -> dict[str, EmbeddedSwitch]:
-    """Start all switches, level by level: a parent's port learns from what comes whom to answer."""
+def _start(
+    spec: ClusterSpec, topology: Topology, addresses: HostAddresses, stack: contextlib.ExitStack
+) -> dict[str, EmbeddedSwitch]:
+    """Start all switches at once, on sockets that are made before: each port is told who its peer is."""
     switches: dict[str, EmbeddedSwitch] = {}
+    sockets = {
+        (switch.name, port): stack.enter_context(port_socket())
+        for switch in topology.switches
+        for port in topology.ports[switch.name]
+    }
     alone = len(topology.switches) == 1
     for number, switch in enumerate(topology.switches):
         name = switch.name
@@ -197,19 +256,32 @@ def _start(spec: ClusterSpec, topology: Topology, stack: contextlib.ExitStack) -
         arguments = ["--program", spec.program, "--lanes", str(spec.lanes), "--seed", str(spec.seed + number)]
         for port, link in topology.ports[name].items():
             other = link.other(name)
-            address = "udp:0"
-            if other == topology.parents[name]:  # waits for the parent; neighbours start at the same time
-                peer = switches[other].udp_address(topology.port_to(other, name))
-                address += f":{peer.rpartition(':')[2]}"
-            arguments += ["--port", f"{port}={address}"]
+            own = sockets[name, port]
             trunk = other in topology.ports
+            if trunk:
+                peer = sockets[other, topology.port_to(other, name)].getsockname()
+            else:
+                peer = addresses.hold(name, port, own.getsockname())
+            arguments += ["--port", f"{port}=socket:{own.fileno()}:{peer[1]}"]
             impairments = spec.link_impairments if trunk else spec.impairments
             if impairments:
                 # A link between switches has two ports: each answers for what leaves it.
                 arguments += ["--impair", f"{port}:{_outgoing(impairments) if trunk else impairments}"]
         title = "the switch process" if alone else f"the process of switch {name}"
-        switches[name] = stack.enter_context(EmbeddedSwitch(arguments, title=title))
+        fds = [sockets[name, port].fileno() for port in topology.ports[name]]
+        p4runtime = _p4runtime(spec.p4runtime, number)
+        switches[name] = stack.enter_context(
+            EmbeddedSwitch(arguments, p4runtime=p4runtime, title=title, pass_fds=fds)
+        )
     return switches
+
+
+def _p4runtime(first: str, number: int) -> str:
+    """Return where the switch of this number is to listen, if the first one listens at `first`."""
+    if first == PRIVATE:
+        return first
+    host, colon, port = first.rpartition(":")
+    return f"{host}{colon}{int(port) + number if int(port) else 0}"
 
 
 def _outgoing(impairments: str) -> str:

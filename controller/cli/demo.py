@@ -16,7 +16,7 @@ from controller.cli import options
 from controller.cli.errors import Failure
 from controller.cli.jobs import run_alone
 from controller.cli.live import Live
-from controller.cli.output import Result, err, out, table
+from controller.cli.output import Result, err, out, plural, table
 from controller.cli.spec import ClusterSpec, JobSpec
 from controller.cli.summary import metrics, show
 
@@ -50,10 +50,10 @@ def demo(
         )
         cluster = ClusterSpec(lanes=lanes, impairments=options.impairments(loss=loss), seed=seed)
         console = err if json else out
-        console.print(f"[bold]{workers} workers, every gradient summed in the switch[/bold]")
+        console.print(f"{plural(workers, 'worker')}, every gradient summed in the switch", style="bold")
         with Live({"": workers}, quiet=json) as live:
-            result = run_alone(cluster, spec, on_line=live.line, on_progress=live.update)
-        console.print("[bold]the same batches in one process[/bold]")
+            result = run_alone(cluster, spec, on_output=live.output, on_progress=live.update)
+        console.print("the same batches in one process", style="bold")
         command = [sys.executable, str(DIGITS), "--shards", str(workers), "--save", str(alone_file)]
         with Live({"": 1}, quiet=json) as live:
             _run_here(JobSpec(command, workers=1), live)
@@ -73,11 +73,11 @@ def demo(
 def _run_here(spec: JobSpec, live: Live) -> None:
     # as many threads as in the workers: the same sums in the same order
     environment = {**os.environ, "PYTHONUNBUFFERED": "1", **spec.environment()}
-    with subprocess.Popen(spec.command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(spec.command, env=environment, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         try:
             for line in process.stdout:
-                live.line(spec, 0, line.rstrip("\n"), False)
+                live.output(spec, 0, line, False)
         except BaseException:
             process.kill()
             raise

@@ -2,23 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shutil
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from controller.cli.child import Child
+from controller.cli.spec import PRIVATE
+
+ANSWER_S = 5.0
 
 
 class EmbeddedSwitch(Child):
     """A running ``ina switch``; a context manager that stops it."""
 
-    def __init__(self, options: Sequence[str], *, title: str = "the switch process") -> None:
-        """Start it with these options."""
-        super().__init__("switch", title, ["--until-eof", *options])
+    def __init__(
+        self,
+        options: Sequence[str],
+        *,
+        p4runtime: str = PRIVATE,
+        title: str = "the switch process",
+        pass_fds: Sequence[int] = (),
+    ) -> None:
+        """Start it with these options, and with the sockets that they name.
+
+        `p4runtime` is where others may control it, too.
+        """
+        super().__init__(
+            "switch", title, ["--until-eof", "--p4runtime", p4runtime, *options], pass_fds=pass_fds
+        )
+        self._private = p4runtime == PRIVATE
+        self._turn = threading.Lock()
 
     @property
     def address(self) -> str:
         """Where its P4Runtime service listens, once it does. Raises Failure."""
-        return f"127.0.0.1:{self.ready()['grpc_port']}"
+        return str(self.ready()["p4runtime"])
 
     def udp_address(self, port: int) -> str:
         """Return where a port's UDP socket is bound, once it is. Raises Failure."""
         return f"127.0.0.1:{self.ready()['udp_ports'][str(port)]}"
+
+    def statistics(self) -> dict[int, Mapping[str, int]]:
+        """Return the counters of each port; of none if it does not answer. Raises Failure."""
+        self.ready()
+        with self._turn:
+            self.say({"statistics": True})
+            answer = self.hear(ANSWER_S) or {}
+        return {int(port): counters for port, counters in answer.get("statistics", {}).items()}
+
+    def strangers(self) -> int:
+        """Return how many packets came to its UDP ports from others than their peers."""
+        return sum(port["rx_stranger"] for port in self.statistics().values())
+
+    def stop(self) -> None:
+        """Ask it to end, and make it end; of one that was killed the socket's folder is removed here."""
+        super().stop()
+        if self._private and self.started:
+            shutil.rmtree(Path(self.address.removeprefix("unix:")).parent, ignore_errors=True)

@@ -6,11 +6,13 @@
 2    usage: an option or argument is wrong
 3    the P4 program does not compile
 4    internal error: please report it
+130  interrupted (Ctrl-C); other signals that end it give 128 plus their number, too
 ===  =====================================================
 """
 
 from __future__ import annotations
 
+import signal
 import traceback
 
 FAILED = 1
@@ -27,6 +29,15 @@ class Failure(Exception):
         super().__init__(message)
 
 
+class Interrupted(SystemExit):
+    """A signal asks this command to end, in good order."""
+
+    def __init__(self, number: int) -> None:
+        self.signal = signal.Signals(number).name
+        self.code: int
+        super().__init__(128 + number)
+
+
 def verdict(error: BaseException) -> tuple[str, int]:
     """Return what to tell the user about an error, in terms of the command, and the exit code.
 
@@ -36,6 +47,7 @@ def verdict(error: BaseException) -> tuple[str, int]:
     import softswitch
     from bmv2_topos import JobFileError
     from controller import BadJob, ControllerError, ProgramMismatch
+    from controller.errors import TlsFailure
     from controller.scheduling import BadSpec, BadTrace
     from hostlib import ConfigError
     from hostlib.launcher import LaunchError
@@ -47,6 +59,8 @@ def verdict(error: BaseException) -> tuple[str, int]:
             return error.render(), COMPILE
         case BadJob() | BadSpec() | BadTrace() | ProgramMismatch() | JobFileError() | ConfigError():
             return str(error), USAGE
+        case TlsFailure():
+            return f"{error} (see --tls-ca, --tls-cert and --tls-key)", FAILED
         case OSError(filename=str() as name, strerror=str() as reason):
             return f"{name}: {reason}", FAILED
         case (

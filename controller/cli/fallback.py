@@ -56,6 +56,9 @@ def fallback(
         ),
     ] = 0.002,
     core: Annotated[str, typer.Option(help="auto, native (C) or numpy.")] = "auto",
+    held: Annotated[
+        bool, typer.Option("--held", help="Its parent holds --local, so that no other user can take it.")
+    ] = False,
 ) -> None:
     """Sum what finds no room in the switches, and answer what was lost, until standard input ends.
 
@@ -69,7 +72,7 @@ def fallback(
     if core not in ("auto", "native", "numpy"):
         raise Failure(f"--core {core!r}: want auto, native or numpy", exit_code=USAGE)
     try:
-        wires = TransportConfig(transport, local, switch, mac, switch_mac, ip, switch_ip)  # type: ignore[arg-type]
+        wires = TransportConfig(transport, local, switch, mac, switch_mac, ip, switch_ip, held=held)  # type: ignore[arg-type]
         endpoints = wires.endpoints if transport == "loopback" else None
         settings = FallbackSettings(lanes, endpoints, capacity, remind_s=remind)
     except ConfigError as error:

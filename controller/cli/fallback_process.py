@@ -25,23 +25,24 @@ TITLE = "the fallback server"
 class FallbackProcess:
     """The fallback server of all jobs of a run.
 
-    One that dies is started again: it holds nothing that workers and switches cannot send again.
+    One that dies or hangs is started again: it holds nothing that workers and switches cannot send again.
     """
 
-    def __init__(self, port: int, switch: str, lanes: int, *, patience_s: float = 4.0) -> None:
+    def __init__(self, port: int, switch: str, lanes: int, *, local: str, patience_s: float = 3.0) -> None:
         """Start it.
 
         Args:
             port: the root switch's port for it.
             switch: ``host:port`` of that port.
             lanes: values per packet.
-            patience_s: silence after which it counts as stuck.
+            local: ``host:port`` of its own, which is held for it.
+            patience_s: silence after which it counts as stuck, and is killed; workers wait longer.
 
         Raises:
             Failure: it did not start.
         """
         self.port = port
-        self._arguments = ["--switch", switch, "--lanes", str(lanes)]
+        self._arguments = ["--switch", switch, "--lanes", str(lanes), "--local", local, "--held"]
         self._patience_s = patience_s
         self._jobs: dict[int, Mapping[str, Any]] = {}
         self._change = threading.Condition()
@@ -71,7 +72,7 @@ class FallbackProcess:
             self._child.say({"remove": job})
 
     def check(self) -> str | None:
-        """Start it again if it died; return why there is no fallback server any more, or None.
+        """Start it again if it died or hangs; return why there is no fallback server any more, or None.
 
         To be called several times per second.
         """
@@ -103,7 +104,8 @@ class FallbackProcess:
             if now - self._asked_at > ASK_S:
                 self._ask()
         elif now - max(self._asked_at, self._heard_at) > (self._patience_s if self._serves else START_S):
-            self._final = f"{TITLE} does not answer"
+            self._child.kill()
+            self._revive(f"{TITLE} did not answer for {self._patience_s if self._serves else START_S:g} s")
 
     def _revive(self, why: str) -> None:
         if self._restarts == RESTARTS:
@@ -121,7 +123,7 @@ class FallbackProcess:
             self._child.say({"add": description})
 
     def _start(self) -> Child:
-        """Start a server, which tells the switch where it is."""
+        """Start a server; each one gets the same address."""
         return Child("fallback", TITLE, self._arguments)
 
     def _watch(self, child: Child) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 
 from controller.cli.cluster import Cluster
 from controller.cli.errors import Failure
-from controller.cli.jobs import JobEnd, OnLine, run_jobs
+from controller.cli.jobs import JobEnd, OnOutput, run_jobs
 from controller.cli.spec import JobSpec, Reports
 from hostlib import interleave
 
@@ -38,7 +38,7 @@ class GroupRun:
         specs: Sequence[JobSpec],
         offsets: Sequence[int],
         *,
-        on_line: OnLine,
+        on_output: OnOutput,
         on_end: Callable[[JobEnd], None] = lambda end: None,
     ) -> None:
         """Prepare a group whose jobs start their rounds at these stages. Raises GroupError.
@@ -46,7 +46,7 @@ class GroupRun:
         `on_end` gets each job's end at once, in a thread of its own; not of a job that was cancelled.
         """
         self._cluster = cluster
-        self._on_line = on_line
+        self._on_output = on_output
         self._on_end = on_end
         self._stopping = threading.Event()
         names = [spec.name for spec in specs]
@@ -85,7 +85,8 @@ class GroupRun:
             end.check()
 
     def _one(self, job: JobSpec) -> JobEnd:
-        (end,) = run_jobs(self._cluster, [job], on_line=self._on_line, on_progress=self._on_tick)
+        end = JobEnd(job)
+        run_jobs(self._cluster, [end], on_output=self._on_output, on_progress=self._on_tick)
         if len(self._jobs) > 1:  # alone it may do without
             why = str(end.failure() or "its processes ended without joining the group")
             self.conductor.ended(job.name, why)

@@ -20,8 +20,8 @@ from controller.cli import options
 from controller.cli.cluster import Cluster, open_cluster
 from controller.cli.errors import USAGE, Failure
 from controller.cli.grouped import GroupRun
-from controller.cli.live import print_line
-from controller.cli.output import Result, err, parse_size, seconds, table
+from controller.cli.live import print_output
+from controller.cli.output import Result, err, parse_size, plural, seconds, table
 from controller.cli.spec import ClusterSpec, JobSpec
 from controller.grouping.efficiency import best
 from examples.four_stages import make
@@ -170,7 +170,7 @@ class _Bench:
             JobSpec(self._command(kind), self._workers, name=f"{kind}-{number}", slots=SLOTS)
             for number, kind in enumerate(members)
         ]
-        run = GroupRun(self._cluster, specs, offsets, on_line=_complaint)
+        run = GroupRun(self._cluster, specs, offsets, on_output=_complaint)
         run.check(run.run())
         measured = [steady(run.conductor.measured(spec.name)) for spec in specs]
         self._runs.setdefault(members, []).append(measured)
@@ -233,9 +233,9 @@ def _progress(steps: int) -> Iterator[Progress]:
         yield progress
 
 
-def _complaint(job: JobSpec, rank: int, text: str, is_error: bool) -> None:
+def _complaint(job: JobSpec, rank: int, data: bytes, is_error: bool) -> None:
     if is_error:
-        print_line(job, rank, text, is_error)
+        print_output(job, rank, data, is_error)
 
 
 def _show(
@@ -244,7 +244,7 @@ def _show(
     found: Sequence[tuple[tuple[str, ...], Comparison]],
 ) -> None:
     table(
-        f"each job alone, {workers} workers: per iteration",
+        f"each job alone, {plural(workers, 'worker')}: per iteration",
         ["job", *interleave.STAGES, "iteration"],
         [
             (kind, *(seconds(stage_s) for stage_s in each.stages_s), seconds(each.iteration_s))

@@ -6,28 +6,29 @@ import contextlib
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Sequence
 
 from controller import ControllerError
 from controller.cli.admission import Admitted, admitted
 from controller.cli.cluster import Cluster
+from controller.cli.lease import renewed
+from controller.cli.output import plural
 from controller.cli.spec import JobResult, JobSpec, Reports
-from hostlib.launcher import Rendezvous, WorkerExit, Workers
-
-OnLine = Callable[[int, str, bool], None]
-"""Gets what workers write: rank, line, whether it came from stderr."""
+from controller.cli.summary import metrics
+from hostlib.launcher import JobLog, Output, Rendezvous, WorkerExit, Workers
 
 
 class JobRun:
     """One job from its admission to its end; `run` blocks, the rest may be called from other threads."""
 
-    def __init__(self, cluster: Cluster, spec: JobSpec, on_line: OnLine) -> None:
+    def __init__(self, cluster: Cluster, spec: JobSpec, on_output: Output) -> None:
         self._cluster = cluster
         self._spec = spec
-        self._on_line = on_line
+        self._on_output = on_output
         self._cancelled = threading.Event()
         self._rendezvous: Rendezvous | None = None
         self._fault: str | None = None
+        self._interrupted = False
 
     def reports(self) -> Reports:
         """Return the latest report of each rank that has sent one."""
@@ -38,7 +39,7 @@ class JobRun:
         """Tell the workers that the job cannot go on."""
         self._fault = self._fault or reason
         if rendezvous := self._rendezvous:
-            rendezvous.fault(self._fault)  # again and again: more workers may have joined
+            rendezvous.fault(self._fault)  # which keeps it for those that join later
 
     def cancel(self) -> None:
         """End the workers soon."""
@@ -56,25 +57,36 @@ class JobRun:
             return None
         with contextlib.ExitStack() as stack:
             job = stack.enter_context(admitted(self._cluster, self._spec))
+            stack.enter_context(renewed(self._cluster, job.tree, self.fault))
             rendezvous = stack.enter_context(Rendezvous(job=job.tree.job, size=self._spec.workers))
             environments = [
-                {**self._spec.environment(), "INA_JOB": job.config(rank, rendezvous.address)}
+                {**self._spec.environment(), "INA_JOB": job.config(rank, rendezvous)}
                 for rank in range(self._spec.workers)
             ]
+            log = stack.enter_context(contextlib.closing(JobLog(self._spec.log))) if self._spec.log else None
+            if log:
+                log.write("start", job=job.tree.job, name=self._spec.name, workers=self._spec.workers)
             started = time.monotonic()
-            workers = Workers(self._spec.command, environments, rendezvous, self._on_line)
+            workers = Workers(self._spec.command, environments, rendezvous, self._on_output)
             stack.callback(workers.kill)
             self._rendezvous = rendezvous
 
             def tick() -> None:
-                if self._cancelled.is_set():
+                if self._cancelled.is_set() and len(workers.exits) < self._spec.workers:
+                    self._interrupted = True
                     workers.kill()
 
             failure = workers.wait(on_tick=tick)
-            elapsed = time.monotonic() - started
+            elapsed = max(exit_.at_s for exit_ in workers.exits) - started
+            if workers.left_running and not self._interrupted:
+                left = plural(workers.left_running, "process")
+                warnings.warn(f"the workers left {left} running; ended now", stacklevel=2)
             if failure is None and self._fault is not None:
                 failure = WorkerExit(-1, 1, self._fault)
-            return self._result(job, failure, elapsed)
+            result = self._result(job, failure, elapsed)
+            if log:
+                _log_end(log, job.tree.job, workers.exits, result)
+            return result
 
     def _result(self, job: Admitted, failure: WorkerExit | None, elapsed: float) -> JobResult:
         switches: dict[str, dict[str, int]] = {}
@@ -91,4 +103,10 @@ class JobRun:
         for found in switches.values():
             for name, number in found.items():
                 counters[name] = counters.get(name, 0) + number
-        return JobResult(failure, elapsed, self.reports(), counters, switches, fallback)
+        return JobResult(failure, elapsed, self.reports(), counters, switches, fallback, self._interrupted)
+
+
+def _log_end(log: JobLog, job: int, exits: Sequence[WorkerExit], result: JobResult) -> None:
+    for exit_ in exits:
+        log.write("exit", job=job, rank=exit_.rank, status=exit_.status, reason=exit_.reason)
+    log.write("end", job=job, **metrics(result))

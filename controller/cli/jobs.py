@@ -11,11 +11,12 @@ from controller.cli.cluster import Cluster, open_cluster
 from controller.cli.errors import Failure, verdict
 from controller.cli.job import JobRun
 from controller.cli.spec import ClusterSpec, JobResult, JobSpec, Reports
+from hostlib.launcher import Output
 
 TICK_S = 0.1
 
-OnLine = Callable[[JobSpec, int, str, bool], None]
-"""Gets what workers write: job, rank, line, whether it came from stderr."""
+OnOutput = Callable[[JobSpec, int, bytes, bool], None]
+"""Gets what workers write: job, and the rest as in `hostlib.launcher.Output`."""
 
 OnProgress = Callable[[Mapping[str, Reports]], None]
 """Gets the workers' reports by job name, several times per second."""
@@ -31,6 +32,11 @@ class JobEnd:
     at_s: float = 0.0
     over: threading.Event = field(default_factory=threading.Event)
 
+    @property
+    def interrupted(self) -> bool:
+        """Whether its workers were ended because `run_jobs` was."""
+        return self.result is not None and self.result.interrupted
+
     def check(self) -> None:
         """Raise what went wrong, if anything did."""
         if self.error is not None:
@@ -39,28 +45,27 @@ class JobEnd:
             raise failure
 
     def failure(self) -> Failure | None:
-        """Return why it failed, with the exit status that says so, or None."""
+        """Return why it failed, or None."""
         if self.error is not None:
             return Failure(*verdict(self.error))
         if self.result is not None and (failed := self.result.failure):
             who = f"rank {failed.rank} " if failed.rank >= 0 else ""
-            return Failure(f"{who}{failed.reason}", exit_code=failed.status)
+            return Failure(f"{who}{failed.reason}")
         return None
 
 
 def run_jobs(
     cluster: Cluster,
-    specs: Sequence[JobSpec],
+    ends: Sequence[JobEnd],
     *,
-    on_line: OnLine,
+    on_output: OnOutput,
     on_progress: OnProgress = lambda reports: None,
-) -> list[JobEnd]:
-    """Run jobs to their ends, in the order of `specs`; one that fails leaves the others alone.
+) -> None:
+    """Run the jobs of `ends` and fill these in; one that fails leaves the others alone.
 
-    An exception here (an interrupt) ends all of them before it goes on.
+    An exception here (an interrupt) ends all of them, and notes what they came to, before it goes on.
     """
-    ends = [JobEnd(spec) for spec in specs]
-    runs = [JobRun(cluster, spec, _for_job(on_line, spec)) for spec in specs]
+    runs = [JobRun(cluster, end.spec, _for_job(on_output, end.spec)) for end in ends]
     threads = [
         threading.Thread(target=_run, args=(run, end), name=end.spec.name)
         for run, end in zip(runs, ends, strict=True)
@@ -72,7 +77,7 @@ def run_jobs(
             if why := cluster.ended():
                 for run in runs:
                     run.fault(why)
-            on_progress({spec.name: run.reports() for spec, run in zip(specs, runs, strict=True)})
+            on_progress({end.spec.name: run.reports() for end, run in zip(ends, runs, strict=True)})
     except BaseException:
         for run in runs:
             run.cancel()
@@ -82,14 +87,13 @@ def run_jobs(
         for thread, end in zip(threads, ends, strict=True):
             if thread.ident is not None:
                 end.over.wait()
-    return ends
 
 
 def run_alone(
     cluster_spec: ClusterSpec,
     spec: JobSpec,
     *,
-    on_line: OnLine,
+    on_output: OnOutput,
     on_progress: OnProgress = lambda reports: None,
 ) -> JobResult:
     """Run one job on switches of its own.
@@ -97,7 +101,8 @@ def run_alone(
     Raises Failure if it failed, or what kept it from running.
     """
     with open_cluster(cluster_spec, [spec.workers]) as cluster:
-        (end,) = run_jobs(cluster, [spec], on_line=on_line, on_progress=on_progress)
+        end = JobEnd(spec)
+        run_jobs(cluster, [end], on_output=on_output, on_progress=on_progress)
     end.check()
     assert end.result is not None
     return end.result
@@ -123,5 +128,5 @@ def _run(run: JobRun, end: JobEnd) -> None:
     end.over.set()
 
 
-def _for_job(on_line: OnLine, spec: JobSpec) -> Callable[[int, str, bool], None]:
-    return lambda rank, line, is_error: on_line(spec, rank, line, is_error)
+def _for_job(on_output: OnOutput, spec: JobSpec) -> Output:
+    return lambda rank, data, is_error: on_output(spec, rank, data, is_error)

@@ -1,45 +1,44 @@
-"""What people see while jobs run: the workers' lines, above one line of progress on a terminal."""
+"""What people see while jobs run: what workers write, above one line of progress on a terminal."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-from controller.cli.output import count, err, out
+from controller.cli.output import plural, say
+from controller.cli.screen import screen
 from controller.cli.spec import JobSpec, Reports
 
 
-def print_line(job: JobSpec, rank: int, text: str, is_error: bool) -> None:
-    """Show a line that a worker of a benchmark wrote: a complaint, then."""
-    err.print(f"[{job.name}:{rank}] {text}", markup=False, highlight=False, soft_wrap=True)
+def print_output(job: JobSpec, rank: int, data: bytes, is_error: bool) -> None:
+    """Show what a worker of a benchmark wrote: a complaint, then."""
+    for line in data.decode(errors="replace").splitlines():
+        say(f"[{job.name}:{rank}] {line}")
 
 
 class Live:
-    """Shows lines of workers and how far their jobs are; a context manager."""
+    """Shows what workers write and how far their jobs are; a context manager."""
 
     def __init__(self, workers: Mapping[str, int], *, quiet: bool = False) -> None:
         """`workers` is the size of each job, by name; `quiet` keeps standard output free."""
         self._workers = workers
-        self._console = err if quiet else out
-        self._progress = Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            TimeElapsedColumn(),
-            console=err,
-            transient=True,
-        )
-        self._task = self._progress.add_task(f"{sum(workers.values())} workers starting")
+        self._quiet = quiet
+        self._began = time.monotonic()
+        self._done = ""
 
-    def line(self, job: JobSpec, rank: int, text: str, is_error: bool) -> None:
-        """Show a line of a worker's output, with what tells it from others': rank, or job and rank."""
-        console = err if is_error else self._console
-        target = self._progress.console if console is err else console
+    def output(self, job: JobSpec, rank: int, data: bytes, is_error: bool) -> None:
+        """Show what a worker wrote, its lines with what tells it from others: rank, or job and rank."""
         several = len(self._workers) > 1
         prefix = f"[{job.name}:{rank}] " if several else f"[{rank}] " if job.workers > 1 else ""
-        target.print(prefix + text, markup=False, highlight=False, soft_wrap=True)
+        source = (job.name, rank, is_error)
+        screen.forward(source, prefix.encode(), data, to_stderr=is_error or self._quiet)
+
+    def doing(self, what: str) -> None:
+        """Show what is being done before there is any progress to show."""
+        self._done = what
+        screen.progress(f"{what} …")
 
     def update(self, reports: Mapping[str, Reports]) -> None:
         """Show how far the slowest worker of each job is."""
@@ -50,22 +49,22 @@ class Live:
                 continue
             slowest = min(of.values(), key=lambda report: report.get("elements", 0))
             resent += sum(report.get("packets_resent", 0) for report in of.values())
-            done = f"{count(slowest.get('collectives', 0))} allreduces"
+            done = plural(slowest.get("collectives", 0), "allreduce")
             if len(self._workers) == 1:
                 parts.append(f"{done}, {slowest.get('elements', 0) * 4 / 1e6:,.1f} MB summed")
             else:
                 parts.append(f"{name}: {done}")
         if parts:
-            parts.append(f"{count(resent)} packets sent again")
-            self._progress.update(self._task, description=", ".join(parts))
+            parts.append(f"{plural(resent, 'packet')} sent again")
+            self._done = ", ".join(parts)
+        elapsed = int(time.monotonic() - self._began)
+        screen.progress(f"{self._done} {elapsed // 3600}:{elapsed // 60 % 60:02}:{elapsed % 60:02}")
 
     def __enter__(self) -> Self:
-        if err.is_terminal:
-            self._progress.start()
+        self.doing(f"{plural(sum(self._workers.values()), 'worker')} starting")
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if err.is_terminal:  # it ends with an empty line even if it never began
-            self._progress.stop()
+        screen.finish()

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from controller.cli.cluster import Cluster
 from controller.cli.errors import Failure
 from controller.cli.grouped import Cancelled, GroupRun
-from controller.cli.jobs import JobEnd, OnLine
+from controller.cli.jobs import JobEnd, OnOutput
 from controller.cli.spec import JobSpec
 from controller.live import Entry, LiveController, Run, Start, Stop
 from controller.scheduling import JobSpec as Submission
@@ -36,12 +36,12 @@ class _End:
     error: BaseException | None = None
 
 
-def measure(cluster: Cluster, job: JobSpec, iterations: int, on_line: OnLine) -> interleave.StageProfile:
+def measure(cluster: Cluster, job: JobSpec, iterations: int, on_output: OnOutput) -> interleave.StageProfile:
     """Run a job alone for some iterations, to learn its stage times; the first ones do not count.
 
     Raises Failure if it fails, or ends without having marked its stages.
     """
-    group = GroupRun(cluster, [job], (0,), on_line=on_line)
+    group = GroupRun(cluster, [job], (0,), on_output=on_output)
     with ThreadPoolExecutor(1) as pool:
         run = pool.submit(group.run)
         try:
@@ -98,14 +98,14 @@ class LiveJobs:
         cluster: Cluster,
         jobs: Mapping[str, JobSpec],
         *,
-        on_line: OnLine,
+        on_output: OnOutput,
         on_entry: Callable[[Entry], None] = lambda entry: None,
     ) -> None:
         """`jobs` says what the workers of each job run; `on_entry` gets the log, line by line."""
         self._controller = controller
         self._cluster = cluster
         self._jobs = jobs
-        self._on_line = on_line
+        self._on_output = on_output
         self._on_entry = on_entry
         self._told = 0
         self._ends: queue.SimpleQueue[_End] = queue.SimpleQueue()
@@ -182,7 +182,7 @@ class LiveJobs:
             self._cluster,
             [self._jobs[name] for name in names],
             [offset for name, offset in zip(run.jobs, run.offsets, strict=True) if name in names],
-            on_line=self._on_line,
+            on_output=self._on_output,
             on_end=lambda end: self._ends.put(_End(run.number, end)),
         )
         before = {name: self._done[name] for name in names}

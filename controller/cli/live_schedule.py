@@ -9,21 +9,20 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
 from controller.cli import options
 from controller.cli.cluster import Cluster as Switches
 from controller.cli.cluster import open_cluster
 from controller.cli.errors import USAGE, Failure
-from controller.cli.live import print_line
+from controller.cli.live import print_output
 from controller.cli.live_jobs import LiveJobs, measure
-from controller.cli.output import Result, err, table
+from controller.cli.output import Result, say, table
 from controller.cli.schedule import common
 from controller.cli.spec import ClusterSpec, JobSpec
 from controller.live import Entry, LiveController
 from controller.scheduling import RESOURCES, Cluster
 from controller.scheduling import JobSpec as Submission
-from controller.simulator.families import family, make
+from controller.simulator.policies import family, make
 from controller.simulator.traces import read
 
 SHARING = 4
@@ -107,7 +106,7 @@ def live(
     with open_cluster(ClusterSpec(impairments=impairments), sizes) as cluster, common.refusals():
         if profile:
             submissions = [_profiled(cluster, each, specs[each.id], profile) for each in submissions]
-        LiveJobs(controller, cluster, specs, on_line=print_line, on_entry=_print).run(submissions)
+        LiveJobs(controller, cluster, specs, on_output=print_output, on_entry=_print).run(submissions)
     _report(name, controller, submissions, as_json=json)
     if controller.failed:
         first, reason = next(iter(controller.failed.items()))
@@ -128,16 +127,16 @@ def _profiled(switches: Switches, job: Submission, spec: JobSpec, iterations: in
     """Return the job with its stage times, measured unless the file gives them."""
     if job.stages_s:
         return job
-    found = measure(switches, spec, iterations, print_line)
+    found = measure(switches, spec, iterations, print_output)
     parts = ", ".join(f"{stage} {s:.4f}" for stage, s in zip(RESOURCES, found.stages_s, strict=True))
     line = f"{job.id}: {parts} s of {found.iteration_s:.4f} s per iteration"
-    err.print(line, markup=False, highlight=False, soft_wrap=True)
+    say(line)
     return replace(job, stages_s=found.stages_s, iteration_s=found.iteration_s)
 
 
 def _print(entry: Entry) -> None:
     line = f"{entry.at_s:8.2f} s  {entry.event} {', '.join(entry.jobs)}: {entry.text}"
-    err.print(line, markup=False, highlight=False, soft_wrap=True)
+    say(line)
 
 
 def _report(
@@ -171,7 +170,7 @@ def _report(
         return
     rows = [
         (
-            escape(name),
+            name,
             *(f"{each[key]:.2f} s" for key in ("submit_s", "waited_s", "jct_s")),
             str(each["starts"]),
             str(each["preemptions"]),

@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import math
+import os
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from controller import Tls
 from controller.cli.errors import USAGE, Failure
 from hostlib import launcher
 
 FAULTS = "What links do to frames"
+TLS = "TLS"
+SOCKET_PATH_BYTES = 107
+"""Longest path that a Unix socket's address has room for."""
 
 Lanes = Annotated[int, typer.Option(help="Values per packet: 32, 64 or 256.", show_default=True)]
-Program = Annotated[str, typer.Option(help="Switch program: a file name of p4src/ without .p4.")]
+Program = Annotated[
+    str,
+    typer.Option(
+        help="Switch program, a file name of p4src/ without .p4: a region for each job (exclusive), one "
+        "array for all (shared), or ATP as published, to compare with (atp)."
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
 Loss = Annotated[
     float,
@@ -47,6 +59,25 @@ Defines = Annotated[
     list[str] | None,
     typer.Option("-D", "--define", metavar="NAME[=VALUE]", help="For the preprocessor. Repeatable."),
 ]
+Switch = Annotated[
+    str, typer.Option(metavar="ADDRESS", help="A switch that runs: grpc://host:port or unix:PATH.")
+]
+DeviceId = Annotated[int, typer.Option(min=0, max=2**64 - 1, help="Its P4Runtime device id.")]
+TlsCa = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        rich_help_panel=TLS,
+        help="With a switch that runs: connect with TLS to a switch whose certificate is of this CA (PEM).",
+    ),
+]
+TlsCert = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", rich_help_panel=TLS, help="Client certificate (PEM), if it asks for one."),
+]
+TlsKey = Annotated[
+    Path | None, typer.Option(metavar="FILE", rich_help_panel=TLS, help="Its private key (PEM).")
+]
 Seed = Annotated[int, typer.Option(rich_help_panel=FAULTS, help="Seed of everything random in the switch.")]
 
 
@@ -56,6 +87,43 @@ def parse_address(option: str, text: str) -> tuple[str, int]:
         return launcher.parse_address(text)
     except ValueError as error:
         raise Failure(f"{option}: {error}", exit_code=USAGE) from error
+
+
+def parse_switch(option: str, text: str, *, other: str = "") -> str:
+    """Return the address in the ``grpc://host:port`` or ``unix:path`` that `option` got.
+
+    Raises Failure, which names what `other` things would do.
+    """
+    if text.startswith("unix:") and text != "unix:":
+        if len(os.fsencode(text.removeprefix("unix:"))) > SOCKET_PATH_BYTES:
+            raise Failure(
+                f"{option} {text!r}: the path of a socket has {SOCKET_PATH_BYTES} bytes at most",
+                exit_code=USAGE,
+            )
+        return text
+    if not text.startswith("grpc://"):
+        raise Failure(f"{option} {text!r}: want {other}grpc://host:port or unix:PATH", exit_code=USAGE)
+    address = text.removeprefix("grpc://")
+    parse_address(option, address)
+    return address
+
+
+def client_tls(ca: Path | None, cert: Path | None, key: Path | None, address: str = "") -> Tls | None:
+    """Put the three TLS options together; None if none is given. Raises Failure.
+
+    `address` is refused if it is a Unix socket's.
+    """
+    if (cert is None) != (key is None):
+        raise Failure("--tls-cert and --tls-key belong together: give both or neither", exit_code=USAGE)
+    if ca is not None:
+        if address.startswith("unix:"):
+            raise Failure(f"--tls-ca: a Unix socket has no TLS; leave it out for {address}", exit_code=USAGE)
+        return Tls(ca, cert, key)
+    if cert is not None:
+        raise Failure(
+            "--tls-cert needs --tls-ca FILE, the CA of the switch's certificate, too", exit_code=USAGE
+        )
+    return None
 
 
 def parse_numbers(option: str, text: str) -> tuple[int, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -14,8 +15,11 @@ from rich.measure import Measurement
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-out = Console()
-err = Console(stderr=True)
+from controller.cli.screen import screen
+
+# What people named must come out as it is: "[bold]", ":100:".
+out = Console(markup=False, emoji=False, highlight=False)
+err = Console(stderr=True, markup=False, emoji=False, highlight=False)
 
 _SIZE = re.compile(r"(?P<number>\d+(\.\d+)?)((?P<prefix>[KMG])i?)?B?", re.IGNORECASE)
 
@@ -39,9 +43,15 @@ class Result:
         print(json.dumps(fields, indent=2))
 
 
+def say(text: str) -> None:
+    """Print something in whole lines to standard error."""
+    with screen.message(sys.stderr):
+        err.print(text, soft_wrap=True)
+
+
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a plain table; the first column is text, the others align right."""
-    out.print(title, style="bold", highlight=False, soft_wrap=True)
+    out.print(title, style="bold", soft_wrap=True)
     view = Table()
     for index, column in enumerate(columns):
         view.add_column(column, justify="left" if index == 0 else "right", no_wrap=True)
@@ -51,7 +61,7 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> 
         out.print(view)
     else:  # a file is as wide as it needs to be
         needed = Measurement.get(out, out.options.update(max_width=10_000), view).maximum
-        Console(width=needed).print(view)
+        Console(width=needed, markup=False, emoji=False).print(view)
 
 
 class Bar:
@@ -98,6 +108,13 @@ def rate(bits_per_second: float) -> str:
 def count(value: float) -> str:
     """Format a number with thousands separated."""
     return f"{value:,.0f}"
+
+
+def plural(number: float, noun: str) -> str:
+    """Format a number of things, whose name ends in -s if there are more."""
+    if number == 1:
+        return f"{count(number)} {noun}"
+    return f"{count(number)} {noun}" + ("es" if noun.endswith("s") else "s")
 
 
 def parse_size(text: str) -> int:

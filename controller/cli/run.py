@@ -16,7 +16,9 @@ from bmv2_topos.jobfile import MAX_WINDOW
 from controller.cli import layout, options
 from controller.cli.errors import USAGE, Failure
 from controller.cli.execute import execute
-from controller.cli.spec import SHARED, ClusterSpec, JobSpec
+from controller.cli.overrides import Overrides, spec_of, specs_of_file
+from controller.cli.run_log import begin_log
+from controller.cli.spec import ATP, EMBEDDED, NAMELESS, PRIVATE, SHARED, ClusterSpec, JobSpec
 
 EPILOG = """Examples:
 
@@ -29,11 +31,14 @@ EPILOG = """Examples:
   ina run --program shared --tree 2x4 --link-loss 0.01 -- python examples/digits.py
 
   ina run -np 2 --switch grpc://127.0.0.1:9559 --json -- python train.py
+
+  ina run -np 2 --switch grpc://switch.lab:9559 --tls-ca ca.pem -- python train.py
 """
 
 
 MEMORY = "Switch memory and windows"
 SWITCHES = "Switches"
+MAX_LEASE_S = 366 * 86400
 
 
 class Congestion(StrEnum):
@@ -77,6 +82,12 @@ def run(
         ),
     ] = 600.0,
     json: options.Json = False,
+    log: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Write a line of JSON about each collective of each worker, anew each run."
+        ),
+    ] = None,
     slots: Annotated[
         int | None,
         typer.Option(
@@ -96,21 +107,24 @@ def run(
         ),
     ] = None,
     preempt: Annotated[
-        bool,
+        bool | None,
         typer.Option(
-            "--preempt", rich_help_panel=MEMORY, help="Let packets take slots from those of lower priority."
+            "--preempt/--no-preempt",
+            rich_help_panel=MEMORY,
+            help="Let packets take slots from those of lower priority; no unless given.",
         ),
-    ] = False,
+    ] = None,
     congestion: Annotated[
-        Congestion, typer.Option(rich_help_panel=MEMORY, help="How workers pace themselves.")
-    ] = Congestion.FIXED,
+        Congestion | None,
+        typer.Option(rich_help_panel=MEMORY, help="How workers pace themselves; fixed unless given."),
+    ] = None,
     numbers: Annotated[
-        Numbers,
+        Numbers | None,
         typer.Option(
             rich_help_panel=MEMORY,
-            help="How float32 travels: with an exponent per packet, or at a fixed scale.",
+            help="How float32 travels: with an exponent per packet (unless given), or at a fixed scale.",
         ),
-    ] = Numbers.EXPONENT,
+    ] = None,
     tree: Annotated[
         str | None,
         typer.Option(
@@ -130,25 +144,64 @@ def run(
     switch: Annotated[
         str,
         typer.Option(
-            rich_help_panel=SWITCHES, help="'embedded' starts one; grpc://host:port uses one that runs."
+            rich_help_panel=SWITCHES,
+            help="'embedded' starts one; grpc://host:port, or unix:PATH, uses one that runs.",
         ),
-    ] = "embedded",
+    ] = EMBEDDED,
+    p4runtime: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[HOST:]PORT",
+            rich_help_panel=SWITCHES,
+            help="Let others control the switch that is started, at this port (0: any; further switches "
+            "of --tree: the next ones). Unless given nobody else can.",
+        ),
+    ] = None,
+    replace_program: Annotated[
+        bool,
+        typer.Option(
+            "--replace-program",
+            rich_help_panel=SWITCHES,
+            help="With a switch that runs: load the program even if another one runs; its tables are lost.",
+        ),
+    ] = False,
     udp_base: Annotated[
         str,
         typer.Option(
             metavar="HOST:PORT",
             rich_help_panel=SWITCHES,
-            help="With grpc://: port p of that switch is this UDP port plus p.",
+            help="With a switch that runs: port p of that switch is this UDP port plus p.",
         ),
     ] = "127.0.0.1:47000",
+    worker_base: Annotated[
+        str,
+        typer.Option(
+            metavar="HOST:PORT",
+            rich_help_panel=SWITCHES,
+            help="With a switch that runs: whoever is at port p of that switch has this UDP port plus p.",
+        ),
+    ] = "127.0.0.1:48000",
     ports: Annotated[
         str,
         typer.Option(
             metavar="A-B,C",
             rich_help_panel=SWITCHES,
-            help="With grpc://: the ports of that switch to choose from.",
+            help="With a switch that runs: the ports of that switch to choose from.",
         ),
     ] = "1-255",
+    lease: Annotated[
+        float,
+        typer.Option(
+            min=1,
+            max=MAX_LEASE_S,
+            metavar="SECONDS",
+            rich_help_panel=SWITCHES,
+            help="With a switch that runs: how long jobs stay admitted once this command is killed.",
+        ),
+    ] = 60.0,
+    tls_ca: options.TlsCa = None,
+    tls_cert: options.TlsCert = None,
+    tls_key: options.TlsKey = None,
     loss: options.Loss = 0.0,
     duplicate: options.Duplicate = 0.0,
     reorder: options.Reorder = 0.0,
@@ -169,8 +222,9 @@ def run(
 
     Starts (or attaches to) the switches, and a fallback server for the shared program; admits the jobs,
     starts the workers with their place in the job in the environment variable INA_JOB, and takes everything
-    down again. A job that fails leaves the others alone; the exit status is that of the
-    first worker that failed.
+    down again. A job that fails leaves the others alone; all that is left of an interrupted one is
+    its summary so far. What the file of --jobs says
+    of a job holds, except where an option is given.
     """
 
     def impairments(loss: float) -> str:
@@ -189,13 +243,20 @@ def run(
         if not tree:
             raise Failure("--link-loss is for links between switches: give --tree too", exit_code=USAGE)
         options.check_chance("--link-loss", link_loss)
-    if program != SHARED and (preempt or window):
+    if program not in (SHARED, ATP) and (preempt or window):
         raise Failure(f"--preempt and --window are for --program {SHARED}", exit_code=USAGE)
+    if program == ATP and preempt:
+        raise Failure(f"--preempt: {ATP} has no priorities; use --program {SHARED}", exit_code=USAGE)
     cluster = ClusterSpec(
         program=program,
         lanes=lanes,
         switch=switch,
+        tls=options.client_tls(tls_ca, tls_cert, tls_key, switch),
+        replace_program=replace_program,
+        lease_s=None if switch == EMBEDDED else lease,
+        p4runtime=PRIVATE if p4runtime is None else _p4runtime(p4runtime),
         udp_base=udp_base,
+        worker_base=worker_base,
         ports=options.parse_numbers("--ports", ports),
         tree=fan_outs,
         transit=frozenset(name for name in transit.split(",") if name),
@@ -206,63 +267,57 @@ def run(
     common = JobSpec(
         command=command or [],
         workers=0,
-        slots=slots,
-        window=window,
-        preempt=preempt,
-        congestion=congestion.value,
-        numbers=numbers.value,
         timeout_s=timeout,
         straggler_timeout_s=max(timeout, straggler_timeout),
     )
+    overrides = Overrides(
+        slots=slots,
+        window=window,
+        preempt=preempt,
+        congestion=congestion and congestion.value,
+        numbers=numbers and numbers.value,
+    )
     if jobs is None:
-        specs = [_only_job(common, workers, fan_outs)]
+        specs = [_only_job(common, overrides, workers, fan_outs)]
     else:
         if command or workers is not None:
             raise Failure("--jobs FILE says what to run: leave -np and the command out", exit_code=USAGE)
-        specs = _of_file(common, load_jobs(jobs, require=["command"]), shared=cluster.shared)
+        specs = specs_of_file(common, overrides, load_jobs(jobs, require=["command"]), shared=cluster.shared)
+    _check_switch(cluster)
     _check(cluster, specs)
+    if log is not None:
+        place = str(begin_log(log))
+        specs = [replace(spec, log=place) for spec in specs]
     execute(cluster, specs, as_json=json)
 
 
-def _only_job(common: JobSpec, workers: int | None, fan_outs: tuple[int, ...]) -> JobSpec:
+def _p4runtime(text: str) -> str:
+    """Complete ``[host:]port``. Raises Failure."""
+    address = text if ":" in text else f"127.0.0.1:{text}"
+    options.parse_address("--p4runtime", address)
+    return address
+
+
+def _check_switch(cluster: ClusterSpec) -> None:
+    """Refuse options that belong to the other kind of switch."""
+    if cluster.switch != EMBEDDED:
+        if cluster.p4runtime != PRIVATE:
+            raise Failure("--p4runtime is for a switch that is started: leave --switch out", exit_code=USAGE)
+        return
+    for option, given in (("--tls-ca", cluster.tls), ("--replace-program", cluster.replace_program)):
+        if given:
+            raise Failure(f"{option} is for a switch that runs: give --switch too", exit_code=USAGE)
+
+
+def _only_job(
+    common: JobSpec, overrides: Overrides, workers: int | None, fan_outs: tuple[int, ...]
+) -> JobSpec:
     if not common.command:
         raise Failure("nothing to run: give -- COMMAND..., or --jobs FILE", exit_code=USAGE)
     if workers is None:
         workers = math.prod(fan_outs)  # of nothing, 1
-    return replace(common, workers=workers)
-
-
-def _of_file(common: JobSpec, entries: Sequence[JobEntry], *, shared: bool) -> list[JobSpec]:
-    """Return the jobs of a file; what it does not say is as the options say.
-
-    Of a shared array, jobs with slots of their own get these one after the other, behind those of all. An
-    exclusive job's window is half its slots, whichever of the two the file gives.
-    """
-    specs = []
-    first_own = common.slots or 0
-    for entry in entries:
-        slots = entry.slots
-        if slots is None and entry.window and not shared:
-            slots = 2 * entry.window
-        own = slots is not None
-        specs.append(
-            replace(
-                common,
-                name=entry.name,
-                command=entry.command or (),
-                workers=entry.workers,
-                slots=slots if own else common.slots,
-                first_slot=first_own if own else 0,
-                window=entry.window or common.window,
-                preempt=entry.preempt or common.preempt,
-                congestion=common.congestion if entry.congestion == "fixed" else entry.congestion,
-                priority=entry.priority,
-                numbers=common.numbers if entry.numbers == "exponent" else entry.numbers,
-                start_s=entry.start_s,
-            )
-        )
-        first_own += entry.slots or 0
-    return specs
+    entry = overrides.of(JobEntry(name=NAMELESS, workers=workers))
+    return spec_of(common, entry, slots=entry.slots)
 
 
 def _check(cluster: ClusterSpec, specs: Sequence[JobSpec]) -> None:

@@ -10,12 +10,13 @@ from typing import Annotated
 
 import typer
 
-from bmv2_topos import JobEntry, Link, Topology, TopologyError, load_jobs
+from bmv2_topos import Link, Topology, TopologyError, load_jobs
 from bmv2_topos.jobfile import MAX_WINDOW
 from controller.cli import options, sim_report
 from controller.cli.errors import USAGE, Failure
 from controller.cli.layout import parse_tree
 from controller.cli.output import Bar, count, seconds
+from controller.cli.overrides import Overrides
 
 EPILOG = """Examples:
 
@@ -38,6 +39,7 @@ class SimProgram(StrEnum):
 
     SHARED = "shared"
     EXCLUSIVE = "exclusive"
+    ATP = "atp"
 
 
 def sim(
@@ -45,7 +47,11 @@ def sim(
         Path, typer.Argument(metavar="FILE", help="The jobs, in TOML: what ina run --jobs takes.")
     ],
     program: Annotated[
-        SimProgram, typer.Option(help="One array for all jobs, or a region for each.")
+        SimProgram,
+        typer.Option(
+            help="shared: one array for all jobs; exclusive: a region for each; atp: ATP as published, to "
+            "compare with."
+        ),
     ] = SimProgram.SHARED,
     lanes: options.Lanes = 64,
     iterations: Annotated[
@@ -63,15 +69,17 @@ def sim(
             min=1,
             max=MAX_WINDOW,
             rich_help_panel=MEMORY,
-            help="Packets in flight per worker at most, for jobs that say nothing; 128.",
+            help="Packets in flight per worker at most, of every job; else as the file says, or 128.",
         ),
     ] = None,
     preempt: Annotated[
-        bool,
+        bool | None,
         typer.Option(
-            "--preempt", rich_help_panel=MEMORY, help="Let every job take slots from lower priorities."
+            "--preempt/--no-preempt",
+            rich_help_panel=MEMORY,
+            help="Let every job, or none, take slots from lower priorities; else as the file says.",
         ),
-    ] = False,
+    ] = None,
     tree: Annotated[
         str | None,
         typer.Option(
@@ -139,15 +147,18 @@ def sim(
     # Loaded here, for other commands need none of it.
     from bmv2_topos.testbeds.virtual import TestbedError, VirtualSettings, VirtualTestbed, build
 
-    entries = _adapt(load_jobs(jobs), iterations=iterations, window=window, preempt=preempt)
+    overrides = Overrides(iterations=iterations, window=window, preempt=preempt)
+    entries = [overrides.of(entry) for entry in load_jobs(jobs)]
+    if program is SimProgram.ATP and preempt:
+        raise Failure("--preempt: atp has no priorities; use --program shared", exit_code=USAGE)
     if plot is not None:
         _check_plot(plot)
     try:
         shape = None if tree is None else parse_tree(tree)
         link = Link("a", "b", rate_bps=rate_bps, delay_s=delay, queue_packets=queue, loss=loss)
         trunk = Link("a", "b", rate_bps, delay, queue, loss if link_loss is None else link_loss)
-        shared = program is SimProgram.SHARED
-        network, placements = build(entries, shape, servers=shared, link=link, trunk=trunk)
+        servers = program is not SimProgram.EXCLUSIVE
+        network, placements = build(entries, shape, servers=servers, link=link, trunk=trunk)
         network = _without_sums(network, [name for name in transit.split(",") if name])
         settings = VirtualSettings(
             program=program.value, lanes=lanes, slots=slots, seed=seed, coalesce_us=coalesce_us
@@ -172,21 +183,6 @@ def sim(
         sim_report.result(report).print_json()
     else:
         sim_report.show(report)
-
-
-def _adapt(
-    jobs: Sequence[JobEntry], *, iterations: int | None, window: int | None, preempt: bool
-) -> list[JobEntry]:
-    """Let options stand in for what the file says, or leaves out."""
-    return [
-        replace(
-            job,
-            iterations=iterations or job.iterations,
-            window=job.window or window,
-            preempt=job.preempt or preempt,
-        )
-        for job in jobs
-    ]
 
 
 def _without_sums(network: Topology, transit: Sequence[str]) -> Topology:

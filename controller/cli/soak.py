@@ -10,7 +10,7 @@ import typer
 
 from controller.cli import options
 from controller.cli.errors import FAILED, USAGE, Failure
-from controller.cli.output import Bar, Result, count, err, out, seconds, table
+from controller.cli.output import Bar, Result, count, out, plural, say, seconds, table
 
 if TYPE_CHECKING:
     from bmv2_topos.soak import Tally
@@ -55,9 +55,10 @@ def soak(
     """Check the invariants over random schedules of everything at once, in virtual time.
 
     Loss, duplication, reordering, corruption, collisions, preemption, aging, restarts of jobs and fallback
-    servers, region changes, forged packets; trees with one to three levels; both programs. Every schedule
-    comes from one number, the next from the next number. The first one that breaks an invariant is printed
-    with the command that runs it again, and ends the command with status 1.
+    servers, region changes, forged packets; trees with one to three levels; both programs. In the end the
+    links are calm, and what is under way has to recover within a bounded number of round trips. Every
+    schedule comes from one number, the next from the next number. The first one that breaks an invariant is
+    printed with the command that runs it again, and ends the command with status 1.
     """
     if replay is not None:
         if minutes is not None or schedules is not None or seed is not None:
@@ -107,6 +108,7 @@ def _show(tally: Tally, setup: dict[str, object], wall_s: float, *, json: bool, 
     from bmv2_topos.soak import missing
 
     rate = tally.schedules / wall_s if wall_s else 0.0
+    slowest = tally.slowest
     unseen = missing(tally.counts) if whole else []
     if json:
         metrics: dict[str, object] = {
@@ -117,6 +119,11 @@ def _show(tally: Tally, setup: dict[str, object], wall_s: float, *, json: bool, 
                 {"seed": each.seed, "reason": each.reason, "schedule": each.schedule, "replay": each.command}
                 for each in tally.failures
             ],
+            "recoveries": len(tally.recoveries),
+            "recovery_round_trips_per_packet_median": tally.median_round_trips,
+            "recovery_round_trips_per_packet_worst": slowest.round_trips_per_packet if slowest else 0.0,
+            "recovery_worst_seed": slowest.seed if slowest else None,
+            "recovery_largest_share_of_allowed": tally.largest_share,
             "never_happened": unseen,
             "happened": dict(sorted(tally.counts.items())),
         }
@@ -128,13 +135,21 @@ def _show(tally: Tally, setup: dict[str, object], wall_s: float, *, json: bool, 
             out.print(f"never happened: {', '.join(unseen)}", highlight=False, soft_wrap=True)
         shown = f"{count(tally.schedules)} schedule{'s' * (tally.schedules != 1)} in {seconds(wall_s)}"
         out.print(f"{shown}, {rate:.0f} per second", highlight=False, soft_wrap=True)
+        if slowest is not None:
+            out.print(
+                f"recovery in the calm: {tally.median_round_trips:.1f} round trips per packet in the median,"
+                f" {slowest.round_trips_per_packet:.1f} at worst (seed {slowest.seed}); at most"
+                f" {tally.largest_share:.0%} of the time that it may take",
+                highlight=False,
+                soft_wrap=True,
+            )
         for each in tally.failures:
             if whole:
                 out.print(each.schedule, markup=False, highlight=False, soft_wrap=True)
             reason = (
                 f"an invariant broke with seed {each.seed}: {each.reason}\nto run it again: {each.command}"
             )
-            err.print(reason, markup=False, highlight=False, soft_wrap=True)
+            say(reason)
         if not tally.failures:
             out.print("all invariants held", highlight=False)
     if tally.failures:
@@ -146,4 +161,4 @@ def _progress(done: int, passed_s: float, schedules: int | None, minutes: float 
     shares = [passed_s / (60 * minutes)] if minutes else []
     shares += [done / schedules] if schedules else []
     rate = done / passed_s if passed_s else 0
-    return max(shares, default=0.0), f"{count(done)} schedules, {rate:.0f} per second"
+    return max(shares, default=0.0), f"{plural(done, 'schedule')}, {rate:.0f} per second"

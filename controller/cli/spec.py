@@ -6,11 +6,17 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from controller import Tls
 from hostlib.launcher import WorkerExit
 
 SHARED = "shared"
+ATP = "atp"
+"""ATP as published, to compare with (docs/protocol.md)."""
 SHARED_WINDOW = 128
 """Packets in flight per worker where jobs share slots: more of them meet more often (docs/performance.md)."""
+EMBEDDED = "embedded"
+PRIVATE = "unix"
+"""P4Runtime at a Unix socket in a folder that only this user can enter (softswitch/p4runtime/private.py)."""
 NAMELESS = ""
 """Name of the job of a command line; those of a job file have one of their own."""
 PRIVATE_THREADS = "OMP_NUM_THREADS"
@@ -24,10 +30,20 @@ class ClusterSpec:
 
     program: str = "exclusive"
     lanes: int = 256
-    switch: str = "embedded"
-    """``embedded``, or ``grpc://host:port`` of a switch that runs."""
+    switch: str = EMBEDDED
+    """``embedded``, or ``grpc://host:port`` or ``unix:path`` of a switch that runs."""
+    tls: Tls | None = None
+    """With a running switch: how to connect."""
+    replace_program: bool = False
+    """With a running switch: whether its program may go if it is another one."""
+    lease_s: float | None = None
+    """How long a job stays admitted if nobody renews its lease; None: until it is removed."""
+    p4runtime: str = PRIVATE
+    """Where the P4Runtime of an embedded switch listens; of several, at this port and the next ones."""
     udp_base: str = "127.0.0.1:47000"
     """With a running switch: port p of it is bound to this UDP port plus p."""
+    worker_base: str = "127.0.0.1:48000"
+    """With a running switch: the host at its port p is bound to this UDP port plus p."""
     ports: tuple[int, ...] = tuple(range(1, 256))
     """With a running switch: the ports that may be used."""
     tree: tuple[int, ...] = ()
@@ -43,7 +59,12 @@ class ClusterSpec:
     @property
     def shared(self) -> bool:
         """Whether jobs share slots, and need a fallback server."""
-        return self.program == SHARED
+        return self.program in (SHARED, ATP)
+
+    @property
+    def atp(self) -> bool:
+        """Whether they do so as in ATP: no priorities, and workers that count collisions."""
+        return self.program == ATP
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +88,8 @@ class JobSpec:
     start_s: float = 0.0
     timeout_s: float = 8.0
     straggler_timeout_s: float = 600.0
+    log: str | None = None
+    """File for a line about each collective (`hostlib.joblog`)."""
 
     def environment(self) -> dict[str, str]:
         """Return what the workers get besides their place in the job."""
@@ -88,3 +111,5 @@ class JobResult:
     """The same by switch."""
     fallback: Mapping[str, float]
     """The fallback server's statistics of this job."""
+    interrupted: bool = False
+    """Its workers were ended from outside."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from pathlib import Path
 from typing import Annotated
 
@@ -13,10 +14,13 @@ from controller.cli import options
 from controller.cli.errors import USAGE, Failure
 from controller.cli.options import parse_address, parse_defines
 from controller.cli.programs import source_of
+from controller.cli.spec import PRIVATE
 
 EPILOG = """Examples:
 
-  ina switch --port 1=udp:47001 --port 2=udp:47002 --p4runtime 127.0.0.1:9559
+  ina switch --port 1=udp:47001:48001 --port 2=udp:47002:48002 --p4runtime 127.0.0.1:9559
+
+  ina switch --port 1=udp:47001 --port 2=udp:47002 --p4runtime unix:/run/user/1000/s1.sock
 
   ina switch --port 1=veth:s1-eth1 --port 2=veth:s1-eth2 --program exclusive --lanes 256
 
@@ -28,7 +32,9 @@ def switch(
     port: Annotated[
         list[str],
         typer.Option(
-            metavar="N=SPEC", help="Port N: udp:LOCAL[:PEER], veth:NAME, if:NAME, memory or cpu. Repeatable."
+            metavar="N=SPEC",
+            help="Port N: udp:LOCAL[:PEER], socket:FD[:PEER], veth:NAME, if:NAME, memory or cpu. PEER is the"
+            " UDP port that alone is heard and sent to; without it, whoever speaks first is. Repeatable.",
         ),
     ],
     program: Annotated[
@@ -38,7 +44,12 @@ def switch(
     lanes: options.Lanes = 256,
     define: options.Defines = None,
     p4runtime: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Where P4Runtime listens; port 0: any.")
+        str,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Where P4Runtime listens: HOST:PORT (port 0: any), unix:PATH, or unix, a socket in a "
+            "folder that only this user can enter.",
+        ),
     ] = "127.0.0.1:0",
     device_id: Annotated[int, typer.Option(min=0, help="P4Runtime device id.")] = 0,
     tls_cert: Annotated[
@@ -66,12 +77,15 @@ def switch(
 ) -> None:
     """Run the embedded switch until interrupted.
 
-    Once it serves, it prints one line of JSON: grpc_port, udp_ports (by port number), device_id and program.
+    Once it serves, it prints one line of JSON: p4runtime (where it listens), grpc_port, udp_ports (by port
+    number), device_id and program. Whoever can reach P4Runtime controls the switch: docs/security.md.
     """
     specs = _ports(port)
-    parse_address("--p4runtime", p4runtime)
+    if p4runtime != PRIVATE and not p4runtime.startswith("unix:"):
+        parse_address("--p4runtime", p4runtime)
     if define and program is None:
         raise Failure("--define is for the --program to start with, and there is none", exit_code=USAGE)
+    _warn_of_unknown_peers(specs)
     source: Path | None = None
     defines: dict[str, str] = {}
     if program is not None:
@@ -81,7 +95,7 @@ def switch(
         specs,
         program=source,
         defines=defines,
-        address=p4runtime,
+        address=None if p4runtime == PRIVATE else p4runtime,
         device_id=device_id,
         tls=_tls(tls_cert, tls_key, tls_ca),
         impairments=_impairments(impair or [], specs),
@@ -107,6 +121,16 @@ def _ports(texts: list[str]) -> dict[int, softswitch.PortSpec]:
         except softswitch.SwitchError as error:
             raise Failure(f"--port {text!r}: {error}", exit_code=USAGE) from error
     return specs
+
+
+def _warn_of_unknown_peers(specs: dict[int, softswitch.PortSpec]) -> None:
+    unknown = [number for number, spec in specs.items() if softswitch.takes_any_peer(spec)]
+    if unknown:
+        warnings.warn(
+            f"--port {', '.join(map(str, unknown))}: no peer is given, so whoever speaks first is it, and any"
+            " user of this machine can; give it by its UDP port, as in 1=udp:47001:48001 (docs/security.md)",
+            stacklevel=2,
+        )
 
 
 def _impairments(

@@ -97,21 +97,6 @@ def _in_block(
     return [(int(nodes[u]), int(nodes[v])) for u, v in pairs]
 
 
-def greedy(count: int, weigh: Weigh) -> Pairs:
-    """Return a matching by taking the heaviest edge again and again: at least half of the maximum weight."""
-    everyone = np.arange(count)
-    weights = weigh(everyone, everyone)
-    upper = np.argwhere(np.triu(weights > 0, 1))
-    order = np.argsort(-weights[upper[:, 0], upper[:, 1]], kind="stable")
-    taken: set[int] = set()
-    pairs: Pairs = []
-    for u, v in upper[order].tolist():
-        if u not in taken and v not in taken:
-            taken |= {u, v}
-            pairs.append((u, v))
-    return sorted(pairs)
-
-
 def _blocks(kinds: NDArray[np.int64], places: NDArray[np.float64] | None) -> list[NDArray[np.int64]]:
     """Cut all nodes into blocks: of like composition if kinds recur, else of nodes near each other."""
     count = -(-len(kinds) // BLOCK)

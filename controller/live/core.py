@@ -75,7 +75,7 @@ class LiveController:
         cluster: The servers.
         policy: It is asked what is to run.
         speed: It foresees how fast jobs run until they report.
-        interval_s: Ask the policy at multiples of it only (the simulator's `Rules.interval_s`); 0: at once.
+        interval_s: Ask the policy at multiples of it only (as the simulator's `interval_s`); 0: at once.
         sharing: Jobs that may be on one GPU at once; those that a policy places beyond that wait.
         retries: How often a job that fails goes back to the queue, to start where it last saved.
     """

@@ -1,8 +1,7 @@
-"""Shared slots: every job hashes its packets into a region, and regions may overlap (ATP, INAlloc).
+"""Shared slots: a job's packets follow each other through a region; regions may overlap (ATP, INAlloc).
 
 One region for all is ATP's common array (NSDI'21, section 5.2.1); regions that differ, overlapping or
-not, are INAlloc's. A region of size 0 uses no slot at all. Any size will do, not only powers of two,
-for the index is a hash and not the PSN itself.
+not, are INAlloc's. A region of size 0 uses no slot at all. Any size will do, not only powers of two.
 """
 
 from __future__ import annotations

@@ -2,46 +2,37 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import grpc
 
-from controller.errors import Refused, SwitchError, Unreachable, UpdateError
+from controller.errors import Refused, SwitchError, TlsFailure, Unreachable, UpdateError
 from controller.p4runtime_shim.mastership import acquire
 from controller.p4runtime_shim.messages import p4runtime_pb2 as p4
 from controller.p4runtime_shim.messages import p4runtime_pb2_grpc, status_pb2
+from controller.p4runtime_shim.tls import Tls, diagnose
 
 Kind = Literal["INSERT", "MODIFY", "DELETE"]
 
 _CODE_NAMES = {code.value[0]: code.name for code in grpc.StatusCode}
 
 
-@dataclass(frozen=True, slots=True)
-class Tls:
-    """Files for an encrypted connection, in PEM; certificate and key if the server asks who we are."""
+_MAX_MESSAGE = 64 << 20
+"""Longest answer taken, bytes: all entries of a table may come in one."""
 
-    server_ca: Path
-    certificate: Path | None = None
-    key: Path | None = None
-
-    def credentials(self) -> Any:
-        """Read the files. Raises OSError if one cannot be read."""
-        return grpc.ssl_channel_credentials(
-            self.server_ca.read_bytes(),
-            self.key.read_bytes() if self.key else None,
-            self.certificate.read_bytes() if self.certificate else None,
-        )
+_LOOK_S = 1.0
+"""How long to wait for a connection before looking what keeps it from coming about."""
 
 
 class P4RuntimeClient:
-    """One device of one P4Runtime server at ``host:port``.
+    """One device of one P4Runtime server at ``host:port`` or ``unix:path``.
 
     Reading needs nothing else; writing happens inside `mastership`. Each call waits `timeout_s` at
-    most. Raises Unreachable if the server cannot be reached within it.
+    most. Raises Unreachable if the server cannot be reached within it; TlsFailure, which is one, as soon
+    as it shows that TLS is the reason.
     """
 
     def __init__(
@@ -52,7 +43,8 @@ class P4RuntimeClient:
         self._timeout_s = timeout_s
         self._election_id: int | None = None
         options = [
-            ("grpc.max_receive_message_length", -1),  # a table's entries may exceed the default 4 MB
+            ("grpc.max_receive_message_length", _MAX_MESSAGE),
+            ("grpc.enable_http_proxy", 0),  # what http_proxy names is for the web, and would see all of this
             ("grpc.max_metadata_size", 1 << 24),  # and so may the errors of a large batch 8 KiB
         ]
         self._channel = (
@@ -62,13 +54,31 @@ class P4RuntimeClient:
         )
         self._stub = p4runtime_pb2_grpc.P4RuntimeStub(self._channel)
         try:
-            self._stub.Capabilities(p4.CapabilitiesRequest(), timeout=timeout_s, wait_for_ready=True)
-        except grpc.RpcError as error:
-            if error.code() is not grpc.StatusCode.UNIMPLEMENTED:  # it is newer than P4Runtime 1.0
-                self._channel.close()
-                raise Unreachable(
-                    f"no P4Runtime server answers at {self.address} within {timeout_s:g} s: {error.details()}"
-                ) from error
+            self._reach(tls)
+        except BaseException:
+            self._channel.close()
+            raise
+
+    def _reach(self, tls: Tls | None) -> None:
+        """Wait until the server answers. Raises Unreachable."""
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            left = max(0.0, deadline - time.monotonic())
+            try:
+                self._stub.Capabilities(
+                    p4.CapabilitiesRequest(), timeout=min(left, _LOOK_S), wait_for_ready=True
+                )
+                return
+            except grpc.RpcError as error:
+                if error.code() is grpc.StatusCode.UNIMPLEMENTED:  # it is newer than P4Runtime 1.0
+                    return
+                if why := diagnose(self.address, tls):
+                    raise TlsFailure(f"no connection to the switch at {self.address}: {why}") from error
+                if left <= _LOOK_S:
+                    raise Unreachable(
+                        f"no P4Runtime server answers at {self.address} within {self._timeout_s:g} s:"
+                        f" {error.details()}"
+                    ) from error
 
     def close(self) -> None:
         """Close the connection."""

@@ -32,6 +32,10 @@ class Codec:
         """How many entries a table has room for."""
         return int(_find("table", table, self._tables).size)
 
+    def table_names(self) -> Iterable[str]:
+        """Return the names of all tables."""
+        return self._tables.keys()
+
     def counter_size(self, counter: str) -> int:
         """How many cells an indirect counter has."""
         return int(_find("counter", counter, self._counters).size)
@@ -78,6 +82,10 @@ class Codec:
         """Return the entity that reads every entry of a table but its default."""
         return p4.Entity(table_entry=p4.TableEntry(table_id=self._table_id(table)))
 
+    def every_row(self) -> Any:
+        """Return the entity that reads every entry of every table but the defaults."""
+        return p4.Entity(table_entry=p4.TableEntry())
+
     def default_row(self, table: str) -> Any:
         """Return the entity that reads the default entry of a table."""
         return p4.Entity(table_entry=p4.TableEntry(table_id=self._table_id(table), is_default_action=True))
@@ -122,7 +130,10 @@ class Codec:
     def _encode_row(self, row: Row) -> Any:
         table = _find("table", row.table, self._tables)
         message = p4.TableEntry(
-            table_id=table.preamble.id, priority=row.priority, is_default_action=row.default
+            table_id=table.preamble.id,
+            priority=row.priority,
+            is_default_action=row.default,
+            metadata=row.metadata,
         )
         fields = {f.name: f for f in table.match_fields}
         for name, value in row.match.items():
@@ -148,6 +159,7 @@ class Codec:
             params={params[p.param_id]: int.from_bytes(p.value, "big") for p in message.action.action.params},
             priority=message.priority,
             default=message.is_default_action,
+            metadata=message.metadata,
         )
 
 

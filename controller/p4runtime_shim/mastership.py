@@ -6,6 +6,10 @@ with no election id; if there is none, it claims one more than the highest. Two 
 claim the same number, and the switch ends the later one's stream: that one asks again. So a claim
 never takes the switch from a primary that is still there, and a controller that dies lets go of it.
 
+Somebody may have claimed the highest id that there is, and P4Runtime lets no lower one in until the
+switch restarts. Then all claim that one: they still take turns, but the switch cannot tell a write of
+the last primary's that was under way when its stream ended from the next one's.
+
 BMv2 promotes the next controller itself, and takes a missing election id for 0: a controller that
 asks may find itself primary at once, which is just as good.
 """
@@ -25,6 +29,9 @@ import grpc
 from controller.errors import NotPrimary, SwitchError, Unreachable
 from controller.p4runtime_shim.messages import code_pb2
 from controller.p4runtime_shim.messages import p4runtime_pb2 as p4
+
+HIGHEST_ID = (1 << 128) - 1
+"""Election ids have 128 bits."""
 
 _PAUSE_S = 0.02
 """Mean pause before asking again after the switch ended a stream because of a claim at the same time."""
@@ -128,6 +135,6 @@ def _claim(held: Held, address: str, deadline: float) -> bool:
             case code_pb2.OK:
                 return True
             case code_pb2.NOT_FOUND:
-                held.ask(highest + 1)
+                held.ask(min(highest + 1, HIGHEST_ID))
             case _:
                 holder = highest

@@ -36,7 +36,10 @@ Match = int | Lpm | Ternary | Range
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A table entry. Fields left out of `match` match anything; `default` makes it the miss entry."""
+    """A table entry. Fields left out of `match` match anything; `default` makes it the miss entry.
+
+    The switch stores `metadata` with it for controllers.
+    """
 
     table: str
     match: Mapping[str, Match]
@@ -44,6 +47,7 @@ class Row:
     params: Mapping[str, int] = field(default_factory=dict)
     priority: int = 0
     default: bool = False
+    metadata: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

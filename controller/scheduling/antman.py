@@ -5,20 +5,14 @@ served. One that does not fit keeps what its best node can give, and waits for t
 take the GPUs with the lowest utilisation, below a cap, wherever they are, beside a guaranteed job or not.
 Nobody is preempted. Utilisation is a constant per kind of job, so that at most one job of each kind shares a
 GPU.
-
-`AntManSpeed`: guaranteed jobs run as if alone; an opportunistic one uses each resource while the guaranteed
-job does not, and so needs a number of its rounds.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from controller.scheduling.errors import BadSpec
-from controller.scheduling.model import Cluster, JobSpec
-from controller.scheduling.muri_coded import longer_s
+from controller.scheduling.model import Cluster
 from controller.scheduling.policy import Decision, Group, Job, View
 
 GUARANTEED_USE, OPPORTUNISTIC_USE, CAP = 0.1, 0.9, 0.8
@@ -180,71 +174,3 @@ class AntMan:
         for gpu in gpus:
             self._owner[gpu] = job.order
             self._use[gpu] += GUARANTEED_USE - MARK
-
-
-@dataclass(frozen=True, slots=True)
-class AntManSpeed:
-    """Speeds beside others; `alone` is a factor on the jobs' own figures."""
-
-    alone: float = 1.0
-
-    def alone_s(self, job: JobSpec) -> float:
-        """Return the job's own figure times the constant."""
-        return longer_s(job.iteration_s, self.alone)
-
-    def iteration_s(self, group: Group) -> Sequence[float]:
-        """Return the figure alone for guaranteed jobs, whole rounds of the slowest host for others."""
-        (job,) = group.jobs
-        iteration_s = job.alone_s
-        if job.spec.priority:
-            for other in group.neighbours:
-                if other.spec.priority:
-                    iteration_s = max(iteration_s, job.alone_s * 2.0)
-                else:
-                    rounds = _rounds(_stages(job.spec), _host(other.spec))
-                    iteration_s = max(iteration_s, rounds * other.alone_s)
-        return (iteration_s,)
-
-    def restart_s(self, group: Group) -> Sequence[float]:
-        """Return the job's own cost."""
-        return [job.spec.restart_s for job in group.jobs]
-
-
-def _stages(job: JobSpec) -> tuple[float, float, float]:
-    if len(job.stages_s) != 3:
-        raise BadSpec(f"job {job.id!r} has {len(job.stages_s)} stage times; 3 are needed")
-    first, second, third = job.stages_s
-    return first, second, third
-
-
-def _host(job: JobSpec) -> tuple[float, float, float]:
-    stages = _stages(job)
-    if max(stages) == sum(stages):
-        raise BadSpec(f"job {job.id!r} has one stage only: it leaves its GPUs to no opportunistic job")
-    return stages
-
-
-def _rounds(guest: tuple[float, float, float], host: tuple[float, float, float]) -> int:
-    """Return how many of the host's rounds one iteration of the guest lasts.
-
-    A stage of the guest goes on while the host is in its other two stages; what a started round has left over
-    serves the guest's next stage.
-    """
-    load, gpu, net = guest
-    host_load, host_gpu, host_net = host
-    # the original divides and takes the remainder apart: with rounding the quotient may be one more than
-    # whole
-    rounds, extra = math.floor(load / (host_gpu + host_net)), load % (host_gpu + host_net)
-    if extra > 0:
-        rounds += 1
-        gpu -= min(gpu, host_net, host_gpu + host_net - extra)
-    rounds += math.floor(gpu / (host_load + host_net))
-    extra = gpu % (host_load + host_net)
-    if extra > 0:
-        rounds += 1
-        if extra < host_load:
-            net -= min(net, host_load + host_gpu - extra)
-    rounds += math.floor(net / (host_load + host_gpu))
-    if net % (host_load + host_gpu) > host_load:
-        rounds += 1
-    return rounds

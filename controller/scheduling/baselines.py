@@ -23,14 +23,14 @@ def sjf() -> Ranked:
     return Ranked("sjf", lambda job, now_s: job.remaining_s(now_s), moves=Moves.NEVER)
 
 
-def srtf(*, moves: Moves = Moves.PREEMPT) -> Ranked:
+def srtf() -> Ranked:
     """Return shortest remaining time first."""
-    return Ranked("srtf", lambda job, now_s: job.remaining_s(now_s), moves=moves)
+    return Ranked("srtf", lambda job, now_s: job.remaining_s(now_s), moves=Moves.PREEMPT)
 
 
-def srsf(*, moves: Moves = Moves.PREEMPT) -> Ranked:
+def srsf() -> Ranked:
     """Return shortest remaining service (time x GPUs) first (Tiresias, NSDI'19)."""
-    return Ranked("srsf", lambda job, now_s: job.remaining_s(now_s) * job.spec.gpus, moves=moves)
+    return Ranked("srsf", lambda job, now_s: job.remaining_s(now_s) * job.spec.gpus, moves=Moves.PREEMPT)
 
 
 def las(*, quantum_s: float = 360.0) -> Ranked:

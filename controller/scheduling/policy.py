@@ -121,10 +121,6 @@ class Job:
         """Return when it ends if it goes on as it does."""
         return self._since_s + self._delay_s + self._left * self.iteration_s
 
-    def undisturbed_end_s(self) -> float:
-        """Return when it would end if the start that it is in cost nothing."""
-        return self._since_s + self._left * self.iteration_s
-
     def launch(self, now_s: float, group: Group, iteration_s: float, delay_s: float) -> None:
         """Start it in `group`, or, if it runs, restart it there, at `delay_s` of cost."""
         if self.group is None:
@@ -158,14 +154,6 @@ class Job:
             self._delay_s = 0.0
         else:
             self._delay_s = -work_s
-
-    def settle_again(self, now_s: float) -> None:
-        """As `settle`, but the cost of the start falls due once more from now on."""
-        work_s = now_s - self._since_s - self._delay_s
-        self._attained_s = self._attained_s + now_s - self._since_s
-        self._since_s = now_s
-        if work_s > 0.0:
-            self._left -= work_s / self.iteration_s
 
     def halt(self, now_s: float) -> None:
         """Stop it; it keeps what it has done."""
@@ -225,6 +213,21 @@ class Group:
             and self.memory_gb == other.memory_gb
             and self.neighbours == other.neighbours
             and self.stage_order == other.stage_order
+        )
+
+    def without(self, job: Job) -> Group | None:
+        """Return the group that goes on when a member has ended; None if nobody is left."""
+        kept = [number for number, member in enumerate(self.jobs) if member is not job]
+        if not kept:
+            return None
+        return Group(
+            tuple(self.jobs[number] for number in kept),
+            self.gpus,
+            tuple(self.cpus[number] for number in kept) if self.cpus else (),
+            tuple(self.memory_gb[number] for number in kept) if self.memory_gb else (),
+            fused=self.fused,
+            neighbours=self.neighbours,
+            reason=self.reason,
         )
 
 

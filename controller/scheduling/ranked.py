@@ -20,7 +20,6 @@ class Moves(Enum):
 
     NEVER = "it runs to its end where it started"
     PREEMPT = "it may be stopped, and moved if large jobs do not fit otherwise"
-    REPACK = "all jobs are placed anew at every decision (the public simulators)"
 
 
 class Ranked:
@@ -82,8 +81,6 @@ class Ranked:
                 self._fill(slots)
             else:
                 self._choose(view.cluster, slots, now_s)
-        elif self._moves is Moves.REPACK:
-            self._choose(view.cluster, slots, now_s)
         wake_s = now_s + self._quantum_s if self._quantum_s and len(self._waiting) else None
         return Decision(list(self._groups.values()), wake_s)
 
@@ -105,22 +102,9 @@ class Ranked:
     def _choose(self, cluster: Cluster, slots: Slots, now_s: float) -> None:
         rank = self._rank
         held = [(rank(job, now_s), job.order, job) for group in self._groups.values() for job in group.jobs]
-        if self._moves is Moves.REPACK:
-            places: list[tuple[int, ...]] = []
-            slots = self._slots = Slots(cluster)
-
-            def fits(gpus: int) -> bool:
-                place = slots.take(gpus)
-                if place is not None:
-                    places.append(place)
-                return place is not None
-
-            chosen, started = walk(self._waiting, held, fits, backfill=self._backfill)
-            groups = {job.order: Group((job,), place) for job, place in zip(chosen, places, strict=True)}
-        else:
-            counts = Counts(cluster)
-            chosen, started = walk(self._waiting, held, counts.take, backfill=self._backfill)
-            groups, self._slots = settle(chosen, self._groups, slots, cluster)
+        counts = Counts(cluster)
+        chosen, started = walk(self._waiting, held, counts.take, backfill=self._backfill)
+        groups, self._slots = settle(chosen, self._groups, slots, cluster)
         for size, count in started.items():
             unplaced = [
                 (entry[2], entry[0])

@@ -19,15 +19,14 @@ LIMITS = (3250.0, 7200.0)
 
 
 class Tiresias:
-    """Discretised 2D-LAS. `consolidated=False` counts GPUs only, as the public simulators do."""
+    """Discretised 2D-LAS, consolidated."""
 
     name = "tiresias"
 
-    def __init__(self, limits: Sequence[float] = LIMITS, *, consolidated: bool = False) -> None:
+    def __init__(self, limits: Sequence[float] = LIMITS) -> None:
         if list(limits) != sorted(set(limits)) or any(limit <= 0 for limit in limits):
             raise BadSpec(f"queue limits {tuple(limits)}; they must be positive and rise")
         self._limits = tuple(limits)
-        self._consolidated = consolidated
         self._queues: list[list[Job]] = [[] for _ in range(len(limits) + 1)]
         self._level: dict[int, int] = {}  # queue of each running job, by order of arrival
         self._groups: dict[int, Group] = {}
@@ -85,10 +84,13 @@ class Tiresias:
         for level, job in chosen:
             if job.order in self._groups:
                 continue
-            gpus = slots.take(job.spec.gpus) if self._consolidated else slots.take_scattered(job.spec.gpus)
+            gpus = self._take(slots, job.spec.gpus)
             if gpus is not None:
                 self._groups[job.order] = Group((job,), gpus, reason=f"queue {level}")
                 self._level[job.order] = level
+
+    def _take(self, slots: Slots, gpus: int) -> tuple[int, ...] | None:
+        return slots.take(gpus)
 
     def _wake_s(self, now_s: float) -> float | None:
         """Return when the first running job has had its queue's share."""

@@ -1,11 +1,11 @@
 """One event-driven simulator for all schedulers; its policies decide in the live controller too.
 
-``simulate(jobs, cluster, policy, speed, rules)`` → `Result`; ``measure(result)`` → `Metrics`. Trace readers
+``simulate(jobs, cluster, policy, speed)`` → `Result`; ``measure(result)`` → `Metrics`. Trace readers
 are in `controller.simulator.traces`, speed models in `controller.simulator.speed`.
 """
 
-from controller.simulator.engine import Charge, Rules, simulate
+from controller.simulator.engine import simulate
 from controller.simulator.metrics import Metrics, measure
 from controller.simulator.record import Ended, Result
 
-__all__ = ["Charge", "Ended", "Metrics", "Result", "Rules", "measure", "simulate"]
+__all__ = ["Ended", "Metrics", "Result", "measure", "simulate"]

@@ -8,44 +8,14 @@ but the arguments. Complexity: O(log n + groups) per event beside the policy's o
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from enum import Enum
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from controller.scheduling.errors import BadDecision, BadSpec, Stuck
 from controller.scheduling.model import Cluster, JobSpec
-from controller.scheduling.policy import Group, Job, Policy, SpeedModel, View
+from controller.scheduling.policy import Decision, Group, Job, Policy, SpeedModel, View
 from controller.simulator.checks import check
-from controller.simulator.ends import Ends, MergedEnds
+from controller.simulator.ends import Ends
 from controller.simulator.record import Recorder, Result
-
-
-class Charge(Enum):
-    """When a running job pays for a restart."""
-
-    ON_CHANGE = "when it is started, moved or regrouped"
-    EVERY_EVENT = "at every event, touched or not; its end is foreseen without it (Muri's public simulator)"
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """How the simulator itself behaves.
-
-    Attributes:
-        charge: When restarts are paid for.
-        interval_s: The policy is asked at multiples of this only, and only if something has changed; 0: at
-        once. merge_rel: With `Charge.EVERY_EVENT`: ends that are relatively closer than this fall together.
-        merge_abs_s: An end and an arrival that are closer than this fall together, at the arrival.
-    """
-
-    charge: Charge = Charge.ON_CHANGE
-    interval_s: float = 0.0
-    merge_rel: float = 0.0
-    merge_abs_s: float = 0.0
-
-    def __post_init__(self) -> None:
-        if self.interval_s < 0 or not math.isfinite(self.interval_s):
-            raise BadSpec(f"an interval of {self.interval_s} s; it must not be negative")
 
 
 def simulate(
@@ -53,23 +23,27 @@ def simulate(
     cluster: Cluster,
     policy: Policy,
     speed: SpeedModel,
-    rules: Rules = Rules(),
     *,
+    interval_s: float = 0.0,
     detail: bool = False,
     verify: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Result:
     """Run `specs` on `cluster` under `policy` until the last job has ended.
 
-    `detail` records utilisation per resource and the blocking index over time, `verify` checks every decision
-    (no GPU twice, no job twice, none that is not there). `progress` is called with the number of ended jobs
-    and of all jobs, now and then.
+    With `interval_s` the policy is asked at multiples of this only, and only if something has changed; else
+    at once. `detail` records utilisation per resource and the blocking index over time, `verify` checks every
+    decision (no GPU twice, no job twice, none that is not there). `progress` is called with the number of
+    ended jobs and of all jobs, now and then.
 
-    Raises BadSpec for a job larger than the cluster or two of one name, BadDecision for what `verify` finds,
-    and Stuck if jobs wait for ever.
+    Raises BadSpec for a negative interval, a job larger than the cluster or two of one name, BadDecision for
+    what `verify` finds, and Stuck if jobs wait for ever.
     """
+    if interval_s < 0 or not math.isfinite(interval_s):
+        raise BadSpec(f"an interval of {interval_s} s; it must not be negative")
+    queue = admitted(specs, cluster)
     return _Simulation(
-        list(specs), cluster, policy, speed, rules, detail=detail, verify=verify, progress=progress
+        queue, cluster, policy, speed, interval_s, detail=detail, verify=verify, progress=progress
     ).run()
 
 
@@ -80,22 +54,20 @@ class _Simulation:
         cluster: Cluster,
         policy: Policy,
         speed: SpeedModel,
-        rules: Rules,
+        interval_s: float,
         *,
         detail: bool,
         verify: bool,
         progress: Callable[[int, int], None] | None,
     ) -> None:
-        _admit(specs, cluster)
-        self._specs = sorted(specs, key=lambda spec: spec.submit_s)  # stable: file order breaks ties
+        self._specs = specs
         self._cluster = cluster
         self._policy = policy
         self._speed = speed
-        self._rules = rules
+        self._interval_s = interval_s
         self._verify = verify
         self._progress = progress
-        self._again = rules.charge is Charge.EVERY_EVENT
-        self._ends = MergedEnds(rules.merge_rel) if self._again else Ends()
+        self._ends = Ends()
         self._recorder = Recorder(cluster, detail=detail)
         self._jobs: dict[str, Job] = {}
         self._groups: list[Group] = []
@@ -103,7 +75,7 @@ class _Simulation:
         self._epoch = 0
 
     def run(self) -> Result:
-        specs, rules, recorder = self._specs, self._rules, self._recorder
+        specs, interval_s, recorder = self._specs, self._interval_s, self._recorder
         arrived: list[Job] = []
         finished: list[Job] = []
         position, ended, total = 0, 0, len(specs)
@@ -113,13 +85,8 @@ class _Simulation:
             end_s = self._ends.next_s()
             now_s = min(arrival_s, end_s, wake_s, tick_s)
             if now_s == math.inf:
-                raise _stuck(self._policy, self._jobs)
-            if now_s >= min(arrival_s, end_s) and abs(end_s - arrival_s) <= rules.merge_abs_s:
-                now_s = end_s = arrival_s
+                raise stuck(self._policy, self._jobs)
             changed = now_s >= wake_s
-            if self._again:
-                for job in self._running:
-                    job.settle_again(now_s)
             if end_s <= now_s:
                 ending = self._ends.pop()
                 for job in ending:
@@ -136,8 +103,8 @@ class _Simulation:
                 arrived.append(job)
                 position += 1
                 changed = True
-            if changed and rules.interval_s:
-                tick_s = min(tick_s, math.ceil(now_s / rules.interval_s - 1e-12) * rules.interval_s)
+            if changed and interval_s:
+                tick_s = min(tick_s, math.ceil(now_s / interval_s - 1e-12) * interval_s)
                 wake_s = wake_s if wake_s > now_s else math.inf
                 changed = False
             if changed or now_s >= tick_s:
@@ -154,38 +121,21 @@ class _Simulation:
         del self._jobs[job.spec.id]
         self._running.remove(job)
         self._recorder.ended(job)
-        # without a policy's word the partners share what they have between themselves
-        rest = tuple(member for member in group.jobs if member is not job)
         position = self._groups.index(group)
-        if not rest:
+        smaller = group.without(job)
+        if smaller is None:
             del self._groups[position]
             return
-        kept = [number for number, member in enumerate(group.jobs) if member is not job]
-        smaller = Group(
-            rest,
-            group.gpus,
-            tuple(group.cpus[number] for number in kept) if group.cpus else (),
-            tuple(group.memory_gb[number] for number in kept) if group.memory_gb else (),
-            fused=group.fused,
-            neighbours=group.neighbours,
-            reason=group.reason,
-        )
+        # without a policy's word the partners share what they have between themselves
         self._groups[position] = smaller
-        for member, iteration_s in zip(rest, self._speed.iteration_s(smaller), strict=True):
-            if self._again:
-                member.group = smaller
-            else:
-                member.retune(now_s, smaller, iteration_s)
-                self._ends.push(member)
+        for member, iteration_s in zip(smaller.jobs, self._speed.iteration_s(smaller), strict=True):
+            member.retune(now_s, smaller, iteration_s)
+            self._ends.push(member)
 
     def _decide(self, now_s: float, arrived: Sequence[Job], finished: Sequence[Job]) -> float:
         """Ask the policy, carry out what it says, and return when it wants to be woken."""
         view = View(now_s, self._cluster, self._jobs, arrived, finished, self._groups)
-        decision = self._policy.decide(view)
-        if self._verify:
-            check(decision, view, self._policy.name)
-        if decision.wake_s is not None and decision.wake_s <= now_s:
-            raise BadDecision(f"{self._policy.name} asks at {now_s} s to be woken at {decision.wake_s} s")
+        decision = ask(self._policy, view, verify=self._verify)
         self._epoch += 1
         before, self._running = self._running, []
         for job in decision.reset:  # first: the same decision may start them anew
@@ -198,8 +148,6 @@ class _Simulation:
             if job.stamp != self._epoch and job.group is not None:
                 job.halt(now_s)
         self._groups = decision.groups
-        if self._again:
-            self._ends.replace(self._running)
         self._recorder.decided(now_s, self._groups, self._jobs, len(self._running))
         return math.inf if decision.wake_s is None else decision.wake_s
 
@@ -210,44 +158,52 @@ class _Simulation:
                 raise BadDecision(f"{self._policy.name} runs job {job.spec.id!r} twice")
             job.stamp = epoch
             running.append(job)
-        first = group.jobs[0].group
-        if first is group and not self._again:
+        if group.jobs[0].group is group:
             return
         speeds = self._speed.iteration_s(group)
-        costs: Sequence[float] | None = self._speed.restart_s(group) if self._again else None
+        costs: Sequence[float] | None = None
         for number, job in enumerate(group.jobs):
             old = job.group
-            if costs is None and old is not None and not _restarts(old, group):
-                if job.iteration_s == speeds[number]:
-                    job.group = group
-                else:
-                    job.retune(now_s, group, speeds[number])
-                    self._ends.push(job)
+            if costs is not None or old is None or _restarts(old, group):
+                if costs is None:
+                    costs = self._speed.restart_s(group)
+                job.launch(now_s, group, speeds[number], costs[number])
+            elif job.iteration_s == speeds[number]:
+                job.group = group
                 continue
-            if costs is None:
-                costs = self._speed.restart_s(group)
-            if self._again and old is not None:  # settled already
-                job.group = None
-                job.waiting_since_s = now_s
-            job.launch(now_s, group, speeds[number], costs[number])
-            if not self._again:
-                self._ends.push(job)
+            else:
+                job.retune(now_s, group, speeds[number])
+            self._ends.push(job)
 
 
 def _restarts(old: Group, new: Group) -> bool:
     return old.gpus != new.gpus or ((old.fused or new.fused) and len({*old.jobs} ^ {*new.jobs}) > 0)
 
 
-def _admit(specs: Sequence[JobSpec], cluster: Cluster) -> None:
+def ask(policy: Policy, view: View, *, verify: bool) -> Decision:
+    """Ask the policy. Raises BadDecision for a wish to be woken at once, and for what `verify` finds."""
+    decision = policy.decide(view)
+    if verify:
+        check(decision, view, policy.name)
+    if decision.wake_s is not None and decision.wake_s <= view.now_s:
+        raise BadDecision(f"{policy.name} asks at {view.now_s} s to be woken at {decision.wake_s} s")
+    return decision
+
+
+def admitted(specs: Iterable[JobSpec], cluster: Cluster) -> list[JobSpec]:
+    """Return the jobs in order of submission. Raises BadSpec for one too large, or two of one name."""
+    queue = list(specs)
     known: set[str] = set()
-    for spec in specs:
+    for spec in queue:
         cluster.admit(spec)
         if spec.id in known:
             raise BadSpec(f"two jobs are called {spec.id!r}")
         known.add(spec.id)
+    return sorted(queue, key=lambda spec: spec.submit_s)  # stable: file order breaks ties
 
 
-def _stuck(policy: Policy, jobs: dict[str, Job]) -> Stuck:
+def stuck(policy: Policy, jobs: Mapping[str, Job]) -> Stuck:
+    """Return the error that names the jobs that wait for ever."""
     names = ", ".join(list(jobs)[:5]) + (", ..." if len(jobs) > 5 else "")
     return Stuck(
         f"{policy.name} runs nothing and asks for no later time, while {len(jobs)} jobs wait: {names}"

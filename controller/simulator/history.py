@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from controller.scheduling.errors import BadSpec
 from controller.scheduling.model import JobSpec
-from controller.simulator.families import Background
+from controller.simulator.families.base import Background
 from controller.simulator.families.lucid import usage_of
 
 if TYPE_CHECKING:  # loaded when somebody learns

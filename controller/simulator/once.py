@@ -12,7 +12,7 @@ from controller.scheduling.model import RESOURCES, Cluster, JobSpec
 from controller.scheduling.muri import profile
 from controller.scheduling.policy import Group, Job, View
 from controller.simulator.checks import check
-from controller.simulator.setups import Setup
+from controller.simulator.setup import Setup
 
 
 @dataclass(frozen=True, slots=True)

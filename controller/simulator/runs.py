@@ -18,9 +18,10 @@ from controller.scheduling.policy import Group, Job
 from controller.scheduling.sharing import BadMeasurement
 from controller.scheduling.synergy import BadDemand, BadMatrix
 from controller.simulator.estimates import expect
-from controller.simulator.families import FAMILIES, Background, dress, family, make
+from controller.simulator.families.base import Background
 from controller.simulator.generate import generate
 from controller.simulator.metrics import Metrics, measure
+from controller.simulator.policies import FAMILIES, dress, family, make
 from controller.simulator.record import Curves
 from controller.simulator.traces import read
 from controller.simulator.traces.rows import Known
@@ -91,7 +92,7 @@ class Source:
                 cluster,
                 load=self.load,
                 seed=self.seed,
-                three_stages=self.kind == "coded",
+                three_stages=FAMILIES[self.kind].three_stages,
             )
             return dress(specs, self.kind, background)
         specs = expect(read(self.trace, cluster, known, format=self.format), background.estimates)

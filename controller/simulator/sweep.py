@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from controller.scheduling.errors import BadSpec
-from controller.simulator.families import Background
+from controller.simulator.families.base import Background
 from controller.simulator.runs import Outcome, Source, Task
 
 MEASURES = ("avg_jct_s", "median_jct_s", "p99_jct_s", "makespan_s", "avg_queue", "gpu_busy", "fairness")

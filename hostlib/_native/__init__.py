@@ -33,6 +33,9 @@ class IoStruct(ctypes.Structure):
         ("gso", ctypes.c_int32),
         ("last_error", ctypes.c_int32),
         ("errors", ctypes.c_uint32),
+        ("peer_address", ctypes.c_uint32),
+        ("peer_port", ctypes.c_uint16),
+        ("strangers", ctypes.c_uint64),
     )
 
 
@@ -58,6 +61,7 @@ def load(path: Path | None = None) -> ctypes.CDLL:
         "ina_emit": (i64, [pointer, pointer, i64, i64]),
         "ina_absorb": (None, [pointer, pointer, i64, i64, i64]),
         "ina_next_timeout": (i64, [pointer]),
+        "ina_settle": (None, [pointer]),
         "ina_pump": (ctypes.c_int, [pointer, pointer, i64]),
         "ina_serve": (ctypes.c_int, [pointer, pointer, i64]),
         "ina_fallback_new": (pointer, [u32, u32, u32, ctypes.c_char_p, ctypes.c_char_p, i64, i64, i64]),
@@ -105,5 +109,9 @@ class NativeKernel:
         self.library.ina_absorb(ctypes.byref(state.struct), data.ctypes.data, data.nbytes, segment, now)
 
     def next_timeout(self, state: CoreState) -> int:
-        """Return when the oldest packet in flight is overdue, or `NEVER`."""
+        """Return when the oldest packet in flight is overdue or to be probed for, or `NEVER`."""
         return int(self.library.ina_next_timeout(ctypes.byref(state.struct)))
+
+    def settle(self, state: CoreState) -> None:
+        """Count the results that are in, in the order of their PSNs, up to the end of a round."""
+        self.library.ina_settle(ctypes.byref(state.struct))

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-enum { NONFINITE = 255 };
+enum { NONFINITE = 255, PROMPT_TRIPS = 8, MOST_PROBES = 2 };
 
 static uint32_t chain_of(const struct ina_core *core, int64_t index)
 {
@@ -45,10 +45,11 @@ void ina_begin(struct ina_core *core, int64_t now)
 {
     core->ready_head = core->ready_count = 0;
     core->resend_head = core->resend_count = 0;
-    core->completed = core->in_flight = core->oldest = core->frontier = 0;
-    core->progress_at = now;
+    core->completed = core->in_flight = core->oldest = core->frontier = core->settled = 0;
+    core->progress_at = core->first_at = now;
     core->status_at = core->overflow_index = core->nonfinite_index = core->disagree_index = -1;
     memset(core->status, 0, core->window * sizeof *core->status);
+    memset(core->marks, 0, core->window * sizeof *core->marks);
     uint32_t chain = chain_of(core, 0);
     for (int64_t i = 0; i < core->window; i++) {
         core->index[chain] = i;
@@ -75,9 +76,14 @@ static void fill(const struct ina_core *core, uint8_t *packet, int64_t index, ui
     store32(header + 4, psn_of(core, index));
     store16(header + 16, (uint32_t)count | (flags & FLAG_RAW && !core->is_float ? VALID_INT32 : 0));
     store32(header + 20, core->tag);
+    if (core->salted)
+        header[13] = core->salts[chain_of(core, index)];
+    header[14] = (uint8_t)(index < core->change_at ? core->waits : core->waits_next);
     if (core->is_float && index < core->data_packets) {
         const uint8_t *from = core->input + index * core->lanes * 4;
-        header[14] = (uint8_t)ina_exponent((const float *)from, elements_of(core, index));
+        uint8_t exponent = ina_exponent((const float *)from, elements_of(core, index));
+        if (!core->fixed || exponent == NONFINITE)
+            header[14] = exponent;
     }
     if (count > 0) {
         const uint8_t *from = core->input + data * core->lanes * 4;
@@ -122,6 +128,21 @@ static int prefer_oldest(struct ina_core *core)
     }
 }
 
+/* How a packet that is sent for the first time goes: past the slots, taking along what they have of its sum, if the
+   fallback server waits for it already; past them too if it is not to claim one. */
+static uint32_t way_of(struct ina_core *core, uint32_t chain)
+{
+    int64_t index = core->index[chain];
+    if (core->wanted[chain] >= 0 && core->wanted[chain] == (int64_t)psn_of(core, index)) {
+        core->wanted[chain] = -1;
+        return FLAG_RESEND;
+    }
+    if (chain % core->most < (index < core->change_at ? core->claims : core->claims_next))
+        return 0;
+    core->counters[COUNT_BYPASSED]++;
+    return FLAG_BYPASS;
+}
+
 int64_t ina_emit(struct ina_core *core, uint8_t *out, int64_t max_packets, int64_t now)
 {
     int64_t count = 0;
@@ -135,9 +156,13 @@ int64_t ina_emit(struct ina_core *core, uint8_t *out, int64_t max_packets, int64
             if (!(core->status[chain] & CHAIN_QUEUED))
                 continue;               /* its result came in between */
             flags = FLAG_RESEND | (core->status[chain] & CHAIN_QUERY ? FLAG_QUERY : 0)
-                    | (core->status[chain] & CHAIN_RAW ? FLAG_RAW : 0);
-            core->status[chain] &= (uint16_t)~(CHAIN_QUEUED | CHAIN_QUERY | CHAIN_ASKED);
-            core->status[chain] |= CHAIN_RESENT | (flags & FLAG_QUERY ? CHAIN_ASKED : 0);
+                    | (core->status[chain] & CHAIN_RAW ? FLAG_RAW : 0)
+                    | (core->status[chain] & CHAIN_LOST ? FLAG_ECN : 0);
+            uint32_t asked = flags & FLAG_QUERY ? CHAIN_ASKED : 0;
+            if (core->status[chain] & CHAIN_PROBE)
+                asked = (core->status[chain] & CHAIN_ASKED) | CHAIN_PROBED;
+            core->status[chain] &= (uint16_t)~(CHAIN_QUEUED | CHAIN_QUERY | CHAIN_ASKED | CHAIN_LOST | CHAIN_PROBE);
+            core->status[chain] |= (uint16_t)(CHAIN_RESENT | asked);
             core->counters[COUNT_RESENT]++;
         } else if (core->answer_count > 0) {
             chain = core->answer_ring[core->answer_head];
@@ -157,10 +182,10 @@ int64_t ina_emit(struct ina_core *core, uint8_t *out, int64_t max_packets, int64
             if (core->index[chain] >= core->frontier)
                 core->frontier = core->index[chain] + 1;
             core->counters[COUNT_SENT]++;
-            if (core->fallback && chain >= core->claims) {
-                flags = FLAG_BYPASS;
-                core->status[chain] |= CHAIN_BYPASSING;
-                core->counters[COUNT_BYPASSED]++;
+            flags = core->fallback ? way_of(core, chain) : 0;
+            if (core->echo > 0) {
+                core->echo--;
+                flags |= FLAG_ECN;
             }
         } else {
             break;
@@ -178,20 +203,44 @@ static void note_first(int64_t *first, int64_t index)
         *first = index;
 }
 
-static void note_round(struct ina_core *core, uint32_t flags, int64_t sample)
+/* Count the results that are in, in the order of their PSNs, until there are as many as make a round. */
+void ina_settle(struct ina_core *core)
 {
-    core->round_results++;
-    core->round_marked += (flags & FLAG_ECN) != 0;
-    core->round_collided += (flags & FLAG_COLLISION) != 0;
-    if (sample == INA_NEVER || flags & FLAG_COLLISION)
-        return;
-    if (core->min_rtt == 0 || sample < core->min_rtt)
-        core->min_rtt = sample > 0 ? sample : 1;
-    core->round_prompt += sample <= 2 * core->min_rtt;
+    while (core->round_results < core->round_target && core->settled < core->total) {
+        uint32_t chain = chain_of(core, core->settled);
+        if (core->index[chain] <= core->settled)
+            return;
+        uint32_t marks = core->marks[chain];
+        core->marks[chain] = 0;
+        core->settled++;
+        core->round_results++;
+        core->round_marked += (marks & MARK_ECN) != 0;
+        core->round_collided += (marks & MARK_COLLISION) != 0;
+        core->round_late += (marks & MARK_LATE) != 0;
+        if (marks & MARK_WAITS)
+            core->round_waits = marks >> 8;
+    }
 }
 
-/* Keep what a reminder of this packet asks for: the result, made to look like a packet of ours; or, if the values went
-   elsewhere, our own contribution. Of a RAW sum that must be RAW; so may be any of int32, which other ranks might have to
+/* Note what a result brought, for when its round counts it. */
+static void note_marks(struct ina_core *core, const uint8_t *header, uint32_t chain, int64_t sample)
+{
+    uint32_t marks = header[1] & FLAG_ECN ? MARK_ECN : 0;
+    if (header[1] & FLAG_COLLISION) {
+        marks |= MARK_COLLISION;
+    } else {
+        if (sample != INA_NEVER && (core->min_rtt == 0 || sample < core->min_rtt))
+            core->min_rtt = sample > 0 ? sample : 1;
+        marks |= sample == INA_NEVER || sample > PROMPT_TRIPS * core->min_rtt ? MARK_LATE : 0;
+    }
+    int announces = core->is_float && core->index[chain] < core->data_packets;
+    if (!announces || (core->fixed && header[14] != NONFINITE))
+        marks |= MARK_WAITS | (uint32_t)header[14] << 8;
+    core->marks[chain] = (uint16_t)((core->marks[chain] & 0xff) | marks);  /* without a fallback server chains run ahead */
+}
+
+/* Keep what a reminder of this packet asks for: the result, in a frame of ours; or, if the values went elsewhere, our own
+   contribution. Of a RAW sum that must be RAW; so may be any of int32, which other ranks might have to
    repair whose sums were added in another order. */
 static void keep_answer(struct ina_core *core, const uint8_t *result, uint32_t chain, int64_t index)
 {
@@ -202,13 +251,10 @@ static void keep_answer(struct ina_core *core, const uint8_t *result, uint32_t c
         fill(core, packet, index, FLAG_RESEND | (raw ? FLAG_RAW : 0));
         return;
     }
-    const uint8_t *own = core->header + core->prefix;
     uint8_t *header = packet + core->prefix;
     memcpy(packet, core->header, core->prefix);
     memcpy(header, result, INA_HEADER_BYTES + 4 * (size_t)core->lanes);
-    header[1] = (uint8_t)((result[1] & (FLAG_OVERFLOW | FLAG_RAW)) | FLAG_RESEND);
-    memcpy(header + 8, own + 8, 5);     /* bitmap, fan_in */
-    memcpy(header + 24, own + 24, 2);   /* node */
+    header[1] = (uint8_t)((result[1] & (FLAG_OVERFLOW | FLAG_RAW | FLAG_ECN | FLAG_COLLISION)) | FLAG_RESEND);
 }
 
 /* Write the values that a result brought. */
@@ -239,16 +285,18 @@ static int64_t take_result(struct ina_core *core, const uint8_t *header, uint32_
     uint32_t flags = header[1];
     int resent = core->status[chain] & CHAIN_RESENT;
     int counted = core->status[chain] & CHAIN_COUNTED;
-    int bypassing = core->status[chain] & CHAIN_BYPASSING;
     int64_t sample = resent ? INA_NEVER : now - sent_at;
 
-    /* whether it came for the latest sending: not if that was just now, or if we were counted before it */
-    int prompted = !resent || (now - sent_at >= core->srtt / 2 && !counted);
+    /* whether it came for the latest sending: not if that was just now or early, if we were counted before it, or if it
+       took the way by the fallback server */
+    int detour = flags & (FLAG_COLLISION | FLAG_BYPASS);
+    int probed = core->status[chain] & CHAIN_PROBED;
+    int prompted = !resent || (now - sent_at >= core->srtt / 2 && !counted && !detour && !probed);
     if (prompted && sent_at > core->newest_sent)
         core->newest_sent = sent_at;
     if (core->fallback) {
         /* it was under way when we sent again: the fallback server takes longer than the switch */
-        if (!prompted && !counted && core->tolerance < 2 * core->srtt)
+        if (!prompted && !counted && !probed && core->tolerance < 2 * core->srtt)
             core->tolerance += core->srtt / 8;
         keep_answer(core, header, chain, index);
     }
@@ -261,22 +309,31 @@ static int64_t take_result(struct ina_core *core, const uint8_t *header, uint32_
         note_first(&core->nonfinite_index, index);
     if (core->is_float && index < core->data_packets)
         *exponent_of(core, index) = header[14];
+    if (core->salted)                   /* the salt that counted; another slot for the next of this chain if it collided */
+        core->salts[chain] = (uint8_t)(header[13] + ((flags & FLAG_COLLISION) != 0));
+    if (core->round_target > 0)
+        note_marks(core, header, chain, sample);
     core->status[chain] = 0;
     core->index[chain] = index + core->window;
+    if (core->completed == 0)
+        core->first_at = now;
     core->in_flight--;
     core->completed++;
-    if (core->srtt > 0 || !resent)      /* before the first sample only doubling finds out how long a trip takes */
-        core->backoff = 0;
+    if (core->srtt == 0 && resent && core->backoff > 0) {
+        /* before the first sample only doubling finds out how long a trip takes: once for each stall, for good */
+        int64_t doubled = 2 * core->rto;
+        core->rto = doubled < core->rto_max ? doubled : core->rto_max;
+    }
+    core->backoff = 0;
+    if (!resent)                        /* or probes might go on for ever, each for the answer to the one before */
+        core->probes = 0;
     core->progress_at = now;
     core->counters[COUNT_RESULTS]++;
     if (flags & (FLAG_ECN | FLAG_COLLISION)) {
         core->counters[COUNT_MARKED] += (flags & FLAG_ECN) != 0;
         core->counters[COUNT_COLLIDED] += (flags & FLAG_COLLISION) != 0;
     }
-    if (core->round_target > 0)
-        note_round(core, flags, sample);
-    if (flags & FLAG_BYPASS && !bypassing && chain < core->claims)
-        core->claims = chain;           /* another rank draws the line lower: parts of one sum are to take one way */
+    ina_settle(core);
     if (core->lookahead > 0 && core->lookahead < core->window)
         make_ready(core, index + core->lookahead);
     if (!core->fallback) {
@@ -327,7 +384,7 @@ static int keeps(const struct ina_core *core, uint32_t chain, uint32_t psn)
 }
 
 /* Send what the fallback server lacks of us: the packet in flight, so that what the switch has of it goes up too, or the
-   answer that we kept. */
+   answer that we kept. What is not sent yet is noted, and goes that way when it goes: it may be of the next collective. */
 static void take_reminder(struct ina_core *core, const uint8_t *header, uint32_t chain)
 {
     uint32_t psn = load32(header + 4);
@@ -342,6 +399,8 @@ static void take_reminder(struct ina_core *core, const uint8_t *header, uint32_t
         if (!(core->kept[chain] & KEPT_QUEUED))
             core->answer_ring[(core->answer_head + core->answer_count++) % core->window] = chain;
         core->kept[chain] |= KEPT_QUEUED;
+    } else if (asked && psn < core->psn_limit) {
+        core->wanted[chain] = psn;      /* not sent yet, or it would be in flight or kept */
     } else {
         core->counters[COUNT_STALE]++;
         return;
@@ -421,10 +480,12 @@ static int64_t take_packet(struct ina_core *core, const uint8_t *packet, int64_t
             return INA_NEVER;
         int64_t sample = core->status[chain] & CHAIN_RESENT ? INA_NEVER : now - core->sent_at[chain];
         core->progress_at = now;
-        core->backoff = 0;
+        core->backoff = core->probes = 0;
         repair(core, chain);
         return sample;
     }
+    if (core->prefix && (packet[15] & ECN_MASK) == ECN_CONGESTED && core->round_target > 0)
+        core->echo++;
     return take_result(core, header, chain, now);
 }
 
@@ -490,6 +551,19 @@ void ina_absorb(struct ina_core *core, const uint8_t *data, int64_t bytes, int64
         resend_overtaken(core, 8 + 2 * (core->completed - completed));
 }
 
+/* When a probe is due, if the oldest packet in flight was sent then: a bit after its round trip, that of the probe before
+   and the last result. */
+static int64_t next_probe(const struct ina_core *core, int64_t oldest)
+{
+    if (core->probe_margin == INA_NEVER || core->srtt == 0 || core->backoff > 0 || core->probes >= MOST_PROBES)
+        return INA_NEVER;
+    /* where results come in a slow but steady stream nothing is lost, and what probes bring would slow it more */
+    int64_t quiet = core->srtt / 4 > core->probe_margin ? core->srtt / 4 : core->probe_margin;
+    int64_t late = (oldest > core->probed_at ? oldest : core->probed_at) + core->srtt + (core->probe_margin << core->probes);
+    int64_t silent = core->progress_at + (quiet << core->probes);
+    return late > silent ? late : silent;
+}
+
 int64_t ina_next_timeout(const struct ina_core *core)
 {
     int64_t oldest = INA_NEVER;
@@ -505,5 +579,7 @@ int64_t ina_next_timeout(const struct ina_core *core)
         return INA_NEVER;
     int64_t rto = core->rto << (core->backoff < 20 ? core->backoff : 20);
     int64_t from = oldest > core->timeout_at ? oldest : core->timeout_at;
-    return from + (rto < core->rto_max ? rto : core->rto_max);
+    int64_t timeout = from + (rto < core->rto_max ? rto : core->rto_max);
+    int64_t probe = next_probe(core, oldest);
+    return probe < timeout ? probe : timeout;
 }

@@ -21,10 +21,15 @@ enum {
     CHAIN_QUERY = 0x20,                 /* the resend is to ask for a status */
     CHAIN_RAW = 0x40,                   /* the sum overflowed: unscaled values are sent, to the fallback server */
     CHAIN_ASKED = 0x80,                 /* the last resend asked for a status */
-    CHAIN_BYPASSING = 0x100             /* sent past the slots */
+    CHAIN_LOST = 0x100,                 /* it got none: the next resend tells all ranks, with ECN */
+    CHAIN_PROBE = 0x200,                /* the resend is a probe */
+    CHAIN_PROBED = 0x400                /* a probe was sent: whose answer the result is cannot be told */
 };
 
 enum { KEPT_THERE = 0x01, KEPT_QUEUED = 0x02 };
+
+/* What a result brought, kept until its round counts it; the byte above is what it told of waiting. */
+enum { MARK_ECN = 0x01, MARK_COLLISION = 0x02, MARK_LATE = 0x04, MARK_WAITS = 0x08 };
 
 enum {
     COUNT_SENT, COUNT_RESENT, COUNT_RESULTS, COUNT_STATUSES, COUNT_STALE, COUNT_BAD_LENGTH, COUNT_FOREIGN,
@@ -40,6 +45,7 @@ struct ina_core {
     uint32_t packet_bytes;
     uint32_t lanes;
     uint32_t window;
+    uint32_t most;                      /* packets that a congestion control may ever allow in flight */
     uint32_t job;
     uint32_t epoch;
     uint32_t ranks;                     /* terms of every sum */
@@ -50,6 +56,7 @@ struct ina_core {
     uint32_t fallback;                  /* there is a fallback server */
     uint32_t fixed;                     /* float32 is scaled by 2^scale_bits, not by exponents */
     int32_t scale_bits;
+    uint32_t salted;                    /* ATP: a packet's priority is the salt of its chain */
     uint64_t psn_limit;                 /* PSNs are counted modulo this multiple of the window */
     const uint32_t *path_nodes;         /* from the own switch to the root, and our bit there */
     const uint32_t *path_bits;
@@ -60,10 +67,13 @@ struct ina_core {
     uint8_t *exponent;                  /* of data packets, by number modulo twice the window */
     uint32_t *ready_ring;
     uint32_t *resend_ring;
+    uint16_t *marks;                    /* MARK_* of the result that came last and is not in a round yet */
     /* per chain, with a fallback server only: the answer to a reminder of the packet finished last */
     uint8_t *answers;
     uint8_t *kept;
     uint32_t *answer_ring;
+    int64_t *wanted;                    /* PSN that a reminder asked for before we sent it; -1: none */
+    uint8_t *salts;                     /* per chain, where salted: that of its last result, one more if that collided */
     /* the collective */
     const uint8_t *input;
     uint8_t *output;
@@ -90,8 +100,14 @@ struct ina_core {
     int64_t oldest;                     /* no packet before this one lacks its result */
     int64_t frontier;                   /* no packet from this one on has been sent */
     int64_t limit;                      /* congestion window, packets */
-    int64_t claims;                     /* new packets on chains from here on are not to claim a slot */
+    int64_t claims;                     /* of `most` new packets on end, how many may claim a slot */
+    int64_t claims_next;                /* the same for packets from `change_at` on */
+    int64_t change_at;
+    uint32_t waits;                     /* how long we wait for others, told where no exponent is announced */
+    uint32_t waits_next;                /* the same for packets from `change_at` on */
+    int64_t echo;                       /* results that met a long queue, still to be told to all ranks */
     int64_t progress_at;
+    int64_t first_at;                   /* the first result of the collective; before it, when that began */
     int64_t status_at;                  /* -1: none in this collective */
     int64_t overflow_index;             /* first packet with that mishap; -1: none */
     int64_t nonfinite_index;
@@ -101,19 +117,23 @@ struct ina_core {
     int64_t rto;
     int64_t rto_margin;                 /* least distance of rto from srtt */
     int64_t rto_max;
+    int64_t probe_margin;               /* how much later than expected is late enough for a probe; INA_NEVER: for none */
+    int64_t probed_at;                  /* the last probe */
     int64_t timeout_at;                 /* the last time-out */
     int64_t stall_measured;             /* the last time-out of which the stall has counted as a round trip */
     int64_t newest_sent;                /* when the latest packet that has been answered was sent */
     int64_t tolerance;                  /* how much later than srtt a packet may be overtaken without being lost */
     int64_t min_rtt;                    /* 0: not measured yet */
-    /* results since the driver last looked */
+    /* results since the driver last looked, in the order of their PSNs */
+    int64_t settled;                    /* packets before this one are counted */
     int64_t round_target;               /* tell the driver when there are so many; 0: never */
     int64_t round_results;
     int64_t round_marked;
     int64_t round_collided;
-    int64_t round_prompt;               /* within twice the least round trip time */
-    int64_t round_from;
+    int64_t round_late;                 /* not collided, and not within twice the least round trip time */
+    int64_t round_waits;                /* what the latest that told of it told of waiting, of all ranks the most */
     uint32_t backoff;                   /* time-outs since the last new result: rto doubles with each */
+    uint32_t probes;                    /* probes since the last new result */
     uint64_t counters[COUNTERS];
 };
 
@@ -134,6 +154,7 @@ void ina_begin(struct ina_core *core, int64_t now);
 int64_t ina_emit(struct ina_core *core, uint8_t *out, int64_t max_packets, int64_t now);
 void ina_absorb(struct ina_core *core, const uint8_t *data, int64_t bytes, int64_t segment, int64_t now);
 int64_t ina_next_timeout(const struct ina_core *core);
+void ina_settle(struct ina_core *core);
 
 /* Socket loop, ina_pump.c. */
 struct ina_io {
@@ -147,6 +168,9 @@ struct ina_io {
     int32_t gso;                        /* UDP_SEGMENT works on this socket */
     int32_t last_error;                 /* errno of the last send or receive that failed, 0: none */
     uint32_t errors;
+    uint32_t peer_address;              /* whom the socket is connected to, in network order */
+    uint16_t peer_port;
+    uint64_t strangers;                 /* datagrams from others, dropped */
 };
 
 enum { PUMP_DONE, PUMP_TIMER, PUMP_INTERRUPTED, PUMP_DISAGREE, PUMP_ERROR, PUMP_ROUND };

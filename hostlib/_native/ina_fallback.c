@@ -186,8 +186,11 @@ static void take_sum(struct ina_fallback *core, struct fb_entry *entry, const st
     uint32_t held = piece == FALLBACK_NONE ? 0 : core->pieces[piece].bitmap;
     uint32_t common = held & header->bitmap;
     int contains = common != 0 && common == held && common != header->bitmap;
-    if ((common != 0 && !contains) || fb_covered(core, entry, header->index)) {
+    int covered = fb_covered(core, entry, header->index);
+    if ((common != 0 && !contains) || covered) {
         job->counters[FB_OVERLAPS]++;
+        if (!covered && header->bitmap & ~held)
+            fb_hasten(core, entry, now);
         ask(core, entry, header);
         return;
     }
@@ -272,8 +275,9 @@ static void take_result(struct ina_fallback *core, struct fb_job *job, const str
         fb_advance(job, (uint64_t)header->psn + job->window);
         return;
     }
-    uint32_t kept = entry->flags & (FB_MARKS | FLAG_DISAGREE);
+    uint32_t kept = entry->flags & (FLAG_BYPASS | FLAG_DISAGREE); /* what counts for all ranks is as in the answer */
     entry->heard_at = now;
+    entry->priority = (uint8_t)header->priority;
     entry->exponent = (uint8_t)header->exponent;
     entry->valid = (uint16_t)header->valid;
     entry->flags = (uint8_t)((header->flags & ~(uint32_t)(FLAG_RESEND | FLAG_QUERY | FLAG_BYPASS)) | kept);

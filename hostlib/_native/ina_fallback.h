@@ -156,6 +156,7 @@ struct fb_entry *fb_find(struct ina_fallback *core, const struct fb_job *job, ui
 struct fb_entry *fb_new_entry(struct ina_fallback *core, struct fb_job *job, uint32_t psn);
 uint32_t fb_index(const struct ina_fallback *core, const struct fb_entry *entry);
 void fb_wait(struct ina_fallback *core, struct fb_entry *entry, uint32_t level, int64_t now);
+void fb_hasten(struct ina_fallback *core, struct fb_entry *entry, int64_t now);
 void fb_enlist_finished(struct ina_fallback *core, struct fb_entry *entry);
 void fb_queue(struct ina_fallback *core, struct fb_entry *entry);
 void fb_unqueue(struct ina_fallback *core, struct fb_entry *entry);

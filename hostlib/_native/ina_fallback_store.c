@@ -102,6 +102,13 @@ void fb_wait(struct ina_fallback *core, struct fb_entry *entry, uint32_t level, 
     append(core, &entry->job->waiting[level], entry);
 }
 
+/* Ask soon for what an entry lacks: some of that has come, and had to be dropped. */
+void fb_hasten(struct ina_fallback *core, struct fb_entry *entry, int64_t now)
+{
+    if (now + fb_delay(core, entry->job, 0) < entry->at + fb_delay(core, entry->job, entry->level))
+        fb_wait(core, entry, 0, now);
+}
+
 void fb_enlist_finished(struct ina_fallback *core, struct fb_entry *entry)
 {
     unlink_from(core, list_of(entry), entry);

@@ -73,16 +73,27 @@ int ina_flush(struct ina_io *io, uint32_t packet_bytes)
     return 1;
 }
 
+static int from_peer(const struct ina_io *io, const struct sockaddr_in *sender)
+{
+    return sender->sin_addr.s_addr == io->peer_address && sender->sin_port == io->peer_port;
+}
+
 int64_t ina_receive(struct ina_io *io, int64_t *segment)
 {
+    struct sockaddr_in sender = {0};
     struct iovec part = {io->receive_buffer, (size_t)io->receive_bytes};
     union {
         char bytes[CMSG_SPACE(sizeof(int))];
         struct cmsghdr align;
     } control;
-    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1,
-                             .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
-    ssize_t bytes = recvmsg(io->fd, &message, MSG_DONTWAIT);
+    struct msghdr message;
+    ssize_t bytes;
+    /* The kernel drops what others send to a connected socket, but keeps what came before it was connected. */
+    do {
+        message = (struct msghdr){.msg_name = &sender, .msg_namelen = sizeof sender, .msg_iov = &part, .msg_iovlen = 1,
+                                  .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
+        bytes = recvmsg(io->fd, &message, MSG_DONTWAIT);
+    } while (bytes >= 0 && !from_peer(io, &sender) && ++io->strangers);
     if (bytes <= 0) {
         if (bytes < 0 && !is_transient(errno))
             note_error(io, errno);      /* the report of an earlier send that nobody took */

@@ -10,7 +10,7 @@ int64_t ina_now_ns(void);               /* the clock of time.monotonic_ns */
    refuses counts as lost: whoever needs it asks again. */
 int ina_flush(struct ina_io *io, uint32_t packet_bytes);
 
-/* Receive once. Returns the bytes, 0 if there is nothing; `segment`: the length of each packet but the last. */
+/* Receive once what the peer has sent. Returns the bytes, 0 if there is nothing; `segment`: the length of each packet but the last. */
 int64_t ina_receive(struct ina_io *io, int64_t *segment);
 
 /* Wait for the socket, or for `control` (a file descriptor, -1: none) to be readable.

@@ -16,6 +16,7 @@ enum {
     FLAG_COLLISION = 0x10, FLAG_ECN = 0x20, FLAG_BYPASS = 0x40, FLAG_RAW = 0x80
 };
 
+enum { ECN_MASK = 3, ECN_CONGESTED = 3 }; /* of the type of service, in frames (RFC 3168) */
 enum { VALID_INT32 = 0x8000 };          /* in raw packets: the lanes are int32, else float32 */
 
 static inline uint32_t load16(const uint8_t *p) { return (uint32_t)p[0] << 8 | p[1]; }

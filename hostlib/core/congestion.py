@@ -1,12 +1,19 @@
 """How many packets may be in flight, and how many of them may claim memory in the switch.
 
 A congestion control is asked between batches, never per packet. It answers with `Limits`: once at `start`,
-then after every *round* (as many new results as packets were allowed in flight: one window's worth), and
-when results stay out. The core counts what a round brought; everything here is arithmetic on those counts.
+then after every *round*: as many results, in the order of their PSNs, as packets were allowed in flight. The
+core counts what a round brought; everything here is arithmetic on those counts.
+
+Every rank has a congestion control of its own, and all must come to the same limits: a rank with a smaller
+window would hold up all others, and a packet that some ranks send to a slot and others past it would meet
+only in the fallback server, late. So a `Round` holds nothing but what every rank sees alike: marks that
+travel in results, PSN by PSN, whatever the order in which they came in. Nothing here has a clock, or hears of
+a time-out. What one rank alone notices it tells the others in its contributions: a queue that only its copy
+of a result met, a packet that was lost twice, how long it waits for others.
 
 ==========  ====================================================================================
 ``fixed``   SwitchML: the whole window, always; a result in is a packet out
-``aimd``    ATP: slow start, then one MTU per round; half on ECN and on time-outs
+``aimd``    ATP: slow start, then one MTU per round; half on ECN
 ``a2tp``    A2TP: ECN moves what may be in flight, collisions move what may claim a slot, each in
             proportion to how congested that resource has been lately
 ==========  ====================================================================================
@@ -15,10 +22,13 @@ when results stay out. The core counts what a round brought; everything here is 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import ClassVar, Final, Literal, Protocol, get_args
 
 CongestionName = Literal["fixed", "aimd", "a2tp"]
+
+_ROUNDS_AHEAD: Final = 3
+"""Rounds until results show a new line between claim and bypass: it holds for packets two windows ahead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,32 +36,28 @@ class Round:
     """What the results of one round brought."""
 
     results: int
-    """New results; at least the packets that were allowed in flight."""
+    """As many as were allowed in flight before it or are since, whichever is more: so whatever a round brings
+    was sent before its limits were set."""
     marked: int
     """Of them, with ECN: somewhere on the way a queue was long."""
     collided: int
     """Of them, with COLLISION: their slot is wanted by others, or they found theirs taken."""
-    prompt: int
-    """Of those without COLLISION, back within twice the shortest round trip: no rank kept them waiting."""
-    claims: int
-    """How many packets of a window might claim a slot in the end: the limit, or that of a rank with less."""
-    srtt_ns: int
-    """Smoothed round trip time."""
-    duration_ns: int
-    """From the end of the round before to the end of this one."""
+    waiting: float
+    """Of the results without COLLISION, the share that took longer than eight times the
+    shortest round trip, at the rank that waits most for the others; as it last told. A window that stands in
+    queues takes a few."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a worker may do until the next round ends. 1 <= both <= window."""
+    """What a worker may do from the end of a round on. 1 <= both <= window."""
 
     in_flight: int
     """Packets without a result."""
     claims: int
-    """Packets of a window that may claim a slot: those whose PSN modulo the window is below this. The rest
-    travel with BYPASS. All ranks draw the line at the same PSNs as long as their limits agree: a packet
-    that one rank sends to a slot and another past it would meet only in the fallback server, late. So the
-    lowest line counts: results tell of it (`Round.claims`)."""
+    """Packets of a window that may claim a slot: those whose place in it is below this. The rest travel with
+    BYPASS. It holds from a PSN on that no rank has sent yet (`hostlib.core.window`), not from a moment on: so
+    all ranks draw the line at the same packets."""
 
 
 class Congestion(Protocol):
@@ -68,10 +74,6 @@ class Congestion(Protocol):
 
     def on_round(self, outcome: Round) -> Limits:
         """Return the limits after a round."""
-        ...
-
-    def on_timeout(self) -> Limits:
-        """Return the limits after packets of ours were lost, and lost again."""
         ...
 
 
@@ -92,10 +94,6 @@ class FixedWindow:
         """Change nothing."""
         return self._limits
 
-    def on_timeout(self) -> Limits:
-        """Change nothing: self-clocking already sends nothing new without a result."""
-        return self._limits
-
 
 @dataclass(slots=True)
 class Aimd:
@@ -105,8 +103,11 @@ class Aimd:
     every window of results does. A mark, or a loss, halves the window and sets the threshold to it. ATP's
     MTU of 1500 bytes is five of its 306-byte packets; here it is `step_packets`, whatever their size.
 
-    Of losses only those count that were not mended by sending again once: what the core recovers quickly is
-    mostly one packet of some other rank, and says nothing about queues.
+    What differs: a loss halves the window only if every rank can know of it, so it comes as a mark too, on
+    the second resend of a packet (`hostlib.core.window`). What is mended sooner is mostly one packet of some
+    other rank, and says nothing about queues. And the round after a cut changes nothing: its packets were
+    under way when the window was cut, so their marks are about the same queue, and would halve the window
+    again.
     """
 
     initial_packets: int = 200
@@ -115,7 +116,7 @@ class Aimd:
     """Where slow start ends, packets."""
     _most: int = field(default=1, init=False)
     _packets: float = field(default=1.0, init=False)
-    _heard: bool = field(default=True, init=False)
+    _deaf: bool = field(default=False, init=False)
 
     wants_rounds: ClassVar[bool] = True
 
@@ -127,9 +128,11 @@ class Aimd:
 
     def on_round(self, outcome: Round) -> Limits:
         """Halve if anything was marked, else grow."""
-        self._heard = True
-        if outcome.marked:
-            self._halve()
+        if self._deaf:
+            self._deaf = False
+        elif outcome.marked:
+            self._packets = self.threshold = max(1.0, self._packets / 2)
+            self._deaf = True
         elif self._packets < self.threshold:
             grown = self._packets + self.step_packets * outcome.results
             self._packets = min(max(self.threshold, self._packets + self.step_packets), grown)
@@ -137,17 +140,6 @@ class Aimd:
             self._packets += self.step_packets
         self._packets = min(self._packets, self._most)
         return self._limits()
-
-    def on_timeout(self) -> Limits:
-        """Halve, once until a round ends again."""
-        if self._heard:
-            self._heard = False
-            self._halve()
-        return self._limits()
-
-    def _halve(self) -> None:
-        self._packets = max(1.0, self._packets / 2)
-        self.threshold = self._packets
 
     def _limits(self) -> Limits:
         return Limits(int(self._packets), self._most)
@@ -169,13 +161,16 @@ class A2tp:
     in whole packets, 1 <= aggregator window <= cwnd <= the core's window. A job with a straggler (gamma near
     0) gives up about half of its slots at once, for they would only wait in them; one without gives up in
     proportion to the contention. The defaults are those of the published code (CSU-NetLab/A2TP-Eurosys2023,
-    ``CC_manager.h``), which samples promptness only in some rounds and never looks at losses.
+    ``CC_manager.h``), which never looks at losses.
 
-    Three things differ here. There, the first packets of each window claim slots; here packets are told apart
-    by PSN modulo the core's window, of which only cwnd are in flight, so the claims are the same share of the
-    core's window that the aggregator window is of cwnd. No rank's aggregator window stays above another's:
-    the straggler itself finds all results prompt, and its contributions would wait alone in slots. And what
-    collided does not count for gamma: it came by the fallback server, later for that alone.
+    What differs: there, each worker samples promptness by its own clock, and only in some rounds; here it is
+    that of the rank that waits most, which all are told, for the straggler itself finds all results prompt,
+    and its contributions would wait alone in slots. What collided does not count for it: that came by the
+    fallback server, later for that alone. There, the first packets of each window claim slots, as many as the
+    aggregator window; here windows are counted from PSN 0 on and are all of the greatest size, so the claims
+    are the same share of that as the aggregator window is of cwnd. And after a cut each window stays as it is
+    for as long as results still tell of packets sent before it: a round for cwnd, three for the aggregator
+    window, whose cuts begin a while ahead.
     """
 
     gain: float = 1 / 8
@@ -190,6 +185,8 @@ class A2tp:
     _most: int = field(default=1, init=False)
     _cwnd: int = field(default=1, init=False)
     _aggregator: int = field(default=1, init=False)
+    _deaf: bool = field(default=False, init=False)
+    _unseen: int = field(default=0, init=False)
 
     wants_rounds: ClassVar[bool] = True
 
@@ -203,26 +200,29 @@ class A2tp:
         """Move both windows by the formulas above. A round without results changes nothing."""
         if outcome.results <= 0:
             return self._limits()
-        self._aggregator = max(1, min(self._aggregator, -(-outcome.claims * self._cwnd // self._most)))
         claimed = outcome.results * self._aggregator / self._cwnd
-        if uncollided := outcome.results - outcome.collided:
-            self.gamma += self.straggler_gain * (min(1.0, outcome.prompt / uncollided) - self.gamma)
+        self.gamma += self.straggler_gain * (1 - min(1.0, outcome.waiting) - self.gamma)
         self.alpha += self.gain * (min(1.0, outcome.marked / outcome.results) - self.alpha)
         self.beta += self.gain * (min(1.0, outcome.collided / claimed) - self.beta)
 
-        if outcome.collided and self.beta > self.tolerance:
+        if self._unseen:
+            self._unseen -= 1
+        elif outcome.collided and self.beta > self.tolerance:
+            self._unseen = _ROUNDS_AHEAD
             cut = (self.beta - self.tolerance) ** self.gamma / (2 - self.tolerance)
             self._aggregator = int(self._aggregator * (1 - cut))
         else:
             self._aggregator += 1
-        self._cwnd = int(self._cwnd * (1 - self.alpha / 2)) if outcome.marked else self._cwnd + 1
+        if self._deaf:
+            self._deaf = False
+        elif outcome.marked:
+            self._deaf = True
+            self._cwnd = int(self._cwnd * (1 - self.alpha / 2))
+        else:
+            self._cwnd += 1
 
         self._cwnd = min(max(self._cwnd, 1), self._most)
         self._aggregator = min(max(self._aggregator, 1), self._cwnd)
-        return self._limits()
-
-    def on_timeout(self) -> Limits:
-        """Change nothing, as published: the time-out itself keeps the rate down."""
         return self._limits()
 
     @property
@@ -232,42 +232,6 @@ class A2tp:
 
     def _limits(self) -> Limits:
         return Limits(self._cwnd, max(1, self._most * self._aggregator // self._cwnd))
-
-
-class Capped:
-    """Another congestion control below a limit of its own: what the socket can hold unread, for instance."""
-
-    def __init__(self, inner: Congestion, packets: int) -> None:
-        """`packets`: the most that may be in flight, at least 1."""
-        self.inner = inner
-        self._packets = max(1, packets)
-        self._window = 1
-
-    @property
-    def wants_rounds(self) -> bool:
-        """Whether the other one wants rounds."""
-        return self.inner.wants_rounds
-
-    def start(self, window: int) -> Limits:
-        """Start the other one with the smaller window."""
-        self._window = window
-        return self._widen(self.inner.start(min(self._packets, window)))
-
-    def on_round(self, outcome: Round) -> Limits:
-        """Ask the other one."""
-        inner = min(self._packets, self._window)
-        return self._widen(
-            self.inner.on_round(replace(outcome, claims=-(-outcome.claims * inner // self._window)))
-        )
-
-    def on_timeout(self) -> Limits:
-        """Ask the other one."""
-        return self._widen(self.inner.on_timeout())
-
-    def _widen(self, limits: Limits) -> Limits:
-        """Return the limits with the claims as the same share of the whole window."""
-        inner = min(self._packets, self._window)
-        return Limits(limits.in_flight, max(1, self._window * limits.claims // inner))
 
 
 CONGESTION: Final[dict[CongestionName, Callable[[], Congestion]]] = {

@@ -30,7 +30,11 @@ class Kernel(Protocol):
         ...
 
     def next_timeout(self, state: CoreState) -> int:
-        """Return when the oldest packet in flight is overdue, or `NEVER`."""
+        """Return when the oldest packet in flight is overdue or to be probed for, or `NEVER`."""
+        ...
+
+    def settle(self, state: CoreState) -> None:
+        """Count the results that are in, in the order of their PSNs, up to the end of a round."""
         ...
 
 

@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hostlib import quantize, wire
-from hostlib.core.state import NEVER, Chain, CoreState, CoreStruct, Counter, Kept
+from hostlib.core.state import NEVER, PROBES, Chain, CoreState, CoreStruct, Counter, Kept, Mark
 
 _FLIGHT = int(Chain.FLIGHT)
+_PROMPT_TRIPS = 8
 
 
 class NumpyKernel:
@@ -24,10 +25,11 @@ class NumpyKernel:
         core = state.struct
         core.ready_head = core.ready_count = 0
         core.resend_head = core.resend_count = 0
-        core.completed = core.in_flight = core.oldest = core.frontier = 0
-        core.progress_at = now
+        core.completed = core.in_flight = core.oldest = core.frontier = core.settled = 0
+        core.progress_at = core.first_at = now
         core.status_at = core.overflow_index = core.nonfinite_index = core.disagree_index = -1
         state.status[:] = 0
+        state.marks[:] = 0
         indices = np.arange(core.window)
         state.index[(core.base + indices) % core.window] = indices
         for index in range(min(core.window, core.total)):
@@ -49,9 +51,15 @@ class NumpyKernel:
                     continue  # its result came in between
                 query = wire.FLAG_QUERY if status[chain] & Chain.QUERY else 0
                 raw = wire.FLAG_RAW if status[chain] & Chain.RAW else 0
-                flags.append(wire.FLAG_RESEND | query | raw)
-                kept = int(status[chain]) & ~(Chain.QUEUED | Chain.QUERY | Chain.ASKED)
-                status[chain] = kept | Chain.RESENT | (Chain.ASKED if query else 0)
+                lost = wire.FLAG_ECN if status[chain] & Chain.LOST else 0
+                flags.append(wire.FLAG_RESEND | query | raw | lost)
+                asked = Chain.ASKED if query else 0
+                if status[chain] & Chain.PROBE:
+                    asked = int(status[chain]) & Chain.ASKED | Chain.PROBED
+                kept = int(status[chain]) & ~(
+                    Chain.QUEUED | Chain.QUERY | Chain.ASKED | Chain.LOST | Chain.PROBE
+                )
+                status[chain] = kept | Chain.RESENT | asked
                 core.counters[Counter.RESENT] += 1
             elif core.answer_count:
                 chain = int(state.answer_ring[core.answer_head])
@@ -65,13 +73,13 @@ class NumpyKernel:
                 chain = int(state.ready_ring[core.ready_head])
                 core.ready_head = (core.ready_head + 1) % core.window
                 core.ready_count -= 1
-                bypass = core.fallback and chain >= core.claims
-                flags.append(wire.FLAG_BYPASS if bypass else 0)
-                status[chain] = Chain.FLIGHT | (Chain.BYPASSING if bypass else 0)
+                way = _way_of(state, chain) if core.fallback else 0
+                flags.append(way | (wire.FLAG_ECN if core.echo else 0))
+                core.echo = max(0, core.echo - 1)
+                status[chain] = Chain.FLIGHT
                 core.in_flight += 1
                 core.frontier = max(core.frontier, int(state.index[chain]) + 1)
                 core.counters[Counter.SENT] += 1
-                core.counters[Counter.BYPASSED] += bool(bypass)
             else:
                 break
             chains.append(chain)
@@ -104,14 +112,19 @@ class NumpyKernel:
             _resend_overtaken(state, 8 + 2 * (core.completed - completed))
 
     def next_timeout(self, state: CoreState) -> int:
-        """Return when the oldest packet in flight is overdue, or `NEVER`."""
+        """Return when the oldest packet in flight is overdue or to be probed for, or `NEVER`."""
         core = state.struct
         waits = state.status & (Chain.FLIGHT | Chain.QUEUED) == _FLIGHT
         oldest = int(state.sent_at.min(where=waits, initial=NEVER))
         if oldest == NEVER:
             return NEVER
         start = max(oldest, int(core.timeout_at))
-        return start + min(int(core.rto) << min(int(core.backoff), 20), int(core.rto_max))
+        timeout = start + min(int(core.rto) << min(int(core.backoff), 20), int(core.rto_max))
+        return min(timeout, _next_probe(core, oldest))
+
+    def settle(self, state: CoreState) -> None:
+        """Count the results that are in, in the order of their PSNs, up to the end of a round."""
+        _settle(state)
 
 
 class _Results:
@@ -181,6 +194,23 @@ def _prefer_oldest(state: CoreState) -> bool:
     return True
 
 
+def _way_of(state: CoreState, chain: int) -> int:
+    """Return how a packet that is sent for the first time goes, as a flag.
+
+    Past the slots, taking along what they have of its sum, if the fallback server waits for it already; past
+    them too if it is not to claim one.
+    """
+    core = state.struct
+    index = int(state.index[chain])
+    if state.wanted[chain] == state.psn(index):
+        state.wanted[chain] = -1
+        return wire.FLAG_RESEND
+    if chain % core.most < (core.claims if index < core.change_at else core.claims_next):
+        return 0
+    core.counters[Counter.BYPASSED] += 1
+    return wire.FLAG_BYPASS
+
+
 def _gather(state: CoreState, data: NDArray[Any]) -> NDArray[Any]:
     """Return the input's data packets of these numbers, one per row, zeros beyond the array's end."""
     core = state.struct
@@ -199,14 +229,20 @@ def _fill(state: CoreState, packets: NDArray[Any], index: NDArray[Any], flags: N
     raw[:, prefix_and_header:] = 0
     packets["psn"] = (core.base + index) % core.psn_limit
     packets["tag"] = core.tag
+    if core.salted:
+        packets["priority"] = state.salts[(core.base + index) % core.window]
 
     data = index - core.lookahead
     carries = data >= 0
     is_raw = flags & wire.FLAG_RAW != 0
     packets["valid"] = np.where(carries, np.minimum(core.length - data * core.lanes, core.lanes), 0)
+    packets["exponent"] = np.where(index < core.change_at, core.waits, core.waits_next)
     if core.is_float:
         announces = index < core.data_packets
-        packets["exponent"][announces] = quantize.exponents(_gather(state, index[announces]))
+        exponents = quantize.exponents(_gather(state, index[announces]))
+        waits = packets["exponent"][announces]
+        tells = (exponents != quantize.NONFINITE) if core.fixed else np.zeros(len(exponents), bool)
+        packets["exponent"][announces] = np.where(tells, waits, exponents)
     else:
         packets["valid"][is_raw] |= wire.VALID_INT32
     if carries.any():
@@ -239,8 +275,14 @@ def _take_packets(state: CoreState, packets: NDArray[Any], results: _Results, no
         packets = packets[ours]
     headers = np.ascontiguousarray(packets[:, core.prefix : start]).view(wire.HEADER_DTYPE)[:, 0]
     quickest = NEVER
-    for fields, lanes in zip(headers.tolist(), packets[:, start:], strict=True):
+    congested = np.zeros(len(packets), bool)
+    if core.prefix:
+        congested = prefixes[ours]["ip_tos"] & wire.ECN_MASK == wire.ECN_CONGESTED
+    rows = zip(headers.tolist(), packets[:, start:], congested.tolist(), strict=True)
+    for fields, lanes, ecn in rows:
+        completed = core.completed
         quickest = min(quickest, _take_packet(state, wire.Header._make(fields), lanes, results, now))
+        core.echo += ecn and core.completed > completed and core.round_target > 0
     return quickest
 
 
@@ -274,7 +316,7 @@ def _take_packet(
             return NEVER
         sample = NEVER if state.status[chain] & Chain.RESENT else now - int(state.sent_at[chain])
         core.progress_at = now
-        core.backoff = 0
+        core.backoff = core.probes = 0
         _repair(state, chain)
         return sample
     return _take_result(state, header, lanes[: 4 * core.lanes], chain, results, now)
@@ -314,13 +356,16 @@ def _take_result(
     sent_at, status = int(state.sent_at[chain]), int(state.status[chain])
     resent, counted = bool(status & Chain.RESENT), bool(status & Chain.COUNTED)
     sample = NEVER if resent else now - sent_at
-    # whether it came for the latest sending: not if that was just now, or if we were counted before it
-    prompted = not resent or (now - sent_at >= core.srtt // 2 and not counted)
+    # whether it came for the latest sending: not if that was just now, if we were counted before it, or if it
+    # took the way by the fallback server
+    detour = bool(header.flags & (wire.FLAG_COLLISION | wire.FLAG_BYPASS))
+    probed = state.status[chain] & Chain.PROBED
+    prompted = not resent or (now - sent_at >= core.srtt // 2 and not (counted or detour or probed))
     if prompted:
         core.newest_sent = max(core.newest_sent, sent_at)
     if core.fallback:
         # it was under way when we sent again: the fallback server takes longer than the switch
-        if not prompted and not counted and core.tolerance < 2 * core.srtt:
+        if not (prompted or counted or probed) and core.tolerance < 2 * core.srtt:
             core.tolerance += core.srtt // 8
         _keep_answer(state, header, lanes, chain)
 
@@ -338,21 +383,27 @@ def _take_result(
         core.nonfinite_index = _first(core.nonfinite_index, index)
     if announced:
         state.exponent[index % (2 * core.window)] = header.exponent
+    if core.salted:  # the salt that counted; another slot for the next of this chain if it collided
+        state.salts[chain] = header.priority + bool(header.flags & wire.FLAG_COLLISION) & 0xFF
+    if core.round_target > 0:
+        _note_marks(state, header, chain, announced, sample)
     state.status[chain] = 0
     state.index[chain] = index + core.window
+    if core.completed == 0:
+        core.first_at = now
     core.in_flight -= 1
     core.completed += 1
-    if core.srtt > 0 or not resent:  # before the first sample only doubling finds out how long a trip takes
-        core.backoff = 0
+    if core.srtt == 0 and resent and core.backoff:
+        # before the first sample only doubling finds out how long a trip takes: once for each stall, for good
+        core.rto = min(2 * core.rto, core.rto_max)
+    core.backoff = 0
+    if not resent:  # or probes might go on for ever, each for the answer to the one before
+        core.probes = 0
     core.progress_at = now
     core.counters[Counter.RESULTS] += 1
     core.counters[Counter.MARKED] += bool(header.flags & wire.FLAG_ECN)
     core.counters[Counter.COLLIDED] += bool(header.flags & wire.FLAG_COLLISION)
-    if core.round_target > 0:
-        _note_round(core, header.flags, sample)
-    if header.flags & wire.FLAG_BYPASS and not status & Chain.BYPASSING:
-        # another rank draws the line lower: parts of one sum are to take one way
-        core.claims = min(core.claims, chain)
+    _settle(state)
     if 0 < core.lookahead < core.window:
         _make_ready(state, index + core.lookahead)
     if not core.fallback:
@@ -364,19 +415,44 @@ def _take_result(
     return sample
 
 
-def _note_round(core: CoreStruct, flags: int, sample: int) -> None:
-    core.round_results += 1
-    core.round_marked += bool(flags & wire.FLAG_ECN)
-    core.round_collided += bool(flags & wire.FLAG_COLLISION)
-    if sample == NEVER or flags & wire.FLAG_COLLISION:
-        return
-    if core.min_rtt == 0 or sample < core.min_rtt:
-        core.min_rtt = max(sample, 1)
-    core.round_prompt += sample <= 2 * core.min_rtt
+def _settle(state: CoreState) -> None:
+    """Count the results that are in, in the order of their PSNs, until there are as many as make a round."""
+    core = state.struct
+    while core.round_results < core.round_target and core.settled < core.total:
+        chain = (core.base + core.settled) % core.window
+        if state.index[chain] <= core.settled:
+            return
+        marks = int(state.marks[chain])
+        state.marks[chain] = 0
+        core.settled += 1
+        core.round_results += 1
+        core.round_marked += bool(marks & Mark.ECN)
+        core.round_collided += bool(marks & Mark.COLLISION)
+        core.round_late += bool(marks & Mark.LATE)
+        if marks & Mark.WAITS:
+            core.round_waits = marks >> 8
+
+
+def _note_marks(state: CoreState, header: wire.Header, chain: int, announced: bool, sample: int) -> None:
+    """Note what a result brought, for when its round counts it."""
+    core = state.struct
+    marks = Mark.ECN if header.flags & wire.FLAG_ECN else Mark(0)
+    if header.flags & wire.FLAG_COLLISION:
+        marks |= Mark.COLLISION
+    else:
+        if sample != NEVER and (core.min_rtt == 0 or sample < core.min_rtt):
+            core.min_rtt = max(sample, 1)
+        marks |= Mark.LATE if sample == NEVER or sample > _PROMPT_TRIPS * core.min_rtt else Mark(0)
+    waits = 0
+    if not announced or (core.fixed and header.exponent != quantize.NONFINITE):
+        marks |= Mark.WAITS
+        waits = header.exponent << 8
+    before = int(state.marks[chain]) & 0xFF  # without a fallback server chains run ahead
+    state.marks[chain] = before | int(marks) | waits
 
 
 def _keep_answer(state: CoreState, header: wire.Header, lanes: NDArray[Any], chain: int) -> None:
-    """Keep what a reminder of this packet asks for: the result, made to look like a packet of ours.
+    """Keep what a reminder of this packet asks for: the result, in a frame of ours.
 
     Or, if the values went elsewhere, our own contribution. Of a RAW sum that must be RAW; so may be any of
     int32, which other ranks might have to repair whose sums were added in another order.
@@ -392,12 +468,10 @@ def _keep_answer(state: CoreState, header: wire.Header, lanes: NDArray[Any], cha
     start = core.prefix + wire.INA_BYTES
     state.answers[chain, : core.prefix] = core.header[: core.prefix]
     state.answers[chain, start:] = lanes
-    own = np.frombuffer(core.header, wire.HEADER_DTYPE, 1, core.prefix)
     answer = state.answers[chain, core.prefix : start].view(wire.HEADER_DTYPE)
     answer[0] = tuple(header)
-    answer["flags"] = header.flags & (wire.FLAG_OVERFLOW | wire.FLAG_RAW) | wire.FLAG_RESEND
-    for field in ("bitmap", "fan_in", "node"):
-        answer[field] = own[field]
+    told = wire.FLAG_OVERFLOW | wire.FLAG_RAW | wire.FLAG_ECN | wire.FLAG_COLLISION
+    answer["flags"] = header.flags & told | wire.FLAG_RESEND
 
 
 def _take_status(state: CoreState, header: wire.Header, chain: int, now: int) -> None:
@@ -416,7 +490,8 @@ def _take_status(state: CoreState, header: wire.Header, chain: int, now: int) ->
 def _take_reminder(state: CoreState, header: wire.Header, chain: int) -> None:
     """Send what the fallback server lacks of us: the packet in flight, or the answer that we kept.
 
-    The packet in flight goes without a query, so that what the switch has of it goes up too.
+    The packet in flight goes without a query, so that what the switch has of it goes up too. What is not sent
+    yet is noted, and goes that way when it goes: it may be of the next collective.
     """
     core, status = state.struct, state.status
     asked = header.node == state.path_nodes[0] and header.bitmap & core.own_bitmap
@@ -432,6 +507,8 @@ def _take_reminder(state: CoreState, header: wire.Header, chain: int) -> None:
             state.answer_ring[(core.answer_head + core.answer_count) % core.window] = chain
             core.answer_count += 1
         state.kept[chain] |= Kept.QUEUED
+    elif asked and header.psn < core.psn_limit:
+        state.wanted[chain] = header.psn  # not sent yet, or it would be in flight or kept
     else:
         core.counters[Counter.STALE] += 1
         return
@@ -488,6 +565,20 @@ def _measure(core: CoreStruct, sample: int, now: int) -> None:
     else:
         core.srtt += (sample - core.srtt) // 16
     core.rto = min(core.srtt + max(core.srtt // 2, core.rto_margin), core.rto_max)
+
+
+def _next_probe(core: CoreStruct, oldest: int) -> int:
+    """Return when a probe is due, if the oldest packet in flight was sent then; `NEVER` if none is.
+
+    A bit after its round trip, and that of the probe before; and when no result has come for a quarter of a
+    round trip: where they come in a slow but steady stream nothing is lost, and what probes bring would slow
+    it more.
+    """
+    if core.probe_margin == NEVER or core.srtt == 0 or core.backoff > 0 or core.probes >= PROBES:
+        return NEVER
+    quiet = max(int(core.srtt) // 4, int(core.probe_margin))
+    late = max(oldest, core.probed_at) + core.srtt + (core.probe_margin << core.probes)
+    return int(max(late, core.progress_at + (quiet << core.probes)))
 
 
 def _resend_overtaken(state: CoreState, most: int) -> None:

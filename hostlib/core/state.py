@@ -18,7 +18,7 @@ Packets leave in the order in which they become ready, no more of them than `lim
 without a result may leave in any case: ranks do not all get results in the same order, and with a full limit
 each they might wait for each other for good.
 
-Jobs with a fallback server (`fallback`) differ in five things.
+Jobs with a fallback server (`fallback`) differ in six things.
 
 - No chain runs ahead: packet i leaves only when every packet up to i-W has its result, not just that one. So
   a contribution to i shows switches and fallback server that nothing up to i-W is of use any more.
@@ -27,6 +27,10 @@ Jobs with a fallback server (`fallback`) differ in five things.
   result i+W needs a contribution of every rank, which each sends only with the result of i in hand; so while
   somebody lacks result i, nobody has finished more on that chain. To a reminder of something older the answer
   is the same: it tells that nobody needs the older one any more. Answers outlive collectives.
+- A reminder may ask for a packet that is not sent yet: another rank's packet found no slot, while this rank
+  is behind, perhaps a collective behind. The chain notes the PSN (`wanted`), and that packet goes as one that
+  a reminder asked for does, past the slots and with what they have of its sum, so that it meets the rest in
+  the server. Sent to a slot, it would wait there alone for the next reminder.
 - A result marked OVERFLOW finishes nothing: the chain goes `RAW` and sends its values unscaled, to be summed
   by the fallback server.
 - What is sent again, unless a reminder asked for it, first asks for a status (QUERY): without it the switch
@@ -36,11 +40,25 @@ Jobs with a fallback server (`fallback`) differ in five things.
 - `COUNTED` is a hint: a sum that holds our contribution may be evicted and then lost. So counted packets are
   sent again too, if slowly, and a status that does not show our contribution takes the hint back.
 
-A result with BYPASS tells that some rank sent its contribution past the slots. Whoever did not lowers his own
-`claims` to that chain, until the round ends: a contribution alone in a slot waits for a reminder.
+With nothing behind it that would show its loss, the last packet of a collective would wait for a time-out,
+and so would the next collective of every rank. So when no result has come for a little while, and the oldest
+packet in flight has had a round trip, a *probe* asks for a few early: at most `PROBES` times, each later than
+the one before, until a result comes. A packet that comes through the fallback server because of a collision
+is late for that alone, so the answer to its probe does not show others to be lost. Before the first result of
+a collective a rank that has not begun is more likely than a loss, and only the oldest packet is asked for.
 
-A congestion control is told of rounds: the core counts results, and marks among them, until there are
-`round_target`; then it is the driver's turn to call `Window.on_round`.
+A congestion control is told of rounds, and those of all ranks must be alike. So results count in the order of
+their PSNs, collective after collective: what one brought is kept per chain (`marks`) until all before it are
+in, and `settled` runs over them until `round_target` are counted; then it is the driver's turn to call
+`Window.on_round`. Without a fallback server a chain may run ahead of a lost packet by more than a window:
+then the marks of its results count together, sooner than at other ranks, and windows may differ for a while.
+
+What only this rank sees goes into its contributions, which every rank's results are made of. A result whose
+frame says that it met a long queue (IPv4 ECN: CE) is told by an ECN flag on a packet that is sent for the
+first time, one for each (`echo`); where the kernel makes the frames there is nothing to see. A packet whose
+query went unanswered until the next time-out (`LOST`) is sent again with ECN. And how long this rank waits
+for the others is in `waits`, which travels where packets have no exponent to announce, and of which all hear
+the most.
 """
 
 from __future__ import annotations
@@ -69,6 +87,9 @@ trips, or more if it takes another try. Measured with 1 % loss, of the goodput w
 half with 4, 87 % with 8, the same with 16.
 """
 
+PROBES: Final = 2
+"""Probes without a result in between; from then on time-outs ask."""
+
 _HEADER_ROOM: Final = 72
 
 
@@ -91,8 +112,12 @@ class Chain(enum.IntFlag):
     """The sum overflowed: unscaled values are sent, to the fallback server."""
     ASKED = 0x80
     """The last resend asked for a status."""
-    BYPASSING = 0x100
-    """Sent past the slots."""
+    LOST = 0x100
+    """It got none: the next resend tells all ranks, with ECN."""
+    PROBE = 0x200
+    """The resend is a probe: too early to count as having asked."""
+    PROBED = 0x400
+    """A probe was sent. It was early, so the result may well be the answer to what was sent before it."""
 
 
 class Kept(enum.IntFlag):
@@ -101,6 +126,17 @@ class Kept(enum.IntFlag):
     THERE = 0x01
     QUEUED = 0x02
     """In the answer ring."""
+
+
+class Mark(enum.IntFlag):
+    """What a result brought, kept until its round counts it; the byte above is what it told of waiting."""
+
+    ECN = 0x01
+    COLLISION = 0x02
+    LATE = 0x04
+    """No collision, and not back within eight times the shortest round trip."""
+    WAITS = 0x08
+    """It announced no exponent, so that field told of waiting."""
 
 
 class Counter(enum.IntEnum):
@@ -122,7 +158,7 @@ class Counter(enum.IntEnum):
     """Or of another node."""
     WRONG_EPOCH = 13
     REMINDERS = 14
-    """Reminders of something that this worker had."""
+    """Reminders of something that this worker had, or has not sent yet."""
     ANSWERS = 15
     """Kept answers sent, beside SENT and RESENT."""
     REPAIRS = 16
@@ -144,6 +180,7 @@ class CoreStruct(ctypes.Structure):
         ("packet_bytes", ctypes.c_uint32),
         ("lanes", ctypes.c_uint32),
         ("window", ctypes.c_uint32),
+        ("most", ctypes.c_uint32),
         ("job", ctypes.c_uint32),
         ("epoch", ctypes.c_uint32),
         ("ranks", ctypes.c_uint32),
@@ -154,6 +191,7 @@ class CoreStruct(ctypes.Structure):
         ("fallback", ctypes.c_uint32),
         ("fixed", ctypes.c_uint32),
         ("scale_bits", ctypes.c_int32),
+        ("salted", ctypes.c_uint32),
         ("psn_limit", ctypes.c_uint64),
         ("path_nodes", ctypes.c_void_p),
         ("path_bits", ctypes.c_void_p),
@@ -163,9 +201,12 @@ class CoreStruct(ctypes.Structure):
         ("exponent", ctypes.c_void_p),
         ("ready_ring", ctypes.c_void_p),
         ("resend_ring", ctypes.c_void_p),
+        ("marks", ctypes.c_void_p),
         ("answers", ctypes.c_void_p),
         ("kept", ctypes.c_void_p),
         ("answer_ring", ctypes.c_void_p),
+        ("wanted", ctypes.c_void_p),
+        ("salts", ctypes.c_void_p),
         ("input", ctypes.c_void_p),
         ("output", ctypes.c_void_p),
         ("length", ctypes.c_int64),
@@ -191,7 +232,13 @@ class CoreStruct(ctypes.Structure):
         ("frontier", ctypes.c_int64),
         ("limit", ctypes.c_int64),
         ("claims", ctypes.c_int64),
+        ("claims_next", ctypes.c_int64),
+        ("change_at", ctypes.c_int64),
+        ("waits", ctypes.c_uint32),
+        ("waits_next", ctypes.c_uint32),
+        ("echo", ctypes.c_int64),
         ("progress_at", ctypes.c_int64),
+        ("first_at", ctypes.c_int64),
         ("status_at", ctypes.c_int64),
         ("overflow_index", ctypes.c_int64),
         ("nonfinite_index", ctypes.c_int64),
@@ -200,24 +247,28 @@ class CoreStruct(ctypes.Structure):
         ("rto", ctypes.c_int64),
         ("rto_margin", ctypes.c_int64),
         ("rto_max", ctypes.c_int64),
+        ("probe_margin", ctypes.c_int64),
+        ("probed_at", ctypes.c_int64),
         ("timeout_at", ctypes.c_int64),
         ("stall_measured", ctypes.c_int64),
         ("newest_sent", ctypes.c_int64),
         ("tolerance", ctypes.c_int64),
         ("min_rtt", ctypes.c_int64),
+        ("settled", ctypes.c_int64),
         ("round_target", ctypes.c_int64),
         ("round_results", ctypes.c_int64),
         ("round_marked", ctypes.c_int64),
         ("round_collided", ctypes.c_int64),
-        ("round_prompt", ctypes.c_int64),
-        ("round_from", ctypes.c_int64),
+        ("round_late", ctypes.c_int64),
+        ("round_waits", ctypes.c_int64),
         ("backoff", ctypes.c_uint32),
+        ("probes", ctypes.c_uint32),
         ("counters", ctypes.c_uint64 * len(Counter)),
     )
 
 
 def window_for(in_flight: int) -> int:
-    """Return the window that a job with a fallback server needs to have so many packets in flight."""
+    """Return the window that a job of ``shared.p4`` needs to have so many packets in flight."""
     return SPREAD * in_flight
 
 
@@ -231,6 +282,9 @@ class RtoLimits:
     """Least distance from the smoothed round trip time: what the scheduler may add to any packet's."""
     max_s: float = 0.25
     """Where doubling ends; also how often a stalled worker asks who is missing."""
+    probe_s: float | None = 0.002
+    """How much later than a smoothed round trip, and than the last result, a probe asks for what is missing:
+    more than the scheduler mostly adds, for a wrong guess costs a few packets. None: no probes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +309,10 @@ class CoreSettings:
     """Chains; None: half of the slots, which is the most without a fallback server."""
     fallback: bool = False
     """The job has a fallback server."""
+    spread: int = SPREAD
+    """With a fallback server: windows that fit into the range of the PSNs that may leave. ATP: 1."""
+    salted: bool = False
+    """The switch program is ``atp.p4``: what collides gets another slot, and has no priority."""
     numbers: Literal["exponent", "fixed"] = "exponent"
     scale_bits: int = 20
     """With fixed numbers: values are multiplied by 2**scale_bits."""
@@ -267,7 +325,7 @@ class CoreSettings:
     @property
     def packets_in_flight(self) -> int:
         """The most packets that may be without a result."""
-        return max(1, self.window_packets // SPREAD) if self.fallback else self.window_packets
+        return max(1, self.window_packets // self.spread) if self.fallback else self.window_packets
 
     @property
     def resolved_tree(self) -> Tree:
@@ -295,6 +353,7 @@ class CoreState:
         struct.packet_bytes = packet.itemsize
         struct.lanes = settings.lanes
         struct.window = window
+        struct.most = settings.packets_in_flight
         struct.job = settings.job
         struct.epoch = settings.epoch & 0xFF
         struct.ranks = settings.size
@@ -305,12 +364,15 @@ class CoreState:
         struct.fallback = settings.fallback
         struct.fixed = settings.numbers == "fixed"
         struct.scale_bits = settings.scale_bits
+        struct.salted = settings.salted
         struct.psn_limit = settings.psn_limit
         struct.base = settings.first_psn
-        struct.limit = struct.claims = window
+        struct.limit = struct.claims = struct.claims_next = settings.packets_in_flight
         struct.rto = round(settings.rto.initial_s * 1e9)
         struct.rto_margin = round(settings.rto.margin_s * 1e9)
         struct.rto_max = round(settings.rto.max_s * 1e9)
+        probe_s = settings.rto.probe_s
+        struct.probe_margin = NEVER if probe_s is None else round(probe_s * 1e9)
 
         header = _header_template(settings)
         struct.prefix = len(header) - wire.INA_BYTES
@@ -322,6 +384,7 @@ class CoreState:
         self.exponent = self._array("exponent", 2 * window, np.uint8)
         self.ready_ring = self._array("ready_ring", window, np.uint32)
         self.resend_ring = self._array("resend_ring", window, np.uint32)
+        self.marks = self._array("marks", window, np.uint16)
         self.path_nodes = self._array("path_nodes", len(path), np.uint32)
         self.path_bits = self._array("path_bits", len(path), np.uint32)
         self.path_nodes[:], self.path_bits[:] = zip(*path, strict=True)
@@ -331,6 +394,9 @@ class CoreState:
         )
         self.kept = self._array("kept", keeps, np.uint8)
         self.answer_ring = self._array("answer_ring", keeps, np.uint32)
+        self.wanted = self._array("wanted", keeps, np.int64)
+        self.wanted[:] = -1
+        self.salts = self._array("salts", window if settings.salted else 0, np.uint8)
         self.input: NDArray[Any] = np.empty(0, np.int32)
         self.output: NDArray[Any] = np.empty(0, np.int32)
 

@@ -32,14 +32,19 @@ class Patience:
 class Watchdog:
     """Judges the stalls of one worker."""
 
-    def __init__(self, window: Window, peers: Peers, patience: Patience) -> None:
+    def __init__(self, window: Window, peers: Peers, patience: Patience, *, switch: str = "") -> None:
+        """`switch`: its address, for messages."""
         self._window = window
+        self._switch = f"the switch at {switch}" if switch else "the switch"
         self._peers = peers
         self._patience = patience
         self._told_of: int | None = None
 
-    def check(self, now: int) -> JobBroken | None:
-        """Return the error to raise, or None to go on waiting; to be asked a few times per second."""
+    def check(self, now: int, collectives: int) -> JobBroken | None:
+        """Return the error to raise, or None to go on waiting; to be asked a few times per second.
+
+        `collectives` is how many this worker has carried out before the one that it waits for.
+        """
         window = self._window
         stalled_ns = window.stalled_ns(now)
         if stalled_ns < SUSPICIOUS_NS:
@@ -51,14 +56,20 @@ class Watchdog:
         if fault := self._peers.fault():
             return JobFault(fault, job=job, psns=psns, missing=missing or ())
         gone = {rank: why for rank, why in self._peers.gone().items() if missing is None or rank in missing}
+        if not gone:  # who died is the reason why others leave
+            gone = {
+                rank: f"it left the job after {number} collective{'s' if number != 1 else ''}"
+                for rank, number in self._peers.left().items()
+                if number <= collectives
+            }
         if gone:
             return PeerLost(gone, job=job, psns=psns)
         if stalled_ns < timeout_ns:
             return None
         if missing is None:
             reason = (
-                f"no answer from the switch for {stalled_ns / 1e9:.1f} s: it is down or out of reach, or it "
-                f"refuses packets of rank {window.settings.rank} (wrong job, admission, rank, size or "
+                f"no answer from {self._switch} for {stalled_ns / 1e9:.1f} s: it is down or out of reach, or "
+                f"it refuses packets of rank {window.settings.rank} (wrong job, admission, rank, size or "
                 "number of lanes)"
             )
             return PeerTimeout(reason, job=job, psns=psns, missing=range(window.settings.size))

@@ -9,13 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hostlib import wire
-from hostlib.core.congestion import Capped, Congestion, FixedWindow, Limits, Round
+from hostlib.core.congestion import Congestion, FixedWindow, Limits, Round
 from hostlib.core.kernel import Kernel
-from hostlib.core.state import Chain, CoreSettings, CoreState, Counter
+from hostlib.core.state import NEVER, Chain, CoreSettings, CoreState, Counter
 from hostlib.errors import PsnRange
 
 _MAX_DOUBLINGS = 20
 _FIRST_PROBES = 8
+_ALL_WAIT = 254
+"""What a packet says of waiting if every result keeps this rank waiting; 255 means another thing there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,20 +46,30 @@ class Window:
         self.state = CoreState(settings)
         self._tree = settings.resolved_tree
         self._next_psn = settings.first_psn
+        self._room = settings.packets_in_flight
+        self._late = self._uncollided = 0
         self.congestion = congestion or FixedWindow()
 
     @property
     def congestion(self) -> Congestion:
-        """What limits the packets in flight; setting it starts it."""
+        """What limits the packets in flight; setting it starts it. All ranks must set the same one alike."""
         return self._congestion
 
     @congestion.setter
     def congestion(self, congestion: Congestion) -> None:
-        window = self.state.struct.window
-        if self.settings.fallback:
-            congestion = Capped(congestion, self.settings.packets_in_flight)
+        core = self.state.struct
         self._congestion = congestion
-        self._restrict(congestion.start(window))
+        self._limits = congestion.start(self.settings.packets_in_flight)
+        core.claims = core.claims_next = self._limits.claims
+        self._restrict(self._limits)
+
+    def restrict_to(self, packets: int) -> None:
+        """Keep no more packets in flight than this rank's socket, say, can hold: at least 1.
+
+        The congestion control does not hear of it: its rounds are those of the other ranks.
+        """
+        self._room = max(1, packets)
+        self._restrict(self._limits)
 
     def begin(
         self,
@@ -79,7 +91,9 @@ class Window:
         `target` is the only rank that gets the sum, if not `wire.ALL`; the `output` of the others stays as
         it is.
         """
+        self.on_round()
         core = self.state.struct
+        core.change_at = max(0, core.change_at - core.total)
         data_packets = max(1, -(-len(source) // core.lanes))
         is_float = source.dtype == np.float32 and len(source) > 0
         core.lookahead = 0
@@ -93,8 +107,6 @@ class Window:
         core.tag = tag
         core.base = self._next_psn
         self._next_psn = (self._next_psn + core.total) % core.psn_limit
-        if core.round_results == 0:
-            core.round_from = now
         core.is_target = target in (wire.ALL, self.settings.rank)
         self.state.set_header("priority", priority)
         self.state.set_header("target", target)
@@ -108,8 +120,7 @@ class Window:
     def absorb(self, data: NDArray[Any], segment: int, now: int) -> None:
         """Take in what arrived: packets of `segment` bytes, the last maybe shorter, with anything in them."""
         self.kernel.absorb(self.state, data, segment, now)
-        if self.round_due:
-            self.on_round(now)
+        self.on_round()
 
     @property
     def round_due(self) -> bool:
@@ -117,37 +128,58 @@ class Window:
         core = self.state.struct
         return bool(0 < core.round_target <= core.round_results)
 
-    def on_round(self, now: int) -> None:
-        """Tell the congestion control what the round brought, and begin the next; `absorb` does so itself.
+    def on_round(self) -> None:
+        """Tell the congestion control what each round that is over brought; `absorb` does so itself.
 
         For drivers that absorb in C, which stop when `round_due`.
         """
         core = self.state.struct
-        outcome = Round(
-            results=core.round_results,
-            marked=core.round_marked,
-            collided=core.round_collided,
-            prompt=core.round_prompt,
-            claims=core.claims,
-            srtt_ns=core.srtt,
-            duration_ns=now - core.round_from,
-        )
-        core.round_results = core.round_marked = core.round_collided = core.round_prompt = 0
-        core.round_from = now
-        self._restrict(self._congestion.on_round(outcome))
+        while self.round_due:
+            outcome = Round(
+                results=core.round_results,
+                marked=core.round_marked,
+                collided=core.round_collided,
+                waiting=core.round_waits / _ALL_WAIT,
+            )
+            self._late += core.round_late
+            self._uncollided += core.round_results - core.round_collided
+            core.round_results = core.round_marked = core.round_collided = core.round_late = 0
+            limits = self._congestion.on_round(outcome)
+            self._change_line(limits)
+            self._restrict(limits)
+            self.kernel.settle(self.state)
+
+    def _change_line(self, limits: Limits) -> None:
+        """Let packets that no rank has sent yet go by the new line; not before those of the last change do.
+
+        So all ranks draw the same line through the same packets, and a packet says the same of waiting
+        however often it is sent.
+        """
+        core = self.state.struct
+        if core.settled < core.change_at:
+            return
+        core.claims, core.waits = core.claims_next, core.waits_next
+        core.claims_next = limits.claims
+        if self._uncollided:
+            core.waits_next = _ALL_WAIT * self._late // self._uncollided
+            self._late = self._uncollided = 0
+        core.change_at = core.settled + 2 * self._limits.in_flight
 
     def _restrict(self, limits: Limits) -> None:
         core = self.state.struct
-        core.limit = limits.in_flight
-        core.claims = limits.claims
-        core.round_target = limits.in_flight if self._congestion.wants_rounds else 0
+        core.limit = min(limits.in_flight, self._room)
+        # what comes in next was sent under the limit before
+        core.round_target = (
+            max(limits.in_flight, self._limits.in_flight) if self._congestion.wants_rounds else 0
+        )
+        self._limits = limits
 
     def next_timeout(self) -> int:
         """Return when `on_timeout` is due; `NEVER` if nothing is in flight."""
         return self.kernel.next_timeout(self.state)
 
     def on_timeout(self, now: int) -> None:
-        """Queue what is overdue to be sent again; without effect if nothing is.
+        """Queue what is overdue to be sent again, or to be probed for; without effect if nothing is.
 
         A late result means a lost packet or a slow rank, and for a slow rank it would be a waste to send the
         window again. So only a few are resent at first, and they ask for a status: what the switch has
@@ -162,12 +194,14 @@ class Window:
         state, core = self.state, self.state.struct
         rto = min(core.rto << min(core.backoff, _MAX_DOUBLINGS), core.rto_max)
         waits = state.status & (Chain.FLIGHT | Chain.QUEUED) == int(Chain.FLIGHT)
-        chains = np.flatnonzero(waits & (state.sent_at <= now - rto))
+        if now < max(int(state.sent_at.min(where=waits, initial=NEVER)), core.timeout_at) + rto:
+            self._probe(waits, now)
+            return
+        # those almost overdue too: they would wait for the next time-out
+        chains = np.flatnonzero(waits & (state.sent_at <= now - (rto - rto // 4)))
         chains = chains[np.argsort(state.index[chains])]
         is_counted = state.status[chains] & Chain.COUNTED != 0
         counted, uncounted = chains[is_counted], chains[~is_counted]
-        # sent again already, and no status shows it: the others may just wait for a slow rank
-        is_lost = state.status[uncounted] & Chain.RESENT != 0
         reminders = 1
         probes = _FIRST_PROBES << 2 * min(core.backoff, _MAX_DOUBLINGS)
         if core.fallback:
@@ -175,17 +209,39 @@ class Window:
             counted = counted[np.argsort(state.sent_at[counted], kind="stable")]
             most = max(1, self.settings.packets_in_flight // 8)
             reminders = min(1 << min(core.backoff, _MAX_DOUBLINGS), most)
-        chains = np.concatenate([counted[:reminders], uncounted[:probes]])
+        uncounted = uncounted[:probes]
+        # asked for a status already, and none came: that can be no slow rank, so all are to hear of it
+        unanswered = uncounted[state.status[uncounted] & Chain.ASKED != 0]
+        state.status[unanswered] |= np.uint16(Chain.LOST)
+        chains = np.concatenate([counted[:reminders], uncounted])
         asked = state.status[chains] & Chain.ASKED != 0
         flushes = asked if core.fallback else np.zeros_like(asked)
         state.status[chains] |= np.where(flushes, Chain.QUEUED, Chain.QUEUED | Chain.QUERY).astype(np.uint16)
+        self._append(chains)
+        core.backoff += 1
+        core.timeout_at = now
+
+    def _probe(self, waits: NDArray[np.bool_], now: int) -> None:
+        """Ask for a few that had a round trip without being answered; those first that may not be counted.
+
+        A probe only asks: it does not flush a sum, and it is no sign of congestion.
+        """
+        state, core = self.state, self.state.struct
+        chains = np.flatnonzero(waits & (state.sent_at <= now - core.srtt))
+        is_counted = state.status[chains] & Chain.COUNTED != 0
+        chains = chains[np.lexsort((state.index[chains], is_counted))]
+        chains = chains[: _FIRST_PROBES if core.completed else 1]
+        state.status[chains] |= np.uint16(Chain.QUEUED | Chain.QUERY | Chain.PROBE)
+        self._append(chains)
+        core.probes += 1
+        core.probed_at = now
+
+    def _append(self, chains: NDArray[np.intp]) -> None:
+        """Put chains at the end of the resend ring."""
+        state, core = self.state, self.state.struct
         tail = core.resend_head + core.resend_count
         state.resend_ring[(tail + np.arange(len(chains))) % core.window] = chains
         core.resend_count += len(chains)
-        core.backoff += 1
-        core.timeout_at = now
-        if is_lost.any():
-            self._restrict(self._congestion.on_timeout())
 
     @property
     def complete(self) -> bool:
@@ -214,6 +270,11 @@ class Window:
         """Return the PSNs from the first without a result to the collective's last."""
         first = min(int(self.state.index.min()), self.state.struct.total - 1)
         return PsnRange(self.state.psn(first), self.state.psn(self.state.struct.total - 1))
+
+    @property
+    def first_result_at(self) -> int:
+        """When the first result of the collective came; before that, when it began."""
+        return int(self.state.struct.first_at)
 
     def stalled_ns(self, now: int) -> int:
         """Return how long ago the last new result came (or the collective began)."""

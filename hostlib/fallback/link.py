@@ -33,7 +33,7 @@ class FallbackLink:
         """
         local, switch = parse_address(transport.local), parse_address(transport.switch)
         try:
-            sock = open_socket(local, switch, RECEIVE_BUFFER_BYTES)
+            sock = open_socket(local, switch, RECEIVE_BUFFER_BYTES, held=transport.held)
         except OSError as error:
             raise ConfigError(
                 f"cannot open {transport.local} towards {transport.switch}: {error.strerror}"
@@ -46,7 +46,7 @@ class FallbackLink:
         return self._packets.socket
 
     def introduce(self) -> None:
-        """Send an empty datagram: a switch's port learns from what comes whom to send to."""
+        """Send an empty datagram: a switch's port that was told no peer takes whoever speaks first."""
         with contextlib.suppress(OSError):  # it is not there yet
             self.socket.send(b"")
 
@@ -72,6 +72,11 @@ class FallbackLink:
             wait = max(0, min(core.next_timeout(), deadline) - now)
             if any(descriptor == control for descriptor, _ in poller.poll(wait / 1e6)):
                 return
+
+    @property
+    def strangers(self) -> int:
+        """How many datagrams did not come from the switch, and were dropped."""
+        return self._packets.strangers
 
     @property
     def errors(self) -> int:

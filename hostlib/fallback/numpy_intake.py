@@ -89,10 +89,11 @@ class Intake:
             job.advance(header.psn + (job.window or 0))
             return
         entry.heard_at = now
+        entry.priority = header.priority
         entry.exponent = header.exponent
         entry.valid = header.valid
         entry.flags = header.flags & ~(wire.FLAG_RESEND | wire.FLAG_QUERY | wire.FLAG_BYPASS) | (
-            entry.flags & (_MARKS | wire.FLAG_DISAGREE)
+            entry.flags & (wire.FLAG_BYPASS | wire.FLAG_DISAGREE)  # what counts for all is as in the answer
         )
         if header.tag != entry.tag:
             entry.flags |= wire.FLAG_DISAGREE
@@ -150,8 +151,11 @@ class Intake:
         piece = entry.pieces.get(index)
         common = piece.bitmap & header.bitmap if piece else 0
         contains = bool(piece) and common != header.bitmap and common == piece.bitmap  # type: ignore[union-attr]
-        if (common and not contains) or job.covered(entry, index):
+        covered = job.covered(entry, index)
+        if (common and not contains) or covered:
             job.counters[Count.OVERLAPS] += 1
+            if piece and not covered and header.bitmap & ~piece.bitmap:
+                job.hasten(entry, now)
             if header.flags & wire.FLAG_QUERY:
                 self._ask(job, entry, index)
             return

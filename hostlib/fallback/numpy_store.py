@@ -128,6 +128,11 @@ class Job:
         entry.level, entry.at = level, now
         self.waiting[level][entry.psn] = entry
 
+    def hasten(self, entry: Entry, now: int) -> None:
+        """Ask soon for what an entry lacks: some of that has come, and had to be dropped."""
+        if now + self.delay(0) < entry.at + self.delay(entry.level):
+            self.enlist(entry, 0, now)
+
     def unfinished(self) -> Iterator[Entry]:
         """Return the unfinished entries, those that have waited through most reminders first."""
         for level in reversed(self.waiting):

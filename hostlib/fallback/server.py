@@ -115,6 +115,7 @@ class FallbackServer:
         return {
             "jobs": {str(job): values for job, values in counters.items()},
             "dropped": {name: value for name, value in strangers.items() if value},
+            "strangers": self.link.strangers,
             "socket_errors": self.link.errors,
             "cpu_s": time.process_time(),
         }

@@ -21,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import tempfile
 import threading
 from collections import deque
@@ -33,6 +34,8 @@ from hostlib.interleave.member import VARIABLE
 from hostlib.interleave.rota import Member, Rota
 from hostlib.stages import KEPT, STAGES, Iteration
 
+DIRECTORY_BYTES: Final = 100
+"""A socket's address has room for 107 bytes: these, and its name."""
 PATIENCE_S: Final = 600.0
 """How long a group waits for one of its members, as a job waits for a straggler."""
 
@@ -55,7 +58,7 @@ class Conductor:
         self._closing = False
         self._timer: asyncio.TimerHandle | None = None
         self._lock = threading.Lock()  # of what other threads read: the measurements
-        self._directory = tempfile.TemporaryDirectory(prefix="ina-group-")  # nobody else can enter it
+        self._directory = _private_directory()
         self._path = Path(self._directory.name) / "socket"
         self._loop = asyncio.new_event_loop()
         try:
@@ -212,3 +215,12 @@ class Conductor:
 def _write(writer: asyncio.StreamWriter, message: Mapping[str, Any]) -> None:
     if not writer.is_closing():
         writer.write(json.dumps(message).encode() + b"\n")
+
+
+def _private_directory() -> tempfile.TemporaryDirectory[str]:
+    """Make a folder that nobody else can enter, with a path short enough for a socket in it."""
+    directory = tempfile.TemporaryDirectory(prefix="ina-group-")
+    if len(os.fsencode(directory.name)) <= DIRECTORY_BYTES:
+        return directory
+    directory.cleanup()
+    return tempfile.TemporaryDirectory(prefix="ina-group-", dir="/tmp")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import sys
 import time
 from typing import Any, Final
 
@@ -29,8 +30,12 @@ _NO_OFFLOAD: Final = (errno.EIO, errno.EINVAL, errno.EOPNOTSUPP)
 """What a device without segmentation offload answers."""
 
 
-def open_socket(local: tuple[str, int], switch: tuple[str, int], receive_bytes: int) -> socket.socket:
+def open_socket(
+    local: tuple[str, int], switch: tuple[str, int], receive_bytes: int, *, held: bool = False
+) -> socket.socket:
     """Return a socket bound to `local`, connected to `switch`, with room for `receive_bytes` unread.
+
+    With `held`, a `HeldAddress` keeps `local` for it.
 
     Raises:
         OSError: the address is taken or not of this machine.
@@ -42,6 +47,8 @@ def open_socket(local: tuple[str, int], switch: tuple[str, int], receive_bytes: 
         except PermissionError:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)  # at most net.core.rmem_max
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, receive_bytes)
+        if held:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         sock.bind(local)
         sock.connect(switch)
         sock.setblocking(False)
@@ -56,6 +63,7 @@ class PacketSocket:
 
     def __init__(self, sock: socket.socket, send_bytes: int, send_packets: int) -> None:
         self.socket = sock
+        self._peer = sock.getpeername()
         self.outgoing: NDArray[Any] = np.zeros(send_bytes, np.uint8)
         self._incoming = np.zeros(_RECEIVE_BYTES, np.uint8)
         self.io = IoStruct(
@@ -65,6 +73,8 @@ class PacketSocket:
             receive_bytes=_RECEIVE_BYTES,
             fd=sock.fileno(),
             gso=_enable(sock, UDP_GRO, 1) and _enable(sock, UDP_SEGMENT, 0),
+            peer_address=int.from_bytes(socket.inet_aton(self._peer[0]), sys.byteorder),
+            peer_port=socket.htons(self._peer[1]),
         )
 
     def send(self, count: int, size: int) -> None:
@@ -91,13 +101,19 @@ class PacketSocket:
 
         What is returned is overwritten by the next call.
         """
-        try:
-            size, ancillary, _, _ = self.socket.recvmsg_into([self._incoming.data], socket.CMSG_SPACE(4))
-        except BlockingIOError:
-            return None
-        except OSError as error:  # the report of an earlier send that nobody took
-            self._note(error)
-            return None
+        while True:
+            try:
+                size, ancillary, _, sender = self.socket.recvmsg_into(
+                    [self._incoming.data], socket.CMSG_SPACE(4)
+                )
+            except BlockingIOError:
+                return None
+            except OSError as error:  # the report of an earlier send that nobody took
+                self._note(error)
+                return None
+            if sender == self._peer:
+                break
+            self.io.strangers += 1  # it came before the socket was connected
         if not size:
             return None
         segment = size
@@ -105,6 +121,11 @@ class PacketSocket:
             if (level, kind) == (socket.IPPROTO_UDP, UDP_GRO):
                 segment = int.from_bytes(value, "little" if np.little_endian else "big")
         return self._incoming[:size], segment, time.monotonic_ns()
+
+    @property
+    def strangers(self) -> int:
+        """How many datagrams did not come from the switch, and were dropped."""
+        return int(self.io.strangers)
 
     def last_error(self) -> str | None:
         """Return what the socket complained of last, None if it never did."""

@@ -43,6 +43,11 @@ class Link(Protocol):
         """Return whether something has arrived."""
         ...
 
+    @property
+    def strangers(self) -> int:
+        """How many datagrams did not come from the switch, and were dropped."""
+        ...
+
     def last_error(self) -> str | None:
         """Return what the socket complained of last, None if it never did."""
         ...
@@ -94,6 +99,11 @@ class SocketLink:
     def readable(self) -> bool:
         """Return whether something has arrived."""
         return bool(self._poller.poll(0))
+
+    @property
+    def strangers(self) -> int:
+        """How many datagrams did not come from the switch, and were dropped."""
+        return self._socket.strangers
 
     def last_error(self) -> str | None:
         """Return what the socket complained of last, None if it never did."""

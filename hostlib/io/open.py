@@ -22,7 +22,8 @@ def open_link(transport: TransportConfig, window: Window) -> SocketLink:
     local, switch = parse_address(transport.local), parse_address(transport.switch)
     state = window.state.struct
     try:
-        sock = open_socket(local, switch, receive_bytes_for(state.window, state.packet_bytes))
+        receive_bytes = receive_bytes_for(state.window, state.packet_bytes)
+        sock = open_socket(local, switch, receive_bytes, held=transport.held)
     except OSError as error:
         raise ConfigError(
             f"cannot open {transport.local} towards {transport.switch}: {error.strerror}"

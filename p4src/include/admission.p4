@@ -12,7 +12,7 @@ control Admission(inout headers_t hdr, inout metadata_t meta,
     action set_job(bit<11> counter_row, bit<32> offset, bit<32> size, bit<32> generation,
                    bit<8> fan_in, bit<32> full_bitmap, bit<16> group, bit<16> node,
                    bit<32> result_bitmap, bit<1> root, bit<1> transit, bit<1> preempt,
-                   bit<32> window, bit<32> max_age_us) {
+                   bit<8> ageing, bit<32> window, bit<32> max_age_us) {
         meta.counter_row = counter_row;
         meta.region_offset = offset;
         meta.region_size = size;
@@ -25,13 +25,17 @@ control Admission(inout headers_t hdr, inout metadata_t meta,
         meta.root = root;
         meta.transit = transit;
         meta.preempt = preempt;
+        meta.ageing = ageing;
         meta.window = window;
         meta.max_age_us = max_age_us;
     }
 
-    // The children at this port: several if a switch between here and there only passes them.
-    action set_member(bit<32> bitmap) {
+    // The children at this port: several if a switch between here and there only passes them. And
+    // the nodes of the tree below: only from there can parts of their sums come.
+    action set_member(bit<32> bitmap, bit<16> first_node, bit<16> node_count) {
         meta.member_bitmap = bitmap;
+        meta.first_node = first_node;
+        meta.node_count = node_count;
     }
 
     action set_parent() {
@@ -104,8 +108,16 @@ control Admission(inout headers_t hdr, inout metadata_t meta,
             meta.outcome = outcome_t.WRONG_EPOCH;
         } else if (!direction.apply().hit) {
             meta.outcome = outcome_t.WRONG_DIRECTION;
-        } else if (hdr.ina.kind != KIND_GRADIENT) {
+        } else if (meta.from_above == 1) {
             admitted = true;
+        } else if (hdr.ina.kind == KIND_PARTIAL) {
+            // part of a sum of a node below; workers are none
+            admitted = hdr.ina.node - meta.first_node < meta.node_count;
+            meta.outcome = outcome_t.WRONG_RANK;
+        } else if (hdr.ina.kind == KIND_RESULT) {
+            // a result is the whole job's, wherever it was kept
+            admitted = hdr.ina.node == ROOT_NODE && hdr.ina.bitmap == meta.result_bitmap;
+            meta.outcome = outcome_t.WRONG_RANK;
         } else if ((hdr.ina.bitmap & meta.member_bitmap) == 0
                    || (hdr.ina.bitmap & (hdr.ina.bitmap - 1)) != 0
                    || hdr.ina.node != meta.node) {

@@ -25,6 +25,14 @@
 #define ECN_DEPTH 64
 #endif
 
+// How a shared job's PSNs are spread over its region (addressing.p4).
+#define CONSECUTIVE 0
+#define HASHED      1
+#define SALTED      2
+#ifndef ADDRESSING
+#define ADDRESSING CONSECUTIVE
+#endif
+
 const bit<16> TYPE_IPV4 = 0x0800;
 const bit<16> TYPE_ARP  = 0x0806;
 const bit<8>  PROTO_UDP = 17;

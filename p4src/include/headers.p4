@@ -81,6 +81,9 @@ const bit<16> VALID_INT32 = 0x8000;
 const bit<16> TARGET_ALL = 0xffff;
 const bit<16> NO_RANK    = 0xffff;
 
+// The node of every job's tree that its results are of.
+const bit<16> ROOT_NODE = 0;
+
 header ina_t {
     bit<4>  version;
     bit<4>  kind;
@@ -145,9 +148,12 @@ struct metadata_t {
     bit<1>  root;
     bit<1>  transit;        // no memory here: packets only pass
     bit<1>  preempt;
+    bit<8>  ageing;         // what a slot's priority loses to each packet that wanted it in vain
     bit<32> window;         // PSNs in flight; older ones are finished
     bit<32> max_age_us;
     bit<32> member_bitmap;  // the children behind the port that the packet came from
+    bit<16> first_node;     // the nodes of the tree behind it, numbered in a row
+    bit<16> node_count;
     bit<1>  from_above;     // it came from the switch above, or from the fallback server
     // The slot that this packet meets (the aggregators).
     bit<32> index;

@@ -1,4 +1,9 @@
 // Egress: tells the workers of queues that grow (ECN, as in ATP).
+//
+// On the way up a mark goes into the sum, and all ranks learn of it in the same result. The copies
+// of a result leave by queues of their own: a mark in their INA header would be seen by some ranks
+// alone, whose windows would then differ. They are marked in the IP header only, and whoever sees
+// that says so in the next contribution.
 #ifndef INA_MARKING_P4
 #define INA_MARKING_P4
 
@@ -23,8 +28,11 @@ control Marking(inout headers_t hdr, inout metadata_t meta,
     apply {
         threshold.apply();
         if (standard_metadata.deq_qdepth >= limit) {
-            hdr.ina.flags = hdr.ina.flags | FLAG_ECN;
-            hdr.ipv4.ecn = ECN_CONGESTED;
+            if (meta.way == TO_UPLINK) {
+                hdr.ina.flags = hdr.ina.flags | FLAG_ECN;
+            } else {
+                hdr.ipv4.ecn = ECN_CONGESTED;
+            }
         }
     }
 }

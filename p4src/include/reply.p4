@@ -4,8 +4,6 @@
 
 #include "headers.p4"
 
-const bit<16> ROOT_NODE = 0;
-
 control Reply(inout headers_t hdr, inout metadata_t meta,
               inout standard_metadata_t standard_metadata) {
     // Back to where the packet came from, from where it was sent to.
@@ -30,6 +28,7 @@ control Reply(inout headers_t hdr, inout metadata_t meta,
         if (meta.kind == KIND_RESULT && hdr.ina.kind != KIND_RESULT) {
             hdr.ina.node = ROOT_NODE;       // wherever a result was kept, it is the whole job's
             hdr.ina.bitmap = meta.result_bitmap;
+            hdr.ipv4.ecn = 0;               // what the contribution met on its way is in the sum
         } else if (meta.kind == KIND_STATUS) {
             hdr.lanes.setInvalid();
             hdr.ina.valid = 0;

@@ -7,8 +7,24 @@
 #ifndef INA_AGGREGATOR_P4
 #define INA_AGGREGATOR_P4
 
+#include "addressing.p4"
 #include "headers.p4"
 #include "lanes.p4"
+
+// A complete sum at the root is the result, and its slot serves others from then on. With HELD_SLOTS
+// (ATP) it goes to the fallback server as any part does, and its slot stays taken until the server's
+// result passes.
+#ifdef HELD_SLOTS
+#define WAY_OF_RESULT  TO_UPLINK
+#define KIND_OF_RESULT KIND_PARTIAL
+#define DONE_AT_ROOT   8w0
+#define DONE_BELOW     8w0
+#else
+#define WAY_OF_RESULT  TO_GROUP
+#define KIND_OF_RESULT KIND_RESULT
+#define DONE_AT_ROOT   (SLOT_FULL | SLOT_FINAL)
+#define DONE_BELOW     SLOT_FULL
+#endif
 
 // How a packet relates to the slot that it meets.
 const bit<2> RELATION_NONE  = 0;    // the job has no slots
@@ -53,6 +69,7 @@ control Aggregator(inout headers_t hdr, inout metadata_t meta,
     register<bit<16>>(SLOTS) slot_job;
     register<bit<16>>(SLOTS) slot_target;
     register<bit<8>>(SLOTS)  slot_priority;
+    Addressing() addressing;
     Lanes() lanes;
 
     slot_t slot = { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 };
@@ -66,12 +83,8 @@ control Aggregator(inout headers_t hdr, inout metadata_t meta,
     bit<8> asked = 0;       // FLAGS_ASKING that the packet came with
     bit<3> slot_operation = SLOT_KEEP;
 
-    // Find the slot and compare.
+    // Compare with the slot.
     action meet() {
-        // The byte behind the PSN lets consecutive PSNs meet as many slots as there are: without it
-        // the low bits of the CRC are linearly dependent in small arrays.
-        hash(meta.index, HashAlgorithm.crc32, meta.region_offset,
-             { hdr.ina.job, hdr.ina.psn, 8w0 }, meta.region_size);
         slot_generation.read(slot.generation, meta.index);
         slot_psn.read(slot.psn, meta.index);
         slot_bitmap.read(slot.bitmap, meta.index);
@@ -134,7 +147,6 @@ control Aggregator(inout headers_t hdr, inout metadata_t meta,
         slot_psn.write(meta.index, hdr.ina.psn);
         slot_job.write(meta.index, hdr.ina.job);
         slot_target.write(meta.index, hdr.ina.target);
-        slot_priority.write(meta.index, hdr.ina.priority);
     }
 
     action hold(bit<32> bitmap, bit<8> slot_only) {
@@ -142,6 +154,7 @@ control Aggregator(inout headers_t hdr, inout metadata_t meta,
         slot_tag.write(meta.index, hdr.ina.tag);
         slot_exponent.write(meta.index, hdr.ina.exponent);
         slot_flags.write(meta.index, (hdr.ina.flags & FLAGS_OF_RESULT) | slot_only);
+        slot_priority.write(meta.index, hdr.ina.priority);  // with every contribution, as in ESA
         slot_touched.write(meta.index, now);
     }
 
@@ -150,8 +163,11 @@ control Aggregator(inout headers_t hdr, inout metadata_t meta,
     }
 
     action age() {
-        slot_flags.write(meta.index, slot.flags | FLAG_COLLISION);
-        slot_priority.write(meta.index, meta.preempt == 1 ? slot.priority >> 1 : slot.priority);
+#ifndef HELD_SLOTS
+        slot_flags.write(meta.index, slot.flags | FLAG_COLLISION);  // ATP tells only who came in vain
+#endif
+        bit<8> loss = meta.preempt == 1 ? meta.ageing : 0;
+        slot_priority.write(meta.index, slot.priority > loss ? slot.priority - loss : 0);
     }
 
     action decide(outcome_t outcome, bit<3> lane_operation, bit<3> operation, bit<2> way, bit<4> kind) {
@@ -187,20 +203,21 @@ control Aggregator(inout headers_t hdr, inout metadata_t meta,
             // the result is here
             (_, RELATION_SAME,  1, _, _, _, _, _, _, _, _): decide(outcome_t.REPLAYED,   LANES_FETCH,     SLOT_KEEP,    TO_SENDER, KIND_RESULT);
             // the last contribution
-            (_, RELATION_SAME,  0, 0, 1, _, _, _, _, _, 1): decide(outcome_t.COMPLETED,  LANES_ADD,       SLOT_JOIN,    TO_GROUP,  KIND_RESULT);
+            (_, RELATION_SAME,  0, 0, 1, _, _, _, _, _, 1): decide(outcome_t.COMPLETED,  LANES_ADD,       SLOT_JOIN,    WAY_OF_RESULT, KIND_OF_RESULT);
             (_, RELATION_SAME,  0, 0, 1, _, _, _, _, _, 0): decide(outcome_t.COMPLETED,  LANES_ADD,       SLOT_JOIN,    TO_UPLINK, KIND_GRADIENT);
             // one more; a resend takes what is there along, for something may be stuck
             (_, RELATION_SAME,  0, 0, 0, 1, 0, _, _, _, _): decide(outcome_t.FLUSHED,    LANES_ADD,       SLOT_RELEASE, TO_UPLINK, KIND_PARTIAL);
             (_, RELATION_SAME,  0, 0, 0, _, _, _, _, _, _): decide(outcome_t.AGGREGATED, LANES_ADD,       SLOT_JOIN,    TO_NOBODY, 0);
             // already counted, the sum is complete and went up: again if asked for
-            (_, RELATION_SAME,  0, 1, 1, 1, _, _, _, _, _): decide(outcome_t.RELAYED,    LANES_FETCH,     SLOT_KEEP,    TO_UPLINK, KIND_GRADIENT);
+            (_, RELATION_SAME,  0, 1, 1, 1, _, _, _, _, 1): decide(outcome_t.RELAYED,    LANES_FETCH,     SLOT_KEEP,    TO_UPLINK, KIND_PARTIAL);
+            (_, RELATION_SAME,  0, 1, 1, 1, _, _, _, _, 0): decide(outcome_t.RELAYED,    LANES_FETCH,     SLOT_KEEP,    TO_UPLINK, KIND_GRADIENT);
             (_, RELATION_SAME,  0, 1, 1, 0, _, _, _, _, _): decide(outcome_t.DUPLICATE,  LANES_NONE,      SLOT_KEEP,    TO_NOBODY, 0);
             // already counted, others are missing: who is, or take it along, or nothing
             (_, RELATION_SAME,  0, 1, 0, _, 1, _, _, _, _): decide(outcome_t.STATUS,     LANES_NONE,      SLOT_KEEP,    TO_SENDER, KIND_STATUS);
             (_, RELATION_SAME,  0, 1, 0, 1, 0, _, _, _, _): decide(outcome_t.FLUSHED,    LANES_FETCH,     SLOT_RELEASE, TO_UPLINK, KIND_PARTIAL);
             (_, RELATION_SAME,  0, 1, 0, 0, 0, _, _, _, _): decide(outcome_t.DUPLICATE,  LANES_NONE,      SLOT_KEEP,    TO_NOBODY, 0);
             // alone in its job: complete without a slot
-            (_, _,              _, _, 1, _, _, _, _, _, 1): decide(outcome_t.COMPLETED,  LANES_NONE,      SLOT_KEEP,    TO_GROUP,  KIND_RESULT);
+            (_, _,              _, _, 1, _, _, _, _, _, 1): decide(outcome_t.COMPLETED,  LANES_NONE,      SLOT_KEEP,    WAY_OF_RESULT, KIND_OF_RESULT);
             (_, _,              _, _, 1, _, _, _, _, _, 0): decide(outcome_t.COMPLETED,  LANES_NONE,      SLOT_KEEP,    TO_UPLINK, KIND_GRADIENT);
             // not to claim a slot, or there is none
             (_, _,              _, _, _, 1, _, _, _, _, _): decide(outcome_t.BYPASSED,   LANES_NONE,      SLOT_KEEP,    TO_UPLINK, KIND_PARTIAL);
@@ -231,8 +248,10 @@ control Aggregator(inout headers_t hdr, inout metadata_t meta,
         const entries = {
             // kind, raw, for_this_node, relation, final, has_lanes
             // a result finishes what its slot holds, and is kept for those below who lose it
+#ifndef HELD_SLOTS
             (KIND_RESULT,   _, _,    RELATION_SAME, _, true):  decide(outcome_t.STORED,      LANES_OVERWRITE, SLOT_STORE,   TO_GROUP,  KIND_RESULT);
-            (KIND_RESULT,   _, _,    RELATION_SAME, _, false): decide(outcome_t.PASSED_DOWN, LANES_NONE,      SLOT_RELEASE, TO_GROUP,  KIND_RESULT);
+#endif
+            (KIND_RESULT,   _, _,    RELATION_SAME, _, _):     decide(outcome_t.PASSED_DOWN, LANES_NONE,      SLOT_RELEASE, TO_GROUP,  KIND_RESULT);
             (KIND_RESULT,   _, _,    _,             _, _):     decide(outcome_t.PASSED_DOWN, LANES_NONE,      SLOT_KEEP,    TO_GROUP,  KIND_RESULT);
             // raw values are in no slot
             (KIND_REMINDER, 1, _,    _,             _, _):     decide(outcome_t.PASSED_DOWN, LANES_NONE,      SLOT_KEEP,    TO_GROUP,  KIND_REMINDER);
@@ -244,6 +263,7 @@ control Aggregator(inout headers_t hdr, inout metadata_t meta,
     }
 
     apply {
+        addressing.apply(hdr, meta);
         if (meta.region_size != 0) {
             meet();
         }
@@ -261,7 +281,7 @@ control Aggregator(inout headers_t hdr, inout metadata_t meta,
         hdr.ina.flags = hdr.ina.flags | (meta.overflow == 1 ? FLAG_OVERFLOW : 0);
 
         if (slot_operation == SLOT_JOIN) {
-            hold(hdr.ina.bitmap, full == 0 ? 0 : (meta.root == 0 ? SLOT_FULL : SLOT_FULL | SLOT_FINAL));
+            hold(hdr.ina.bitmap, full == 0 ? 0 : (meta.root == 0 ? DONE_BELOW : DONE_AT_ROOT));
         } else if (slot_operation == SLOT_CLAIM) {
             claim();
             hold(hdr.ina.bitmap, 0);

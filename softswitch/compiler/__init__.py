@@ -2,10 +2,10 @@
 
 The passes, in order:
 
-1. preprocess   files and macros           → one text with line markers   `preprocess`
-2. lex          the text                   → tokens with positions        `lexer`
-3. parse        tokens                     → syntax tree                  `parser`, `ast`
-4. lower        names, types and constants → typed IR                     `lower`, `ir`
+1. preprocess   files and macros           → one text with line markers   `frontend.preprocess`
+2. lex          the text                   → tokens with positions        `frontend.lexer`
+3. parse        tokens                     → syntax tree                  `frontend.parser`, `frontend.ast`
+4. lower        names, types and constants → typed IR                     `lowering.lower`, `ir`
 
 Everything that can be wrong with a program is a `CompileError`, raised by the first pass that
 sees it. What is valid but not supported yet is `Unsupported`; nothing is silently left out.
@@ -19,12 +19,8 @@ from pathlib import Path
 
 from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
-from softswitch.compiler.lexer import tokenize
-from softswitch.compiler.lower import lower
+from softswitch.compiler.frontend.preprocess import preprocess
 from softswitch.compiler.p4info_export import p4info, p4info_text
-from softswitch.compiler.parser import parse_tokens
-from softswitch.compiler.preprocess import preprocess
-from softswitch.compiler.show import show
 
 __all__ = [
     "CompileError",
@@ -57,6 +53,12 @@ def compile_source(
 
     Raises CompileError.
     """
+    # Imported here, because most processes find what they need compiled already.
+    from softswitch.compiler.frontend.lexer import tokenize
+    from softswitch.compiler.frontend.parser import parse_tokens
+    from softswitch.compiler.lowering.lower import lower
+    from softswitch.compiler.show import show
+
     preprocessed = preprocess(text, name, defines=defines, include_dirs=include_dirs)
     dump("preprocess", lambda: preprocessed)
     tokens = tokenize(preprocessed, name)

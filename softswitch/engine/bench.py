@@ -33,8 +33,9 @@ COMPLETED_SHARE = 0.8
 
 UPLINK_PORT = 100
 MAX_AGE_PASSES = 2
-PSN_APART = 1_000_003
-"""How far the jobs are apart in their sequence numbers."""
+PSN_APART = 1_001_097
+"""How far the jobs are apart in their sequence numbers: so that with 2048 shared slots neighbours, whose
+packets follow each other through the slots, are a tenth of a burst into each other's."""
 
 ETHERNET_IPV4_UDP_BYTES = 14 + 20 + 8
 PSN_OFFSET = ETHERNET_IPV4_UDP_BYTES + 4
@@ -202,14 +203,15 @@ def admit_jobs(pipeline: Pipeline, traffic: _Traffic) -> None:
         job, row, generation, group = (FIRST_JOB + index, *[1 + index] * 3)
         region = (0, traffic.region_slots)
         tree = (contributors, full, group, 0, full)
-        policy = (1, 0, 1, 2 * traffic.burst, MAX_AGE_PASSES)  # root, transit, preempt, window, max_age_us
+        role, preempt, ageing = (1, 0), 1, 1  # the root, not transit
+        policy = (*role, preempt, ageing, 2 * traffic.burst, MAX_AGE_PASSES)
         set_job = ("InaIngress.admission.set_job", (row, *region, generation, *tree, *policy))
         _insert(pipeline, "InaIngress.admission.job", (job,), set_job)
         set_uplink = ("InaIngress.uplink.set_uplink", (UPLINK_PORT, 0, 0, 0, row, 0, contributors))
         _insert(pipeline, "InaIngress.uplink.uplink", (job,), set_uplink)
         _deliver(pipeline, job, 0, SWITCH_MAC, SWITCH_IP, 0xFFFF)
         for rank in range(contributors):
-            member = ("InaIngress.admission.set_member", (1 << rank,))
+            member = ("InaIngress.admission.set_member", (1 << rank, 0, 0))
             _insert(pipeline, "InaIngress.admission.member", (job, traffic.port(index, rank)), member)
             _deliver(pipeline, job, 1 + rank, _worker_mac(index, rank), _worker_ip(index, rank), rank)
 

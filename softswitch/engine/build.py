@@ -2,11 +2,13 @@
 
 The object's name is the hash of everything that makes it: the C text, the runtime headers, the
 compiler, its flags and the processor that ``-march=native`` means. A new one is written beside its
-place and renamed, so that processes that build at the same time do no harm to each other.
+place and renamed. Of processes that need it at the same time one builds it and the others wait. `cache`
+says where, and when what is there may be loaded.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import platform
@@ -14,13 +16,16 @@ import shutil
 import subprocess
 import tempfile
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Literal
 
 from softswitch.compiler import ir
-from softswitch.engine.emit_c import emit
-from softswitch.engine.pipeline import BuildFailed, NoCompiler, Pipeline
+from softswitch.engine.cache import REMEDY, find_folder, seal, whole
+from softswitch.engine.emit_c.program import emit_c
+from softswitch.engine.pipeline import BuildFailed, NoCache, NoCompiler, Pipeline
 
 RUNTIME = Path(__file__).parent / "runtime"
 FLAGS = ("-std=gnu11", "-O3", "-march=native", "-shared", "-fPIC", "-fvisibility=hidden")
@@ -37,33 +42,67 @@ def build(program: ir.Program, *, sanitize: bool = False) -> Path:
     """Return a shared object for `program` that implements ``runtime/pipeline.h``, building it if need be.
 
     With `sanitize`, errors in memory or arithmetic end the process that loads it with a report; that
-    process needs the sanitizers' runtime preloaded. Raises Unsupported, NoCompiler or BuildFailed.
+    process needs the sanitizers' runtime preloaded. Raises Unsupported, NoCompiler, NoCache or BuildFailed.
     """
-    return build_c(emit(program), flags=SANITIZE_FLAGS if sanitize else FLAGS)
+    return build_c(emit_c(program), flags=SANITIZE_FLAGS if sanitize else FLAGS)
 
 
 def build_c(text: str, *, flags: tuple[str, ...] = FLAGS) -> Path:
-    """Return the shared object of a C text that includes headers of ``runtime/``."""
+    """Return the shared object of a C text that includes headers of ``runtime/``, building it if need be.
+
+    Warns if it is built in another folder than users expect. Raises NoCompiler, NoCache or BuildFailed.
+    """
     compiler = find_compiler()
-    cache_dir = cache_directory()
-    name = _content_hash(text, compiler, flags)
-    target = cache_dir / f"pipeline-{name}.so"
-    if target.exists():
+    folder = find_folder()
+    target = folder.path / f"pipeline-{_content_hash(text, compiler, flags)}.so"
+    if whole(target):
         return target
-    cache_dir.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=cache_dir, prefix="building-") as scratch:
+    try:
+        return _build(text, flags, compiler, target, folder.hint)
+    except OSError as error:  # the disk is full, say
+        raise NoCache(f"cannot keep a program in {folder.path}: {error.strerror}: {REMEDY}") from error
+
+
+def _build(text: str, flags: tuple[str, ...], compiler: str, target: Path, hint: str) -> Path:
+    with _alone(target.with_suffix(".c")) as kept:
+        if whole(target):  # somebody else has built it meanwhile
+            return target
+        if hint:
+            warnings.warn(hint, stacklevel=4)
+        try:
+            _compile([compiler, *flags, "-I", str(RUNTIME)], text, target)
+        except BaseException:
+            kept.unlink(missing_ok=True)
+            raise
+        kept.write_text(text)
+    return target
+
+
+@contextmanager
+def _alone(lock: Path) -> Iterator[Path]:
+    """Wait until no other thread or process holds this file; when a holder dies, the next has its turn."""
+    with lock.open("a") as opened:
+        with suppress(OSError):  # where a file system has no locks, each builds for itself
+            fcntl.flock(opened, fcntl.LOCK_EX)
+        yield lock
+
+
+def _compile(command: list[str], text: str, target: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix="building-") as scratch:
         source, built = Path(scratch) / "pipeline.c", Path(scratch) / "pipeline.so"
         source.write_text(text)
-        command = [compiler, *flags, "-I", str(RUNTIME), "-o", str(built), str(source)]
+        command = [*command, "-o", str(built), str(source)]
+        environment = {**os.environ, "TMPDIR": scratch}  # the machine's may not be writable
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False, env=environment
+            )
         except subprocess.TimeoutExpired as error:
-            raise BuildFailed(f"{compiler} took more than {TIMEOUT_S} s") from error
+            raise BuildFailed(f"{command[0]} took more than {TIMEOUT_S} s") from error
         if done.returncode != 0:
             raise BuildFailed(f"{' '.join(command)} failed:\n{done.stderr}")
-        source.replace(target.with_suffix(".c"))
+        seal(built)
         built.replace(target)
-    return target
 
 
 def load(program: ir.Program, *, backend: Backend = "auto", seed: int = 0) -> Pipeline:
@@ -73,7 +112,7 @@ def load(program: ir.Program, *, backend: Backend = "auto", seed: int = 0) -> Pi
     ``random`` draws. Raises Unsupported, and with ``compiled`` NoCompiler.
     """
     from softswitch.engine.compiled import CompiledPipeline
-    from softswitch.engine.interpreter import Interpreter
+    from softswitch.engine.interpreter.pipeline import Interpreter
 
     if backend == "interpreter":
         return Interpreter(program, seed=seed)
@@ -95,12 +134,6 @@ def find_compiler() -> str:
     if path is None:
         raise NoCompiler(f"no C compiler: {name} is not on PATH")
     return path
-
-
-def cache_directory() -> Path:
-    """Return where built pipelines are kept: ``$XDG_CACHE_HOME/ina``, or ``~/.cache/ina``."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "ina"
 
 
 def _content_hash(text: str, compiler: str, flags: tuple[str, ...]) -> str:

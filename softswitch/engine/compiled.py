@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from softswitch.compiler import ir
-from softswitch.engine.emit_c_registers import Registers, register_ids
-from softswitch.engine.emit_c_tables import ARG_WORDS, TableLayout, lay_out_table
+from softswitch.engine.emit_c.registers import Registers, register_ids
+from softswitch.engine.emit_c.tables import ARG_WORDS, TableLayout, lay_out_table
 from softswitch.engine.entries import TableEntries, bit_width
 from softswitch.engine.pipeline import MAX_FRAME, Copy, NoSuchObject, PipelineError, Verdict
 

@@ -24,6 +24,8 @@ class PortStatistics:
     """Dropped by the kernel because the switch was too slow; a superframe counts once."""
     rx_no_program: int = 0
     """Before `Switch.load`."""
+    rx_stranger: int = 0
+    """Dropped because they did not come from the UDP port's peer; not in ``rx_packets``."""
     ingress_dropped: int = 0
     """By the program, of packets that came in here."""
     egress_dropped: int = 0

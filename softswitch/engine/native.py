@@ -50,7 +50,7 @@ def declare(library: ctypes.CDLL) -> ctypes.CDLL:
         "lock": (None, [engine]),
         "unlock": (None, [engine]),
         "add_memory": (integer, [engine, u16, link, link, integer, text]),
-        "add_udp": (integer, [engine, u16, link, link, u16, u16, text]),
+        "add_udp": (integer, [engine, u16, link, link, integer, u16, u16, text]),
         "add_interface": (integer, [engine, u16, link, link, text, text]),
         "udp_port": (u16, [engine, u16]),
         "load": (integer, [engine, pointer, pointer]),
@@ -98,8 +98,9 @@ class NativeEngine:
         match spec:
             case MemoryPort(cpu):
                 failed = self._library.engine_add_memory(self._engine, number, *links, cpu, error)
-            case UdpPort(local, peer):
-                failed = self._library.engine_add_udp(self._engine, number, *links, local, peer or 0, error)
+            case UdpPort(local, peer, fd):
+                socket = (-1 if fd is None else fd, local, peer or 0)
+                failed = self._library.engine_add_udp(self._engine, number, *links, *socket, error)
             case InterfacePort(name):
                 encoded = name.encode()
                 failed = self._library.engine_add_interface(self._engine, number, *links, encoded, error)

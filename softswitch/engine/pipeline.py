@@ -1,10 +1,11 @@
 """What a loaded P4 program looks like from Python, whichever back end runs it.
 
 Two classes implement `Pipeline`: the compiled one (`softswitch.engine.compiled`) and the
-interpreter (`softswitch.engine.interpreter`). Everything here is plain data and errors::
+interpreter (`softswitch.engine.interpreter.pipeline`). Everything here is plain data and errors::
 
     PipelineError
     ├── NoCompiler       the C back end is asked for and there is no working ``cc``
+    ├── NoCache          there is no folder to keep its products in, and load them from
     ├── BuildFailed      the C compiler refused what we generated (a defect of this package)
     ├── NoSuchObject     no table, counter or register of that name, or index out of range
     ├── BadEntry         an entry that does not fit its table: the message says why
@@ -33,6 +34,10 @@ class PipelineError(Exception):
 
 class NoCompiler(PipelineError):
     """There is no working C compiler on this machine."""
+
+
+class NoCache(PipelineError):
+    """There is no folder that compiled programs can be kept in and loaded from; says which were tried."""
 
 
 class BuildFailed(PipelineError):

@@ -2,7 +2,9 @@
 
 ``memory``              frames come from and go to the program itself, on a clock of its choice
 ``cpu``                 the same, for packet-in and packet-out
-``udp:LOCAL[:PEER]``    one frame is one UDP datagram on 127.0.0.1; without PEER the last sender is the peer
+``udp:LOCAL[:PEER]``    one frame is one UDP datagram on 127.0.0.1, to and from UDP port PEER; what others
+                        send is dropped. Without PEER whoever speaks first is the peer from then on
+``socket:FD[:PEER]``    the same on a bound UDP socket that whoever started the process has handed down
 ``veth:NAME``, ``if:NAME``   a network interface (needs root)
 """
 
@@ -39,6 +41,9 @@ class UdpPort:
 
     local: int = 0
     peer: int | None = None
+    """The UDP port of the far end; None: whoever speaks first."""
+    fd: int | None = None
+    """A bound socket to take over, instead of one at `local`; it is closed with the switch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +65,23 @@ def parse_port(text: str) -> PortSpec:
         case "udp":
             local, colon, peer = rest.partition(":")
             return UdpPort(_udp_number(text, local, 0), _udp_number(text, peer, 1) if colon else None)
+        case "socket":
+            descriptor, colon, peer = rest.partition(":")
+            if not descriptor.isascii() or not descriptor.isdigit() or len(descriptor) > 9:
+                raise PortError(f"port {text!r}: {descriptor!r} is not a file descriptor")
+            return UdpPort(0, _udp_number(text, peer, 1) if colon else None, int(descriptor))
         case "veth" | "if" if rest:
             if len(rest) > 15 or "/" in rest or any(c.isspace() for c in rest):
                 raise PortError(f"port {text!r}: {rest!r} is not an interface name")
             return InterfacePort(rest)
-    raise PortError(f"port {text!r}: want memory, cpu, udp:LOCAL[:PEER], veth:NAME or if:NAME")
+    raise PortError(
+        f"port {text!r}: want memory, cpu, udp:LOCAL[:PEER], socket:FD[:PEER], veth:NAME or if:NAME"
+    )
+
+
+def takes_any_peer(spec: PortSpec) -> bool:
+    """Return whether whoever speaks first at this port becomes its peer."""
+    return isinstance(spec, UdpPort) and spec.peer is None
 
 
 def _udp_number(text: str, number: str, lowest: int) -> int:

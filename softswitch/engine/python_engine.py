@@ -64,12 +64,10 @@ class _Port:
         self.is_cpu = isinstance(spec, MemoryPort) and spec.cpu
         self.socket: socket.socket | None = None
         self.peer: tuple[str, int] | None = None
-        self.learns_peer = False
         match spec:
-            case UdpPort(local, peer):
-                self.socket = _open_udp(number, local)
+            case UdpPort(local, peer, fd):
+                self.socket = _open_udp(number, local) if fd is None else _adopt_udp(number, fd)
                 self.peer = ("127.0.0.1", peer) if peer else None
-                self.learns_peer = peer is None
             case InterfacePort(name):
                 raise PortError(f"port {number}: interface {name} needs the C engine (a C compiler)")
 
@@ -426,9 +424,11 @@ class PythonEngine:
                 frame, sender = port.socket.recvfrom(65536)
             except OSError:  # nothing more, or an ICMP error of an earlier datagram
                 return
-            if port.learns_peer:
-                port.peer = sender
-            self._receive(port, frame)
+            port.peer = port.peer or sender  # whoever speaks first
+            if sender == port.peer:
+                self._receive(port, frame)
+            else:
+                port.statistics.rx_stranger += 1
 
     def _wake(self) -> None:
         with contextlib.suppress(BlockingIOError):  # full: it is awake
@@ -452,15 +452,30 @@ class PythonEngine:
 
 def _open_udp(number: int, local: int) -> socket.socket:
     opened = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    opened.setblocking(False)
-    for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
-        opened.setsockopt(socket.SOL_SOCKET, option, _SOCKET_BUFFER)
+    _prepare(opened)
     try:
         opened.bind(("127.0.0.1", local))
     except OSError as error:
         opened.close()
         raise PortError(f"port {number}: cannot bind UDP 127.0.0.1:{local}: {error.strerror}") from None
     return opened
+
+
+def _adopt_udp(number: int, fd: int) -> socket.socket:
+    with contextlib.suppress(OSError):
+        adopted = socket.socket(fileno=fd)
+        if (adopted.family, adopted.type) == (socket.AF_INET, socket.SOCK_DGRAM) and adopted.getsockname()[1]:
+            adopted.set_inheritable(False)
+            _prepare(adopted)
+            return adopted
+        adopted.detach()  # not ours to close
+    raise PortError(f"port {number}: file descriptor {fd} is not a UDP socket that is bound")
+
+
+def _prepare(opened: socket.socket) -> None:
+    opened.setblocking(False)
+    for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
+        opened.setsockopt(socket.SOL_SOCKET, option, _SOCKET_BUFFER)
 
 
 def _drops(opened: socket.socket) -> int:

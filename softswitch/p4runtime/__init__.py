@@ -8,16 +8,19 @@
 `schema`                a P4Info by ids and names
 `arbitration`           who is the primary controller
 `packet_io`             packets to and from the controller
+`private`               Unix sockets that only one user can reach
+`limits`                what a client may make the service hold
 ======================  =============================================================
 
 `docs/p4runtime.md` says which requirement of the specification which test holds.
 """
 
 from softswitch.engine.switch import Switch
+from softswitch.p4runtime.private import private_socket
 from softswitch.p4runtime.server import Service, Tls
 from softswitch.p4runtime.state import Backend, Device
 
-__all__ = ["Service", "Tls", "serve"]
+__all__ = ["Service", "Tls", "private_socket", "serve"]
 
 
 def serve(
@@ -29,7 +32,7 @@ def serve(
     source: str | None = None,
     backend: Backend = "auto",
 ) -> Service:
-    """Offer P4Runtime for `switch` at ``host:port``; port 0 takes a free one.
+    """Offer P4Runtime for `switch` at ``host:port``, where port 0 takes a free one, or ``unix:path``.
 
     `source`, a preprocessed P4 program, is loaded at once. Programs loaded by `Switch.load` are
     unknown to P4Runtime. `close` the service before the switch.

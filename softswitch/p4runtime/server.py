@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from controller.p4runtime_shim.messages import p4runtime_pb2 as p4
 from controller.p4runtime_shim.messages import p4runtime_pb2_grpc, status_pb2
-from softswitch.p4runtime import arbitration, entities, errors, packet_io
+from softswitch.p4runtime import arbitration, entities, errors, packet_io, private
 from softswitch.p4runtime.errors import RequestError
+from softswitch.p4runtime.limits import MAX_MESSAGE, MAX_UNREAD
 from softswitch.p4runtime.state import Device
 
 API_VERSION = "1.4.1"
@@ -42,6 +44,9 @@ _STANDINGS = {
 }
 
 _ENTITIES_PER_MESSAGE = 512
+
+_GRACE_S = 2.0
+"""How long requests may go on when the service closes."""
 
 _STATUS_BYTES = 5000
 """Room for a batch's errors: clients take 8 KiB of metadata by default, and base64 adds a third."""
@@ -71,8 +76,8 @@ class Tls:
 class Service:
     """A P4Runtime service for one device, listening until `close`.
 
-    `address` is ``host:port``; port 0 takes a free one, which `port` then tells. Raises OSError if
-    the address cannot be had.
+    `address` is ``host:port`` or ``unix:path``. Port 0 takes a free one; then `address` has it, and so
+    has `port`, which is None for a Unix socket. Raises OSError if the address cannot be had.
     """
 
     def __init__(
@@ -82,20 +87,26 @@ class Service:
         self._threads = ThreadPoolExecutor(arbitration.MAX_STREAMS + 16, thread_name_prefix="p4runtime")
         self._server = grpc.server(
             self._threads,
+            interceptors=[_UndecodedStreams()],
             options=[
-                ("grpc.max_receive_message_length", -1),  # a program's source may exceed the default 4 MB
+                ("grpc.max_receive_message_length", MAX_MESSAGE),  # a program may exceed the default 4 MB
                 ("grpc.so_reuseport", 0),  # two switches on one port would share its requests at random
             ],
         )
         p4runtime_pb2_grpc.add_P4RuntimeServicer_to_server(self._servicer, self._server)
+        unix = address.startswith(private.PREFIX)
+        if unix:
+            private.check_free(address)
         try:
-            self.port: int = (
+            port: int = (
                 self._server.add_secure_port(address, tls.credentials())
                 if tls
                 else self._server.add_insecure_port(address)
             )
         except RuntimeError as error:
             raise OSError(f"cannot listen on {address}: {error}") from error
+        self.port = None if unix else port
+        self.address = address if self.port is None else f"{address.rpartition(':')[0]}:{port}"
         self._server.start()
 
     def packet_in(self, frame: bytes) -> None:
@@ -103,10 +114,37 @@ class Service:
         self._servicer.packet_in(frame)
 
     def close(self) -> None:
-        """End all streams and stop listening; requests under way are finished first."""
+        """End all streams and stop listening; requests under way have some seconds to finish."""
         self._servicer.end_streams()
-        self._server.stop(grace=2).wait()
-        self._threads.shutdown()
+        # Bounded, for gRPC waits for calls that it has lost count of for ever.
+        self._server.stop(grace=_GRACE_S).wait(2 * _GRACE_S)
+        self._threads.shutdown(wait=False)
+
+
+class _UndecodedStreams(grpc.ServerInterceptor):  # type: ignore[type-arg]  # generic in the stubs only
+    """Has us decode what comes on streams, since gRPC takes a stream that it cannot decode for alive.
+
+    (It answers such a stream itself and then has us end it as well. Where nothing had been sent before,
+    the second end is never over, and a server with such a stream does not stop.)
+    """
+
+    def intercept_service(self, continuation: Any, call: Any) -> Any:
+        handler = continuation(call)
+        if handler is None or not handler.request_streaming:
+            return handler
+        return grpc.stream_stream_rpc_method_handler(
+            handler.stream_stream, _decode_stream_message, handler.response_serializer
+        )
+
+
+def _decode_stream_message(data: bytes) -> Any:
+    """Decode a StreamMessageRequest; return the error if it is none."""
+    try:
+        return p4.StreamMessageRequest.FromString(data)
+    except DecodeError:
+        return errors.InvalidArgument(
+            f"{len(data)} bytes on the stream are no StreamMessageRequest; the stream ends here"
+        )
 
 
 class _Stream:
@@ -114,6 +152,25 @@ class _Stream:
 
     def __init__(self) -> None:
         self.responses: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._waiting = 0  # bytes
+
+    def offer(self, response: Any) -> None:
+        """Queue a packet or a complaint; it is dropped where the client leaves too much unread."""
+        size = response.ByteSize()
+        with self._lock:
+            if self._waiting + size > MAX_UNREAD:
+                return
+            self._waiting += size
+        self.responses.put(response)
+
+    def take(self) -> Any:
+        """Wait for the next response."""
+        response = self.responses.get()
+        if isinstance(response, p4.StreamMessageResponse) and not response.HasField("arbitration"):
+            with self._lock:
+                self._waiting -= response.ByteSize()
+        return response
 
 
 class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # generated code has no types
@@ -208,12 +265,16 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # 
     def StreamChannel(self, requests: Iterable[Any], context: Any) -> Iterator[Any]:
         stream = _Stream()
         with self._device.mutex:
-            self._streams.add(stream)
+            full = len(self._streams) >= arbitration.MAX_STREAMS
+            if not full:
+                self._streams.add(stream)
+        if full:  # each holds a thread of the server: some are left for requests
+            _abort(context, errors.ResourceExhausted(f"{arbitration.MAX_STREAMS} streams are open already"))
         context.add_callback(lambda: stream.responses.put(None))
         threading.Thread(target=self._listen, args=(stream, requests), daemon=True).start()
         failure = None
         try:
-            while (response := stream.responses.get()) is not None:
+            while (response := stream.take()) is not None:
                 if isinstance(response, RequestError):
                     failure = response
                     break
@@ -228,6 +289,8 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # 
     def _listen(self, stream: _Stream, requests: Iterable[Any]) -> None:
         try:
             for request in requests:
+                if isinstance(request, RequestError):
+                    raise request
                 match request.WhichOneof("update"):
                     case "arbitration":
                         self._arbitrate(stream, request.arbitration)
@@ -280,7 +343,7 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # 
     def _complain(self, stream: _Stream, error: RequestError, message: Any) -> None:
         message.canonical_code = _CODES[type(error)].value[0]
         message.message = str(error)
-        stream.responses.put(p4.StreamMessageResponse(error=message))
+        stream.offer(p4.StreamMessageResponse(error=message))
 
     def packet_in(self, frame: bytes) -> None:
         with self._device.mutex:
@@ -290,7 +353,7 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # 
             message = packet_io.to_packet_in(bundle.schema, frame)
             for stream in self._arbitration.primaries():
                 assert isinstance(stream, _Stream)
-                stream.responses.put(p4.StreamMessageResponse(packet=message))
+                stream.offer(p4.StreamMessageResponse(packet=message))
 
     def end_streams(self) -> None:
         with self._device.mutex:

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from controller.p4runtime_shim.messages import p4runtime_pb2 as p4
-from softswitch.compiler import compile_source, ir, p4info
+from softswitch.compiler import ir, p4info
 from softswitch.compiler.errors import CompileError
 from softswitch.engine.build import load
-from softswitch.engine.pipeline import Pipeline, PipelineError
+from softswitch.engine.pipeline import MAX_FRAME, Pipeline, PipelineError
 from softswitch.engine.ports import MemoryPort
+from softswitch.engine.programs import compile_once
 from softswitch.engine.switch import Switch
 from softswitch.p4runtime import schema as schemas
 from softswitch.p4runtime.errors import FailedPrecondition, InvalidArgument, NotFound, Unimplemented
@@ -51,7 +52,7 @@ def prepare(config: Any, *, backend: Backend = "auto") -> Bundle:
         raise InvalidArgument("the config has no P4Info; send that of the program in the device config")
     source = _source(config.p4_device_config)
     try:
-        program = compile_source(source, name="device config")
+        program = compile_once(source, name="device config")
         compiled = schemas.from_p4info(p4info(program))
     except CompileError as error:
         expected = f"; expected {error.expected}" if error.expected else ""
@@ -125,7 +126,7 @@ class Device:
 
     def preload(self, source: str) -> None:
         """Load a preprocessed program as if a controller had. Raises CompileError or PipelineError."""
-        program = compile_source(source)
+        program = compile_once(source)
         info = p4info(program)
         config = p4.ForwardingPipelineConfig(p4info=info, p4_device_config=source.encode())
         self._commit(Bundle(config, program, schemas.from_p4info(info), load(program, backend=self._backend)))
@@ -172,7 +173,12 @@ class Device:
             self._saved = None
 
     def send_to_cpu(self, frame: bytes) -> None:
-        """Let a controller's frame enter at the CPU port. Raises FailedPrecondition if there is none."""
+        """Let a controller's frame enter at the CPU port.
+
+        Raises FailedPrecondition if there is none; InvalidArgument if no port could take the frame.
+        """
+        if not 1 <= len(frame) <= MAX_FRAME:
+            raise InvalidArgument(f"the frame has {len(frame)} bytes; this switch takes 1 to {MAX_FRAME}")
         for number, port in self.switch.ports.items():
             if isinstance(port, MemoryPort) and port.cpu:
                 self.switch.packet_out(number, frame)

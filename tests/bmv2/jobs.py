@@ -53,12 +53,15 @@ class Job:
     offset: int = 0
     size: int = 0
     ranks: Mapping[int, int] = field(default_factory=dict)
+    below: Mapping[int, range] = field(default_factory=dict)
+    """Nodes of the tree behind ports."""
     role: Literal["root", "child", "transit"] = "root"
     node: int = 0
     fan_in: int = 0
     above: Above | None = None
     result_bitmap: int = 0
     preempt: bool = False
+    ageing: int = 2
     window: int = 1 << 30
     max_age_us: int = (1 << 32) - 1
 
@@ -98,6 +101,7 @@ def admission(program: ir.Program, job: Job, make: type[Write] = Insert) -> Iter
         "root": job.role == "root",
         "transit": job.role == "transit",
         "preempt": job.preempt,
+        "ageing": job.ageing,
         "window": job.window,
         "max_age_us": job.max_age_us,
     }
@@ -105,7 +109,9 @@ def admission(program: ir.Program, job: Job, make: type[Write] = Insert) -> Iter
     yield make(own + "job", entry(program, [job.id], own + "set_job", **arguments))
     for port in {station.port: None for station in job.children.values()}:
         mask = sum(1 << bit for bit, station in job.children.items() if station.port == port)
-        yield make(own + "member", entry(program, [job.id, port], own + "set_member", bitmap=mask))
+        nodes = job.below.get(port, range(0))
+        of_port = {"bitmap": mask, "first_node": nodes.start, "node_count": len(nodes)}
+        yield make(own + "member", entry(program, [job.id, port], own + "set_member", **of_port))
     for bit, station in job.children.items():
         yield receiver(program, job, bit + 1, station, job.ranks.get(bit, bit), make)
     if job.above is not None:
@@ -119,6 +125,13 @@ def readmission(program: ir.Program, jobs: Sequence[Job]) -> Iterator[Write]:
     """Yield what changes when jobs that have been admitted get another region or generation."""
     for job in jobs:
         yield next(admission(program, job, Modify))
+
+
+def move(program: ir.Program, job: Job, number: int, offset: int, size: int) -> Insert:
+    """Return the entry that has a job move to another region."""
+    own = "InaIngress.aggregator.addressing."
+    row = entry(program, [job.id], own + "move", number=number, offset=offset, size=size)
+    return Insert(own + "change", row)
 
 
 def withdrawal(program: ir.Program, job: Job) -> Iterator[Write]:

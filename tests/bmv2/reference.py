@@ -25,7 +25,7 @@ from types import TracebackType
 Arrival = tuple[int, bytes]
 """A frame and the port that it comes in at."""
 
-DEADLINE_S = 30.0
+DEADLINE_S = 600.0
 PIPE_BYTES = 1 << 20
 EGRESS_QUEUE_PACKETS = 1 << 20
 PROMPT = b"RuntimeCmd: "
@@ -122,10 +122,10 @@ class Reference:
         try:
             self._wait(lambda: _accepts(thrift_port), "its control port to open")
             self._cli = CommandLine(thrift_port)
+            self.run(f"set_queue_depth {EGRESS_QUEUE_PACKETS}")
         except BaseException:
             self._stop()
             raise
-        self.run(f"set_queue_depth {EGRESS_QUEUE_PACKETS}")
 
     def __enter__(self) -> Reference:
         return self

@@ -11,14 +11,16 @@ from dataclasses import replace
 
 from softswitch.compiler import ir
 from tests.bmv2 import below, contention, malformed, ordinary, slots
-from tests.bmv2.jobs import SAME_EPOCH, Above, Job, admission, groups, readmitted, withdrawal
+from tests.bmv2.jobs import SAME_EPOCH, Above, Job, admission, groups, move, readmitted, withdrawal
 from tests.bmv2.random_traffic import at_random, random_traffic
 from tests.bmv2.reference import Arrival
 from tests.bmv2.stations import OTHER_SERVER, SERVER, WORKERS
 from tests.bmv2.targets import Phase
 
-STALE = 5
+REPLAYED, STALE, STORED = 2, 5, 26
 OUTCOMES = [outcome for outcome in range(32) if outcome != STALE]
+OUTCOMES_OF_ATP = [outcome for outcome in OUTCOMES if outcome not in (REPLAYED, STORED)]
+"""Its slots keep no results."""
 MEETING_POINT = 17
 
 MEEK = Job(
@@ -116,7 +118,19 @@ def phases(program: ir.Program) -> list[Phase]:
             list(random_traffic(16, (HEIR, *again[1:4]), 1500)),
         ),
         replace(at_random(program, 17, placed(again, OVERLAPPING)[1:], 1000), mark_from=0),
+        moving(program, placed(again, OVERLAPPING)[1:]),
     ]
+
+
+def moving(program: ir.Program, jobs: Sequence[Job]) -> Phase:
+    """Return a phase in which jobs move to other regions; how soon depends on their windows."""
+    phase = at_random(program, 18, [replace(job, window=1 << place) for place, job in enumerate(jobs)], 3000)
+    moves = [
+        move(program, job, (1 << 40) + job.id, 20 + 3 * place, place)
+        for place, job in enumerate(jobs)
+        if job.role != "transit"
+    ]
+    return replace(phase, writes=[*phase.writes, *moves])
 
 
 def handwritten() -> Iterator[Arrival]:

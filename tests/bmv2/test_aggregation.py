@@ -34,6 +34,7 @@ class Program:
 PROGRAMS = {
     "exclusive": Program(P4SRC / "exclusive.p4", exclusive.phases, exclusive.OUTCOMES),
     "shared": Program(P4SRC / "shared.p4", shared.phases, shared.OUTCOMES),
+    "atp": Program(P4SRC / "atp.p4", shared.phases, shared.OUTCOMES_OF_ATP),
 }
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import json
 import re
 from pathlib import Path
@@ -8,16 +9,19 @@ from pathlib import Path
 import pytest
 
 from bmv2_topos import JobEntry
-from bmv2_topos.experiments import loss, memory, stragglers
+from bmv2_topos.experiments import addressing, atp, loss, loss_page, loss_runs, memory, regions, stragglers
 from bmv2_topos.experiments.harness import (
     RESULTS,
     Row,
     Scenario,
     averaged,
+    column,
     main,
     markdown,
     mean_iteration_s,
     number,
+    selected,
+    spread,
     sweep,
     write,
 )
@@ -69,6 +73,9 @@ def test_a_page_says_what_was_asked_what_came_out_and_how_to_do_it_again(tmp_pat
             ("shared", 0, 4.0),
             ("shared", 64, 1.25),
             ("shared", 128, 1.0),
+            ("atp", 0, 4.0),
+            ("atp", 64, 2.5),
+            ("atp", 128, 1.0),
             ("exclusive", 64, 2.0),
             ("exclusive", 128, 1.0),
         )
@@ -83,9 +90,10 @@ def test_a_page_says_what_was_asked_what_came_out_and_how_to_do_it_again(tmp_pat
         "Again",
     ]
     assert "```\npython -m something\n```" in page
-    assert "| 64 | 80% | 50% | 50.0% | 0.00 MB | 1250.00 ms | 5000.00 ms |" in page
-    assert "| 0 | 25% | cannot run |" in page
+    assert "| 64 | 80% | 40% | 50% | 50.0% | 0.00 MB | 1250.00 ms | 5000.00 ms |" in page
+    assert "| 0 | 25% | 25% | cannot run |" in page
     assert "128 slots are ample for shared (97% of the best); half of them cost 20.0%." in page
+    assert "Shared is faster than atp at 64 slots, 2.0 times at 64." in page
     assert "Shared is faster than exclusive at 64 slots, 1.6 times at 64." in page
     assert json.loads((tmp_path / "memory.json").read_text())["rows"] == rows
     for file in files:
@@ -93,7 +101,10 @@ def test_a_page_says_what_was_asked_what_came_out_and_how_to_do_it_again(tmp_pat
         assert file.suffix == ".md" or f"({file.name})" in page
 
 
-EXPERIMENTS = {module.EXPERIMENT.name: module.EXPERIMENT for module in (memory, stragglers, loss)}
+EXPERIMENTS = {
+    module.EXPERIMENT.name: module.EXPERIMENT
+    for module in (memory, stragglers, loss, addressing, regions, atp)
+}
 
 
 @pytest.fixture(scope="module")
@@ -132,23 +143,62 @@ def test_the_page_in_the_repository_has_all_that_the_experiment_runs(name: str) 
 
 def test_shared_slots_serve_even_without_memory(quick: dict[str, list[Row]]) -> None:
     without = [row for row in quick["memory"] if row["slots"] == 0]
-    assert [row["aggregated_share"] for row in without] == [0.0, 0.0]
-    for jobs in (1, 2):
-        by_slots = list(memory.speeds(quick["memory"], jobs, "shared").values())
+    assert [row["aggregated_share"] for row in without] == [0.0] * 4
+    for jobs, program in itertools.product(memory.JOBS, ("shared", "atp")):
+        by_slots = list(memory.speeds(quick["memory"], jobs, program).values())
         assert 0 < by_slots[0] < by_slots[1] <= by_slots[2] * 1.01
 
 
 def test_a_straggler_keeps_slots_from_a_healthy_job(quick: dict[str, list[Row]]) -> None:
-    for row in stragglers.compared(quick["stragglers"]):
-        assert number(row, "healthy") > 1.02
+    both = [row for row in quick["stragglers"] if row["jobs"] == "healthy+straggling"]
+    assert [row["control"] for row in both] == list(stragglers.CONTROLS)
+    for row in both:
+        slots, factor = int(number(row, "slots")), int(number(row, "factor"))
+        (healthy,) = stragglers.cost(quick["stragglers"], str(row["control"]), slots, factor).healthy
+        assert healthy > 1.02
         assert number(row, "healthy_share") < 1
 
 
+def test_a_job_whose_window_fits_its_region_never_meets_itself(quick: dict[str, list[Row]]) -> None:
+    alone = selected(quick["addressing"], setup=addressing.ONE)
+    assert column(alone, "collided", addressing=addressing.CONSECUTIVE) == [0, 0]
+    assert max(column(alone, "collided", addressing=addressing.HASHED)) > 0
+    for case in addressing.cases(quick["addressing"]):
+        by_slots = addressing.times(quick["addressing"], *case, addressing.CONSECUTIVE)
+        assert addressing.greatest_rise(by_slots)[0] <= addressing.RISE
+
+
+def test_a_job_does_not_notice_that_its_region_changes(quick: dict[str, list[Row]]) -> None:
+    for loss_ in (0.0, 1e-3):
+        none, moved = (
+            column(quick["regions"], "resent", loss=loss_, changes=changes)
+            for changes in (regions.NONE, regions.CONSISTENT)
+        )
+        assert none == moved
+        (slowdown,) = regions.slowdowns(quick["regions"], "one switch", loss_, regions.CONSISTENT)
+        assert slowdown.across < regions.TARGET
+    (at_once,) = column(quick["regions"], "resent", loss=0.0, changes=regions.AT_ONCE)
+    assert at_once > 100
+
+
+def test_slots_that_are_held_for_the_server_cost_traffic(quick: dict[str, list[Row]]) -> None:
+    for mix, slots in atp.settings_of(quick["atp"]):
+        ours, held = (
+            column(quick["atp"], "fallback_bytes", mix=mix, slots=slots, choice=choice)
+            for choice in (atp.OURS, atp.HELD)
+        )
+        assert held > ours
+
+
 def test_losses_cost_goodput_but_do_not_stop_a_job(quick: dict[str, list[Row]]) -> None:
-    for kind in loss.KINDS:
-        left = loss.relative(quick["loss"], kind, 4)
-        assert left[0.0] == 1.0
-        assert 0.1 < left[0.01] < 1.0
+    for kind in loss_runs.KINDS:
+        for size_kb in (16, 64):
+            assert loss_page.relative(quick["loss"], kind, 4, size_kb, 0.0).mean == 1.0
+            left, bare = (
+                loss_page.relative(quick["loss"], kind, 4, size_kb, 0.01, probes).mean
+                for probes in ("on", "off")
+            )
+            assert bare < left < 1.0
     assert all(row["lost_packets"] for row in quick["loss"] if row["loss"])
 
 
@@ -167,6 +217,11 @@ def test_an_experiment_runs_from_the_command_line(
 
 def test_tables_are_markdown() -> None:
     assert markdown(["a", "b"], [["1", "2"]]) == "| a | b |\n| --- | ---: |\n| 1 | 2 |"
+
+
+def test_a_spread_is_mean_least_and_most() -> None:
+    assert spread([1.0, 2.0, 1.2]) == "1.40 (1.00..2.00)"
+    assert spread([0.5, 0.5], ".0%") == "50%"
 
 
 def test_rows_that_differ_in_their_seed_are_averaged() -> None:

@@ -69,6 +69,7 @@ def test_json_has_every_job_and_is_the_same_twice(jobs: Path) -> None:
     [
         ("--program", "exclusive", "--slots", 64),
         ("--slots", 0),
+        ("--program", "atp", "--slots", 16, "--loss", 0.01),
         ("--tree", "2x2", "--link-loss", 0.05),
         ("--tree", "2x2x1", "--transit", "s2,s3", "--preempt", "--window", 64, "--iterations", 1),
     ],
@@ -88,6 +89,7 @@ def test_the_table_is_for_people(jobs: Path, options: tuple[object, ...]) -> Non
         (("--tree", "2x2", "--transit", "s9"), "--transit s9: the switches are s1, s2, s3"),
         (("--program", "exclusive", "--slots", 3), "1 slots of its own; the program exclusive takes 2"),
         (("--loss", 2), "loss is 2, must be a probability"),
+        (("--program", "atp", "--preempt"), "--preempt: atp has no priorities; use --program shared"),
         (("--plot", "x.bmp"), "--plot x.bmp: want a name that ends in .png, .svg, .pdf"),
     ],
 )

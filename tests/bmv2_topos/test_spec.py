@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from bmv2_topos import Host, Link, Switch, Topology, TopologyError, star, tree
+from bmv2_topos import Host, Link, Switch, Topology, TopologyError, leaf_spine, star, tree
 
 S1, S2, H1, H2 = Switch("s1"), Switch("s2"), Host("h1"), Host("h2")
 
@@ -33,6 +33,13 @@ def test_links_between_switches_may_differ_and_levels_may_only_pass_on() -> None
     assert [switch.aggregates for switch in topology.switches] == [True, False, False, True, True, True, True]
 
 
+def test_every_leaf_is_linked_to_every_spine() -> None:
+    topology = leaf_spine(2, 3, 4, servers=3)
+    assert [topology.switch_of(f"h{n}") for n in (1, 4, 5, 12)] == ["s3", "s3", "s4", "s5"]
+    assert [topology.switch_of(f"p{n}") for n in (1, 2, 3)] == ["s1", "s2", "s1"]
+    assert all(topology.port_to(leaf, spine) for leaf in ("s3", "s4", "s5") for spine in ("s1", "s2"))
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -48,6 +55,7 @@ def test_links_between_switches_may_differ_and_levels_may_only_pass_on() -> None
         (lambda: Link("a", "b", loss=1.5), "link a-b: loss is 1.5, must be a probability"),
         (lambda: Link("a", "b", queue_packets=0), "queue_packets is 0, must be 1 or more"),
         (lambda: tree([2, 0]), "every level needs children"),
+        (lambda: leaf_spine(2, 0, 4), "2 spines, 0 leaves, 4 hosts: want one of each at least"),
     ],
 )
 def test_what_is_no_network_is_refused_with_what_would_be_right(make, message) -> None:  # type: ignore[no-untyped-def]

@@ -28,15 +28,7 @@ from bmv2_topos.testbeds.virtual import (
     random_faults,
 )
 from hostlib.core.congestion import FixedWindow, Limits, Round
-
-SMALL = VirtualSettings(lanes=32, slots=256, samples=16, patience_s=2.0)
-
-
-def job(name: str = "a", workers: int = 4, **changes: object) -> JobEntry:
-    entry = JobEntry(
-        name=name, workers=workers, iterations=3, tensors=(200, 3000), compute_s=1e-4, jitter=0.1, window=64
-    )
-    return dataclasses.replace(entry, **changes)  # type: ignore[arg-type]
+from tests.bmv2_topos.beds import SMALL, elements, job
 
 
 def run(
@@ -56,10 +48,6 @@ def run(
 
 def exclusive(settings: VirtualSettings = SMALL) -> VirtualSettings:
     return dataclasses.replace(settings, program="exclusive")
-
-
-def elements(entry: JobEntry) -> int:
-    return entry.workers * entry.iterations * sum(entry.tensors)
 
 
 @pytest.mark.parametrize("program", ["shared", "exclusive"])
@@ -276,6 +264,8 @@ def test_what_cannot_run_is_refused() -> None:
         run([job("a", 9)], shape=(2, 4))
     with pytest.raises(TestbedError, match="job 'a': 1 slots of its own; the program exclusive takes 2"):
         run([job("a"), job("b")], exclusive(dataclasses.replace(SMALL, slots=3)))
+    with pytest.raises(TestbedError, match="two jobs are called 'a'"):
+        run([job("a"), job("b"), job("a")])
     with pytest.raises(TestbedError, match="there is no job 'x'"):
         run([job("a")], faults=[RemoveJob(0.0, "x")])
 

@@ -12,7 +12,7 @@ from controller.p4runtime_shim import Codec, Group, Row
 from controller.programs import LANES, locate
 from softswitch.compiler import compile_file, p4info
 
-PROGRAMS = ("exclusive", "shared")
+PROGRAMS = ("exclusive", "shared", "atp")
 MAC, IP = "02:00:00:00:00:01", "10.0.0.1"
 ADMISSION = Admission(
     job=1,
@@ -70,8 +70,8 @@ def test_every_name_is_in_the_program(program: tuple[str, Any]) -> None:
     known = set(all_names(info))
     prefixes = {names.LANE_REGISTERS}
     for constant, name in vars(names).items():
-        if constant == "PRIORITY_REGISTER":
-            assert (name in known) == (which == "shared"), "this is how the programs are told apart"
+        if constant in ("PRIORITY_REGISTER", "CHANGE", "MOVE", "SETTLED"):
+            assert (name in known) == (which != "exclusive"), "this is how the programs are told apart"
         elif constant.isupper() and name not in prefixes:
             assert name in known, f"names.{constant}"
     assert any(name.startswith(names.LANE_REGISTERS) for name in known)

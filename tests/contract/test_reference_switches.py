@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -15,13 +16,13 @@ from tests.p4 import bed as p4
 CHILD = (2, 0b100, 3)
 JOBS = (
     p4.Job(1, size=3, offset=0, slots=16),
-    p4.Job(2, size=2, offset=16, slots=8, node=5, above=CHILD, result_bitmap=0b111),
+    p4.Job(2, 2, 16, 8, node=5, above=CHILD, result_bitmap=0b111, below={2: range(6, 8)}),
     p4.Job(3, size=1, offset=24, slots=8),
     p4.Job(4, size=1, offset=32, slots=8, node=5, above=CHILD, result_bitmap=0b11),
     p4.Job(5, size=4, offset=0, slots=0, node=7, transit=True, members={1: 0b0011, 2: 0b0100}),
 )
 CROWDED = (
-    *(p4.Job(job.job, job.size, 0, 12, job.node, job.above, job.result_bitmap) for job in JOBS[:4]),
+    *(replace(job, offset=0, slots=12) for job in JOBS[:4]),
     JOBS[4],
     p4.Job(6, size=4, offset=4, slots=6, preempt=True, max_age_us=40),
     p4.Job(7, size=2, offset=0, slots=0, node=3, above=CHILD, result_bitmap=0b111),
@@ -43,7 +44,9 @@ def admission(job: p4.Job) -> reference.Job:
         parent=job.above if job.node else None,
         result_bitmap=job.result,
         transit=job.transit,
+        below=job.below,
         preempt=job.preempt,
+        ageing=job.ageing,
         window=job.window,
         max_age_us=job.max_age_us,
     )
@@ -67,14 +70,18 @@ def packet(random: Random, jobs: tuple[p4.Job, ...], base: int, *, laneless: boo
         random.choice(FLAGS),
         job.job,
         psn,
-        random.choice(bits) if bits else 1,
+        job.result if kind == p4.RESULT and random.randrange(4) else random.choice(bits) if bits else 1,
         fan_in=job.size,
         priority=random.choice((0, 1, 3, 200)),
         exponent=random.randrange(256),
         epoch=job.epochs & 0xFF,
         valid=p4.LANES if has_lanes else 0,
         tag=random.choice((7, 7, 7, 7, 8)),
-        node=job.node,
+        node=random.choice((6, 7, 8, job.node))
+        if kind == p4.PARTIAL
+        else 0
+        if kind == p4.RESULT
+        else job.node,
         target=(p4.ALL, 0, p4.ALL, 1)[psn % 4],
         values=values if has_lanes else (),
     )

@@ -47,7 +47,7 @@ def network_for(case: Case) -> Iterator[VirtualNetwork]:
 
 
 @pytest.mark.slow
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=1000)
 @given(cases)
 @example(Case(4, 20, (1500, 0, 700), "float32", "sum", True, Impairments(0.2, 0.2, 0.2, 0.2), 1))
 @example(Case(6, 1, (100,), "int32", "sum", True, Impairments(0.2, 0.2, 0.2, 0.2), 2, first_psn=2**32 - 2))

@@ -1,5 +1,6 @@
 """The same controller on BMv2: program, jobs, turns between controllers, ordinary traffic."""
 
+import os
 import shutil
 import socket
 import subprocess
@@ -7,17 +8,31 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from controller import Controller, Job, Member, Place, ProgramMismatch, Region, Uplink, forwarding
+from controller import (
+    Controller,
+    Job,
+    Lease,
+    Member,
+    OtherProgram,
+    Place,
+    ProgramMismatch,
+    Region,
+    Uplink,
+    forwarding,
+)
+from controller.p4runtime_shim import P4RuntimeClient
 from controller.programs import bmv2_bundle
+from tests.system.command import children
 
 pytestmark = [
     pytest.mark.bmv2,
     pytest.mark.skipif(
-        not (shutil.which("p4c") and shutil.which("simple_switch_grpc")),
-        reason="needs p4c and simple_switch_grpc on PATH",
+        not ((shutil.which("p4c-bm2-ss") or shutil.which("p4c")) and shutil.which("simple_switch_grpc")),
+        reason="needs p4c-bm2-ss or p4c, and simple_switch_grpc, on PATH",
     ),
 ]
 
@@ -37,11 +52,13 @@ def bmv2(program: str) -> Iterator[str]:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    with Controller.connect(address) as controller:
-        assert controller.load(bmv2_bundle(program, lanes=32))
-    yield address
-    process.terminate()
-    process.wait()
+    try:
+        with Controller.connect(address) as controller:
+            assert controller.load(bmv2_bundle(program, lanes=32))
+        yield address
+    finally:
+        process.terminate()
+        process.wait()
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +71,32 @@ def address() -> Iterator[str]:
 def shared_address() -> Iterator[str]:
     with bmv2("shared") as address:
         yield address
+
+
+def switches() -> list[int]:
+    return [pid for pid, command in children(os.getpid()).items() if "simple_switch_grpc" in command]
+
+
+def test_a_switch_whose_program_is_not_loaded_is_ended() -> None:
+    before = switches()
+    with pytest.raises(ProgramMismatch, match="there is no program 'nothing'"), bmv2("nothing"):
+        pass
+    assert switches() == before
+
+
+@pytest.mark.parametrize("tool", ["p4c-bm2-ss", "p4c"])
+def test_either_compiler_is_enough(tool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if shutil.which(tool) is None:
+        pytest.skip(f"no {tool} on PATH")
+    for folder in map(Path, reversed(os.environ["PATH"].split(os.pathsep))):
+        for program in folder.glob("*"):
+            if not program.name.startswith("p4c") or program.name == tool:
+                (tmp_path / program.name).unlink(missing_ok=True)
+                (tmp_path / program.name).symlink_to(program)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    bundle = bmv2_bundle("exclusive", lanes=32)
+    assert any(table.preamble.alias == "job" for table in bundle.p4info.tables)
+    assert b"InaIngress" in bundle.device_config
 
 
 def job(ranks: int, first_port: int) -> Job:
@@ -100,6 +143,29 @@ def test_shared_jobs_come_and_go(shared_address: str) -> None:
         one.remove(second.job)
         other.remove(first.job)
         assert one.jobs() == {}
+
+
+def test_leases_are_kept_renewed_and_swept(address: str) -> None:
+    with (
+        Controller(P4RuntimeClient(address), clock=lambda: 1.0) as one,
+        Controller(P4RuntimeClient(address), clock=lambda: 9.0) as other,
+    ):
+        dead = one.admit(job(2, 0), lease=Lease(5000, "host pid 7"))
+        living = one.admit(job(2, 2), lease=Lease(5000, "host pid 8"))
+        assert other.jobs() == {dead.job: dead, living.job: living}
+        renewed = Lease(10_000, "host pid 8")
+        one.renew(living, renewed)
+        heir = other.admit(job(2, 0))
+        assert other.jobs() == {living.job: replace(living, lease=renewed), heir.job: heir}
+        other.remove(living.job)
+        other.remove(heir.job)
+
+
+def test_another_program_is_replaced_on_request_only(address: str) -> None:
+    with Controller.connect(address) as controller:
+        with pytest.raises(OtherProgram, match="runs a program for exclusive jobs with 32 values per packet"):
+            controller.load(bmv2_bundle("shared", lanes=32))
+        assert controller.info().program == "exclusive"
 
 
 def test_controllers_take_turns(address: str) -> None:

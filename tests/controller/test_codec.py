@@ -23,15 +23,16 @@ def bits(width: int) -> st.SearchStrategy[int]:
 
 ROWS = st.one_of(
     st.builds(
-        lambda job, port, bitmap: Row(
+        lambda job, port, bitmap, node: Row(
             names.MEMBER,
             {names.JOB_KEY: job, names.INGRESS_PORT: port},
             names.SET_MEMBER,
-            {"bitmap": bitmap},
+            {"bitmap": bitmap, "first_node": node, "node_count": 1},
         ),
         bits(16),
         bits(9),
         bits(32),
+        bits(16),
     ),
     st.builds(
         lambda value, length, port: Row(

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 
+import grpc
 import pytest
 
 from controller import Controller, Job, Member, ProgramBundle, Region, SwitchInfo, forwarding, names
@@ -13,6 +14,7 @@ from controller.errors import (
     BadJob,
     NoSuchJob,
     NotPrimary,
+    OtherProgram,
     OutOfMemory,
     OutOfRows,
     ProgramMismatch,
@@ -21,6 +23,9 @@ from controller.errors import (
 )
 from controller.jobs import job_row, supporting_rows
 from controller.p4runtime_shim import P4RuntimeClient, Row
+from controller.p4runtime_shim.mastership import Held
+from controller.p4runtime_shim.messages import p4runtime_pb2_grpc
+from softswitch.engine.ports import MemoryPort
 from softswitch.engine.switch import Switch
 from softswitch.p4runtime import serve
 from tests.controller.conftest import LANES, Running
@@ -219,6 +224,39 @@ def test_another_controller_that_keeps_the_switch_is_named(running: Running) -> 
     holder.close()
 
 
+def test_controllers_take_turns_after_the_highest_election_id_was_claimed(bundle: ProgramBundle) -> None:
+    """By anybody, once: P4Runtime then lets no other id in until the switch restarts."""
+    with Switch({n: MemoryPort() for n in range(8)}) as switch:
+        service = serve(switch, source=bundle.device_config.decode())
+        with grpc.insecure_channel(service.address) as channel:
+            stranger = Held(p4runtime_pb2_grpc.P4RuntimeStub(channel), 0)
+            stranger.ask(2**128 - 1)
+            assert stranger.answer(10).status.code == 0
+            with (
+                Controller(P4RuntimeClient(service.address), turn_timeout_s=0.2) as controller,
+                pytest.raises(NotPrimary, match=rf"another controller \(election id {2**128 - 1}\) keeps"),
+            ):
+                controller.admit(job(1))
+            stranger.release()
+        failures: list[BaseException] = []
+
+        def work(first_port: int) -> None:
+            try:
+                with Controller.connect(service.address) as controller:
+                    for _ in range(3):
+                        controller.remove(controller.admit(job(2, first_port=first_port)).job)
+            except BaseException as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=work, args=(2 * i,)) for i in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert failures == []
+        service.close()
+
+
 def test_ordinary_traffic_is_bridged_and_flooded(controller: Controller, running: Running) -> None:
     entries = [
         forwarding.flood_group(300, [0, 1, 2]),
@@ -285,9 +323,28 @@ def test_a_program_with_jobs_is_not_replaced(controller: Controller, bundle: Pro
     admission = controller.admit(job(1))
     changed = ProgramBundle("other", type(bundle.p4info)(), b"")
     with pytest.raises(ProgramMismatch, match=r"runs another program than 'other' .*, which serves 1 job;"):
-        controller.load(changed)
+        controller.load(changed, replace=True)
     assert list(controller.jobs()) == [admission.job]
     controller.remove(admission.job)
+
+
+def test_another_program_is_replaced_on_request_only(
+    bundle: ProgramBundle, shared_bundle: ProgramBundle
+) -> None:
+    with Switch({}) as switch:
+        service = serve(switch, source=shared_bundle.device_config.decode())
+        with Controller.connect(service.address) as controller:
+            controller.install([forwarding.bridge("02:00:00:00:00:01", 1)])
+            with pytest.raises(
+                OtherProgram,
+                match=r"runs a program for shared jobs with 32 values per packet, with 1 table entry,"
+                r" and not 'exclusive' with these lanes",
+            ):
+                controller.load(bundle)
+            assert controller.info().program == "shared"
+            assert controller.load(bundle, replace=True)
+            assert not controller.load(bundle)
+        service.close()
 
 
 def test_a_program_that_does_not_compile_is_refused(bundle: ProgramBundle) -> None:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from controller import names
 from controller.checks import check_job
 from controller.errors import BadJob
-from controller.jobs import job_row, parse, supporting_rows
-from controller.model import Admission, Job, Member, Place, Region, Uplink
+from controller.jobs import change_row, job_row, parse, supporting_rows
+from controller.model import Admission, Job, Member, Place, Region, RegionChange, Uplink
 from controller.p4runtime_shim.rows import Group, Row
 
 GROUPS = range(1, 256)
@@ -25,8 +25,8 @@ def member(rank: int, port: int | None = None) -> Member:
     )
 
 
-def child_switch(port: int, bitmap: int) -> Member:
-    return Member(None, port, "02:00:00:00:00:fe", "10.0.0.254", 42592, bitmap)
+def child_switch(port: int, bitmap: int, below: range = range(0)) -> Member:
+    return Member(None, port, "02:00:00:00:00:fe", "10.0.0.254", 42592, bitmap, below)
 
 
 def admission(job: int = 7, *, row: int = 3, ranks: int = 2, first_port: int = 0) -> Admission:
@@ -43,19 +43,21 @@ def admission(job: int = 7, *, row: int = 3, ranks: int = 2, first_port: int = 0
     )
 
 
+NOTHING_BELOW = {"first_node": 0, "node_count": 0}
 INNER = Admission(
     job=9,
     counter_row=4,
     region=Region(0, 0),
     generation=2**32 - 1,
     group=4,
-    members=(replace(member(6, 1), bitmap=1), child_switch(2, 0b10), child_switch(3, 0b11100)),
+    members=(replace(member(6, 1), bitmap=1), child_switch(2, 0b10, range(7, 9)), child_switch(3, 0b11100)),
     fan_in=5,
     window=2**31 - 1,
     uplink=PARENT,
     node=65534,
     result_bitmap=0b11,
     preempt=True,
+    ageing=255,
     max_age_us=2**32 - 1,
 )
 TRANSIT = replace(
@@ -70,8 +72,12 @@ TRANSIT = replace(
 )
 
 
+MOVING = replace(admission(11, row=6, first_port=20), change=RegionChange(7 << 32 | 5, Region(8, 100)))
+
+
 def all_rows(admission: Admission) -> list[Row | Group]:
-    return [*supporting_rows(admission), job_row(admission)]
+    moves = [] if admission.change is None else [change_row(admission)]
+    return [*supporting_rows(admission), *moves, job_row(admission)]
 
 
 def member_row(job: int, port: int, action: str, **params: int) -> Row:
@@ -101,14 +107,15 @@ def test_the_rows_of_a_job_of_two() -> None:
             "root": 1,
             "transit": 0,
             "preempt": 0,
+            "ageing": 0,
             "window": 16,
             "max_age_us": 0,
         },
     )
     assert supporting_rows(admission()) == (
-        member_row(7, 0, names.SET_MEMBER, bitmap=1),
+        member_row(7, 0, names.SET_MEMBER, bitmap=1, **NOTHING_BELOW),
         receiver_row(7, 1, mac=0x020000000000, ip=0x0A000001, udp_port=9000, rank=0),
-        member_row(7, 1, names.SET_MEMBER, bitmap=2),
+        member_row(7, 1, names.SET_MEMBER, bitmap=2, **NOTHING_BELOW),
         receiver_row(7, 2, mac=0x020000000001, ip=0x0A000002, udp_port=9001, rank=1),
         Group(3, ((0, 1), (1, 2))),
     )
@@ -141,11 +148,11 @@ def test_the_rows_of_a_node_between_others() -> None:
         ),
         member_row(9, 40, names.SET_PARENT),
         receiver_row(9, 0, **switch),
-        member_row(9, 1, names.SET_MEMBER, bitmap=1),
+        member_row(9, 1, names.SET_MEMBER, bitmap=1, **NOTHING_BELOW),
         receiver_row(9, 1, mac=0x020000000006, ip=0x0A000007, udp_port=9006, rank=6),
-        member_row(9, 2, names.SET_MEMBER, bitmap=0b10),
+        member_row(9, 2, names.SET_MEMBER, bitmap=0b10, first_node=7, node_count=2),
         receiver_row(9, 2, **switch),
-        member_row(9, 3, names.SET_MEMBER, bitmap=0b11100),
+        member_row(9, 3, names.SET_MEMBER, bitmap=0b11100, **NOTHING_BELOW),
         receiver_row(9, 3, **switch),
         Group(4, ((1, 1), (2, 2), (3, 3))),
     )
@@ -164,7 +171,7 @@ def test_the_epoch_is_the_generations_low_byte() -> None:
 @given(st.lists(st.integers(1, 32), max_size=6), st.randoms(use_true_random=False))
 def test_any_jobs_in_any_order_read_back_as_they_were(sizes: list[int], order: random.Random) -> None:
     jobs = {i: admission(i, row=i + 10, ranks=n, first_port=40 * i) for i, n in enumerate(sizes)}
-    jobs |= {INNER.job: INNER, TRANSIT.job: TRANSIT}
+    jobs |= {job.job: job for job in (INNER, TRANSIT, MOVING)}
     rows = [row for job in jobs.values() for row in all_rows(job)]
     order.shuffle(rows)
     contents = parse(rows, job_groups=GROUPS)

@@ -26,8 +26,8 @@ def up_to(node: int, *, bitmap: int, fan_in: int) -> Uplink:
     return Uplink(50, "02:00:00:00:00:fe", "10.0.0.254", 42592, node, bitmap, fan_in)
 
 
-def child(port: int, bitmap: int) -> Member:
-    return Member(None, port, "02:00:00:00:00:fe", "10.0.0.254", 42592, bitmap)
+def child(port: int, bitmap: int, below: range) -> Member:
+    return Member(None, port, "02:00:00:00:00:fe", "10.0.0.254", 42592, bitmap, below)
 
 
 RACKS = TreeSwitch("spine", links=(link(1, leaf("left", 0, 1)), link(2, leaf("right", 3, 2))))
@@ -36,7 +36,7 @@ RACKS = TreeSwitch("spine", links=(link(1, leaf("left", 0, 1)), link(2, leaf("ri
 def test_two_racks() -> None:
     jobs = lay_out(JobTree(RACKS, 8), max_members=32)
     assert list(jobs) == ["spine", "left", "right"]
-    assert jobs["spine"].members == (child(1, 0b01), child(2, 0b10))
+    assert jobs["spine"].members == (child(1, 0b01, range(1, 2)), child(2, 0b10, range(2, 3)))
     assert jobs["spine"].place == Place(0, None, 0b11)
     assert jobs["left"].members == (replace(worker(0, 0), bitmap=1), replace(worker(1, 1), bitmap=2))
     assert jobs["left"].place == Place(1, up_to(0, bitmap=0b01, fan_in=2), 0b11)
@@ -117,7 +117,10 @@ def logical(root: TreeSwitch) -> dict[int, list[int]]:
             r"switch 't': port 0 has a member and leads",
         ),
         (TreeSwitch("s", links=(link(1, leaf("t", 0)), link(2, leaf("u", 0)))), r"ranks are \[0, 0\]"),
-        (TreeSwitch("s", (child(0, 1),)), r"switch 's': a member has no rank; switches below hang on links"),
+        (
+            TreeSwitch("s", (child(0, 1, range(0)),)),
+            r"switch 's': a member has no rank; switches below hang on links",
+        ),
         (leaf("s", 0, transit=True), r"switch 's': the root of a job has to aggregate"),
         (leaf("s", *range(33)), r"switch 's': the job has 33 members; one switch sums up to 32"),
         (

@@ -18,18 +18,17 @@ from controller import (
     Uplink,
     names,
 )
-from controller.errors import IdentityTaken, OutOfRows
+from controller.errors import IdentityTaken, OutOfRows, RegionChanging
 from controller.jobs import job_row
 from controller.p4runtime_shim import P4RuntimeClient, Row
 from controller.planning import Identity
 from tests.controller.conftest import LANES
 from tests.controller.fabric import Fabric
 from tests.controller.frames import (
+    BYPASS,
     COLLISION,
     KIND_PARTIAL,
     KIND_RESULT,
-    QUERY,
-    RESEND,
     gradient,
     reminder,
     result,
@@ -224,23 +223,49 @@ def test_rows_left_by_a_dead_controller_are_swept_up(shared: Controller, admit) 
 # ---------------------------------------------------------------------- resizing
 
 
-def test_a_job_keeps_its_sums_when_its_region_changes(
+def test_a_job_moves_to_another_region_without_a_packet_sent_again(
     shared: Controller, shared_fabric: Fabric, admit
 ) -> None:
-    admission = admit(job(2, region=Region(next(FRESH), 1), preempt=True))
-    shared_fabric.send("root", 0, gradient(admission, 7, 0, ONES))
-    elsewhere = Region(next(FRESH), 1)
-    resized = shared.resize(admission.job, elsewhere)
-    assert resized == replace(admission, region=elsewhere)
-    assert shared.jobs() == {admission.job: resized}
+    admission = admit(job(2, region=Region(7000, 8), window=4))
 
-    # What lies in the old slot is left there; its sender sends it again.
-    assert shared_fabric.send("root", 1, gradient(admission, 7, 1, TWOS)) == {}
-    again = shared_fabric.send("root", 0, gradient(admission, 7, 0, ONES, flags=RESEND))
-    assert {p.lanes for packets in again.values() for p in packets} == {(3,) * LANES}
+    def contribute(psn: int, rank: int) -> set[tuple[int, ...]]:
+        arrived = shared_fabric.send("root", rank, gradient(admission, psn, rank, (ONES, TWOS)[rank]))
+        return {p.lanes for packets in arrived.values() for p in packets}
 
-    shared.resize(admission.job, Region(0, 0))
-    assert shared.jobs()[admission.job].region == Region(0, 0)
+    contribute(6, 0)
+    elsewhere = Region(7100, 8)
+    moving = shared.resize(admission.job, elsewhere)
+    assert moving.region == admission.region
+    assert moving.change is not None
+    assert moving.change.region == elsewhere
+    assert shared.jobs() == {admission.job: moving}
+    with pytest.raises(RegionChanging, match="is still on its way"):
+        shared.resize(admission.job, Region(0, 0))
+    # all sums of before, across and after the change are complete at once
+    for psn in range(7, 14):
+        assert contribute(psn, 0) == set()
+        assert contribute(psn - 1, 1) == {(3,) * LANES}
+    assert not shared.settle(admission.job)
+    for psn in range(14, 18):
+        contribute(psn, 0)
+        assert contribute(psn - 1, 1) == {(3,) * LANES}
+    assert shared.settle(admission.job)
+    assert shared.jobs() == {admission.job: replace(admission, region=elsewhere)}
+    assert set(outcomes(shared, admission.job)) == {"aggregated", "completed"}
+
+
+def test_a_job_that_has_not_moved_is_settled(shared: Controller, admit) -> None:
+    admission = admit(job())
+    assert shared.settle(admission.job)
+    with pytest.raises(NoSuchJob):
+        shared.settle(0)
+
+
+def test_a_job_that_moves_may_be_removed(shared: Controller) -> None:
+    admission = shared.admit(job())
+    shared.resize(admission.job, Region(0, 1))
+    shared.remove(admission.job)
+    assert shared.jobs() == {}
 
 
 def test_a_reminder_pulls_what_lies_in_a_slot(shared: Controller, shared_fabric: Fabric, admit) -> None:
@@ -273,12 +298,12 @@ def test_queues_mark_packets_from_a_depth_on(shared: Controller, shared_fabric: 
     client.close()
     before = shared.codec.decode(default)
     assert isinstance(before, Row)
-    admission = admit(job(1))
+    admission = admit(job(2))
     marks = []
     for depth in (0, 1):
         shared.set_ecn_threshold(depth)
-        (packet,) = shared_fabric.send("root", 0, gradient(admission, depth, 0, ONES, flags=QUERY))["root", 0]
-        marks.append(packet.flags)
+        (packet,) = shared_fabric.send("root", 0, gradient(admission, 7, 0, ONES, flags=BYPASS))["root", 39]
+        marks.append(packet.flags & 0x20)
     assert marks == [0x20, 0]
     shared.set_ecn_threshold(before.params["depth"])
     for depth in (-1, 1 << 19):

@@ -135,7 +135,9 @@ def test_each_switch_has_its_own_region_and_transit_ones_none(shared_fabric: Fab
     assert regions == {"root": Region(100, 50), "a": Region(0, 0), "c": Region(7, 0)}
     controllers = shared_fabric.controllers
     controllers["c"].resize(admission.job, Region(0, 8192))
-    assert read_tree(controllers, admission.job).switches["c"].region == Region(0, 8192)
+    change = read_tree(controllers, admission.job).switches["c"].change
+    assert change is not None
+    assert change.region == Region(0, 8192)
     with pytest.raises(BadJob, match="only passes through the switch"):
         controllers["a"].resize(admission.job, Region(0, 1))
     remove_tree(controllers, admission)

@@ -18,7 +18,7 @@ from tests.hostlib.reference_switch import Job
 P4 = Path(__file__).parents[2] / "p4src"
 SLOTS = 128
 
-ProgramName = Literal["exclusive", "shared"]
+ProgramName = Literal["exclusive", "shared", "atp"]
 
 
 @functools.cache
@@ -51,20 +51,21 @@ def compiled_from(
     groups: dict[int, list[tuple[int, int]]] = {}
     end = SLOTS
     for row, (number, job) in enumerate(jobs.items(), start=1):
-        end -= 0 if name == "shared" or job.transit else job.slots
-        offset = job.offset if name == "shared" else end
+        end -= 0 if name != "exclusive" or job.transit else job.slots
+        offset = end if name == "exclusive" else job.offset
         region = 0 if job.transit else job.slots
         result_bitmap = job.full if job.result_bitmap is None else job.result_bitmap
         insert(
             *("job", (number,), "set_job", row, offset, region, job.generation, job.size, job.full, row),
             *(job.node, result_bitmap, job.parent is None and not job.transit, job.transit),
-            *(job.preempt, job.window, job.max_age_us),
+            *(job.preempt, job.ageing, job.window, job.max_age_us),
         )
         groups[row] = []
         for port in job.ports:
             members, rank = job.members_at(port), job.rank_at(port)
             rid = members.bit_length()
-            insert("member", (number, port), "set_member", members)
+            below = job.below.get(port, range(0))
+            insert("member", (number, port), "set_member", members, below.start, len(below))
             insert("receiver", (number, rid), "deliver", *receiver(port, rank))
             groups[row].append((port, rid))
         if job.uplink is not None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from hostlib import collectives, quantize, wire
 from hostlib.core.congestion import CONGESTION, CongestionName
-from hostlib.core.state import CoreSettings
+from hostlib.core.state import SPREAD, CoreSettings
 from hostlib.core.watchdog import Patience
 from hostlib.tree import Tree
 from tests.hostlib.cases import LANES, MakeKernel
@@ -32,8 +32,8 @@ from tests.hostlib.virtual_network import (
     endpoints,
 )
 
-ABOVE = {1: 0, 2: 0, 3: 1}
-"""Switch by switch below."""
+ABOVE = {1: 0, 2: 1, 3: 0}
+"""Switch by switch below; those behind a port are numbered in a row."""
 UPLINK = 99
 SWITCH_PORTS = (UPLINK, *(100 + below for below in ABOVE))
 """Ports between switches."""
@@ -105,6 +105,8 @@ class FabricCase:
     max_age_us: int = 1_000_000
     forget_after: int = 0
     """Packets after which the fallback server is started again, and after twice as many; 0: never."""
+    atp: bool = False
+    """Workers as ``atp.p4`` wants them; `exclusive` is not for it."""
 
 
 @st.composite
@@ -179,11 +181,25 @@ def admissions(case: FabricCase, number: int) -> dict[int, Job]:
             parent=parent,
             result_bitmap=tree.result_bitmap,
             transit=node != switch,
+            below=nodes_below(tree, switch),
             preempt=job.preempt,
             window=job.window,
             max_age_us=case.max_age_us,
         )
     return admitted
+
+
+def nodes_below(tree: Tree, switch: int) -> dict[int, range]:
+    """Return the nodes of a tree behind the ports of a switch that lead down."""
+    below: dict[int, range] = {}
+    for node in sorted(tree.nodes):
+        at = node
+        while at not in (switch, 0):
+            at, port = ABOVE[at], 100 + at
+            if at == switch:
+                first = below[port].start if port in below else node
+                below[port] = range(first, node + 1)
+    return below
 
 
 def worker_port(job: int, rank: int) -> int:
@@ -229,6 +245,8 @@ def build(
                 epoch=1 + number,
                 window=job.window,
                 fallback=not case.exclusive,
+                spread=1 if case.atp else SPREAD,
+                salted=case.atp,
                 numbers="fixed" if job.kind == "fixed" else "exponent",
             )
             network.add_worker(

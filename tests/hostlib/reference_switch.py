@@ -6,8 +6,6 @@ hostlib.wire, so it cannot see a wrong layout (tests/contract does).
 
 from __future__ import annotations
 
-import struct
-import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +19,8 @@ from hostlib.tree import Tree
 
 _ASKING = wire.FLAG_RESEND | wire.FLAG_QUERY | wire.FLAG_BYPASS
 _PREFIX_AND_HEADER = wire.FRAME_PREFIX_BYTES + wire.INA_BYTES
+START_OF_JOB = 0x9E3779B1
+"""What a job's id moves it by in its region."""
 _WITH_LANES = {
     wire.KIND_GRADIENT: True,
     wire.KIND_PARTIAL: True,
@@ -50,7 +50,10 @@ class Job:
     """Node, own bitmap and fan-in of the parent; None at the root."""
     result_bitmap: int | None = None
     transit: bool = False
+    below: Mapping[int, range] = field(default_factory=dict)
+    """Nodes of the tree behind ports."""
     preempt: bool = False
+    ageing: int = 1
     window: int = 1
     max_age_us: int = 1_000_000
 
@@ -87,9 +90,18 @@ def admissions(tree: Tree, slots: int, *, fallback: bool = False, **options: Any
             node=node,
             parent=parent,
             result_bitmap=tree.result_bitmap,
+            below={bit: _nodes_below(tree, -child) for bit, child in enumerate(children) if child < 0},
             **options,
         )
     return jobs
+
+
+def _nodes_below(tree: Tree, node: int) -> range:
+    """Return a node and all below it, which are numbered in a row."""
+    last = node
+    while inner := [-child for child in tree.nodes[last] if child < 0]:
+        last = max(inner)
+    return range(node, last + 1)
 
 
 @dataclass
@@ -169,6 +181,12 @@ class _Switch:
                 return "wrong_fan_in"
             if not job.transit:
                 return self._gradient(port, packets, job)
+        if kind == wire.KIND_PARTIAL and packet["node"] not in job.below.get(port, ()):
+            return "wrong_rank"
+        if kind == wire.KIND_RESULT and not from_above:
+            of_result = job.full if job.result_bitmap is None else job.result_bitmap
+            if (packet["node"], packet["bitmap"]) != (0, of_result):
+                return "wrong_rank"
         if not from_above:
             return self._up(packets, job, "passed_up")
         if kind == wire.KIND_STATUS or job.transit:
@@ -195,13 +213,14 @@ class _Switch:
         if (np.abs(sums + 0.5) > 2**31).any():
             slot.flags |= wire.FLAG_OVERFLOW
         slot.values = sums.astype(np.int32).astype(np.int64)
+        slot.priority = int(packet["priority"])
         slot.touched = self.now_us
 
     def _claim(self, slot: Slot, packets: NDArray[Any], job: Job) -> None:
         packet = packets[0]
         slot.job, slot.generation, slot.psn = int(packet["job"]), job.generation, int(packet["psn"])
         slot.bitmap, slot.tag, slot.exponent, slot.flags = 0, int(packet["tag"]), 0, 0
-        slot.priority, slot.target = int(packet["priority"]), int(packet["target"])
+        slot.target = int(packet["target"])
         slot.full = slot.final = False
         slot.values = np.zeros(self.lanes, np.int64)
         self._add(slot, packets)
@@ -345,7 +364,7 @@ class SharedSwitch(_Switch):
         if not aged and not (job.preempt and packet["priority"] > slot.priority):
             slot.flags |= wire.FLAG_COLLISION
             if job.preempt:
-                slot.priority >>= 1
+                slot.priority = max(0, slot.priority - job.ageing)
             return self._bypass(packets, job, "collided", wire.FLAG_COLLISION)
         self._evict(slot, packets)
         self._claim(slot, packets, job)
@@ -423,8 +442,8 @@ class SharedSwitch(_Switch):
     def _slot(self, packets: NDArray[Any], job: Job) -> Slot | None:
         if job.slots == 0:
             return None
-        key = struct.pack(">HIx", int(packets["job"][0]), int(packets["psn"][0]))
-        return self.slots.setdefault(job.offset + zlib.crc32(key) % job.slots, Slot())
+        place = (int(packets["psn"][0]) + int(packets["job"][0]) * START_OF_JOB) % 2**32
+        return self.slots.setdefault(job.offset + place % job.slots, Slot())
 
     def _same_slot(self, packets: NDArray[Any], job: Job) -> Slot | None:
         slot = self._slot(packets, job)

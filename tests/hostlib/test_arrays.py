@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from hostlib.arrays import stage
 from hostlib.errors import UnsupportedArray
 
+pytestmark = pytest.mark.filterwarnings("ignore::hostlib.PrecisionWarning")
+
 dtypes = st.sampled_from([np.float32, np.float64, np.float16, np.int32, np.dtype(">f4"), np.dtype(">i4")])
 layouts = st.sampled_from(["c", "fortran", "strided", "reversed", "unaligned", "transposed"])
 
@@ -98,5 +100,8 @@ def test_an_output_that_does_not_fit_is_refused() -> None:
         stage(array, frozen)
 
 
-def test_float64_beyond_float32_becomes_infinite() -> None:
-    assert np.isinf(stage(np.array([1e300])).source).all()
+def test_float64_beyond_float32_becomes_infinite_and_is_known() -> None:
+    staged = stage(np.array([[1.0, np.inf], [-1e300, 1e301]]))
+    assert staged.source.tolist() == [1.0, np.inf, -np.inf, np.inf]
+    assert staged.beyond == (2, -1e300)
+    assert stage(np.array([1.0, np.inf, np.nan])).beyond is None

@@ -6,9 +6,9 @@ import os
 import signal
 import socket
 import threading
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,8 +18,14 @@ import hostlib as ina
 from hostlib.core.congestion import CONGESTION, Limits, Round
 from hostlib.core.kernel import KernelName
 from hostlib.errors import Interrupted
-from hostlib.rendezvous import Rendezvous, RendezvousPeers
+from hostlib.rendezvous import Rendezvous
+from hostlib.rendezvous_peers import RendezvousPeers
 from tests.hostlib.socket_switch import FallbackOnly, SocketSwitch
+
+pytestmark = pytest.mark.filterwarnings("ignore::hostlib.PrecisionWarning")
+
+ENDLESS = {"timeout_s": 3600.0, "straggler_timeout_s": 3600.0}
+"""Patience that no test outlasts: what ends has ended for another reason."""
 
 Body = Callable[[ina.Communicator], Any]
 
@@ -88,7 +94,7 @@ def test_a_reduce_gives_the_sum_to_one_rank(kernel: KernelName, loss: float, fal
         results = [
             comm.reduce(floats),
             comm.reduce(ints, 2, out=ints, name="ints"),
-            comm.reduce_async(doubles, 1, "average", out=out).wait(timeout=20),
+            comm.reduce_async(doubles, 1, "average", out=out).wait(),
             comm.allreduce(np.float32(1)),
         ]
         unchanged = [np.array_equal(a, b) for a, b in zip((floats, ints, doubles), given, strict=True)]
@@ -154,27 +160,28 @@ def test_a_rank_answers_for_its_results_when_it_is_busy_or_done(kernel: KernelNa
         left = pool.submit(one.close) if leaves else None
         model.restart()
         model.deaf.clear()
-        assert np.array_equal(waiting.result(timeout=10), 2 * values)
+        assert np.array_equal(waiting.result(), 2 * values)
         assert one.statistics()["packets_answers"] > 0
         other.close()
         one.close()
-        assert left is None or left.result(timeout=10) is None
+        assert left is None or left.result() is None
 
 
 def test_after_giving_up_nothing_is_written_any_more() -> None:
     """The result that was waited for comes in the end, but the array is the caller's again."""
-    with SocketSwitch(2, fallback=True, slots=0, window=64, timeout_s=0.4) as switch:
+    with SocketSwitch(2, fallback=True, slots=0, window=64, **ENDLESS) as switch:
         model = switch.model
         assert isinstance(model, FallbackOnly)
         model.deaf.add(1)
-        one, other = (ina.Communicator(config) for config in switch.configs)
+        one = ina.Communicator(switch.configs[0])
+        other = ina.Communicator(replace(switch.configs[1], timeout_s=0.4))
         values = np.arange(40, dtype=np.int32)
         handle = one.allreduce_async(values)
         kept = values.copy()
         with pytest.raises(ina.PeerTimeout):
             other.allreduce(kept, out=kept)
         model.deaf.clear()
-        assert handle.wait(timeout=5)[39] == 78
+        assert handle.wait()[39] == 78
         with pytest.raises(ina.PeerTimeout):
             other.barrier()
         threading.Event().wait(0.1)
@@ -184,22 +191,27 @@ def test_after_giving_up_nothing_is_written_any_more() -> None:
 
 
 def test_ranks_leave_together_when_the_launcher_tells_them_who_is_done() -> None:
-    with SocketSwitch(2, fallback=True) as switch, Rendezvous(job=7, size=2) as meeting:
+    """The first to leave is still there when the last one is done, and not until its patience ends."""
+    events: list[str] = []
+    with (
+        SocketSwitch(2, fallback=True, **ENDLESS) as switch,
+        Rendezvous(job=7, size=2) as meeting,
+    ):
 
-        def run(rank: int) -> float:
-            peers = RendezvousPeers(meeting.address, job=7, rank=rank, size=2)
+        def run(rank: int) -> None:
+            peers = RendezvousPeers(meeting.address, job=7, rank=rank, size=2, token=meeting.token)
             communicator = ina.Communicator(switch.configs[rank], peers)
             communicator.barrier()
             if rank == 1:
-                threading.Event().wait(0.4)
-            started = time.monotonic()
+                threading.Event().wait(0.4)  # the other could leave
+                events.append("the last is done")
             communicator.close()
-            return time.monotonic() - started
+            events.append(f"rank {rank} left")
 
         with ThreadPoolExecutor(2) as pool:
-            first, last = pool.map(run, range(2))
-    assert 0.2 < first < 3
-    assert last < 0.3
+            list(pool.map(run, range(2)))
+    assert events[0] == "the last is done"
+    assert len(events) == 3
 
 
 class Sawtooth:
@@ -221,9 +233,6 @@ class Sawtooth:
         self.rounds.append((self._limits, outcome))
         in_flight = 1 if len(self.rounds) % 4 == 1 else min(5 * self._limits.in_flight, self._window)
         self._limits = Limits(in_flight, self._window // 2)
-        return self._limits
-
-    def on_timeout(self) -> Limits:
         return self._limits
 
 
@@ -251,10 +260,9 @@ def test_a_congestion_control_is_asked_round_by_round(
     for control in controls:
         assert sum(outcome.results for _, outcome in control.rounds) > 500
         for limits, outcome in control.rounds:
-            assert limits.in_flight <= outcome.results < limits.in_flight + 200
+            assert limits.in_flight <= outcome.results <= 200
             assert outcome.marked == outcome.collided == 0
-            assert outcome.prompt <= outcome.results
-            assert outcome.duration_ns > 0
+            assert 0 <= outcome.waiting <= 1
 
 
 def test_fixed_numbers_do_without_exponents_and_refuse_what_is_too_large(kernel: KernelName) -> None:
@@ -299,7 +307,7 @@ def test_priorities_follow_layer_share_and_progress() -> None:
             seen.append(comm.statistics()["priority"])
         for step in range(3):
             comm.progress(step, 2)
-            comm.reduce_async(np.ones(3, np.float32), layer=(0, 9)).wait(timeout=5)
+            comm.reduce_async(np.ones(3, np.float32), layer=(0, 9)).wait()
         return [*seen, comm.statistics()["priority"]]
 
     with SocketSwitch(2, fallback=True) as switch:
@@ -318,7 +326,7 @@ def test_asynchronous_collectives_run_in_order_beside_blocking_ones() -> None:
         handles = [comm.allreduce_async(np.full(500, i, np.float32), name=f"t{i}") for i in range(20)]
         between = comm.allreduce(np.ones(3, np.float32), name="between")
         handles.append(comm.allreduce_async(np.ones(2, np.float32), op="average"))
-        results = [float(handle.wait(timeout=20)[0]) for handle in handles]
+        results = [float(handle.wait()[0]) for handle in handles]
         assert all(handle.done() for handle in handles)
         assert handles[3].result()[0] == 6.0
         return [*results, float(between[0])]
@@ -373,7 +381,7 @@ def test_different_lengths_raise_on_every_rank_and_end_the_job() -> None:
         with pytest.raises(ina.RanksDisagree) as first:
             comm.allreduce(np.ones(100 + comm.rank, np.float32), name="w")
         with pytest.raises(ina.RanksDisagree) as second:
-            comm.allreduce_async(np.ones(3, np.float32)).wait(timeout=5)
+            comm.allreduce_async(np.ones(3, np.float32)).wait()
         return str(first.value), str(second.value)
 
     with SocketSwitch(2) as switch:
@@ -390,18 +398,17 @@ def test_a_switch_that_is_not_there_is_named_with_the_job(kernel: KernelName) ->
         transport = ina.TransportConfig("loopback", "127.0.0.1:0", f"127.0.0.1:{free.getsockname()[1]}")
     config = ina.JobConfig(9, 0, 2, 32, transport, timeout_s=0.4)
     communicator = ina.Communicator(config, kernel=kernel)
-    started = time.monotonic()
-    with pytest.raises(ina.PeerTimeout, match=r"job 9, PSN 0\.\.0: no answer from the switch"):
+    told = rf"job 9, PSN 0\.\.0: no answer from the switch at {transport.switch} for"
+    with pytest.raises(ina.PeerTimeout, match=told):
         communicator.allreduce(np.ones(3, np.int32))
-    assert time.monotonic() - started < 5
     communicator.close()
 
 
-def test_the_death_of_a_rank_that_the_launcher_saw_reaches_the_others_at_once() -> None:
-    with SocketSwitch(2) as switch, Rendezvous(job=7, size=2) as meeting:
+def test_the_death_of_a_rank_that_the_launcher_saw_reaches_the_others_before_their_patience_ends() -> None:
+    with SocketSwitch(2, **ENDLESS) as switch, Rendezvous(job=7, size=2) as meeting:
 
         def run(rank: int) -> Any:
-            peers = RendezvousPeers(meeting.address, job=7, rank=rank, size=2)
+            peers = RendezvousPeers(meeting.address, job=7, rank=rank, size=2, token=meeting.token)
             communicator = ina.Communicator(switch.configs[rank], peers)
             try:
                 communicator.barrier()
@@ -414,16 +421,23 @@ def test_the_death_of_a_rank_that_the_launcher_saw_reaches_the_others_at_once() 
             finally:
                 communicator.close()
 
-        started = time.monotonic()
         with ThreadPoolExecutor(2) as pool:
             error, _ = pool.map(run, range(2))
-        assert time.monotonic() - started < 3
     assert str(error) == "job 7, PSN 1..2: lost rank 1: killed by SIGKILL"
     assert error.missing == (1,)
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Have SIGINT interrupt this process, also where whoever started the tests has it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_ends_the_wait_and_the_job() -> None:
-    with SocketSwitch(2) as switch:
+    with SocketSwitch(2, **ENDLESS) as switch:
         communicator = ina.Communicator(switch.configs[0])
         timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
         timer.start()
@@ -449,8 +463,15 @@ def test_arguments_are_checked_before_anything_is_sent() -> None:
     for priority in (-1, 256, 1.0):
         with pytest.raises(ina.UnsupportedArray, match=r"priority is .*, must be 0\.\.255"):
             communicator.allreduce_async(np.ones(3), priority=priority)  # type: ignore[arg-type]
-    with pytest.raises(ina.UnsupportedArray, match=r"root is 1, must be a rank: 0\.\.0"):
-        communicator.reduce(np.ones(3), root=1)
+    for root in (1, -1, 0.0, False, None, "0", np.True_):
+        with pytest.raises(ina.UnsupportedArray, match=r"root is .*, must be a rank: 0\.\.0, a whole number"):
+            communicator.reduce(np.ones(3), root=root)  # type: ignore[arg-type]
+    assert communicator.reduce(np.ones(3), root=np.int64(0)) is not None  # type: ignore[arg-type]
+    for name in (b"w", 3, object()):
+        with pytest.raises(ina.UnsupportedArray, match=r"name is .*, must be a text or None"):
+            communicator.allreduce(np.ones(3), name=name)  # type: ignore[arg-type]
+    with pytest.raises(ina.UnsupportedArray, match="op is array"):
+        communicator.allreduce(np.ones(3), op=np.ones(3))  # type: ignore[arg-type]
     communicator.close()
 
 
@@ -464,7 +485,7 @@ def test_a_handle_can_be_asked_before_it_is_done() -> None:
         with pytest.raises(RuntimeError, match="not done"):
             handle.result()
         other.allreduce(np.ones(3, np.float32))
-        assert handle.wait(timeout=5).tolist() == [2, 2, 2]
+        assert handle.wait().tolist() == [2, 2, 2]
         one.close()
         other.close()
         with pytest.raises(ina.NotInitialized):
@@ -503,6 +524,45 @@ def test_the_environment_describes_the_job(monkeypatch: pytest.MonkeyPatch) -> N
     assert statistics["collectives"] == 1
     assert statistics["elements"] == 4
     assert statistics["packets_sent"] == statistics["packets_results"] == 1
+
+
+def test_a_job_that_was_left_cannot_be_joined_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    with SocketSwitch(1) as switch:
+        monkeypatch.setenv("INA_JOB", switch.configs[0].to_json())
+        ina.init()
+        assert ina.allreduce(np.full(4, 2, np.int32)).tolist() == [2, 2, 2, 2]
+        ina.shutdown()
+        with pytest.raises(ina.NotInitialized, match=r"job 7 was left with shutdown\(\).* once in a process"):
+            ina.init()  # the switch would answer with the sums of before
+        assert not ina.is_initialized()
+
+
+def test_a_forked_process_does_not_wait_for_what_its_parent_has_begun() -> None:
+    with SocketSwitch(2, **ENDLESS) as switch:
+        one, other = (ina.Communicator(config) for config in switch.configs)
+        handle = one.allreduce_async(np.ones(4, np.float32))  # which the other rank has not called
+        child = os.fork()
+        if child == 0:
+            try:
+                handle.wait(timeout=60)
+            except ina.NotInitialized:
+                os._exit(0)
+            finally:
+                os._exit(1)
+        _, status = os.waitpid(child, 0)
+        other.allreduce(np.ones(4, np.float32))
+        assert handle.wait().tolist() == [2.0] * 4
+        for communicator in (one, other):
+            communicator.close()
+    assert status == 0
+
+
+def test_a_process_alone_can_begin_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("INA_JOB", raising=False)
+    for value in (1, 2):
+        ina.init()
+        assert ina.allreduce(np.full(2, value, np.int32)).tolist() == [value, value]
+        ina.shutdown()
 
 
 def test_a_taken_address_is_refused() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import traceback
 from typing import Any
 
 import pytest
@@ -11,7 +12,10 @@ from hostlib.errors import ConfigError
 from hostlib.tree import Tree
 
 TRANSPORT = TransportConfig("loopback", "127.0.0.1:0", "127.0.0.1:9000", udp_port=42593)
-CONFIG = JobConfig(job=3, rank=1, size=4, lanes=64, transport=TRANSPORT, rendezvous="127.0.0.1:1")
+SECRET = "5ec7e7"
+CONFIG = JobConfig(
+    job=3, rank=1, size=4, lanes=64, transport=TRANSPORT, rendezvous="127.0.0.1:1", token=SECRET
+)
 
 SHARED = dataclasses.replace(
     CONFIG,
@@ -27,7 +31,10 @@ SHARED = dataclasses.replace(
 )
 
 
-@pytest.mark.parametrize("config", [CONFIG, SHARED])
+ATP = dataclasses.replace(SHARED, atp=True)
+
+
+@pytest.mark.parametrize("config", [CONFIG, SHARED, ATP])
 def test_json_carries_every_field(config: JobConfig) -> None:
     assert JobConfig.from_json(config.to_json()) == config
     assert JobConfig.from_environment({"INA_JOB": config.to_json()}) == config
@@ -82,6 +89,8 @@ def test_a_tree_may_have_more_ranks_than_a_bitmap_has_bits() -> None:
         ({"window": 0, "fallback": True}, r"window is 0, must be 1\.\.524288"),
         ({"window": 600_000, "fallback": True}, "window is 600000"),
         ({"fallback": 1}, "fallback is 1, must be true or false"),
+        ({"atp": "yes", "fallback": True}, "atp is 'yes', must be true or false"),
+        ({"atp": True}, "atp is true: that needs a fallback server"),
         ({"epoch": 256}, r"epoch is 256, must be 0\.\.255"),
         ({"congestion": "cubic"}, r"congestion is 'cubic', must be one of \('fixed', 'aimd', 'a2tp'\)"),
         ({"congestion": "a2tp"}, "needs a fallback server"),
@@ -92,6 +101,8 @@ def test_a_tree_may_have_more_ranks_than_a_bitmap_has_bits() -> None:
         ({"tree": [0, 1]}, "tree is"),
         ({"tree": {"0": [0, 1]}}, "size is 4, but the tree has 2 ranks"),
         ({"tree": {"0": [0, 1, -5]}}, "node 5"),
+        ({"token": None}, "token is missing"),
+        ({"token": 7}, "token is of type int, must be a text"),
         ({"timeout_s": 0}, "timeout_s is 0"),
         ({"timeout_s": 700}, "straggler_timeout_s"),
         ({"ranks": 3}, "unknown ranks; known are job, rank"),
@@ -108,6 +119,25 @@ def test_what_is_wrong_is_named(change: dict[str, Any], message: str) -> None:
     fields = json.loads(CONFIG.to_json()) | change
     with pytest.raises(ConfigError, match=message):
         JobConfig.from_json(json.dumps(fields))
+
+
+def test_the_token_is_shown_by_no_error_and_no_repr() -> None:
+    text = CONFIG.to_json()
+    assert SECRET in text
+    assert SECRET not in repr(CONFIG)
+    fields = json.loads(text)
+    for wrong in (
+        text[:-1],
+        json.dumps([text]),
+        json.dumps(fields | {"token": [SECRET]}),
+        json.dumps(fields | {"rank": "0"}),
+        json.dumps(fields | {"tokens": SECRET}),
+        json.dumps({"token": SECRET, "transport": {}}),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            JobConfig.from_json(wrong)
+        assert SECRET not in "".join(traceback.format_exception(caught.value, chain=True))
+        assert not hasattr(caught.value.__cause__, "doc")
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "3"])

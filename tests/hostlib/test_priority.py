@@ -86,7 +86,7 @@ def test_the_ends_of_the_range() -> None:
 def test_one_step_is_a_small_part_of_an_octave() -> None:
     minute = priority_of(remaining_s=60)
     hour = priority_of(remaining_s=3600)
-    assert minute - hour == pytest.approx(254 / 43 * math.log2(60), abs=1)
+    assert minute - hour == pytest.approx(254 / 50 * math.log2(60), abs=1)
 
 
 @pytest.mark.parametrize("layer", [(3, 3), (-1, 3), (0, 0)])

@@ -9,14 +9,21 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from hostlib.rendezvous import Rendezvous, RendezvousError, RendezvousPeers, parse_address
+from hostlib.config import parse_address
+from hostlib.errors import RendezvousError
+from hostlib.rendezvous import Rendezvous
+from hostlib.rendezvous_peers import RendezvousPeers
+
+
+def join(meeting: Rendezvous, rank: int, size: int, *, job: int = 7) -> RendezvousPeers:
+    return RendezvousPeers(meeting.address, job=job, rank=rank, size=size, token=meeting.token, timeout_s=600)
 
 
 def join_all(meeting: Rendezvous, size: int) -> list[RendezvousPeers]:
     with ThreadPoolExecutor(size) as pool:
         return list(
             pool.map(
-                lambda rank: RendezvousPeers(meeting.address, job=7, rank=rank, size=size, timeout_s=10),
+                lambda rank: join(meeting, rank, size),
                 range(size),
             )
         )
@@ -47,19 +54,19 @@ def test_all_ranks_are_let_go_together() -> None:
         (8, 0, 2, "meeting point of job 7, not of job 8"),
         (7, 0, 3, "job 7 has 2 ranks, not 3"),
         (7, 2, 2, "rank 2 is not one of 0..1"),
-        (7, -1, 2, "rank -1 is not one of 0..1"),
+        (7, -1, 2, "join must be a whole number, 0 or more"),
     ],
 )
 def test_a_wrong_rank_size_or_job_is_refused(job: int, rank: int, size: int, reason: str) -> None:
     with Rendezvous(job=7, size=2) as meeting, pytest.raises(RendezvousError, match=reason):
-        RendezvousPeers(meeting.address, job=job, rank=rank, size=size, timeout_s=10)
+        join(meeting, rank, size, job=job)
 
 
 def test_a_rank_joins_once() -> None:
     with Rendezvous(job=7, size=1) as meeting:
         (peer,) = join_all(meeting, 1)
         with pytest.raises(RendezvousError, match="rank 0 of job 7 has joined already"):
-            RendezvousPeers(meeting.address, job=7, rank=0, size=1, timeout_s=10)
+            join(meeting, 0, 1)
         peer.close()
 
 
@@ -87,20 +94,22 @@ def test_a_farewell_is_not_a_death_but_the_rank_no_longer_counts_as_alive() -> N
 
 def test_a_rank_that_ends_before_joining_releases_those_who_wait() -> None:
     with Rendezvous(job=7, size=2) as meeting, ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(RendezvousPeers, meeting.address, job=7, rank=0, size=2, timeout_s=10)
+        waiting = pool.submit(join, meeting, 0, 2)
         meeting.ended(1, 3, "exited with status 3")
         with pytest.raises(RendezvousError, match=r"missing ranks before the job began: 1 \(exited"):
-            waiting.result(timeout=10)
+            waiting.result()
 
 
 def test_a_death_told_in_one_breath_with_the_start_is_not_lost() -> None:
     with socket.create_server(("127.0.0.1", 0)) as launcher, ThreadPoolExecutor(1) as pool:
         host, port = launcher.getsockname()
-        joining = pool.submit(RendezvousPeers, f"{host}:{port}", job=7, rank=0, size=2, timeout_s=10)
+        joining = pool.submit(
+            RendezvousPeers, f"{host}:{port}", job=7, rank=0, size=2, token="t", timeout_s=600
+        )
         connection, _ = launcher.accept()
         with connection:
             connection.sendall(b'{"go": true}\n{"gone": {"1": "killed"}}\n')
-            peer = joining.result(timeout=10)
+            peer = joining.result()
             assert peer.gone() == {1: "killed"}
             peer.close()
 
@@ -121,9 +130,10 @@ def test_reports_and_faults_travel() -> None:
 def test_a_farewell_is_heard_while_the_connection_stays_open() -> None:
     with Rendezvous(job=7, size=2) as meeting:
         one, other = join_all(meeting, 2)
-        one.farewell()
-        one.farewell()
+        one.farewell(5)
+        one.farewell(6)
         until(lambda: not other.alive([0]))
+        assert other.left() == {0: 5}
         assert not other.finished()
         assert other.gone() == {}
         other.farewell()
@@ -146,7 +156,7 @@ def test_garbage_does_not_disturb_the_meeting() -> None:
     with Rendezvous(job=7, size=1) as meeting:
         with socket.create_connection(parse_address(meeting.address)) as stranger:
             stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
-            stranger.settimeout(10)
+            stranger.settimeout(600)
             assert stranger.recv(1) == b""
         (peer,) = join_all(meeting, 1)
         peer.close()

@@ -25,6 +25,7 @@ class Known:
 
     dead: dict[int, str] = field(default_factory=dict)
     living: set[int] = field(default_factory=set)
+    absent: dict[int, int] = field(default_factory=dict)
     broken: str | None = None
 
     def gone(self) -> Mapping[int, str]:
@@ -35,6 +36,9 @@ class Known:
 
     def alive(self, ranks: Iterable[int]) -> bool:
         return self.living.issuperset(ranks)
+
+    def left(self) -> Mapping[int, int]:
+        return self.absent
 
     def report(self, statistics: Mapping[str, float]) -> None:
         pass
@@ -110,6 +114,23 @@ def test_the_death_of_a_rank_ends_the_job_at_once(make_kernel: MakeKernel) -> No
         assert isinstance(error, PeerLost)
         assert error.missing == (1,)
         assert str(error) == "job 7, PSN 0..7: lost rank 1: killed by SIGKILL"
+
+
+def test_a_rank_that_left_before_this_collective_ends_the_job_at_once(make_kernel: MakeKernel) -> None:
+    network = network_of(make_kernel, Known(living={0, 2}, absent={1: 0}))
+    network.run(INPUTS, absent=[1], limit_s=1)
+    for rank in (0, 2):
+        error = network.workers[rank].error
+        assert isinstance(error, PeerLost)
+        assert str(error) == "job 7, PSN 0..7: lost rank 1: it left the job after 0 collectives"
+
+
+def test_a_rank_that_left_after_this_collective_has_done_its_part(make_kernel: MakeKernel) -> None:
+    """The fallback server may have to ask it, and it answers; here it is rank 2 that is slow."""
+    network = network_of(make_kernel, Known(living={2}, absent={1: 1}))
+    results = network.run(INPUTS, starts_us=[0, 0, 5_000_000])
+    assert network.workers[0].error is None
+    assert np.array_equal(results[0], np.full(100, 3, np.float32))
 
 
 def test_the_death_of_a_rank_that_has_done_its_part_ends_nothing(make_kernel: MakeKernel) -> None:

@@ -193,6 +193,35 @@ def test_the_timeout_follows_the_network_and_keeps_off_a_constant_round_trip(mak
     assert window.count(Counter.RESENT) == 0
 
 
+def test_a_round_trip_longer_than_the_first_timeout_is_found(make_kernel: MakeKernel) -> None:
+    """Each stall doubles the time-out for good, until a packet comes back before it is sent again."""
+    network = network_of(Case(2, 4, (), "int32", "sum", False, Impairments(delay_us=55_000), 1), make_kernel)
+    network.run([np.ones(50 * LANES, np.int32)] * 2)
+    window = network.workers[0].window
+    assert window.srtt_ns == 110_000_000
+    assert 0 < window.count(Counter.RESENT) <= 2 * 4
+
+
+def test_losses_before_the_first_sample_are_mended_soon_one_after_the_other(make_kernel: MakeKernel) -> None:
+    """Seed 702964 of a soak: both results are lost of packets that are known to be counted."""
+    network = network_of(Case(2, 2, (), "int32", "sum", False, Impairments(), 1), make_kernel)
+    lost: list[int] = []
+    got: list[int] = []
+
+    def lose_first_results_of_rank_0(rank: int, packet: bytes, upwards: bool) -> bool:
+        if upwards or rank or packet[wire.FRAME_PREFIX_BYTES] & 15 != wire.KIND_RESULT:
+            return True
+        (lost if len(lost) < 2 else got).append(network.now_ns)
+        return len(lost) == 2 and bool(got)
+
+    network.on_packet = lose_first_results_of_rank_0
+    network.run([np.ones(2 * LANES, np.int32)] * 2, starts_us=[0, 1_000_000])
+    limits = RtoLimits()
+    assert network.workers[0].window.count(Counter.STATUSES) > 2
+    assert got[0] - lost[1] > 1e9 * limits.initial_s, "time-outs had doubled"
+    assert got[1] - got[0] < 2.5e9 * limits.initial_s < 1e9 * limits.max_s
+
+
 def test_what_else_arrives_is_counted_and_ignored(make_kernel: MakeKernel) -> None:
     network = network_of(Case(1, 4, (), "int32", "sum", False, Impairments(), 1), make_kernel)
     window = network.workers[0].window

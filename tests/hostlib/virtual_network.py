@@ -249,7 +249,7 @@ class Network:
             worker.error = RanksDisagree("", job=window.settings.job, psns=window.outstanding())
             return True
         if what == "check":
-            worker.error = worker.watchdog.check(self.now_ns)
+            worker.error = worker.watchdog.check(self.now_ns, 0)
             self._push(self.now_ns + CHECK_NS, "check", number)
         window.on_timeout(self.now_ns)
         self._emit(worker, number)

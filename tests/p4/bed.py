@@ -166,10 +166,13 @@ class Job:
     result_bitmap: int | None = None
     transit: bool = False
     preempt: bool = False
+    ageing: int = 2
     window: int = 8
     max_age_us: int = 100
     generation: int | None = None
     members: Mapping[int, int] | None = None
+    below: Mapping[int, range] = field(default_factory=dict)
+    """Nodes of the tree behind a port."""
     uplink: int | None = 9
 
     @property
@@ -194,10 +197,11 @@ class Job:
         yield (
             f"job {key} => set_job({self.job}, {self.offset}, {self.slots}, {self.epochs}, {self.size}, "
             f"{self.full}, {self.job}, {self.node}, {self.result}, {int(self.node == 0)}, "
-            f"{int(self.transit)}, {int(self.preempt)}, {self.window}, {self.max_age_us})"
+            f"{int(self.transit)}, {int(self.preempt)}, {self.ageing}, {self.window}, {self.max_age_us})"
         )
         for port, bitmap in self.ports.items():
-            yield f"member {key} {port} => set_member({bitmap})"
+            nodes = self.below.get(port, range(0))
+            yield f"member {key} {port} => set_member({bitmap}, {nodes.start}, {len(nodes)})"
             yield f"receiver {key} {port} => deliver({_deliver(port)}, {port - 1})"
         if self.uplink is not None:
             node, bitmap, fan_in = self.above

@@ -24,8 +24,12 @@ from .bed import (
     checksum,
 )
 
-JOB = Job(1, node=3, above=(1, 0b100, 3), members={1: 0b0001, 2: 0b0110, 3: 0b1000})
-"""Two children share port 2."""
+JOB = Job(
+    *(1, 4, 4, 1, 3, (1, 0b100, 3), 0b111),
+    members={1: 0b0001, 2: 0b0110, 3: 0b1000},
+    below={3: range(4, 6)},
+)
+"""Two children share port 2; behind port 3 are the nodes 4 and 5."""
 GOOD = Packet(node=3)
 
 WRONG: dict[str, tuple[Packet, dict[str, Any], int, str, int]] = {
@@ -51,6 +55,12 @@ WRONG: dict[str, tuple[Packet, dict[str, Any], int, str, int]] = {
     "a bit too many": (GOOD, {"bitmap": 0b1010}, 2, "wrong_rank", 1),
     "no bit": (GOOD, {"bitmap": 0}, 1, "wrong_rank", 1),
     "another node": (GOOD, {"node": 0}, 1, "wrong_rank", 1),
+    "a part of this node's own sum": (GOOD, {"kind": PARTIAL}, 1, "wrong_rank", 1),
+    "a part of a node above": (GOOD, {"kind": PARTIAL, "node": 0}, 3, "wrong_rank", 1),
+    "a part of a node behind another port": (GOOD, {"kind": PARTIAL, "node": 5}, 1, "wrong_rank", 1),
+    "a part of a node behind no port": (GOOD, {"kind": PARTIAL, "node": 6}, 3, "wrong_rank", 1),
+    "a result of some ranks only": (GOOD, {"kind": RESULT, "node": 0, "bitmap": 0b101}, 1, "wrong_rank", 1),
+    "a result of this node": (GOOD, {"kind": RESULT, "bitmap": 0b111}, 1, "wrong_rank", 1),
     "another size": (GOOD, {"fan_in": 5}, 1, "wrong_fan_in", 1),
     "everything wrong at once": (
         GOOD,
@@ -94,8 +104,15 @@ def test_raw_lanes_say_their_type_beside_their_number() -> None:
 
 def test_a_result_may_have_no_lanes(bed: Bed) -> None:
     for port in (9, 1):
-        bed.send(changed(GOOD, kind=RESULT, values=NONE, valid=0, target=ALL), port)
+        bed.send(changed(GOOD, kind=RESULT, values=NONE, valid=0, target=ALL, node=0, bitmap=0b111), port)
     assert bed.counts() == {"passed_down": 1, "passed_up": 1}
+
+
+def test_parts_come_from_the_nodes_behind_a_port(bed: Bed) -> None:
+    for node in (4, 5):
+        (left,) = bed.send(changed(GOOD, kind=PARTIAL, node=node, bitmap=0b1010, fan_in=5), 3)
+        assert (left.port, left.packet.node, left.packet.bitmap) == (9, node, 0b1010)
+    assert bed.counts() == {"passed_up": 2}
 
 
 def _repaired(frame: bytearray) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -43,6 +43,8 @@ INDEX = 8 + 100 % 16
 BACK, DOWN, UP = (1,), (1, 2, 3, 4), (9,)
 UPWARD = {"node": 1, "bitmap": 0b100, "fan_in": 3}
 
+BELOW = {port: range(4, 5) for port in (1, 2)}
+"""Node 4 is behind both, so that it does not matter which."""
 HELD = {
     "generation": ROOT.epochs,
     "psn": 100,
@@ -232,9 +234,20 @@ FROM_ABOVE = [
 ]
 
 UPWARDS = [
-    Row("part at the root", HELD, gradient(kind=PARTIAL), "passed_up", beside=("no_uplink",)),
-    Row("result at the root", HELD, result(), "passed_up", beside=("no_uplink",)),
-    Row("part", HELD, gradient(kind=PARTIAL), "passed_up", UP, job=CHILD),
+    Row(
+        "part at the root",
+        HELD,
+        gradient(kind=PARTIAL, node=4),
+        "passed_up",
+        beside=("no_uplink",),
+        job=replace(ROOT, below=BELOW),
+    ),
+    Row("part of this node's sum", HELD, gradient(kind=PARTIAL), "wrong_rank"),
+    Row("result at the root", HELD, result(bitmap=0b1111), "passed_up", beside=("no_uplink",)),
+    Row(
+        *("part", HELD, gradient(kind=PARTIAL, node=4), "passed_up", UP),
+        job=replace(CHILD, below=BELOW),
+    ),
 ]
 
 

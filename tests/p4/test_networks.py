@@ -69,7 +69,8 @@ def test_what_an_evicted_job_has_lost_reaches_its_fallback_server_in_disjoint_pa
 
 
 def test_an_occupant_of_any_priority_has_to_leave_in_the_end() -> None:
-    bed = Bed("shared", (Job(1), Job(2, preempt=True, members={5: 1, 6: 2, 7: 4, 8: 8})))
+    rival = Job(2, preempt=True, ageing=50, members={5: 1, 6: 2, 7: 4, 8: 8})
+    bed = Bed("shared", (Job(1), rival))
     bed.send(contribution(0, priority=255), 1)
     seen = []
     for psn in range(10):
@@ -77,15 +78,15 @@ def test_an_occupant_of_any_priority_has_to_leave_in_the_end() -> None:
         seen.append(bed.slot()["priority"])
         if bed.counts(2).get("preempted"):
             break
-    assert seen == [127, 63, 31, 15, 7, 10]
+    assert seen == [205, 155, 105, 55, 5, 10]
 
 
-def test_contributions_keep_a_slot_young_but_not_of_high_priority() -> None:
+def test_contributions_keep_a_slot_young_and_of_their_priority() -> None:
     bed = Bed("shared", (Job(1), Job(2, members={5: 1, 6: 2, 7: 4, 8: 8})))
     rival = contribution(0, job=2, epoch=2)
     bed.send(contribution(0, priority=1), 1)
     bed.send(contribution(1, priority=200), 2, after_us=90)
-    assert bed.slot()["priority"] == 1
+    assert bed.slot()["priority"] == 200
     assert bed.send(rival, 5, after_us=100)[0].packet.job == 2
     assert bed.send(rival, 5, after_us=1)[0].packet.bitmap == 0b0011
     assert bed.counts(2) == {"collided": 1, "reclaimed": 1}
@@ -181,7 +182,7 @@ class Tree:
     """
 
     def __init__(self, name: str) -> None:
-        self.root = Bed(name, (Job(1, size=2, slots=16),))
+        self.root = Bed(name, (Job(1, size=2, slots=16, below={1: range(1, 2), 2: range(2, 3)}),))
         self.racks = [
             Bed(name, (Job(1, size=2, slots=16, node=n + 1, above=(0, 1 << n, 2), result_bitmap=0b11),))
             for n in range(2)
@@ -359,7 +360,7 @@ def test_a_switch_without_memory_still_refuses(name: str) -> None:
 
 
 @PROGRAMS
-def test_long_queues_are_told_in_the_header_and_in_ip(name: str) -> None:
+def test_long_queues_of_results_are_told_in_ip_alone(name: str) -> None:
     bed = Bed(name, (Job(1),))
     bed.set_ecn_threshold(7)  # every packet of the bench leaves a queue of six behind
     for rank in range(4):
@@ -367,7 +368,16 @@ def test_long_queues_are_told_in_the_header_and_in_ip(name: str) -> None:
     assert [(packet.packet.flags, packet.ecn) for packet in left] == [(0, 0)] * 4
     bed.set_ecn_threshold(6)
     left = bed.send(contribution(0), 1)
-    assert [(packet.packet.flags, packet.ecn) for packet in left] == [(ECN, 3)]
+    assert [(packet.packet.kind, packet.packet.flags, packet.ecn) for packet in left] == [(RESULT, 0, 3)]
+
+
+@PROGRAMS
+def test_a_long_queue_upwards_marks_the_sum(name: str) -> None:
+    bed = Bed(name, (Job(1, node=3, above=(0, 1, 2), result_bitmap=0b11),))
+    bed.set_ecn_threshold(6)
+    for rank in range(4):
+        left = bed.send(contribution(rank, node=3), rank + 1)
+    assert [(packet.port, packet.packet.flags, packet.ecn) for packet in left] == [(9, ECN, 0)]
 
 
 @PROGRAMS
@@ -398,9 +408,7 @@ def test_a_slow_port_marks_what_has_waited(name: str) -> None:
                 rank + 1, [contribution(rank, psn=psn).frame(rank + 1) for psn in range(20)], now_us=0
             )
         switch.advance(10**6)
-        marks = {
-            port: [parse(port, frame).packet.flags == ECN for frame in switch.drain(port)] for port in (1, 2)
-        }
+        marks = {port: [parse(port, frame).ecn == 3 for frame in switch.drain(port)] for port in (1, 2)}
     assert len(marks[1]) == len(marks[2]) >= 12
     assert not any(marks[2])
     assert any(marks[1])

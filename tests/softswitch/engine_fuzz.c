@@ -208,20 +208,22 @@ static void *serve(void *engine)
     return NULL;
 }
 
-/* Datagrams of any content at real sockets, while another thread changes groups. */
+/* Datagrams of any content, from peers and strangers, at real sockets, while another thread changes groups. */
 static void fuzz_sockets(uint32_t datagrams)
 {
     char error[ENGINE_ERROR_BYTES];
     struct engine *engine = engine_create();
     struct engine_impairments none = {0};
     struct p4_pipeline *pipeline = p4_program.create(1);
-    int sockets[3];
+    int sockets[6];     /* two to each port: the second to speak is a stranger */
     for (uint16_t port = 0; port < 3; port++) {
-        must(engine_add_udp(engine, port, &none, &none, 0, 0, error) == 0, error);
+        must(engine_add_udp(engine, port, &none, &none, -1, 0, 0, error) == 0, error);
         struct sockaddr_in to = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
                                  .sin_port = htons(engine_udp_port(engine, port))};
-        sockets[port] = socket(AF_INET, SOCK_DGRAM, 0);
-        must(connect(sockets[port], (struct sockaddr *)&to, sizeof to) == 0, "connect");
+        for (int i = port; i < 6; i += 3) {
+            sockets[i] = socket(AF_INET, SOCK_DGRAM, 0);
+            must(connect(sockets[i], (struct sockaddr *)&to, sizeof to) == 0, "connect");
+        }
     }
     must(engine_load(engine, &p4_program, pipeline) == 0, "engine_load");
     pthread_t thread;
@@ -231,12 +233,12 @@ static void fuzz_sockets(uint32_t datagrams)
     for (uint32_t i = 0; i < datagrams; i++) {
         struct engine_member members[] = {{0, 1}, {1, 2}, {2, 3}};
         uint32_t length = any_frame(frame);
-        (void)!send(sockets[chance(3)], frame, length, 0);
+        (void)!send(sockets[chance(6)], frame, length, 0);
         engine_set_group(engine, (uint16_t)chance(7), members, chance(4));
     }
     engine_stop(engine);
     pthread_join(thread, NULL);
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 6; i++)
         close(sockets[i]);
     engine_destroy(engine);
     p4_program.destroy(pipeline);

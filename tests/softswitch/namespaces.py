@@ -58,7 +58,7 @@ class Namespace:
     ) -> socket.socket:
         """A socket that lives in the namespace."""
         opened = self.inside(lambda: socket.socket(family, kind, protocol))
-        opened.settimeout(20)
+        opened.settimeout(600)
         return opened
 
 

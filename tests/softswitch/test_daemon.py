@@ -2,10 +2,12 @@
 
 import json
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -40,8 +42,14 @@ class Process:
         assert self.popen.stdout is not None
         self.ready = json.loads(self.popen.stdout.readline())
 
+    def ask(self, command: str) -> Any:
+        assert self.popen.stdin is not None
+        assert self.popen.stdout is not None
+        print(command, file=self.popen.stdin, flush=True)
+        return json.loads(self.popen.stdout.readline())
+
     def end(self) -> int:
-        self.popen.communicate(timeout=10)
+        self.popen.communicate()
         return self.popen.returncode
 
 
@@ -58,8 +66,27 @@ def test_it_says_where_it_listens(process: Process) -> None:
     assert sorted(process.ready["udp_ports"]) == ["0", "1"]
     with grpc.insecure_channel(f"127.0.0.1:{process.ready['grpc_port']}") as channel:
         stub = p4runtime_pb2_grpc.P4RuntimeStub(channel)
-        response = stub.GetForwardingPipelineConfig(p4.GetForwardingPipelineConfigRequest(), timeout=10)
+        response = stub.GetForwardingPipelineConfig(p4.GetForwardingPipelineConfigRequest())
         assert "MyIngress.exact_table" in [t.preamble.name for t in response.config.p4info.tables]
+
+
+def test_it_answers_what_it_is_asked(process: Process) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+            for sender in (peer, stranger, stranger):
+                sender.sendto(bytes(64), ("127.0.0.1", process.ready["udp_ports"]["1"]))
+        while (ports := process.ask('{"statistics": true}')["statistics"])["1"]["rx_stranger"] < 2:
+            pass
+    assert sorted(ports) == ["0", "1", "2"]
+    assert (ports["0"]["rx_stranger"], ports["1"]["rx_stranger"], ports["1"]["rx_packets"]) == (0, 2, 1)
+
+
+@pytest.mark.parametrize(
+    "command", ["", "statistics", "{}", '{"statistics": 1, "x": 2}', '["statistics"]', "[" * 100_000, "\x00"]
+)
+def test_what_it_does_not_understand_is_an_error_and_no_more(process: Process, command: str) -> None:
+    assert "command" in process.ask(command)["error"]
+    assert "statistics" in process.ask('{"statistics": true}')
 
 
 def test_it_ends_with_its_input(process: Process) -> None:
@@ -69,10 +96,20 @@ def test_it_ends_with_its_input(process: Process) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_ends_at_a_signal(process: Process, number: signal.Signals) -> None:
     process.popen.send_signal(number)
-    assert process.popen.wait(timeout=10) == 0
+    assert process.popen.wait() == 0
 
 
 def test_it_needs_no_program() -> None:
     process = Process()
     assert process.ready["program"] is None
     assert process.end() == 0
+
+
+def test_it_ends_at_a_signal_after_bytes_that_are_no_messages(process: Process) -> None:
+    with grpc.insecure_channel(process.ready["p4runtime"]) as channel:
+        stream = channel.stream_stream("/p4.v1.P4Runtime/StreamChannel")
+        for _ in range(20):
+            with pytest.raises(grpc.RpcError):
+                next(stream(iter([b"\xff\xff\xff"]), timeout=10))
+    process.popen.send_signal(signal.SIGTERM)
+    assert process.popen.wait(timeout=60) == 0

@@ -107,7 +107,7 @@ def test_tcp_in_bulk_both_ways(bridge: Bridge, family: socket.AddressFamily) -> 
         client.connect(target)
         server, _ = listener.accept()
         with server:
-            server.settimeout(20)
+            server.settimeout(600)
             digests: dict[str, str] = {}
 
             def read(name: str, stream: socket.socket) -> None:

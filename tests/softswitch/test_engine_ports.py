@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import socket
 import threading
 from collections.abc import Iterator
@@ -24,6 +26,8 @@ NATIVE = pytest.param("native", marks=pytest.mark.skipif(not have_compiler, reas
         ("cpu", MemoryPort(cpu=True)),
         ("udp:0", UdpPort(0)),
         ("udp:9000:9001", UdpPort(9000, 9001)),
+        ("socket:7", UdpPort(fd=7)),
+        ("socket:7:9001", UdpPort(0, 9001, 7)),
         ("veth:sw-eth1", InterfacePort("sw-eth1")),
         ("if:eth0", InterfacePort("eth0")),
     ],
@@ -36,7 +40,7 @@ def test_parse_port(text: str, spec: object) -> None:
     "text",
     [
         *("memory:1", "udp", "udp:", "udp:x", "udp:65536", "udp:1:0", "udp:1:", "udp:²"),
-        *("veth:", "if:a/b", "if:sixteen-letters-", "tcp:1"),
+        *("veth:", "if:a/b", "if:sixteen-letters-", "tcp:1", "socket:", "socket:-1", "socket:7:0"),
     ],
 )
 def test_parse_port_refuses(text: str) -> None:
@@ -66,9 +70,10 @@ def switch(engine: str) -> Iterator[Switch]:
 class Host:
     """The far end of a UDP port."""
 
-    def __init__(self, switch: Switch, port: int, *, offload: bool = True) -> None:
+    def __init__(self, switch: Switch, port: int, *, offload: bool = True, local: int = 0) -> None:
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self.socket.settimeout(10)
+        self.socket.bind(("127.0.0.1", local))
+        self.socket.settimeout(600)
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
         self.socket.connect(switch.port_address(port))
         if offload:
@@ -79,6 +84,11 @@ class Host:
 
     def __exit__(self, *_: object) -> None:
         self.socket.close()
+
+    @property
+    def local(self) -> int:
+        """The UDP port that it has."""
+        return int(self.socket.getsockname()[1])
 
     def introduce(self, switch: Switch, port: int) -> None:
         """Make the switch learn this address, and wait until it has."""
@@ -148,14 +158,15 @@ def test_a_host_without_offload(switch: Switch) -> None:
     assert [(seen(f).tag, len(f)) for f in received] == [(i, 500) for i in range(20)]
 
 
-def test_a_peer_that_has_gone_does_not_stop_the_port(switch: Switch) -> None:
+def test_a_peer_that_has_gone_does_not_stop_the_port_and_may_come_back(switch: Switch) -> None:
     with Host(switch, 1) as b:
         b.introduce(switch, 1)
+        local = b.local
     with Host(switch, 0) as a:
         a.introduce(switch, 0)
         a.send([frame("U", 1)] * 5)
         a.introduce(switch, 0)
-    with Host(switch, 1) as b:
+    with Host(switch, 1, local=local) as b:
         b.introduce(switch, 1)
 
 
@@ -180,7 +191,7 @@ def test_packet_in_and_out_while_running(switch: Switch) -> None:
         a.introduce(switch, 0)
         for tag in range(3):
             a.send([frame("U", 510, tag=tag)])
-        assert done.wait(10)
+        assert done.wait(600)
         assert received == [(510, 0), (510, 1), (510, 2)]
         switch.packet_out(510, frame("U", 0, tag=9))
         assert seen(a.receive()[0]).tag == 9
@@ -249,7 +260,7 @@ def test_delay_in_real_time(engine: str) -> None:
 
 def test_a_fixed_peer_needs_no_introduction_and_hears_alone(engine: str) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
-        peer.settimeout(10)
+        peer.settimeout(600)
         peer.bind(("127.0.0.1", 0))
         ports = {0: UdpPort(), 1: UdpPort(0, peer.getsockname()[1])}
         with Switch(ports, engine=engine) as switch:  # type: ignore[arg-type]  # a literal by parametrisation
@@ -258,6 +269,61 @@ def test_a_fixed_peer_needs_no_introduction_and_hears_alone(engine: str) -> None
             with Host(switch, 0) as a:
                 a.send([frame("U", 1, tag=4)])
                 assert seen(peer.recv(2000)).tag == 4
+
+
+@pytest.mark.parametrize("fixed", [True, False], ids=["given", "the first to speak"])
+def test_strangers_are_counted_and_neither_heard_nor_answered(engine: str, fixed: bool) -> None:
+    with contextlib.ExitStack() as stack:
+        peer = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+        peer.bind(("127.0.0.1", 0))
+        local = peer.getsockname()[1]
+        ports = {0: UdpPort(0, local if fixed else None)}
+        switch = stack.enter_context(Switch(ports, engine=engine))  # type: ignore[arg-type]  # a literal by parametrisation
+        load(switch, engine)
+        switch.start()
+        peer.close()
+        a = stack.enter_context(Host(switch, 0, local=local))
+        if not fixed:
+            a.introduce(switch, 0)
+        before = switch.statistics(0)
+        stranger = stack.enter_context(Host(switch, 0))
+        stranger.send([frame("U", 0, tag=1)])
+        stranger.send([frame("U", 0, size=100, tag=2)] * 9)
+        stranger.send([b""])
+        a.send([frame("U", 0, tag=3)])
+        assert [seen(data).tag for data in a.receive()] == [3]
+        stranger.socket.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            stranger.receive()
+        after = switch.statistics(0)
+        assert after.rx_stranger == 1 + 9 + 1
+        assert after.rx_packets == before.rx_packets + 1
+        assert after.tx_packets == before.tx_packets + 1
+
+
+def test_a_socket_that_is_handed_down_is_a_port(engine: str) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as made:
+        made.bind(("127.0.0.1", 0))
+        address = made.getsockname()
+        with Switch({0: UdpPort(fd=os.dup(made.fileno()))}, engine=engine) as switch:  # type: ignore[arg-type]  # a literal by parametrisation
+            assert switch.port_address(0) == address
+            load(switch, engine)
+            switch.start()
+            with Host(switch, 0) as a:
+                a.introduce(switch, 0)
+
+
+def test_what_is_no_bound_udp_socket_is_refused(engine: str) -> None:
+    read, write = os.pipe()
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_STREAM) as tcp,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as unbound,
+    ):
+        for fd in (read, tcp.fileno(), unbound.fileno(), 999_999):
+            with pytest.raises(PortError, match=f"port 3: file descriptor {fd} is not a UDP socket"):
+                Switch({3: UdpPort(fd=fd)}, engine=engine)  # type: ignore[arg-type]  # a literal by parametrisation
+    os.close(read)
+    os.close(write)
 
 
 def test_a_busy_port_is_refused_with_the_reason(engine: str) -> None:
@@ -271,8 +337,8 @@ def test_a_busy_port_is_refused_with_the_reason(engine: str) -> None:
 def test_start_and_stop_again(switch: Switch) -> None:
     with pytest.raises(SwitchError, match="running already"):
         switch.start()
-    for _ in range(3):
-        switch.stop()
-        switch.start()
-        with Host(switch, 0) as a:
+    with Host(switch, 0) as a:
+        for _ in range(3):
+            switch.stop()
+            switch.start()
             a.introduce(switch, 0)

@@ -1,8 +1,8 @@
 import pytest
 
 from softswitch.compiler import ir
-from softswitch.engine.interpreter_expressions import compile_expression, compile_store
-from softswitch.engine.interpreter_storage import PacketState, ParserError, blank
+from softswitch.engine.interpreter.expressions import compile_expression, compile_store
+from softswitch.engine.interpreter.storage import PacketState, ParserError, blank
 
 POS = ir.Position("test.p4", 1, 1)
 BOOL = ir.Bool()

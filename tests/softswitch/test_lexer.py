@@ -3,7 +3,7 @@
 import pytest
 
 from softswitch.compiler.errors import CompileError
-from softswitch.compiler.lexer import integer, string, tokenize
+from softswitch.compiler.frontend.lexer import integer, string, tokenize
 
 
 def texts(source: str) -> list[str]:

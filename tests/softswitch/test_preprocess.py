@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from softswitch.compiler.errors import CompileError
-from softswitch.compiler.lexer import tokenize
-from softswitch.compiler.preprocess import preprocess
+from softswitch.compiler.frontend.lexer import tokenize
+from softswitch.compiler.frontend.preprocess import preprocess
 
 P4_SOURCES = Path(__file__).parents[2] / "p4src"
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from softswitch.compiler import ir
-from softswitch.compiler.verify_ir import InconsistentProgram, verify_program
+from softswitch.compiler.ir.verify import InconsistentProgram, verify_program
 from tests.softswitch.lowering import lowered
 
 POS = ir.Position("t.p4", 1, 1)

@@ -1,21 +1,57 @@
-"""Runs the `ina` command as a user would."""
+"""Runs the `ina` command as a user would.
+
+Nothing here has a time limit: what hangs is ended by pytest's, and all that it has started with it.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
+import uuid
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+PATIENT = ("--timeout", 300)
+"""Options of a run that is to succeed, however slow the machine is: silence is none of its subjects."""
 WORKERS = Path(__file__).parent / "workers"
-TIMEOUT_S = 120
+FAMILY = "INA_TEST_FAMILY"
+"""Environment variable of all that a test has started: the names of its families."""
 
 
-def start(*arguments: object) -> subprocess.Popen[str]:
-    """Start ``ina arguments…`` with its output captured."""
+@contextlib.contextmanager
+def family() -> Iterator[str]:
+    """End with the block all processes that were started in it, whoever their parents are by now."""
+    name, outer = uuid.uuid4().hex, os.environ.get(FAMILY, "")
+    os.environ[FAMILY] = f"{outer} {name}"
+    try:
+        yield name
+    finally:
+        os.environ[FAMILY] = outer
+        while members := relatives(name):  # also those that were being started
+            for pid in members:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+
+def relatives(name: str) -> list[int]:
+    """Return the processes of a family that still run."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        # a zombie has no environment, and another user's is not ours to read
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and name.encode() in (entry / "environ").read_bytes():
+                found.append(int(entry.name))
+    return found
+
+
+def start(*arguments: object, before: Sequence[str] = ()) -> subprocess.Popen[str]:
+    """Start ``ina arguments…`` with its output captured; `before` is a command that runs it."""
     return subprocess.Popen(
-        [sys.executable, "-m", "controller.cli", *map(str, arguments)],
+        [*before, sys.executable, "-m", "controller.cli", *map(str, arguments)],
         cwd=ROOT,
         stdin=subprocess.DEVNULL,
         env={**os.environ, "COLUMNS": "160", "NO_COLOR": "1", "TERM": "dumb"},
@@ -28,11 +64,7 @@ def start(*arguments: object) -> subprocess.Popen[str]:
 def ina(*arguments: object) -> subprocess.CompletedProcess[str]:
     """Run ``ina arguments…`` to its end."""
     process = start(*arguments)
-    try:
-        output, errors = process.communicate(timeout=TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        raise
+    output, errors = process.communicate()
     return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
 
 

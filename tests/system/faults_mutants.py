@@ -65,7 +65,7 @@ PROGRAMS = {
         r"as_part = meta\.evicted == 1;", "as_part = false;"
     ),
     "the sum of a subtree is kept as the result": ProgramMutant(
-        r"\(meta\.root == 0 \? SLOT_FULL : SLOT_FULL \| SLOT_FINAL\)", "(SLOT_FULL | SLOT_FINAL)"
+        r"meta\.root == 0 \? SLOT_FULL", "false ? SLOT_FULL"
     ),
     "raw values are added in a slot": ProgramMutant(r"\n\s+\(1, [^;]*outcome_t\.BYPASSED[^;]*;", ""),
     "a sum that was lost on its way up is not sent again": ProgramMutant(

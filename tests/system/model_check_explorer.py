@@ -7,10 +7,11 @@ order), and what is left of a budget of mishaps. From a state,
 
 - any packet under way may be delivered;
 - while the budget lasts, any may be lost or delivered twice, a time-out may be over too early, the server may
-  be started again;
+  be started again, the controller may write a row anew that gives a job other slots of a switch;
 - when nothing is under way, time goes on: a time-out is over, of a worker or of the server, in any order.
 
 A state is *done* if nothing is under way and all workers have all results. Done states are not left.
+How long it takes to get there, once there are no mishaps any more, is `model_check_recovery`'s matter.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from bmv2_topos.soak.trace import describe
-from tests.system.model_check_parts import FIRE, FORGET, PASS, Automaton, Packets, WorkerPart
+from tests.system.model_check_parts import CHANGE, FIRE, FORGET, PASS, Automaton, Packets, WorkerPart
+from tests.system.model_check_recovery import Recovery, recovery
 
 Message = tuple[int, int | None, bytes]
 """To which part, to which port of it, the bytes."""
@@ -37,10 +39,21 @@ class Budget(NamedTuple):
     """Time-outs while packets are under way."""
     restarts: int = 0
     """Of the server."""
+    changes: int = 0
+    """Of a job's region at a switch."""
 
 
 State = tuple[tuple[int, ...], tuple[int, ...], Budget]
 """The parts' states; the messages under way, sorted; what may still happen."""
+
+
+class Verdict(NamedTuple):
+    """What is to be said of a worker in some state."""
+
+    outstanding: frozenset[tuple[int, int]]
+    """Packets whose result it lacks: job and number."""
+    exact: bool
+    """If it lacks none, whether it has the sums; else true."""
 
 
 @dataclass
@@ -56,23 +69,32 @@ class Explored:
     """Ways to states in which a worker that is complete has not the sum."""
     hopeless: list[list[str]] = field(default_factory=list)
     """Ways to states from which no done state can be reached."""
+    recovery: Recovery = field(default_factory=Recovery)
+    """From the states in which nothing more may go wrong."""
 
 
 class Explorer:
     """Explores what can happen to parts from their first states on."""
 
     def __init__(
-        self, parts: dict[str, Automaton], workers: Sequence[str], server: str, sent: Packets
+        self,
+        parts: dict[str, Automaton],
+        workers: Sequence[str],
+        server: str | None,
+        changing: Sequence[str],
+        sent: Packets,
     ) -> None:
-        """`sent`: what the parts have sent already."""
+        """`changing`: the switches whose rows may be written anew; `sent`: what was sent already."""
         self._names = list(parts)
         self._parts = list(parts.values())
         self._index = {name: number for number, name in enumerate(parts)}
         self._workers = [self._index[name] for name in workers]
-        self._server = self._index[server]
+        self._server = None if server is None else self._index[server]
+        self._timed = [*self._workers] if self._server is None else [*self._workers, self._server]
+        self._changing = [self._index[name] for name in changing]
         self._messages: list[Message] = []
         self._numbers: dict[Message, int] = {}
-        self._verdicts: list[dict[int, tuple[bool, bool]]] = [{} for _ in parts]
+        self._verdicts: list[dict[int, Verdict]] = [{} for _ in parts]
         self._first = self._under_way((), sent)
 
     def explore(self, budget: Budget, *, most: int) -> Explored:
@@ -114,34 +136,64 @@ class Explorer:
         if len(hopeful) < len(states):
             lost = next(number for number in range(len(states)) if number not in hopeful)
             found.hopeless.append(self._way(came, lost))
+        else:
+            calm = (state for state in states if not any(state[2]))
+            found.recovery = recovery(calm, self)
         return found
+
+    # ------------------------------------------------------------------ one thing at a time
+
+    @property
+    def timers(self) -> int:
+        """How many parts have time-outs."""
+        return len(self._timed)
+
+    def fire(self, state: State, timer: int) -> State:
+        """Let time go by in a state with nothing under way, until the time-out of a part is over."""
+        parts, _, budget = state
+        return self._step(self._pass(parts), (), budget, self._timed[timer], None, FIRE)
+
+    def deliveries(self, state: State) -> Iterator[State]:
+        """Yield what becomes of a state by the delivery of each of the packets under way."""
+        parts, under_way, budget = state
+        for _, rest, message in self._choices(under_way):
+            yield self._step(parts, rest, budget, *message)
+
+    def outstanding(self, state: State) -> frozenset[tuple[int, int]]:
+        """Return the packets whose result some worker lacks: job and number."""
+        return frozenset().union(*(self._verdict(worker, state).outstanding for worker in self._workers))
 
     def _actions(self, state: State) -> Iterator[tuple[str, State]]:
         parts, under_way, budget = state
-        for place, number in enumerate(under_way):
-            if place and under_way[place - 1] == number:
-                continue
-            rest = under_way[:place] + under_way[place + 1 :]
-            to, port, packet = self._messages[number]
+        for number, rest, (to, port, packet) in self._choices(under_way):
             yield f"deliver {number}", self._step(parts, rest, budget, to, port, packet)
             if budget.losses:
                 yield f"lose {number}", (parts, rest, budget._replace(losses=budget.losses - 1))
             if budget.doubles:
                 spent = budget._replace(doubles=budget.doubles - 1)
                 yield f"double {number}", self._step(parts, under_way, spent, to, port, packet)
-        timed = [*self._workers, self._server]
         if not under_way:
-            passed = self._pass(parts)
-            for part in timed:
-                yield f"time-out of {self._names[part]}", self._step(passed, (), budget, part, None, FIRE)
+            for timer, part in enumerate(self._timed):
+                yield f"time-out of {self._names[part]}", self.fire(state, timer)
         elif budget.early:
             spent = budget._replace(early=budget.early - 1)
-            for part in timed:
+            for part in self._timed:
                 after = self._step(parts, under_way, spent, part, None, FIRE)
                 yield f"early time-out of {self._names[part]}", after
-        if budget.restarts:
+        if budget.restarts and self._server is not None:
             spent = budget._replace(restarts=budget.restarts - 1)
             yield "the server forgets", self._step(parts, under_way, spent, self._server, None, FORGET)
+        if budget.changes:
+            spent = budget._replace(changes=budget.changes - 1)
+            for part in self._changing:
+                after = self._step(parts, under_way, spent, part, None, CHANGE)
+                yield f"other slots at {self._names[part]}", after
+
+    def _choices(self, under_way: tuple[int, ...]) -> Iterator[tuple[int, tuple[int, ...], Message]]:
+        """Yield each message under way by its number, what is left without it, and the message."""
+        for place, number in enumerate(under_way):
+            if not place or under_way[place - 1] != number:
+                yield number, under_way[:place] + under_way[place + 1 :], self._messages[number]
 
     def _step(
         self,
@@ -173,19 +225,20 @@ class Explorer:
 
     def _judge(self, state: State) -> tuple[bool, bool]:
         """Return whether all workers are complete, and whether those that are have the sum."""
-        all_complete = all_exact = True
-        for worker in self._workers:
-            number = state[0][worker]
-            verdict = self._verdicts[worker].get(number)
-            if verdict is None:
-                part = self._parts[worker]
-                part.enter(number)
-                assert isinstance(part.part, WorkerPart)
-                complete = part.part.complete
-                verdict = self._verdicts[worker][number] = complete, not complete or part.part.exact
-            all_complete &= verdict[0]
-            all_exact &= verdict[1]
-        return all_complete, all_exact
+        verdicts = [self._verdict(worker, state) for worker in self._workers]
+        complete = not any(verdict.outstanding for verdict in verdicts)
+        return complete, all(verdict.exact for verdict in verdicts)
+
+    def _verdict(self, worker: int, state: State) -> Verdict:
+        number = state[0][worker]
+        verdict = self._verdicts[worker].get(number)
+        if verdict is None:
+            self._parts[worker].enter(number)
+            part = self._parts[worker].part
+            assert isinstance(part, WorkerPart)
+            verdict = Verdict(part.outstanding, not part.complete or part.exact)
+            self._verdicts[worker][number] = verdict
+        return verdict
 
     def _way(self, came: list[tuple[int, str]], at: int) -> list[str]:
         """Return the actions that lead to a state, and what its messages are."""

@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import ctypes
 import pickle
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bmv2_topos.soak.bed import BuiltBed
+from bmv2_topos.soak.bed import MOVE_PREFIX, SLOT_PREFIX, BuiltBed
+from bmv2_topos.soak.recovery import lacking
+from controller.model import Admission
 from hostlib.core.state import NEVER, Chain, CoreStruct
 from hostlib.core.window import Window
 from hostlib.fallback.numpy_core import NumpyCore
@@ -30,6 +32,10 @@ PASS = b"pass"
 """Instead of a packet: longer than any time-out goes by, and nothing is due."""
 FIRE = b"fire"
 """Instead of a packet: the next time-out is over."""
+FORGET = b"forget"
+"""Instead of a packet: a fallback server is started again."""
+CHANGE = b"change"
+"""Instead of a packet: the controller writes the rows of a switch's jobs anew."""
 
 
 class Part(Protocol):
@@ -97,29 +103,59 @@ class Automaton:
 
 
 class SwitchPart:
-    """A switch of a bed. Its clock stands still: nothing ages."""
+    """A switch of a bed with the jobs on it.
 
-    def __init__(self, built: BuiltBed, name: str, slots: range) -> None:
+    Its clock stands still, and nothing ages, unless it is said to age: then all that is in its slots is too
+    old as soon as longer than any time-out has gone by. (For that the slots are put back, not the clock on:
+    only the difference counts, and so there are no more states than needed.)
+    """
+
+    def __init__(
+        self, built: BuiltBed, name: str, slots: range, *, change: Callable[[], None], ages: bool = False
+    ) -> None:
+        """`change`: write the jobs' rows at this switch anew, once."""
         self._pipeline = built.pipelines[name]
         self._switch = built.switches[name]
         self._wires = built.wires[name]
+        self._controller = built.controller
+        self._name = name
+        self._jobs = tuple(built.admitted)
+        self._change = change
+        self._slots = slots
+        self._ages = ages
         program = built.rack.program
-        self._cells = [(register, index) for register in program.registers for index in slots]
-        self._clock_us = built.rack.next_clock_us(0)
+        moves = [name for name in program.registers if name.startswith(MOVE_PREFIX)]
+        rows = range(1, len(self._jobs) + 1)
+        self._cells = [(register, row) for register in moves for row in rows]
+        self._cells += [(name, index) for name in program.registers if name not in moves for index in slots]
+        self._clock_us = built.rack.next_clock_us(_NOW_US)
         self._values: tuple[int, ...] = ()
+        self._rows = self._read_rows()
 
     def save(self) -> tuple[Hashable, Any]:
         read = self._pipeline.read_register
         self._values = tuple(read(register, index) for register, index in self._cells)
-        return self._values, self._values
+        saved = self._values, self._rows
+        return saved, saved
 
     def restore(self, saved: Any) -> None:
-        for (register, index), old, new in zip(self._cells, self._values, saved, strict=True):
+        values, rows = saved
+        for (register, index), old, new in zip(self._cells, self._values, values, strict=True):
             if old != new:
                 self._pipeline.write_register(register, index, new)
-        self._values = saved
+        for old, new in zip(self._rows, rows, strict=True):
+            if old != new:
+                self._controller.rewrite(self._name, new)
+        self._values, self._rows = saved
 
     def step(self, port: int | None, packet: bytes) -> Packets:
+        if packet == CHANGE:
+            self._change()
+            self._rows = self._read_rows()
+            return ()
+        if packet == PASS and self._ages:
+            for index in self._slots:
+                self._pipeline.write_register(TOUCHED, index, 0)
         if packet in (PASS, FIRE):
             return ()
         assert port is not None
@@ -130,7 +166,14 @@ class SwitchPart:
             for frame in self._switch.drain(out)
         )
 
+    def _read_rows(self) -> tuple[Admission, ...]:
+        return tuple(self._controller.admission(self._name, job) for job in self._jobs)
 
+
+_NOW_US = 1 << 30
+"""Of a switch's clock: longer than anything may age."""
+TOUCHED = f"{SLOT_PREFIX}touched"
+"""When a slot was last added to."""
 _LONG_NS = 60_000_000_000
 _ARRAYS = (
     "index",
@@ -139,6 +182,8 @@ _ARRAYS = (
     "exponent",
     "ready_ring",
     "resend_ring",
+    "marks",
+    "wanted",
     "answers",
     "kept",
     "answer_ring",
@@ -191,6 +236,12 @@ class WorkerPart:
     def exact(self) -> bool:
         """Whether what it has is the sum."""
         return bool((self.output == self.expected).all())
+
+    @property
+    def outstanding(self) -> frozenset[tuple[int, int]]:
+        """The packets whose result it lacks: job and number."""
+        window = self._window
+        return frozenset((window.settings.job, index) for index in lacking(window))
 
     def save(self) -> tuple[Hashable, Any]:
         state = self._window.state
@@ -282,7 +333,3 @@ class ServerPart:
             )
             for _, entry in sorted(job.entries.items())
         )
-
-
-FORGET = b"forget"
-"""Instead of a packet: a fallback server is started again."""

@@ -244,7 +244,7 @@ class Socket:
     def step(self) -> None:
         """Send, hear an answer to some packets, wait."""
         if self._link.pump(self._window, self.now + 1_000_000) is Pumped.ROUND:
-            self._window.on_round(self.now)
+            self._window.on_round()
         packets = []
         with contextlib.suppress(BlockingIOError):
             while True:

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import json
+import re
+import signal
 import socket
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from controller.cli import app
-from controller.cli.output import parse_size
-from tests.system.command import ina, worker
+from controller.cli.commands import app
+from controller.cli.output import parse_size, plural
+from tests.system.command import PATIENT, ROOT, ina, worker
 
 
 def test_run_sums_and_reports() -> None:
-    done = ina("run", "-np", 3, "--lanes", 32, "--json", *worker("sums.py", "--times", 20))
+    done = ina("run", "-np", 3, *PATIENT, "--lanes", 32, "--json", *worker("sums.py", "--times", 20))
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert report["name"] == "run"
@@ -29,7 +35,9 @@ def test_run_sums_and_reports() -> None:
 
 def test_run_recovers_from_every_impairment_at_once() -> None:
     impaired = ("--loss", 0.05, "--duplicate", 0.05, "--reorder", 0.05, "--corrupt", 0.05, "--delay", 0.0001)
-    done = ina("run", "-np", 4, "--lanes", 32, "--json", *impaired, *worker("sums.py", "--times", 10))
+    done = ina(
+        "run", "-np", 4, *PATIENT, "--lanes", 32, "--json", *impaired, *worker("sums.py", "--times", 10)
+    )
     assert done.returncode == 0, done.stderr
     metrics = json.loads(done.stdout)["metrics"]
     assert metrics["resent_packets"] > 0
@@ -48,10 +56,20 @@ def test_run_works_without_a_c_compiler_and_says_so_once(
     assert "interpreted" in warning
 
 
-def test_a_failing_command_gives_its_own_status() -> None:
-    done = ina("run", "-np", 2, "--lanes", 32, "--", "sh", "-c", "exit 7")
-    assert done.returncode == 7
-    assert "exited with status 7" in done.stderr
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("exit 2", "exited with status 2"),
+        ("exit 3", "exited with status 3"),
+        ("exit 4", "exited with status 4"),
+        ("kill -9 $$", "killed by SIGKILL"),
+        ("kill -35 $$", "killed by SIGRTMIN+1"),
+    ],
+)
+def test_a_failing_worker_is_a_failure_of_the_work_and_its_status_is_said(how: str, said: str) -> None:
+    done = ina("run", "--lanes", 32, "--", "sh", "-c", how)
+    assert done.returncode == 1
+    assert done.stderr == f"ina: rank 0 {said}\n"
 
 
 @pytest.mark.parametrize(
@@ -61,7 +79,35 @@ def test_a_failing_command_gives_its_own_status() -> None:
         (("run", "-np", 0, "--", "true"), 2, "0 workers"),
         (("run", "--lanes", 48, "--", "true"), 2, "32, 64, 256 values per packet, not 48"),
         (("run", "--program", "nothing", "--", "true"), 2, "there is no program 'nothing'"),
-        (("run", "--switch", "bmv2", "--", "true"), 2, "want embedded or grpc://host:port"),
+        (("run", "--switch", "bmv2", "--", "true"), 2, "want embedded, grpc://host:port or unix:PATH"),
+        (("run", "--switch", "unix:", "--", "true"), 2, "want embedded, grpc://host:port or unix:PATH"),
+        (("run", "--switch", "unix:/x", "--tls-ca", "ca.pem", "--", "true"), 2, "a Unix socket has no TLS"),
+        (
+            ("run", "--switch", "grpc://127.0.0.1:1", "--tls-cert", "c", "--", "true"),
+            2,
+            "give both or neither",
+        ),
+        (
+            ("run", "--switch", "grpc://127.0.0.1:1", "--tls-cert", "c", "--tls-key", "k", "--", "true"),
+            2,
+            "--tls-cert needs --tls-ca FILE",
+        ),
+        (
+            ("run", "--switch", "grpc://127.0.0.1:1", "--tls-ca", "/no/such/ca.pem", "--", "true"),
+            1,
+            "/no/such/ca.pem: No such file or directory",
+        ),
+        (("run", "--switch", "grpc://127.0.0.1:1", "--p4runtime", 5, "--", "true"), 2, "leave --switch out"),
+        (("run", "--p4runtime", "here", "--", "true"), 2, "--p4runtime: '127.0.0.1:here' is not an address"),
+        (("run", "--tls-ca", "ca.pem", "--", "true"), 2, "--tls-ca is for a switch that runs"),
+        (("run", "--replace-program", "--", "true"), 2, "--replace-program is for a switch that runs"),
+        (("jobs", "--switch", "here"), 2, "--switch 'here': want grpc://host:port or unix:PATH"),
+        (
+            ("jobs", "--switch", "unix:/no/such/socket"),
+            1,
+            "no P4Runtime server answers at unix:/no/such/sock",
+        ),
+        (("remove", "--switch", "unix:/no/such/socket"), 2, "Missing argument 'JOB...'"),
         (("run", "--switch", "grpc://nowhere", "--", "true"), 2, "not an address of the form host:port"),
         (("run", "--switch", "grpc://[::1]:1", "--udp-base", "here", "--", "true"), 2, "--udp-base: 'here'"),
         (("run", "--loss", 1.5, "--", "true"), 2, "1.5"),
@@ -69,6 +115,7 @@ def test_a_failing_command_gives_its_own_status() -> None:
         (("run", "--nonsense", "--", "true"), 2, "No such option"),
         (("run",), 2, "nothing to run"),
         (("run", "--preempt", "--", "true"), 2, "--preempt and --window are for --program shared"),
+        (("run", "--program", "atp", "--preempt", "--", "true"), 2, "--preempt: atp has no priorities"),
         (("run", "--slots", 1, "--", "true"), 2, "1 slots: an exclusive job needs 2"),
         (
             ("run", "--program", "shared", "--slots", 9999, "--", "true"),
@@ -98,6 +145,10 @@ def test_a_failing_command_gives_its_own_status() -> None:
         (("compile", "exclusive", "--dump", "lower", "--json"), 2, "one of --dump and --json"),
         (("bench", "allreduce", "--baseline", "nccl"), 2, "the only one is gloo"),
         (("compile", "/no/such/file.p4"), 1, "ina: /no/such/file.p4: No such file or directory"),
+        (("run", "--lease", "inf", "--switch", "unix:/none", "--", "true"), 2, "'--lease'"),
+        (("jobs", "--device-id", 2**64, "--switch", "unix:/none"), 2, "'--device-id'"),
+        (("jobs", "--switch", f"unix:/{'a' * 107}"), 2, "the path of a socket has 107 bytes at most"),
+        (("run", "--jobs", "/dev/zero"), 2, "/dev/zero: longer than 16777216 characters"),
     ],
 )
 def test_bad_input_is_refused_with_the_reason(
@@ -196,6 +247,8 @@ def test_compile_writes_c_and_p4info(tmp_path: Path) -> None:
         ("sim",),
         ("soak",),
         ("switch",),
+        ("jobs",),
+        ("remove",),
         ("fallback",),
         ("compile",),
         ("bench", "pipeline"),
@@ -212,3 +265,57 @@ def test_every_command_explains_itself_with_examples(command: tuple[str, ...]) -
     assert "Usage" in done.stdout
     if command:
         assert f"ina {' '.join(command)}" in done.stdout.split("Examples:")[1]
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    done = ina("--version")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"ina {version('ina')}\n"
+
+
+def test_an_interrupt_while_the_command_loads_shows_no_traceback() -> None:
+    """It comes when numpy is loaded: long before the end, long after the beginning."""
+    entry = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]["ina"]
+    name, function = entry.split(":")
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-X", "importtime"),
+            *("-c", f"from {name} import {function}; {function}()", "run", "--help"),
+        ],
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    assert any(re.search(r"[|] +numpy$", line) for line in process.stderr)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate()
+    assert process.returncode == 128 + signal.SIGINT
+    assert "Traceback" not in said
+    assert "ina: interrupted by SIGINT" in said
+
+
+def test_numbers_agree_with_their_nouns_and_a_table_says_what_it_compares() -> None:
+    done = ina("bench", "allreduce", "-np", 1, "--size", "4KB", "--iterations", 2)
+    assert done.returncode == 0, done.stderr
+    assert "allreduce of 4KB, 1 worker, 256 lanes" in done.stdout
+    assert "time, ina's = 1" in done.stdout
+    assert (plural(1, "process"), plural(1200, "process"), plural(0, "job")) == (
+        "1 process", "1,200 processes", "0 jobs",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("second", "warned"), [("2=udp:0", "--port 1, 2: no peer"), ("2=udp:0:48002", "--port 1: no peer")]
+)
+def test_a_switch_warns_of_ports_that_anybody_can_take(second: str, warned: str) -> None:
+    done = ina("switch", "--port", "1=udp:0", "--port", second, "--port", "3=memory", "--until-eof")
+    assert done.returncode == 0
+    assert done.stderr.count("no peer is given") == 1
+    assert warned in done.stderr
+
+
+def test_a_switch_whose_peers_are_known_warns_of_nothing() -> None:
+    done = ina("switch", "--port", "1=udp:0:48001", "--port", "2=memory", "--until-eof")
+    assert (done.returncode, done.stderr) == (0, "")

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from bmv2_topos import parse_jobs
-from tests.system.command import ROOT, ina
+from tests.system.command import PATIENT, ROOT, ina
 
 README = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"```(\w*)\n(.*?)```", README, flags=re.DOTALL)
@@ -19,7 +19,7 @@ COMMANDS = [
     line.split("#")[0].strip()
     for _, block in BLOCKS
     for line in block.splitlines()
-    if line.startswith(".venv/bin/ina ")
+    if line.startswith("ina ")
 ]
 THREE_JOBS = next(command for command in COMMANDS if "run" in command and "three_jobs" in command)
 TREE = next(command for command in COMMANDS if "--tree" in command)
@@ -38,11 +38,18 @@ def test_the_readme_has_commands_to_try() -> None:
     assert {"demo", "test", "bench"} <= set(TARGETS)
 
 
+def test_commands_are_typed_the_same_everywhere_once_the_environment_is_active() -> None:
+    assert README.index(". .venv/bin/activate") < min(README.index(command) for command in COMMANDS)
+    for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
+        assert ".venv/bin/ina" not in page.read_text(), page
+
+
 def run(command: str, *more: str) -> subprocess.CompletedProcess[str]:
     """Run a command of the README, with more options in front of what it runs."""
     words = [sys.executable if word == "python" else word for word in shlex.split(command)[1:]]
     end = words.index("--") if "--" in words else len(words)
-    done = ina(*words[:end], *more, *words[end:])
+    patient = PATIENT if words[0] == "run" else ()
+    done = ina(*words[:end], *patient, *more, *words[end:])
     assert done.returncode == 0, done.stderr
     return done
 

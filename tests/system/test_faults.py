@@ -32,6 +32,8 @@ BRIEF = settings(max_examples=150, deadline=None, suppress_health_check=[HealthC
 
 chance = st.one_of(st.just(0.0), st.floats(0.0, 0.2))
 
+pytestmark = pytest.mark.filterwarnings("ignore::hostlib.PrecisionWarning")
+
 
 @dataclass
 class Bed:

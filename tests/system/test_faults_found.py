@@ -12,6 +12,7 @@ import pytest
 from bmv2_topos.soak.bed import Rack
 from bmv2_topos.soak.campaign import Racks, Tally, soak_seeds
 from bmv2_topos.soak.draw import draw_bed
+from bmv2_topos.soak.recovery import LONGEST_TIMEOUT_S
 from bmv2_topos.soak.schedule import BED_SEEDS, Schedule
 from bmv2_topos.testbeds.virtual.settings import Program
 from hostlib import wire
@@ -19,6 +20,7 @@ from hostlib.core import numpy_kernel
 from hostlib.core.numpy_kernel import NumpyKernel
 from hostlib.core.state import NEVER, Chain, CoreState
 from hostlib.core.state import Counter as Count
+from hostlib.core.window import Window
 from hostlib.fallback import numpy_intake, numpy_packets
 from hostlib.fallback.numpy_core import NumpyCore
 from hostlib.fallback.numpy_intake import Intake
@@ -26,10 +28,13 @@ from hostlib.fallback.numpy_store import Job
 from tests.system.faults_mutants import PROGRAMS, ProgramMutant
 
 FIRST_BED = 1000
-MOST = 640
+MOST = 2048
 """Schedules within which an invariant has to break."""
 SOME = 160
 """Schedules within which every outcome that a defect may hide turns up."""
+USUAL_SHARE = 0.2
+"""Of what recoveries may take: what nine in ten take at most. Measured: 0.11, and 0.6 with slow repairs."""
+LONGEST_TIMEOUT_NS = round(LONGEST_TIMEOUT_S * 1e9)
 
 
 def run(
@@ -64,6 +69,7 @@ def racks() -> Iterator[Racks]:
 def test_without_a_defect_nothing_is_found(program: Program, racks: Racks) -> None:
     tally = run(program, racks, SOME)
     assert not tally.failures, tally.failures[0]
+    assert 0 < tally.usual_share <= USUAL_SHARE
     for mutant in PROGRAMS.values():
         if mutant.hides and mutant.program == program:
             assert tally.counts[f"switch: {mutant.hides}"] > 0
@@ -193,6 +199,25 @@ CORES = [
     ignores_reminders,
 ]
 
+# ------------------------------------------------------------------ slow repairs
+
+
+def reminds_as_rarely_as_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Job, "delay", lambda self, level: LONGEST_TIMEOUT_NS)
+
+
+def sends_again_as_late_as_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_timeout = Window.on_timeout
+
+    def late(self: Window, now: int) -> None:
+        self.state.struct.rto = LONGEST_TIMEOUT_NS
+        on_timeout(self, now)
+
+    monkeypatch.setattr(Window, "on_timeout", late)
+
+
+SLOW = [reminds_as_rarely_as_it_may, sends_again_as_late_as_it_may]
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize("change", CORES)
@@ -202,3 +227,14 @@ def test_a_defect_of_a_core_is_found(
     change(monkeypatch)
     tally = run("shared", racks, MOST, in_numpy)
     assert tally.failures, f"not found in {tally.schedules} schedules"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("change", SLOW)
+def test_slow_repairs_are_found(
+    change: Callable[[pytest.MonkeyPatch], None], racks: Racks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change(monkeypatch)
+    tally = run("shared", racks, 2 * SOME, in_numpy)
+    too_slow = any(failure.reason.startswith("TooSlow") for failure in tally.failures)
+    assert too_slow or tally.usual_share > USUAL_SHARE

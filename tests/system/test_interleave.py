@@ -23,6 +23,7 @@ SCRIPT = ROOT / "examples" / "four_stages.py"
 LONG = """
 import sys
 from pathlib import Path
+import numpy as np
 import hostlib as ina
 from hostlib import interleave
 
@@ -34,7 +35,7 @@ ina.init()
 with interleave.join(ina.rank()) as timer:
     while more:
         with timer.iteration(), timer.stage("network"):
-            ina.allreduce([1.0])
+            ina.allreduce(np.ones(1, np.float32))
         number += 1
         draft = saved.with_suffix(".draft")
         draft.write_text(str(number))

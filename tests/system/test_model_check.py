@@ -1,146 +1,247 @@
-"""The shared mode, exhaustively: two workers, two PSNs, one slot, every order of delivery, every mishap.
+"""Small networks, exhaustively: every order of delivery, every mishap, and how long it takes to mend it.
 
-Real are the compiled program, the workers' windows and the fallback server's core. See `model_check_explorer`
-for what is explored, and `model_check_parts` for what is taken for the same state.
+Real are the compiled programs, the controller's rows, the workers' windows and the fallback server's core.
+See `model_check_explorer` for what is explored, `model_check_parts` for what is taken for the same state,
+and `model_check_recovery` for what a round is.
 """
 
 from __future__ import annotations
 
-import itertools
+import math
 from collections.abc import Iterator
+from dataclasses import replace
 
-import numpy as np
 import pytest
 
-from bmv2_topos.soak.bed import BuiltBed, Rack
-from bmv2_topos.soak.draw import LANES
-from bmv2_topos.soak.schedule import Bed, JobPlan
-from bmv2_topos.spec import Host, Link, Switch, Topology
-from bmv2_topos.testbeds.virtual.placement import Placement
-from bmv2_topos.testbeds.virtual.server import endpoints
+from bmv2_topos.soak.bed import Rack
+from bmv2_topos.soak.campaign import Racks
 from controller.model import Region
 from hostlib.core.numpy_kernel import NumpyKernel
-from hostlib.core.state import NEVER, CoreSettings, window_for
+from hostlib.core.state import NEVER, Chain
 from hostlib.core.window import Window
-from hostlib.fallback.config import FallbackJob, FallbackSettings
-from hostlib.fallback.numpy_core import NumpyCore
 from tests.system.faults_mutants import PROGRAMS
-from tests.system.model_check_explorer import Budget, Explored, Explorer
-from tests.system.model_check_parts import Automaton, Packets, Part, ServerPart, SwitchPart, WorkerPart
+from tests.system.model_check_case import Case, explore
+from tests.system.model_check_explorer import Budget, Explored
+from tests.system.model_check_recovery import recovery
 
-WINDOW = window_for(2)
-"""Both PSNs may be in flight."""
-MOST = 400_000
-"""States. More would take too long, and mean that clocks have got into the states."""
+ROUNDS_PER_PACKET = 2
+"""Rounds until all is done, for each packet whose result somebody lacks, once nothing goes wrong any more.
 
+A time-out first asks who has contributed, for a sum that waits for another rank only should stay in its slot.
+It is the next one that takes along what is stuck there: a late copy may have claimed a slot that nobody else
+adds to.
+"""
 
-def bed_of(switches: tuple[str, ...], jobs: int = 1) -> Bed:
-    """Return a chain of switches, root first, with all workers at the last and the server at the first.
-
-    Every job has two workers.
-    """
-    links = [Link(above, below) for above, below in itertools.pairwise(switches)]
-    placements = [Placement((f"h{job}.0", f"h{job}.1"), "p") for job in range(1, jobs + 1)]
-    workers = [host for placement in placements for host in placement.workers]
-    links += [*(Link(host, switches[-1]) for host in workers), Link("p", switches[0])]
-    hosts = tuple(map(Host, [*workers, "p"]))
-    topology = Topology(tuple(map(Switch, switches)), hosts, tuple(links))
-    return Bed(0, "shared", topology, tuple(placements), {}, (0,) * jobs)
-
-
-def explore(bed: Bed, rack: Rack, psns: int, budget: Budget) -> Explored:
-    """Explore jobs of two workers that sum arrays of so many packets, all hashed into one slot.
-
-    A job with a higher number may take the slot from one with a lower.
-    """
-    jobs = range(1, len(bed.placements) + 1)
-    plans = {
-        job: JobPlan(job, job << 16 | job, WINDOW, Region(0, 1), True, 100_000, "fixed", "exponent", 0, ())
-        for job in jobs
-    }
-    topology = bed.topology
-    with BuiltBed(bed, rack) as built:
-        built.prepare(plans)
-        parts: dict[str, Part] = {
-            switch.name: SwitchPart(built, switch.name, range(1)) for switch in topology.switches
-        }
-        core = NumpyCore(FallbackSettings(lanes=LANES, endpoints=endpoints(topology, "p")))
-        sent: Packets = ()
-        for job, placement in zip(jobs, bed.placements, strict=True):
-            admitted = built.admitted[job]
-            core.add_job(FallbackJob(job, admitted.root.epoch, admitted.tree, window=WINDOW))
-            length = (psns - 1) * LANES + 1
-            inputs = [np.arange(1, length + 1, dtype=np.int32) << 8 * rank + job for rank in range(2)]
-            for rank, host in enumerate(placement.workers):
-                settings = CoreSettings(
-                    *(job, rank, 2, 2 * WINDOW, LANES, endpoints(topology, host)),
-                    tree=admitted.tree,
-                    epoch=admitted.root.epoch,
-                    window=WINDOW,
-                    fallback=True,
-                )
-                switch, port, _ = built.host_ports[host]
-                window = Window(settings, NumpyKernel())
-                worker = WorkerPart(
-                    window, inputs[rank], inputs[0] + inputs[1], switch, port, priority=job - 1
-                )
-                parts[host] = worker
-                sent += worker.sent_first
-        switch, port, _ = built.host_ports["p"]
-        parts["p"] = ServerPart(core, switch, port)
-        automata = {name: Automaton(part) for name, part in parts.items()}
-        workers = [host for placement in bed.placements for host in placement.workers]
-        return Explorer(automata, workers, "p", sent).explore(budget, most=MOST)
-
-
-ONE_SWITCH = bed_of(("s1",))
-TWO_LEVELS = bed_of(("s1", "s2"))
-TWO_JOBS = bed_of(("s1",), jobs=2)
+TWO_LEVELS = ("s1", "s2")
+NOBODY_PREEMPTS = ((0, False), (1, False))
+URGENT_PREEMPTS = ((0, False), (1, True))
+OTHER_PREEMPTS = ((0, True), (1, False))
+SECOND_IS_URGENT = ((0, True), (2, True))
+FIRST_IS_URGENT = ((2, True), (0, True))
+EQUALLY_URGENT = ((2, True), (2, True))
+"""Whoever finds the slot taken halves its priority, so that the next one takes it."""
+NO_SLOTS = Region(0, 0)
+OTHER_SLOT = Region(1, 1)
 
 
 @pytest.fixture(scope="module")
-def rack() -> Iterator[Rack]:
-    rack = Rack.of("shared")
-    yield rack
-    rack.close()
+def racks() -> Iterator[Racks]:
+    racks = Racks()
+    yield racks
+    racks.close()
+
+
+def check(found: Explored, states: int) -> None:
+    """Hold what was found to the invariants: exact, there is a way on from everywhere, and it is short."""
+    assert not found.wrong, "\n".join(found.wrong[0])
+    assert not found.hopeless, "\n".join(found.hopeless[0])
+    assert found.recovery.rounds_per_packet <= ROUNDS_PER_PACKET
+    # fewer would mean that something is not explored any more
+    assert found.states > states
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("bed", "psns", "budget", "states"),
+    ("case", "states"),
     [
-        pytest.param(ONE_SWITCH, 2, Budget(losses=1), 40_000, id="any packet is lost"),
-        pytest.param(ONE_SWITCH, 2, Budget(doubles=1), 2_000, id="any packet arrives twice"),
-        pytest.param(ONE_SWITCH, 2, Budget(early=1), 40_000, id="any time-out is too early"),
-        pytest.param(ONE_SWITCH, 1, Budget(losses=1, early=1), 6_000, id="a loss and an early time-out"),
-        pytest.param(ONE_SWITCH, 1, Budget(losses=1, restarts=1), 7_000, id="a loss, and the server forgets"),
-        pytest.param(TWO_LEVELS, 1, Budget(losses=1), 2_000, id="any packet is lost below or above"),
-        pytest.param(TWO_JOBS, 1, Budget(), 200, id="two jobs want the slot"),
-        pytest.param(TWO_JOBS, 1, Budget(losses=1), 40_000, id="two jobs want the slot, any packet is lost"),
+        pytest.param(Case(2, Budget(losses=1)), 40_000, id="any packet is lost"),
+        pytest.param(Case(2, Budget(doubles=1)), 2_000, id="any packet arrives twice"),
+        pytest.param(Case(2, Budget(early=1)), 40_000, id="any time-out is too early"),
+        pytest.param(Case(1, Budget(losses=1, early=1)), 6_000, id="a loss and an early time-out"),
+        pytest.param(Case(1, Budget(losses=1, restarts=1)), 7_000, id="a loss, and the server forgets"),
+        pytest.param(
+            Case(1, Budget(losses=1), switches=TWO_LEVELS), 2_000, id="any packet is lost below or above"
+        ),
     ],
 )
-def test_every_order_of_everything_ends_with_the_sums(
-    rack: Rack, bed: Bed, psns: int, budget: Budget, states: int
-) -> None:
-    found = explore(bed, rack, psns, budget)
-    assert not found.wrong, "\n".join(found.wrong[0])
-    assert not found.hopeless, "\n".join(found.hopeless[0])
-    # fewer would mean that something is not explored any more
-    assert found.states > states
+def test_every_order_of_everything_ends_with_the_sums(racks: Racks, case: Case, states: int) -> None:
+    found = explore(case, racks.of("shared"))
+    check(found, states)
     assert found.done > 10
+
+
+def exclusive(psns: int, slots: int, budget: Budget) -> Case:
+    """Return a job with slots of its own, and no fallback server."""
+    region = Region(0, slots)
+    return Case(psns, budget, "exclusive", in_flight=slots // 2, region=region, other_region=region)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("case", "states"),
+    [
+        pytest.param(exclusive(1, 2, Budget(losses=1, doubles=1, early=1)), 500, id="one packet"),
+        pytest.param(exclusive(2, 4, Budget(losses=1, doubles=1, early=1)), 20_000, id="two at a time"),
+        pytest.param(exclusive(3, 2, Budget(losses=2, early=1)), 2_500, id="a slot is used again"),
+        pytest.param(exclusive(3, 4, Budget(losses=1, early=1)), 12_000, id="time-outs while two are sent"),
+        pytest.param(exclusive(5, 4, Budget(losses=1, doubles=1)), 30_000, id="late copies of an older one"),
+        pytest.param(exclusive(5, 4, Budget(losses=2)), 25_000, id="two losses, and a slot is used again"),
+    ],
+)
+def test_so_it_does_in_exclusive_mode(racks: Racks, case: Case, states: int) -> None:
+    check(explore(case, racks.of("exclusive")), states)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("case", "states"),
+    [
+        pytest.param(Case(1, Budget(losses=1), jobs=NOBODY_PREEMPTS), 40_000, id="no preemption"),
+        pytest.param(Case(1, Budget(losses=1), jobs=URGENT_PREEMPTS), 40_000, id="the urgent one may"),
+        pytest.param(Case(1, Budget(early=1), jobs=OTHER_PREEMPTS), 10_000, id="only the other one may"),
+        pytest.param(Case(1, Budget(losses=1), jobs=SECOND_IS_URGENT), 40_000, id="the second is urgent"),
+        pytest.param(Case(1, Budget(losses=1), jobs=FIRST_IS_URGENT), 40_000, id="the first is urgent"),
+        pytest.param(Case(1, Budget(early=1), jobs=EQUALLY_URGENT), 20_000, id="equally urgent, early"),
+        pytest.param(Case(1, Budget(doubles=1), jobs=EQUALLY_URGENT), 5_000, id="equally urgent, doubled"),
+        pytest.param(
+            Case(2, Budget(), jobs=EQUALLY_URGENT, in_flight=1), 2_500, id="equally urgent, two packets"
+        ),
+        pytest.param(
+            Case(1, Budget(losses=1), jobs=SECOND_IS_URGENT, ages=True), 40_000, id="slots grow too old"
+        ),
+        pytest.param(
+            Case(2, Budget(), jobs=EQUALLY_URGENT, in_flight=1, ages=True),
+            2_500,
+            id="equally urgent, and slots grow too old",
+        ),
+    ],
+)
+def test_so_it_does_for_two_jobs_that_want_the_slot(racks: Racks, case: Case, states: int) -> None:
+    check(explore(case, racks.of("shared")), states)
+
+
+def one_by_one(psns: int, budget: Budget) -> Case:
+    """Return a job each of whose packets waits for the result of the one before."""
+    return Case(psns, budget, in_flight=1, psns_under_way=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("case", "to", "states"),
+    [
+        pytest.param(one_by_one(3, Budget()), OTHER_SLOT, 80, id="another slot"),
+        pytest.param(one_by_one(4, Budget(losses=1)), OTHER_SLOT, 4_000, id="another slot, a loss"),
+        pytest.param(one_by_one(3, Budget(doubles=1)), OTHER_SLOT, 2_000, id="another slot, a late copy"),
+        pytest.param(one_by_one(3, Budget(early=1)), OTHER_SLOT, 4_500, id="another slot, an early time-out"),
+        pytest.param(
+            *(one_by_one(3, Budget(losses=1, doubles=1)), OTHER_SLOT, 90_000),
+            id="another slot, a loss and a late copy",
+        ),
+        pytest.param(one_by_one(3, Budget(losses=1)), Region(0, 2), 2_000, id="one slot more, a loss"),
+        pytest.param(one_by_one(3, Budget(losses=1)), NO_SLOTS, 2_800, id="no slots, a loss"),
+        pytest.param(Case(2, Budget()), OTHER_SLOT, 1_500, id="another slot, too late for both packets"),
+        pytest.param(
+            *(replace(one_by_one(3, Budget(losses=1)), switches=TWO_LEVELS), OTHER_SLOT, 20_000),
+            id="at either of two switches",
+        ),
+        pytest.param(
+            *(Case(1, Budget(doubles=1), jobs=SECOND_IS_URGENT), OTHER_SLOT, 10_000), id="beside another job"
+        ),
+        pytest.param(Case(1, Budget(), jobs=FIRST_IS_URGENT), NO_SLOTS, 900, id="for another job"),
+    ],
+)
+def test_so_it_does_when_a_job_is_given_other_slots(
+    racks: Racks, case: Case, to: Region, states: int
+) -> None:
+    """At any point; where each packet waits for the one before, the next but one meets the new region."""
+    case = replace(case, budget=case.budget._replace(changes=1), other_region=to)
+    check(explore(case, racks.of("shared")), states)
+
+
+# ------------------------------------------------------------------ what it can see
 
 
 def test_a_wrong_sum_is_found() -> None:
     rack = Rack(PROGRAMS["a contributor's bit is not looked at"].compile())
     try:
-        assert explore(ONE_SWITCH, rack, 1, Budget(doubles=1)).wrong
+        assert explore(Case(1, Budget(doubles=1)), rack).wrong
     finally:
         rack.close()
 
 
-def test_a_dead_end_is_found(rack: Rack, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dead_end_is_found(racks: Racks, monkeypatch: pytest.MonkeyPatch) -> None:
     # workers send nothing again, so nobody ever learns of what was lost on its way to the switch
     monkeypatch.setattr(NumpyKernel, "next_timeout", lambda self, state: NEVER)
-    found = explore(ONE_SWITCH, rack, 1, Budget(losses=1))
+    found = explore(Case(1, Budget(losses=1)), racks.of("shared"))
     assert found.hopeless
     assert "lose to s1" in "\n".join(found.hopeless[0])
+
+
+def test_a_worker_that_heeds_one_time_out_in_eight_is_found(
+    racks: Racks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, most = 0x200, 0xE00  # counted in bits of the chains' status that have no meaning
+    on_timeout = Window.on_timeout
+
+    def heed_some(window: Window, now: int) -> None:
+        status = window.state.status
+        waits = status & int(Chain.FLIGHT) != 0
+        status[waits] = status[waits] & (0xFFFF ^ most) | (status[waits] + one) & most
+        if not (status[waits] & most).any():
+            on_timeout(window, now)
+
+    monkeypatch.setattr(Window, "on_timeout", heed_some)
+    found = explore(exclusive(2, 4, Budget(losses=1)), racks.of("exclusive"))
+    # it gets there in the end, from everywhere
+    assert not found.hopeless
+    assert ROUNDS_PER_PACKET < found.recovery.rounds_per_packet <= 8
+
+
+class Ways:
+    """States by name, in which two parts have time-outs: what comes of each; nothing is ever under way."""
+
+    timers = 2
+
+    def __init__(self, **ways: tuple[str, str]) -> None:
+        self._ways = ways
+
+    def fire(self, state: str, timer: int) -> str:
+        return self._ways[state][timer]
+
+    def deliveries(self, state: str) -> Iterator[str]:
+        return iter(())
+
+    def outstanding(self, state: str) -> frozenset[tuple[int, int]]:
+        return frozenset() if state == "done" else frozenset({(1, 0), (1, 1)})
+
+
+@pytest.mark.parametrize(
+    ("ways", "rounds"),
+    [
+        pytest.param(Ways(a=("done", "done")), 1, id="either"),
+        pytest.param(Ways(a=("a", "done")), 1, id="one of the two, whose turn comes in every round"),
+        pytest.param(Ways(a=("a", "b"), b=("b", "done")), 2, id="the second time"),
+        pytest.param(Ways(a=("b", "done"), b=("a", "a")), math.inf, id="each undoes what the other did"),
+    ],
+)
+def test_the_longest_way_is_counted_in_rounds(ways: Ways, rounds: float) -> None:
+    found = recovery(["a"], ways)
+    assert (found.rounds, found.rounds_per_packet) == (rounds, rounds / 2)
+
+
+def test_packets_that_call_forth_each_other_are_found() -> None:
+    class Echo(Ways):
+        def deliveries(self, state: str) -> Iterator[str]:
+            return iter({"a": ["b", "done"], "b": ["a"]}.get(state, []))
+
+    assert recovery(["a"], Echo()).rounds == math.inf

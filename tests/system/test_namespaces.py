@@ -67,7 +67,9 @@ class Bed:
                     for rank, host in enumerate(self.hosts)
                 ],
                 rendezvous,
-                lambda rank, line, is_error: said.append(f"[{rank}] {line}"),
+                lambda rank, data, is_error: said.extend(
+                    f"[{rank}] {line}" for line in data.decode().splitlines()
+                ),
             )
             try:
                 failure = workers.wait(on_tick=lambda: None)
@@ -85,6 +87,7 @@ class Bed:
             slots=2 * admission.window,
             epoch=admission.epoch,
             rendezvous=rendezvous.address,
+            token=rendezvous.token,
             transport=TransportConfig(
                 kind="udp",
                 local=f"{self.hosts[rank].ip}:{UDP_PORT}",

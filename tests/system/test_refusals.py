@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import queue
 import random
 import socket
 from collections import Counter
@@ -17,18 +18,21 @@ from controller.cli.embedded import EmbeddedSwitch
 from controller.outcomes import OUTCOMES
 from hostlib import Communicator, JobConfig, TransportConfig, wire
 from tests.controller.frames import gradient, reminder
+from tests.system.tap import Tap
 
 LANES = 32
 SIZE = 2
 SLOTS = 64
 LENGTH = 20_000
-STRANGER_PORT = 3
-PORTS = (1, 2, STRANGER_PORT)
+OTHER_PORT = 3
+"""Of this switch, but not of the job."""
+PORTS = (1, 2, OTHER_PORT)
 REFUSALS = [
     *[*OUTCOMES][OUTCOMES["truncated"] : OUTCOMES["overflow"]],
     *("wrong_epoch", "wrong_direction", "no_uplink"),
 ]
-BURST = 30
+FOREIGN = b"from elsewhere: "
+BURST = 60
 """Frames sent before looking whether they were processed: as many fit any socket buffer."""
 
 IPV4, UDP, INA = 14, 34, 42
@@ -93,21 +97,26 @@ def of_no_outcome(good: bytes) -> list[bytes]:
 
 @dataclass
 class Bed:
-    """A switch with a job of two at ports 1 and 2, and a stranger's socket."""
+    """A switch with a job of two at ports 1 and 2, and the far ends of all its ports in our hands."""
 
     switch: EmbeddedSwitch
     controller: Controller
     admission: Admission
     workers: list[Communicator]
-    stranger: socket.socket
+    taps: dict[int, Tap]
     rounds: int = 0
 
     def good(self, rank: int = 0, psn: int = 0) -> bytes:
         """A frame that is taken if it comes from where it should."""
         return gradient(self.admission, psn, rank, [12345] * LANES)
 
-    def send_beside_the_job(self, junk: Sequence[tuple[int, bytes]]) -> None:
-        """Send frames to ports, in bursts, while the job sums: exactly."""
+    def send_beside_the_job(
+        self, junk: Sequence[tuple[int, bytes]], *, stranger: socket.socket | None = None
+    ) -> None:
+        """Send frames to ports, in bursts, while the job sums: exactly.
+
+        They come from the ports' peers, but those that start with `FOREIGN` from a `stranger` without that.
+        """
         rng = np.random.default_rng(self.rounds)
         for start in range(0, len(junk), BURST):
             inputs = [rng.integers(-(2**26), 2**26, LENGTH, dtype=np.int32) for _ in range(SIZE)]
@@ -116,11 +125,14 @@ class Bed:
             ]
             burst = junk[start : start + BURST]
             for port, frame in burst:
-                self.stranger.sendto(frame, self._address(port))
+                if stranger is not None and frame.startswith(FOREIGN):
+                    stranger.sendto(frame.removeprefix(FOREIGN), self._address(port))
+                else:
+                    self.taps[port].outer.send(frame)
             for port in {port for port, _ in burst}:
                 self._await_processing(port)
             for handle in handles:
-                np.testing.assert_array_equal(handle.wait(20), sum(inputs))
+                np.testing.assert_array_equal(handle.wait(), sum(inputs))
             self.rounds += 1
 
     def counters(self) -> tuple[dict[str, int], dict[str, int]]:
@@ -132,24 +144,19 @@ class Bed:
         return host, int(number)
 
     def _await_processing(self, port: int) -> None:
-        """Ask for the switch's address: the answer comes after all that was sent to the port before.
-
-        It may go to the worker at that port instead, if that has spoken since; then ask again.
-        """
-        for _ in range(100):
-            self.stranger.sendto(ARP_REQUEST, self._address(port))
-            with contextlib.suppress(TimeoutError):
-                while True:
-                    frame, sender = self.stranger.recvfrom(65536)
-                    if sender == self._address(port) and frame[12:14] == ARP_REQUEST[12:14]:
-                        return
-        pytest.fail(f"port {port} does not answer")
+        """Ask for the switch's address: the answer comes after all that was sent to the port before."""
+        self.taps[port].outer.send(ARP_REQUEST)
+        try:
+            self.taps[port].arp.get(timeout=60)
+        except queue.Empty:
+            pytest.fail(f"port {port} does not answer")
 
 
 @pytest.fixture
 def bed() -> Iterator[Bed]:
     with contextlib.ExitStack() as stack:
-        ports = [f"--port={port}=udp:0" for port in PORTS]
+        taps = {port: stack.enter_context(Tap()) for port in PORTS}
+        ports = [f"--port={port}=udp:0:{tap.number}" for port, tap in taps.items()]
         switch = stack.enter_context(EmbeddedSwitch(["--program=exclusive", f"--lanes={LANES}", *ports]))
         controller = stack.enter_context(Controller.connect(switch.address))
         controller.install([forwarding.own_address(SWITCH_IP, SWITCH_MAC)])
@@ -158,20 +165,19 @@ def bed() -> Iterator[Bed]:
             for rank in range(SIZE)
         ]
         admission = controller.admit(Job(tuple(members), SLOTS))
+        for port, tap in taps.items():
+            tap.start(switch.udp_address(port))
         workers = []
         for rank, member in enumerate(members):
             transport = TransportConfig(
-                "loopback", "127.0.0.1:0", switch.udp_address(rank + 1), member.mac, SWITCH_MAC, member.ip
+                "loopback", "127.0.0.1:0", taps[rank + 1].address, member.mac, SWITCH_MAC, member.ip
             )
             config = JobConfig(
                 admission.job, rank, SIZE, LANES, transport, 2 * admission.window, epoch=admission.epoch
             )
             workers.append(Communicator(config))
             stack.callback(workers[rank].close)
-        stranger = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
-        stranger.bind(("127.0.0.1", 0))
-        stranger.settimeout(0.1)
-        yield Bed(switch, controller, admission, workers, stranger)
+        yield Bed(switch, controller, admission, workers, taps)
 
 
 def completed(bed: Bed) -> int:
@@ -189,7 +195,7 @@ def test_every_refusal_is_counted_by_its_reason(bed: Bed) -> None:
         expected_of_no_job[reason] = len(PORTS) * len(frames)
     junk += [(port, frame) for port in PORTS for frame in of_no_outcome(good)]
     for_the_job = {
-        "wrong_port": [(STRANGER_PORT, bed.good(rank, psn)) for rank in range(SIZE) for psn in range(40)],
+        "wrong_port": [(OTHER_PORT, bed.good(rank, psn)) for rank in range(SIZE) for psn in range(40)],
         "wrong_rank": [
             (rank + 1, patched(bed.good(rank), INA + 8, *bitmap.to_bytes(4, "big")))
             for rank in range(SIZE)
@@ -223,7 +229,7 @@ def test_every_refusal_is_counted_by_its_reason(bed: Bed) -> None:
 
 
 def test_packets_that_come_too_late_are_counted_as_stale(bed: Bed) -> None:
-    bed.send_beside_the_job([(STRANGER_PORT, b"")])  # 625 PSNs have passed now
+    bed.send_beside_the_job([(OTHER_PORT, b"")])  # 625 PSNs have passed now
     late = [(rank + 1, bed.good(rank, psn)) for rank in range(SIZE) for psn in range(SLOTS)]
     bed.send_beside_the_job(late)
     _, counted = bed.counters()
@@ -238,10 +244,62 @@ def test_nothing_from_a_foreign_port_gets_in(bed: Bed) -> None:
         frame = bytearray(bed.good(number % SIZE, chance.randrange(20_000)))
         for _ in range(chance.randrange(4)):
             frame[chance.randrange(len(frame))] = chance.randrange(256)
-        junk.append((STRANGER_PORT, bytes(frame[: chance.choice((None, chance.randrange(300)))])))
+        junk.append((OTHER_PORT, bytes(frame[: chance.choice((None, chance.randrange(300)))])))
     bed.send_beside_the_job(junk)
     of_no_job_counted, of_job_counted = bed.counters()
     assert of_job_counted["completed"] == of_job_counted["aggregated"] == completed(bed)
     assert of_job_counted["wrong_port"] > 100
     assert of_job_counted["wrong_port"] + sum(of_no_job_counted.values()) <= len(junk)
     assert of_job_counted["wrong_rank"] == of_job_counted["wrong_fan_in"] == 0
+
+
+def test_ten_thousand_forged_replayed_and_foreign_packets(bed: Bed) -> None:
+    """From the right address and from others, while the job sums: each is counted by its reason."""
+    bed.send_beside_the_job(
+        [(OTHER_PORT, b"")]
+    )  # the taps keep what passes first: its slots are others' soon
+    chance = random.Random(3)
+    good = bed.good()
+    job, epoch = bed.admission.job, bed.admission.epoch
+    forged = {
+        "bad_checksum": lambda rank: patched(good, IPV4 + 10, good[IPV4 + 10] ^ chance.randrange(1, 256)),
+        "unknown_job": lambda rank: patched(
+            good, INA + 2, *(job ^ chance.randrange(1, 1 << 16)).to_bytes(2, "big")
+        ),
+        "wrong_epoch": lambda rank: patched(bed.good(rank), INA + 15, epoch ^ chance.randrange(1, 256)),
+        "wrong_rank": lambda rank: bed.good(1 - rank, chance.randrange(1 << 32)),
+        "wrong_fan_in": lambda rank: patched(bed.good(rank), INA + 12, chance.choice([0, 1, 3, 255])),
+        "wrong_direction": lambda rank: reminder(bed.admission, chance.randrange(1 << 32)),
+    }
+    junk: list[tuple[int, bytes]] = []
+    for make in forged.values():
+        junk += [(rank + 1, make(rank)) for rank in range(SIZE) for _ in range(500)]
+    junk += [(OTHER_PORT, bed.good(number % SIZE, chance.randrange(1 << 32))) for number in range(1000)]
+    replays = [(rank + 1, chance.choice(bed.taps[rank + 1].sent)) for rank in range(SIZE) for _ in range(500)]
+    foreign = [
+        (chance.choice(PORTS), FOREIGN + bed.good(number % SIZE, chance.randrange(40_000)))
+        for number in range(2000)
+    ]
+    junk += replays + foreign
+    assert len(junk) == 10_000
+    chance.shuffle(junk)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+        bed.send_beside_the_job(junk, stranger=stranger)
+
+        of_no_job_counted, counted = bed.counters()
+        assert {name: count for name, count in of_no_job_counted.items() if count} == {
+            "bad_checksum": 1000,
+            "unknown_job": 1000,
+        }
+        assert {name: counted[name] for name in REFUSALS if counted[name]} == {
+            **dict.fromkeys(
+                ("wrong_epoch", "wrong_rank", "wrong_fan_in", "wrong_direction", "wrong_port"), 1000
+            ),
+        }
+        assert counted["stale"] == len(replays)
+        assert bed.switch.strangers() == len(foreign)
+        assert counted["completed"] == counted["aggregated"] == completed(bed)
+        assert counted["overflow"] == counted["disagree"] == 0
+        stranger.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            stranger.recv(1)  # nobody answers

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.command import children, ina, said_by, start, worker
+from tests.system.command import PATIENT, children, ina, start, worker
 
 SHARED = ("run", "--program", "shared", "--lanes", 32)
 
@@ -22,18 +22,14 @@ def metrics(done: subprocess.CompletedProcess[str]) -> dict[str, float]:
     return found
 
 
-def fallback_of(process: subprocess.Popen[str], *, other_than: int = 0) -> int:
-    """Return the process id of the fallback server of a run once it is there."""
-    for _ in range(200):
-        found = [
-            pid
-            for pid, command in children(process.pid).items()
-            if "controller.cli fallback" in command and pid != other_than
-        ]
-        if found:
-            return found[0]
+def fallback_of(process: subprocess.Popen[str], *, other_than: int | None = 0) -> int | None:
+    """Return the process id of the fallback server of a run once it is there; None if the run ends before."""
+    while process.poll() is None:
+        for pid, command in children(process.pid).items():
+            if "controller.cli fallback" in command and pid != other_than:
+                return pid
         time.sleep(0.05)
-    raise AssertionError("there is no fallback server")
+    return None
 
 
 def begun(process: subprocess.Popen[str], workers: int) -> None:
@@ -87,7 +83,7 @@ def test_jobs_of_every_kind_at_once_on_too_few_slots_and_bad_links(tmp_path: Pat
     file = tmp_path / "jobs.toml"
     file.write_text(SIX_WAYS.format(exact=" ".join(worker("exact.py", 1, 1000, 5000)[1:])))
     faults = ("--loss", 0.02, "--duplicate", 0.02, "--reorder", 0.02, "--corrupt", 0.01)
-    done = ina(*SHARED, "--jobs", file, "--slots", 16, *faults, "--json")
+    done = ina(*SHARED, *PATIENT, "--jobs", file, "--slots", 16, *faults, "--json")
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert len(report["jobs"]) == 6
@@ -103,8 +99,20 @@ def test_jobs_of_every_kind_at_once_on_too_few_slots_and_bad_links(tmp_path: Pat
     assert report["metrics"]["allreduces"] == 36
 
 
+@pytest.mark.parametrize("network", [("-np", 3), ("--tree", "2x2", "--link-loss", 0.02)])
+def test_atp_as_published_gives_exact_sums(network: tuple[object, ...]) -> None:
+    faults = ("--loss", 0.02, "--duplicate", 0.02)
+    options = ("--program", "atp", "--lanes", 32, "--slots", 50, "--window", 32)
+    done = ina("run", *PATIENT, *options, *network, *faults, "--json", *worker("exact.py", 1, 1000, 20_000))
+    found = metrics(done)
+    assert found["switch_completed_packets"] > 0
+    assert found["switch_collided_packets"] > 0
+    assert found["fallback_results"] > 0
+    assert found["switch_preempted_packets"] == 0
+
+
 def test_without_slots_everything_goes_to_the_fallback_server() -> None:
-    done = ina(*SHARED, "-np", 3, "--slots", 0, "--json", *worker("exact.py", 1, 5000))
+    done = ina(*SHARED, *PATIENT, "-np", 3, "--slots", 0, "--json", *worker("exact.py", 1, 5000))
     found = metrics(done)
     assert found["switch_aggregated_packets"] == found["switch_completed_packets"] == 0
     assert found["switch_bypassed_packets"] == found["sent_packets"] + found["resent_packets"]
@@ -114,7 +122,7 @@ def test_without_slots_everything_goes_to_the_fallback_server() -> None:
 @pytest.mark.parametrize("program", ["exclusive", "shared"])
 def test_two_racks_of_four_are_exact_with_loss_between_the_switches(program: str) -> None:
     done = ina(
-        "run", "--program", program, "--lanes", 32, "--tree", "2x4", "--link-loss", 0.02, "--json",
+        "run", *PATIENT, "--program", program, "--lanes", 32, "--tree", "2x4", "--link-loss", 0.02, "--json",
         *worker("exact.py", 1, 1000, 5000),
     )  # fmt: skip
     found = metrics(done)
@@ -134,7 +142,7 @@ def test_two_racks_of_four_are_exact_with_loss_between_the_switches(program: str
 
 def test_a_tree_of_three_levels_with_a_switch_that_only_passes_on() -> None:
     done = ina(
-        *SHARED, "--tree", "2x2x2", "--transit", "s3", "--loss", 0.01, "--slots", 64, "--json",
+        *SHARED, *PATIENT, "--tree", "2x2x2", "--transit", "s3", "--loss", 0.01, "--slots", 64, "--json",
         *worker("exact.py", 1, 3000),
     )  # fmt: skip
     found = metrics(done)
@@ -169,45 +177,45 @@ def test_jobs_that_fail_leave_the_others_alone_and_the_first_gives_its_status(tm
 
 def test_a_fallback_server_that_dies_is_started_again_and_the_sums_stay_exact() -> None:
     process = start(
-        *SHARED, "-np", 2, "--slots", 8, "--json", *worker("exact.py", "--rounds", 40, 5000, 1000)
+        *SHARED, *PATIENT, "-np", 2, "--slots", 8, "--json", *worker("exact.py", "--rounds", 40, 5000, 1000)
     )
     first = fallback_of(process)
+    assert first is not None
     assert process.stderr is not None
     assert any("started" in process.stderr.readline() for _ in range(10))
     os.kill(first, signal.SIGKILL)
     second = fallback_of(process, other_than=first)
+    assert second is not None
     os.kill(second, signal.SIGKILL)
-    output, errors = process.communicate(timeout=100)
+    output, errors = process.communicate()
     assert process.returncode == 0, errors
-    assert errors.count("the fallback server ended with status -9; it is started again") == 2
+    assert errors.count("the fallback server was killed by SIGKILL; it is started again") == 2
     assert json.loads(output)["metrics"]["fallback_merged"] > 0
 
 
-def test_a_fallback_server_that_always_dies_is_named_within_the_time_limit() -> None:
+def test_a_fallback_server_that_always_dies_is_named() -> None:
     process = start(*SHARED, "-np", 2, "--slots", 0, "--timeout", 5, *worker("sums.py"))
     begun(process, 2)
-    fallback = 0
-    try:
-        while process.poll() is None:
-            fallback = fallback_of(process, other_than=fallback)
-            os.kill(fallback, signal.SIGKILL)
-    except AssertionError:
-        pass  # there is no other one
-    output, errors = process.communicate(timeout=60)
+    fallback: int | None = 0
+    while (fallback := fallback_of(process, other_than=fallback)) is not None:
+        os.kill(fallback, signal.SIGKILL)
+    output, errors = process.communicate()
     assert process.returncode != 0
-    assert "the fallback server ended with status -9, after it had been started again 5 times" in output
+    assert "the fallback server was killed by SIGKILL, after it had been started again 5 times" in output
     assert errors.count("it is started again") == 5
 
 
-def test_a_fallback_server_that_hangs_is_named_within_the_time_limit() -> None:
-    process = start(*SHARED, "-np", 2, "--slots", 0, "--timeout", 6, *worker("sums.py"))
-    begun(process, 2)
-    os.kill(fallback_of(process), signal.SIGSTOP)
-    stopped = time.monotonic()
-    output, errors = process.communicate(timeout=60)
-    assert process.returncode == 5, errors
-    assert "the fallback server does not answer" in "".join(said_by(0, output))
-    assert time.monotonic() - stopped < 30
+def test_a_fallback_server_that_hangs_is_started_again_and_the_sums_stay_exact() -> None:
+    command = worker("exact.py", "--rounds", 40, 5000, 1000)
+    process = start(*SHARED, "-np", 2, "--slots", 0, *PATIENT, "--json", *command)
+    first = fallback_of(process)
+    assert process.stderr is not None
+    assert any("started" in process.stderr.readline() for _ in range(10))
+    os.kill(first, signal.SIGSTOP)
+    output, errors = process.communicate()
+    assert process.returncode == 0, errors
+    assert errors.count("the fallback server did not answer for 3 s; it is started again (1 of 5 times)") == 1
+    assert json.loads(output)["metrics"]["fallback_merged"] > 0
 
 
 def test_fallback_servers_end_with_their_run() -> None:
@@ -216,12 +224,8 @@ def test_fallback_servers_end_with_their_run() -> None:
     family = children(process.pid)
     assert sum("controller.cli" in command for command in family.values()) == 2
     process.kill()
-    try:
-        process.communicate(timeout=30)  # until switch and fallback server, which write there too, have ended
-        assert not any("controller.cli" in _command(pid) for pid in family)
-    finally:
-        for pid in family:  # the workers notice too, but take their time
-            _kill(pid)
+    process.communicate()  # until switch and fallback server, which write there too, have ended
+    assert not any("controller.cli" in _command(pid) for pid in family)
 
 
 def _command(pid: int) -> str:
@@ -229,8 +233,3 @@ def _command(pid: int) -> str:
         return (Path("/proc") / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode()
     except (FileNotFoundError, ProcessLookupError):
         return ""
-
-
-def _kill(pid: int) -> None:
-    if "sums.py" in _command(pid):
-        os.kill(pid, signal.SIGKILL)

@@ -93,7 +93,7 @@ def transfers(a: Namespace, b: Namespace, done: threading.Event) -> int:
                 client.connect((b.ip, 7001))
                 server, _ = listener.accept()
                 with server, ThreadPoolExecutor(1) as threads:
-                    server.settimeout(20)
+                    server.settimeout(600)
                     digest = threads.submit(_digest, server)
                     client.sendall(data)
                     client.shutdown(socket.SHUT_WR)

@@ -9,6 +9,7 @@ clock, the links and how long computing takes. The same seed gives the same pack
     report = VirtualTestbed(topology, jobs, placements, VirtualSettings(slots=1024)).run()
 """
 
+from bmv2_topos.testbeds.virtual.allocation import Allocation, JobView, Policy, Regions, View
 from bmv2_topos.testbeds.virtual.faults import (
     ChangeLoss,
     ChangeRegion,
@@ -20,27 +21,38 @@ from bmv2_topos.testbeds.virtual.faults import (
     random_faults,
 )
 from bmv2_topos.testbeds.virtual.placement import Placement, build
-from bmv2_topos.testbeds.virtual.report import JobReport, Occupancy, Report
+from bmv2_topos.testbeds.virtual.report import FlowReport, JobReport, Occupancy, Report
 from bmv2_topos.testbeds.virtual.settings import Stalled, TestbedError, VirtualSettings, WrongSum
 from bmv2_topos.testbeds.virtual.testbed import VirtualTestbed
+from bmv2_topos.testbeds.virtual.traffic import Flow
+from bmv2_topos.testbeds.virtual.trees import SwitchTree, shortest_tree
 
 __all__ = [
+    "Allocation",
     "ChangeLoss",
     "ChangeRegion",
     "Fault",
+    "Flow",
+    "FlowReport",
     "JobReport",
+    "JobView",
     "Occupancy",
     "Placement",
+    "Policy",
+    "Regions",
     "RemoveJob",
     "Report",
     "RestartFallback",
     "RestartJob",
     "Stalled",
     "Straggle",
+    "SwitchTree",
     "TestbedError",
+    "View",
     "VirtualSettings",
     "VirtualTestbed",
     "WrongSum",
     "build",
     "random_faults",
+    "shortest_tree",
 ]

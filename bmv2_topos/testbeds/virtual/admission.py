@@ -6,18 +6,19 @@ many a simulation.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 
 from bmv2_topos.spec import Topology
-from bmv2_topos.testbeds.virtual.placement import Placement, job_tree
-from bmv2_topos.testbeds.virtual.settings import Program
-from controller import names
-from controller.jobs import job_row, supporting_rows
+from bmv2_topos.testbeds.virtual.placement import Placement, Ports, job_tree
+from bmv2_topos.testbeds.virtual.trees import shortest_tree
+from controller import forwarding, names
+from controller.errors import naming
+from controller.jobs import change_row, job_row, supporting_rows
 from controller.layout import JobTree, lay_out
-from controller.model import Admission, Mode, Region, SwitchInfo, Uplink
+from controller.model import AGEING, INA_UDP_PORT, Admission, Mode, Region, RegionChange, SwitchInfo, Uplink
 from controller.outcomes import COLUMNS, OUTCOMES
-from controller.p4runtime_shim.rows import Group, Row
+from controller.p4runtime_shim.rows import Group, Match, Row
 from controller.planning import Identity, plan
 from controller.tree import TreeAdmission
 from hostlib.tree import Tree
@@ -38,9 +39,12 @@ class Request:
     """Range of the PSNs that may be under way."""
     slots: int = 0
     preempt: bool = False
+    ageing: int = AGEING
     region: Region | None = None
     """None: all slots."""
     max_age_us: int = 100_000
+    ports: Ports | None = None
+    """None: `INA_UDP_PORT` everywhere, which takes a host for each worker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +62,10 @@ class Admitted:
 
 
 class Controller:
-    """Admits, resizes and removes jobs; `slots` is the memory of a switch that aggregates."""
+    """Admits, resizes and removes jobs; `slots` is the memory of a switch that aggregates.
+
+    With `moves_at_once` a job's region changes for sums that are under way, too: to compare with.
+    """
 
     def __init__(
         self,
@@ -67,15 +74,17 @@ class Controller:
         pipelines: Mapping[str, Pipeline],
         program: ir.Program,
         *,
-        mode: Program,
+        mode: Mode,
         lanes: int,
         slots: int,
+        moves_at_once: bool = False,
     ) -> None:
         self._topology = topology
         self._switches = switches
         self._pipelines = pipelines
         self._program = program
-        self._mode: Mode = mode
+        self._mode = mode
+        self._moves_at_once = moves_at_once
         self._present: dict[str, dict[int, Admission]] = {name: {} for name in switches}
         self._info = SwitchInfo(
             lanes=lanes,
@@ -85,6 +94,10 @@ class Controller:
             program=mode,
         )
         self._generation = 0
+        self._moving: list[tuple[str, int]] = []
+        """Switches and the jobs that are on their way to another region there."""
+        self._wanted: dict[tuple[str, int], Region] = {}
+        """The same: where they are to go next."""
 
     def admit(self, job: int, request: Request) -> Admitted:
         """Admit a job under this id to all switches of its tree, with a generation of its own.
@@ -96,45 +109,114 @@ class Controller:
         topology, server = self._topology, request.placement.server
         shares = self._mode == "shared"
         region = request.region if shares else None
+        root = job_tree(topology, request.placement, dict.fromkeys(self._switches, region), request.ports)
         fallback = None
         if server is not None:
-            port = topology.port_to(topology.root, server)
-            fallback = Uplink(port, topology.mac(server), topology.ip(server))
+            port = topology.port_to(root.name, server)
+            udp_port = INA_UDP_PORT if request.ports is None else request.ports.server
+            fallback = Uplink(port, topology.mac(server), topology.ip(server), udp_port)
         tree = JobTree(
-            job_tree(topology, request.placement, dict.fromkeys(self._switches, region)),
+            root,
             request.slots,
             mode=self._mode,
             preempt=shares and request.preempt,
+            ageing=request.ageing,
             window=request.window if shares else None,
             max_age_us=request.max_age_us,
             fallback=fallback,
         )
-        admissions = {
-            name: plan(part, identity, info=self._info, present=self._present[name].values(), ports=())
-            for name, part in lay_out(tree, max_members=MAX_MEMBERS).items()
-        }
+        admissions = {}
+        for name, part in lay_out(tree, max_members=MAX_MEMBERS, shared_ports=True).items():
+            with naming(name):
+                present = self._present[name].values()
+                admissions[name] = plan(part, identity, info=self._info, present=present, ports=())
         for name, admission in admissions.items():
             first = admission.counter_row * COLUMNS
             for column in OUTCOMES.values():
                 self._pipelines[name].write_counter(names.OUTCOMES, first + column, 0, 0)
-            for row in (*supporting_rows(admission), job_row(admission)):
+            for row in (*_supporting_rows(admission), job_row(admission)):
                 self._write(name, row)
             self._present[name][job] = admission
         return Admitted(identity, admissions, _logical_tree(admissions))
 
-    def resize(self, job: int, region: Region) -> None:
-        """Let a shared job use other slots from now on, at every switch."""
+    def resize(self, job: int, region: Region, *, switches: Collection[str] | None = None) -> None:
+        """Have a shared job move to other slots, at every switch or only at these.
+
+        It begins when an earlier move there is over.
+        """
         for name, present in self._present.items():
+            if switches is not None and name not in switches:
+                continue
             if job in present and not present[job].transit:
-                present[job] = replace(present[job], region=region)
-                self._write(name, job_row(present[job]), modify=True)
+                self._wanted[name, job] = region
+        self.settle()
+
+    def settle(self) -> None:
+        """End the moves that are over, and begin those that waited for that."""
+        for name, job in list(self._moving):
+            self._end_move(name, job)
+        for (name, job), region in list(self._wanted.items()):
+            if (name, job) not in self._moving:
+                del self._wanted[name, job]
+                self._begin_move(name, job, region)
+
+    def _begin_move(self, switch: str, job: int, region: Region) -> None:
+        admission = self._present[switch][job]
+        if self._moves_at_once:
+            self._present[switch][job] = replace(admission, region=region)
+            self._write(switch, job_row(self._present[switch][job]), modify=True)
+            return
+        change = RegionChange(self._move_number(switch, admission), region)
+        self._present[switch][job] = replace(admission, change=change)
+        self._moving.append((switch, job))
+        self._write(switch, change_row(self._present[switch][job]))
+
+    def _end_move(self, switch: str, job: int) -> None:
+        moving = self._present[switch][job]
+        if moving.change is None or self._move_number(switch, moving) == moving.change.number:
+            return
+        self._present[switch][job] = replace(moving, region=moving.change.region, change=None)
+        self._moving.remove((switch, job))
+        self._write(switch, job_row(self._present[switch][job]), modify=True)
+        self._delete(switch, change_row(moving))
+
+    def _move_number(self, switch: str, admission: Admission) -> int:
+        """Return what a move that begins now is called (`RegionChange`)."""
+        packets = self._pipelines[switch].read_counter(names.SETTLED, admission.counter_row)[0]
+        return admission.generation << 32 | packets & 0xFFFFFFFF
 
     def remove(self, job: int) -> None:
         """Take a job off all switches, its row in the job table first."""
         for name, present in self._present.items():
+            self._wanted.pop((name, job), None)
+            if (name, job) in self._moving:
+                self._moving.remove((name, job))
             if admission := present.pop(job, None):
-                for row in (job_row(admission), *supporting_rows(admission)):
+                moves = [] if admission.change is None else [change_row(admission)]
+                for row in (job_row(admission), *moves, *_supporting_rows(admission)):
                     self._delete(name, row)
+
+    def current(self, admitted: Admitted) -> Admitted:
+        """Return how a job that is there stands on its switches by now, moves to other regions included."""
+        job = admitted.identity.job
+        return replace(admitted, switches={name: self._present[name][job] for name in admitted.switches})
+
+    def regions(self, admitted: Admitted) -> dict[str, Region]:
+        """Return the slots that a job that is there uses, moves to or is to move to, by switch."""
+        found = {}
+        for name, on_switch in self.current(admitted).switches.items():
+            if not on_switch.transit:
+                here = on_switch.region if on_switch.change is None else on_switch.change.region
+                found[name] = self._wanted.get((name, on_switch.job), here)
+        return found
+
+    def bridge(self, host: str) -> None:
+        """Let ordinary frames for a host's MAC address find their way to it, from every switch."""
+        topology = self._topology
+        ways = shortest_tree(topology, topology.switch_of(host)).parents
+        for switch in self._switches:
+            towards = ways.get(switch, host)
+            self._write(switch, forwarding.bridge(topology.mac(host), topology.port_to(switch, towards)))
 
     def set_ecn_threshold(self, depth: int) -> None:
         """Let all switches mark packets that leave this many behind in their queue."""
@@ -167,6 +249,20 @@ class Controller:
             return
         with self._switches[switch].locked():
             self._pipelines[switch].delete(entry.table, _encode(self._program, entry))
+
+
+def _supporting_rows(admission: Admission) -> list[Row | Group]:
+    """Make what a job has besides its row in the job table, with one row for all members at one port."""
+    members: dict[Match, Row] = {}
+    others: list[Row | Group] = []
+    for row in supporting_rows(admission):
+        if isinstance(row, Row) and row.action == names.SET_MEMBER:
+            port = row.match[names.INGRESS_PORT]
+            bits = members[port].params["bitmap"] if port in members else 0
+            members[port] = replace(row, params={**row.params, "bitmap": row.params["bitmap"] | bits})
+        else:
+            others.append(row)
+    return [*others, *members.values()]
 
 
 def _encode(program: ir.Program, row: Row) -> ir.ConstEntry:

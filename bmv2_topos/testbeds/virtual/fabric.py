@@ -36,10 +36,12 @@ Bytes = NDArray[np.uint8]
 
 
 @functools.cache
-def compiled(program: str, lanes: int, slots: int) -> ir.Program:
+def compiled(
+    program: str, lanes: int, slots: int, more_defines: tuple[tuple[str, str], ...] = ()
+) -> ir.Program:
     """Compile a program of ``p4src``, once per process."""
     source, defines = locate(program, lanes=lanes)
-    return compile_file(source, defines={**defines, "SLOTS": str(slots)})
+    return compile_file(source, defines={**defines, "SLOTS": str(slots), **dict(more_defines)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +64,21 @@ class Arrival:
 
 
 @dataclass(frozen=True, slots=True)
+class _Entrance:
+    """A port of a switch at which frames arrive; `host` is who sends them, if it is not a switch."""
+
+    switch: str
+    port: int
+    host: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class _Trunk:
     """One direction of a cable between switches."""
 
     source: str
     port: int
-    target: str
-    target_port: int
+    target: _Entrance
     delay_us: int
 
 
@@ -101,9 +111,10 @@ class Fabric:
         self.pipelines: dict[str, Pipeline] = {}
         self.switches: dict[str, Switch] = {}
         self._ends: dict[str, tuple[Switch, int]] = {}
+        self._entrances: dict[str, _Entrance] = {}
         self._losses: dict[frozenset[str], _Losses] = {}
         self._trunks: list[_Trunk] = []
-        self._under_way: list[tuple[int, int, _Trunk, bytes]] = []
+        self._under_way: list[tuple[int, int, _Entrance, bytes]] = []
         self._sent = 0
         self._lengths: dict[tuple[int, int], array[int]] = {}
         kinds = {switch.name for switch in topology.switches}
@@ -129,15 +140,17 @@ class Fabric:
             if between:
                 delay_us = max(1, round(link.delay_s * 1e6))
                 back = self.topology.port_to(neighbour, name)
-                self._trunks.append(_Trunk(name, port, neighbour, back, delay_us))
+                self._trunks.append(_Trunk(name, port, _Entrance(neighbour, back), delay_us))
         ports = {port: parse_port("memory") for port in impairments}
         switch = Switch(ports, seed=seed, impairments=impairments)
         self.switches[name] = switch
         self.pipelines[name] = load(program, seed=seed)
         switch.load(self.pipelines[name])
         for port, link in self.topology.ports[name].items():
-            if link.other(name) not in kinds:
-                self._ends[link.other(name)] = (switch, port)
+            host = link.other(name)
+            if host not in kinds:
+                self._ends[host] = (switch, port)
+                self._entrances[host] = _Entrance(name, port, host)
 
     @property
     def lost_packets(self) -> int:
@@ -167,6 +180,8 @@ class Fabric:
                 if due is None or due >= now_us:
                     break
                 self._advance_together(min(now_us, max(self.now_us, due - 1) + self._step_us))
+        else:
+            self._enter(now_us)
         for switch in self.switches.values():
             switch.advance(now_us)
         self.now_us = now_us
@@ -174,27 +189,37 @@ class Fabric:
 
     def _advance_together(self, now_us: int) -> None:
         """One step, no longer than the shortest delay between switches from where all of them stand."""
-        under_way = self._under_way
-        while under_way and under_way[0][0] <= now_us:
-            time_us, _, trunk, frame = heapq.heappop(under_way)
-            frames = [frame]
-            while under_way and under_way[0][0] == time_us and under_way[0][2] is trunk:
-                frames.append(heapq.heappop(under_way)[3])
-            self.switches[trunk.target].inject(trunk.target_port, frames, time_us)
+        self._enter(now_us)
         for switch in self.switches.values():
             switch.advance(now_us)
         self.now_us = now_us
         self._collect()
 
+    def _enter(self, now_us: int) -> None:
+        """Let arrive at switches, each at its time, what does so up to `now_us`."""
+        under_way = self._under_way
+        while under_way and under_way[0][0] <= now_us:
+            time_us, _, entrance, frame = heapq.heappop(under_way)
+            frames = [frame]
+            while under_way and under_way[0][0] == time_us and under_way[0][2] is entrance:
+                frames.append(heapq.heappop(under_way)[3])
+            if entrance.host is not None:
+                losses = self._losses_of(entrance.host)
+                if losses.probability:
+                    kept = losses.survivors(len(frames))
+                    frames = [frame for frame, keeps in zip(frames, kept, strict=True) if keeps]
+            if frames:
+                self.switches[entrance.switch].inject(entrance.port, frames, time_us)
+
     def _collect(self) -> None:
         """Take what has left the switches towards each other."""
         for trunk in self._trunks:
-            losses = self._losses[frozenset((trunk.source, trunk.target))]
+            losses = self._losses[frozenset((trunk.source, trunk.target.switch))]
             for time_us, frame in self.switches[trunk.source].drain_timed(trunk.port):
                 if losses.probability and not losses.survivors(1)[0]:
                     continue
                 self._sent += 1
-                heapq.heappush(self._under_way, (time_us + trunk.delay_us, self._sent, trunk, frame))
+                heapq.heappush(self._under_way, (time_us + trunk.delay_us, self._sent, trunk.target, frame))
 
     # ------------------------------------------------------------------ hosts
 
@@ -220,6 +245,11 @@ class Fabric:
         if lengths is None:
             lengths = self._lengths[count, length] = array("I", [length] * count)
         switch.inject_batch(port, packets[: count * length].tobytes(), lengths, self.now_us)
+
+    def send_later(self, host: str, frame: bytes, time_us: int) -> None:
+        """Let a host send a frame at a time that is not over yet."""
+        self._sent += 1
+        heapq.heappush(self._under_way, (time_us, self._sent, self._entrances[host], frame))
 
     def set_loss(self, a: str, b: str, probability: float) -> None:
         """Let the link between two nodes lose packets with this probability, besides its own, from now on."""

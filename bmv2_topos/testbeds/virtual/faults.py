@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from bmv2_topos.jobfile import JobEntry
 from bmv2_topos.spec import Topology
+from bmv2_topos.testbeds.virtual.settings import TestbedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +65,23 @@ class Straggle:
 
 @dataclass(frozen=True, slots=True)
 class RemoveJob:
-    """A job is ended, whatever it is doing."""
+    """A job is ended, whatever it is doing; one that has not arrived yet never will."""
 
     at_s: float
     job: str
 
 
 Fault = RestartJob | RestartFallback | ChangeRegion | ChangeLoss | Straggle | RemoveJob
+
+
+def check_fault(fault: Fault, topology: Topology, jobs: Sequence[str]) -> None:
+    """Raise TestbedError if there is no such link or job; `jobs` are their names."""
+    if isinstance(fault, ChangeLoss):
+        ends = {frozenset((link.a, link.b)) for link in topology.links}
+        if frozenset((fault.a, fault.b)) not in ends:
+            raise TestbedError(f"there is no link {fault.a}-{fault.b}")
+    elif fault.job not in jobs:
+        raise TestbedError(f"there is no job {fault.job!r}; there are {', '.join(jobs)}")
 
 
 def random_faults(

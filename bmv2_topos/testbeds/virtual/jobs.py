@@ -8,19 +8,21 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 
 from bmv2_topos.jobfile import JobEntry
+from bmv2_topos.spec import Topology, TopologyError
 from bmv2_topos.testbeds.virtual.admission import Admitted, Controller, Request
-from bmv2_topos.testbeds.virtual.fabric import Fabric
 from bmv2_topos.testbeds.virtual.gradients import Gradients
-from bmv2_topos.testbeds.virtual.placement import Placement
+from bmv2_topos.testbeds.virtual.interfaces import Interfaces
+from bmv2_topos.testbeds.virtual.placement import Placement, Ports, check_placement
 from bmv2_topos.testbeds.virtual.report import JobReport
 from bmv2_topos.testbeds.virtual.server import Server, endpoints
 from bmv2_topos.testbeds.virtual.settings import DEFAULT_WINDOW, TestbedError, VirtualSettings
 from bmv2_topos.testbeds.virtual.training import Training
 from bmv2_topos.testbeds.virtual.worker import Tally, Worker
+from controller.errors import ControllerError
 from controller.model import Region
 from hostlib.core.congestion import CONGESTION, Congestion
 from hostlib.core.kernel import Kernel
-from hostlib.core.state import CoreSettings, window_for
+from hostlib.core.state import SPREAD, CoreSettings
 from hostlib.core.window import Window
 from hostlib.fallback.config import FallbackJob
 
@@ -35,9 +37,10 @@ class RunningJob:
     id: int
     placement: Placement
     request: Request
-    gradients: Gradients
+    ports: Ports
     settings: VirtualSettings
-    fabric: Fabric
+    topology: Topology
+    interfaces: Interfaces
     controller: Controller
     kernel: Kernel
     starts_ns: int
@@ -50,22 +53,57 @@ class RunningJob:
     """When each iteration was done by all ranks."""
     restarts: int = 0
     gone: bool = False
-    """Done, or removed: it will not be admitted again."""
+    """Done, removed or refused: it will not be admitted again."""
     removed: bool = False
+    refused: str | None = None
+    """Why the switches could not take it."""
+    _gone_ns: int = 0
+    _gradients: Gradients | None = None
     _outcomes: Counter[str] = field(default_factory=Counter)
     _tally: Tally = field(default_factory=Tally)
     _compared: int = 0
 
     def admit(self, now: int) -> None:
-        """Put it on switches and hosts; it begins with the iteration after those that all ranks have done."""
-        self.admitted = self.controller.admit(self.id, self.request)
+        """Put it on switches and hosts; it begins with the iteration after those that all ranks have done.
+
+        Raises a ControllerError if the switches cannot take it, unless that is to be reported.
+        """
+        try:
+            self.admitted = self.controller.admit(self.id, replace(self.request, ports=self.ports))
+        except ControllerError as error:
+            if not self.settings.report_refusals:
+                raise
+            self.refused = str(error)
+            self.leave(now)
+            return
         host = self.request.placement.server
         if host is not None:
             if self.server is None:
-                self.server = Server(self.fabric, host, self.settings)
+                socket = self.interfaces.open(host, self.ports.server)
+                self.server = Server(socket, self.topology, self.settings)
             epoch, tree = self.admitted.root.epoch, self.admitted.tree
             self.server.add_job(FallbackJob(self.id, epoch, tree, window=self.request.window))
         self.workers = [self._worker(rank, now, self.admitted) for rank in range(self.entry.workers)]
+
+    @property
+    def mean_iteration_s(self) -> float | None:
+        """Mean time of the iterations so far; None: none is done."""
+        if not self.ends_ns:
+            return None
+        return (self.ends_ns[-1] * 1e-9 - self.entry.start_s) / len(self.ends_ns)
+
+    @property
+    def gradients(self) -> Gradients:
+        """What its ranks contribute: made when it is first asked for, and forgotten when the job is gone."""
+        if self._gradients is None:
+            self._gradients = Gradients(
+                self.entry.workers,
+                self.entry.tensors,
+                scale_bits=SCALE_BITS,
+                seed=self.settings.seed * 1000 + self.id,
+                overflow_every=self.settings.overflow_every,
+            )
+        return self._gradients
 
     def withdraw(self) -> None:
         """Take it off hosts and switches, and remember what was counted."""
@@ -88,8 +126,14 @@ class RunningJob:
         done = min(worker.training.done for worker in self.workers)
         self.ends_ns += [now] * (done - len(self.ends_ns))
         if done == self.entry.iterations:
-            self.withdraw()
-            self.gone = True
+            self.leave(now)
+
+    def leave(self, now: int) -> None:
+        """Withdraw it for good."""
+        self.withdraw()
+        self.gone = True
+        self._gone_ns = now
+        self._gradients = None
 
     def report(self) -> JobReport:
         """Return what is known of it, once it is gone."""
@@ -110,23 +154,27 @@ class RunningJob:
             fallback=server.counters() if server else {},
             checked_elements=self._compared,
             restarts=self.restarts,
+            left_s=self._gone_ns * 1e-9,
+            refused=self.refused,
         )
 
     def _worker(self, rank: int, now: int, admitted: Admitted) -> Worker:
         entry, settings = self.entry, self.settings
-        host = self.placement.workers[rank]
+        socket = self.interfaces.open(self.placement.workers[rank], self.ports.workers[rank])
         core = CoreSettings(
             self.id,
             rank,
             entry.workers,
             2 * self.request.window,
             settings.lanes,
-            endpoints(self.fabric.topology, host),
+            endpoints(self.topology, socket.host, socket.port),
             rto=settings.rto,
             tree=admitted.tree,
             epoch=admitted.root.epoch,
             window=self.request.window,
-            fallback=settings.program == "shared",
+            fallback=settings.shares,
+            spread=_spread(settings),
+            salted=settings.program == "atp" and settings.rehashes,
             numbers="fixed" if entry.numbers == "fixed" else "exponent",
             scale_bits=SCALE_BITS,
         )
@@ -144,7 +192,10 @@ class RunningJob:
             done=len(self.ends_ns),
         )
         return Worker(
-            self.fabric, host, rank, window, training, self.gradients, priority=entry.priority, now=now
+            *(socket, rank, window, training, self.gradients),
+            priority=0 if settings.program == "atp" else entry.priority,  # a salt there, alike on all ranks
+            prioritize=settings.prioritize,
+            now=now,
         )
 
     def _congestion(self) -> Congestion:
@@ -154,20 +205,29 @@ class RunningJob:
         return {str(key): make for key, make in CONGESTION.items()}[name]()
 
 
-def request_of(entry: JobEntry, placement: Placement, settings: VirtualSettings, *, jobs: int) -> Request:
+def request_of(
+    entry: JobEntry, placement: Placement, settings: VirtualSettings, topology: Topology, *, jobs: int
+) -> Request:
     """Return what a job, one of so many, asks the controller for. Raises TestbedError if it cannot run."""
     if len(placement.workers) != entry.workers:
         raise TestbedError(f"job {entry.name!r}: {len(placement.workers)} hosts for {entry.workers} workers")
+    if settings.program == "exclusive":
+        placement = replace(placement, server=None)
+    try:
+        check_placement(topology, placement)
+    except TopologyError as error:
+        raise TestbedError(f"job {entry.name!r}: {error}") from error
     window = entry.window or DEFAULT_WINDOW
     max_age_us = round(settings.max_age_s * 1e6)
-    if settings.program == "shared":
+    if settings.shares:
         if placement.server is None:
             raise TestbedError(f"job {entry.name!r} needs a host for its fallback server, to share slots")
         region = None if entry.slots is None else Region(0, entry.slots)
         return Request(
             placement,
-            window=window_for(window),
-            preempt=entry.preempt,
+            window=_spread(settings) * window,
+            preempt=entry.preempt and settings.program == "shared",
+            ageing=settings.ageing,
             region=region,
             max_age_us=max_age_us,
         )
@@ -177,18 +237,11 @@ def request_of(entry: JobEntry, placement: Placement, settings: VirtualSettings,
         raise TestbedError(
             f"job {entry.name!r}: {share} slots of its own; the program exclusive takes 2 or more"
         )
-    return Request(replace(placement, server=None), slots=slots, window=slots // 2)
+    return Request(placement, slots=slots, window=slots // 2)
 
 
-def gradients_of(entry: JobEntry, job: int, settings: VirtualSettings) -> Gradients:
-    """Return what the ranks of a job contribute."""
-    return Gradients(
-        entry.workers,
-        entry.tensors,
-        scale_bits=SCALE_BITS,
-        seed=settings.seed * 1000 + job,
-        overflow_every=settings.overflow_every,
-    )
+def _spread(settings: VirtualSettings) -> int:
+    return 1 if settings.program == "atp" else SPREAD
 
 
 def _power_of_two_up_to(number: int) -> int:

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from bmv2_topos.testbeds.virtual.fabric import Fabric
 from bmv2_topos.testbeds.virtual.report import Occupancy
 from bmv2_topos.testbeds.virtual.settings import VirtualSettings
-from softswitch.engine.pipeline import Pipeline
 
 _PREFIX = "InaIngress.aggregator.slot_"
 _FIRST_PERIOD_NS = 100_000
@@ -15,6 +14,26 @@ _MOST_SLOTS = 512
 """Slots that are looked at; of more, every n-th stands for n."""
 _SLOT_DONE = 0x03
 """Flags of a slot that holds a whole sum, this node's or the job's."""
+
+
+def slots_in_use(fabric: Fabric, slots: int, present: Mapping[int, str]) -> dict[str, int]:
+    """Return how many of the switches' slots hold part of a sum now, by the names of jobs.
+
+    `present` are the names of the admitted jobs by generation; `slots` has each switch that aggregates.
+    """
+    counts = dict.fromkeys(present.values(), 0)
+    stride = max(1, -(-slots // _MOST_SLOTS))
+    for switch in fabric.topology.switches:
+        if not switch.aggregates:
+            continue
+        read = fabric.pipelines[switch.name].read_register
+        for index in range(0, slots, stride):
+            if not read(f"{_PREFIX}bitmap", index):
+                continue
+            job = present.get(read(f"{_PREFIX}generation", index))
+            if job is not None and not read(f"{_PREFIX}flags", index) & _SLOT_DONE:
+                counts[job] += stride
+    return counts
 
 
 class OccupancySampler:
@@ -25,7 +44,6 @@ class OccupancySampler:
         self._jobs = tuple(jobs)
         self._most = settings.samples
         self._slots = settings.slots
-        self._stride = max(1, -(-settings.slots // _MOST_SLOTS))
         self._period = _FIRST_PERIOD_NS
         self._due = 0
         self._samples: list[Occupancy] = []
@@ -37,11 +55,8 @@ class OccupancySampler:
         """
         if self._due >= until or not self._most:
             return
-        counts = dict.fromkeys(self._jobs, 0)
-        aggregates = {switch.name for switch in self._fabric.topology.switches if switch.aggregates}
-        for name, pipeline in self._fabric.pipelines.items():
-            if name in aggregates:
-                self._count(pipeline, present, counts)
+        held = slots_in_use(self._fabric, self._slots, present)
+        counts = {job: held.get(job, 0) for job in self._jobs}
         while self._due < until:
             self._samples.append(Occupancy(self._due * 1e-9, counts))
             if len(self._samples) >= self._most:
@@ -54,12 +69,3 @@ class OccupancySampler:
     def samples(self) -> tuple[Occupancy, ...]:
         """Return the samples so far."""
         return tuple(self._samples)
-
-    def _count(self, pipeline: Pipeline, present: Mapping[int, str], counts: dict[str, int]) -> None:
-        read = pipeline.read_register
-        for index in range(0, self._slots, self._stride):
-            if not read(f"{_PREFIX}bitmap", index):
-                continue
-            job = present.get(read(f"{_PREFIX}generation", index))
-            if job is not None and not read(f"{_PREFIX}flags", index) & _SLOT_DONE:
-                counts[job] += self._stride

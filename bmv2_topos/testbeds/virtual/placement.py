@@ -9,16 +9,37 @@ from dataclasses import dataclass
 from bmv2_topos.catalog import star, tree
 from bmv2_topos.jobfile import JobEntry
 from bmv2_topos.spec import Link, Topology, TopologyError
+from bmv2_topos.testbeds.virtual.trees import SwitchTree, check_tree, shortest_tree
 from controller.layout import TreeLink, TreeSwitch
 from controller.model import INA_UDP_PORT, Member, Region
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The hosts of one job: its workers' by rank, and its fallback server's."""
+    """The hosts of one job: its workers' by rank, and its fallback server's.
+
+    A host may carry several workers, of one job and of others, and several fallback servers: they share its
+    link. Only a job's own workers cannot be where its fallback server is.
+    """
 
     workers: tuple[str, ...]
     server: str | None = None
+    """A host at the root of the job's tree: nobody but the root has packets for it."""
+    tree: SwitchTree | None = None
+    """The switches that its packets climb; None: the topology's tree of shortest paths."""
+
+    def tree_on(self, topology: Topology) -> SwitchTree:
+        """Return its tree, the default one included."""
+        return shortest_tree(topology) if self.tree is None else self.tree
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """The UDP ports at which a job's hosts take what is for it; they tell apart what shares a host."""
+
+    workers: tuple[int, ...]
+    """By rank."""
+    server: int = INA_UDP_PORT
 
 
 def build(
@@ -70,21 +91,59 @@ def build(
     return topology, tuple(placements)
 
 
-def job_tree(topology: Topology, placement: Placement, regions: Mapping[str, Region | None]) -> TreeSwitch:
+def check_placement(topology: Topology, placement: Placement) -> None:
+    """Check that a job can run where it is placed.
+
+    Raises:
+        TopologyError: a host is none, its tree is none or leaves a worker out, or its fallback server is
+            elsewhere than at the root.
+    """
+    hosts = {host.name for host in topology.hosts}
+    server = placement.server
+    for name in (*placement.workers, *([] if server is None else [server])):
+        if name not in hosts:
+            raise TopologyError(f"there is no host {name!r}")
+    tree = placement.tree_on(topology)
+    check_tree(topology, tree)
+    for rank, host in enumerate(placement.workers):
+        if topology.switch_of(host) not in tree:
+            raise TopologyError(
+                f"rank {rank} on {host} is at switch {topology.switch_of(host)!r}, which is not in the tree"
+            )
+    if server is None:
+        return
+    if topology.switch_of(server) != tree.root:
+        raise TopologyError(
+            f"the fallback server's host {server} is at switch {topology.switch_of(server)!r}; it must be"
+            f" linked to the root of the job's tree, {tree.root!r}"
+        )
+    if server in placement.workers:
+        raise TopologyError(f"host {server} has the fallback server and a worker of the same job")
+
+
+def job_tree(
+    topology: Topology,
+    placement: Placement,
+    regions: Mapping[str, Region | None],
+    ports: Ports | None = None,
+) -> TreeSwitch:
     """Return the switches that a job needs, from the root down, with its workers as members.
 
-    `regions` are the slots that a shared job may use, by switch; a switch left out has all to offer.
+    `regions` are the slots that a shared job may use, by switch; a switch left out has all to offer. Without
+    `ports` all workers take packets at `INA_UDP_PORT`.
     """
     members: dict[str, list[Member]] = {}
     for rank, host in enumerate(placement.workers):
         switch = topology.switch_of(host)
         port = topology.port_to(switch, host)
-        member = Member(rank, port, topology.mac(host), topology.ip(host), INA_UDP_PORT)
+        udp_port = INA_UDP_PORT if ports is None else ports.workers[rank]
+        member = Member(rank, port, topology.mac(host), topology.ip(host), udp_port)
         members.setdefault(switch, []).append(member)
+    tree = placement.tree_on(topology)
     aggregates = {switch.name: switch.aggregates for switch in topology.switches}
     below: dict[str, list[str]] = {name: [] for name in aggregates}
     for name in aggregates:
-        if parent := topology.parents[name]:
+        if parent := tree.parents.get(name):
             below[parent].append(name)
 
     def grow(name: str) -> TreeSwitch:
@@ -101,4 +160,4 @@ def job_tree(topology: Topology, placement: Placement, regions: Mapping[str, Reg
             transit=not aggregates[name],
         )
 
-    return grow(topology.root)
+    return grow(tree.root)

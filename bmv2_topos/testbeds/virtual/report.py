@@ -5,12 +5,14 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 CLAIMED = ("aggregated", "completed", "flushed", "preempted", "reclaimed")
 """Outcomes of a contribution that a slot took in."""
 PASSED_OVER = ("collided", "bypassed")
 """Outcomes of a contribution that went on to the fallback server by itself."""
+
+Fate = Literal["done", "removed", "refused"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +32,7 @@ class JobReport:
     workers: int
     start_s: float
     jct_s: float | None
-    """From its start to its last sum; None: it was removed."""
+    """From its start to its last sum; None: it was removed or refused."""
     iteration_s: tuple[float, ...]
     """From the end of one iteration (the last rank has its last sum) to that of the next."""
     sent_packets: int
@@ -45,6 +47,17 @@ class JobReport:
     checked_elements: int
     """Elements of results that were compared with the exact sum, and equal: one that is not ends the run."""
     restarts: int = 0
+    left_s: float = 0.0
+    """When it was done, removed or refused."""
+    refused: str | None = None
+    """Why the switches could not take it, in the controller's words; None: they could."""
+
+    @property
+    def fate(self) -> Fate:
+        """What became of it."""
+        if self.refused is not None:
+            return "refused"
+        return "removed" if self.jct_s is None else "done"
 
     @property
     def iterations(self) -> int:
@@ -70,6 +83,18 @@ class JobReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FlowReport:
+    """What became of the packets of one flow of ordinary traffic."""
+
+    source: str
+    target: str
+    packet_bytes: int
+    sent_packets: int
+    arrived_packets: int
+    """The others were lost, dropped, or are under way at the end of the run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """A whole run. Two are equal if all that happened in virtual time was the same."""
 
@@ -84,6 +109,7 @@ class Report:
     """That found a queue of a switch full."""
     lost_packets: int
     """By the links."""
+    flows: tuple[FlowReport, ...] = ()
     wall_s: float = field(default=0.0, compare=False)
     """How long the simulation took."""
 
@@ -95,11 +121,10 @@ class Report:
 
     def mean_occupancy(self, job: JobReport) -> float:
         """Return how many slots a job held on average while it ran; 0 if there are no samples of that."""
-        end_s = self.duration_s if job.jct_s is None else job.start_s + job.jct_s
         held = [
             sample.slots.get(job.name, 0)
             for sample in self.occupancy
-            if job.start_s <= sample.time_s <= end_s
+            if job.start_s <= sample.time_s <= job.left_s
         ]
         return statistics.fmean(held) if held else 0.0
 
@@ -107,6 +132,7 @@ class Report:
         """Return it as JSON knows it, with what the properties compute."""
         plain = asdict(self)
         for job, fields in zip(self.jobs, plain["jobs"], strict=True):
+            fields["fate"] = job.fate
             fields["iterations"] = job.iterations
             fields["mean_iteration_s"] = job.mean_iteration_s
             fields["aggregated_share"] = job.aggregated_share

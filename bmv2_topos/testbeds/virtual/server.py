@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from bmv2_topos.spec import Topology
-from bmv2_topos.testbeds.virtual.fabric import Fabric
+from bmv2_topos.testbeds.virtual.interfaces import Socket
 from bmv2_topos.testbeds.virtual.settings import VirtualSettings
 from hostlib import wire
 from hostlib.core.state import NEVER
@@ -16,22 +16,23 @@ BATCH_PACKETS = 256
 SWITCH_MAC, SWITCH_IP = "02:00:00:00:ff:01", "10.0.255.1"
 
 
-def endpoints(topology: Topology, host: str) -> wire.Endpoints:
-    """Return the addresses in what a host sends; no switch looks at the receiver's."""
-    return wire.Endpoints(topology.mac(host), SWITCH_MAC, topology.ip(host), SWITCH_IP, wire.INA_UDP_PORT)
+def endpoints(topology: Topology, host: str, port: int = wire.INA_UDP_PORT) -> wire.Endpoints:
+    """Return the addresses in what a host sends from a UDP port; no switch looks at the receiver's."""
+    return wire.Endpoints(topology.mac(host), SWITCH_MAC, topology.ip(host), SWITCH_IP, port)
 
 
 class Server:
     """Serves the jobs it is given. Times are nanoseconds."""
 
-    def __init__(self, fabric: Fabric, host: str, settings: VirtualSettings) -> None:
-        self.host = host
+    def __init__(self, socket: Socket, topology: Topology, settings: VirtualSettings) -> None:
+        self.host = socket.host
         self.due = NEVER
         """When it has to be served even if nothing arrives."""
         self.received_bytes = 0
         self.sent_bytes = 0
         """Whole frames, over its whole life."""
-        self._fabric = fabric
+        self._socket = socket
+        self._topology = topology
         self._settings = settings
         self._jobs: dict[int, FallbackJob] = {}
         self._counters: dict[str, int] = {}
@@ -44,7 +45,7 @@ class Server:
         return choose_core(
             FallbackSettings(
                 lanes=settings.lanes,
-                endpoints=endpoints(self._fabric.topology, self.host),
+                endpoints=endpoints(self._topology, self.host, self._socket.port),
                 capacity=settings.fallback_capacity,
                 remind_s=settings.remind_s,
                 remind_max_s=settings.remind_max_s,
@@ -85,7 +86,7 @@ class Server:
 
     def serve(self, now: int) -> bool:
         """Take in what has arrived and answer; whether anything had arrived."""
-        arrival = self._fabric.receive(self.host)
+        arrival = self._socket.receive()
         if arrival is None and now < self.due:
             return False
         if now < self._down_until:
@@ -99,6 +100,6 @@ class Server:
             if not count:
                 break
             self.sent_bytes += count * length
-            self._fabric.send(self.host, self._out, count, length)
+            self._socket.send(self._out, count, length)
         self.due = self._core.next_timeout()
         return arrival is not None

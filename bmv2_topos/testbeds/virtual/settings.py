@@ -6,17 +6,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from controller.model import AGEING
 from hostlib.core.congestion import Congestion
 from hostlib.core.kernel import KernelName
 from hostlib.core.state import RtoLimits
+from hostlib.priority import Urgency
 
-Program = Literal["shared", "exclusive"]
+Program = Literal["shared", "exclusive", "atp"]
+
+Prioritize = Callable[[Urgency, tuple[int, int], int], int]
+"""Returns a tensor's priority, 0..255: of what its rank measured, position and number of layers, the time."""
 
 DEFAULT_WINDOW = 128
 """Packets in flight; at 10 Gb/s and 64 lanes twice what is under way in a round trip of 17 µs."""
 
 
-_RTO = RtoLimits(initial_s=0.002, margin_s=0.0001, max_s=0.02)
+_RTO = RtoLimits(initial_s=0.002, margin_s=0.0001, max_s=0.02, probe_s=0.000005)
 
 
 class TestbedError(Exception):
@@ -43,6 +48,8 @@ class VirtualSettings:
     """The same settings, topology, jobs and faults give the same report, whatever machine runs them."""
 
     program: Program = "shared"
+    defines: tuple[tuple[str, str], ...] = ()
+    """More preprocessor definitions that the program is built with, to try its variants."""
     lanes: int = 64
     slots: int = 8192
     """Aggregator slots of every switch that aggregates. Exclusive: divided equally among the jobs."""
@@ -70,18 +77,34 @@ class VirtualSettings:
     """Virtual time without any result to any worker, and without anybody computing, that ends the run."""
     limit_s: float = 3600.0
     """Virtual time that ends the run at the latest."""
+    report_refusals: bool = False
+    """A job that the switches cannot take when it arrives is refused, says the report; False: that is an
+    error, which ends the run."""
     samples: int = 100
     """Samples of the slots in use over a run: at least half as many, at most this many. 0: none."""
     kernel: KernelName = "auto"
+    ageing: int = AGEING
+    """What a slot's priority loses to each packet that wanted it in vain."""
+    prioritize: Prioritize = Urgency.priority
+    """Makes the priorities of jobs that have none in the job file."""
+    rehashes: bool = True
+    """Program atp: what collided gets another slot."""
+    moves_at_once: bool = False
+    """Regions change for all packets at one moment, sums that are under way included: to compare with."""
     make_congestion: Callable[[str], Congestion] | None = None
     """Makes the congestion control of every worker from the name in the job file; None: the library's own."""
+
+    @property
+    def shares(self) -> bool:
+        """Whether jobs share slots, and so have fallback servers."""
+        return self.program != "exclusive"
 
     def __post_init__(self) -> None:
         if self.coalesce_us < 1:
             raise TestbedError(f"coalesce_us is {self.coalesce_us}, must be 1 or more")
         if self.slots < 0:
             raise TestbedError(f"slots is {self.slots}, must be 0 or more")
-        if self.overflow_every and self.program == "exclusive":
-            raise TestbedError("overflow_every needs the program shared: nobody else repairs an overflow")
+        if self.overflow_every and not self.shares:
+            raise TestbedError("overflow_every needs shared slots: nobody else repairs an overflow")
         if not 0 <= self.forward_share <= 1:
             raise TestbedError(f"forward_share is {self.forward_share:g}, must be a fraction, 0 to 1")

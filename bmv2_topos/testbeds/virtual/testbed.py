@@ -1,9 +1,9 @@
 """The testbed: all parts together, and the clock that drives them.
 
 Time jumps from one *tick* to the next: to the next moment at which anything is due, but at least
-`VirtualSettings.coalesce_us` on. At a tick the switches first catch up; then faults that are due happen; then
-every host that has something to do takes in what has arrived and sends what it may. Hosts take turns in going
-first.
+`VirtualSettings.coalesce_us` on. At a tick the switches first catch up; then jobs arrive and faults that are
+due happen, and if its period is over the allocation policy is asked; then every host that has something to do
+takes in what has arrived and sends what it may. Hosts take turns in going first.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import assert_never
 from bmv2_topos.jobfile import JobEntry
 from bmv2_topos.spec import Topology
 from bmv2_topos.testbeds.virtual.admission import Controller
+from bmv2_topos.testbeds.virtual.allocation import Allocation, Allocator
 from bmv2_topos.testbeds.virtual.fabric import Fabric, compiled
 from bmv2_topos.testbeds.virtual.faults import (
     ChangeLoss,
@@ -24,14 +25,17 @@ from bmv2_topos.testbeds.virtual.faults import (
     RestartFallback,
     RestartJob,
     Straggle,
+    check_fault,
 )
-from bmv2_topos.testbeds.virtual.jobs import RunningJob, gradients_of, request_of
+from bmv2_topos.testbeds.virtual.interfaces import Assignment, Interfaces
+from bmv2_topos.testbeds.virtual.jobs import RunningJob, request_of
 from bmv2_topos.testbeds.virtual.occupancy import OccupancySampler
 from bmv2_topos.testbeds.virtual.placement import Placement
 from bmv2_topos.testbeds.virtual.report import Report
 from bmv2_topos.testbeds.virtual.server import Server
 from bmv2_topos.testbeds.virtual.settings import Stalled, TestbedError, VirtualSettings
 from bmv2_topos.testbeds.virtual.stall import check_stall, describe_waiting
+from bmv2_topos.testbeds.virtual.traffic import Flow, RunningFlow, running_flows
 from bmv2_topos.testbeds.virtual.worker import Worker
 from controller.model import Region
 from hostlib.core.kernel import choose_kernel
@@ -61,29 +65,61 @@ class VirtualTestbed:
         placements: Sequence[Placement],
         settings: VirtualSettings | None = None,
         faults: Sequence[Fault] = (),
+        *,
+        flows: Sequence[Flow] = (),
+        allocation: Allocation | None = None,
     ) -> None:
+        """Put the jobs, one placement each, on a topology with ordinary traffic beside them.
+
+        `allocation` changes the regions of shared jobs while they run.
+        """
         self.topology = topology
         self.settings = settings = settings or VirtualSettings()
+        names = [entry.name for entry in jobs]
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise TestbedError(f"two jobs are called {twice!r}")
         requests = [
-            request_of(entry, placement, settings, jobs=len(jobs))
+            request_of(entry, placement, settings, topology, jobs=len(jobs))
             for entry, placement in zip(jobs, placements, strict=True)
         ]
         self._faults = sorted(faults, key=lambda fault: fault.at_s, reverse=True)
         for fault in faults:
-            self._check(fault, jobs)
-        program = compiled(settings.program, settings.lanes, max(PROGRAM_SLOTS, settings.slots))
+            check_fault(fault, topology, names)
+        for flow in flows:
+            flow.check(topology)
+        if allocation is not None and not settings.shares:
+            raise TestbedError("an allocation policy needs the program shared: other slots are not given out")
+        ports = Assignment.of([request.placement for request in requests], [flow.target for flow in flows])
+        slots = max(PROGRAM_SLOTS, settings.slots)
+        program = compiled(settings.program, settings.lanes, slots, settings.defines)
         self.fabric = Fabric(topology, program, seed=settings.seed)
         self.controller = Controller(
             topology,
             self.fabric.switches,
             self.fabric.pipelines,
             program,
-            mode=settings.program,
+            mode="shared" if settings.shares else "exclusive",
             lanes=settings.lanes,
             slots=settings.slots,
+            moves_at_once=settings.moves_at_once,
         )
         if settings.ecn_depth is not None:
             self.controller.set_ecn_threshold(settings.ecn_depth)
+        interfaces = Interfaces(self.fabric)
+        for host in dict.fromkeys(flow.target for flow in flows):
+            self.controller.bridge(host)
+        self._flows = running_flows(
+            flows,
+            ports.sinks,
+            self.fabric,
+            interfaces,
+            seed=settings.seed,
+            coalesce_us=settings.coalesce_us,
+        )
+        self._allocator: Allocator | None = None
+        if allocation is not None:
+            self._allocator = Allocator(allocation, self.controller, self.fabric, slots=settings.slots)
         kernel = choose_kernel(settings.kernel)
         self.jobs = {
             entry.name: RunningJob(
@@ -91,27 +127,21 @@ class VirtualTestbed:
                 id=number,
                 placement=placement,
                 request=request,
-                gradients=gradients_of(entry, number, settings),
+                ports=own_ports,
                 settings=settings,
-                fabric=self.fabric,
+                topology=topology,
+                interfaces=interfaces,
                 controller=self.controller,
                 kernel=kernel,
                 starts_ns=round(entry.start_s * 1e9),
             )
-            for number, (entry, placement, request) in enumerate(
-                zip(jobs, placements, requests, strict=True), start=1
+            for number, (entry, placement, request, own_ports) in enumerate(
+                zip(jobs, placements, requests, ports.jobs, strict=True), start=1
             )
         }
+        self._left = list(self.jobs.values())
+        """Those that are not gone."""
         self._sampler = OccupancySampler(self.fabric, settings, self.jobs)
-
-    def _check(self, fault: Fault, jobs: Sequence[JobEntry]) -> None:
-        if isinstance(fault, ChangeLoss):
-            ends = {frozenset((link.a, link.b)) for link in self.topology.links}
-            if frozenset((fault.a, fault.b)) not in ends:
-                raise TestbedError(f"there is no link {fault.a}-{fault.b}")
-        elif fault.job not in {job.name for job in jobs}:
-            names = ", ".join(job.name for job in jobs)
-            raise TestbedError(f"there is no job {fault.job!r}; there are {names}")
 
     # ------------------------------------------------------------------ the clock
 
@@ -121,17 +151,19 @@ class VirtualTestbed:
         Raises:
             WrongSum: a worker was handed something that is not the sum.
             Stalled: nothing moves any more, or `limit_s` is over.
-            controller.ControllerError: the switches cannot take a job.
+            controller.ControllerError: the switches cannot take a job, or an answer of the policy; see
+                `VirtualSettings.report_refusals` and `Allocator`.
+            Exception: whatever the policy raises.
         """
         began = time.perf_counter()
         fabric, settings = self.fabric, self.settings
         limit_us = round(settings.limit_s * 1e6)
         ticks = 0
         try:
-            while not all(job.gone for job in self.jobs.values()):
+            while self._left:
                 now_us = max(fabric.now_us + settings.coalesce_us, self._next_us())
                 if now_us > limit_us:
-                    waiting = describe_waiting(self.jobs.values())
+                    waiting = describe_waiting(self._left)
                     raise Stalled(f"after {settings.limit_s:g} s of virtual time: {waiting}")
                 ticks += 1
                 self._sampler.sample(now_us * 1000, self._generations())
@@ -144,31 +176,38 @@ class VirtualTestbed:
             fabric.close()
 
     def _tick(self, now: int, number: int) -> None:
-        for job in self.jobs.values():
-            if not job.gone and job.admitted is None and job.starts_ns <= now:
+        for job in self._left:
+            if job.admitted is None and job.starts_ns <= now:
                 job.admit(now)
         while self._faults and self._faults[-1].at_s * 1e9 <= now:
             self._happen(self._faults.pop(), now)
+        if self._allocator is not None:
+            self._allocator.serve(now, self._left)
         hosts = self._hosts()
         turn = number * _TURN % max(1, len(hosts))
         for host in (*hosts[turn:], *hosts[:turn]):
             host.serve(now)
-        for job in self.jobs.values():
+        for job in self._left:
             job.end_iterations(now)
-        check_stall(self.jobs.values(), now, self.settings.patience_s)
+        self.controller.settle()
+        if any(job.gone for job in self._left):
+            self._left = [job for job in self._left if not job.gone]
+        check_stall(self._left, now, self.settings.patience_s)
 
     def _next_us(self) -> int:
         due = [host.due for host in self._hosts()]
-        due += [job.starts_ns for job in self.jobs.values() if not job.gone and job.admitted is None]
+        due += [job.starts_ns for job in self._left if job.admitted is None]
         if self._faults:
             due.append(round(self._faults[-1].at_s * 1e9))
+        if self._allocator is not None:
+            due.append(self._allocator.due)
         next_us = -(-min(due, default=NEVER) // 1000)
         event_us = self.fabric.next_event_us()
         return next_us if event_us is None else min(next_us, event_us)
 
-    def _hosts(self) -> list[Worker | Server]:
-        hosts: list[Worker | Server] = []
-        for job in self.jobs.values():
+    def _hosts(self) -> list[Worker | Server | RunningFlow]:
+        hosts: list[Worker | Server | RunningFlow] = [*self._flows]
+        for job in self._left:
             hosts += job.workers
             if job.server is not None:
                 hosts.append(job.server)
@@ -176,9 +215,7 @@ class VirtualTestbed:
 
     def _generations(self) -> dict[int, str]:
         return {
-            job.admitted.identity.generation: job.entry.name
-            for job in self.jobs.values()
-            if job.admitted is not None
+            job.admitted.identity.generation: job.entry.name for job in self._left if job.admitted is not None
         }
 
     def _progress(self) -> tuple[int, int]:
@@ -192,7 +229,13 @@ class VirtualTestbed:
             self.fabric.set_loss(fault.a, fault.b, fault.loss)
             return
         job = self.jobs[fault.job]
-        if job.gone or job.admitted is None:
+        if job.gone:
+            return
+        if isinstance(fault, RemoveJob):
+            job.leave(now)
+            job.removed = True
+            return
+        if job.admitted is None:
             return
         match fault:
             case RestartJob():
@@ -203,13 +246,10 @@ class VirtualTestbed:
                 if job.server is not None:
                     job.server.restart(now, round(fault.down_s * 1e9))
             case ChangeRegion():
-                if self.settings.program == "shared":
+                if self.settings.shares:
                     self.controller.resize(job.id, Region(fault.offset, fault.size))
             case Straggle():
                 job.workers[fault.rank].training.compute_ns = round(fault.compute_s * 1e9)
-            case RemoveJob():
-                job.withdraw()
-                job.gone = job.removed = True
             case _:
                 assert_never(fault)
 
@@ -235,5 +275,6 @@ class VirtualTestbed:
             slots=settings.slots * aggregating,
             dropped_packets=sum(port.tx_queue_full + port.rx_queue_full for port in statistics),
             lost_packets=sum(port.tx_lost + port.rx_lost for port in statistics) + self.fabric.lost_packets,
+            flows=tuple(flow.report(self.fabric.now_us * 1000) for flow in self._flows),
             wall_s=wall_s,
         )

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bmv2_topos.testbeds.virtual.fabric import Fabric
 from bmv2_topos.testbeds.virtual.gradients import Gradients
-from bmv2_topos.testbeds.virtual.settings import TestbedError, WrongSum
+from bmv2_topos.testbeds.virtual.interfaces import Socket
+from bmv2_topos.testbeds.virtual.settings import Prioritize, TestbedError, WrongSum
 from bmv2_topos.testbeds.virtual.training import Training
 from hostlib.core.state import NEVER, Counter
 from hostlib.core.window import Window
@@ -33,17 +33,17 @@ class Worker:
 
     def __init__(
         self,
-        fabric: Fabric,
-        host: str,
+        socket: Socket,
         rank: int,
         window: Window,
         training: Training,
         gradients: Gradients,
         *,
         priority: int | None,
+        prioritize: Prioritize,
         now: int,
     ) -> None:
-        self.host = host
+        self.host = socket.host
         self.rank = rank
         self.window = window
         self.training = training
@@ -51,15 +51,16 @@ class Worker:
         """Elements that were compared with the exact sum."""
         self.due = now
         """When it has to be served even if nothing arrives."""
-        self._fabric = fabric
+        self._socket = socket
         self._gradients = gradients
         self._priority = priority
+        self._prioritize = prioritize
         self._urgency = Urgency(now)
         self._layer: int | None = None
-        self._began_at = now
         self._packet_bytes = int(window.state.struct.packet_bytes)
         self._out = np.zeros(BATCH_PACKETS * self._packet_bytes, np.uint8)
         self._sums = np.zeros(max(gradients.lengths), np.float32)
+        self._urgency.progress(training.done, training.iterations, now)
         training.start(now)
 
     def serve(self, now: int) -> bool:
@@ -70,7 +71,7 @@ class Worker:
             TestbedError: the ranks' packets disagree, or a sum left the range: neither can be.
         """
         window, training = self.window, self.training
-        arrival = self._fabric.receive(self.host)
+        arrival = self._socket.receive()
         if arrival is None and now < self.due:
             return False
         if arrival is not None:
@@ -107,12 +108,12 @@ class Worker:
         return Tally(self.window.count(Counter.SENT), self.window.count(Counter.RESENT))
 
     def _begin(self, layer: int, now: int) -> None:
-        self._layer, self._began_at = layer, now
+        self._layer = layer
         training = self.training
         source = self._gradients.contribution(self.rank, training.done, layer)
         priority = self._priority
         if priority is None:
-            priority = self._urgency.priority((layer, training.layers), now)
+            priority = self._prioritize(self._urgency, (layer, training.layers), now)
         self.window.begin(
             source, self._sums[: len(source)], tag=layer << 24 ^ len(source), priority=priority, now=now
         )
@@ -132,13 +133,13 @@ class Worker:
         self.compared += len(expected)
         self._layer = None
         before = training.done
-        self._urgency.collective(self._began_at, now)
+        self._urgency.collective(self.window.first_result_at, now)
         training.summed(layer, now)
         if training.done > before:
             self._urgency.progress(training.done, training.iterations, now)
 
     def _transmit(self, now: int) -> None:
         while count := self.window.emit(self._out, now):
-            self._fabric.send(self.host, self._out, count, self._packet_bytes)
+            self._socket.send(self._out, count, self._packet_bytes)
             if count < BATCH_PACKETS:
                 break

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-import typer
+from controller.cli.register import group, register
 
-from controller.cli.bench import allreduce, fallback, grouping, jobs, pipeline
-from controller.cli.register import register
+app = group("bench", "Measure the parts alone and together; see docs/performance.md.")
 
-app = typer.Typer(no_args_is_help=True, help="Measure the parts alone and together; see docs/performance.md.")
-register(app, "pipeline", pipeline.pipeline, pipeline.EPILOG)
-register(app, "allreduce", allreduce.allreduce, allreduce.EPILOG)
-register(app, "jobs", jobs.jobs, jobs.EPILOG)
-register(app, "fallback", fallback.fallback, fallback.EPILOG)
-register(app, "grouping", grouping.grouping, grouping.EPILOG)
+
+def _add(name: str, line: str) -> None:
+    register(app, name, f"controller.cli.bench.{name}:{name}", line)
+
+
+_add("pipeline", "Aggregation packets through the compiled program, in memory, on one core.")
+_add(
+    "allreduce",
+    "Allreduce through real sockets and the switch process on loopback; the median of the iterations.",
+)
+_add("jobs", "Gradients per second through one switch process: several jobs at once against one job alone.")
+_add("fallback", "Contributions through the fallback server process; what counts is its own processor time.")
+_add("grouping", "Group jobs of random stage times by rounds of matching, as Muri does.")

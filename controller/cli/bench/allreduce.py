@@ -16,7 +16,7 @@ from controller.cli import options
 from controller.cli.errors import USAGE, Failure
 from controller.cli.jobs import run_alone
 from controller.cli.live import Live
-from controller.cli.output import Result, parse_size, rate, seconds, table
+from controller.cli.output import Result, parse_size, plural, rate, seconds, table
 from controller.cli.spec import ClusterSpec, JobSpec
 
 FRAME_HEADERS_BYTES = 70  # Ethernet, IPv4, UDP, INA
@@ -60,14 +60,14 @@ def allreduce(
         raise Failure(f"--size {size!r}: one float32 takes 4 bytes", exit_code=USAGE)
     repeats = iterations or max(5, min(500, (512 << 20) // payload))
     with tempfile.TemporaryDirectory() as directory:
-        command = [sys.executable, "-m", "benchmarks.allreduce", "--bytes", str(payload)]
+        command = [sys.executable, "-P", "-m", "benchmarks.allreduce", "--bytes", str(payload)]
         command += ["--iterations", str(repeats), "--output", directory]
         if baseline:
             command += ["--gloo-store", str(Path(directory) / "store")]
         spec = JobSpec(command=command, workers=workers, slots=slots)
         cluster = ClusterSpec(program=program, lanes=lanes)
         with Live({"": workers}, quiet=True) as live:
-            result = run_alone(cluster, spec, on_line=live.line, on_progress=live.update)
+            result = run_alone(cluster, spec, on_output=live.output, on_progress=live.update)
         times = _slowest(Path(directory), workers)
     floor = _floor_s(payload, lanes, workers)
     numbers = _numbers(times, floor, payload)
@@ -87,11 +87,11 @@ def allreduce(
         label = {"ina": "ina (switch)", "floor": "bare loopback copy"}.get(name, name)
         prefix = "" if name == "ina" else f"{name}_"
         median = numbers[f"{prefix}time_s"]
-        ratio = "" if name == "ina" else f"{numbers[f'ratio_vs_{name}']:.2f}"
+        ratio = "1" if name == "ina" else f"{numbers[f'ratio_vs_{name}']:.2f}"
         rows.append((label, seconds(median), rate(payload * 8 / median), ratio))
     table(
-        f"allreduce of {size}, {workers} workers, {lanes} lanes, median of {repeats}",
-        ["", "time", "algorithm bandwidth", "ina is faster by"],
+        f"allreduce of {size}, {plural(workers, 'worker')}, {lanes} lanes, median of {repeats}",
+        ["", "time", "algorithm bandwidth", "time, ina's = 1"],
         rows,
     )
 

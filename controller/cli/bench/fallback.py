@@ -11,7 +11,7 @@ import typer
 from benchmarks.fallback import MAX_BATCH, measure
 from controller.cli import options
 from controller.cli.errors import Failure
-from controller.cli.output import Result, count, rate, seconds, table
+from controller.cli.output import Result, count, plural, rate, seconds, table
 
 EPILOG = """Examples:
 
@@ -70,7 +70,8 @@ def fallback(
         )
     ]
     table(
-        f"fallback server ({measured.core}), {measured.lanes} lanes, {measured.workers} contributors",
+        f"fallback server ({measured.core}), {measured.lanes} lanes, "
+        f"{plural(measured.workers, 'contributor')}",
         ["per second", "gradients", "packets/s", "per packet"],
         rows,
     )

@@ -10,7 +10,7 @@ import typer
 from benchmarks.schedulers import measure_grouping, profiles
 from controller.cli import options
 from controller.cli.errors import USAGE, Failure
-from controller.cli.output import Result, count, seconds, table
+from controller.cli.output import Result, count, plural, seconds, table
 from controller.grouping.quality import rounds_against_exact
 
 EPILOG = """Examples:
@@ -60,7 +60,7 @@ def grouping(
         Result("bench grouping", setup, {**numbers, **losses}).print_json()
         return
     row = (
-        f"{jobs} jobs, {resources} resources",
+        f"{plural(jobs, 'job')}, {plural(resources, 'resource')}",
         seconds(measured.time_s),
         count(measured.jobs_per_s),
         str(measured.groups),

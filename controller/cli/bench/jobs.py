@@ -18,10 +18,10 @@ from benchmarks.jobs import throughput_bps
 from controller.cli import options
 from controller.cli.cluster import Cluster, open_cluster
 from controller.cli.errors import USAGE, Failure
-from controller.cli.jobs import run_jobs
+from controller.cli.jobs import JobEnd, run_jobs
 from controller.cli.layout import MAX_CHILDREN
-from controller.cli.live import print_line
-from controller.cli.output import Result, err, parse_size, rate, table
+from controller.cli.live import print_output
+from controller.cli.output import Result, err, parse_size, plural, rate, table
 from controller.cli.spec import SHARED, ClusterSpec, JobSpec
 from controller.cli.summary import metrics, total
 
@@ -120,11 +120,7 @@ class _Measured:
 
 
 def _words(shape: Sequence[int]) -> str:
-    return f"{_number(len(shape), 'job')} of {_number(shape[0], 'worker')}"
-
-
-def _number(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    return f"{plural(len(shape), 'job')} of {plural(shape[0], 'worker')}"
 
 
 def _measure(
@@ -134,11 +130,12 @@ def _measure(
     with tempfile.TemporaryDirectory() as directory:
         specs = []
         for index, workers in enumerate(shape):
-            command = [sys.executable, "-m", "benchmarks.jobs", "--bytes", str(payload)]
+            command = [sys.executable, "-P", "-m", "benchmarks.jobs", "--bytes", str(payload)]
             command += ["--iterations", str(iterations), "--output", directory]
             command += ["--name", f"job{index}", "--jobs", str(len(shape))]
             specs.append(JobSpec(command, workers, name=f"job{index}", slots=slots))
-        ends = run_jobs(cluster, specs, on_line=print_line)
+        ends = [JobEnd(spec) for spec in specs]
+        run_jobs(cluster, ends, on_output=print_output)
         for end in ends:
             end.check()
         times = [json_module.loads((Path(directory) / f"{spec.name}.json").read_text()) for spec in specs]

@@ -2,14 +2,47 @@
 
 from __future__ import annotations
 
-import typer
+from controller.cli.register import group, register
 
-from controller.cli.register import register
-from controller.cli.schedule import plan, policies, simulate, sweep, tune
+app = group("schedule", "Simulate schedulers of training jobs; see docs/schedulers.md.")
 
-app = typer.Typer(no_args_is_help=True, help="Simulate schedulers of training jobs; see docs/schedulers.md.")
-register(app, "simulate", simulate.simulate, simulate.EPILOG)
-register(app, "plan", plan.plan, plan.EPILOG)
-register(app, "sweep", sweep.sweep, sweep.EPILOG)
-register(app, "tune", tune.tune, tune.EPILOG)
-register(app, "policies", policies.policies, policies.EPILOG)
+
+def _add(name: str, place: str, line: str) -> None:
+    register(app, name, f"controller.cli.{place}", line)
+
+
+_add(
+    "simulate",
+    "schedule.simulate:simulate",
+    "Run policies on the same jobs and compare what becomes of these.",
+)
+_add(
+    "plan",
+    "schedule.plan:plan",
+    "Print what a policy runs if all jobs are there now: the groups, how they interleave, and who waits.",
+)
+_add(
+    "sweep",
+    "schedule.sweep:sweep",
+    "Run policies over several loads and seeds, and print means over the seeds.",
+)
+_add(
+    "tune",
+    "schedule.tune:tune",
+    "Replay the same jobs with other settings, and keep what makes a metric less.",
+)
+_add(
+    "policies",
+    "schedule.policies:policies",
+    "List the policies by family, and what can be set of them.",
+)
+_add(
+    "interleave",
+    "interleave:interleave_",
+    "Run groups of training jobs in turns and set the speed-up beside the prediction.",
+)
+_add(
+    "live",
+    "live_schedule:live",
+    "Run jobs when and where a policy says, with gradients summed in the switch.",
+)

@@ -19,8 +19,9 @@ from controller.cli.output import err, out
 from controller.scheduling import BadSpec, Cluster
 from controller.simulator import runs
 from controller.simulator.clusters import read_cluster, uniform
-from controller.simulator.families import Background, check_settings, known, parse_setting
+from controller.simulator.families.base import Background
 from controller.simulator.plots import FORMATS, PlotsMissing, check
+from controller.simulator.policies import check_settings, known, parse_setting
 from controller.simulator.runs import LARGEST_SEED, Source, kind_for, known_to
 from controller.simulator.traces import READERS
 
@@ -92,7 +93,7 @@ Settings = Annotated[
     typer.Option(
         "--set",
         metavar="NAME=VALUE",
-        help="What policies go by; 'ina schedule policies' lists what there is. Again for others.",
+        help="What policies go by; 'ina schedule policies --all' lists what there is. Again for others.",
     ),
 ]
 Processes = Annotated[int, typer.Option(min=0, help="Simulations at once; 0: as many as there are cores.")]
@@ -105,7 +106,7 @@ def parse_policies(text: str) -> list[str]:
         raise Failure("--policy: no policy; 'ina schedule policies' lists them", USAGE)
     for name in names:
         if name not in known():
-            raise Failure(f"policy {name!r} is unknown; 'ina schedule policies' lists them", USAGE)
+            raise Failure(f"policy {name!r} is unknown; 'ina schedule policies --all' lists them", USAGE)
         if names.count(name) > 1:
             raise Failure(f"policy {name!r} is there twice", USAGE)
     return names
@@ -201,7 +202,7 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, 
         view.add_row(*row)
     frame = 3 * len(columns) + 1
     wide = max(out.width, sum(least) + frame) if out.is_terminal else sum(widths) + frame
-    Console(width=wide).print(view)
+    Console(width=wide, markup=False, emoji=False).print(view)
 
 
 def check_plots(option: str, path: Path | None = None) -> None:

@@ -8,20 +8,20 @@ from string import ascii_uppercase
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
 
 from controller.cli import options
 from controller.cli.errors import USAGE, Failure
-from controller.cli.output import out
+from controller.cli.output import out, plural
 from controller.cli.schedule import common, timeline
 from controller.scheduling import RESOURCES, Cluster
 from controller.scheduling.policy import Job
 from controller.simulator.estimates import expect as estimated
-from controller.simulator.families import Background, family, make
+from controller.simulator.families.base import Background
 from controller.simulator.families.lucid import packing_tree, usage_of
 from controller.simulator.files import check_output, whole
 from controller.simulator.history import expect, learn, submission
 from controller.simulator.once import Plan, Planned, decide_once, stage_names
+from controller.simulator.policies import family, make
 from controller.simulator.runs import LARGEST_SEED, known_to
 from controller.simulator.traces import read
 
@@ -32,7 +32,7 @@ EPILOG = """Examples:
 
   ina schedule plan --jobs examples/schedule/jobs.toml --cluster examples/schedule/cluster.toml
 
-  ina schedule plan --jobs examples/schedule/jobs.toml --nodes 1 --gpus 2 --policy lucid:no-profiler --explain
+  ina schedule plan --jobs jobs.csv --gpus 2 --policy lucid:lucid --set profiler_nodes=0 --explain
 
   ina schedule plan --jobs jobs.csv --policy qssf --history ended.csv --shapes shapes.svg --plot plan.svg
 """
@@ -167,9 +167,9 @@ def show(policy: str, decided: Plan, cluster: Cluster) -> None:
         )
         for number, each in enumerate(decided.groups, 1)
     ]
-    title = f"{policy}: {len(_jobs(decided))} jobs on {cluster.gpus} GPUs"
+    title = f"{policy}: {plural(len(_jobs(decided)), 'job')} on {plural(cluster.gpus, 'GPU')}"
     columns = ["group", "jobs", "GPUs", "starts at", "gamma", "speed-up", "why"]
-    common.table(title, columns, [tuple(map(escape, row)) for row in rows], folded="why")
+    common.table(title, columns, rows, folded="why")
     for number, each in enumerate(decided.groups, 1):
         if each.spans:
             out.print(f"\n{_title(number, each)}", highlight=False, markup=False)

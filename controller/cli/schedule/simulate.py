@@ -12,11 +12,11 @@ from typing import Annotated, Any
 import typer
 
 from controller.cli import options
-from controller.cli.output import count, err, out, seconds
+from controller.cli.output import count, out, plural, say, seconds
 from controller.cli.schedule import common
-from controller.simulator.families import family
 from controller.simulator.files import check_output, whole
 from controller.simulator.plots import PlotsMissing, check, draw_jcts, draw_utilisation
+from controller.simulator.policies import family
 from controller.simulator.pool import run_all
 from controller.simulator.runs import MOST_JOBS, Outcome, Task
 
@@ -97,7 +97,11 @@ def simulate(
     if json:
         print(json_module.dumps(document, indent=2))
     else:
-        show(outcomes, f"{jobs} jobs on {servers.gpus} GPUs in {len(servers.nodes)} servers")
+        show(
+            outcomes,
+            f"{plural(jobs, 'job')} on {plural(servers.gpus, 'GPU')}"
+            f" in {plural(len(servers.nodes), 'server')}",
+        )
 
 
 def run(tasks: Sequence[Task], processes: int) -> list[Outcome]:
@@ -144,7 +148,7 @@ def write(directory: Path, outcomes: Sequence[Outcome], document: dict[str, Any]
         try:
             check()
         except PlotsMissing as error:
-            err.print(f"ina: no plots: {error}", markup=False, highlight=False, soft_wrap=True)
+            say(f"ina: no plots: {error}")
             return
         jct_file, utilisation_file = (stack.enter_context(whole(directory / name)) for name in PLOTS)
         draw_jcts({o.task.policy: o.jcts_s for o in outcomes}, jct_file)

@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
 from controller.cli import options
 from controller.cli.errors import USAGE, Failure
-from controller.cli.output import count
+from controller.cli.output import count, plural
 from controller.cli.schedule import common
 from controller.simulator import sweep as sweeps
 from controller.simulator.files import check_output, whole
@@ -129,8 +128,8 @@ def sweep(
     if json:
         print(document)
     else:
-        jobs = str(generated) if trace is None else escape(str(trace))
-        _show(points, f"{jobs} jobs on {servers.gpus} GPUs, mean of seeds {seeds}")
+        jobs = str(generated) if trace is None else str(trace)
+        _show(points, f"{jobs} jobs on {plural(servers.gpus, 'GPU')}, mean of seeds {seeds}")
 
 
 def _seeds(text: str) -> tuple[int, ...]:

@@ -11,10 +11,10 @@ import typer
 
 from controller.cli import options
 from controller.cli.errors import USAGE, Failure
-from controller.cli.output import Bar, count, err
+from controller.cli.output import Bar, count, err, plural
 from controller.cli.schedule import common
 from controller.scheduling.lucid.tuner import Settings, Tuned, tune_settings
-from controller.simulator.families import check_settings, parse_setting, settings_of
+from controller.simulator.policies import check_settings, parse_setting, settings_of
 from controller.simulator.runs import MOST_JOBS, Task, run
 
 EPILOG = """Examples:
@@ -100,7 +100,7 @@ def tune(
     if json:
         print(json_module.dumps(document, indent=2))
         return
-    show(found, f"{name}: {metric} of {jobs} jobs on {servers.gpus} GPUs", metric)
+    show(found, f"{name}: {metric} of {plural(jobs, 'job')} on {plural(servers.gpus, 'GPU')}", metric)
 
 
 def parse_choices(texts: list[str], policy: str) -> dict[str, list[float]]:

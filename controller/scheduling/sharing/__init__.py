@@ -26,7 +26,7 @@ from controller.scheduling.sharing.errors import (
 from controller.scheduling.sharing.features import Profile, Profiler, choose, profile_of
 from controller.scheduling.sharing.interval import FixedInterval, IntervalRule, PreemptionCost
 from controller.scheduling.sharing.law import Law, Load, load_of
-from controller.scheduling.sharing.models import Blind, Forests, Model, accuracy, draw, train
+from controller.scheduling.sharing.models import Forests, Model, accuracy, draw, train
 from controller.scheduling.sharing.packing import Choice, Packer
 from controller.scheduling.sharing.policy import SharingPolicy
 from controller.scheduling.sharing.priority import Ledger
@@ -36,7 +36,6 @@ from controller.scheduling.sharing.speed import SharedSpeed
 __all__ = [
     "BadMeasurement",
     "BadTraining",
-    "Blind",
     "Choice",
     "Demand",
     "FixedInterval",

@@ -259,25 +259,3 @@ def accuracy(believed: Law, samples: Sequence[Sample]) -> Accuracy:
         r2=1.0 - squares / variance if variance else float(squares == 0),
         mean_mae=math.fsum(abs(value - mean) for value in real) / len(samples),
     )
-
-
-class Blind:
-    """A law that knows no features: to every job it says the mean of what its model's samples have."""
-
-    def __init__(self, kinds: Collection[str], means: Mapping[Model, float]) -> None:
-        self.kinds = kinds
-        self._means = dict(means)
-
-    @classmethod
-    def from_samples(cls, kinds: Collection[str], samples: Mapping[Model, Sequence[Sample]]) -> Blind:
-        """Return the means of `samples`. Raises BadTraining if a model has none."""
-        for model, drawn in samples.items():
-            if not drawn:
-                raise BadTraining(f"no samples of {model.name}")
-        return cls(
-            kinds, {m: math.fsum(s.speeds[0] for s in drawn) / len(drawn) for m, drawn in samples.items()}
-        )
-
-    def speed(self, load: Load, beside: Sequence[Load]) -> float:
-        """Return the mean, whoever it is."""
-        return self._means[model_for(load, beside)] if beside else 1.0

@@ -9,17 +9,15 @@ from functools import cached_property
 
 from controller.scheduling.antman import AntMan
 from controller.scheduling.baselines import fifo, las_2d, srtf
-from controller.scheduling.errors import BadSpec
 from controller.scheduling.model import JobSpec
 from controller.scheduling.policy import Policy
 from controller.scheduling.sharing.corun import MadeUpPairs, Pairs, make_demands
 from controller.scheduling.sharing.features import Profiler, choose
 from controller.scheduling.sharing.interval import FixedInterval, IntervalRule, PreemptionCost
 from controller.scheduling.sharing.law import Law, Load, load_of
-from controller.scheduling.sharing.models import Blind, Forests, Model, draw, train
-from controller.scheduling.sharing.packing import Choice, Packer
-from controller.scheduling.sharing.policy import Interval, SharingPolicy
-from controller.scheduling.sharing.priority import Ledger
+from controller.scheduling.sharing.models import Forests, train
+from controller.scheduling.sharing.packing import Packer
+from controller.scheduling.sharing.policy import SharingPolicy
 from controller.scheduling.sharing.scaling import Noisy, Scaling, make_sync
 from controller.scheduling.tiresias import Tiresias
 
@@ -31,7 +29,7 @@ SIZES = (2, 4, 8, 16)
 """GPU counts of the multi-GPU jobs that are trained on."""
 
 
-class Setting:
+class Scenario:
     """What is really so, what is measured of it, and, when somebody asks, what is learned from that.
 
     Args:
@@ -53,23 +51,13 @@ class Setting:
         self.measured: Law = self.truth if measured else Noisy(self.truth, NOISE, seed=seed)
         self.seen, self.unseen = divided(self.measured, seed)
         self._references = references
-        self._samples = samples
+        self.samples = samples
 
     @cached_property
     def forests(self) -> Forests:
         """What is predicted from features. Raises as `choose` and `train` do, also ExtraMissing."""
         profiler = Profiler(self.measured, choose(self.measured, self._references, self.seen))
-        return train(profiler, kinds=self.seen, sizes=SIZES, samples=self._samples, seed=self.seed)
-
-    @cached_property
-    def blind(self) -> Blind:
-        """What is predicted without them."""
-        few = max(1, self._samples // 3)
-        samples = {
-            model: draw(self.measured, model, few, kinds=self.seen, sizes=SIZES, seed=self.seed)
-            for model in Model
-        }
-        return Blind.from_samples(self.measured.kinds, samples)
+        return train(profiler, kinds=self.seen, sizes=SIZES, samples=self.samples, seed=self.seed)
 
 
 def divided(law: Law, seed: int) -> tuple[list[str], list[str]]:
@@ -81,30 +69,34 @@ def divided(law: Law, seed: int) -> tuple[list[str], list[str]]:
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What policies are made of: the setting, what a preemption costs, and how to know a job's kind."""
+    """What policies are made of.
 
-    setting: Setting
+    Attributes:
+        scenario: What is so, and what is learned from measuring it.
+        cost: What a preemption costs.
+        load_of: Tells a job's kind.
+        speeds_known: Speeds are known instead of predicted.
+        interval_s: How often jobs may be preempted; None: by load and cost.
+    """
+
+    scenario: Scenario
     cost: PreemptionCost
     load_of: Callable[[JobSpec], Load] = load_of
+    speeds_known: bool = False
+    interval_s: float | None = None
 
-    def ours(
-        self,
-        believed: Law | None,
-        *,
-        interval: Interval | None = None,
-        ledger: Ledger | None = None,
-        choice: Choice = Choice.BEST,
-        mixed: bool = True,
-        by_gain: bool = True,
-    ) -> SharingPolicy:
-        """Return the scheduler, which believes such speeds; None: it does not share."""
-        packer = None
-        if believed is not None:
-            packer = Packer(
-                believed, load_of=self.load_of, choice=choice, mixed=mixed, seed=self.setting.seed
-            )
-        rule = interval or IntervalRule(self.cost)
-        return SharingPolicy(packer, ledger=ledger, by_gain=by_gain, cost=self.cost, interval=rule)
+    def sharing(self) -> SharingPolicy:
+        """Return the scheduler."""
+        believed = self.scenario.truth if self.speeds_known else self.scenario.forests
+        return self._ours(Packer(believed, load_of=self.load_of, seed=self.scenario.seed))
+
+    def no_sharing(self) -> SharingPolicy:
+        """Return the scheduler where GPUs are never shared."""
+        return self._ours(None)
+
+    def _ours(self, packer: Packer | None) -> SharingPolicy:
+        interval = IntervalRule(self.cost) if self.interval_s is None else FixedInterval(self.interval_s)
+        return SharingPolicy(packer, cost=self.cost, interval=interval)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,54 +107,16 @@ class Known:
     make: Callable[[Needs], Policy]
 
 
-def _every(length_s: int, *, shares: bool) -> Callable[[Needs], Policy]:
-    interval = FixedInterval(length_s)
-    return lambda n: n.ours(n.setting.forests if shares else None, interval=interval)
-
-
-FIXED_S: Sequence[int] = (120, 600, 3600)
 POLICIES: Mapping[str, Known] = {
-    "fifo": Known("with backfilling", lambda n: fifo(backfill=True)),
-    "srtf": Known("durations known", lambda n: srtf()),
-    "tiresias": Known("", lambda n: Tiresias(consolidated=True)),
-    "2d-las": Known("", lambda n: las_2d()),
+    "fifo": Known("first in, first out, with backfilling", lambda n: fifo(backfill=True)),
+    "srtf": Known("shortest remaining time first, durations known", lambda n: srtf()),
+    "tiresias": Known("attained service in a few queues", lambda n: Tiresias()),
+    "2d-las": Known("least attained service first", lambda n: las_2d()),
     "antman": Known("opportunistic jobs wherever there is room", lambda n: AntMan()),
-    "sharing": Known("forests, best packing, interval by load", lambda n: n.ours(n.setting.forests)),
-    "no-sharing": Known("GPUs are never shared", lambda n: n.ours(None)),
-    "equal-sizes": Known("only jobs of one size share", lambda n: n.ours(n.setting.forests, mixed=False)),
-    "random-packing": Known(
-        "without features, partners at random", lambda n: n.ours(n.setting.blind, choice=Choice.RANDOM)
-    ),
-    "without-features": Known("every job is believed to be the mean", lambda n: n.ours(n.setting.blind)),
-    "first-fit": Known(
-        "the first partner that is allowed, by priority",
-        lambda n: n.ours(n.setting.forests, choice=Choice.FIRST, by_gain=False),
-    ),
-    "not-by-gain": Known(
-        "the best partner, but by priority", lambda n: n.ours(n.setting.forests, by_gain=False)
-    ),
-    **{f"interval-{s}": Known(f"preempts every {s} s", _every(s, shares=True)) for s in FIXED_S},
-    **{f"no-sharing-{s}": Known(f"preempts every {s} s", _every(s, shares=False)) for s in FIXED_S},
-    "interval-by-cost": Known(
-        "the interval does not grow with load",
-        lambda n: n.ours(n.setting.forests, interval=IntervalRule(n.cost, limit=1.0)),
-    ),
-    "sharing-not-rewarded": Known(
-        "who shares is charged in full", lambda n: n.ours(n.setting.forests, ledger=Ledger(sharing=False))
-    ),
-    "preemptions-not-counted": Known(
-        "who was preempted is not spared", lambda n: n.ours(n.setting.forests, ledger=Ledger(aging=False))
-    ),
-    "speeds-known": Known("instead of predicted", lambda n: n.ours(n.setting.truth)),
+    "sharing": Known("jobs of different sizes share GPUs by predicted speeds; ours", Needs.sharing),
+    "no-sharing": Known("the same, but GPUs are never shared", Needs.no_sharing),
 }
 """Fresh policies by name."""
-
-
-def make(name: str, needs: Needs) -> Policy:
-    """Return a fresh policy. Raises BadSpec for an unknown name, and what its setting raises."""
-    if name not in POLICIES:
-        raise BadSpec(f"policy {name!r} is unknown; known are {', '.join(POLICIES)}")
-    return POLICIES[name].make(needs)
 
 
 def of_kinds(specs: Sequence[JobSpec], kinds: Sequence[str], *, seed: int) -> list[JobSpec]:

@@ -2,7 +2,7 @@
 
 `profiling` or `matrix_csv` give a job's `Sensitivity`, `demand` turns it into a `Demand` on one server shape,
 and an allocator makes a `Plan` of a list of demands in priority order. `synergy` makes a scheduling policy of
-an order and an allocator, for jobs that run at `SharedSpeed`; `coded` has the rules of the public simulator.
+an order and an allocator, for jobs that run at `SharedSpeed`.
 """
 
 from controller.scheduling.synergy.demand import Demand, Option, ServerShape, demand
@@ -17,7 +17,7 @@ from controller.scheduling.synergy.policies import synergy
 from controller.scheduling.synergy.policy import SynergyPolicy, demands_by_matrix, server_shape
 from controller.scheduling.synergy.profiling import Dataset, Profile, profile
 from controller.scheduling.synergy.proportional import proportional
-from controller.scheduling.synergy.speed import RoundSpeed, SharedSpeed
+from controller.scheduling.synergy.speed import SharedSpeed
 from controller.scheduling.synergy.tetris import tetris
 from controller.scheduling.synergy.top_up import top_up
 from controller.scheduling.synergy.tune import tune
@@ -34,7 +34,6 @@ __all__ = [
     "Option",
     "Plan",
     "Profile",
-    "RoundSpeed",
     "Sensitivity",
     "ServerShape",
     "SharedSpeed",

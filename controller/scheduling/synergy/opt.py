@@ -57,20 +57,20 @@ def opt(demands: Sequence[Demand], servers: int, shape: ServerShape) -> Optimum:
 
 
 def share_out(
-    demands: Sequence[Demand], servers: int, shape: ServerShape, *, each_job_once: bool = False
+    demands: Sequence[Demand], servers: int, shape: ServerShape, *, counts: Sequence[int] = ()
 ) -> tuple[list[Option], float]:
     """Solve the first program: choose an option for each job so that the speeds add up to the most.
 
     maximise Σ gpus · speed[j, o] · y[j, o], with y 0 or 1, subject to Σ_o y[j, o] = 1 for each job, and Σ
     cpus · gpus · y and Σ memory · gpus · y within the cluster's. All options of a job are at least as fast as
     its fair share, so that the published constraint on that holds by construction; leaving out options that
-    cost more than others and give no more changes no optimum. With `each_job_once` the objective has no
-    factor for a job's GPUs.
+    cost more than others and give no more changes no optimum. `counts`, if given, stand in the objective for
+    the jobs' GPUs.
 
     Returns the options and the value of the program. Raises Infeasible if the jobs have more GPUs than the
     cluster, or the solver gives up.
     """
-    weights = [1 if each_job_once else d.gpus for d in demands]
+    weights = counts or [d.gpus for d in demands]
     columns, y, value = _first_program(demands, servers, shape, weights, integer=True)
     chosen: list[tuple[float, Option | None]] = [(0.0, None)] * len(demands)
     for (j, option), weight in zip(columns, y, strict=True):

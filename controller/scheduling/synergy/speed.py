@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 
 from controller.scheduling.errors import BadSpec
@@ -31,19 +30,16 @@ class SharedSpeed:
 
     def iteration_s(self, group: Group) -> Sequence[float]:
         """Return the job's seconds per iteration with the group's grant."""
-        return [self._granted_s(group)]
-
-    def restart_s(self, group: Group) -> Sequence[float]:
-        """Return that restarts are free."""
-        return [0.0] * len(group.jobs)
-
-    def _granted_s(self, group: Group) -> float:
         if len(group.jobs) != 1:
             raise BadSpec(
                 f"{len(group.jobs)} jobs on one set of GPUs; Synergy gives each job GPUs of its own"
             )
         spec = group.jobs[0].spec
-        return spec.iteration_s / self.speed(spec, group)
+        return [spec.iteration_s / self.speed(spec, group)]
+
+    def restart_s(self, group: Group) -> Sequence[float]:
+        """Return that restarts are free."""
+        return [0.0] * len(group.jobs)
 
     def speed(self, spec: JobSpec, group: Group) -> float:
         """Return the speed relative to the fair share."""
@@ -52,26 +48,3 @@ class SharedSpeed:
         cpus, memory = group.cpus[0] / spec.gpus + 1e-6, group.memory_gb[0] / spec.gpus + 1e-6
         options: Sequence[Option] = self._demand_of(spec).options
         return max((o.speed for o in options if o.cpus <= cpus and o.memory_gb <= memory), default=1.0)
-
-
-class RoundSpeed(SharedSpeed):
-    """As `SharedSpeed`, but a round holds whole iterations only, as in Synergy's public simulator.
-
-    There a job that ends within a round holds its GPUs until the round is over, and has ended then: so it is
-    with `in_steps` (`controller.simulator.setups.Setup`). An iteration is taken to be shorter by a billionth,
-    so that rounding never lets the last one slip into the next round.
-    """
-
-    def __init__(self, demand_of: DemandOf, *, round_s: float = 300.0) -> None:
-        super().__init__(demand_of)
-        self._round_s = round_s
-
-    def iteration_s(self, group: Group) -> Sequence[float]:
-        """Return the round's part for each of the iterations that it holds."""
-        whole = math.floor(self._round_s / self._granted_s(group))
-        if whole < 1:
-            raise BadSpec(
-                f"job {group.jobs[0].spec.id!r} needs {self._granted_s(group):g} s for an iteration;"
-                f" a round of {self._round_s:g} s holds none"
-            )
-        return [self._round_s / whole * (1 - 1e-9)]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from controller.scheduling.errors import BadSpec, BadTrace
 from controller.scheduling.model import Cluster, JobSpec
-from controller.simulator.setups import Setup
+from controller.simulator.setup import Setup
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +76,14 @@ class Family:
 
     Attributes:
         about: What they have in common, in one line.
-        policies: Their names without the family's, and what each is; "": its name says so.
+        policies: Their names without the family's, and what each is in one line.
         make: Returns a fresh setup by such a name. Raises what reading files raises, and ExtraMissing
             without the packages that a policy needs.
         dress: Returns generated jobs with what the family has to know of them, drawn by seed. Families that
             share this function can be run on the same generated jobs.
         settings: What can be set.
-        fixed: What cannot, for it makes policies what they are: by policy, then by setting.
+        main: The policies that a user is shown first; the others are baselines, combinations and replicas.
+        three_stages: Generated jobs count loading and preprocessing as one stage.
     """
 
     about: str
@@ -90,7 +91,8 @@ class Family:
     make: Callable[[str, Background], Setup]
     dress: Callable[[Sequence[JobSpec], Background], list[JobSpec]] = as_generated
     settings: Mapping[str, Setting] = field(default_factory=dict)
-    fixed: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    main: Sequence[str] = ()
+    three_stages: bool = False
 
 
 @contextmanager

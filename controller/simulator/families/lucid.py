@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -33,9 +33,8 @@ from controller.scheduling.lucid.samples import make_pairs, make_usages, pair_sp
 from controller.scheduling.model import JobSpec
 from controller.scheduling.policy import Group, Job, Policy, SpeedModel
 from controller.scheduling.ranked import Moves, Ranked
-from controller.simulator.engine import Rules
 from controller.simulator.families.base import Background, Family, Setting, readable, settled
-from controller.simulator.setups import Setup
+from controller.simulator.setup import Setup
 
 GPU_MEMORY_MB = 24_576
 PROFILE_S = 80.0
@@ -51,13 +50,6 @@ SETTINGS = {
     "low": Setting("jobs in ten minutes up to which lucid:online shares apathetically", 1.0, 0.0, 1e6),
     "very_low": Setting("the same up to which it does not share while GPUs are idle", 0.5, 0.0, 1e6),
 }
-VARIANTS: Mapping[str, Mapping[str, float]] = {
-    "lucid-2": {"profiler_nodes": 2},
-    "no-sharing": {"capacity": 0},
-    "no-profiler": {"profiler_nodes": 0},
-}
-"""What Lucid's variants change in the settings."""
-
 BASELINES = {"fifo": baselines.fifo, "sjf": baselines.sjf, "srtf": baselines.srtf, "qssf": baselines.qssf}
 
 
@@ -109,29 +101,26 @@ def make(name: str, background: Background) -> Setup:
     """Return a fresh setup."""
     speed = _pair_speed(background)
     if name == "tiresias":
-        return Setup(_tiresias(), speed, Rules(interval_s=60))
+        return Setup(_tiresias(), speed, interval_s=60)
     policy: Policy = BASELINES[name]() if name in BASELINES else _lucid(name, background)
-    return Setup(policy, speed, Rules())
+    return Setup(policy, speed)
 
 
 FAMILY = Family(
     "speeds of measured pairs of jobs; --profiles and --pairs FILE, or made-up ones",
     {
-        "lucid": "one node profiles",
-        "lucid-2": "two nodes profile",
-        "no-sharing": "",
-        "no-profiler": "what profiling finds is known",
+        "lucid": "profiles jobs, and lets two share GPUs by what it found (Lucid, ASPLOS'23)",
         "online": "is told nothing: learns durations and arrivals while it runs, and shares by them",
-        "fifo": "",
-        "sjf": "",
-        "srtf": "",
-        "qssf": "",
+        "fifo": "first in, first out",
+        "sjf": "shortest job first",
+        "srtf": "shortest remaining time first",
+        "qssf": "least predicted service first",
         "tiresias": f"two queues, {TIRESIAS_GPU_S} GPU seconds in the first; decides every minute",
     },
     make,
     dress,
     SETTINGS,
-    VARIANTS,
+    main=("lucid", "online"),
 )
 
 
@@ -168,7 +157,7 @@ def _as_config(spec: JobSpec, config: Config, rng: random.Random) -> JobSpec:
 
 
 def _lucid(name: str, background: Background) -> Policy:
-    chosen = {**settled(SETTINGS, background), **VARIANTS.get(name, {})}
+    chosen = settled(SETTINGS, background)
     node_gpus = background.cluster.nodes[0].gpus
     binder = BinderRules(
         GPU_MEMORY_MB, node_gpus, patience=chosen["patience"], unstable_at=chosen["unstable_at"]

@@ -18,29 +18,40 @@ from controller.scheduling.sharing import (
     read_lucid_pairs,
 )
 from controller.scheduling.sharing.corun import name_of
-from controller.scheduling.sharing.policies import POLICIES, REFERENCES, Needs, Setting, of_kinds
-from controller.scheduling.sharing.policies import make as make_policy
-from controller.simulator.engine import Rules
-from controller.simulator.families.base import Background, Family, readable
-from controller.simulator.setups import Setup
+from controller.scheduling.sharing.policies import POLICIES, REFERENCES, Needs, Scenario, of_kinds
+from controller.simulator.families.base import Background, Family, Setting, readable, settled
+from controller.simulator.setup import Setup
 
 WITHIN_S, BEYOND_S = 40.0, 60.0
 """What a preemption costs jobs of one node and larger ones."""
 
+SETTINGS = {
+    "speeds_known": Setting("1: speeds are known instead of predicted", 0, 0, 1, whole=True),
+    "interval_s": Setting("how often jobs may be preempted; 0: by load and cost", 0, 0, 1e6),
+}
+
 
 def dress(specs: Sequence[JobSpec], background: Background) -> list[JobSpec]:
     """Return the jobs with kinds that are known in pairs."""
-    kinds = sorted(_setting(background.pairs, background.seed).truth.kinds)
+    kinds = sorted(_scenario(background.pairs, background.seed).truth.kinds)
     return of_kinds(specs, kinds, seed=background.seed)
 
 
 def make(name: str, background: Background) -> Setup:
     """Return a fresh setup."""
-    setting = _setting(background.pairs, background.seed)
+    scenario = _scenario(background.pairs, background.seed)
     cost = PreemptionCost(WITHIN_S, BEYOND_S, background.cluster.nodes[0].gpus)
-    load_of = _loads(setting, made_up=background.pairs is None)
-    policy = make_policy(name, Needs(setting, cost, load_of))
-    return Setup(policy, SharedSpeed(setting.truth, load_of=load_of, cost=cost), Rules())
+    load_of = _loads(scenario, made_up=background.pairs is None)
+    chosen = settled(SETTINGS, background)
+    needs = Needs(
+        scenario,
+        cost,
+        load_of,
+        speeds_known=bool(chosen["speeds_known"]),
+        interval_s=chosen["interval_s"] or None,
+    )
+    policy = POLICIES[name].make(needs)
+    return Setup(policy, SharedSpeed(scenario.truth, load_of=load_of, cost=cost))
 
 
 FAMILY = Family(
@@ -48,25 +59,27 @@ FAMILY = Family(
     {name: known.about for name, known in POLICIES.items()},
     make,
     dress,
+    SETTINGS,
+    main=("sharing",),
 )
 
 
 @lru_cache(maxsize=4)
-def _setting(pairs: Path | None, seed: int) -> Setting:
+def _scenario(pairs: Path | None, seed: int) -> Scenario:
     if pairs is None:
-        return Setting(None, seed=seed)
+        return Scenario(None, seed=seed)
     with readable(pairs):
         measured = read_gavel_pairs(pairs) if pairs.suffix == ".json" else read_lucid_pairs(pairs)
     few = max(1, len(measured.kinds) // 2)  # a small file has not enough kinds for all reference jobs
-    return Setting(measured, seed=seed, references=min(REFERENCES, few))
+    return Scenario(measured, seed=seed, references=min(REFERENCES, few))
 
 
-def _loads(setting: Setting, *, made_up: bool) -> Callable[[JobSpec], Load]:
+def _loads(scenario: Scenario, *, made_up: bool) -> Callable[[JobSpec], Load]:
     """Return what tells a job's kind: its model's name, or, as Lucid's logs have it, its configuration.
 
     Among made-up kinds any other model has one too, always the same.
     """
-    kinds = frozenset(setting.truth.kinds)
+    kinds = frozenset(scenario.truth.kinds)
     names = sorted(kinds)
 
     def load_of(spec: JobSpec) -> Load:

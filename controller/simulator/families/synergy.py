@@ -12,11 +12,26 @@ from controller.scheduling.synergy.catalog import model_profiles
 from controller.scheduling.synergy.policies import ALLOCATORS, synergy
 from controller.scheduling.synergy.policy import RANKS, demands_by_matrix, server_shape
 from controller.scheduling.synergy.speed import SharedSpeed
-from controller.simulator.engine import Rules
 from controller.simulator.families.base import Background, Family, readable
-from controller.simulator.setups import Setup
+from controller.simulator.setup import Setup
 
 ROUND_S = 300.0
+ORDERS = {
+    "fifo": "by arrival",
+    "srtf": "by remaining time",
+    "las": "by attained service",
+    "ftf": "by finish-time fairness",
+}
+ABOUT = {
+    "proportional": "CPUs and memory by GPUs",
+    "greedy": "ideal shares, or wait",
+    "tune": "ideal shares where they fit, else fair ones (Synergy, OSDI'22)",
+    "tune+top-up": "the same, and what is left over",
+    "opt": "the best shares by linear programs",
+    "drf": "dominant resource fairness; the order breaks ties",
+    "tetris": "packed by how demands align with what is free; the order breaks ties",
+}
+"""What the orders and the allocators are."""
 
 
 def profiles_of(background: Background) -> dict[str, ModelProfile]:
@@ -41,12 +56,17 @@ def make(name: str, background: Background) -> Setup:
     demand_of = demands_by_matrix(matrices, server_shape(background.cluster))
     order, _, allocator = name.partition("+")
     policy = synergy(order, allocator, demand_of, round_s=ROUND_S)
-    return Setup(policy, SharedSpeed(demand_of), Rules(interval_s=ROUND_S))
+    return Setup(policy, SharedSpeed(demand_of), interval_s=ROUND_S)
 
 
 FAMILY = Family(
     "CPUs and memory by sensitivity; --matrix FILE, or made-up models",
-    {f"{order}+{allocator}": "" for order in RANKS for allocator in ALLOCATORS},
+    {
+        f"{order}+{allocator}": f"{ORDERS[order]}; {ABOUT[allocator]}"
+        for order in RANKS
+        for allocator in ALLOCATORS
+    },
     make,
     dress,
+    main=("srtf+tune",),
 )

@@ -55,6 +55,7 @@ struct engine_statistics {
     uint64_t rx_malformed;          /* empty, longer than P4_MAX_FRAME, or an offload that cannot be split */
     uint64_t rx_socket_full;        /* dropped by the kernel: we were too slow (a superframe counts once) */
     uint64_t rx_no_program;         /* before load */
+    uint64_t rx_stranger;           /* a UDP port's, from an address that is not its peer's; not in rx_packets */
     uint64_t ingress_dropped;       /* by the program, of packets that came in here */
     uint64_t egress_dropped;        /* by the program, of packets on their way out here */
     uint64_t tx_packets;            /* left the port */
@@ -88,8 +89,9 @@ void engine_unlock(struct engine *);
 /* Each returns 0, or -1 with the reason in `error` (ENGINE_ERROR_BYTES). */
 int engine_add_memory(struct engine *, uint16_t number, const struct engine_impairments *rx,
                       const struct engine_impairments *tx, int is_cpu, char *error);
+/* `fd` is a bound UDP socket to take over, or -1 to bind one to `local` (0: any). `peer` 0: whoever speaks first. */
 int engine_add_udp(struct engine *, uint16_t number, const struct engine_impairments *rx,
-                   const struct engine_impairments *tx, uint16_t local, uint16_t peer, char *error);
+                   const struct engine_impairments *tx, int fd, uint16_t local, uint16_t peer, char *error);
 int engine_add_interface(struct engine *, uint16_t number, const struct engine_impairments *rx,
                          const struct engine_impairments *tx, const char *name, char *error);
 uint16_t engine_udp_port(struct engine *, uint16_t number);

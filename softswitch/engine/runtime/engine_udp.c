@@ -1,11 +1,16 @@
 /* UDP ports: one Ethernet frame is one datagram on 127.0.0.1.
  *
+ * A port has one peer, as a link has one far end: the one it was given, or else whoever speaks first. What comes from
+ * any other address is a stranger's: it is counted and dropped, and never changes where the port sends. The socket is
+ * not connected, which would have the kernel drop them uncounted.
+ *
  * Segmentation offload makes this fast. The kernel hands over a run of equal datagrams as one buffer
  * (UDP_GRO), and takes a run of equal frames, the last one possibly shorter, as one send (UDP_SEGMENT).
  * The outbox holds frames back to back, so a run is sent from where egress wrote it.
  */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
 #include <stdlib.h>
@@ -26,11 +31,10 @@
 #define MAX_RUN_FRAMES 64           /* UDP_MAX_SEGMENTS of older kernels */
 #define MAX_RUN_BYTES 65507         /* UDP payload over IPv4 */
 #define UDP_MESSAGES 16                 /* per sendmmsg */
-#define MAX_REFUSALS 8              /* pending ICMP errors skipped per send */
 
 struct udp_port {
     struct sockaddr_in peer;
-    bool has_peer, fixed_peer, segments;
+    bool has_peer, segments;
 };
 
 union udp_control {
@@ -52,6 +56,16 @@ static uint32_t segment_size(struct msghdr *message)
     return 0;
 }
 
+/* Whether a datagram comes from the peer; the first that comes says who that is. */
+static bool from_peer(struct udp_port *udp, const struct sockaddr_in *sender)
+{
+    if (unlikely(!udp->has_peer)) {
+        udp->peer = *sender;
+        udp->has_peer = true;
+    }
+    return sender->sin_port == udp->peer.sin_port && sender->sin_addr.s_addr == udp->peer.sin_addr.s_addr;
+}
+
 static void udp_receive(struct port *port)
 {
     struct udp_port *udp = port->io;
@@ -70,11 +84,13 @@ static void udp_receive(struct port *port)
         const uint8_t *bytes = parts[i].iov_base;
         uint32_t length = messages[i].msg_len;
         uint32_t size = segment_size(&messages[i].msg_hdr);
-        if (!udp->fixed_peer) {
-            udp->peer = senders[i];
-            udp->has_peer = true;
+        if (size == 0 || size >= length)
+            size = length;
+        if (unlikely(!from_peer(udp, &senders[i]))) {
+            port->statistics.rx_stranger += length ? (length + size - 1) / size : 1;
+            continue;
         }
-        if (size == 0 || size >= length) {
+        if (size == length) {
             port_receive(port, bytes, length);
             continue;
         }
@@ -123,11 +139,8 @@ static int send_runs(struct port *port, uint32_t *runs)
             length += box->lengths[frame + i];
         parts[count] = (struct iovec){bytes, length};
         struct msghdr *message = &messages[count].msg_hdr;
-        *message = (struct msghdr){.msg_iov = &parts[count], .msg_iovlen = 1};
-        if (!udp->fixed_peer) {
-            message->msg_name = &udp->peer;
-            message->msg_namelen = sizeof udp->peer;
-        }
+        *message = (struct msghdr){.msg_name = &udp->peer, .msg_namelen = sizeof udp->peer,
+                                   .msg_iov = &parts[count], .msg_iovlen = 1};
         if (run > 1) {
             message->msg_control = &controls[count];
             message->msg_controllen = CMSG_SPACE(sizeof(uint16_t));
@@ -152,7 +165,6 @@ static void udp_flush(struct port *port)
     struct engine_statistics *statistics = &port->statistics;
     if (!udp->has_peer)
         outbox_leave(port, box->count - box->first, &statistics->tx_no_peer);
-    int refusals = 0;
     while (box->first < box->count) {
         uint32_t runs[UDP_MESSAGES];
         int sent = send_runs(port, runs);
@@ -164,9 +176,6 @@ static void udp_flush(struct port *port)
             port_block(port);
             return;
         }
-        /* Refused was an earlier datagram; this one has not been tried. */
-        if (errno == ECONNREFUSED && ++refusals <= MAX_REFUSALS)
-            continue;
         if (runs[0] > 1 && (errno == EINVAL || errno == EIO || errno == EOPNOTSUPP))
             udp->segments = false;      /* this kernel or device cannot: one by one from now on */
         else
@@ -177,6 +186,12 @@ static void udp_flush(struct port *port)
 
 /* ---------------------------------------------------------------- life */
 
+static struct sockaddr_in loopback(uint16_t number)
+{
+    return (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons(number),
+                                .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+}
+
 static void udp_close(struct port *port)
 {
     if (port->fd >= 0)
@@ -184,8 +199,38 @@ static void udp_close(struct port *port)
     free(port->io);
 }
 
+static int open_udp(uint16_t number, uint16_t local, char *error)
+{
+    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return fail(error, "port %u: no UDP socket: %s", number, strerror(errno));
+    struct sockaddr_in address = loopback(local);
+    if (bind(fd, (struct sockaddr *)&address, sizeof address)) {
+        int reason = errno;
+        close(fd);
+        if (reason == EADDRINUSE)
+            return fail(error, "port %u: UDP 127.0.0.1:%u is in use by another process", number, local);
+        return fail(error, "port %u: cannot bind UDP 127.0.0.1:%u: %s", number, local, strerror(reason));
+    }
+    return fd;
+}
+
+/* Take over a socket that is bound already. */
+static int adopt_udp(uint16_t number, int fd, char *error)
+{
+    struct sockaddr_in address = {0};
+    socklen_t size = sizeof address, type_size = sizeof(int);
+    int type = 0;
+    if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &type_size) || type != SOCK_DGRAM
+        || getsockname(fd, (struct sockaddr *)&address, &size) || address.sin_family != AF_INET || !address.sin_port)
+        return fail(error, "port %u: file descriptor %d is not a UDP socket that is bound", number, fd);
+    fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+    fcntl(fd, F_SETFD, FD_CLOEXEC);
+    return fd;
+}
+
 int engine_add_udp(struct engine *engine, uint16_t number, const struct engine_impairments *rx,
-                   const struct engine_impairments *tx, uint16_t local, uint16_t peer, char *error)
+                   const struct engine_impairments *tx, int fd, uint16_t local, uint16_t peer, char *error)
 {
     if (!io_buffers_ready(engine))
         return fail(error, "port %u: out of memory", number);
@@ -194,24 +239,17 @@ int engine_add_udp(struct engine *engine, uint16_t number, const struct engine_i
         return -1;
     port->close = udp_close;
     struct udp_port *udp = port->io = calloc(1, sizeof *udp);
-    port->fd = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (!udp || port->fd < 0) {
+    if (!udp) {
         port_remove(port);
-        return fail(error, "port %u: no UDP socket: %s", number, strerror(errno));
+        return fail(error, "port %u: out of memory", number);
     }
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(local),
-                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    if (bind(port->fd, (struct sockaddr *)&address, sizeof address)) {
-        int reason = errno;
+    port->fd = fd >= 0 ? adopt_udp(number, fd, error) : open_udp(number, local, error);
+    if (port->fd < 0) {
         port_remove(port);
-        if (reason == EADDRINUSE)
-            return fail(error, "port %u: UDP 127.0.0.1:%u is in use by another process", number, local);
-        return fail(error, "port %u: cannot bind UDP 127.0.0.1:%u: %s", number, local, strerror(reason));
+        return -1;
     }
-    if (peer) {
-        address.sin_port = htons(peer);
-        udp->has_peer = udp->fixed_peer = connect(port->fd, (struct sockaddr *)&address, sizeof address) == 0;
-    }
+    udp->peer = loopback(peer);
+    udp->has_peer = peer != 0;
     set_socket_buffers(port->fd);
     int one = 1;
     setsockopt(port->fd, IPPROTO_UDP, UDP_GRO, &one, sizeof one);

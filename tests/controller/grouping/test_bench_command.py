@@ -5,7 +5,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from controller.cli import app
+from controller.cli.commands import app
 from controller.cli.errors import verdict
 
 

@@ -2,48 +2,17 @@ from __future__ import annotations
 
 import random
 
-import networkx
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
-from controller.grouping import compiled, matching
-from controller.grouping.blossom import dense_matching, in_python
+from controller.grouping import matching
 from controller.grouping.efficiency import Profile, best
-from controller.grouping.matching import greedy, match
+from controller.grouping.matching import match
 from controller.grouping.rounds import group, places, weights
 from controller.scheduling.errors import BadSpec
-
-Table = NDArray[np.float64]
-
-
-def table_of(count: int, seed: int, distinct: int) -> Table:
-    rng = np.random.default_rng(seed)
-    values = rng.random(distinct) if distinct else rng.random(count * count)
-    table = rng.choice(values, size=(count, count))
-    table = np.triu(table, 1)
-    table[rng.random((count, count)) < 0.2] = 0
-    return table + table.T
-
-
-def weigher(table: Table) -> matching.Weigh:
-    return lambda left, right: table[np.ix_(left, right)]
-
-
-def exact(table: Table) -> float:
-    graph = networkx.Graph()
-    for u, v in np.argwhere(np.triu(table, 1) > 0).tolist():
-        graph.add_edge(u, v, weight=float(table[u, v]))
-    return sum(float(table[u, v]) for u, v in networkx.max_weight_matching(graph))
-
-
-def total(table: Table, pairs: matching.Pairs) -> float:
-    nodes = [node for pair in pairs for node in pair]
-    assert len(nodes) == len(set(nodes))
-    assert all(table[u, v] > 0 for u, v in pairs)
-    return sum(float(table[u, v]) for u, v in pairs)
+from tests.controller.grouping.cases import exact, greedy, table_of, total, weigher
 
 
 @settings(deadline=None, max_examples=60)
@@ -52,27 +21,7 @@ def test_matchings_are_valid_and_of_maximum_weight(count: int, seed: int, distin
     table = table_of(count, seed, distinct)
     reference = exact(table)
     assert total(table, match(count, weigher(table))) == pytest.approx(reference)
-    for dense in (dense_matching, in_python) if table.any() else (dense_matching,):
-        partner = dense(table.tolist())
-        pairs = [(u, v) for u, v in enumerate(partner) if u < v]
-        assert all(partner[v] == u for u, v in pairs)
-        assert total(table, pairs) == pytest.approx(reference)
     assert total(table, greedy(count, weigher(table))) <= reference + 1e-9
-
-
-@settings(deadline=None, max_examples=300)
-@given(st.integers(1, 40), st.integers(0, 10**6), st.sampled_from([0, 1, 2, 5]), st.booleans())
-def test_the_compiled_matching_breaks_ties_as_the_one_in_python(
-    count: int, seed: int, distinct: int, rounded: bool
-) -> None:
-    compiled_match = compiled.load()
-    if compiled_match is None:
-        pytest.skip("blossom.c was not compiled: there was no C compiler")
-    table = table_of(count, seed, distinct)
-    if rounded:  # one half of the table off by the last bit
-        table = np.where(np.tri(count, dtype=bool), np.nextafter(table, 1.0) * (table > 0), table)
-    if table.any():
-        assert compiled_match(table.tolist()) == in_python(table.tolist())
 
 
 @pytest.mark.parametrize("members", [1, 2], ids=["jobs", "pairs of jobs"])

@@ -8,7 +8,8 @@ import pytest
 
 from controller.live import LiveController, Stop
 from controller.scheduling import Cluster, JobSpec
-from controller.simulator.setups import SETUPS, setup
+from controller.simulator.families.base import Background
+from controller.simulator.policies import family, known, make
 
 NEVER_STOP = {"fifo", "fifo-backfill", "sjf", "qssf", "coded:antman"}
 
@@ -30,10 +31,11 @@ def stopped_by(live: LiveController, now_s: float) -> tuple[set[str], float]:
     raise AssertionError("nothing was ever stopped")
 
 
-@pytest.mark.parametrize("name", [name for name in SETUPS if name not in NEVER_STOP])
+@pytest.mark.parametrize("name", [n for n in known() if family(n) in ("", "coded") and n not in NEVER_STOP])
 def test_a_job_that_ends_while_it_is_being_stopped_is_over(name: str) -> None:
-    chosen = setup(name)
-    live = LiveController(Cluster.uniform(1, 2), chosen.policy, chosen.speed)
+    cluster = Cluster.uniform(1, 2)
+    chosen = make(name, Background(cluster))
+    live = LiveController(cluster, chosen.policy, chosen.speed)
     live.submit(spec("long", 1000.0, 2), 0.0)
     live.decide(0.0)
     for number in range(8):

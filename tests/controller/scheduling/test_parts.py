@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from controller.scheduling import BadSpec, Cluster, Group, Job, JobSpec, Node
 from controller.scheduling.muri import Muri, profile
-from controller.scheduling.muri_coded import MuriCoded
 from controller.scheduling.placement import Counts, Fit, Slots
 from controller.scheduling.queue import Waiting, walk
 from controller.scheduling.tiresias import Tiresias
@@ -105,7 +104,6 @@ def test_three_stages_become_four() -> None:
     [
         (lambda: Muri(members=5), "groups of 5 jobs"),
         (lambda: Muri(noise=1.0), "noise of 1.0"),
-        (lambda: MuriCoded(members=0), "groups of 0 jobs"),
         (lambda: Tiresias((5.0, 3.0)), "must be positive and rise"),
         (lambda: JobSpec("a", 0, 0, 1), "at least 1"),
         (lambda: JobSpec("a", -1, 1, 1), "submit_s"),
@@ -121,12 +119,20 @@ def test_options_out_of_range_are_refused(make: object, complaint: str) -> None:
         make()
 
 
-def test_restarts_are_paid_once_when_settled_and_each_time_when_settled_again() -> None:
-    for again, left in ((False, 10 - 6), (True, 10 - 4)):
-        one = job(0)
+def test_a_restart_is_paid_once() -> None:
+    one = job(0)
+    one.launch(0.0, Group((one,), (0,)), 1.0, 2.0)
+    for now_s in (4.0, 8.0):
+        one.settle(now_s)
+    assert one.iterations_left(8.0) == 10 - 6
+    assert one.attained_s(8.0) == 8.0
 
-        one.launch(0.0, Group((one,), (0,)), 1.0, 2.0)
-        for now_s in (4.0, 8.0):
-            (one.settle_again if again else one.settle)(now_s)
-        assert one.iterations_left(8.0) == left
-        assert one.attained_s(8.0) == 8.0
+
+def test_a_group_goes_on_without_a_member() -> None:
+    a, b = job(0), job(1)
+    pair = Group((a, b), (3,), cpus=(1.0, 2.0), memory_gb=(5.0, 6.0), fused=True, reason="why")
+    rest = pair.without(a)
+    assert rest is not None
+    assert (rest.jobs, rest.gpus, rest.cpus, rest.memory_gb) == ((b,), (3,), (2.0,), (6.0,))
+    assert (rest.fused, rest.reason) == (True, "why")
+    assert rest.without(b) is None

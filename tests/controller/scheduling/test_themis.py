@@ -2,10 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from controller.scheduling import BadSpec, Cluster, JobSpec
+from controller.scheduling import BadSpec, Cluster, JobSpec, baselines
 from controller.scheduling.themis import Themis
 from controller.simulator import measure, simulate
-from controller.simulator.setups import setup
 from controller.simulator.speed import Exclusive
 
 ONE = Cluster.uniform(1, 1)
@@ -35,7 +34,7 @@ def test_no_gpu_idles_that_somebody_can_use() -> None:
 def test_it_is_fairer_than_shortest_first() -> None:
     jobs = [JobSpec(f"j{n}", n * 50.0, 1, 100.0 * (1 + n % 9)) for n in range(60)]
     fair = measure(simulate(jobs, Cluster.uniform(1, 4), Themis(lease_s=60), Exclusive()))
-    srsf = measure(simulate(jobs, Cluster.uniform(1, 4), setup("srsf").policy, Exclusive()))
+    srsf = measure(simulate(jobs, Cluster.uniform(1, 4), baselines.srsf(), Exclusive()))
     assert fair.p99_slowdown < srsf.p99_slowdown
     assert fair.avg_jct_s > srsf.avg_jct_s
 

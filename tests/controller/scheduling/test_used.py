@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 from controller.scheduling import Cluster, Group, Job, JobSpec
-from controller.simulator import measure, simulate
+from controller.simulator import measure
 from controller.simulator.generate import generate
 from controller.simulator.record import given
-from controller.simulator.setups import setup
+from controller.simulator.replicas.muri.family import POLICIES
 
 
 def job(order: int) -> Job:
@@ -21,9 +21,8 @@ def test_a_gpu_that_groups_share_counts_once() -> None:
 
 def test_no_more_gpus_are_given_than_there_are() -> None:
     cluster = Cluster.uniform(2, 4)
-    chosen = setup("coded:antman")
     jobs = generate(80, cluster, load=2, seed=3, three_stages=True)
-    result = simulate(jobs, cluster, chosen.policy, chosen.speed, chosen.rules, detail=True)
+    result = POLICIES["antman"][1]({}).run(jobs, cluster, detail=True)
     assert result.curves is not None
     assert max(result.curves.gpus) <= cluster.gpus
     assert 0.5 < measure(result).gpu_busy <= 1

@@ -8,7 +8,8 @@ import pytest
 from controller.scheduling import BadSpec, Cluster, Decision, JobSpec, View
 from controller.scheduling.weave import Weave
 from controller.simulator import measure, simulate
-from controller.simulator.setups import setup
+from controller.simulator.families.base import Background
+from controller.simulator.policies import make
 from controller.simulator.speed import Interleaved
 from controller.simulator.traces import read
 
@@ -82,8 +83,7 @@ def test_average_and_tail_are_better_than_muris(trace: str, rules: str) -> None:
     cluster = Cluster.uniform(8, 8)
     jobs = read(Path(os.environ["INA_TRACES"]) / "muri" / f"{trace}.csv", cluster)
     ours, theirs = (
-        measure(simulate(jobs, cluster, chosen.policy, chosen.speed, chosen.rules))
-        for chosen in (setup(f"{rules}weave-s"), setup(f"{rules}muri-s"))
+        measure(make(rules + name, Background(cluster)).run(jobs, cluster)) for name in ("weave-s", "muri-s")
     )
     assert ours.avg_jct_s < theirs.avg_jct_s
     assert ours.p99_jct_s < theirs.p99_jct_s

@@ -8,7 +8,7 @@ from typing import Any
 
 from typer.testing import CliRunner
 
-from controller.cli import app
+from controller.cli.commands import app
 from controller.cli.errors import verdict
 
 

@@ -21,9 +21,10 @@ from controller.scheduling import (
 )
 from controller.scheduling import baselines as b
 from controller.scheduling.tiresias import Tiresias
-from controller.simulator import Rules, measure, simulate
+from controller.simulator import measure, simulate
+from controller.simulator.families.base import Background
 from controller.simulator.generate import generate
-from controller.simulator.setups import SETUPS, setup
+from controller.simulator.policies import family, known, make
 from controller.simulator.speed import Exclusive
 
 ONE = Cluster.uniform(1, 1)
@@ -34,9 +35,9 @@ def spec(id: str, submit_s: float, duration_s: float, gpus: int = 1, restart_s: 
 
 
 def ends(
-    jobs: list[JobSpec], policy: Policy, cluster: Cluster = ONE, rules: Rules | None = None
+    jobs: list[JobSpec], policy: Policy, cluster: Cluster = ONE, interval_s: float = 0.0
 ) -> dict[str, float]:
-    result = simulate(jobs, cluster, policy, Exclusive(), rules or Rules(), verify=True)
+    result = simulate(jobs, cluster, policy, Exclusive(), interval_s=interval_s, verify=True)
     return {job.spec.id: job.finish_s for job in result.jobs}
 
 
@@ -96,13 +97,13 @@ def test_an_end_and_an_arrival_at_one_time_do_not_hide_an_earlier_wish_to_be_wok
 
 def test_a_wish_to_be_woken_between_two_intervals_is_granted_at_the_second() -> None:
     policy = Wakes(5.5)
-    ends([spec("a", 0, 10)], policy, rules=Rules(interval_s=1))
+    ends([spec("a", 0, 10)], policy, interval_s=1)
     assert policy.asked_s[:2] == [0.0, 6.0]
 
 
 def test_an_interval_delays_decisions_and_nothing_else() -> None:
     jobs = [spec("a", 1, 10), spec("b", 2, 10)]
-    assert ends(jobs, b.fifo(), rules=Rules(interval_s=60)) == {"a": 70, "b": 130}
+    assert ends(jobs, b.fifo(), interval_s=60) == {"a": 70, "b": 130}
 
 
 def test_moving_a_job_costs_a_restart_and_staying_does_not() -> None:
@@ -154,6 +155,12 @@ def test_a_policy_that_starves_a_job_is_named() -> None:
         simulate([spec("a", 0, 1)], ONE, Fixed(lambda view: Decision([])), Exclusive())
 
 
+@pytest.mark.parametrize("interval_s", [-1.0, float("inf"), float("nan")])
+def test_intervals_that_cannot_be_are_refused(interval_s: float) -> None:
+    with pytest.raises(BadSpec, match="an interval of"):
+        simulate([], ONE, b.fifo(), Exclusive(), interval_s=interval_s)
+
+
 def test_jobs_that_cannot_be_are_refused() -> None:
     with pytest.raises(BadSpec, match="asks for 2 GPUs; the cluster has 1"):
         simulate([spec("a", 0, 1, 2)], ONE, b.fifo(), Exclusive())
@@ -166,7 +173,7 @@ def test_no_job_is_no_work() -> None:
     assert (metrics.jobs, metrics.avg_jct_s, metrics.makespan_s) == (0, 0, 0)
 
 
-PLAIN = [name for name in SETUPS if ":" not in name]
+PLAIN = [name for name in known() if not family(name)]
 
 
 @settings(deadline=None, max_examples=8)
@@ -174,9 +181,9 @@ PLAIN = [name for name in SETUPS if ":" not in name]
 def test_work_is_conserved_and_no_gpu_oversubscribed(name: str, seed: int) -> None:
     cluster = Cluster.uniform(2, 4)
     jobs = generate(60, cluster, load=1.5, seed=seed, longest_s=2000)
-    chosen = setup(name)
+    chosen = make(name, Background(cluster))
     free: SpeedModel = Exclusive(restart_scale=0) if isinstance(chosen.speed, Exclusive) else chosen.speed
-    result = simulate(jobs, cluster, chosen.policy, free, Rules(), verify=True)
+    result = simulate(jobs, cluster, chosen.policy, free, verify=True)
     assert {job.spec.id for job in result.jobs} == {job.id for job in jobs}
     for job in result.jobs:
         assert job.finish_s - job.spec.submit_s == pytest.approx(job.attained_s + job.waited_s, abs=1e-6)
@@ -187,14 +194,13 @@ def test_work_is_conserved_and_no_gpu_oversubscribed(name: str, seed: int) -> No
         assert result.gpu_integral == pytest.approx(served)
 
 
-@pytest.mark.parametrize("name", SETUPS)
+@pytest.mark.parametrize("name", [name for name in known() if family(name) in ("", "coded")])
 def test_runs_are_repeatable(name: str) -> None:
     cluster = Cluster.uniform(2, 4)
     jobs = generate(40, cluster, load=2, seed=9, three_stages=":" in name)
     runs = []
     for _ in range(2):
-        chosen = setup(name)
-        result = simulate(jobs, cluster, chosen.policy, chosen.speed, chosen.rules, verify=True, detail=True)
+        result = make(name, Background(cluster)).run(jobs, cluster, verify=True, detail=True)
         runs.append([(job.spec.id, job.start_s, job.finish_s) for job in result.jobs])
         assert result.curves is not None
         assert len(result.curves.time_s) == len(result.curves.queue) > 0

@@ -14,13 +14,15 @@ import pytest
 
 from controller.scheduling import BadSpec, BadTrace, Cluster, ExtraMissing, JobSpec
 from controller.simulator.estimates import expect, read_estimates
-from controller.simulator.families import FAMILIES, Background, dress, family, full_name, known, make
+from controller.simulator.families.base import Background
 from controller.simulator.metrics import measure
+from controller.simulator.policies import FAMILIES, dress, family, full_name, known, make
 from controller.simulator.runs import RunFailed, Source, Task, kind_for, run
 from tests.controller.simulator.commands import schedule
 
 SMALL = Cluster.uniform(4, 8, cpus=24, memory_gb=500)
 NEW = ("synergy-coded", "lucid-coded", "sharing")
+KNOWN = (("speeds_known", 1.0),)
 UNCHECKED = ("synergy-coded:fifo+opt", "synergy-coded:srtf+opt")
 """They grant what no server has, as they do there."""
 
@@ -43,7 +45,7 @@ def test_names_are_unique_and_lead_to_their_families() -> None:
     "name", ["best", "synergy:fifo", "lucid-coded:best", "nobody:fifo", ":fifo", "sharing:"]
 )
 def test_other_names_are_unknown(name: str) -> None:
-    with pytest.raises(BadSpec, match="is unknown; 'ina schedule policies' lists them"):
+    with pytest.raises(BadSpec, match="is unknown; 'ina schedule policies --all' lists them"):
         make(name, Background(SMALL))
 
 
@@ -172,8 +174,8 @@ def test_sharing_reads_gavels_pairs(tmp_path: Path) -> None:
     pairs.write_text(json.dumps({"v100": table}))
     trace = tmp_path / "jobs.csv"
     trace.write_text("job_id,submit_s,duration_s,gpus,model\n1,0,3000,1,A\n2,0,3000,1,B\n")
-    background = Background(Cluster.uniform(1, 1), pairs=pairs)
-    found = run(Task("sharing:speeds-known", Source(trace), background)).metrics
+    background = Background(Cluster.uniform(1, 1), pairs=pairs, settings=KNOWN)
+    found = run(Task("sharing:sharing", Source(trace), background)).metrics
     # B at 0.75 ends at 4,000 s; A at 0.5 has done 2,000 s by then
     assert found.avg_jct_s == pytest.approx((4000 + 5000) / 2)
     pairs.write_text("[]")
@@ -184,15 +186,16 @@ def test_sharing_reads_gavels_pairs(tmp_path: Path) -> None:
 
 def test_without_pairs_any_model_is_a_made_up_one() -> None:
     specs = [JobSpec(str(number), 0, 1, 3000, model="unheard-of") for number in range(2)]
-    setup = make("sharing:speeds-known", Background(Cluster.uniform(1, 1)))
+    setup = make("sharing:sharing", Background(Cluster.uniform(1, 1), settings=KNOWN))
     assert len(setup.run(specs, Cluster.uniform(1, 1)).jobs) == 2
 
 
 def test_only_what_predicts_needs_sklearn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn", None)
     background = Background(SMALL, seed=77)  # nothing is trained for this seed yet
-    for name in ("no-sharing", "tiresias", "without-features", "speeds-known"):
+    for name in ("no-sharing", "tiresias"):
         assert average_s(f"sharing:{name}", background, jobs=20) > 0
+    assert average_s("sharing:sharing", replace(background, settings=KNOWN), jobs=20) > 0
     with pytest.raises(ExtraMissing, match=r"training forests needs scikit-learn: pip install"):
         make("sharing:sharing", background)
 
@@ -203,7 +206,8 @@ import sys
 for name in ("sklearn", "scipy", "interpret", "rapidfuzz", "matplotlib", "ray"):
     sys.modules[name] = None
 from controller.scheduling import Cluster
-from controller.simulator.families import Background, known, make
+from controller.simulator.families.base import Background
+from controller.simulator.policies import known, make
 background = Background(Cluster.uniform(4, 8, cpus=24, memory_gb=500))
 coded = ("lucid-coded:lucid", "synergy-coded:fifo+fair")
 for name in (*coded, "lucid:fifo", "synergy:fifo+drf", "sharing:no-sharing"):
@@ -267,7 +271,7 @@ def test_a_trace_gets_the_estimates_of_its_background(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "policies",
     [
-        "sharing:sharing,sharing:no-sharing,sharing:first-fit,sharing:without-features,sharing:tiresias",
+        "sharing:sharing,sharing:no-sharing,sharing:2d-las,sharing:tiresias",
         "synergy-coded:fifo+fair,synergy-coded:srtf+tune,synergy-coded:las+greedy,synergy:fifo+tune",
         "lucid-coded:lucid,lucid-coded:srtf,lucid-coded:tiresias,lucid:fifo",
     ],
@@ -299,16 +303,25 @@ def test_a_plan_says_why_two_jobs_share(tmp_path: Path) -> None:
 
 
 def test_policies_are_listed_with_what_they_are() -> None:
-    ran = schedule("policies")
+    ran = schedule("policies", "--all")
     for kind, each in FAMILIES.items():
         assert f"{kind or 'plain'}: {each.about}" in ran.out
-    for name in known():
-        assert f"  {name}" in ran.out
-    assert [line.split() for line in ran.out.splitlines() if line.startswith("  sharing:first-fit")] == [
-        ["sharing:first-fit", *FAMILIES["sharing"].policies["first-fit"].split()]
-    ]
+    lines = [line.split() for line in ran.out.splitlines() if line.startswith("  ")]
+    about = {words[0]: " ".join(words[1:]) for words in lines if words[0] != "--set"}
+    assert list(about) == known()
+    assert all(about.values())
+    assert about["sharing:no-sharing"] == FAMILIES["sharing"].policies["no-sharing"]
     listed = schedule("policies", "--json").json["policies"]
     assert [name for names in listed.values() for name in names] == known()
+
+
+def test_a_dozen_or_two_are_listed_first() -> None:
+    out = schedule("policies").out
+    names = [line.split()[0] for line in out.splitlines() if line.startswith("  ") and "--set" not in line]
+    assert 12 <= len(names) <= 24
+    assert {"fifo", "muri-s", "synergy:srtf+tune", "lucid:lucid", "sharing:sharing"} <= {*names} <= {*known()}
+    assert not any("coded" in name for name in names)
+    assert f"--all lists {len(known()) - len(names)} more" in out
 
 
 # The public traces.

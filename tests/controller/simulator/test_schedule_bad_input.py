@@ -184,7 +184,7 @@ def test_files_of_measurements(tmp_path: Path, name: str, text: str, complaint: 
     assert complaint in ran.complaint
 
 
-PLAIN = ("fifo", "sjf", "srsf", "las", "tiresias", "qssf", "muri-s", "muri-l", "muri-s-2", "muri-s-in-order")
+PLAIN = ("fifo", "sjf", "srsf", "las", "tiresias", "qssf", "muri-s", "muri-l", "weave-s", "weave-l")
 
 
 @pytest.mark.parametrize("jobs", [1, 2, 9])

@@ -53,9 +53,9 @@ def test_synergy_and_lucid_have_jobs_and_speed_models_of_their_own() -> None:
     assert synergy["synergy:fifo+tune"]["avg_jct_s"] < synergy["synergy:fifo+proportional"]["avg_jct_s"]
     lucid = schedule(
         "simulate", "--generate", 60, "--load", 2, "--nodes", 3, "--processes", 1, "--verify", "--json",
-        "--policy", "lucid:no-profiler,lucid:fifo,lucid:tiresias",
+        "--policy", "lucid:lucid,lucid:fifo,lucid:tiresias", "--set", "profiler_nodes=0",
     ).json["metrics"]  # fmt: skip
-    assert lucid["lucid:no-profiler"]["avg_jct_s"] < lucid["lucid:fifo"]["avg_jct_s"]
+    assert lucid["lucid:lucid"]["avg_jct_s"] < lucid["lucid:fifo"]["avg_jct_s"]
 
 
 def test_every_order_and_every_allocator_of_synergy_ends_all_jobs() -> None:

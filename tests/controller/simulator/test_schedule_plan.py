@@ -87,7 +87,17 @@ def test_jobs_that_fit_do_not_share() -> None:
 def test_lucid_explains_its_classes() -> None:
     pytest.importorskip("sklearn")
     ran = schedule(
-        "plan", "--jobs", JOBS, "--cluster", CLUSTER, "--policy", "lucid:no-profiler", "--explain", "--json"
+        "plan",
+        "--jobs",
+        JOBS,
+        "--cluster",
+        CLUSTER,
+        "--policy",
+        "lucid:lucid",
+        "--set",
+        "profiler_nodes=0",
+        "--explain",
+        "--json",
     )
     pairs = [group for group in ran.json["groups"] if len(group["jobs"]) == 2]
     assert pairs

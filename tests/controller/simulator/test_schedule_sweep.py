@@ -9,7 +9,7 @@ import pytest
 
 from controller.scheduling import BadSpec, Cluster
 from controller.simulator.curves import cdf, means
-from controller.simulator.families import Background
+from controller.simulator.families.base import Background
 from controller.simulator.pool import run_all
 from controller.simulator.runs import RunFailed, Source, Task, run
 from tests.controller.simulator.commands import schedule

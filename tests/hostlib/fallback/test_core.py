@@ -141,6 +141,48 @@ def test_reminders_end_with_an_answer_from_below(make_core: Make) -> None:
     assert counters(core)["unasked"] == counters(core)["answers"] == 1
 
 
+def test_an_answer_says_of_marks_and_priority_what_its_sender_has_seen(make_core: Make) -> None:
+    """All ranks have to see the same, whatever those who ask again have met with meanwhile."""
+    core = core_of(make_core)
+    met = wire.FLAG_RESEND | wire.FLAG_ECN | wire.FLAG_BYPASS
+    absorb(core, [partial(STAR, bitmap=1, flags=met, priority=9)], 0)
+    seen = wire.FLAG_RESEND | wire.FLAG_COLLISION
+    absorb(core, [packet(wire.KIND_RESULT, STAR, bitmap=2, flags=seen, priority=4)], 0)
+    (result,) = map(header_of, emitted(core, 0))
+    assert result["flags"] == wire.FLAG_COLLISION | wire.FLAG_BYPASS
+    assert result["priority"] == 4
+
+
+def test_what_was_dropped_with_an_overlap_is_asked_for_again_soon(make_core: Make) -> None:
+    """A reminder pulled it out of a slot: its senders take it for counted, and nobody has it any more."""
+    core = core_of(make_core)
+    absorb(core, [partial(STAR, bitmap=0b011)], 0)
+    now = 0
+    for _ in range(4):
+        now = core.next_timeout()
+        assert len(emitted(core, now)) == 1
+    assert core.next_timeout() == now + 16 * MS
+    now += MS // 2
+    absorb(core, [partial(STAR, bitmap=0b110)], now)
+    assert core.next_timeout() == now + MS
+    absorb(core, [partial(STAR, bitmap=0b110)], now + MS // 2)
+    assert core.next_timeout() == now + MS, "a second one does not put it off"
+    (reminder,) = map(header_of, emitted(core, now + MS))
+    assert (reminder["kind"], reminder["bitmap"]) == (wire.KIND_REMINDER, 0b100)
+
+
+def test_an_overlap_that_holds_nothing_new_hastens_nothing(make_core: Make) -> None:
+    core = core_of(make_core, RACKS)
+    absorb(core, [partial(RACKS, node=0, bitmap=0b01), partial(RACKS, node=2, bitmap=0b01)], 0)
+    for _ in range(4):
+        now = core.next_timeout()
+        emitted(core, now)
+    due = core.next_timeout()
+    absorb(core, [partial(RACKS, node=2, bitmap=0b01), partial(RACKS, node=1, bitmap=0b11)], now + 1)
+    assert counters(core)["overlaps"] == 2
+    assert core.next_timeout() == due
+
+
 def test_the_wait_for_reminders_follows_the_lateness_of_last_contributions(make_core: Make) -> None:
     core = core_of(make_core)
     for psn in range(40):

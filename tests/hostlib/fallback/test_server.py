@@ -31,7 +31,7 @@ ADD = {"add": {"job": 7, "epoch": 1, "tree": STAR.to_json(), "window": 100}}
 def switch() -> Iterator[socket.socket]:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.bind(("127.0.0.1", 0))
-        sock.settimeout(10)
+        sock.settimeout(600)
         yield sock
 
 
@@ -63,8 +63,7 @@ def test_superframes_and_single_packets_go_through_the_socket(
                 switch.send(b"".join(data[start:] for data in batch[at : at + 50]))
         sums: dict[int, list[int]] = {}
         switch.setblocking(False)
-        deadline = time.monotonic() + 10
-        while len(sums) < 100 and time.monotonic() < deadline:
+        while len(sums) < 100:
             pump(server)
             with contextlib.suppress(BlockingIOError):
                 while data := switch.recv(65536):
@@ -167,7 +166,7 @@ def test_the_process_takes_commands_and_ends_with_its_input(
     process.stdin.close()
     assert hear(process) == {"removed": 7}
     assert hear(process)["statistics"]
-    assert process.wait(10) == 0
+    assert process.wait() == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -175,7 +174,7 @@ def test_the_process_ends_with_a_signal(process: subprocess.Popen[str], number: 
     hear(process)
     os.kill(process.pid, number)
     assert hear(process)["statistics"]
-    assert process.wait(10) == 0
+    assert process.wait() == 0
 
 
 def test_the_benchmark_sums_rightly() -> None:

@@ -6,8 +6,10 @@ import json
 import socket
 import subprocess
 import sys
+import tempfile
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -15,7 +17,7 @@ from hostlib.interleave import Conductor, GroupBroken, GroupError, join
 from hostlib.interleave.member import VARIABLE, Membership
 from hostlib.stages import STAGES
 
-WAIT_S = 20.0
+WAIT_S = 600.0
 
 
 def train(conductor: Conductor, job: str, rank: int, iterations: int, log: list[tuple[str, str]]) -> None:
@@ -25,6 +27,19 @@ def train(conductor: Conductor, job: str, rank: int, iterations: int, log: list[
                 for stage in STAGES:
                     with timer.stage(stage):
                         log.append((job, stage))
+
+
+def test_a_long_path_of_the_folder_for_temporary_files_is_no_matter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A socket's address has room for 107 bytes."""
+    deep = tmp_path / ("a" * 110)
+    deep.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(deep))
+    with Conductor({"a": 0}, {"a": 1}) as conductor:
+        train(conductor, "a", 0, 1, [])
+        assert conductor.broken is None
+    assert list(deep.iterdir()) == []
 
 
 def test_jobs_interleave_as_the_offsets_say() -> None:

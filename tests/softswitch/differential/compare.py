@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from softswitch.compiler import ir
 from softswitch.engine.build import FLAGS, build_c
 from softswitch.engine.compiled import CompiledPipeline
-from softswitch.engine.emit_c import emit
-from softswitch.engine.interpreter import Interpreter
+from softswitch.engine.emit_c.program import emit_c
+from softswitch.engine.interpreter.pipeline import Interpreter
 from softswitch.engine.pipeline import Pipeline
 
 from .traffic import Bench, Sent, snapshot
@@ -28,7 +28,7 @@ class Pair:
     benches: list[Bench] = field(init=False)
 
     def __post_init__(self) -> None:
-        library = build_c(emit(self.program), flags=self.flags)
+        library = build_c(emit_c(self.program), flags=self.flags)
         self.pipelines = (
             Interpreter(self.program, seed=self.seed),
             CompiledPipeline(self.program, library, seed=self.seed),

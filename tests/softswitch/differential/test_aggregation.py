@@ -46,13 +46,13 @@ class Job:
         root = int(self.node == 0)
         rows = [
             f"job {self.job} => set_job({self.job}, {offset}, {size}, {self.generation}, {self.workers}, "
-            f"{self.full}, {self.job}, {self.node}, 0x3f, {root}, {self.transit}, {self.preempt}, 8, 40)",
+            f"{self.full}, {self.job}, {self.node}, 0x3f, {root}, {self.transit}, {self.preempt}, 1, 8, 40)",
             f"member {self.job} {ABOVE} => set_parent()",
             f"receiver {self.job} 0 => deliver(0x02000000020{self.job}, 0x0a00010{self.job}, 4000, {ALL})",
         ]
         for rank in range(self.workers):
             mac, ip = f"0x0200000001{rank:02x}", f"0x0a0000{rank:02x}"
-            rows.append(f"member {self.job} {rank + 1} => set_member({1 << rank})")
+            rows.append(f"member {self.job} {rank + 1} => set_member({1 << rank}, 0, 0)")
             rows.append(f"receiver {self.job} {rank + 1} => deliver({mac}, {ip}, {5000 + rank}, {rank})")
         if self.uplink is not None:
             port, node, bit, fan_in = self.uplink

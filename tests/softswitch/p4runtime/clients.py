@@ -9,7 +9,7 @@ import grpc
 from controller.p4runtime_shim.messages import p4runtime_pb2 as p4
 from controller.p4runtime_shim.messages import status_pb2
 
-PATIENCE_S = 10.0
+PATIENCE_S = 600.0
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Client:
             action=p4.SetForwardingPipelineConfigRequest.Action.Value(action),
             config=config,
         )
-        self.stub.SetForwardingPipelineConfig(request, timeout=60)
+        self.stub.SetForwardingPipelineConfig(request, timeout=PATIENCE_S)
 
 
 def config(source: Source, **fields: Any) -> Any:

@@ -1,7 +1,6 @@
 """Encryption and client certificates, with a CA made for the test."""
 
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -12,36 +11,21 @@ from controller.p4runtime_shim.messages import p4runtime_pb2 as p4
 from controller.p4runtime_shim.messages import p4runtime_pb2_grpc
 from softswitch.engine.switch import Switch
 from softswitch.p4runtime import Tls, serve
+from tests.certificates import make
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificates")
-
-
-def openssl(*arguments: str) -> None:
-    subprocess.run(["openssl", *arguments], check=True, capture_output=True)
 
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A CA (ca.pem) and two certificates of it: server.pem for localhost, client.pem."""
-    where = tmp_path_factory.mktemp("tls")
-    make_key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-noenc", "-days", "2"]
-    openssl(
-        *("req", "-x509", *make_key, "-subj", "/CN=test CA"),
-        *("-keyout", str(where / "ca.key"), "-out", str(where / "ca.pem")),
-    )
-    for name in ("server", "client"):
-        openssl(
-            *("req", "-x509", *make_key, "-subj", f"/CN={name}", "-addext", "subjectAltName=DNS:localhost"),
-            *("-CA", str(where / "ca.pem"), "-CAkey", str(where / "ca.key")),
-            *("-keyout", str(where / f"{name}.key"), "-out", str(where / f"{name}.pem")),
-        )
-    return where
+    return make(tmp_path_factory.mktemp("tls"))
 
 
 def version(port: int, credentials: Any) -> str:
     with grpc.secure_channel(f"localhost:{port}", credentials) as channel:
         stub = p4runtime_pb2_grpc.P4RuntimeStub(channel)
-        return str(stub.Capabilities(p4.CapabilitiesRequest(), timeout=5).p4runtime_api_version)
+        return str(stub.Capabilities(p4.CapabilitiesRequest()).p4runtime_api_version)
 
 
 def test_a_server_with_a_certificate(certificates: Path) -> None:

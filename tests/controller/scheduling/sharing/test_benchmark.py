@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from benchmarks.sharing import main
+from benchmarks.sharing_ablations import ALL
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
@@ -24,6 +25,13 @@ def test_the_scheduler_is_compared(
     assert fifo["work"] == pytest.approx(fifo["used"], rel=0.02)  # alone, a GPU in use does all it can
     assert ours["times ours"] == 1
     assert 0 < ours["shared"] <= ours["used"] <= 1
+
+
+def test_every_ablation_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("sklearn")
+    few = ("--seeds", "1", "--jobs", "30", "--load", "3", "--samples", "40")
+    run(monkeypatch, "schedule", *few, "--only", ",".join(ALL), "--json")
+    assert [row["policy"] for row in json.loads(capsys.readouterr().out)] == list(ALL)
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.sharing_ablations import Blind
 from controller.scheduling import ExtraMissing
 from controller.scheduling.sharing import (
     BadMeasurement,
     BadTraining,
-    Blind,
     Forests,
     Load,
     Model,

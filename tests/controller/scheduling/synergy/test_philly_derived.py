@@ -5,8 +5,8 @@ from collections import Counter
 
 import pytest
 
+from benchmarks.philly_derived import CLASSES, philly_derived
 from controller.scheduling import BadSpec
-from controller.scheduling.synergy.philly_derived import CLASSES, philly_derived
 
 TIMES = {model: 0.5 for models in CLASSES.values() for model in models}
 

@@ -7,24 +7,24 @@ from hypothesis import strategies as st
 from controller.scheduling import BadSpec, Cluster, Decision, Group, Job, JobSpec, Node, View
 from controller.scheduling.synergy import (
     ModelProfile,
-    RoundSpeed,
     SharedSpeed,
     SynergyPolicy,
     demands_by_matrix,
     server_shape,
     synergy,
 )
-from controller.scheduling.synergy.coded import coded_demands, coded_policy
 from controller.scheduling.synergy.policies import ALLOCATORS
 from controller.scheduling.synergy.policy import RANKS
-from controller.simulator import Rules, measure, simulate
-from controller.simulator.setups import Setup
+from controller.simulator import measure, simulate
+from controller.simulator.replicas.steps import SteppedSetup
+from controller.simulator.replicas.synergy.rules import replica_demands, replica_policy
+from controller.simulator.replicas.synergy.speed import RoundSpeed
 from tests.controller.scheduling.synergy.cases import CACHING, HUNGRY, MODEST, SHAPE
 
 CLUSTER = Cluster.uniform(2, SHAPE.gpus, cpus=SHAPE.cpus, memory_gb=SHAPE.memory_gb)
 MATRICES = {"hungry": HUNGRY, "modest": MODEST, "caching": CACHING}
 WANTS = demands_by_matrix(MATRICES, SHAPE)
-ROUNDS = Rules(interval_s=300)
+ROUND_S = 300
 PROFILES = {
     "hungry": ModelProfile("hungry", HUNGRY, 1, 0.7, 2.0, 6, 25),
     "modest": ModelProfile("modest", MODEST, 1, 0.7, 1.0, 1, 10),
@@ -74,7 +74,7 @@ def traces(draw: st.DrawFn) -> list[JobSpec]:
 @given(specs=traces())
 def test_every_job_ends_and_nothing_is_given_twice(order: str, allocator: str, specs: list[JobSpec]) -> None:
     policy = Checked(synergy(order, allocator, WANTS))
-    result = simulate(specs, CLUSTER, policy, SharedSpeed(WANTS), ROUNDS, verify=True)
+    result = simulate(specs, CLUSTER, policy, SharedSpeed(WANTS), interval_s=ROUND_S, verify=True)
     assert len(result.jobs) == len(specs)
     for job in result.jobs:
         fastest = job.spec.duration_s / WANTS(job.spec).ideal.speed
@@ -91,10 +91,10 @@ def test_every_job_ends_and_nothing_is_given_twice(order: str, allocator: str, s
 @given(specs=traces())
 def test_the_public_rules_end_every_job_at_a_round(order: str, mode: str, specs: list[JobSpec]) -> None:
     specs = [s for s in specs if s.model in PROFILES and s.gpus in (1, 2, 4)]
-    wants = coded_demands(PROFILES, SHAPE)
+    wants = replica_demands(PROFILES, SHAPE)
     speed = RoundSpeed(wants)
-    policy = Checked(coded_policy(order, mode, wants, shape=SHAPE, servers=2))
-    result = Setup(policy, speed, ROUNDS, in_steps=True).run(specs, CLUSTER, verify=True)
+    policy = Checked(replica_policy(order, mode, wants, shape=SHAPE, servers=2))
+    result = SteppedSetup(policy, speed, ROUND_S).run(specs, CLUSTER, verify=True)
     assert len(result.jobs) == len(specs)
     for job in result.jobs:
         assert job.finish_s % 300 == 0
@@ -105,37 +105,37 @@ def test_opt_is_a_policy_too() -> None:
     specs = [JobSpec(name, 0, 1, 1000, 1.0, model="hungry") for name in "ab"]
     specs += [JobSpec(name, 0, 1, 1000, 1.0, model="modest") for name in "cd"]
     cluster = Cluster.uniform(1, 4, cpus=12, memory_gb=100)
-    result = simulate(specs, cluster, synergy("fifo", "opt", WANTS), SharedSpeed(WANTS), ROUNDS)
+    result = simulate(specs, cluster, synergy("fifo", "opt", WANTS), SharedSpeed(WANTS), interval_s=ROUND_S)
     # one hungry job has 6 CPUs, then the other one
     assert sorted(job.jct_s for job in result.jobs) == pytest.approx([500, 800, 1000, 1000])
 
 
 def test_a_round_holds_whole_iterations_only() -> None:
-    wants = coded_demands(PROFILES, SHAPE)
+    wants = replica_demands(PROFILES, SHAPE)
     speed = RoundSpeed(wants)
     # at 0.7 s, 428 iterations fit into a round; at 0.35 s, 857
     specs = [JobSpec("m", 0, 1, 857, 0.7, model="modest"), JobSpec("h", 0, 1, 857, 0.7, model="hungry")]
-    policy = coded_policy("fifo", "tune", wants, shape=SHAPE, servers=2)
-    jobs = Setup(policy, speed, ROUNDS, in_steps=True).run(specs, CLUSTER).jobs
+    policy = replica_policy("fifo", "tune", wants, shape=SHAPE, servers=2)
+    jobs = SteppedSetup(policy, speed, ROUND_S).run(specs, CLUSTER).jobs
     assert {job.spec.id: job.finish_s for job in jobs} == {"m": 900, "h": 300}
 
 
 def test_a_job_of_whole_rounds_takes_no_round_more() -> None:
-    wants = coded_demands(PROFILES, SHAPE)
+    wants = replica_demands(PROFILES, SHAPE)
     for rounds in (1, 3, 7, 100):
         specs = [JobSpec("m", 0, 1, 428 * rounds, 0.7, model="modest")]
-        policy = coded_policy("srtf", "fair", wants, shape=SHAPE, servers=2)
+        policy = replica_policy("srtf", "fair", wants, shape=SHAPE, servers=2)
         speed = RoundSpeed(wants)
-        (ended,) = Setup(policy, speed, ROUNDS, in_steps=True).run(specs, CLUSTER).jobs
+        (ended,) = SteppedSetup(policy, speed, ROUND_S).run(specs, CLUSTER).jobs
         assert ended.finish_s == 300 * rounds
 
 
 def test_an_iteration_longer_than_a_round_is_refused() -> None:
-    wants = coded_demands(PROFILES, SHAPE)
+    wants = replica_demands(PROFILES, SHAPE)
     specs = [JobSpec("slow", 0, 1, 1, 301, model="modest")]
-    policy = coded_policy("fifo", "fair", wants, shape=SHAPE, servers=2)
+    policy = replica_policy("fifo", "fair", wants, shape=SHAPE, servers=2)
     with pytest.raises(BadSpec, match="'slow' needs 301 s for an iteration; a round of 300 s holds none"):
-        simulate(specs, CLUSTER, policy, RoundSpeed(wants), ROUNDS)
+        simulate(specs, CLUSTER, policy, RoundSpeed(wants), interval_s=ROUND_S)
 
 
 def test_a_grant_between_options_counts_as_the_lower_one() -> None:
@@ -171,7 +171,7 @@ def test_srtf_with_tune_beats_its_fair_self_and_opt_bounds_it() -> None:
     ]
     jct = {
         name: measure(
-            simulate(specs, CLUSTER, synergy("srtf", name, WANTS), SharedSpeed(WANTS), ROUNDS)
+            simulate(specs, CLUSTER, synergy("srtf", name, WANTS), SharedSpeed(WANTS), interval_s=ROUND_S)
         ).avg_jct_s
         for name in ("proportional", "tune", "opt")
     }

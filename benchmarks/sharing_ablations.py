@@ -1,0 +1,118 @@
+"""The scheduler for heterogeneous sizes without each of its parts, by the names that tables print."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+from controller.scheduling.errors import BadSpec
+from controller.scheduling.policy import Policy
+from controller.scheduling.sharing.errors import BadTraining
+from controller.scheduling.sharing.interval import IntervalRule
+from controller.scheduling.sharing.law import Law, Load
+from controller.scheduling.sharing.models import Model, Sample, draw, model_for
+from controller.scheduling.sharing.packing import Choice, Packer
+from controller.scheduling.sharing.policies import POLICIES, SIZES, Known, Needs, Scenario
+from controller.scheduling.sharing.policy import SharingPolicy
+from controller.scheduling.sharing.priority import Ledger
+
+
+class Blind:
+    """A law that knows no features: to every job it says the mean of what its model's samples have."""
+
+    def __init__(self, kinds: Collection[str], means: Mapping[Model, float]) -> None:
+        self.kinds = kinds
+        self._means = dict(means)
+
+    @classmethod
+    def from_samples(cls, kinds: Collection[str], samples: Mapping[Model, Sequence[Sample]]) -> Blind:
+        """Return the means of `samples`. Raises BadTraining if a model has none."""
+        for model, drawn in samples.items():
+            if not drawn:
+                raise BadTraining(f"no samples of {model.name}")
+        return cls(
+            kinds, {m: math.fsum(s.speeds[0] for s in drawn) / len(drawn) for m, drawn in samples.items()}
+        )
+
+    def speed(self, load: Load, beside: Sequence[Load]) -> float:
+        """Return the mean, whoever it is."""
+        return self._means[model_for(load, beside)] if beside else 1.0
+
+
+@lru_cache(maxsize=1)
+def blind(scenario: Scenario) -> Blind:
+    """Return what is predicted without features."""
+    few = max(1, scenario.samples // 3)
+    samples = {
+        model: draw(scenario.measured, model, few, kinds=scenario.seen, sizes=SIZES, seed=scenario.seed)
+        for model in Model
+    }
+    return Blind.from_samples(scenario.measured.kinds, samples)
+
+
+def _without(
+    needs: Needs,
+    believed: Law,
+    *,
+    choice: Choice = Choice.BEST,
+    mixed: bool = True,
+    by_gain: bool = True,
+    ledger: Ledger | None = None,
+    limit: float | None = None,
+) -> SharingPolicy:
+    """Return the scheduler, which believes such speeds, with something else than usual."""
+    interval = IntervalRule(needs.cost) if limit is None else IntervalRule(needs.cost, limit=limit)
+    packer = Packer(believed, load_of=needs.load_of, choice=choice, mixed=mixed, seed=needs.scenario.seed)
+    return SharingPolicy(packer, ledger=ledger, by_gain=by_gain, cost=needs.cost, interval=interval)
+
+
+def _every(length_s: int, make: Callable[[Needs], Policy]) -> Known:
+    return Known(f"preempts every {length_s} s", lambda n: make(replace(n, interval_s=length_s)))
+
+
+FIXED_S = (120, 600, 3600)
+ABLATIONS: Mapping[str, Known] = {
+    "equal-sizes": Known(
+        "only jobs of one size share", lambda n: _without(n, n.scenario.forests, mixed=False)
+    ),
+    "random-packing": Known(
+        "without features, partners at random",
+        lambda n: _without(n, blind(n.scenario), choice=Choice.RANDOM),
+    ),
+    "without-features": Known(
+        "every job is believed to be the mean", lambda n: _without(n, blind(n.scenario))
+    ),
+    "first-fit": Known(
+        "the first partner that is allowed, by priority",
+        lambda n: _without(n, n.scenario.forests, choice=Choice.FIRST, by_gain=False),
+    ),
+    "not-by-gain": Known(
+        "the best partner, but by priority", lambda n: _without(n, n.scenario.forests, by_gain=False)
+    ),
+    **{f"interval-{s}": _every(s, Needs.sharing) for s in FIXED_S},
+    **{f"no-sharing-{s}": _every(s, Needs.no_sharing) for s in FIXED_S},
+    "interval-by-cost": Known(
+        "the interval does not grow with load", lambda n: _without(n, n.scenario.forests, limit=1.0)
+    ),
+    "sharing-not-rewarded": Known(
+        "who shares is charged in full",
+        lambda n: _without(n, n.scenario.forests, ledger=Ledger(sharing=False)),
+    ),
+    "preemptions-not-counted": Known(
+        "who was preempted is not spared",
+        lambda n: _without(n, n.scenario.forests, ledger=Ledger(aging=False)),
+    ),
+    "speeds-known": Known(
+        "speeds are known instead of predicted", lambda n: replace(n, speeds_known=True).sharing()
+    ),
+}
+ALL: Mapping[str, Known] = {**POLICIES, **ABLATIONS}
+
+
+def make(name: str, needs: Needs) -> Policy:
+    """Return a fresh policy. Raises BadSpec for an unknown name, and what its scenario raises."""
+    if name not in ALL:
+        raise BadSpec(f"policy {name!r} is unknown; known are {', '.join(ALL)}")
+    return ALL[name].make(needs)

@@ -1,0 +1,198 @@
+"""How long jobs take once nothing goes wrong any more: in round trips, for every packet still to come.
+
+Theory of operation
+-------------------
+From the *calm* on, which comes after the last event of a schedule, links hand on every packet. Each
+collective that is under way then, and each one called later, is timed: from the calm, or from its last rank's
+call, to its last rank's end. What it may take is proportional to the packets whose result some rank lacks. It
+does not depend on what happened before the calm, but for the time-outs that losses have made long.
+
+In shared mode no slot keeps a result: who loses it gets it from the other ranks. Once one of them has died or
+given up, its job is asked for nothing more than the errors that `soak.worker` looks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from bmv2_topos.soak.network import START_NS, Network
+from bmv2_topos.soak.schedule import JobPlan, Schedule
+from bmv2_topos.soak.worker import WorkerStation
+from hostlib.core.window import Window
+
+LONGEST_TIMEOUT_S: Final = 0.02
+"""Of workers and fallback servers in schedules: where their doubling ends."""
+
+ROUND_TRIPS: Final = 4
+"""For each packet. Jobs may have a single packet in flight, so one is the least. A sum that overflows takes
+another, to be repaired; for parts of a sum that met in no slot, the fallback server waits for about a round
+trip, and then takes one to ask for the rest."""
+
+TIMEOUTS: Final = 1.75
+"""For all packets together: what was lost before the calm is missed by all at about the same time. A packet
+sent less than three quarters of a time-out before another one is due waits for the next. That one may be the
+longest, for it may have doubled before the calm. It asks who has contributed; a second would take along what
+is stuck in a slot (`ROUNDS_PER_PACKET` of the model check), but the fallback server mends that meanwhile."""
+
+_SHOWN = 8
+
+
+class TooSlow(Exception):
+    """A collective takes longer than anything that happened before the calm explains."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """A collective that was under way when the calm began, or began later, and has ended."""
+
+    seed: int
+    job: int
+    collective: int
+    packets: int
+    """Whose result some rank lacked at the beginning."""
+    round_trip_ns: int
+    duration_ns: int
+    begun_in_calm: bool
+
+    @property
+    def round_trips_per_packet(self) -> float:
+        """How many round trips it took, time-outs included, for each packet."""
+        return self.duration_ns / self.round_trip_ns / self.packets
+
+    @property
+    def share(self) -> float:
+        """Of the time that it might take, how much it took."""
+        return self.duration_ns / allowed_ns(self.packets, self.round_trip_ns)
+
+
+def allowed_ns(packets: int, round_trip_ns: int) -> int:
+    """Return how long a collective may take that lacks the results of so many packets."""
+    return ROUND_TRIPS * packets * round_trip_ns + round(TIMEOUTS * LONGEST_TIMEOUT_S * 1e9)
+
+
+def lacking(window: Window) -> list[int]:
+    """Return the packets of a window's collective, by index, that have no result yet."""
+    state = window.state
+    indices = np.arange(state.struct.total)
+    next_of_chain = state.index[(int(state.struct.base) + indices) % state.struct.window]
+    missing: list[int] = indices[next_of_chain <= indices].tolist()
+    return missing
+
+
+def round_trip_ns(schedule: Schedule, job: int) -> int:
+    """Return how long the longest way of a packet is: up to the last who adds to it, and back.
+
+    In shared mode that is the fallback server. Hosts look at what has arrived up to `coalesce_us` later.
+    """
+    topology = schedule.bed.topology
+    placement = schedule.bed.placements[job - 1]
+    delays_us = {
+        frozenset((link.a, link.b)): faults.delay_us
+        for link, faults in zip(topology.links, schedule.faults, strict=True)
+    }
+
+    def to_root_us(node: str) -> int:
+        above = topology.parents[node]
+        return 0 if above is None else delays_us[frozenset((node, above))] + to_root_us(above)
+
+    way_us = 2 * max(map(to_root_us, placement.workers)) + schedule.coalesce_us
+    if placement.server is not None:
+        way_us += 2 * to_root_us(placement.server) + schedule.coalesce_us
+    return way_us * 1000
+
+
+@dataclass(frozen=True, slots=True)
+class _Timed:
+    collective: int
+    began: int
+    packets: int
+    in_calm: bool
+
+
+class Clock:
+    """Times the collectives of one job in the calm."""
+
+    def __init__(
+        self, schedule: Schedule, plan: JobPlan, network: Network, stations: Sequence[WorkerStation]
+    ) -> None:
+        self.recoveries: list[Recovery] = []
+        """Of the collectives that have ended."""
+        self._seed = schedule.seed
+        self._plan = plan
+        self._network = network
+        self._stations = stations
+        self._round_trip_ns = round_trip_ns(schedule, plan.number)
+        self._needs_all = schedule.bed.placements[plan.number - 1].server is not None
+        self._calm = False
+        self._timed: _Timed | None = None
+        for station in stations:
+            station.on_call, station.on_done = self._called, self._done
+        network.at(START_NS + schedule.settled_us * 1000, self._begin_calm)
+
+    def _begin_calm(self) -> None:
+        self._calm = True
+        self._begin(in_calm=False)
+
+    def _called(self) -> None:
+        if self._calm and self._timed is None:
+            self._begin(in_calm=True)
+
+    def _begin(self, *, in_calm: bool) -> None:
+        """Begin to time the collective that all ranks have called and not all finished, if there is one."""
+        collective = min(station.done for station in self._stations)
+        if any(station.done == collective and not station.busy for station in self._stations):
+            return
+        if self._plan.defector is not None and collective == len(self._plan.collectives) - 1:
+            return  # which cannot end
+        packets = len(self._lacking(collective))
+        self._timed = timed = _Timed(collective, self._network.now, packets, in_calm)
+        self._network.at(timed.began + allowed_ns(packets, self._round_trip_ns), self._judge, timed)
+
+    def _done(self) -> None:
+        timed = self._timed
+        if timed is None or any(station.done <= timed.collective for station in self._stations):
+            return
+        self._timed = None
+        duration_ns = self._network.now - timed.began
+        self.recoveries.append(
+            Recovery(
+                *(self._seed, self._plan.number, timed.collective, timed.packets),
+                *(self._round_trip_ns, duration_ns, timed.in_calm),
+            )
+        )
+
+    def _judge(self, timed: _Timed) -> None:
+        """See to it that a collective has ended, now that its time is up. Raises TooSlow."""
+        if timed is not self._timed or self._beyond_repair:
+            return
+        slow = self._lacking(timed.collective)
+        shown = [
+            f"{psn} (rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))})"
+            for psn, ranks in list(slow.items())[:_SHOWN]
+        ]
+        more = f" and {len(slow) - _SHOWN} more" if len(slow) > _SHOWN else ""
+        since = "its last rank called it" if timed.in_calm else "the calm began"
+        passed_ns = self._network.now - timed.began
+        each = passed_ns / self._round_trip_ns / timed.packets
+        raise TooSlow(
+            f"job {self._plan.number} lacked {timed.packets} packets of collective {timed.collective} when"
+            f" {since}, {passed_ns / 1000:.0f} µs or {each:.1f} round trips per packet ago;"
+            f" it still lacks PSNs {', '.join(shown)}{more}"
+        )
+
+    @property
+    def _beyond_repair(self) -> bool:
+        return self._needs_all and any(station.silent or station.error for station in self._stations)
+
+    def _lacking(self, collective: int) -> Mapping[int, list[int]]:
+        """Return the PSNs of packets whose result somebody lacks, each with the ranks that do."""
+        found: dict[int, list[int]] = {}
+        for station in self._stations:
+            if station.done == collective and station.window is not None:
+                for index in lacking(station.window):
+                    found.setdefault(station.window.state.psn(index), []).append(station.rank)
+        return found

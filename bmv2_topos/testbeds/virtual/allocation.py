@@ -1,0 +1,159 @@
+"""A policy that gives running jobs other slots every so often: what it sees, and what it may answer.
+
+A policy is a function of a `View`; what it returns the testbed's controller carries out::
+
+    def equal_parts(view: View) -> Mapping[str, Region]:
+        size = view.slots // max(1, len(view.jobs))
+        return {name: Region(place * size, size) for place, name in enumerate(view.jobs)}
+
+    VirtualTestbed(topology, jobs, placements, allocation=Allocation(equal_parts, period_s=0.001))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from bmv2_topos.testbeds.virtual.admission import Admitted, Controller
+from bmv2_topos.testbeds.virtual.fabric import Fabric
+from bmv2_topos.testbeds.virtual.jobs import RunningJob
+from bmv2_topos.testbeds.virtual.occupancy import slots_in_use
+from bmv2_topos.testbeds.virtual.placement import Placement
+from bmv2_topos.testbeds.virtual.settings import DEFAULT_WINDOW, TestbedError
+from controller.memory import shared
+from controller.model import Region
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobView:
+    """A job that is on the switches."""
+
+    placement: Placement
+    admitted: Admitted
+    """With the regions that it has now, by switch, and its moves to others."""
+    regions: Mapping[str, Region]
+    """The slots that it uses, or moves to, by switch; switches that only pass its packets are left out."""
+    window: int
+    """Packets that a worker may have in flight."""
+    iterations_done: int
+    """By all ranks."""
+    iterations: int
+    """How many it is to do."""
+    mean_iteration_s: float | None
+    """So far; None: none is done."""
+    outcomes: Mapping[str, Mapping[str, int]]
+    """How many packets met which outcome since the policy was asked last, or since the job's admission if
+    that is later, by switch."""
+    slots_in_use: int
+    """Slots of all switches that hold part of a sum of it now; an estimate where switches have many."""
+
+    @property
+    def leaving(self) -> Mapping[str, Region]:
+        """The slots that it still uses, by switch, while it moves to others."""
+        on_switches = self.admitted.switches.items()
+        return {name: on.region for name, on in on_switches if on.change is not None}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """What a policy is told."""
+
+    time_s: float
+    slots: int
+    """Of every switch that aggregates."""
+    jobs: Mapping[str, JobView]
+    """Those that are on the switches, by name, in the order of the testbed's jobs."""
+
+
+Regions = Region | Mapping[str, Region]
+"""The slots that a job may use from now on: the same at every switch, or by switch, others as they are."""
+
+Policy = Callable[[View], Mapping[str, Regions]]
+"""Returns new regions by the names of jobs; jobs left out keep theirs. What it raises ends the run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """A policy, and how often it is asked, from one period after the beginning on."""
+
+    policy: Policy
+    period_s: float
+
+    def __post_init__(self) -> None:
+        if not self.period_s >= 1e-6:
+            raise TestbedError(f"period_s is {self.period_s:g}, must be a microsecond or more")
+
+
+class Allocator:
+    """Asks the policy and does as it says. Times are nanoseconds."""
+
+    def __init__(self, allocation: Allocation, controller: Controller, fabric: Fabric, *, slots: int) -> None:
+        self._policy = allocation.policy
+        self._period = round(allocation.period_s * 1e9)
+        self._controller = controller
+        self._fabric = fabric
+        self._slots = slots
+        self._seen: Mapping[int, Mapping[str, Mapping[str, int]]] = {}
+        """Counters when the policy was asked last, by the generations of jobs."""
+        self.due = self._period
+        """When the policy is to be asked next."""
+
+    def serve(self, now: int, jobs: Iterable[RunningJob]) -> None:
+        """Ask the policy if it is time, and change the regions that it returns.
+
+        Raises:
+            TestbedError: it named a job that is not on the switches, or a switch without slots for it.
+            controller.BadJob: a region leaves the memory.
+            Exception: whatever the policy raises.
+        """
+        if now < self.due:
+            return
+        self.due += self._period * ((now - self.due) // self._period + 1)
+        view = self._look(now, jobs)
+        for name, regions in self._policy(view).items():
+            if name not in view.jobs:
+                there = ", ".join(map(repr, view.jobs)) or "none"
+                raise TestbedError(f"the policy gives slots to {name!r}; jobs on the switches are {there}")
+            self._change(name, view.jobs[name], regions)
+
+    def _change(self, name: str, job: JobView, regions: Regions) -> None:
+        now = job.regions
+        wanted = dict.fromkeys(now, regions) if isinstance(regions, Region) else dict(regions)
+        for switch, region in wanted.items():
+            if switch not in now:
+                raise TestbedError(
+                    f"the policy gives {name!r} slots of {switch!r}; it has some at {', '.join(now)}"
+                )
+            if shared.place(self._slots, region) != now[switch]:
+                self._controller.resize(job.admitted.identity.job, region, switches=(switch,))
+
+    def _look(self, now: int, jobs: Iterable[RunningJob]) -> View:
+        present = [(job, job.admitted) for job in jobs if job.admitted is not None]
+        names = {admitted.identity.generation: job.entry.name for job, admitted in present}
+        in_use = slots_in_use(self._fabric, self._slots, names)
+        views, seen = {}, {}
+        for job, admitted in present:
+            name, generation = job.entry.name, admitted.identity.generation
+            counts = seen[generation] = self._controller.counters(admitted)
+            views[name] = JobView(
+                placement=job.placement,
+                admitted=self._controller.current(admitted),
+                regions=self._controller.regions(admitted),
+                window=job.entry.window or DEFAULT_WINDOW,
+                iterations_done=len(job.ends_ns),
+                iterations=job.entry.iterations,
+                mean_iteration_s=job.mean_iteration_s,
+                outcomes=_since(self._seen.get(generation, {}), counts),
+                slots_in_use=in_use[name],
+            )
+        self._seen = seen
+        return View(time_s=now * 1e-9, slots=self._slots, jobs=views)
+
+
+def _since(
+    before: Mapping[str, Mapping[str, int]], after: Mapping[str, Mapping[str, int]]
+) -> dict[str, dict[str, int]]:
+    return {
+        switch: {name: count - before.get(switch, {}).get(name, 0) for name, count in counts.items()}
+        for switch, counts in after.items()
+    }

@@ -1,0 +1,110 @@
+"""The hosts' network interfaces: which worker, fallback server or sink a frame is for.
+
+What shares a host shares its link. Its frames are told apart by the UDP port that they are sent to: the
+switch writes the receiver's into each.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bmv2_topos.testbeds.virtual.fabric import Arrival, Bytes, Fabric
+from bmv2_topos.testbeds.virtual.placement import Placement, Ports
+from bmv2_topos.testbeds.virtual.settings import TestbedError
+from controller.model import INA_UDP_PORT
+
+_LAST_PORT = 65535
+_UDP_DESTINATION = 36  # in a frame with plain Ethernet and IPv4 headers, which all in here have
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """The UDP ports of all that takes packets in a testbed."""
+
+    jobs: tuple[Ports, ...]
+    sinks: tuple[int, ...]
+
+    @classmethod
+    def of(cls, placements: Sequence[Placement], sinks: Sequence[str]) -> Assignment:
+        """Give every worker, fallback server and sink of ordinary traffic (by host) a port of its own.
+
+        What has a host to itself has `INA_UDP_PORT`; a sink never has, for it would get nothing: switches
+        take what is sent there for packets to aggregate.
+
+        Raises:
+            TestbedError: more on one host than there are ports.
+        """
+        used: Counter[str] = Counter()
+
+        def take(host: str) -> int:
+            port = INA_UDP_PORT + used[host]
+            used[host] += 1
+            if port > _LAST_PORT:
+                raise TestbedError(f"host {host!r}: there are ports for {_LAST_PORT - INA_UDP_PORT} on it")
+            return port
+
+        jobs = []
+        for placement in placements:
+            workers = tuple(take(host) for host in placement.workers)
+            jobs.append(
+                Ports(workers) if placement.server is None else Ports(workers, take(placement.server))
+            )
+        used.update({host: 1 for host in set(sinks) if not used[host]})
+        return cls(tuple(jobs), tuple(take(host) for host in sinks))
+
+
+class Interfaces:
+    """What has arrived at the hosts, by UDP port."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        self._fabric = fabric
+        self._open: dict[str, set[int]] = {}
+        self._waiting: dict[tuple[str, int], Arrival] = {}
+
+    def open(self, host: str, port: int) -> Socket:
+        """Let somebody on a host take what is sent to this port of it, and send."""
+        self._open.setdefault(host, set()).add(port)
+        return Socket(host, port, self)
+
+    def receive(self, host: str, port: int) -> Arrival | None:
+        """Take what has arrived at a port by now; None: nothing."""
+        arrival = self._fabric.receive(host)
+        if len(self._open[host]) == 1:
+            return arrival
+        if arrival is not None:
+            self._sort(host, arrival)
+        return self._waiting.pop((host, port), None)
+
+    def send(self, host: str, packets: Bytes, count: int, length: int) -> None:
+        """Let a host send `count` packets of `length` bytes, back to back in `packets`, now."""
+        self._fabric.send(host, packets, count, length)
+
+    def _sort(self, host: str, arrival: Arrival) -> None:
+        for data, length in arrival.segments():
+            frames = data.reshape(-1, length)
+            ports = frames[:, _UDP_DESTINATION : _UDP_DESTINATION + 2].copy().view(">u2")[:, 0]
+            for port in self._open[host].intersection(ports.tolist()):
+                chosen = frames[ports == port]
+                waiting = self._waiting.setdefault((host, port), Arrival(bytearray(), array("I")))
+                waiting.data.extend(chosen.tobytes())
+                waiting.lengths.extend([length] * len(chosen))
+
+
+@dataclass(frozen=True, slots=True)
+class Socket:
+    """One port of a host."""
+
+    host: str
+    port: int
+    _interfaces: Interfaces
+
+    def receive(self) -> Arrival | None:
+        """Take what has arrived here by now; None: nothing."""
+        return self._interfaces.receive(self.host, self.port)
+
+    def send(self, packets: Bytes, count: int, length: int) -> None:
+        """Send `count` packets of `length` bytes, back to back in `packets`, now."""
+        self._interfaces.send(self.host, packets, count, length)

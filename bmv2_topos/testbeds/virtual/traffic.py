@@ -1,0 +1,168 @@
+"""Ordinary traffic beside the jobs: flows of UDP packets, by the switch program's own forwarding tables.
+
+A flow sends at its rate whatever becomes of its packets. It hands them to the fabric some time ahead, each
+with its time, so that they keep to it however rarely hosts are served.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from bmv2_topos.spec import Topology
+from bmv2_topos.testbeds.virtual.fabric import Fabric
+from bmv2_topos.testbeds.virtual.interfaces import Interfaces, Socket
+from bmv2_topos.testbeds.virtual.report import FlowReport
+from bmv2_topos.testbeds.virtual.settings import TestbedError
+from hostlib import wire
+from hostlib.core.state import NEVER
+
+LEAST_BYTES = 60
+MOST_BYTES = 9000
+"""Of a frame."""
+
+_AHEAD_NS = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flow:
+    """Packets from the host `source` to the host `target`, which may have workers of jobs or not."""
+
+    source: str
+    target: str
+    rate_bps: float
+    """Of whole frames, as links count; a source's link may pass less."""
+    packet_bytes: int = 1500
+    """A whole frame."""
+    arrivals: Literal["constant", "poisson"] = "constant"
+    """Whether packets follow each other evenly, or each independently of all others."""
+    start_s: float = 0.0
+    end_s: float | None = None
+    """None: the end of the run."""
+
+    def __post_init__(self) -> None:
+        what = f"flow {self.source}-{self.target}"
+        if self.source == self.target:
+            raise TestbedError(f"{what}: both ends are the same host")
+        if not 0 < self.rate_bps < math.inf:
+            raise TestbedError(f"{what}: rate_bps is {self.rate_bps:g}, must be more than 0")
+        if not LEAST_BYTES <= self.packet_bytes <= MOST_BYTES:
+            size = self.packet_bytes
+            raise TestbedError(f"{what}: packet_bytes is {size}, must be {LEAST_BYTES} to {MOST_BYTES}")
+        if self.arrivals not in ("constant", "poisson"):
+            raise TestbedError(f"{what}: arrivals is {self.arrivals!r}, must be 'constant' or 'poisson'")
+        if self.start_s < 0:
+            raise TestbedError(f"{what}: start_s is {self.start_s:g}, must be 0 or more")
+
+    def check(self, topology: Topology) -> None:
+        """Raise TestbedError if an end is no host of the topology."""
+        for name in (self.source, self.target):
+            if all(host.name != name for host in topology.hosts):
+                raise TestbedError(f"flow {self.source}-{self.target}: there is no host {name!r}")
+
+
+class RunningFlow:
+    """A flow on its way. Times are nanoseconds."""
+
+    def __init__(self, flow: Flow, fabric: Fabric, sink: Socket, seed: str, *, coalesce_us: int) -> None:
+        """Take `sink` for where its packets arrive; they are the same for the same seed."""
+        self.flow = flow
+        self._fabric = fabric
+        self._sink = sink
+        self._frame = _frame(flow, fabric.topology, sink.port)
+        self._random = random.Random(seed)
+        self._gap_ns = flow.packet_bytes * 8e9 / flow.rate_bps
+        self._next_ns = flow.start_s * 1e9
+        if flow.arrivals == "poisson":
+            self._next_ns += self._gap()
+        self._end_ns = math.inf if flow.end_s is None else flow.end_s * 1e9
+        self._ahead_ns = max(_AHEAD_NS, 4000 * coalesce_us)
+        self._scheduled: deque[int] = deque()
+        self._sent = 0
+        self._arrived = 0
+        self.due = 0
+        """When it has to be served even if nothing arrives."""
+
+    def serve(self, now: int) -> bool:
+        """Count what has arrived, and send what is to go soon; whether anything had arrived."""
+        arrival = self._sink.receive()
+        if arrival is not None:
+            self._arrived += len(arrival.lengths)
+        if now >= self.due:
+            self._schedule(now)
+        return arrival is not None
+
+    def report(self, now: int) -> FlowReport:
+        """Return what was counted by now."""
+        self._note(now)
+        flow = self.flow
+        return FlowReport(
+            source=flow.source,
+            target=flow.target,
+            packet_bytes=flow.packet_bytes,
+            sent_packets=self._sent,
+            arrived_packets=self._arrived,
+        )
+
+    def _schedule(self, now: int) -> None:
+        self._note(now)
+        horizon = now + self._ahead_ns
+        while self._next_ns < min(horizon, self._end_ns):
+            at_us = max(math.ceil(self._next_ns / 1000), now // 1000)
+            self._scheduled.append(at_us)
+            self._fabric.send_later(self.flow.source, self._frame, at_us)
+            self._next_ns += self._gap()
+        # In time for the first packet that is not scheduled, though the next tick may be a little late.
+        ahead_ns = self._ahead_ns // 2
+        over = self._next_ns >= self._end_ns
+        self.due = NEVER if over else max(horizon, math.floor(self._next_ns)) - ahead_ns
+
+    def _note(self, now: int) -> None:
+        """Count what has been sent by now."""
+        while self._scheduled and self._scheduled[0] * 1000 <= now:
+            self._scheduled.popleft()
+            self._sent += 1
+
+    def _gap(self) -> float:
+        return (
+            self._gap_ns if self.flow.arrivals == "constant" else self._random.expovariate(1 / self._gap_ns)
+        )
+
+
+def running_flows(
+    flows: Sequence[Flow],
+    ports: Sequence[int],
+    fabric: Fabric,
+    interfaces: Interfaces,
+    *,
+    seed: int,
+    coalesce_us: int,
+) -> list[RunningFlow]:
+    """Let flows run, each to its port; the same seed gives the same packets."""
+    return [
+        RunningFlow(
+            flow,
+            fabric,
+            interfaces.open(flow.target, port),
+            f"{seed}/flow/{number}",
+            coalesce_us=coalesce_us,
+        )
+        for number, (flow, port) in enumerate(zip(flows, ports, strict=True))
+    ]
+
+
+def _frame(flow: Flow, topology: Topology, port: int) -> bytes:
+    source, target = flow.source, flow.target
+    addresses = wire.Endpoints(
+        topology.mac(source), topology.mac(target), topology.ip(source), topology.ip(target), port
+    )
+    payload = flow.packet_bytes - wire.FRAME_PREFIX_BYTES
+    prefix = np.frombuffer(wire.frame_prefix(addresses, payload), wire.PREFIX_DTYPE).copy()
+    prefix["udp_dst"] = port
+    return prefix.tobytes() + bytes(payload)

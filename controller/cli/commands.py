@@ -1,0 +1,70 @@
+"""All commands of ``ina``, in the order of its help."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+
+from controller.cli.register import group, register
+
+app = group(
+    "ina",
+    "In-network aggregation: gradients summed inside a P4 switch.",
+    epilog="Exit codes: 0 done, 1 the work failed, 2 usage, 3 compile error, 4 internal error; "
+    "128 and more: ended by a signal.",
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"ina {version('ina')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+def _add(panel: str, name: str, place: str, line: str) -> None:
+    register(app, name, f"controller.cli.{place}", line, panel=panel)
+
+
+_RUN, _TRY, _PARTS = "Run jobs", "Simulate, test, measure", "Parts by themselves"
+_add(_RUN, "run", "run:run", "Run training jobs whose gradients are summed inside P4 switches.")
+_add(_RUN, "jobs", "switch_jobs:jobs", "List the jobs that a switch serves, whoever had them admitted.")
+_add(_RUN, "remove", "remove:remove", "Take jobs off a switch, whoever had them admitted.")
+_add(
+    _RUN,
+    "demo",
+    "demo:demo",
+    "Train on handwritten digits with every gradient summed in the switch, then compare.",
+)
+_add(
+    _TRY,
+    "sim",
+    "sim:sim",
+    "Run jobs in virtual time: links, queues and computing are simulated, packet by packet.",
+)
+_add(
+    _TRY,
+    "soak",
+    "soak:soak",
+    "Check the invariants over random schedules of everything at once, in virtual time.",
+)
+_add(_TRY, "schedule", "schedule:app", "Simulate schedulers of training jobs; see docs/schedulers.md.")
+_add(_TRY, "bench", "bench:app", "Measure the parts alone and together; see docs/performance.md.")
+_add(_PARTS, "switch", "switch:switch", "Run the embedded switch until interrupted.")
+_add(
+    _PARTS,
+    "fallback",
+    "fallback:fallback",
+    "Sum what finds no room in the switches, and answer what was lost, until standard input ends.",
+)
+_add(_PARTS, "compile", "compile:compile_", "Compile a P4 program for the embedded switch.")

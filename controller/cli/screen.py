@@ -1,0 +1,134 @@
+"""Standard output and standard error while jobs run: workers' bytes, our own messages, one line of progress.
+
+Workers' bytes are forwarded as they are, with a prefix where a line begins. A line that is not complete
+stays open: what comes next from the same worker goes on with it, what comes from elsewhere begins a line
+of its own. The line of progress is on a terminal only, below all else, and never there while a line is open.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import sys
+import threading
+from collections.abc import Hashable, Iterator
+from typing import Final, TextIO, TypeGuard
+
+from rich.cells import set_cell_size
+
+# Where a line begins (again), if something follows. Most output has no carriage returns.
+_AGAIN: Final = re.compile(rb"(?:\n|\r(?!\n))(?!\Z)")
+_ERASE: Final = "\r\x1b[2K"
+
+
+class Screen:
+    """Both streams of this process; any thread may call."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._progress = ""
+        self._shown = ""
+        self._open: dict[str, Hashable] = {}
+
+    def forward(self, source: Hashable, prefix: bytes, data: bytes, *, to_stderr: bool) -> None:
+        """Write what a worker wrote; `source` tells its stream from others. Raises OSError."""
+        stream: TextIO | None = sys.stderr if to_stderr else sys.stdout
+        if stream is None:  # closed by who started us
+            return
+        with self._lock:
+            self._hide()
+            place = _place(stream)
+            if self._open.get(place) != source:
+                self._end_line(stream)
+                data = prefix + _with(prefix, data)
+            else:
+                data = _with(prefix, data)
+            stream.flush()
+            stream.buffer.write(data)
+            stream.buffer.flush()
+            if data.endswith(b"\n"):
+                self._open.pop(place, None)
+            else:
+                self._open[place] = source
+
+    def progress(self, text: str) -> None:
+        """Show this as the line of progress, "" for none; without effect unless standard error is a terminal.
+
+        Returns at once if somebody who reads slowly is being written to.
+        """
+        self._progress = text
+        if self._lock.acquire(blocking=False):
+            try:
+                with contextlib.suppress(OSError):  # a terminal that is gone
+                    self._show()
+            finally:
+                self._lock.release()
+
+    @contextlib.contextmanager
+    def message(self, stream: TextIO | None) -> Iterator[None]:
+        """Hold back all else while something of ours, in whole lines, is written to a stream."""
+        with self._lock:
+            self._hide()
+            self._end_line(stream)
+            yield
+
+    def finish(self) -> None:
+        """End open lines and the line of progress."""
+        with self._lock:
+            self._progress = ""
+            self._hide()
+            for stream in (sys.stdout, sys.stderr):
+                with contextlib.suppress(OSError):
+                    self._end_line(stream)
+
+    def _show(self) -> None:
+        stream: TextIO | None = sys.stderr
+        if self._progress == self._shown or not _moves(stream) or _place(stream) in self._open:
+            return
+        columns = os.get_terminal_size(stream.fileno()).columns or 80
+        text = set_cell_size(self._progress, columns - 1).rstrip() if self._progress else ""
+        stream.write(f"{_ERASE}{text}\r")  # who writes past us overwrites it
+        stream.flush()
+        self._shown = self._progress
+
+    def _hide(self) -> None:
+        if self._shown:
+            self._shown = ""
+            with contextlib.suppress(OSError):
+                sys.stderr.write(_ERASE)
+                sys.stderr.flush()
+
+    def _end_line(self, stream: TextIO | None) -> None:
+        if stream is not None and self._open.pop(_place(stream), None) is not None:
+            stream.write("\n")
+            stream.flush()
+
+
+screen: Final = Screen()
+
+
+def _with(prefix: bytes, data: bytes) -> bytes:
+    """Put the prefix to where lines begin inside the data."""
+    if not prefix:
+        return data
+    if b"\r" in data:
+        return _AGAIN.sub(lambda match: match[0] + prefix, data)
+    begun = data.replace(b"\n", b"\n" + prefix)
+    return begun.removesuffix(prefix) if data.endswith(b"\n") else begun
+
+
+def _place(stream: TextIO) -> str:
+    """Name what a stream leads to: both streams may lead to one terminal, or one file."""
+    try:
+        found = os.fstat(stream.fileno())
+    except (OSError, ValueError):
+        return str(id(stream))
+    return f"{found.st_dev}:{found.st_ino}"
+
+
+def _moves(stream: TextIO | None) -> TypeGuard[TextIO]:
+    """Return whether a stream is a terminal whose cursor can be moved."""
+    return (
+        stream is not None and stream.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
+    )

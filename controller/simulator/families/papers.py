@@ -1,0 +1,171 @@
+"""Policies as the papers have them, all in one speed model, so that they can be compared with each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from controller.scheduling import baselines
+from controller.scheduling.gandiva import Gandiva
+from controller.scheduling.gittins import Gittins
+from controller.scheduling.model import RESOURCES
+from controller.scheduling.muri import Muri
+from controller.scheduling.policy import Policy
+from controller.scheduling.themis import Themis
+from controller.scheduling.tiresias import Tiresias
+from controller.scheduling.weave import Weave
+from controller.simulator.families.base import Background, Family, Setting, settled
+from controller.simulator.setup import Setup
+from controller.simulator.speed import Exclusive, Interleaved
+
+INTERVAL_S = 360.0
+"""How often Muri regroups: the paper's six minutes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """What the plain policies go by, and how they are set up.
+
+    Attributes:
+        interval_s: How often groups are formed (Muri, weave).
+        quantum_s: How long a time slice is (las, 2d-las, gandiva).
+        noise: Relative error of the stage times that Muri's profiler measures, at most.
+        restart_scale: Factor on what restarts cost.
+        members: How many jobs Muri groups at most.
+        worst_order: Muri interleaves as badly as possible.
+        in_order: Muri groups neighbours in the queue.
+        seed: Of the noise.
+    """
+
+    interval_s: float = INTERVAL_S
+    quantum_s: float = 360.0
+    noise: float = 0.0
+    restart_scale: float = 1.0
+    members: float = len(RESOURCES)
+    worst_order: float = 0
+    in_order: float = 0
+    seed: int = 0
+
+    def alone(self, policy: Policy) -> Setup:
+        """Every job has GPUs of its own."""
+        return Setup(policy, Exclusive(self.restart_scale))
+
+    def sharing(self, policy: Policy, *, worst: bool = False, interval_s: float = 0.0) -> Setup:
+        """Jobs that share GPUs interleave."""
+        speed = Interleaved(longest=worst, restart_scale=self.restart_scale)
+        return Setup(policy, speed, interval_s)
+
+    def muri(self, name: str, *, known: bool = True) -> Setup:
+        """Muri, with decisions at intervals."""
+        worst = bool(self.worst_order)
+        policy = Muri(
+            name,
+            known=known,
+            members=int(self.members),
+            worst=worst,
+            blossom=not self.in_order,
+            noise=self.noise,
+            seed=self.seed,
+            quantum_s=self.interval_s,
+        )
+        return self.sharing(policy, worst=worst, interval_s=self.interval_s)
+
+    def weave(self, name: str, *, known: bool = True) -> Setup:
+        """Weave, which is told how fast groups are, with decisions at intervals."""
+        quantum_s = None if known else self.interval_s
+        policy = Weave(Interleaved(), name, known=known, quantum_s=quantum_s)
+        return self.sharing(policy, interval_s=self.interval_s)
+
+
+POLICIES: Mapping[str, tuple[str, Callable[[Plain], Setup]]] = {
+    "fifo": (
+        "first in, first out: the head of the queue blocks",
+        lambda by: by.alone(baselines.fifo()),
+    ),
+    "fifo-backfill": (
+        "the same, but whoever fits may overtake",
+        lambda by: by.alone(baselines.fifo(backfill=True)),
+    ),
+    "sjf": (
+        "shortest job first, durations known; nobody is stopped",
+        lambda by: by.alone(baselines.sjf()),
+    ),
+    "srtf": (
+        "shortest remaining time first, durations known; preemptive",
+        lambda by: by.alone(baselines.srtf()),
+    ),
+    "srsf": (
+        "shortest remaining service (time x GPUs) first, durations known; preemptive",
+        lambda by: by.alone(baselines.srsf()),
+    ),
+    "las": (
+        "least attained time first, durations unknown",
+        lambda by: by.alone(baselines.las(quantum_s=by.quantum_s)),
+    ),
+    "2d-las": (
+        "least attained service (time x GPUs) first, durations unknown",
+        lambda by: by.alone(baselines.las_2d(quantum_s=by.quantum_s)),
+    ),
+    "tiresias": (
+        "attained service (time x GPUs) in a few queues, durations unknown (Tiresias, NSDI'19)",
+        lambda by: by.alone(Tiresias()),
+    ),
+    "qssf": (
+        "least predicted service (time x GPUs) first; nobody is stopped (Helios, SC'21)",
+        lambda by: by.alone(baselines.qssf()),
+    ),
+    "gittins": (
+        "likeliest to end soon first, learnt from jobs that have ended (Tiresias, NSDI'19)",
+        lambda by: by.alone(Gittins()),
+    ),
+    "themis": (
+        "finish-time fairness by auctions of leases (Themis, NSDI'20)",
+        lambda by: by.alone(Themis()),
+    ),
+    "gandiva": (
+        "time slices, and packing by trial (Gandiva, OSDI'18)",
+        lambda by: by.sharing(Gandiva(quantum_s=by.quantum_s)),
+    ),
+    "muri-s": (
+        "groups of jobs whose stages interleave, durations known (Muri, SIGCOMM'22)",
+        lambda by: by.muri("muri-s"),
+    ),
+    "muri-l": ("the same, durations unknown", lambda by: by.muri("muri-l", known=False)),
+    "weave-s": (
+        "groups that are worth most to all who wait, durations known; ours",
+        lambda by: by.weave("weave-s"),
+    ),
+    "weave-l": ("the same, durations unknown", lambda by: by.weave("weave-l", known=False)),
+}
+"""What each is, and a fresh setup."""
+
+DEFAULT = Plain()
+
+SETTINGS = {
+    "interval_s": Setting("how often groups are formed (muri, weave)", DEFAULT.interval_s, 1.0, 1e6),
+    "quantum_s": Setting("length of a time slice (las, 2d-las, gandiva)", DEFAULT.quantum_s, 1.0, 1e6),
+    "noise": Setting("relative error of the stage times that muri measures", DEFAULT.noise, 0.0, 0.99),
+    "restart_scale": Setting("factor on what restarts cost", DEFAULT.restart_scale, 0.0, 1e6),
+    "members": Setting("jobs in a group of muri's, at most", DEFAULT.members, 1, len(RESOURCES), whole=True),
+    "worst_order": Setting("1: muri interleaves as badly as possible", 0, 0, 1, whole=True),
+    "in_order": Setting("1: muri groups neighbours in the queue", 0, 0, 1, whole=True),
+}
+
+
+def setup(name: str, plain: Plain = DEFAULT) -> Setup:
+    """Return a fresh setup."""
+    return POLICIES[name][1](plain)
+
+
+def make(name: str, background: Background) -> Setup:
+    """Return a fresh setup."""
+    return setup(name, Plain(**settled(SETTINGS, background), seed=background.seed))
+
+
+FAMILY = Family(
+    "as the papers have them, in one speed model",
+    {name: about for name, (about, _) in POLICIES.items()},
+    make,
+    settings=SETTINGS,
+    main=[name for name in POLICIES if name not in ("fifo-backfill", "2d-las")],
+)

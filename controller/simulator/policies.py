@@ -1,0 +1,94 @@
+"""All policies by name, in families of one speed model each: figures of two families are not comparable.
+
+A name is ``FAMILY:POLICY``; those of the papers' plain family have no colon. What models need comes from
+files (`Background`), or else is made up.
+
+To add a family: a module in `controller.simulator.families` with a `Family`, and its line in `FAMILIES`.
+Packages that are optional are loaded when one of its policies is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from controller.scheduling.errors import BadSpec
+from controller.scheduling.model import JobSpec
+from controller.simulator.families import lucid, papers, sharing, synergy
+from controller.simulator.families.base import Background, Family, Setting, settled
+from controller.simulator.replicas.lucid import family as lucid_replica
+from controller.simulator.replicas.muri import family as muri_replica
+from controller.simulator.replicas.synergy import family as synergy_replica
+from controller.simulator.setup import Setup
+
+FAMILIES: Mapping[str, Family] = {
+    "": papers.FAMILY,
+    "coded": muri_replica.FAMILY,
+    "synergy": synergy.FAMILY,
+    "synergy-coded": synergy_replica.FAMILY,
+    "lucid": lucid.FAMILY,
+    "lucid-coded": lucid_replica.FAMILY,
+    "sharing": sharing.FAMILY,
+}
+"""By what stands before the colon of their policies' names."""
+
+
+def family(name: str) -> str:
+    """Return what stands before the colon of a policy's name; "" if there is none."""
+    before, colon, _ = name.partition(":")
+    return before if colon else ""
+
+
+def full_name(kind: str, policy: str) -> str:
+    """Return the name of a family's policy."""
+    return f"{kind}:{policy}" if kind else policy
+
+
+def known() -> list[str]:
+    """Return the names of all policies."""
+    return [full_name(kind, policy) for kind, each in FAMILIES.items() for policy in each.policies]
+
+
+def make(name: str, background: Background) -> Setup:
+    """Return a fresh setup.
+
+    Raises BadSpec for an unknown name, what reading the files raises, and ExtraMissing
+    without the packages that a policy needs.
+    """
+    if name not in known():
+        raise BadSpec(f"policy {name!r} is unknown; 'ina schedule policies --all' lists them")
+    return FAMILIES[family(name)].make(name.rpartition(":")[2], background)
+
+
+def parse_setting(text: str) -> tuple[str, float]:
+    """Split ``NAME=VALUE``. Raises BadSpec."""
+    name, _, value = text.partition("=")
+    try:
+        return name.strip(), float(value)
+    except ValueError:
+        raise BadSpec(f"setting {text!r}: want NAME=NUMBER, such as interval_s=600") from None
+
+
+def check_settings(settings: Iterable[tuple[str, float]], policies: Iterable[str]) -> None:
+    """Raise BadSpec for a setting that none of the policies has, or a value that it cannot have."""
+    each_has = [_settings(policy) for policy in policies]
+    for name, value in settings:
+        found = [has[name] for has in each_has if name in has]
+        if not found:
+            there = sorted({known for has in each_has for known in has})
+            raise BadSpec(f"setting {name!r} is unknown here; there are {', '.join(there) or 'none'}")
+        for setting in found:
+            setting.check(name, value)
+
+
+def settings_of(policy: str, background: Background) -> dict[str, float]:
+    """Return the values by name of what can be set of a policy."""
+    return settled(_settings(policy), background)
+
+
+def _settings(policy: str) -> Mapping[str, Setting]:
+    return FAMILIES[family(policy)].settings
+
+
+def dress(specs: Sequence[JobSpec], kind: str, background: Background) -> list[JobSpec]:
+    """Return generated jobs with models that the family `kind` knows, drawn evenly by seed."""
+    return FAMILIES[kind].dress(specs, background)

@@ -1,0 +1,1 @@
+"""Lucid's public simulator."""

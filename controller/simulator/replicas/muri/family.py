@@ -1,0 +1,80 @@
+"""``coded:POLICY``: the rules of Muri's public simulator, to the digit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from controller.scheduling.antman import AntMan
+from controller.scheduling.policy import Policy
+from controller.scheduling.weave import Weave
+from controller.simulator.families.base import Background, Family, Setting, settled
+from controller.simulator.replicas.muri.loop import MuriSetup
+from controller.simulator.replicas.muri.muri import MuriReplica
+from controller.simulator.replicas.muri.pipeline import SLOTS
+from controller.simulator.replicas.muri.ranked import srsf, srtf
+from controller.simulator.replicas.muri.speed import AntManSpeed, MuriSpeed
+from controller.simulator.replicas.muri.themis import ThemisReplica
+from controller.simulator.replicas.muri.tiresias import TiresiasReplica
+from controller.simulator.setup import Setup
+
+SAME_TIME_S = 1e-4
+"""With groups, ends fall together with arrivals that are so close."""
+
+
+def _alone(policy: Policy, *, same_end: float = 1e-9) -> MuriSetup:
+    return MuriSetup(policy, AntManSpeed(), same_end=same_end)
+
+
+def muri(name: str, *, known: bool, settings: Mapping[str, float]) -> MuriSetup:
+    """Return Muri, with these of `SETTINGS`."""
+    policy = MuriReplica(
+        name,
+        known=known,
+        members=int(settings["members"]),
+        blossom=not settings["in_order"],
+        worst=bool(settings["worst_order"]),
+        unpack=bool(settings["unpack"]),
+    )
+    return MuriSetup(policy, policy.speed(), same_time_s=SAME_TIME_S)
+
+
+def _weave(name: str, *, known: bool) -> MuriSetup:
+    return MuriSetup(Weave(MuriSpeed(), name, known=known), MuriSpeed(), same_time_s=SAME_TIME_S)
+
+
+POLICIES: Mapping[str, tuple[str, Callable[[Mapping[str, float]], MuriSetup]]] = {
+    "srtf": ("shortest remaining time first", lambda _: _alone(srtf())),
+    "srsf": ("shortest remaining service first", lambda _: _alone(srsf())),
+    "tiresias": ("GPUs are counted, wherever they are", lambda _: _alone(TiresiasReplica(), same_end=0.0)),
+    "antman": ("opportunistic jobs beside guaranteed ones", lambda _: _alone(AntMan())),
+    "themis": (
+        "its program solved exactly: theirs depends on the solver",
+        lambda _: _alone(ThemisReplica()),
+    ),
+    "muri-s": ("durations known", lambda given: muri("muri-s", known=True, settings=given)),
+    "muri-l": ("durations unknown", lambda given: muri("muri-l", known=False, settings=given)),
+    "weave-s": ("ours by these rules, durations known", lambda _: _weave("weave-s", known=True)),
+    "weave-l": ("ours by these rules, durations unknown", lambda _: _weave("weave-l", known=False)),
+}
+"""What each is, and a fresh setup."""
+
+SETTINGS = {
+    "members": Setting("jobs in a group of muri's, at most", SLOTS, 1, SLOTS, whole=True),
+    "worst_order": Setting("1: muri interleaves as badly as possible", 0, 0, 1, whole=True),
+    "in_order": Setting("1: muri groups neighbours in the queue", 0, 0, 1, whole=True),
+    "unpack": Setting("0: muri keeps groups that do not pay (--autopack False there)", 1, 0, 1, whole=True),
+}
+
+
+def make(name: str, background: Background) -> Setup:
+    """Return a fresh setup."""
+    return POLICIES[name][1](settled(SETTINGS, background))
+
+
+FAMILY = Family(
+    "as Muri's public simulator has them, to the digit",
+    {name: about for name, (about, _) in POLICIES.items()},
+    make,
+    settings=SETTINGS,
+    three_stages=True,
+)

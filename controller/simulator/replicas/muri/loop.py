@@ -1,0 +1,172 @@
+"""The event loop of Muri's public simulator, where every event touches every running job.
+
+All is decided and placed anew at each event, and every running job pays for a start again: until then it
+has done what it could after paying, and its next end is foreseen as if it paid nothing. Ends that rounding
+alone tells apart are one event.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from controller.scheduling.errors import BadDecision
+from controller.scheduling.model import Cluster, JobSpec
+from controller.scheduling.policy import Decision, Group, Job, View
+from controller.simulator.engine import admitted, ask, stuck
+from controller.simulator.record import Recorder, Result
+from controller.simulator.setup import Setup
+
+Ends = tuple[float, list["RestartedJob"]]
+"""When the next jobs end, infinity if none runs, and which do."""
+
+
+class RestartedJob(Job):
+    """A job that pays for a start at every event."""
+
+    __slots__ = ()
+
+    def settle(self, now_s: float) -> None:
+        """Count the work done until now; the cost of the start falls due once more."""
+        work_s = now_s - self._since_s - self._delay_s
+        self._attained_s = self._attained_s + now_s - self._since_s
+        self._since_s = now_s
+        if work_s > 0.0:
+            self._left -= work_s / self.iteration_s
+
+    def foreseen_end_s(self) -> float:
+        """Return when it would end if its start cost nothing."""
+        return self._since_s + self._left * self.iteration_s
+
+    def restart(self, now_s: float, group: Group, iteration_s: float, delay_s: float) -> None:
+        """Start it in `group`, whether it ran or not; it has been settled."""
+        if self.group is not None:
+            self.group = None
+            self.waiting_since_s = now_s
+        self.launch(now_s, group, iteration_s, delay_s)
+
+
+@dataclass(frozen=True, slots=True)
+class MuriSetup(Setup):
+    """As `Setup`, on this loop; there is no interval.
+
+    Attributes:
+        same_end: Ends that are relatively closer than this fall together.
+        same_time_s: An end and an arrival that are closer than this fall together, at the arrival.
+    """
+
+    same_end: float = 1e-9
+    same_time_s: float = 0.0
+
+    def run(
+        self,
+        specs: Sequence[JobSpec],
+        cluster: Cluster,
+        *,
+        detail: bool = False,
+        verify: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Result:
+        """Simulate `specs` on `cluster`."""
+        queue = admitted(specs, cluster)
+        recorder = Recorder(cluster, detail=detail)
+        jobs: dict[str, RestartedJob] = {}
+        groups: list[Group] = []
+        running: list[RestartedJob] = []
+        position = ended = 0
+        ends: Ends = (math.inf, [])
+        wake_s = math.inf
+        while ended < len(queue):
+            arrival_s = queue[position].submit_s if position < len(queue) else math.inf
+            end_s, ending = ends
+            now_s = min(arrival_s, end_s, wake_s)
+            if now_s == math.inf:
+                raise stuck(self.policy, jobs)
+            if now_s >= min(arrival_s, end_s) and abs(end_s - arrival_s) <= self.same_time_s:
+                now_s = end_s = arrival_s
+            for job in running:
+                job.settle(now_s)
+            finished: list[RestartedJob] = ending if end_s <= now_s else []
+            for job in finished:
+                _end(job, now_s, groups)
+                del jobs[job.spec.id]
+                running.remove(job)
+                recorder.ended(job)
+            ended += len(finished)
+            if finished and progress is not None:
+                progress(ended, len(queue))
+            arrived: list[RestartedJob] = []
+            while position < len(queue) and queue[position].submit_s <= now_s:
+                spec = queue[position]
+                job = RestartedJob(spec, position, self.speed.alone_s(spec), now_s)
+                jobs[spec.id] = job
+                arrived.append(job)
+                position += 1
+            view = View(now_s, cluster, jobs, arrived, finished, groups)
+            decision = ask(self.policy, view, verify=verify)
+            groups, running = decision.groups, self._carried_out(decision, jobs, running, now_s)
+            ends = _foreseen(running, self.same_end)
+            wake_s = math.inf if decision.wake_s is None else decision.wake_s
+            recorder.decided(now_s, groups, jobs, len(running))
+        recorder.close()
+        return recorder.result(self.policy.name)
+
+    def _carried_out(
+        self,
+        decision: Decision,
+        jobs: dict[str, RestartedJob],
+        before: Sequence[RestartedJob],
+        now_s: float,
+    ) -> list[RestartedJob]:
+        """Start all that is to run, stop the rest, and return what runs."""
+        if decision.reset:
+            raise BadDecision(f"{self.policy.name} takes jobs' progress away; here all keep it")
+        running: dict[int, RestartedJob] = {}
+        for group in decision.groups:
+            speeds, costs = self.speed.iteration_s(group), self.speed.restart_s(group)
+            for member, iteration_s, cost_s in zip(group.jobs, speeds, costs, strict=True):
+                job = jobs[member.spec.id]
+                if job.order in running:
+                    raise BadDecision(f"{self.policy.name} runs job {job.spec.id!r} twice")
+                running[job.order] = job
+                job.restart(now_s, group, iteration_s, cost_s)
+        for job in before:
+            if job.order not in running:
+                job.halt(now_s)
+        return list(running.values())
+
+
+def _end(job: RestartedJob, now_s: float, groups: list[Group]) -> None:
+    group = job.group
+    assert group is not None
+    job.finish(now_s)
+    position = groups.index(group)
+    smaller = group.without(job)
+    if smaller is None:
+        del groups[position]
+        return
+    groups[position] = smaller
+    for member in smaller.jobs:
+        member.group = smaller
+
+
+def _foreseen(jobs: Sequence[RestartedJob], same_end: float) -> Ends:
+    """Return the next ends: those that are close to one noted before them, in the policy's order, are one."""
+    if not jobs:
+        return math.inf, []
+    ends = [job.foreseen_end_s() for job in jobs]
+    # only those near the first end can fall together with it
+    limit = min(ends)
+    limit += abs(limit) * 8 * same_end
+    together: dict[float, list[RestartedJob]] = {}
+    for job, end_s in zip(jobs, ends, strict=True):
+        if end_s <= limit:
+            for noted in together:
+                if math.isclose(noted, end_s, rel_tol=same_end):
+                    together[noted].append(job)
+                    break
+            else:
+                together[end_s] = [job]
+    first_s = min(together)
+    return first_s, together[first_s]

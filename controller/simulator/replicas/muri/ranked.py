@@ -1,0 +1,56 @@
+"""SRTF and SRSF as Muri's public simulator has them: all jobs are placed anew at every decision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from controller.scheduling.placement import Slots
+from controller.scheduling.policy import Decision, Group, Job, View
+from controller.scheduling.queue import Waiting, walk
+
+
+class Repacked:
+    """Run the jobs of lowest rank on the emptied cluster; `rank(job, now_s)` holds while a job waits."""
+
+    def __init__(self, name: str, rank: Callable[[Job, float], float]) -> None:
+        self.name = name
+        self._rank = rank
+        self._waiting = Waiting()
+        self._running: dict[int, Job] = {}
+
+    def decide(self, view: View) -> Decision:
+        """Return the jobs of lowest rank, as many as fit."""
+        rank, now_s = self._rank, view.now_s
+        for job in view.finished:
+            if self._running.pop(job.order, None) is None:
+                self._waiting.discard(job)  # it came to its end while it was being stopped
+        for job in view.arrived:
+            self._waiting.add(job, rank(job, now_s))
+        slots = Slots(view.cluster)
+        places: list[tuple[int, ...]] = []
+
+        def fits(gpus: int) -> bool:
+            place = slots.take(gpus)
+            if place is not None:
+                places.append(place)
+            return place is not None
+
+        held = [(rank(job, now_s), order, job) for order, job in self._running.items()]
+        chosen, started = walk(self._waiting, held, fits)
+        for size, count in started.items():
+            self._waiting.drop_first(size, count)
+        self._running = {job.order: job for job in chosen}
+        for its_rank, order, job in held:
+            if order not in self._running:
+                self._waiting.add(job, its_rank)
+        return Decision([Group((job,), place) for job, place in zip(chosen, places, strict=True)])
+
+
+def srtf() -> Repacked:
+    """Return shortest remaining time first."""
+    return Repacked("srtf", lambda job, now_s: job.remaining_s(now_s))
+
+
+def srsf() -> Repacked:
+    """Return shortest remaining service (time x GPUs) first."""
+    return Repacked("srsf", lambda job, now_s: job.remaining_s(now_s) * job.spec.gpus)

@@ -1,0 +1,49 @@
+"""Simulators whose time goes in steps: a job has ended when the step of its end is over."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from controller.scheduling.model import Cluster, JobSpec
+from controller.simulator.engine import simulate
+from controller.simulator.record import Result
+from controller.simulator.setup import Setup
+
+
+@dataclass(frozen=True, slots=True)
+class SteppedSetup(Setup):
+    """As `Setup`; `interval_s`, which must be positive, is the step.
+
+    `prepare` returns what becomes of the jobs before they are run.
+    """
+
+    prepare: Callable[[Sequence[JobSpec]], Sequence[JobSpec]] = list
+
+    def run(
+        self,
+        specs: Sequence[JobSpec],
+        cluster: Cluster,
+        *,
+        detail: bool = False,
+        verify: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Result:
+        """Simulate `specs` on `cluster`; jobs end with their steps."""
+        result = simulate(
+            self.prepare(specs),
+            cluster,
+            self.policy,
+            self.speed,
+            interval_s=self.interval_s,
+            detail=detail,
+            verify=verify,
+            progress=progress,
+        )
+        jobs = [replace(job, finish_s=_end_of_step(job.finish_s, self.interval_s)) for job in result.jobs]
+        return replace(result, jobs=jobs)
+
+
+def _end_of_step(time_s: float, step_s: float) -> float:
+    return math.ceil(time_s / step_s - 1e-6) * step_s

@@ -1,0 +1,344 @@
+"""The rules of Synergy's public simulator where they differ from the paper, to check its figures.
+
+Jobs are not sorted by demand (only LAS with TUNE places large jobs first); a GPU is the first that has its
+share free, on whichever server, without best fit or consolidation; a job has two speeds, ideal and fair, and
+a job that cannot have its ideal CPUs on one server a speed on the line between them; a job whose neighbour
+needs room falls back even if it has nothing above its fair share; the storage share never binds. Only OPT
+looks into the matrices: it solves the first program, in which a job counts once however many GPUs it has,
+takes the shares that come out as granted, and never asks whether servers have them. One rule is left out:
+the priority of jobs that have not run for 1,000 hours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+
+from controller.scheduling.errors import BadSpec
+from controller.scheduling.model import JobSpec
+from controller.scheduling.policy import Job
+from controller.scheduling.synergy.demand import Demand, Option, ServerShape, undominated, within
+from controller.scheduling.synergy.drf import dominant_share
+from controller.scheduling.synergy.errors import BadDemand, Infeasible
+from controller.scheduling.synergy.fleet import Grant, Plan, Split, runnable
+from controller.scheduling.synergy.matrix_csv import ModelProfile
+from controller.scheduling.synergy.opt import share_out
+from controller.scheduling.synergy.policy import Allocator, SynergyPolicy, by_arrival, by_attained
+from controller.scheduling.synergy.speed import DemandOf
+
+WITH_OPT = ("fifo", "srtf")
+"""The orders for which the public simulator can run OPT."""
+
+
+def replica_demand(spec: JobSpec, profile: ModelProfile, shape: ServerShape) -> Demand:
+    """Return a job's demand as the public simulator derives it from a profile.
+
+    Ideal CPUs and memory are cut to one server's; speed then falls on a line over the CPUs. Jobs for more
+    than one server whose demand is cut get the fair share of that resource and no speed-up. A profile that
+    needs more memory than its fair share but no more CPUs has no such line; the public simulator stops at
+    it, here the job is taken to be as fast as with its fair share.
+    """
+    gpus, fair_cpus, fair_memory = spec.gpus, shape.fair_cpus, shape.fair_memory_gb
+    cpus, memory, speed = gpus * profile.ideal_cpus, gpus * profile.ideal_memory_gb, profile.speedup
+    cut = False
+    if cpus > shape.cpus:
+        cpus, cut = (gpus * fair_cpus, False) if gpus > shape.gpus else (shape.cpus, True)
+        speed = 1.0 if gpus > shape.gpus else speed
+    if memory > shape.memory_gb:
+        memory, cut = (gpus * fair_memory, False) if gpus > shape.gpus else (shape.memory_gb, True)
+        speed = 1.0 if gpus > shape.gpus else speed
+    if cut:
+        above = gpus * (profile.ideal_cpus - fair_cpus)
+        speed = 1 + (speed - 1) / above * (cpus - gpus * fair_cpus) if above else 1.0
+    ideal = Option(cpus / gpus, memory / gpus, speed)
+    floor = ideal
+    if ideal.cpus > fair_cpus or ideal.memory_gb > fair_memory:
+        floor = Option(fair_cpus, fair_memory, 1.0)
+    return Demand(spec.id, gpus, (floor, ideal), floor, ideal)
+
+
+def replica_grid(spec: JobSpec, profile: ModelProfile, shape: ServerShape) -> Demand:
+    """Return a job's demand as OPT has it: all of the matrix that is no slower than the fair share.
+
+    The matrix is that of one GPU, however many the job has and however large a server is. The ideal share,
+    which only the order of the jobs looks at, is that of `replica_demand`. Raises BadDemand if the matrix
+    does not know the fair share.
+    """
+    grid = profile.sensitivity
+    fair = grid.at(shape.fair_cpus, shape.fair_memory_gb)
+    if fair <= 0:
+        raise BadDemand(
+            f"job {spec.id!r}: the matrix of {profile.name!r} begins above the fair share,"
+            f" {shape.fair_cpus:g} CPUs and {shape.fair_memory_gb:g} GB"
+        )
+    options = [
+        Option(cpus, memory, speed / fair)
+        for cpus, row in zip(grid.cpus, grid.throughput, strict=True)
+        for memory, speed in zip(grid.memory_gb, row, strict=True)
+        if speed >= fair
+    ]
+    floor = Option(shape.fair_cpus, shape.fair_memory_gb, 1.0)
+    ideal = replica_demand(spec, profile, shape).ideal
+    return Demand(spec.id, spec.gpus, tuple(undominated(options)), floor, ideal)
+
+
+def replica_demands(
+    profiles: Mapping[str, ModelProfile], shape: ServerShape, *, mode: str = "tune"
+) -> DemandOf:
+    """Return a function from a job to its demand; it raises BadSpec for a model without a profile.
+
+    For the mode `opt` these are grids, for all others two points; policy and speed model have to be given
+    the same.
+    """
+    make = replica_grid if mode == "opt" else replica_demand
+    known: dict[tuple[str, int], Demand] = {}
+
+    def demand_of(spec: JobSpec) -> Demand:
+        key = spec.model, spec.gpus
+        if key not in known:
+            if spec.model not in profiles:
+                raise BadSpec(
+                    f"job {spec.id!r} trains {spec.model!r}, which has no profile;"
+                    f" there are: {', '.join(profiles)}"
+                )
+            known[key] = make(spec, profiles[spec.model], shape)
+        return known[key]
+
+    return demand_of
+
+
+def replica_proportional(demands: Sequence[Demand], servers: int, shape: ServerShape) -> Plan:
+    """Give each job in order its fair share on the first GPUs that are free."""
+    fair = Option(shape.fair_cpus, shape.fair_memory_gb, 1.0)
+    return _in_turn(demands, _FirstFit(servers, shape), lambda fleet, job: fleet.take(job, fair))
+
+
+def replica_greedy(demands: Sequence[Demand], servers: int, shape: ServerShape) -> Plan:
+    """Give each job in order its ideal share on the first GPUs that have it, or pass over it."""
+    return _in_turn(demands, _FirstFit(servers, shape), lambda fleet, job: fleet.take(job, job.ideal))
+
+
+def replica_tune(demands: Sequence[Demand], servers: int, shape: ServerShape) -> Plan:
+    """Give each job in order its ideal share, else its fair one, else have neighbours fall back.
+
+    Raises Infeasible where the public simulator exits: a job does not fit although neighbours fell back.
+    """
+    return _in_turn(demands, _FirstFit(servers, shape), _tune)
+
+
+def replica_opt(demands: Sequence[Demand], servers: int, shape: ServerShape) -> Plan:
+    """Give each job what the first program grants it, on the GPUs that are free, whatever else is there.
+
+    Demands are those of `replica_grid`. Raises what `share_out` raises.
+    """
+    chosen, waiting = runnable(demands, servers * shape.gpus)
+    if not chosen:
+        return Plan((), tuple(waiting))
+    options, _ = share_out(chosen, servers, shape, counts=[1] * len(chosen))
+    grants, first = [], 0
+    for job, option in zip(chosen, options, strict=True):
+        grants.append(Grant(job, option, _consecutive(first, job.gpus, shape.gpus)))
+        first += job.gpus
+    return Plan(tuple(grants), tuple(waiting))
+
+
+def _consecutive(first: int, gpus: int, per_server: int) -> Split:
+    servers = range(first // per_server, (first + gpus - 1) // per_server + 1)
+    ends = ((s, max(first, s * per_server), min(first + gpus, (s + 1) * per_server)) for s in servers)
+    return tuple((server, end - begin) for server, begin, end in ends)
+
+
+def _in_turn(
+    demands: Sequence[Demand], fleet: _FirstFit, allocate: Callable[[_FirstFit, Demand], bool]
+) -> Plan:
+    ran: list[Demand] = []
+    waiting: list[Demand] = []
+    for position, job in enumerate(demands):
+        if fleet.free_gpus == 0:
+            waiting += demands[position:]
+            break
+        if job.gpus <= fleet.free_gpus and allocate(fleet, job):
+            ran.append(job)
+        else:
+            waiting.append(job)
+    return Plan(tuple(fleet.grant(job) for job in ran), tuple(waiting))
+
+
+def _tune(fleet: _FirstFit, job: Demand) -> bool:
+    if fleet.take(job, job.ideal) or (job.floor is not job.ideal and fleet.take(job, job.floor)):
+        return True
+    for server, gpus in fleet.with_gpus(job.gpus):
+        fleet.make_room(server, gpus, job.floor)
+    if not fleet.take(job, job.floor):
+        raise Infeasible(f"no room for {job.gpus} GPUs of job {job.job} after its neighbours fell back")
+    return True
+
+
+@dataclass(slots=True)
+class _Held:
+    demand: Demand
+    option: Option
+    split: Split
+
+
+class _FirstFit:
+    def __init__(self, servers: int, shape: ServerShape) -> None:
+        self._shape = shape
+        self._gpus = [shape.gpus] * servers
+        self._cpus = [float(shape.cpus)] * servers
+        self._memory = [float(shape.memory_gb)] * servers
+        self._on_server: list[list[_Held]] = [[] for _ in range(servers)]
+        self._held: dict[Hashable, _Held] = {}
+        self._first = 0  # no server before this one has a free GPU
+        self.free_gpus = servers * shape.gpus
+
+    def take(self, job: Demand, option: Option) -> bool:
+        left, split = job.gpus, []
+        all_gpus, all_cpus, all_memory = self._gpus, self._cpus, self._memory
+        cpus, memory = option.cpus, option.memory_gb
+        while not all_gpus[self._first]:
+            self._first += 1
+        for server in range(self._first, len(all_gpus)):
+            free = all_gpus[server]
+            if free and within(cpus, all_cpus[server]) and within(memory, all_memory[server]):
+                here = 1
+                if left > 1:
+                    fit = (int(all_cpus[server] / cpus + 1e-9), int(all_memory[server] / memory + 1e-9))
+                    here = min(left, free, *fit)
+                split.append((server, here))
+                left -= here
+                if not left:
+                    break
+        if left:
+            return False
+        held = _Held(job, option, tuple(split))
+        self._book(held, 1)
+        self._held[job.job] = held
+        for server, _ in split:
+            self._on_server[server].append(held)
+        self.free_gpus -= job.gpus
+        return True
+
+    def grant(self, job: Demand) -> Grant:
+        held = self._held[job.job]
+        return Grant(job, held.option, held.split)
+
+    def with_gpus(self, gpus: int) -> list[tuple[int, int]]:
+        if gpus > 1:
+            for server, free in enumerate(self._gpus):
+                if free >= gpus:
+                    return [(server, gpus)]
+        chosen = []
+        for free, server in sorted((free, server) for server, free in enumerate(self._gpus) if free):
+            here = min(free, gpus)
+            chosen.append((server, here))
+            gpus -= here
+            if not gpus:
+                break
+        return chosen
+
+    def make_room(self, server: int, gpus: int, option: Option) -> None:
+        cpus = max(0.0, gpus * option.cpus - self._cpus[server])
+        memory = max(0.0, gpus * option.memory_gb - self._memory[server])
+        if not cpus and not memory:
+            return
+        peers = self._on_server[server]
+        peers.sort(key=lambda p: (len(p.split), -p.option.cpus, -p.option.memory_gb))
+        falling = []
+        for peer in peers:  # also those that free nothing
+            here = next(count for place, count in peer.split if place == server)
+            cpus = max(0.0, cpus - max(0.0, here * (peer.option.cpus - self._shape.fair_cpus)))
+            memory = max(0.0, memory - max(0.0, here * (peer.option.memory_gb - self._shape.fair_memory_gb)))
+            falling.append(peer)
+            if not cpus and not memory:
+                break
+        for peer in falling:
+            self._book(peer, -1)
+            peer.option = peer.demand.floor
+            self._book(peer, 1)
+
+    def _book(self, held: _Held, sign: int) -> None:
+        for server, gpus in held.split:
+            self._gpus[server] -= sign * gpus
+            self._cpus[server] -= sign * gpus * held.option.cpus
+            self._memory[server] -= sign * gpus * held.option.memory_gb
+
+
+def whole_iterations_left(job: Job, now_s: float) -> float:
+    """Return the seconds to go at the fair share; the public simulator counts whole iterations."""
+    return round(job.iterations_left(now_s)) * job.alone_s
+
+
+def replica_policy(
+    order: str, mode: str, demand_of: DemandOf, *, shape: ServerShape, servers: int
+) -> SynergyPolicy:
+    """Return a policy of the public simulator.
+
+    Args:
+        order: `fifo`, `srtf`, `las`, `ftf`, `drf` or `tetris`.
+        mode: `fair` (GPU-proportional), `greedy`, `tune` or `opt`.
+        demand_of: As `replica_demands` makes it for this mode.
+        shape: The servers, which DRF and Tetris compare demands with.
+        servers: How many there are.
+
+    Raises BadSpec for any other order or mode, and for `opt` with an order for which the public simulator
+    has no result: it takes a server's CPUs and memory to be as many as its GPUs there, and stops.
+    """
+    allocators: Mapping[str, Allocator] = {
+        "fair": replica_proportional,
+        "greedy": replica_greedy,
+        "tune": replica_tune,
+        "opt": replica_opt,
+    }
+    if mode not in allocators:
+        raise BadSpec(f"mode {mode!r}; there are {', '.join(allocators)}")
+    allocate, fair = allocators[mode], mode == "fair"
+
+    def remaining(job: Job, now_s: float, speed: float) -> float:
+        left_s = whole_iterations_left(job, now_s)
+        if fair:
+            return left_s
+        return left_s / (demand_of(job.spec).ideal.speed if mode == "opt" else speed)
+
+    def finish_ratio(job: Job, now_s: float, speed: float) -> float:
+        ideal_s = job.alone_s * job.spec.iterations
+        return (now_s - job.spec.submit_s + remaining(job, now_s, speed)) / ideal_s
+
+    def share(job: Job, now_s: float, speed: float) -> float:
+        return dominant_share(demand_of(job.spec), servers, shape)
+
+    def weighted(job: Job, now_s: float, speed: float) -> float:
+        wants = demand_of(job.spec)
+        parts = 1 / shape.gpus + wants.ideal.cpus / shape.cpus + wants.ideal.memory_gb / shape.memory_gb
+        return remaining(job, now_s, speed) * wants.gpus * parts / servers
+
+    ranks = {
+        "fifo": by_arrival,
+        "srtf": remaining,
+        "las": by_attained,
+        "ftf": finish_ratio,
+        "drf": share,
+        "tetris": weighted,
+    }
+    if order not in ranks:
+        raise BadSpec(f"order {order!r}; there are {', '.join(ranks)}")
+    if mode == "opt" and order not in WITH_OPT:
+        raise BadSpec(f"mode 'opt' with order {order!r}; it goes with {', '.join(WITH_OPT)}")
+    if order == "las":
+        allocate = _selected(allocate, large_first=mode == "tune")
+    return SynergyPolicy(
+        f"{order}+{mode}", ranks[order], allocate, demand_of, drifts=order not in ("fifo", "drf")
+    )
+
+
+def _selected(allocate: Allocator, *, large_first: bool) -> Allocator:
+    """Let an allocator see only the jobs whose GPUs the cluster has, as LAS alone does."""
+
+    def of_selected(demands: Sequence[Demand], servers: int, shape: ServerShape) -> Plan:
+        chosen, waiting = runnable(demands, servers * shape.gpus)
+        if large_first:
+            chosen.sort(key=lambda d: -d.gpus)
+        plan = allocate(chosen, servers, shape)
+        return Plan(plan.grants, (*plan.waiting, *waiting))
+
+    return of_selected

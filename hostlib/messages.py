@@ -1,0 +1,192 @@
+"""What workers and the meeting point of their job say to each other: one JSON object per line.
+
+===========  =========================================================  ==================================
+from worker  ``{"join": rank, "size": n, "job": id, "token": text}``    once, first
+             ``{"report": {name: number}}``                              progress, any time
+             ``{"bye": n}``                                              it has the results of its n
+                                                                         collectives, and begins no other; an
+                                                                         orderly close follows
+to worker    ``{"refused": reason}``                                     and the connection is closed
+             ``{"go": true}``                                            all ranks have joined
+             ``{"gone": {rank: reason}}``                                these ranks died
+             ``{"left": {rank: n}}``                                     these ranks said farewell, after n
+                                                                         collectives
+             ``{"fault": reason}``                                       the job cannot go on
+===========  =========================================================  ==================================
+
+Whatever arrives is checked here before anything acts on it: how long a line is and how deep it nests before
+it is parsed, then every field. `MessageError` says what is wrong; it never holds the token.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Self
+
+FROM_WORKER_BYTES: Final = 16 * 1024
+"""Longest line of a worker: a report of `MAX_NUMBERS` numbers fits."""
+TO_WORKER_BYTES: Final = 1024 * 1024
+"""Longest line to a worker: one that tells why each of a thousand ranks is gone fits."""
+MAX_NUMBERS: Final = 128
+"""Numbers in one report."""
+MAX_BRACKETS: Final = 4
+"""Objects and lists in one message, itself included; no message has more than two."""
+
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*+"?')  # one without an end goes to the end of the line: linear time
+
+
+class MessageError(ValueError):
+    """What arrived is no message of this protocol; says why."""
+
+
+class Lines:
+    """Splits a byte stream into JSON objects."""
+
+    def __init__(self, longest: int) -> None:
+        self._longest = longest
+        self._buffer = b""
+
+    def feed(self, data: bytes) -> list[dict[str, Any]]:
+        """Return the objects completed by `data`. Raises MessageError at the first that is none."""
+        *lines, self._buffer = (self._buffer + data).split(b"\n")
+        if len(self._buffer) > self._longest:
+            raise MessageError(f"a line is longer than {self._longest} bytes")
+        return [self._parse(line) for line in lines]
+
+    def _parse(self, line: bytes) -> dict[str, Any]:
+        if len(line) > self._longest:
+            raise MessageError(f"a line is of {len(line)} bytes, must be of {self._longest} at most")
+        try:
+            text = line.decode()
+            plain = _STRING.sub("", text)
+            if plain.count("{") + plain.count("[") > MAX_BRACKETS:  # before the parser, which recurses
+                raise MessageError(f"a line has more than {MAX_BRACKETS} objects and lists")
+            message = json.loads(text)
+        except MessageError:
+            raise
+        except ValueError:
+            raise MessageError("a line is not JSON") from None
+        if not isinstance(message, dict):
+            raise MessageError("a line is JSON, but not an object")
+        return message
+
+
+def encode(message: Mapping[str, Any]) -> bytes:
+    """Return a message as the bytes of its line."""
+    return json.dumps(message).encode() + b"\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """The first message of a worker."""
+
+    rank: int
+    size: int
+    job: int
+    token: str = field(repr=False)
+
+    def encode(self) -> bytes:
+        """Return the bytes of its line."""
+        return encode({"join": self.rank, "size": self.size, "job": self.job, "token": self.token})
+
+    @classmethod
+    def parse(cls, message: Mapping[str, Any]) -> Self:
+        """Read the message. Raises MessageError."""
+        _check_fields(message, {"join", "size", "job", "token"})
+        token = message["token"]
+        if not isinstance(token, str):
+            raise MessageError("token must be a text")
+        rank, size, job = (_whole(name, message[name]) for name in ("join", "size", "job"))
+        return cls(rank, size, job, token)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """How far a worker is: numbers by name."""
+
+    numbers: Mapping[str, float]
+
+    def encode(self) -> bytes:
+        """Return the bytes of its line."""
+        return encode({"report": self.numbers})
+
+
+@dataclass(frozen=True, slots=True)
+class Farewell:
+    """A worker has the results of so many collectives, and begins no other."""
+
+    collectives: int
+
+    def encode(self) -> bytes:
+        """Return the bytes of its line."""
+        return encode({"bye": self.collectives})
+
+
+def parse_from_member(message: Mapping[str, Any]) -> Report | Farewell:
+    """Read what a worker says once it has joined. Raises MessageError."""
+    if "bye" in message:
+        _check_fields(message, {"bye"})
+        return Farewell(_whole("bye", message["bye"]))
+    _check_fields(message, {"report"})
+    numbers = message["report"]
+    if not isinstance(numbers, dict) or len(numbers) > MAX_NUMBERS:
+        raise MessageError(f"report must be an object of at most {MAX_NUMBERS} numbers")
+    for name, number in numbers.items():
+        if (
+            isinstance(number, bool)
+            or not isinstance(number, int | float)
+            or not abs(number) <= sys.float_info.max
+        ):
+            raise MessageError(f"report: {name[:40]!r} must be a finite number")
+    return Report({name: float(number) for name, number in numbers.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What the meeting point tells a worker; empty where a message does not speak of it."""
+
+    refused: str | None = None
+    go: bool = False
+    gone: Mapping[int, str] = field(default_factory=dict)
+    left: Mapping[int, int] = field(default_factory=dict)
+    fault: str | None = None
+
+    @classmethod
+    def parse(cls, message: Mapping[str, Any]) -> Self:
+        """Read a message. Raises MessageError."""
+        gone, left = message.get("gone", {}), message.get("left", {})
+        if not isinstance(gone, dict) or not all(
+            rank.isdecimal() and isinstance(why, str) for rank, why in gone.items()
+        ):
+            raise MessageError("gone must be an object of reasons by rank")
+        if not isinstance(left, dict) or not all(rank.isdecimal() for rank in left):
+            raise MessageError("left must be an object of numbers by rank")
+        return cls(
+            refused=_reason("refused", message),
+            go=message.get("go") is True,
+            gone={int(rank): why for rank, why in gone.items()},
+            left={int(rank): _whole("left", number) for rank, number in left.items()},
+            fault=_reason("fault", message),
+        )
+
+
+def _check_fields(message: Mapping[str, Any], expected: set[str]) -> None:
+    if message.keys() != expected:
+        raise MessageError(f"a message must have the fields {', '.join(sorted(expected))} and no others")
+
+
+def _whole(name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise MessageError(f"{name} must be a whole number, 0 or more")
+    return value
+
+
+def _reason(name: str, message: Mapping[str, Any]) -> str | None:
+    reason = message.get(name)
+    if reason is not None and not isinstance(reason, str):
+        raise MessageError(f"{name} must be a text")
+    return reason

@@ -1,0 +1,144 @@
+"""A worker's side of the meeting point: joins its job, then listens for news of the other ranks."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Iterable, Mapping
+
+from hostlib.config import parse_address
+from hostlib.errors import RendezvousError
+from hostlib.messages import TO_WORKER_BYTES, Farewell, Join, Lines, News, Report
+
+
+class RendezvousPeers:
+    """A worker's side of a `hostlib.rendezvous.Rendezvous`; implements `hostlib.peers.Peers`."""
+
+    def __init__(
+        self, address: str, *, job: int, rank: int, size: int, token: str, timeout_s: float = 60.0
+    ) -> None:
+        """Join with the job's token, and wait until all ranks have.
+
+        Raises:
+            RendezvousError: refused, a rank died before joining, or not all joined within `timeout_s`.
+        """
+        self._size = size
+        self._said_farewell = False
+        self._gone: dict[int, str] = {}
+        self._left: dict[int, int] = {}
+        self._fault: str | None = None
+        self._lines = Lines(TO_WORKER_BYTES)
+        self._lock = threading.Lock()
+        where = f"job {job}, rank {rank}"
+        deadline = time.monotonic() + timeout_s
+        try:
+            self._socket = socket.create_connection(parse_address(address), timeout=timeout_s)
+        except OSError as error:
+            raise RendezvousError(f"{where}: cannot join at {address}: {error}") from error
+        try:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._socket.sendall(Join(rank, size, job, token).encode())
+            self._await_go(where, deadline)
+        except RendezvousError:
+            self._socket.close()
+            raise
+        except (OSError, ValueError) as error:
+            self._socket.close()
+            reason = f"cannot join at {address}: {error}"
+            if isinstance(error, TimeoutError):
+                reason = f"not all of {size} ranks joined at {address} within {timeout_s:g} s"
+            raise RendezvousError(f"{where}: {reason}") from error
+        self._socket.settimeout(None)
+        self._thread = threading.Thread(target=self._listen, name="peers", daemon=True)
+        self._thread.start()
+
+    def gone(self) -> Mapping[int, str]:
+        """Return the ranks that are known to be dead, each with the reason."""
+        with self._lock:
+            return dict(self._gone)
+
+    def fault(self) -> str | None:
+        """Return why the whole job cannot go on, or None."""
+        return self._fault
+
+    def alive(self, ranks: Iterable[int]) -> bool:
+        """Return whether every one of `ranks` still holds its connection to the launcher."""
+        with self._lock:
+            return self._fault is None and not {*self._left, *self._gone}.intersection(ranks)
+
+    def left(self) -> Mapping[int, int]:
+        """Return the ranks that said farewell, and after how many collectives."""
+        with self._lock:
+            return dict(self._left)
+
+    def report(self, statistics: Mapping[str, float]) -> None:
+        """Send progress to the launcher."""
+        with contextlib.suppress(OSError):  # the listening thread notices that the launcher is gone
+            self._socket.sendall(Report(statistics).encode())
+
+    def farewell(self, collectives: int = 0) -> None:
+        """Tell the launcher, which tells the others. Without effect if done before."""
+        if not self._said_farewell:
+            self._said_farewell = True
+            with contextlib.suppress(OSError):
+                self._socket.sendall(Farewell(collectives).encode())
+
+    def finished(self) -> bool:
+        """Return whether every rank has said farewell or is gone, or the job is over anyway."""
+        with self._lock:
+            return self._fault is not None or len({*self._left, *self._gone}) == self._size
+
+    def close(self) -> None:
+        """Say farewell and close."""
+        self.farewell()
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+        self._socket.close()
+
+    def _await_go(self, where: str, deadline: float) -> None:
+        heard = False
+        while True:
+            self._socket.settimeout(max(0.001, deadline - time.monotonic()))
+            data = self._socket.recv(65536)
+            if not data:
+                raise RendezvousError(
+                    f"{where}: the launcher went away before all had joined"
+                    + ("" if heard else ", or the token in INA_JOB is not the job's")
+                )
+            heard = True
+            all_news = [News.parse(message) for message in self._lines.feed(data)]
+            for news in all_news:
+                if news.refused is not None:
+                    raise RendezvousError(f"{where}: refused: {news.refused}")
+                self._note(news)
+            if any(news.go for news in all_news):
+                return  # what came along with it, a death even, has been noted
+            if self._gone or self._fault:
+                missing = ", ".join(f"{rank} ({why})" for rank, why in self._gone.items())
+                raise RendezvousError(
+                    f"{where}: " + (self._fault or f"missing ranks before the job began: {missing}")
+                )
+
+    def _listen(self) -> None:
+        while True:
+            try:
+                data = self._socket.recv(65536)
+                if not data:
+                    break
+                for message in self._lines.feed(data):
+                    self._note(News.parse(message))
+            except OSError:
+                break
+            except ValueError as error:
+                self._fault = self._fault or f"the launcher said what cannot be understood: {error}"
+                return
+        self._fault = self._fault or "the launcher went away"
+
+    def _note(self, news: News) -> None:
+        with self._lock:
+            self._gone.update(news.gone)
+            self._left.update(news.left)
+            self._fault = self._fault or news.fault

@@ -1,0 +1,104 @@
+// Which slot a shared packet meets: a region of the memory, and a place in it.
+//
+// A job's PSNs follow each other through its region, from a start that depends on the job: a job
+// whose packets under way fit into its region never meets itself, and regions may have any size.
+//
+// While a job moves to another region, an entry in `change` says which. The region is in force
+// from a PSN on that the program chooses itself: the first contribution that meets the entry puts
+// it a window ahead, where no rank can have sent anything. So all parts of a sum meet in one
+// region, and nobody has to stop, or to know how far the job is.
+#ifndef INA_ADDRESSING_P4
+#define INA_ADDRESSING_P4
+
+#include "headers.p4"
+
+// Knuth's multiplicative hash: jobs that share a region start apart.
+@noWarn("unused")   // not where slots are hashed
+const bit<32> START_OF_JOB = 0x9E3779B1;
+
+control Addressing(in headers_t hdr, inout metadata_t meta) {
+    // By counter row: the last change that has met a contribution, and its PSN.
+    register<bit<64>>(JOB_ROWS) change_id;
+    register<bit<32>>(JOB_ROWS) change_psn;
+    // Contributions to a PSN at least a window past the change: their senders have all results from
+    // the region before, which others may have now.
+    counter(JOB_ROWS, CounterType.packets) settled;
+
+    bit<64> id = 0;
+    bit<32> next_offset = 0;
+    bit<32> next_size = 0;
+    bool has_settled = false;
+
+    // No earlier change of this counter row had this number.
+    action move(bit<64> number, bit<32> offset, bit<32> size) {
+        id = number;
+        next_offset = offset;
+        next_size = size;
+    }
+
+    table change {
+        key = { hdr.ina.job: exact; }
+        actions = { move; NoAction; }
+        const default_action = NoAction;
+        size = JOB_ROWS;
+    }
+
+    // Take the new region if the packet's PSN is one of those that it is in force for.
+    action choose_region() {
+        bit<32> row = (bit<32>)meta.counter_row;
+        bit<64> known;
+        bit<32> from;
+        change_id.read(known, row);
+        change_psn.read(from, row);
+        // What is sent again may be of a PSN that others are a window ahead of already.
+        bool fresh = hdr.ina.kind == KIND_GRADIENT && (hdr.ina.flags & FLAG_RESEND) == 0;
+        bool begins = fresh && known != id;
+        from = begins ? hdr.ina.psn + meta.window : from;
+        known = begins ? id : known;
+        change_id.write(row, known);
+        change_psn.write(row, from);
+
+        bit<32> ahead = hdr.ina.psn - from;         // serial number arithmetic, RFC 1982
+        bool moved = known == id && ahead[31:31] == 0;
+        meta.region_offset = moved ? next_offset : meta.region_offset;
+        meta.region_size = moved ? next_size : meta.region_size;
+        has_settled = fresh && moved && ahead >= meta.window;
+    }
+
+#if ADDRESSING == CONSECUTIVE
+    action locate() {
+        hash(meta.index, HashAlgorithm.identity, meta.region_offset,
+             { hdr.ina.psn + (bit<32>)hdr.ina.job * START_OF_JOB }, meta.region_size);
+    }
+#elif ADDRESSING == HASHED
+    // Every PSN anywhere. The byte behind it lets consecutive PSNs meet as many slots as there are:
+    // without it the low bits of the CRC are linearly dependent in small arrays.
+    action locate() {
+        hash(meta.index, HashAlgorithm.crc32, meta.region_offset,
+             { hdr.ina.job, hdr.ina.psn, 8w0 }, meta.region_size);
+    }
+#else
+    // ATP: a slot for every position of the window, and another for one that collided. The salt,
+    // which counts its collisions, stands where other programs have a priority.
+    action locate() {
+        bit<32> position = 0;
+        hash(position, HashAlgorithm.identity, 32w0, { hdr.ina.psn }, meta.window);
+        hash(meta.index, HashAlgorithm.crc32, meta.region_offset,
+             { hdr.ina.job, position, hdr.ina.priority }, meta.region_size);
+    }
+#endif
+
+    apply {
+        if (change.apply().hit) {
+            choose_region();
+            if (has_settled) {
+                settled.count((bit<32>)meta.counter_row);
+            }
+        }
+        if (meta.region_size != 0) {
+            locate();
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,1 @@
+"""From source files to the syntax tree: preprocessor, lexer, recursive-descent parser."""

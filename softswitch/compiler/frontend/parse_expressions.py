@@ -1,0 +1,386 @@
+"""Annotations, types and expressions."""
+
+from __future__ import annotations
+
+from softswitch.compiler.errors import CompileError
+from softswitch.compiler.frontend import ast
+from softswitch.compiler.frontend.lexer import KEYWORDS, Token, integer, string
+from softswitch.compiler.frontend.parse_base import Cursor
+
+# Binary operators by how tightly they bind; all are left-associative.
+# Other than in C, ``& ^ |`` bind tighter than comparisons.
+_LEVELS = ("||", "&&", "== !=", "< > <= >=", "|", "^", "&", "<< >>", "++ + - |+| |-|", "* / %")
+_PRECEDENCE = {operator: level for level, operators in enumerate(_LEVELS) for operator in operators.split()}
+_UNARY = frozenset("!~-+")
+_TYPE_KEYWORDS = frozenset(["bit", "bool", "error", "int", "match_kind", "string", "tuple", "varbit"])
+_TYPE_STARTS = _TYPE_KEYWORDS | {"id", ".", "void", "_"}
+_OPERAND_STARTS = frozenset(["id", "number", "quoted", "true", "false", "this", "!", "~", "{", "{#}"])
+
+
+class ExpressionParser(Cursor):
+    """Parses annotations, types and expressions."""
+
+    # Inside the angle brackets of a type, ``>`` closes them and is no operator.
+    _greater_closes = False
+
+    # ----------------------------------------------------------------- annotations
+
+    def annotations(self) -> tuple[ast.Annotation, ...]:
+        """Parse any number of annotations."""
+        if self.token.kind not in ("@", "pragma"):
+            return ()
+        found: list[ast.Annotation] = []
+        while True:
+            if token := self.accept("pragma"):
+                _, name, *body = token.text.split(None, 2)
+                found.append(ast.Annotation(name, "".join(body).strip(), None, token.pos))
+            elif self.accept("@"):
+                found.append(self._annotation())
+            else:
+                return tuple(found)
+
+    def _annotation(self) -> ast.Annotation:
+        name = self.token
+        if name.kind != "id" and name.kind not in KEYWORDS:
+            self.fail("the name of an annotation")
+        self.advance()
+        if self.accept("("):
+            tokens: list[Token] = []
+            self._balanced(tokens)
+            return ast.Annotation(name.text, _joined(tokens), None, name.pos)
+        if self.accept("["):
+            first = self._at
+            elements = self.comma_separated(self.argument, "]", "in the annotation", trailing=True)
+            return ast.Annotation(name.text, _joined(self._tokens[first : self._at - 1]), elements, name.pos)
+        return ast.Annotation(name.text, "", None, name.pos)
+
+    def _balanced(self, tokens: list[Token]) -> None:
+        """Collect what is in parentheses, of which the first has been read; drop the last one."""
+        depth = 1
+        while True:
+            if self.token.kind == "end":
+                self.fail("')' at the end of the annotation")
+            depth += {"(": 1, ")": -1}.get(self.token.kind, 0)
+            token = self.advance()
+            if not depth:
+                return
+            tokens.append(token)
+
+    # ----------------------------------------------------------------- types
+
+    def at_type_keyword(self) -> bool:
+        """Tell if the current token can only be the start of a type."""
+        return self.token.kind in _TYPE_KEYWORDS or (
+            self.token.kind == "id" and self.token.text == "list" and self.next_token().kind == "<"
+        )
+
+    def type_ref(self) -> ast.TypeRef:
+        """Parse a type (without void)."""
+        parsed = self._element_type()
+        return self.stack_sizes(parsed)
+
+    def stack_sizes(self, element: ast.TypeRef) -> ast.TypeRef:
+        """Parse the ``[size]`` that may follow a type or a declared name."""
+        sizes = []
+        while token := self.accept("["):
+            sizes.append((self.bracketed(), token.pos))
+            self.expect("]", "behind the size of a stack")
+        for size, pos in reversed(sizes):
+            element = ast.StackType(element, size, pos)
+        return element
+
+    def bracketed(self) -> ast.Expr:
+        """Parse an expression in which ``>`` is an operator again."""
+        outer, self._greater_closes = self._greater_closes, False
+        parsed = self.expression()
+        self._greater_closes = outer
+        return parsed
+
+    def _element_type(self) -> ast.TypeRef:
+        token = self.token
+        kind = token.kind
+        if kind in ("id", "."):
+            return self._named_type()
+        if kind not in _TYPE_KEYWORDS:
+            self.fail("a type")
+        self.advance()
+        match kind:
+            case "bool":
+                return ast.BoolType(token.pos)
+            case "error":
+                return ast.ErrorType(token.pos)
+            case "match_kind":
+                return ast.MatchKindType(token.pos)
+            case "string":
+                return ast.StringType(token.pos)
+            case "tuple":
+                self.expect("<", "behind 'tuple'")
+                return ast.TupleType(self._type_args(), token.pos)
+            case "varbit":
+                self.expect("<", "behind 'varbit'")
+                return ast.VarbitType(self._width(), token.pos)
+            case "bit" if self.token.kind != "<":
+                return ast.BitsType(ast.IntLiteral(1, None, False, token.pos), False, token.pos)
+            case "int" if self.token.kind != "<":
+                return ast.IntegerType(token.pos)
+        self.advance()
+        return ast.BitsType(self._width(), kind == "int", token.pos)
+
+    def _named_type(self) -> ast.TypeRef:
+        absolute = self.accept(".") is not None
+        token = self.name("the name of a type")
+        args: tuple[ast.TypeRef, ...] = ()
+        if self.accept("<"):
+            args = self._type_args()
+            if token.text == "list" and not absolute and len(args) == 1:
+                return ast.ListType(args[0], token.pos)
+        return ast.NamedType(token.text, absolute, args, token.pos)
+
+    def _width(self) -> ast.Expr:
+        outer, self._greater_closes = self._greater_closes, True
+        try:
+            width = self.expression()
+        finally:
+            self._greater_closes = outer
+        self.expect(">", "behind the width of a type")
+        return width
+
+    def _type_args(self) -> tuple[ast.TypeRef, ...]:
+        return self.comma_separated(self._type_arg, ">", "in the list of types")
+
+    def _type_arg(self) -> ast.TypeRef:
+        if token := self.accept("_"):
+            return ast.DontCareType(token.pos)
+        if token := self.accept("void"):
+            return ast.VoidType(token.pos)
+        return self.type_ref()
+
+    # ----------------------------------------------------------------- expressions
+
+    def expression(self) -> ast.Expr:
+        """Parse an expression (no keyset)."""
+        left = self._binary(0)
+        if token := self.accept("?"):
+            then = self.expression()
+            self.expect(":", "between the two values of '?'")
+            return ast.Mux(left, then, self.expression(), token.pos)
+        return left
+
+    def _binary(self, level: int) -> ast.Expr:
+        left = self.unary()
+        while True:
+            token = self.token
+            operator = token.kind
+            if operator == ">":
+                if self._greater_closes:
+                    return left
+                following = self.next_token()
+                if following.kind == ">" and following.start == token.start + 1:
+                    operator = ">>"
+            precedence = _PRECEDENCE.get(operator, -1)
+            if precedence < level:
+                return left
+            self.advance()
+            if operator == ">>":
+                self.advance()
+            left = ast.Binary(operator, left, self._binary(precedence + 1), token.pos)
+
+    def unary(self) -> ast.Expr:
+        """Parse an expression without binary operators outside of parentheses."""
+        token = self.token
+        if token.kind in _UNARY:
+            self.advance()
+            return ast.Unary(token.kind, self.unary(), token.pos)
+        if token.kind == "(":
+            return self._parenthesised()
+        return self.postfix(self._primary())
+
+    def _parenthesised(self) -> ast.Expr:
+        """Parse a cast, or an expression in parentheses and what follows it."""
+        opening = self.advance()
+        if self.at_type_keyword() and not (self.token.kind == "error" and self.next_token().kind == "."):
+            type_ref: ast.TypeRef | None = self.type_ref()
+            self.expect(")", "behind the type of a cast")
+        else:
+            type_ref = self.attempt(self._cast_type)
+        if type_ref is not None:
+            return ast.Cast(type_ref, self.unary(), opening.pos)
+        inner = self.bracketed()
+        self.expect(")", "at the end of the expression in parentheses")
+        return self.postfix(inner)
+
+    def _cast_type(self) -> ast.TypeRef | None:
+        if self.token.kind not in ("id", "."):
+            return None
+        is_type = (self.next_token() if self.token.kind == "." else self.token).text in self.types
+        parsed = self.type_ref()
+        if not self.accept(")"):
+            return None
+        # An unknown name is a type if nothing else makes sense: the error will be that it is unknown.
+        return parsed if is_type or self.token.kind in _OPERAND_STARTS else None
+
+    def _primary(self) -> ast.Expr:
+        token = self.token
+        match token.kind:
+            case "id":
+                self.advance()
+                return ast.Name(token.text, False, token.pos)
+            case "number":
+                self.advance()
+                return ast.IntLiteral(*integer(token), token.pos)
+            case ".":
+                self.advance()
+                return ast.Name(self.name("a name behind the leading '.'").text, True, token.pos)
+            case "true" | "false":
+                self.advance()
+                return ast.BoolLiteral(token.kind == "true", token.pos)
+            case "quoted":
+                self.advance()
+                return ast.StringLiteral(string(token), token.pos)
+            case "this":
+                self.advance()
+                return ast.This(token.pos)
+            case "error":
+                self.advance()
+                if self.token.kind != ".":
+                    self.fail("'.' and the name of an error")
+                return ast.TypeExpr(ast.ErrorType(token.pos), token.pos)
+            case "{#}":
+                self.advance()
+                return ast.InvalidHeader(token.pos)
+            case "...":
+                self.advance()
+                return ast.Dots(token.pos)
+            case "{":
+                return self._braces()
+        self.fail("an expression")
+
+    def postfix(self, base: ast.Expr) -> ast.Expr:
+        """Parse the members, indices, slices and calls that follow `base`."""
+        while True:
+            match self.token.kind:
+                case ".":
+                    self.advance()
+                    member = self.name("the name of a member behind '.'")
+                    base = ast.Member(base, member.text, member.pos)
+                case "(":
+                    base = ast.Call(base, (), self.arguments(), base.pos)
+                case "[":
+                    base = self._index(base)
+                case "<" if isinstance(base, ast.Name | ast.Member):
+                    generic = self._generic(base)
+                    if generic is None:
+                        return base
+                    base = generic
+                case _:
+                    return base
+
+    def _generic(self, base: ast.Name | ast.Member) -> ast.Expr | None:
+        """Parse ``<types>(args)`` or the ``<types>`` of ``Type<types>.member``, if it is one."""
+        if self.next_token().kind not in _TYPE_STARTS:
+            return None
+
+        def types() -> tuple[ast.TypeRef, ...] | None:
+            self.advance()
+            parsed = self._type_args()
+            return parsed if self.token.kind in ("(", ".") else None
+
+        args = self.attempt(types)
+        if args is None:
+            return None
+        if self.token.kind == "(":
+            return ast.Call(base, args, self.arguments(), base.pos)
+        if not isinstance(base, ast.Name):
+            self.fail("'(' behind the list of types")
+        return ast.TypeExpr(ast.NamedType(base.name, base.absolute, args, base.pos), base.pos)
+
+    def _index(self, base: ast.Expr) -> ast.Expr:
+        bracket = self.advance()
+        first = self.bracketed()
+        parsed: ast.Expr
+        if self.accept(":"):
+            parsed = ast.Slice(base, first, self.bracketed(), bracket.pos)
+        elif self.accept("+:"):
+            parsed = ast.PlusSlice(base, first, self.bracketed(), bracket.pos)
+        else:
+            parsed = ast.Index(base, first, bracket.pos)
+        self.expect("]", "behind the index")
+        return parsed
+
+    def arguments(self) -> tuple[ast.Argument, ...]:
+        """Parse arguments in parentheses."""
+        self.expect("(", "before the arguments")
+        outer, self._greater_closes = self._greater_closes, False
+        parsed = self.comma_separated(self.argument, ")", "in the list of arguments")
+        self._greater_closes = outer
+        return parsed
+
+    def argument(self) -> ast.Argument:
+        """Parse ``value`` or ``name = value``, where the value may be ``_``."""
+        token = self.token
+        name = None
+        if token.kind == "id" and self.next_token().kind == "=":
+            name = self.advance().text
+            self.advance()
+        if ignored := self.accept("_"):
+            return ast.Argument(name, ast.DontCare(ignored.pos), token.pos)
+        return ast.Argument(name, self.expression(), token.pos)
+
+    def _braces(self) -> ast.Expr:
+        """Parse ``{a, b}`` or ``{a = x, b = y}``, either with ``...`` at the end."""
+        opening = self.advance()
+        outer, self._greater_closes = self._greater_closes, False
+        elements = self.comma_separated(self.argument, "}", "in the list", trailing=True)
+        self._greater_closes = outer
+        dots = bool(elements) and isinstance(elements[-1].value, ast.Dots) and elements[-1].name is None
+        if dots:
+            elements = elements[:-1]
+        named = [element for element in elements if element.name is not None]
+        if named and len(named) == len(elements):
+            return ast.StructExpr(elements, dots, opening.pos)
+        for element in elements:
+            if named and element.name is None:
+                raise CompileError("a value without name among named ones", element.pos, "name = value")
+            if isinstance(element.value, ast.DontCare):
+                raise CompileError("'_' is not a value", element.value.pos, "an expression")
+        return ast.ListExpr(tuple(element.value for element in elements), dots, opening.pos)
+
+    # ----------------------------------------------------------------- keysets
+
+    def keyset(self) -> tuple[ast.Expr, ...]:
+        """Parse a key or ``(key, key)`` of a select case or table entry."""
+        if self.token.kind == "(":
+
+            def first_key() -> ast.Expr | None:
+                self.advance()
+                key = self._key()
+                closed = self.token.kind == ")" and self.next_token().kind in (":", ",")
+                return key if self.token.kind == "," or closed else None
+
+            first = self.attempt(first_key)
+            if first is not None:
+                self.accept(",")
+                return first, *self.comma_separated(self._key, ")", "in the keyset")
+        return (self._key(),)
+
+    def _key(self) -> ast.Expr:
+        if token := self.accept("_"):
+            return ast.DontCare(token.pos)
+        if token := self.accept("default"):
+            return ast.Default(token.pos)
+        key = self.expression()
+        if token := self.accept("&&&"):
+            return ast.Mask(key, self.expression(), token.pos)
+        if token := self.accept(".."):
+            return ast.Range(key, self.expression(), token.pos)
+        return key
+
+
+def _joined(tokens: list[Token]) -> str:
+    """Return the text of the tokens, with one blank where there was space between them."""
+    text = ""
+    end = tokens[0].start if tokens else 0
+    for token in tokens:
+        text += token.text if token.start == end else " " + token.text
+        end = token.start + len(token.text)
+    return text

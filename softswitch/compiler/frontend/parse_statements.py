@@ -1,0 +1,279 @@
+"""Statements, and the declarations that may stand among them."""
+
+from __future__ import annotations
+
+from softswitch.compiler.errors import CompileError
+from softswitch.compiler.frontend import ast
+from softswitch.compiler.frontend.parse_expressions import ExpressionParser
+
+_ASSIGNMENTS = frozenset(["=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "<<=", ">>=", "|+|=", "|-|="])
+_DIRECTIONS = frozenset(["in", "out", "inout"])
+_JUMPS: dict[str, type[ast.Exit | ast.Break | ast.Continue]] = {
+    "exit": ast.Exit,
+    "break": ast.Break,
+    "continue": ast.Continue,
+}
+
+
+class StatementParser(ExpressionParser):
+    """Parses statements, variables, constants, instantiations and functions."""
+
+    # ----------------------------------------------------------------- statements
+
+    def block(self, annotations: tuple[ast.Annotation, ...] = ()) -> ast.Block:
+        """Parse ``{ … }``."""
+        opening = self.expect("{", "before the statements")
+        with self.scope():
+            body = self.statements("}")
+        self.advance()
+        return ast.Block(body, opening.pos, annotations)
+
+    def statements(self, *ends: str) -> tuple[ast.Stmt, ...]:
+        """Parse statements up to one of the closing tokens."""
+        found: list[ast.Stmt] = []
+        while self.token.kind not in ends:
+            if self.token.kind == "end":
+                self.fail("a statement or '}'")
+            if not self.accept(";"):
+                found.append(self.statement())
+        return tuple(found)
+
+    def statement(self) -> ast.Stmt:
+        """Parse one statement or declaration, with its semicolon."""
+        annotations = self.annotations()
+        token = self.token
+        match token.kind:
+            case "{":
+                return self.block(annotations)
+            case "for":
+                return self._for(annotations)
+            case "const":
+                return self.constant(annotations)
+            case _ if annotations:
+                return self.typed_declaration(annotations)
+            case "if":
+                return self._if()
+            case "switch":
+                return self._switch()
+            case "return":
+                self.advance()
+                value = None if self.token.kind == ";" else self.expression()
+                self.semicolon("the return statement")
+                return ast.Return(value, token.pos)
+            case "exit" | "break" | "continue":
+                self.advance()
+                self.semicolon(f"'{token.kind}'")
+                return _JUMPS[token.kind](token.pos)
+        parsed = self._simple_statement()
+        self.semicolon("the statement")
+        return parsed
+
+    def _body(self) -> ast.Stmt:
+        """Parse the statement that another one governs, which may be empty."""
+        if empty := self.accept(";"):
+            return ast.Block((), empty.pos)
+        if self.token.kind == "end":
+            self.fail("a statement")
+        parsed = self.statement()
+        if isinstance(parsed, ast.VarDecl | ast.ConstDecl | ast.Instantiation):
+            raise CompileError("a declaration cannot stand here alone", parsed.pos, "a statement or '{ … }'")
+        return parsed
+
+    def _if(self) -> ast.If:
+        token = self.advance()
+        condition = self._condition("if")
+        then = self._body()
+        otherwise = self._body() if self.accept("else") else None
+        return ast.If(condition, then, otherwise, token.pos)
+
+    def _condition(self, keyword: str) -> ast.Expr:
+        self.expect("(", f"behind '{keyword}'")
+        condition = self.expression()
+        self.expect(")", f"behind the expression of '{keyword}'")
+        return condition
+
+    def _switch(self) -> ast.Switch:
+        token = self.advance()
+        subject = self._condition("switch")
+        self.expect("{", "before the cases")
+        return ast.Switch(subject, self.until(self._switch_case, "}"), token.pos)
+
+    def _switch_case(self) -> ast.SwitchCase:
+        start = self.token
+        label: ast.Expr
+        if start.kind in ("{", "end"):
+            self.fail("a label of a switch case or '}'")
+        label = ast.Default(start.pos) if self.accept("default") else self.expression()
+        self.expect(":", "behind the label of a switch case")
+        body = self.block(self.annotations()) if self.token.kind in ("{", "@") else None
+        return ast.SwitchCase(label, body, start.pos)
+
+    def _for(self, annotations: tuple[ast.Annotation, ...]) -> ast.For | ast.ForIn:
+        token = self.advance()
+        self.expect("(", "behind 'for'")
+        with self.scope():
+            own = self.annotations()
+            header = self.attempt(self._for_in_variable)
+            if header is not None:
+                type_ref, name = header
+                collection = self.expression()
+                if dots := self.accept(".."):
+                    collection = ast.Range(collection, self.expression(), dots.pos)
+                self.expect(")", "at the end of the head of 'for'")
+                return ast.ForIn(type_ref, name, collection, self._body(), token.pos, annotations)
+            init = self._for_part(";", own)
+            condition = self.expression()
+            self.expect(";", "behind the condition of 'for'")
+            update = self._for_part(")", ())
+            return ast.For(init, condition, update, self._body(), token.pos, annotations)
+
+    def _for_in_variable(self) -> tuple[ast.TypeRef | None, str] | None:
+        if self.token.kind == "id" and self.next_token().kind == "in":
+            type_ref, name = None, self.advance().text
+        else:
+            type_ref, name = self.type_ref(), self.name("the name of a variable").text
+        return (type_ref, name) if self.accept("in") else None
+
+    def _for_part(self, close: str, annotations: tuple[ast.Annotation, ...]) -> tuple[ast.Stmt, ...]:
+        def part() -> ast.Stmt:
+            return self._simple_statement(annotations)
+
+        return self.comma_separated(part, close, "in the head of 'for'")
+
+    def _simple_statement(self, annotations: tuple[ast.Annotation, ...] = ()) -> ast.Stmt:
+        """Parse an assignment, a call or a declaration, without its semicolon."""
+        token = self.token
+        if self.at_type_keyword() or annotations:
+            return self._typed(annotations)
+        if token.kind in ("id", "."):
+            # Only a declaration has a name behind the type with which it begins.
+            following = self.next_token().kind
+            if following == "id" and token.kind == "id":
+                return self._typed(())
+            if following in ("<", "[", "(") or token.kind == ".":
+                declaration = self.attempt(self._declared_after_type)
+                if declaration is not None:
+                    return self._typed_behind(*declaration, ())
+        elif token.kind not in ("(", "this"):
+            self.fail("a statement")
+        left = self.unary()
+        if self.token.kind in _ASSIGNMENTS:
+            operator = self.advance().kind
+            return ast.Assign(left, operator, self.expression(), token.pos)
+        if isinstance(left, ast.Call):
+            return ast.CallStatement(left, token.pos)
+        self.fail("'=' or '(': a statement is an assignment or a call")
+
+    # ----------------------------------------------------------------- declarations
+
+    def typed_declaration(self, annotations: tuple[ast.Annotation, ...]) -> ast.VarDecl | ast.Instantiation:
+        """Parse a variable or an instance, with its semicolon."""
+        parsed = self._typed(annotations)
+        self.semicolon("the declaration")
+        return parsed
+
+    def _typed(self, annotations: tuple[ast.Annotation, ...]) -> ast.VarDecl | ast.Instantiation:
+        type_ref = self.type_ref()
+        args = self.arguments() if self.token.kind == "(" else None
+        return self._typed_behind(type_ref, args, annotations)
+
+    def _declared_after_type(self) -> tuple[ast.TypeRef, tuple[ast.Argument, ...] | None] | None:
+        type_ref = self.type_ref()
+        args = self.arguments() if self.token.kind == "(" else None
+        return (type_ref, args) if self.token.kind == "id" else None
+
+    def _typed_behind(
+        self,
+        type_ref: ast.TypeRef,
+        args: tuple[ast.Argument, ...] | None,
+        annotations: tuple[ast.Annotation, ...],
+    ) -> ast.VarDecl | ast.Instantiation:
+        """Parse what follows ``type`` or ``type(args)``."""
+        name = self.name("the name of what is declared")
+        type_ref = self.stack_sizes(type_ref)
+        self.declare_object(name.text)
+        if args is None:
+            value = self.expression() if self.accept("=") else None
+            return ast.VarDecl(type_ref, name.text, value, name.pos, annotations)
+        initializer = None
+        if self.accept("="):
+            self.expect("{", "before the initialiser of an instance")
+            with self.scope():
+                initializer = self.until(self._initializer, "}")
+        return ast.Instantiation(type_ref, args, name.text, initializer, name.pos, annotations)
+
+    def _initializer(self) -> ast.FunctionDecl | ast.Instantiation:
+        annotations = self.annotations()
+        if self.token.kind == "end":
+            self.fail("a function, an instance or '}'")
+        if function := self.attempt(self.function_head):
+            return self.function(annotations, function)
+        declared = self.typed_declaration(annotations)
+        if isinstance(declared, ast.VarDecl):
+            raise CompileError("a variable cannot stand here", declared.pos, "a function or an instance")
+        return declared
+
+    def constant(self, annotations: tuple[ast.Annotation, ...]) -> ast.ConstDecl:
+        """Parse ``const type name = value;``."""
+        self.advance()
+        type_ref = self.type_ref()
+        name = self.name("the name of the constant")
+        type_ref = self.stack_sizes(type_ref)
+        self.expect("=", "and the value of the constant")
+        value = self.expression()
+        self.semicolon("the constant")
+        self.declare_object(name.text)
+        return ast.ConstDecl(type_ref, name.text, value, name.pos, annotations)
+
+    # ----------------------------------------------------------------- functions
+
+    def function_head(self) -> ast.TypeRef | None:
+        """Parse the result type in front of ``name(`` or ``name<``."""
+        result = self.result_type()
+        return result if self.token.kind == "id" and self.next_token().kind in ("(", "<") else None
+
+    def result_type(self) -> ast.TypeRef:
+        """Parse a type or void."""
+        token = self.accept("void")
+        return ast.VoidType(token.pos) if token else self.type_ref()
+
+    def function(self, annotations: tuple[ast.Annotation, ...], result: ast.TypeRef) -> ast.FunctionDecl:
+        """Parse what follows the result type of a function."""
+        with self.scope():
+            prototype = self.prototype(annotations, result)
+            body = self.block()
+        return ast.FunctionDecl(prototype, body, prototype.pos)
+
+    def prototype(
+        self, annotations: tuple[ast.Annotation, ...], result: ast.TypeRef | None, abstract: bool = False
+    ) -> ast.Prototype:
+        """Parse name, type parameters and parameters."""
+        name = self.name("the name of a function")
+        type_params = self.type_params()
+        return ast.Prototype(result, name.text, type_params, self.params(), name.pos, annotations, abstract)
+
+    def type_params(self) -> tuple[ast.TypeParam, ...]:
+        """Parse ``<A, B>`` if there is one, and let the names mean types."""
+        if not self.accept("<"):
+            return ()
+        return self.comma_separated(self._type_param, ">", "in the list of type parameters")
+
+    def _type_param(self) -> ast.TypeParam:
+        name = self.name("the name of a type parameter")
+        self.declare_type(name.text)
+        return ast.TypeParam(name.text, name.pos)
+
+    def params(self) -> tuple[ast.Param, ...]:
+        """Parse parameters in parentheses."""
+        self.expect("(", "before the parameters")
+        return self.comma_separated(self._param, ")", "in the list of parameters")
+
+    def _param(self) -> ast.Param:
+        annotations = self.annotations()
+        direction = self.advance().kind if self.token.kind in _DIRECTIONS else ""
+        type_ref = self.type_ref()
+        name = self.name("the name of a parameter")
+        type_ref = self.stack_sizes(type_ref)
+        default = self.expression() if self.accept("=") else None
+        self.declare_object(name.text)
+        return ast.Param(direction, type_ref, name.text, default, name.pos, annotations)

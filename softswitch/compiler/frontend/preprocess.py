@@ -1,0 +1,269 @@
+"""The C preprocessor in front of the compiler: files in, one text with line markers out.
+
+pcpp does the preprocessing. This module decides where files come from, turns its complaints
+into CompileErrors, and writes its tokens so that each keeps its line and column: a token that
+comes from the source stands in its old column, and the expansion of a macro stands behind a
+marker that gives it the position of the macro's use (see `softswitch.compiler.frontend.lexer`).
+"""
+
+from __future__ import annotations
+
+import bisect
+import io
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pcpp
+
+from softswitch.compiler.errors import CompileError
+from softswitch.compiler.ir import Position
+
+STANDARD_INCLUDES = Path(__file__).parents[1] / "include"
+
+_MAX_INCLUDE_DEPTH = 64
+_MAX_BLANK_LINES = 8
+_NEEDS_ARGUMENT = frozenset(["define", "undef", "include", "if", "elif", "ifdef", "ifndef"])
+_MARKER = re.compile(r'[ \t]*#[ \t]*(?:(line)[ \t]+)?([0-9]+)(?:[ \t]+"([^"]*)")?(?:[ \t]+([0-9]+))?')
+
+
+def preprocess(
+    text: str, name: str, *, defines: Mapping[str, str] | None = None, include_dirs: Sequence[str | Path] = ()
+) -> str:
+    """Return `text`, the content of the file `name`, with its includes and without macros.
+
+    Quoted includes are looked for beside the file that includes them, then, like those in
+    angle brackets, in `include_dirs` and among the standard ones. The result needs no other file
+    and gives the same tokens at the same positions when preprocessed again.
+
+    Raises CompileError, at the directive, for what is missing or malformed and for ``#error``.
+    """
+    directories = [*map(Path, include_dirs), STANDARD_INCLUDES]
+    preprocessor = _Preprocessor(name, directories)
+    for macro, value in (defines or {}).items():
+        preprocessor.define(f"{macro} {value}")
+    preprocessor.parse(text, name)
+    return _Writer().write(preprocessor.placed())
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    """A token of the output; `expanded` if it comes from a macro."""
+
+    text: str
+    pos: Position
+    expanded: bool
+    spaced: bool  # there was white space in front of it
+
+
+@dataclass(slots=True)
+class _Source:
+    """A file that is being read: its lines and what its own line markers say about them."""
+
+    display: str
+    lines: list[str]
+    starts: list[int]
+    # Physical line of each marker, and the position of the line behind it (column 0: as it is).
+    marked: list[int] = field(default_factory=list)
+    positions: list[Position] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, display: str, text: str) -> _Source:
+        # As pcpp sees the text: it strips the lines.
+        lines = [line.rstrip() for line in text.splitlines()]
+        starts: list[int] = []
+        offset = 0
+        source = cls(display, lines, starts)
+        file = display
+        for number, line in enumerate(lines, 1):
+            starts.append(offset)
+            offset += len(line) + 1
+            if "#" in line and (marker := _MARKER.match(line)):
+                file = marker[3] if marker[3] is not None else file
+                source.marked.append(number)
+                fixed = int(marker[4] or 0) if marker[1] else 0
+                source.positions.append(Position(file, int(marker[2]), fixed))
+        return source
+
+    def position(self, line: int, column: int) -> tuple[Position, bool]:
+        """Return what the markers make of a place, and whether they fix its column."""
+        at = bisect.bisect_left(self.marked, line) - 1
+        if at < 0:
+            return Position(self.display, line, column), False
+        base = self.positions[at]
+        if base.column:
+            return base, True
+        return Position(base.file, base.line + line - self.marked[at] - 1, column), False
+
+
+class _Preprocessor(pcpp.Preprocessor):  # type: ignore[misc]  # pcpp has no types
+    """pcpp with our rules for finding files, and with exceptions for its messages."""
+
+    def __init__(self, name: str, directories: Sequence[Path]) -> None:
+        super().__init__()
+        self.line_directive = None
+        # Without rewriting, the source of each token is the absolute path of its file.
+        self.rewrite_paths: list[tuple[str, str]] = []
+        self._top = name
+        self._directories = directories
+        self._sources: dict[str, _Source] = {}
+        self._directive = Position(name, 1, 1)
+        self._argument = self._directive
+        for directory in directories:
+            self.path.append(str(directory))
+
+    def parsegen(self, text: str, source: str | None = None, abssource: str | None = None) -> Iterator[Any]:
+        """Preprocess one file (pcpp's entry for the main one and for each that is included)."""
+        assert abssource is not None
+        self._sources[abssource] = _Source.of(self._display(Path(abssource)), text)
+        if self.include_depth > _MAX_INCLUDE_DEPTH:
+            raise CompileError("files include each other without end", self._argument)
+        # pcpp fails on a comment that ends the file without a newline.
+        yield from super().parsegen(text + "\n", source, abssource)
+
+    def _display(self, path: Path) -> str:
+        """Return how error messages name a file: relative to the main one as the user gave that."""
+        top = Path(os.path.abspath(self._top))  # noqa: PTH100 - as pcpp does, also for "a/../b"
+        if path == top:
+            return self._top
+        if path.is_relative_to(top.parent):
+            return str(Path(self._top).parent / path.relative_to(top.parent))
+        return str(path)
+
+    def _place(self, token: Any) -> tuple[Position, bool]:
+        source = self._sources[token.source]
+        return source.position(token.lineno, token.lexpos - source.starts[token.lineno - 1] + 1)
+
+    def _next(self) -> Any:
+        try:
+            return self.token()
+        except (LookupError, AttributeError, TypeError, ValueError):
+            # What pcpp does not check in a directive.
+            raise CompileError("malformed directive", self._directive) from None
+
+    def placed(self) -> Iterator[_Token]:
+        """Yield the tokens of the output with their positions."""
+        spaced = False
+        file, line, used_column = "", 0, 0
+        while (token := self._next()) is not None:
+            if token.type in self.t_WS or not token.value.strip():
+                spaced = True
+                continue
+            expanded = bool(getattr(token, "expanded_from", None))
+            if expanded:
+                # pcpp gives the line of the macro's use; its column is that of the macro's name.
+                if (token.source, token.lineno) != (file, line):
+                    used_column = 0
+                source = self._sources[token.source]
+                found = re.compile(rf"\b{re.escape(token.expanded_from[-1])}\b").search(
+                    source.lines[token.lineno - 1], used_column
+                )
+                column = found.start() + 1 if found else used_column + 1
+                pos, fixed = source.position(token.lineno, column)
+            else:
+                pos, fixed = self._place(token)
+                used_column = token.lexpos - self._sources[token.source].starts[token.lineno - 1]
+            file, line = token.source, token.lineno
+            yield _Token(token.value, pos, expanded or fixed, spaced)
+            spaced = False
+
+    # ----------------------------------------------------------------- hooks of pcpp
+
+    def on_error(self, file: str, line: int, message: str) -> None:
+        if message.startswith("Could not evaluate"):
+            raise CompileError("the condition cannot be evaluated", self._argument, "an integer expression")
+        source = self._sources.get(file)
+        pos = source.position(line, 1)[0] if source else self._directive
+        raise CompileError((message[:1].lower() + message[1:]).strip(), pos)
+
+    def on_file_open(self, is_system_include: bool, path: str) -> io.StringIO:
+        return io.StringIO(Path(path).read_text(encoding="utf-8-sig", errors="replace"))
+
+    def on_include_not_found(self, malformed: bool, is_system: bool, directory: str, name: str) -> None:
+        if malformed:
+            raise CompileError(f"malformed #include of {name}", self._argument, '"file" or <file>')
+        looked = [*([] if is_system else [directory or "."]), *map(str, self._directories[:-1])]
+        places = " or ".join([*looked, "the standard includes (core.p4, v1model.p4)"])
+        raise CompileError(f"the included file '{name}' is not found", self._argument, f"a file in {places}")
+
+    def on_directive_handle(
+        self, directive: Any, tokens: list[Any], if_passthru: bool, preceding: list[Any]
+    ) -> bool:
+        super().on_directive_handle(directive, tokens, if_passthru, preceding)
+        self._directive = self._place(directive)[0]
+        self._argument = self._place(tokens[0])[0] if tokens else self._directive
+        if not tokens and directive.value in _NEEDS_ARGUMENT:
+            raise CompileError(f"#{directive.value} lacks what it is about", self._directive)
+        return True
+
+    def on_directive_unknown(
+        self, directive: Any, tokens: list[Any], if_passthru: bool, preceding: list[Any]
+    ) -> bool:
+        pos = self._place(directive)[0]
+        if directive.value == "error":
+            text = "".join(token.value for token in tokens).strip().strip('"')
+            raise CompileError(f"#error: {text}", pos)
+        if directive.value in ("line", "pragma", "warning") or directive.value.isdigit():
+            return True  # line markers are known from reading the file
+        raise CompileError(f"unknown directive '#{directive.value}'", pos)
+
+
+class _Writer:
+    """Lays tokens out as text."""
+
+    def __init__(self) -> None:
+        self._out: list[str] = []
+        # Where the next character would be; no file: a marker is due.
+        self._file: str | None = None
+        self._line = 0
+        self._column = 1
+
+    def write(self, tokens: Iterator[_Token]) -> str:
+        run: list[_Token] = []
+        for token in tokens:
+            if run and (not token.expanded or token.pos != run[0].pos):
+                self._expansion(run)
+                run = []
+            if token.expanded:
+                run.append(token)
+            else:
+                self._place(token)
+        if run:
+            self._expansion(run)
+        self._out.append("\n")
+        return "".join(self._out).lstrip("\n")
+
+    def _new_line(self, text: str, first: _Token) -> None:
+        if first.text.startswith("#"):
+            raise CompileError("unexpected '#'", first.pos)  # read again, it would be a directive
+        self._out.append(text)
+
+    def _place(self, token: _Token) -> None:
+        """Write a token in its own line and column."""
+        pos = token.pos
+        lines = pos.line - self._line
+        # The expansion of a macro may have taken more room than its name.
+        fits = lines or pos.column >= self._column + token.spaced
+        if pos.file != self._file or not 0 <= lines <= _MAX_BLANK_LINES or not fits:
+            self._new_line(f'\n#line {pos.line} "{pos.file}"\n', token)
+            self._file, self._line, self._column = pos.file, pos.line, 1
+        elif lines:
+            self._new_line("\n" * lines, token)
+            self._line, self._column = pos.line, 1
+        self._out.append(" " * (pos.column - self._column))
+        self._out.append(token.text)
+        self._column = pos.column + len(token.text)
+
+    def _expansion(self, run: list[_Token]) -> None:
+        """Write the tokens of a macro, which all have the position of its use."""
+        if len(run) == 1:
+            self._place(run[0])
+            return
+        pos = run[0].pos
+        self._new_line(f'\n#line {pos.line} "{pos.file}" {pos.column}\n', run[0])
+        self._out.append(run[0].text)
+        self._out.extend(f" {token.text}" if token.spaced else token.text for token in run[1:])
+        self._file = None

@@ -1,0 +1,159 @@
+"""The typed intermediate representation: what the front end produces and the back ends consume.
+
+By the time a program is IR, everything that P4 does at compile time is done:
+
+* Names are resolved. Control and parser instances are inlined into the six blocks of the
+  v1model pipeline; every table, action and extern instance is known by its control-plane name
+  (``Ingress.admission.job``), every local variable by a name unique in the program.
+* The parameters of the blocks are three storages that live as long as the packet:
+  ``hdr``, ``meta`` and ``standard_metadata`` (whatever the source calls them).
+* Types are explicit on every expression, constants are folded, ``int`` literals have the width
+  of their context, serialisable enums and ``typedef``s are their underlying type.
+* Calls have no arguments left to bind: an action's parameters are variables which the caller
+  assigns before `Call` (and reads back after, for ``out`` and ``inout``) or which a table entry fills.
+
+Semantics that P4 leaves open are fixed here, so that all back ends agree bit for bit:
+variables and fields start at zero; an invalid header keeps its fields' values, and reading or
+writing them is harmless; ``x / 0 == 0`` and ``x % 0 == 0``; a shift by at least the width gives 0
+(-1 for a negative ``int<W>`` shifted right); a register, stack or counter index out of range
+reads zero and writes nothing. ``setValid`` leaves the field values as they are.
+
+* A packet's metadata and headers start at zero when ingress starts; `Program.variables` start at
+  zero when ingress starts (parser, verify and ingress share them) and again when egress starts.
+* ``push_front`` and ``pop_front`` leave the elements that become free invalid and all zero, and move
+  the next index within 0..size. ``lastIndex`` of an empty stack is 2**32 - 1.
+* `Extract` with a size: not a multiple of 8 is error ParserInvalidArgument; more than the packet holds,
+  PacketTooShort; more than the varbit's width, HeaderTooShort; looked at in this order.
+  `Advance` by no multiple of 8 is ParserInvalidArgument. A parser that enters a state for the
+  1001st time in one packet stops with ParserTimeout.
+* Counters count packets and bytes, whatever their unit; bytes are those of the frame that came in.
+* ``random`` draws ``low + next() % (high - low + 1)``, ``low`` if ``high < low``, where ``next`` is
+  splitmix64 from the pipeline's seed.
+* ``truncate`` cuts the frame that leaves; of several calls the shortest holds.
+"""
+
+from __future__ import annotations
+
+from softswitch.compiler.ir.expressions import (
+    Binary,
+    Cast,
+    Const,
+    Expr,
+    Index,
+    IsValid,
+    Last,
+    LastIndex,
+    Lookahead,
+    Member,
+    Mux,
+    Next,
+    PacketLength,
+    Slice,
+    Unary,
+    Var,
+)
+from softswitch.compiler.ir.program import (
+    Action,
+    ActionRef,
+    Annotation,
+    ConstEntry,
+    Counter,
+    Invocation,
+    Key,
+    Param,
+    Pattern,
+    Program,
+    Register,
+    State,
+    Table,
+    Transition,
+)
+from softswitch.compiler.ir.statements import (
+    Advance,
+    Apply,
+    Assign,
+    Call,
+    Emit,
+    Exit,
+    Extern,
+    Extract,
+    If,
+    Return,
+    Scope,
+    SetValidity,
+    Shift,
+    Stmt,
+    Switch,
+    Verify,
+)
+from softswitch.compiler.ir.types import (
+    Bits,
+    Bool,
+    Enum,
+    Header,
+    Position,
+    Scalar,
+    Stack,
+    Struct,
+    Type,
+    VarBits,
+)
+
+__all__ = [
+    "Action",
+    "ActionRef",
+    "Advance",
+    "Annotation",
+    "Apply",
+    "Assign",
+    "Binary",
+    "Bits",
+    "Bool",
+    "Call",
+    "Cast",
+    "Const",
+    "ConstEntry",
+    "Counter",
+    "Emit",
+    "Enum",
+    "Exit",
+    "Expr",
+    "Extern",
+    "Extract",
+    "Header",
+    "If",
+    "Index",
+    "Invocation",
+    "IsValid",
+    "Key",
+    "Last",
+    "LastIndex",
+    "Lookahead",
+    "Member",
+    "Mux",
+    "Next",
+    "PacketLength",
+    "Param",
+    "Pattern",
+    "Position",
+    "Program",
+    "Register",
+    "Return",
+    "Scalar",
+    "Scope",
+    "SetValidity",
+    "Shift",
+    "Slice",
+    "Stack",
+    "State",
+    "Stmt",
+    "Struct",
+    "Switch",
+    "Table",
+    "Transition",
+    "Type",
+    "Unary",
+    "Var",
+    "VarBits",
+    "Verify",
+]

@@ -1,0 +1,180 @@
+"""Parser states, what the control plane knows by name, and the program as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from softswitch.compiler.ir.expressions import Expr
+from softswitch.compiler.ir.statements import Stmt
+from softswitch.compiler.ir.types import Bits, Bool, Enum, Position, Struct, Type
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """One component of a keyset.
+
+    ``exact``: value; ``mask``: value under mask; ``range``: low..high in (value, mask); ``any``.
+    """
+
+    kind: str
+    value: int = 0
+    mask: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """Where a parser state goes: the target of the first case all of whose patterns match `subjects`.
+
+    No case is error NoMatch. Unconditional: no subjects and one case of no patterns.
+    """
+
+    subjects: tuple[Expr, ...]
+    cases: tuple[tuple[tuple[Pattern, ...], str], ...]
+    pos: Position
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A parser state; ``accept`` and ``reject`` are targets but have no State."""
+
+    name: str
+    body: tuple[Stmt, ...]
+    transition: Transition
+    pos: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Annotation:
+    """``@name(body)``; `body` is the text between the parentheses, "" without any."""
+
+    name: str
+    body: str
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """An action parameter that a table entry fills: `name` in P4Info, `variable` in the body."""
+
+    name: str
+    variable: str
+    type: Bits | Bool
+    annotations: tuple[Annotation, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """An action; all its directional parameters are ordinary variables by now."""
+
+    name: str
+    params: tuple[Param, ...]
+    body: tuple[Stmt, ...]
+    pos: Position
+    annotations: tuple[Annotation, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One component of a table's key; `match` is exact, lpm, ternary, range or optional."""
+
+    name: str
+    expr: Expr
+    match: str
+    annotations: tuple[Annotation, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ActionRef:
+    """An action that a table may run. `scope` is "" or "default_only" or "table_only"."""
+
+    action: str
+    scope: str = ""
+    annotations: tuple[Annotation, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """An action with the values of its parameters."""
+
+    action: str
+    args: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ConstEntry:
+    """A table entry: of several that match, the one with the highest `priority` wins.
+
+    The front end numbers ``const entries`` downwards in source order.
+    """
+
+    patterns: tuple[Pattern, ...]
+    invocation: Invocation
+    priority: int
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A match-action table. With no keys only the default action ever runs (a miss)."""
+
+    name: str
+    keys: tuple[Key, ...]
+    actions: tuple[ActionRef, ...]
+    default: Invocation
+    const_default: bool
+    entries: tuple[ConstEntry, ...]
+    const_entries: bool
+    size: int
+    direct_counter: str | None
+    pos: Position
+    annotations: tuple[Annotation, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Register:
+    """``register<type>(size)``."""
+
+    name: str
+    type: Bits | Bool
+    size: int
+    pos: Position
+    annotations: tuple[Annotation, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Counter:
+    """An indirect counter array, or the direct counter of `table`.
+
+    `unit` is packets, bytes or packets_and_bytes.
+    """
+
+    name: str
+    unit: str
+    size: int
+    table: str | None
+    pos: Position
+    annotations: tuple[Annotation, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A whole v1model pipeline. Dictionaries keep source order and are keyed by name."""
+
+    name: str
+    hdr: Struct
+    meta: Type
+    standard_metadata: Struct
+    errors: Enum
+    variables: Mapping[str, Type]
+    states: Mapping[str, State]  # the parser; it starts in "start"
+    verify: tuple[Stmt, ...]
+    ingress: tuple[Stmt, ...]
+    egress: tuple[Stmt, ...]
+    compute: tuple[Stmt, ...]
+    deparser: tuple[Stmt, ...]
+    actions: Mapping[str, Action]
+    tables: Mapping[str, Table]
+    registers: Mapping[str, Register]
+    counters: Mapping[str, Counter]
+    # @field_list(n) metadata fields: n to paths such as ("meta", "i2e", "x")
+    field_lists: Mapping[int, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
+    annotations: tuple[Annotation, ...] = ()

@@ -1,0 +1,195 @@
+"""Statements of the IR."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from softswitch.compiler.ir.expressions import Const, Expr, Var
+from softswitch.compiler.ir.types import Position
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """``target = value``: scalars, whole headers, stacks or structs (copies values and validity)."""
+
+    target: Expr
+    value: Expr
+    pos: Position
+
+
+@dataclass(frozen=True, slots=True)
+class If:
+    """``if (condition) then else otherwise``."""
+
+    condition: Expr
+    then: tuple[Stmt, ...]
+    otherwise: tuple[Stmt, ...]
+    pos: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """The first case one of whose constants equals `subject`; a case of no constants is the default."""
+
+    subject: Expr
+    cases: tuple[tuple[tuple[Const, ...], tuple[Stmt, ...]], ...]
+    pos: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """Apply a table.
+
+    `hit` (Bool) and `action` (bit<32>: position in the table's `actions`), if asked for, are
+    variables that receive the outcome.
+    """
+
+    table: str
+    hit: Var | None
+    action: Var | None
+    pos: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Run the body of an action; its parameter variables have been assigned."""
+
+    action: str
+    pos: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """An inlined control body: `Return` inside leaves it."""
+
+    body: tuple[Stmt, ...]
+    pos: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Return:
+    """Leave the innermost `Scope` or action body, or the block."""
+
+    pos: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """Leave the whole block (ingress or egress)."""
+
+    pos: Position
+
+
+@dataclass(frozen=True, slots=True)
+class SetValidity:
+    """``header.setValid()`` or ``header.setInvalid()``."""
+
+    header: Expr
+    valid: bool
+    pos: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """``stack.push_front(count)`` if positive, ``stack.pop_front(-count)`` if negative."""
+
+    stack: Expr
+    count: int
+    pos: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Extract:
+    """``packet.extract(header)``; with `size`, the width in bits of its one varbit field.
+
+    Makes the header valid (also when its target is `Next`, which it then advances).
+    Too short a packet is error PacketTooShort and leaves the header unchanged.
+    """
+
+    header: Expr
+    size: Expr | None
+    pos: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """``packet.advance(bits)``."""
+
+    bits: Expr
+    pos: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Verify:
+    """``verify(condition, error)`` in a parser."""
+
+    condition: Expr
+    error: Const
+    pos: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Emit:
+    """``packet.emit(header)`` of one header or stack; an invalid header emits nothing.
+
+    Structs are lowered to one Emit per header.
+    """
+
+    header: Expr
+    pos: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Extern:
+    """A call of a v1model extern; `instance` is the control-plane name, or "" for functions.
+
+    =========================  ==========================================================
+    function                   arguments
+    =========================  ==========================================================
+    ``register.read``          (target), (index)
+    ``register.write``         (index), (value)
+    ``counter.count``          (index)
+    ``direct_counter.count``   none: the table's `Apply` counts, this call does nothing
+    ``hash``                   (target), (algorithm), (base), data…, (max): ``base + H(data) % max`` in
+                               64 bits, then cut to the target's width; max 0 counts as 1 (as BMv2)
+    ``random``                 (target), (low), (high): both included
+    ``verify_checksum``        (condition), data…, (checksum), (algorithm)
+    ``update_checksum``        (condition), data…, (checksum), (algorithm)
+    ``verify_checksum_with_payload``, ``update_checksum_with_payload``   as above
+    ``mark_to_drop``           none
+    ``clone``                  (type), (session)
+    ``clone_preserving_field_list``      (type), (session), (index)
+    ``resubmit_preserving_field_list``   (index)
+    ``recirculate_preserving_field_list``  (index)
+    ``truncate``               (length in bytes)
+    ``log_msg``, ``assert``, ``assume``  (condition) or nothing
+    =========================  ==========================================================
+
+    Each argument is a tuple of expressions: one for a scalar, any number for ``data``.
+    Algorithms and clone types are Enum constants. Data is concatenated in order, most significant
+    bit first, and padded with zero bits at the end to whole bytes.
+    """
+
+    function: str
+    instance: str
+    args: tuple[tuple[Expr, ...], ...]
+    pos: Position
+
+
+Stmt = (
+    Assign
+    | If
+    | Switch
+    | Apply
+    | Call
+    | Scope
+    | Return
+    | Exit
+    | SetValidity
+    | Shift
+    | Extract
+    | Advance
+    | Verify
+    | Emit
+    | Extern
+)

@@ -1,0 +1,73 @@
+"""Positions in the source, and the types of the IR."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A place in a source file; `line` and `column` count from 1."""
+
+    file: str
+    line: int
+    column: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}"
+
+
+@dataclass(frozen=True, slots=True)
+class Bits:
+    """``bit<width>``, or ``int<width>`` when `signed`."""
+
+    width: int
+    signed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Bool:
+    """``bool``."""
+
+
+@dataclass(frozen=True, slots=True)
+class VarBits:
+    """``varbit<max_width>``: only as a header field."""
+
+    max_width: int
+
+
+@dataclass(frozen=True, slots=True)
+class Enum:
+    """An ``enum`` without underlying type, or ``error``; values are indices into `members`."""
+
+    name: str
+    members: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """A header type: its fields in wire order, plus a validity bit."""
+
+    name: str
+    fields: tuple[tuple[str, Bits | Bool | VarBits], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """A header stack: `size` headers and the index of the next one to extract."""
+
+    element: Header
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Struct:
+    """A struct type."""
+
+    name: str
+    fields: tuple[tuple[str, Type], ...]
+
+
+Scalar = Bits | Bool | Enum
+Type = Bits | Bool | VarBits | Enum | Header | Stack | Struct

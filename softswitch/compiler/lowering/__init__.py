@@ -1,0 +1,1 @@
+"""From the syntax tree to the IR; `lower` lists the steps."""

@@ -1,0 +1,192 @@
+"""The v1model architecture: which parameters its six blocks have, and what those stand for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from softswitch.compiler import ir
+from softswitch.compiler.errors import CompileError, Unsupported
+from softswitch.compiler.frontend import ast
+from softswitch.compiler.lowering import types as t
+from softswitch.compiler.lowering.blocks.actions import formals_of
+from softswitch.compiler.lowering.blocks.controls import lower_control
+from softswitch.compiler.lowering.blocks.parsers import lower_main_parser
+from softswitch.compiler.lowering.calls.passing import Formal, Passed, bind
+from softswitch.compiler.lowering.expressions.check import type_at
+from softswitch.compiler.lowering.instances import make_block
+from softswitch.compiler.lowering.items import Instance
+from softswitch.compiler.lowering.scope import BlockDef, ExternDef, Local, Scope, Signature, TypeName
+from softswitch.compiler.lowering.unit import Body, Place, Stage, Unit, constant_body
+from softswitch.compiler.lowering.values import Block, Packet, Run, Value
+
+PACKAGE = "V1Switch"
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One block of the pipeline: each parameter as (direction, what it is)."""
+
+    stage: Stage
+    kind: str
+    params: tuple[tuple[str, str], ...]
+
+
+_STANDARD = ("inout", "standard_metadata")
+_CHECKSUM = (("inout", "hdr"), ("inout", "meta"))
+_PIPELINE = (("inout", "hdr"), ("inout", "meta"), _STANDARD)
+
+SLOTS = (
+    Slot(Stage.PARSER, "parser", (("", "packet_in"), ("out", "hdr"), ("inout", "meta"), _STANDARD)),
+    Slot(Stage.VERIFY, "control", _CHECKSUM),
+    Slot(Stage.INGRESS, "control", _PIPELINE),
+    Slot(Stage.EGRESS, "control", _PIPELINE),
+    Slot(Stage.COMPUTE, "control", _CHECKSUM),
+    Slot(Stage.DEPARSER, "control", (("", "packet_out"), ("in", "hdr"))),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Storages:
+    """The types of what lives as long as the packet."""
+
+    hdr: t.StructType
+    meta: t.StructType
+    standard_metadata: t.StructType
+
+    def type(self, name: str) -> t.StructType:
+        """Return the type of a storage by its name."""
+        return {"hdr": self.hdr, "meta": self.meta, "standard_metadata": self.standard_metadata}[name]
+
+
+def lower_package(unit: Unit, main: ast.Instantiation) -> tuple[Storages, dict[Stage, tuple[ir.Stmt, ...]]]:
+    """Lower the six blocks of `main`; return their storages and statements. Raises CompileError."""
+    blocks = _blocks(unit, main)
+    formals = {slot.stage: _formals(unit, block) for slot, block in zip(SLOTS, blocks, strict=True)}
+    for slot, block in zip(SLOTS, blocks, strict=True):
+        _check_shape(slot, block, formals[slot.stage])
+    storages = _storages(unit, blocks[0], formals[Stage.PARSER])
+    bodies: dict[Stage, tuple[ir.Stmt, ...]] = {}
+    for slot, block in zip(SLOTS, blocks, strict=True):
+        _check_types(slot, block, formals[slot.stage], storages)
+        passed = Passed(_values(unit, slot, formals[slot.stage], storages), ())
+        caller = Body(unit, unit.globals, Place.CONSTANT, slot.stage, block.decl.name)
+        with unit.entered(block.decl, f"{slot.kind} {block.decl.name!r}", block.pos):
+            if slot.stage is Stage.PARSER:
+                lower_main_parser(caller, block, block.decl.name, formals[slot.stage], passed)
+            else:
+                body = lower_control(
+                    caller, block, block.decl.name, formals[slot.stage], passed, repeats=False
+                )
+                bodies[slot.stage] = body.finished(block.pos)
+    return storages, bodies
+
+
+def _blocks(unit: Unit, main: ast.Instantiation) -> list[Block]:
+    """Return the arguments of the package, in the order of `SLOTS`."""
+    assert isinstance(main.type, ast.NamedType)
+    symbol = unit.globals.lookup(main.type.name, main.type.pos)
+    assert isinstance(symbol, Signature)
+    assert isinstance(symbol.decl, ast.PackageDecl)
+    if main.type.name != PACKAGE:
+        raise Unsupported(f"architecture {main.type.name!r}", main.type.pos, f"{PACKAGE} of v1model.p4")
+    if main.name != "main":
+        raise CompileError(f"the package is called {main.name!r}", main.pos, "main")
+    if len(symbol.decl.params) != len(SLOTS):
+        raise Unsupported(
+            f"a {PACKAGE} of {len(symbol.decl.params)} blocks", symbol.pos, "v1model.p4 as it comes"
+        )
+    args = bind(PACKAGE, symbol.decl.params, main.args, main.pos)
+    return [_block(unit, slot, arg) for slot, arg in zip(SLOTS, args, strict=True)]
+
+
+def _block(unit: Unit, slot: Slot, arg: ast.Expr) -> Block:
+    body = constant_body(unit, unit.globals)
+    match arg:
+        case ast.Call(ast.Name(name, absolute, pos), (), args):
+            symbol = unit.globals.lookup(name, pos, absolute=absolute)
+            block = make_block(body, symbol, args, pos) if isinstance(symbol, BlockDef) else None
+        case ast.Name(name, absolute, pos):
+            symbol = unit.globals.lookup(name, pos, absolute=absolute)
+            item = symbol.item if isinstance(symbol, Local) else None
+            block = item.block if isinstance(item, Instance) else None
+        case _:
+            block = None
+    found = "parser" if block is not None and isinstance(block.decl, ast.ParserDecl) else "control"
+    if block is None or found != slot.kind:
+        raise CompileError(
+            f"this is no {slot.kind} for {slot.stage.name.lower()}", arg.pos, f"a {slot.kind}, such as Name()"
+        )
+    return block
+
+
+def _formals(unit: Unit, block: Block) -> list[Formal]:
+    definition = unit.globals.find(block.decl.name)
+    assert isinstance(definition, BlockDef)
+    return formals_of(unit, block.decl.params, definition.scope)
+
+
+def _check_shape(slot: Slot, block: Block, formals: list[Formal]) -> None:
+    """Compare the number and directions of a block's parameters with the architecture's."""
+    decl = block.decl
+    wanted = ", ".join(f"{direction} {what}".strip() for direction, what in slot.params)
+    if len(formals) != len(slot.params):
+        where = f"{slot.stage.name.lower()} of {PACKAGE}"
+        message = f"{slot.kind} {decl.name!r} has {len(formals)} parameters as {where}"
+        raise CompileError(message, decl.pos, f"({wanted})")
+    for formal, (direction, _) in zip(formals, slot.params, strict=True):
+        if formal.direction != direction:
+            message = (
+                f"parameter {formal.name!r} of {decl.name!r} is {formal.direction or 'without direction'}"
+            )
+            raise CompileError(message, formal.pos, f"({wanted})")
+
+
+def _storages(unit: Unit, parser: Block, formals: list[Formal]) -> Storages:
+    _, headers, meta, _ = formals
+    standard = unit.globals.lookup("standard_metadata_t", parser.decl.pos)
+    if not isinstance(standard, TypeName) or not isinstance(standard.type, t.StructType):
+        raise Unsupported("a standard_metadata_t that is no struct", standard.pos, "v1model.p4 as it comes")
+    for formal in (headers, meta):
+        if not isinstance(formal.type, t.StructType):
+            raise Unsupported(
+                f"{t.describe(formal.type)} as a parameter of the pipeline", formal.pos, "a struct"
+            )
+    assert isinstance(headers.type, t.StructType)
+    assert isinstance(meta.type, t.StructType)
+    return Storages(headers.type, meta.type, standard.type)
+
+
+def _check_types(slot: Slot, block: Block, formals: list[Formal], storages: Storages) -> None:
+    for formal, (_, what) in zip(formals, slot.params, strict=True):
+        if what.startswith("packet_"):
+            wanted: t.Type = t.ExternType(what)
+        else:
+            wanted = storages.type(what)
+        if not t.same(formal.type, wanted):
+            message = f"parameter {formal.name!r} of {block.decl.name!r} is {t.describe(formal.type)}"
+            raise CompileError(message, formal.pos, t.describe(wanted))
+
+
+def _values(unit: Unit, slot: Slot, formals: list[Formal], storages: Storages) -> dict[str, Value]:
+    values: dict[str, Value] = {}
+    for formal, (direction, what) in zip(formals, slot.params, strict=True):
+        if what.startswith("packet_"):
+            symbol = unit.globals.lookup(what, formal.pos)
+            assert isinstance(symbol, ExternDef)
+            assert isinstance(formal.type, t.ExternType)
+            values[formal.name] = Packet(formal.type, symbol.decl)
+            continue
+        type_ = storages.type(what)
+        why = f"{formal.name!r} is an `in` parameter" if direction == "in" else ""
+        values[formal.name] = Run(type_, ir.Var(type_.ir, what, formal.pos), direction != "in", why)
+    return values
+
+
+def check_type_arguments(unit: Unit, main: ast.Instantiation, storages: Storages) -> None:
+    """Compare the type arguments of the package, if there are any, with its blocks."""
+    assert isinstance(main.type, ast.NamedType)
+    body = constant_body(unit, Scope(unit.globals))
+    for ref, wanted in zip(main.type.args, (storages.hdr, storages.meta), strict=False):
+        given = type_at(body, ref)
+        if not isinstance(given, t.Infer) and not t.same(given, wanted):
+            raise CompileError(f"{PACKAGE} of {t.describe(given)}", ref.pos, t.describe(wanted))

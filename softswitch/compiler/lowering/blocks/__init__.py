@@ -1,0 +1,1 @@
+"""Controls and parsers with what they declare: actions, tables, entries, states."""

@@ -1,0 +1,118 @@
+"""Entries in the source: patterns, actions with their arguments, priorities."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from softswitch.compiler import ir
+from softswitch.compiler.errors import CompileError, Unsupported
+from softswitch.compiler.frontend import ast
+from softswitch.compiler.lowering import types as t
+from softswitch.compiler.lowering.blocks.table_actions import ActionList
+from softswitch.compiler.lowering.calls.passing import bind
+from softswitch.compiler.lowering.expressions.check import known, whole_number
+from softswitch.compiler.lowering.expressions.keysets import ANY, entry_pattern
+from softswitch.compiler.lowering.syntax import spelling
+from softswitch.compiler.lowering.unit import Body
+from softswitch.compiler.lowering.values import Run, show
+
+MAX_PRIORITY = (1 << 31) - 1
+
+
+def lower_invocation(body: Body, ref: ast.ActionRef, actions: ActionList, *, default: bool) -> ir.Invocation:
+    """Return an action of the table with constant arguments. Raises CompileError."""
+    listed = actions.find(ref.name, ref.pos)
+    if default and listed.ref.scope == "table_only":
+        raise CompileError(
+            f"{ref.name!r} is @tableonly but the default action", ref.pos, "another default action"
+        )
+    if not default and listed.ref.scope == "default_only":
+        raise CompileError(f"{ref.name!r} is @defaultonly but in an entry", ref.pos, "another action")
+    args = ref.args or ()
+    bound = len(listed.bound)
+    if tuple(spelling(arg.value) for arg in args[:bound]) != listed.bound:
+        raise CompileError(
+            f"the arguments bound for {ref.name!r} are not those of the action list",
+            ref.pos,
+            ", ".join(listed.bound),
+        )
+    exprs = bind(f"action {ref.name}", listed.free, args[bound:], ref.pos)
+    values = []
+    for formal, expr in zip(listed.free, exprs, strict=True):
+        value = known(body, expr, formal.type, f"argument {formal.name!r}")
+        if not isinstance(value, Run) or not isinstance(value.expr, ir.Const):
+            raise CompileError(f"{show(value)} as an action's argument", expr.pos, "a scalar constant")
+        values.append(value.expr.value)
+    return ir.Invocation(listed.ref.action, tuple(values))
+
+
+def lower_entries(
+    body: Body,
+    entries: ast.Entries,
+    keys: tuple[ir.Key, ...],
+    types: tuple[t.Type, ...],
+    actions: ActionList,
+) -> tuple[ir.ConstEntry, ...]:
+    """Return the entries of a table with their priorities. Raises CompileError."""
+    patterns = [_patterns(body, entry, keys, types) for entry in entries.entries]
+    invocations = [lower_invocation(body, entry.action, actions, default=False) for entry in entries.entries]
+    kinds = {key.match for key in keys}
+    if kinds <= {"exact", "lpm"}:
+        _refuse_repetition(entries.entries, patterns)
+        for entry in entries.entries:
+            if entry.priority is not None:
+                message = "a priority in a table without ternary, range or optional key"
+                raise CompileError(message, entry.priority.pos, "no priority")
+        priorities = [_prefix_length(entry) for entry in patterns]
+    else:
+        priorities = _priorities(body, entries.entries)
+    return tuple(map(ir.ConstEntry, patterns, invocations, priorities))
+
+
+def _patterns(
+    body: Body, entry: ast.Entry, keys: tuple[ir.Key, ...], types: tuple[t.Type, ...]
+) -> tuple[ir.Pattern, ...]:
+    if any(annotation.name == "priority" for annotation in entry.annotations):
+        raise Unsupported("@priority of an entry", entry.pos, "priority = … in front of it")
+    if len(entry.keys) == 1 and isinstance(entry.keys[0], ast.Default | ast.DontCare) and len(keys) > 1:
+        exprs: tuple[ast.Expr, ...] = entry.keys * len(keys)
+    elif len(entry.keys) == 1 and isinstance(entry.keys[0], ast.ListExpr):
+        exprs = entry.keys[0].elements
+    else:
+        exprs = entry.keys
+    if len(exprs) != len(keys):
+        raise CompileError(f"an entry of {len(exprs)} values", entry.pos, f"{len(keys)}, one for each key")
+    return tuple(entry_pattern(body, *parts) for parts in zip(exprs, keys, types, strict=True))
+
+
+def _refuse_repetition(entries: Sequence[ast.Entry], patterns: Sequence[tuple[ir.Pattern, ...]]) -> None:
+    first: dict[tuple[ir.Pattern, ...], ir.Position] = {}
+    for entry, key in zip(entries, patterns, strict=True):
+        if key in first:
+            raise CompileError(
+                f"this entry has the key of the one at {first[key]}", entry.pos, "each key once"
+            )
+        first[key] = entry.pos
+
+
+def _prefix_length(patterns: tuple[ir.Pattern, ...]) -> int:
+    """Return the number of bits that the entry looks at in an lpm key: the longest prefix wins."""
+    return sum(pattern.mask.bit_count() for pattern in patterns if pattern.kind == "mask" and pattern != ANY)
+
+
+def _priorities(body: Body, entries: Sequence[ast.Entry]) -> list[int]:
+    """Return priorities: those in the source, or downwards from the first entry."""
+    if all(entry.priority is None for entry in entries):
+        return list(range(len(entries), 0, -1))
+    priorities: list[int] = []
+    for entry in entries:
+        if entry.priority is not None:
+            priority, pos = whole_number(body, entry.priority), entry.priority.pos
+        elif priorities:
+            priority, pos = priorities[-1] - 1, entry.pos
+        else:
+            raise CompileError("the first entry has no priority but others have", entry.pos, "priority = …")
+        if not 0 < priority <= MAX_PRIORITY:
+            raise CompileError(f"a priority of {priority}", pos, f"1 to {MAX_PRIORITY}")
+        priorities.append(priority)
+    return priorities

@@ -1,0 +1,236 @@
+"""Parsers: states and transitions; sub-parsers become states of the parser that applies them.
+
+A state that applies a sub-parser is cut in two: the first half goes to the sub-parser's start,
+whose ``accept`` is the second half.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from softswitch.compiler import ir
+from softswitch.compiler.errors import CompileError, Unsupported
+from softswitch.compiler.frontend import ast
+from softswitch.compiler.lowering import types as t
+from softswitch.compiler.lowering.blocks.actions import formals_of
+from softswitch.compiler.lowering.calls.passing import Formal, Passed, bind, pass_arguments
+from softswitch.compiler.lowering.emit import expression
+from softswitch.compiler.lowering.expressions.check import evaluate_all
+from softswitch.compiler.lowering.expressions.keysets import ANY, pattern
+from softswitch.compiler.lowering.instances import declare_instance, make_block
+from softswitch.compiler.lowering.items import Instance
+from softswitch.compiler.lowering.scope import BlockDef, Local, Scope, Variable, unknown
+from softswitch.compiler.lowering.statements import declare_constant
+from softswitch.compiler.lowering.syntax import control_name
+from softswitch.compiler.lowering.unit import Body, Place
+from softswitch.compiler.lowering.values import Block, Group, Run, Value, show
+
+FINAL = ("accept", "reject")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """How to enter a lowered parser: statements first, then a state."""
+
+    prologue: tuple[ir.Stmt, ...]
+    state: str
+
+
+def lower_main_parser(
+    caller: Body, block: Block, name: str, formals: Sequence[Formal], passed: Passed
+) -> None:
+    """Add the states of the pipeline's parser to the program; it starts in ``start``."""
+    states = caller.unit.states
+    entry = _lower(caller, block, name, formals, passed, prefix="", accept="accept")
+    if not entry.prologue:
+        return
+    first = states["start"]
+    if not any(target == "start" for state in states.values() for _, target in state.transition.cases):
+        states["start"] = ir.State("start", entry.prologue + first.body, first.transition, first.pos)
+        return
+    # Something comes back to start: what is done once must be done in a state before it.
+    renamed = "start#1"
+    for state in list(states.values()):
+        cases = tuple(
+            (key, renamed if target == "start" else target) for key, target in state.transition.cases
+        )
+        transition = ir.Transition(state.transition.subjects, cases, state.transition.pos)
+        own = renamed if state.name == "start" else state.name
+        states[own] = ir.State(own, state.body, transition, state.pos)
+    states["start"] = ir.State("start", entry.prologue, _goto(renamed, first.pos), first.pos)
+
+
+def _goto(target: str, pos: ir.Position) -> ir.Transition:
+    return ir.Transition((), (((), target),), pos)
+
+
+def _lower(
+    caller: Body,
+    block: Block,
+    name: str,
+    formals: Sequence[Formal],
+    passed: Passed,
+    *,
+    prefix: str,
+    accept: str,
+) -> Entry:
+    decl = block.decl
+    assert isinstance(decl, ast.ParserDecl)
+    definition = caller.unit.globals.find(decl.name)
+    assert isinstance(definition, BlockDef)
+    body = caller.inside(scope=Scope(definition.scope), place=Place.PARSER, prefix=name)
+    body.repeats = prefix != ""
+    for arg_name, value in block.args:
+        body.scope.declare(arg_name, Variable(value, block.pos))
+    passed.declare(body.scope, formals)
+    body.scope = Scope(body.scope)
+    for local in decl.locals:
+        match local:
+            case ast.ConstDecl():
+                declare_constant(body, body.scope, local)
+            case ast.VarDecl():
+                body.unit.statements(body, (local,))
+            case ast.Instantiation():
+                declare_instance(body, local, name)
+            case ast.ValueSetDecl():
+                raise Unsupported("value sets", local.pos)
+    prologue = body.take_since(0)
+    body.repeats = True
+    states = _States(body, decl, prefix, accept)
+    for state in decl.states:
+        states.lower(state)
+    return Entry(prologue, states.names["start"])
+
+
+class _States:
+    """The states of one parser, each under a name of its own in the program."""
+
+    def __init__(self, body: Body, decl: ast.ParserDecl, prefix: str, accept: str) -> None:
+        self._body = body
+        self._prefix = prefix
+        self.names = {"accept": accept, "reject": "reject"}
+        for state in decl.states:
+            if state.name in FINAL:
+                raise CompileError(f"state {state.name!r} is built in", state.pos, "another name")
+            if state.name in self.names:
+                raise CompileError(
+                    f"state {state.name!r} is declared twice", state.pos, "a name of its own for each state"
+                )
+            self.names[state.name] = self._unique(f"{prefix}{state.name}")
+        if "start" not in self.names:
+            raise CompileError(f"parser {decl.name!r} has no state 'start'", decl.pos, "state start")
+
+    def _unique(self, name: str) -> str:
+        number, unique = 1, name
+        while unique in self._body.unit.states:
+            number += 1
+            unique = f"{name}#{number}"
+        # Keeps the place in the order of the source, and the name taken.
+        pos = ir.Position("", 0, 0)
+        self._body.unit.states[unique] = ir.State(unique, (), _goto("reject", pos), pos)
+        return unique
+
+    def lower(self, state: ast.State) -> None:
+        """Add a state to the program."""
+        body, name = self._body, self.names[state.name]
+        with body.block() as out:
+            for statement in state.body:
+                applied = self._application(statement)
+                if applied is None:
+                    body.unit.statements(body, (statement,))
+                    continue
+                instance, call = applied
+                resumed = self._unique(name.partition("#")[0])
+                copy_outs, entry = self._enter(instance, call, resumed)
+                out.extend(entry.prologue)
+                self._finish(name, out, _goto(entry.state, call.pos), state.pos)
+                out.extend(copy_outs)
+                name = resumed
+            transition = self._transition(state)
+            self._finish(name, out, transition, state.pos)
+
+    def _finish(self, name: str, out: list[ir.Stmt], transition: ir.Transition, pos: ir.Position) -> None:
+        self._body.unit.states[name] = ir.State(name, tuple(out), transition, pos)
+        out.clear()
+
+    # ----------------------------------------------------------------------- sub-parsers
+
+    def _application(self, statement: ast.Stmt) -> tuple[Instance, ast.Call] | None:
+        """Return the parser that a statement applies."""
+        match statement:
+            case ast.CallStatement(ast.Call(ast.Member(base, "apply")) as call):
+                pass
+            case _:
+                return None
+        match base:
+            case ast.Name(name, absolute, pos) | ast.TypeExpr(ast.NamedType(name, absolute, _, pos)):
+                symbol = self._body.scope.lookup(name, pos, absolute=absolute)
+            case _:
+                return None
+        if isinstance(symbol, BlockDef) and isinstance(symbol.decl, ast.ParserDecl):
+            block = make_block(self._body, symbol, (), call.pos)
+            name = control_name(self._body.prefix, symbol.decl.name, ())
+            return Instance(block, name, Scope(symbol.scope)), call
+        if isinstance(symbol, Local) and isinstance(symbol.item, Instance):
+            if isinstance(symbol.item.block.decl, ast.ParserDecl):
+                return symbol.item, call
+            raise CompileError("a control cannot be applied in a parser", call.pos, "a parser")
+        return None
+
+    def _enter(self, instance: Instance, call: ast.Call, resumed: str) -> tuple[tuple[ir.Assign, ...], Entry]:
+        body, block = self._body, instance.block
+        decl = block.decl
+        formals = formals_of(body.unit, decl.params, instance.scope)
+        args = bind(f"parser {decl.name}", formals, call.args, call.pos)
+        passed = pass_arguments(body, formals, args, prefix=instance.name)
+        prefix = f"{self._prefix}{instance.name.rpartition('.')[2]}."
+        with body.unit.entered(decl, f"parser {decl.name!r}", call.pos):
+            entry = _lower(body, block, instance.name, formals, passed, prefix=prefix, accept=resumed)
+        return passed.copy_outs, entry
+
+    # ----------------------------------------------------------------------- transitions
+
+    def _target(self, name: str, pos: ir.Position) -> str:
+        if name not in self.names:
+            raise unknown("state", name, self.names, pos)
+        return self.names[name]
+
+    def _transition(self, state: ast.State) -> ir.Transition:
+        match state.transition:
+            case None:
+                return _goto("reject", state.pos)
+            case ast.Goto(target, pos):
+                return _goto(self._target(target, pos), pos)
+            case ast.Select() as select:
+                return self._select(select)
+
+    def _select(self, select: ast.Select) -> ir.Transition:
+        subjects: list[Value] = []
+        for value in evaluate_all(self._body, select.subjects):
+            subjects.extend(value.parts if isinstance(value, Group) else (value,))
+        types: list[t.Type] = []
+        exprs: list[ir.Expr] = []
+        for value in subjects:
+            if not isinstance(value, Run) or not isinstance(
+                t.lowered(value.type), ir.Bits | ir.Bool | ir.Enum
+            ):
+                raise CompileError(f"select on {show(value)}", select.pos, "bit<W>, int<W>, bool or an enum")
+            types.append(value.type)
+            exprs.append(expression(self._body, value, select.pos))
+        cases = tuple(
+            (self._patterns(case, types), self._target(case.target, case.pos)) for case in select.cases
+        )
+        return ir.Transition(tuple(exprs), cases, select.pos)
+
+    def _patterns(self, case: ast.SelectCase, types: list[t.Type]) -> tuple[ir.Pattern, ...]:
+        if len(case.keys) == 1 and isinstance(case.keys[0], ast.Default | ast.DontCare):
+            return (ANY,) * len(types)
+        keys: tuple[ast.Expr, ...] = case.keys
+        if len(keys) == 1 and isinstance(keys[0], ast.ListExpr):
+            keys = keys[0].elements
+        if len(keys) != len(types):
+            raise CompileError(
+                f"a case of {len(keys)} values", case.pos, f"{len(types)}, one for each subject"
+            )
+        return tuple(pattern(self._body, key, type_) for key, type_ in zip(keys, types, strict=True))

@@ -1,0 +1,1 @@
+"""Calls of functions, methods and externs: which one is meant, and how arguments are passed."""

@@ -1,0 +1,103 @@
+"""Calls: which of the many things that look alike a call is."""
+
+from __future__ import annotations
+
+from softswitch.compiler import ir
+from softswitch.compiler.errors import CompileError, Unsupported
+from softswitch.compiler.frontend import ast
+from softswitch.compiler.lowering.blocks.actions import call_action
+from softswitch.compiler.lowering.blocks.controls import apply_instance, apply_type
+from softswitch.compiler.lowering.blocks.tables import lowered_table
+from softswitch.compiler.lowering.calls.extern_functions import call_extern_function
+from softswitch.compiler.lowering.calls.functions import call_function
+from softswitch.compiler.lowering.calls.methods import call_method, header_size
+from softswitch.compiler.lowering.expressions.check import evaluate
+from softswitch.compiler.lowering.items import Action, Instance, Table
+from softswitch.compiler.lowering.scope import (
+    BlockDef,
+    ExternDef,
+    ExternFunctions,
+    Functions,
+    Local,
+    Symbol,
+    TypeName,
+)
+from softswitch.compiler.lowering.unit import Body, Place, Stage
+from softswitch.compiler.lowering.values import Nothing, Outcome, Value
+
+
+def call(body: Body, expr: ast.Call) -> Value:
+    """Emit a call and return what it returns. Raises CompileError."""
+    match expr.callee:
+        case ast.Name(name, absolute, pos):
+            return _call_name(body, expr, name, body.scope.lookup(name, pos, absolute=absolute))
+        case ast.Member(base, method):
+            symbol = symbol_before_dot(body, base)
+            if method == "apply" and isinstance(symbol, BlockDef | Local):
+                return _apply(body, symbol, expr)
+            if isinstance(symbol, TypeName):
+                return header_size(symbol.type, expr, method)
+            return call_method(body, evaluate(body, base), expr, method)
+    raise CompileError("this cannot be called", expr.pos, "a function, action or method")
+
+
+def symbol_before_dot(body: Body, base: ast.Expr) -> Symbol | None:
+    """Return what a name or type before a dot stands for; None of other expressions."""
+    match base:
+        case ast.Name(name, absolute, pos) | ast.TypeExpr(ast.NamedType(name, absolute, _, pos)):
+            return body.scope.lookup(name, pos, absolute=absolute)
+        case _:
+            return None
+
+
+def _call_name(body: Body, expr: ast.Call, name: str, symbol: Symbol) -> Value:
+    match symbol:
+        case Local(Action() as action):
+            call_action(body, action, expr)
+            return Nothing()
+        case Functions():
+            return call_function(body, symbol, expr, name)
+        case ExternFunctions():
+            return call_extern_function(body, symbol, expr, name)
+        case Local():
+            raise CompileError(f"{name!r} is not called by its name alone", expr.pos, f"{name}.apply(…)")
+        case ExternDef() | BlockDef():
+            raise CompileError(
+                f"{name!r} is instantiated inside an expression", expr.pos, "a declaration of an instance"
+            )
+        case _:
+            raise CompileError(f"{name!r} cannot be called", expr.pos, "a function, action or method")
+
+
+def _apply(body: Body, symbol: BlockDef | Local, expr: ast.Call) -> Value:
+    match symbol:
+        case Local(Table() as table):
+            return apply_table(body, table, expr)
+        case Local(Instance() as instance):
+            apply_instance(body, instance, expr)
+            return Nothing()
+        case BlockDef():
+            apply_type(body, symbol, expr)
+            return Nothing()
+        case _:
+            raise CompileError("only tables, controls and parsers have apply()", expr.pos)
+
+
+def apply_table(body: Body, table: Table, expr: ast.Call) -> Outcome:
+    """Emit the application of a table."""
+    if expr.args:
+        raise CompileError(
+            "apply() of a table has no parameters", expr.args[0].pos, f"{table.decl.name}.apply()"
+        )
+    if body.place is not Place.CONTROL:
+        raise CompileError(
+            f"a table cannot be applied in {body.place.value}", expr.pos, "the apply block of a control"
+        )
+    if body.stage in (Stage.VERIFY, Stage.COMPUTE, Stage.DEPARSER):
+        raise Unsupported(f"a table in the {body.stage.name.lower()} block", expr.pos, "ingress or egress")
+    lowered = lowered_table(table, expr.pos)
+    body.usage.exits |= table.exits
+    body.out.extend(table.prelude)
+    apply = ir.Apply(lowered.name, None, None, expr.pos)
+    body.out.append(apply)
+    return Outcome(apply)

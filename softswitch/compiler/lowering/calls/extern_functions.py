@@ -1,0 +1,235 @@
+"""The functions of v1model and core.p4."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from softswitch.compiler import ir
+from softswitch.compiler.errors import CompileError, Unsupported
+from softswitch.compiler.frontend import ast
+from softswitch.compiler.lowering import types as t
+from softswitch.compiler.lowering.calls.extern_calls import (
+    choose,
+    enum_constant,
+    extern_arguments,
+    flatten,
+    plain_target,
+    scalar,
+)
+from softswitch.compiler.lowering.calls.field_lists import legacy_field_list, list_number
+from softswitch.compiler.lowering.emit import expression
+from softswitch.compiler.lowering.paths import path_of
+from softswitch.compiler.lowering.scope import ExternFunctions
+from softswitch.compiler.lowering.unit import Body, Place, Stage
+from softswitch.compiler.lowering.values import Nothing, Run, Text, Value, constant, show
+
+_CONTROLS = (Stage.INGRESS, Stage.EGRESS)
+
+
+def call_extern_function(body: Body, symbol: ExternFunctions, expr: ast.Call, name: str) -> Value:
+    """Emit a call of an extern function. Raises CompileError."""
+    if name not in _FUNCTIONS:
+        raise Unsupported(f"extern function {name!r}: v1model has none of that name", expr.pos)
+    prototype = choose(symbol.overloads, expr, name)
+    stages, lower = _FUNCTIONS[name]
+    if stages and body.stage not in stages:
+        where = " or ".join(stage.name.lower() for stage in stages)
+        raise Unsupported(f"{name} in the {body.stage.name.lower()} block", expr.pos, where)
+    if name != "static_assert" and body.place is Place.CONSTANT:
+        raise CompileError(
+            f"the result of {name!r} is not known at compile time", expr.pos, "a compile-time constant"
+        )
+    values = extern_arguments(body, prototype, expr, name)
+    return lower(body, values, expr)
+
+
+def _emit(body: Body, function: str, expr: ast.Call, *args: tuple[ir.Expr, ...]) -> Value:
+    body.out.append(ir.Extern(function, "", args, expr.pos))
+    return Nothing()
+
+
+def _hash(body: Body, values: list[Value], expr: ast.Call) -> Value:
+    target, algorithm, base, data, maximum = values
+    places = [arg.value.pos for arg in expr.args]
+    if not isinstance(target, Run) or not isinstance(t.lowered(target.type), ir.Bits):
+        raise CompileError(f"a hash into {show(target)}", places[0], "a variable of type bit<W>")
+    variable, after = plain_target(body, target, places[0])
+    _emit(
+        body,
+        "hash",
+        expr,
+        (variable,),
+        (_algorithm(algorithm, places[1]),),
+        (scalar(body, base, places[2], "the base", 64),),
+        flatten(body, data, places[3]),
+        (scalar(body, maximum, places[4], "the maximum", 64),),
+    )
+    body.out.extend(after)
+    return Nothing()
+
+
+def _algorithm(value: Value, pos: ir.Position) -> ir.Const:
+    algorithm = enum_constant(value, pos, "the algorithm")
+    assert isinstance(algorithm.type, ir.Enum)
+    name = algorithm.type.members[algorithm.value]
+    if name == "random":
+        raise Unsupported("HashAlgorithm.random", pos, "random()")
+    return algorithm
+
+
+def _random(body: Body, values: list[Value], expr: ast.Call) -> Value:
+    target, low, high = values
+    places = [arg.value.pos for arg in expr.args]
+    if not isinstance(target, Run) or not isinstance(t.lowered(target.type), ir.Bits):
+        raise CompileError(f"a random {show(target)}", places[0], "a variable of type bit<W>")
+    variable, after = plain_target(body, target, places[0])
+    bounds = (expression(body, low, places[1]),), (expression(body, high, places[2]),)
+    _emit(body, "random", expr, (variable,), *bounds)
+    body.out.extend(after)
+    return Nothing()
+
+
+def _checksum(function: str) -> Callable[[Body, list[Value], ast.Call], Value]:
+    def lower(body: Body, values: list[Value], expr: ast.Call) -> Value:
+        condition, data, checksum, algorithm = values
+        places = [arg.value.pos for arg in expr.args]
+        if not isinstance(checksum, Run) or not isinstance(t.lowered(checksum.type), ir.Bits):
+            raise CompileError(f"{show(checksum)} as a checksum", places[2], "bit<W>")
+        if function.startswith("update") and path_of(checksum.expr) is None:
+            raise Unsupported("a checksum in a slice or behind a run-time index", places[2], "a header field")
+        return _emit(
+            body,
+            function,
+            expr,
+            (expression(body, condition, places[0]),),
+            flatten(body, data, places[1]),
+            (checksum.expr,),
+            (_algorithm(algorithm, places[3]),),
+        )
+
+    return lower
+
+
+def _mark_to_drop(body: Body, values: list[Value], expr: ast.Call) -> Value:
+    for value in values:
+        if not (
+            isinstance(value, Run)
+            and isinstance(value.expr, ir.Var)
+            and value.expr.name == "standard_metadata"
+        ):
+            message = "mark_to_drop of something else than the block's standard_metadata"
+            raise Unsupported(
+                message, expr.args[0].pos, "the standard_metadata parameter of the pipeline's control"
+            )
+    return _emit(body, "mark_to_drop", expr)
+
+
+def _clone(body: Body, values: list[Value], expr: ast.Call) -> Value:
+    kind = _clone_kind(body, values[0], expr.args[0].value.pos)
+    session = scalar(body, values[1], expr.args[1].value.pos, "the session")
+    if len(values) == 2:
+        return _emit(body, "clone", expr, (kind,), (session,))
+    number = list_number(body, values[2], expr.args[2].value.pos)
+    return _emit(body, "clone_preserving_field_list", expr, (kind,), (session,), (number,))
+
+
+def _clone3(body: Body, values: list[Value], expr: ast.Call) -> Value:
+    kind = _clone_kind(body, values[0], expr.args[0].value.pos)
+    session = scalar(body, values[1], expr.args[1].value.pos, "the session")
+    number = legacy_field_list(body, values[2], expr.args[2].value.pos)
+    return _emit(body, "clone_preserving_field_list", expr, (kind,), (session,), (number,))
+
+
+def _clone_kind(body: Body, value: Value, pos: ir.Position) -> ir.Const:
+    kind = enum_constant(value, pos, "the clone type")
+    assert isinstance(kind.type, ir.Enum)
+    right = "I2E" if body.stage is Stage.INGRESS else "E2E"
+    if kind.type.members[kind.value] != right:
+        message = f"CloneType.{kind.type.members[kind.value]} in {body.stage.name.lower()}"
+        raise Unsupported(message, pos, f"CloneType.{right}")
+    return kind
+
+
+def _keep(function: str) -> Callable[[Body, list[Value], ast.Call], Value]:
+    def lower(body: Body, values: list[Value], expr: ast.Call) -> Value:
+        number = list_number(body, values[0], expr.args[0].value.pos)
+        return _emit(body, f"{function}_preserving_field_list", expr, (number,))
+
+    return lower
+
+
+def _keep_data(function: str) -> Callable[[Body, list[Value], ast.Call], Value]:
+    def lower(body: Body, values: list[Value], expr: ast.Call) -> Value:
+        number = legacy_field_list(body, values[0], expr.args[0].value.pos)
+        return _emit(body, f"{function}_preserving_field_list", expr, (number,))
+
+    return lower
+
+
+def _truncate(body: Body, values: list[Value], expr: ast.Call) -> Value:
+    return _emit(body, "truncate", expr, (scalar(body, values[0], expr.args[0].value.pos, "the length"),))
+
+
+def _check(function: str) -> Callable[[Body, list[Value], ast.Call], Value]:
+    def lower(body: Body, values: list[Value], expr: ast.Call) -> Value:
+        return _emit(body, function, expr, (expression(body, values[0], expr.args[0].value.pos),))
+
+    return lower
+
+
+def _log_msg(body: Body, values: list[Value], expr: ast.Call) -> Value:
+    return _emit(body, "log_msg", expr)
+
+
+def _verify(body: Body, values: list[Value], expr: ast.Call) -> Value:
+    condition, error = values
+    if body.place is not Place.PARSER:
+        raise CompileError(f"verify in {body.place.value}", expr.pos, "a parser state")
+    if not isinstance(error, Run) or not isinstance(error.expr, ir.Const):
+        raise Unsupported("an error known only at run time", expr.args[1].value.pos, "error.…")
+    body.out.append(ir.Verify(expression(body, condition, expr.args[0].value.pos), error.expr, expr.pos))
+    return Nothing()
+
+
+def _static_assert(body: Body, values: list[Value], expr: ast.Call) -> Value:
+    condition = values[0]
+    if not isinstance(condition, Run) or not isinstance(condition.expr, ir.Const):
+        raise CompileError(
+            "static_assert of what is known only at run time", expr.args[0].value.pos, "a constant"
+        )
+    if not condition.expr.value:
+        message = (
+            values[1].value if len(values) > 1 and isinstance(values[1], Text) else "static_assert failed"
+        )
+        raise CompileError(message, expr.pos, "a condition that holds")
+    return constant(t.BOOL, 1, expr.pos)
+
+
+def _digest(body: Body, values: list[Value], expr: ast.Call) -> Value:
+    raise Unsupported("digest", expr.pos)
+
+
+# Each function with the blocks that it may be called in; none named means all of them.
+_FUNCTIONS: dict[str, tuple[tuple[Stage, ...], Callable[[Body, list[Value], ast.Call], Value]]] = {
+    "hash": ((), _hash),
+    "random": ((), _random),
+    "verify_checksum": ((Stage.VERIFY,), _checksum("verify_checksum")),
+    "verify_checksum_with_payload": ((Stage.VERIFY,), _checksum("verify_checksum_with_payload")),
+    "update_checksum": ((Stage.COMPUTE,), _checksum("update_checksum")),
+    "update_checksum_with_payload": ((Stage.COMPUTE,), _checksum("update_checksum_with_payload")),
+    "mark_to_drop": (_CONTROLS, _mark_to_drop),
+    "clone": (_CONTROLS, _clone),
+    "clone_preserving_field_list": (_CONTROLS, _clone),
+    "clone3": (_CONTROLS, _clone3),
+    "resubmit_preserving_field_list": ((Stage.INGRESS,), _keep("resubmit")),
+    "resubmit": ((Stage.INGRESS,), _keep_data("resubmit")),
+    "recirculate_preserving_field_list": ((Stage.EGRESS,), _keep("recirculate")),
+    "recirculate": ((Stage.EGRESS,), _keep_data("recirculate")),
+    "truncate": (_CONTROLS, _truncate),
+    "assert": ((), _check("assert")),
+    "assume": ((), _check("assume")),
+    "log_msg": ((), _log_msg),
+    "verify": ((), _verify),
+    "static_assert": ((), _static_assert),
+    "digest": ((), _digest),
+}

@@ -1,0 +1,145 @@
+"""Methods of headers, stacks and extern objects."""
+
+from __future__ import annotations
+
+from softswitch.compiler import ir
+from softswitch.compiler.errors import CompileError, Unsupported
+from softswitch.compiler.frontend import ast
+from softswitch.compiler.lowering import types as t
+from softswitch.compiler.lowering.calls.extern_calls import choose, extern_arguments, plain_target, scalar
+from softswitch.compiler.lowering.calls.packets import call_packet_method
+from softswitch.compiler.lowering.emit import expression
+from softswitch.compiler.lowering.expressions.check import whole_number
+from softswitch.compiler.lowering.scope import unknown
+from softswitch.compiler.lowering.unit import Body, Place
+from softswitch.compiler.lowering.values import (
+    Group,
+    Invalid,
+    Nothing,
+    Number,
+    Object,
+    Packet,
+    Run,
+    Value,
+    constant,
+    show,
+    type_of,
+)
+
+_SIZES = ("minSizeInBits", "minSizeInBytes", "maxSizeInBits", "maxSizeInBytes")
+
+
+def call_method(body: Body, base: Value, expr: ast.Call, method: str) -> Value:
+    """Emit a call of a method and return what it returns. Raises CompileError."""
+    match base:
+        case Packet():
+            return call_packet_method(body, base, expr, method)
+        case Object():
+            return _call_object(body, base, expr, method)
+        case Run() | Group() | Invalid():
+            shape = t.base(type_of(base))
+            if method in _SIZES and t.width(shape) is not None:
+                return header_size(shape, expr, method)
+            if isinstance(shape, t.HeaderType):
+                return _call_header(body, base, expr, method)
+            if isinstance(shape, t.StackType) and isinstance(base, Run):
+                return _call_stack(body, base, shape, expr, method)
+    assert isinstance(expr.callee, ast.Member)
+    raise CompileError(
+        f"{show(base)} has no method {method!r}", expr.callee.pos, "a header, stack or extern before the dot"
+    )
+
+
+def header_size(type_: t.Type, expr: ast.Call, method: str) -> Value:
+    """Return ``minSizeInBits()`` and its like of a type or value, compile-time constants."""
+    assert isinstance(expr.callee, ast.Member)
+    if method not in _SIZES:
+        raise unknown(f"method of type {t.describe(type_)}", method, _SIZES, expr.callee.pos)
+    _no_arguments(expr, method)
+    bits = t.width(type_, varbits=method[:3])
+    if bits is None:
+        raise CompileError(f"{t.describe(type_)} has no size", expr.pos, "a type of fixed width")
+    return Number(bits if method.endswith("Bits") else (bits + 7) // 8)
+
+
+def _no_arguments(expr: ast.Call, method: str) -> None:
+    if expr.args:
+        raise CompileError(f"{len(expr.args)} arguments for {method}", expr.args[0].pos, f"{method}()")
+
+
+def _target(base: Value, expr: ast.Call) -> ir.Expr:
+    """Return the header or stack that a method changes."""
+    if isinstance(base, Run) and base.writable:
+        return base.expr
+    reason = f": {base.why}" if isinstance(base, Run) and base.why else ""
+    raise CompileError(f"this cannot be changed{reason}", expr.pos, "a variable, or a part of one")
+
+
+def _call_header(body: Body, base: Value, expr: ast.Call, method: str) -> Value:
+    assert isinstance(expr.callee, ast.Member)
+    if method in ("isValid", "setValid", "setInvalid"):
+        _no_arguments(expr, method)
+    match method:
+        case "isValid" if isinstance(base, Run):
+            return Run(t.BOOL, ir.IsValid(t.BOOL, base.expr, expr.pos))
+        case "isValid":
+            return constant(t.BOOL, int(isinstance(base, Group)), expr.pos)
+        case "setValid" | "setInvalid":
+            body.out.append(ir.SetValidity(_target(base, expr), method == "setValid", expr.pos))
+            return Nothing()
+    names = ("isValid", "setValid", "setInvalid", *_SIZES)
+    raise unknown(f"method of header {t.describe(type_of(base))}", method, names, expr.callee.pos)
+
+
+def _call_stack(body: Body, base: Run, stack: t.StackType, expr: ast.Call, method: str) -> Value:
+    assert isinstance(expr.callee, ast.Member)
+    if method not in ("push_front", "pop_front"):
+        raise unknown("method of a header stack", method, ("push_front", "pop_front"), expr.callee.pos)
+    if len(expr.args) != 1:
+        raise CompileError(f"{len(expr.args)} arguments for {method}", expr.pos, f"{method}(count)")
+    count = whole_number(body, expr.args[0].value)
+    if count <= 0:
+        raise CompileError(f"{method} of {count} elements", expr.args[0].value.pos, "at least 1")
+    count = min(count, stack.size)
+    body.out.append(ir.Shift(_target(base, expr), count if method == "push_front" else -count, expr.pos))
+    return Nothing()
+
+
+# --------------------------------------------------------------------------- extern objects
+
+
+def _call_object(body: Body, base: Object, expr: ast.Call, method: str) -> Value:
+    assert isinstance(expr.callee, ast.Member)
+    overloads = [
+        prototype
+        for prototype in base.decl.methods
+        if prototype.result is not None and prototype.name == method
+    ]
+    if not overloads:
+        methods = [prototype.name for prototype in base.decl.methods if prototype.result is not None]
+        raise unknown(f"method of {base.type.name}", method, methods, expr.callee.pos)
+    if body.place is Place.CONSTANT:
+        raise CompileError("an extern is used in a constant expression", expr.pos, "a compile-time constant")
+    what = f"{base.type.name}.{method}"
+    prototype = choose(overloads, expr, what)
+    known = {param.name: arg for param, arg in zip(base.decl.type_params, base.type.args, strict=True)}
+    values = extern_arguments(body, prototype, expr, what, known)
+    places = [arg.value.pos for arg in expr.args]
+    match what:
+        case "register.read":
+            variable, after = plain_target(body, values[0], places[0])
+            index = scalar(body, values[1], places[1], "the index")
+            body.out.append(ir.Extern(what, base.name, ((variable,), (index,)), expr.pos))
+            body.out.extend(after)
+        case "register.write":
+            index = scalar(body, values[0], places[0], "the index")
+            stored = expression(body, values[1], places[1])
+            body.out.append(ir.Extern(what, base.name, ((index,), (stored,)), expr.pos))
+        case "counter.count":
+            index = scalar(body, values[0], places[0], "the index")
+            body.out.append(ir.Extern(what, base.name, ((index,),), expr.pos))
+        case "direct_counter.count":
+            body.out.append(ir.Extern(what, base.name, (), expr.pos))
+        case _:
+            raise Unsupported(what, expr.pos)
+    return Nothing()

@@ -1,0 +1,160 @@
+"""The declarations of a program, in source order, as names in the global scope."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from softswitch.compiler import ir
+from softswitch.compiler.errors import CompileError, Unsupported
+from softswitch.compiler.frontend import ast
+from softswitch.compiler.lowering import types as t
+from softswitch.compiler.lowering.expressions.check import type_at, whole_number
+from softswitch.compiler.lowering.expressions.convert import fit
+from softswitch.compiler.lowering.instances import declare_instance
+from softswitch.compiler.lowering.items import Action
+from softswitch.compiler.lowering.resolve import make_fields
+from softswitch.compiler.lowering.scope import (
+    BlockDef,
+    ExternDef,
+    ExternFunctions,
+    Functions,
+    GenericType,
+    Local,
+    Scope,
+    Signature,
+    TypeName,
+)
+from softswitch.compiler.lowering.statements import declare_constant
+from softswitch.compiler.lowering.syntax import control_name
+from softswitch.compiler.lowering.unit import Body, Unit, constant_body
+
+
+def error_type(declarations: Sequence[ast.Decl]) -> ir.Enum:
+    """Return the type ``error`` with the members of all ``error`` declarations."""
+    members: dict[str, ir.Position] = {}
+    for decl in declarations:
+        if isinstance(decl, ast.ErrorDecl):
+            for member in decl.members:
+                if member.name in members:
+                    message = f"error {member.name!r} is already declared at {members[member.name]}"
+                    raise CompileError(message, member.pos, "each error once")
+                members[member.name] = member.pos
+    return ir.Enum("error", tuple(members))
+
+
+def declare_all(unit: Unit, declarations: Sequence[ast.Decl]) -> ast.Instantiation | None:
+    """Fill the global scope; return the instantiation of the package, ``main``. Raises CompileError."""
+    names = unit.globals
+    names.declare("error", TypeName(unit.errors, ir.Position("", 0, 0)))
+    body = constant_body(unit, names)
+    main: ast.Instantiation | None = None
+    for decl in declarations:
+        match decl:
+            case ast.ConstDecl():
+                declare_constant(body, names, decl)
+            case ast.Instantiation():
+                if not _is_package(names, decl):
+                    declare_instance(body, decl, "")
+                elif main is not None:
+                    raise CompileError("a second package is instantiated", decl.pos, "one package, main")
+                else:
+                    main = decl
+            case ast.HeaderDecl() | ast.StructDecl():
+                _declare_fields(body, decl)
+            case ast.HeaderUnionDecl():
+                raise Unsupported("header unions", decl.pos)
+            case ast.EnumDecl():
+                names.declare(decl.name, TypeName(_enum(body, decl), decl.pos))
+            case ast.TypedefDecl():
+                names.declare(decl.name, TypeName(_typedef(body, decl), decl.pos))
+            case ast.ExternFunctionDecl(prototype):
+                _declare_extern_function(names, prototype)
+            case ast.ExternDecl():
+                names.declare(decl.name, ExternDef(decl, Scope(names), decl.pos))
+            case ast.FunctionDecl():
+                _declare_function(names, decl)
+            case ast.ActionDecl():
+                action = Action(decl, control_name("", decl.name, decl.annotations), Scope(names), None)
+                names.declare(decl.name, Local(action, decl.pos))
+            case ast.ParserTypeDecl() | ast.ControlTypeDecl() | ast.PackageDecl():
+                names.declare(decl.name, Signature(decl, decl.pos))
+            case ast.ParserDecl() | ast.ControlDecl():
+                names.declare(decl.name, BlockDef(decl, Scope(names), decl.pos))
+            case ast.ErrorDecl() | ast.MatchKindDecl():
+                pass  # errors are known from the start, match kinds by name
+    return main
+
+
+def _is_package(names: Scope, decl: ast.Instantiation) -> bool:
+    if not isinstance(decl.type, ast.NamedType):
+        return False
+    symbol = names.lookup(decl.type.name, decl.type.pos, absolute=decl.type.absolute)
+    return isinstance(symbol, Signature) and isinstance(symbol.decl, ast.PackageDecl)
+
+
+def _declare_fields(body: Body, decl: ast.HeaderDecl | ast.StructDecl) -> None:
+    names = body.scope
+    if decl.type_params:
+        names.declare(decl.name, GenericType(decl, Scope(names), decl.pos))
+        return
+    type_ = make_fields(decl, decl.name, names, lambda expr: whole_number(body, expr))
+    names.declare(decl.name, TypeName(type_, decl.pos))
+
+
+def _enum(body: Body, decl: ast.EnumDecl) -> t.Type:
+    members: dict[str, int] = {}
+    underlying: ir.Bits | None = None
+    if decl.underlying is not None:
+        type_ = t.base(type_at(body, decl.underlying))
+        if not isinstance(type_, ir.Bits):
+            raise CompileError(f"an enum of {t.describe(type_)}", decl.underlying.pos, "bit<W> or int<W>")
+        underlying = type_
+    for number, member in enumerate(decl.members):
+        if member.name in members:
+            raise CompileError(f"{decl.name} has two members {member.name!r}", member.pos, "each member once")
+        members[member.name] = number
+        if underlying is not None and member.value is not None:
+            members[member.name] = fit(whole_number(body, member.value), underlying, member.value.pos).value
+    if underlying is None:
+        return ir.Enum(decl.name, tuple(members))
+    return t.SerialEnum(decl.name, underlying, members)
+
+
+def _typedef(body: Body, decl: ast.TypedefDecl) -> t.Type:
+    match decl.type:
+        case ast.HeaderDecl() | ast.StructDecl() as inner:
+            type_ = make_fields(inner, decl.name, body.scope, lambda expr: whole_number(body, expr))
+        case ast.HeaderUnionDecl():
+            raise Unsupported("header unions", decl.pos)
+        case ast.EnumDecl() as inner:
+            type_ = _enum(body, inner)
+        case ref:
+            type_ = type_at(body, ref)
+    if not decl.distinct:
+        return type_
+    for annotation in decl.annotations:
+        if annotation.name == "p4runtime_translation":
+            raise Unsupported("translation of values for P4Runtime", annotation.pos)
+    if not isinstance(t.base(type_), ir.Bits | ir.Bool):
+        raise CompileError(f"a new type of {t.describe(type_)}", decl.pos, "bit<W>, int<W> or bool")
+    return t.NewType(decl.name, type_)
+
+
+def _declare_extern_function(names: Scope, prototype: ast.Prototype) -> None:
+    known = names.find(prototype.name)
+    if isinstance(known, ExternFunctions):
+        known.overloads.append(prototype)
+    else:
+        names.declare(prototype.name, ExternFunctions([prototype], Scope(names), prototype.pos))
+
+
+def _declare_function(names: Scope, decl: ast.FunctionDecl) -> None:
+    known = names.find(decl.prototype.name)
+    if not isinstance(known, Functions):
+        names.declare(decl.prototype.name, Functions([decl], Scope(names), decl.pos))
+        return
+    params = [param.name for param in decl.prototype.params]
+    if any([param.name for param in other.prototype.params] == params for other in known.overloads):
+        message = f"function {decl.prototype.name!r} is already declared with these parameters at {known.pos}"
+        raise CompileError(message, decl.pos, "parameters that tell the overloads apart")
+    known.overloads.append(decl)

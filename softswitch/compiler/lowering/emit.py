@@ -1,0 +1,142 @@
+"""Emitting statements that store and save values of any type."""
+
+from __future__ import annotations
+
+from softswitch.compiler import ir
+from softswitch.compiler.errors import CompileError, Unsupported
+from softswitch.compiler.lowering import types as t
+from softswitch.compiler.lowering.paths import overlap, reads, storage_of
+from softswitch.compiler.lowering.unit import Body
+from softswitch.compiler.lowering.values import Group, Invalid, Number, Run, Value, show, stored_parts, zero
+
+
+def store(body: Body, target: Run, value: Value, pos: ir.Position) -> None:
+    """Emit ``target = value``; `value` already has the type of `target`."""
+    match value:
+        case Run(_, expr):
+            if isinstance(t.base(target.type), ir.VarBits):
+                raise Unsupported(
+                    "assignment of a single varbit field", pos, "assignment of its whole header"
+                )
+            body.out.append(ir.Assign(target.expr, expr, pos))
+        case Invalid():
+            body.out.append(ir.SetValidity(target.expr, False, pos))
+        case Group():
+            if _reads_from(value, target):
+                value = _save_group(body, value, pos)
+            _store_parts(body, target, value, pos)
+        case _:
+            raise CompileError(f"{show(value)} cannot be stored", pos, "a value that exists at run time")
+
+
+def _store_parts(body: Body, target: Run, value: Group, pos: ir.Position) -> None:
+    if isinstance(t.base(target.type), t.HeaderType):
+        body.out.append(ir.SetValidity(target.expr, True, pos))
+    for part, given in zip(stored_parts(target, pos), value.parts, strict=True):
+        if isinstance(given, Group):
+            _store_parts(body, part, given, pos)
+        else:
+            store(body, part, given, pos)
+
+
+def _reads_from(value: Value, target: Run) -> bool:
+    """Tell whether computing `value` looks at what storing it part by part changes."""
+    if isinstance(value, Group):
+        return any(_reads_from(part, target) for part in value.parts)
+    storage = storage_of(target.expr)
+    if not isinstance(value, Run) or storage is None:
+        return False
+    return any(overlap(path, storage) for path in reads(value.expr))
+
+
+def _save_group(body: Body, value: Group, pos: ir.Position) -> Group:
+    parts = tuple(
+        _save_group(body, part, pos) if isinstance(part, Group) else saved(body, part, "part", pos)
+        for part in value.parts
+    )
+    return Group(value.type, parts, value.rest, value.places)
+
+
+def saved(body: Body, value: Value, hint: str, pos: ir.Position) -> Value:
+    """Return `value` as it is now: in a variable of its own unless it cannot change."""
+    if isinstance(value, Group):
+        return _save_group(body, value, pos)
+    if not isinstance(value, Run) or isinstance(value.expr, ir.Const):
+        return value
+    variable = body.temporary(value.type, hint, pos)
+    body.out.append(ir.Assign(variable, value.expr, pos))
+    return Run(value.type, variable)
+
+
+def steady(body: Body, value: Run, pos: ir.Position) -> Run:
+    """Return an l-value with its run-time indices as they are now."""
+    return Run(value.type, _steady(body, value.expr, pos), value.writable, value.why)
+
+
+def _steady(body: Body, expr: ir.Expr, pos: ir.Position) -> ir.Expr:
+    match expr:
+        case ir.Member(type_, base, field, place):
+            return ir.Member(type_, _steady(body, base, pos), field, place)
+        case ir.Slice(type_, base, high, low, place):
+            return ir.Slice(type_, _steady(body, base, pos), high, low, place)
+        case ir.Index(type_, base, index, place):
+            base = _steady(body, base, pos)
+            if not isinstance(index, ir.Const):
+                assert isinstance(index.type, ir.Bits)
+                variable = body.temporary(index.type, "index", pos)
+                body.out.append(ir.Assign(variable, index, pos))
+                index = variable
+            return ir.Index(type_, base, index, place)
+        case ir.Next() | ir.Last():
+            raise Unsupported(
+                "stack.next or stack.last as an out argument", expr.pos, "a header with a name or index"
+            )
+        case _:
+            return expr
+
+
+def expression(body: Body, value: Value, pos: ir.Position) -> ir.Expr:
+    """Return `value` as an expression of the IR, in a variable if it has no other form."""
+    if isinstance(value, Run):
+        return value.expr
+    if isinstance(value, Group | Invalid) and value.type is not None:
+        variable = body.temporary(value.type, "value", pos)
+        store(body, Run(value.type, variable, writable=True), value, pos)
+        return variable
+    if isinstance(value, Number):
+        raise CompileError(
+            f"the width of {value.value} is not known here", pos, f"a width, such as 8w{value.value}"
+        )
+    raise CompileError(f"{show(value)} does not exist at run time", pos, "a value that does")
+
+
+def clear(body: Body, target: Run, pos: ir.Position) -> None:
+    """Emit statements that make a variable what it was at first: zero and invalid."""
+    shape = t.base(target.type)
+    if isinstance(shape, t.HeaderType | t.StackType):
+        # Whole, by copying a variable of that type which is never written.
+        lowered = t.lowered(shape)
+        assert lowered is not None
+        name = f"{t.describe(shape)}.zero"
+        body.unit.variables[name] = lowered
+        body.out.append(ir.Assign(target.expr, ir.Var(lowered, name, pos), pos))
+    elif isinstance(shape, t.StructType | t.Tuple):
+        for part in stored_parts(target, pos):
+            clear(body, part, pos)
+    else:
+        store(body, target, zero(target.type, pos), pos)
+
+
+def forget(body: Body, target: Run, pos: ir.Position) -> None:
+    """Emit statements that make storage passed as ``out`` what P4 says it is: headers are invalid.
+
+    Scalars become zero; the fields of headers stay, nobody may look at them.
+    """
+    shape = t.base(target.type)
+    if isinstance(shape, t.HeaderType):
+        body.out.append(ir.SetValidity(target.expr, False, pos))
+    elif isinstance(shape, t.StructType | t.Tuple):
+        for part in stored_parts(target, pos):
+            forget(body, part, pos)
+    else:
+        clear(body, target, pos)

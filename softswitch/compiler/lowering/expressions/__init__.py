@@ -1,0 +1,1 @@
+"""Expressions: checked, folded, and lowered to those of the IR."""

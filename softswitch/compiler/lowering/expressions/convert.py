@@ -1,0 +1,200 @@
+"""Conversions of checked values: the implicit ones of P4, and casts."""
+
+from __future__ import annotations
+
+from softswitch.compiler import ir
+from softswitch.compiler.errors import CompileError, Unsupported
+from softswitch.compiler.ir import fold
+from softswitch.compiler.lowering import types as t
+from softswitch.compiler.lowering.scope import unknown
+from softswitch.compiler.lowering.values import (
+    Default,
+    Group,
+    Invalid,
+    Number,
+    Run,
+    Value,
+    constant,
+    show,
+    type_of,
+    zero,
+)
+
+
+def fit(number: int, type_: ir.Bits, pos: ir.Position) -> ir.Const:
+    """Return an ``int`` as a constant of `type_`. Raises CompileError if it does not fit.
+
+    A negative number fits an unsigned type if it fits the signed type of the same width: ``-1`` is
+    all ones, as in p4c.
+    """
+    low, high = fold.limits(type_)
+    if min(low, -(1 << (type_.width - 1))) <= number <= high:
+        return ir.Const(type_, fold.wrap(type_, number), pos)
+    name = t.describe(type_)
+    raise CompileError(f"{number} does not fit in {name}", pos, f"{low} to {high}, or a cast ({name})")
+
+
+def convert(value: Value, type_: t.Type, pos: ir.Position, what: str = "the value") -> Value:
+    """Return `value` as `type_`, by an implicit conversion if need be. Raises CompileError."""
+    if isinstance(value, Run):
+        if t.same(value.type, type_):
+            return value
+        if isinstance(value.type, t.SerialEnum) and t.same(value.type.underlying, type_):
+            return Run(type_, value.expr)
+        if isinstance(type_, t.Int) and isinstance(value.type, ir.Bits) and isinstance(value.expr, ir.Const):
+            return Number(value.expr.value)
+    elif isinstance(value, Number):
+        if isinstance(type_, ir.Bits):
+            return Run(type_, fit(value.value, type_, pos))
+        if isinstance(type_, t.Int):
+            return value
+    elif isinstance(value, Group):
+        return _convert_group(value, type_, pos, what)
+    elif isinstance(value, Default):
+        if t.contains_varbits(type_):
+            raise Unsupported("a default value for a varbit", pos)
+        if isinstance(type_, t.Int) or t.lowered(type_) is not None:
+            return zero(type_, pos)
+    elif isinstance(value, Invalid):
+        if isinstance(type_, t.HeaderType) and value.type in (None, type_):
+            return Invalid(type_)
+    elif t.same(type_of(value), type_):
+        return value
+    raise mismatch(value, type_, pos, what)
+
+
+def mismatch(value: Value, type_: t.Type, pos: ir.Position, what: str = "the value") -> CompileError:
+    """Return the error that a value has the wrong type."""
+    name = t.describe(type_)
+    hint = name
+    found = type_of(value)
+    if isinstance(t.base(found), ir.Bits | t.SerialEnum | t.Int) and isinstance(
+        type_, ir.Bits | t.NewType | t.SerialEnum
+    ):
+        hint = f"{name}; a cast ({name}) converts"
+    elif isinstance(type_, ir.Bool) and isinstance(found, ir.Bits):
+        hint = (
+            "bool; a comparison makes one"
+            if found.width != 1
+            else "bool; a comparison or a cast (bool) makes one"
+        )
+    return CompileError(f"{what} is {show(value)}, not {name}", pos, hint)
+
+
+def _convert_group(value: Group, type_: t.Type, pos: ir.Position, what: str) -> Value:
+    if t.same(value.type, type_):
+        return value
+    target = t.base(type_)
+    if t.contains_varbits(target):
+        raise Unsupported(f"{t.describe(type_)}, which has a varbit, given by its fields", pos)
+    if isinstance(target, t.StackType) and isinstance(value.type, t.Tuple):
+        fields: dict[str, t.Type] = {str(i): target.element for i in range(target.size)}
+    elif isinstance(target, t.HeaderType | t.StructType | t.Tuple) and isinstance(
+        value.type, t.Tuple | t.Record
+    ):
+        fields = dict(t.fields_of(target) or {})
+    else:
+        raise mismatch(value, type_, pos, what)
+    places = value.places or (pos,) * len(value.parts)
+    given = dict(_named_parts(value, fields, places, type_, pos))
+    parts: list[Value] = []
+    for name, part_type in fields.items():
+        if name in given:
+            part, place = given[name]
+            parts.append(convert(part, part_type, place, f"field {name!r}"))
+        elif value.rest:
+            parts.append(zero(part_type, pos))
+        else:
+            raise CompileError(
+                f"field {name!r} of {t.describe(type_)} has no value", pos, "a value for every field"
+            )
+    return Group(type_, tuple(parts), places=places if len(places) == len(parts) else ())
+
+
+def _named_parts(
+    value: Group, fields: dict[str, t.Type], places: tuple[ir.Position, ...], type_: t.Type, pos: ir.Position
+) -> list[tuple[str, tuple[Value, ir.Position]]]:
+    if isinstance(value.type, t.Record):
+        names = [name for name, _ in value.type.fields]
+        for name, place in zip(names, places, strict=True):
+            if name not in fields:
+                raise unknown(f"field of {t.describe(type_)}", name, fields, place)
+    else:
+        names = list(fields)[: len(value.parts)]
+        if len(value.parts) > len(fields) or (len(value.parts) < len(fields) and not value.rest):
+            raise CompileError(
+                f"{len(value.parts)} values for {t.describe(type_)}",
+                pos,
+                f"{len(fields)}, one for each field",
+            )
+    return list(zip(names, zip(value.parts, places, strict=True), strict=True))
+
+
+def cast(type_: t.Type, value: Value, pos: ir.Position) -> Value:
+    """Return ``(type_) value``. Raises CompileError if there is no such cast."""
+    if isinstance(value, Group | Default | Invalid):
+        return convert(value, type_, pos)
+    found = type_of(value)
+    if t.same(found, type_):
+        return Run(type_, value.expr) if isinstance(value, Run) else value
+    match type_:
+        case t.NewType(_, underlying):
+            inner = cast(underlying, value, pos)
+            assert isinstance(inner, Run)
+            return Run(type_, inner.expr)
+        case t.SerialEnum(_, underlying):
+            inner = cast(underlying, value, pos)
+            assert isinstance(inner, Run)
+            return Run(type_, inner.expr)
+    if isinstance(value, Number):
+        if isinstance(type_, ir.Bits):
+            return constant(type_, fold.wrap(type_, value.value), pos)
+        if isinstance(type_, ir.Bool) and value.value in (0, 1):
+            return constant(type_, value.value, pos)
+    if isinstance(value, Run):
+        match value.type:
+            case t.NewType(_, inner_type) | t.SerialEnum(_, inner_type):
+                return cast(type_, Run(inner_type, value.expr), pos)
+            case ir.Bits() | ir.Bool():
+                return _cast_scalar(type_, value, value.type, pos)
+    raise CompileError(f"{show(value)} cannot be cast to {t.describe(type_)}", pos)
+
+
+def _cast_scalar(type_: t.Type, value: Run, found: ir.Bits | ir.Bool, pos: ir.Position) -> Value:
+    """Cast between bit, int and bool of known widths."""
+    if isinstance(type_, t.Int) and isinstance(value.expr, ir.Const) and isinstance(found, ir.Bits):
+        return Number(value.expr.value)
+    if isinstance(type_, t.Int) and isinstance(found, ir.Bits):
+        raise Unsupported(
+            "a cast to int of a value known only at run time", pos, "a cast to bit<W> or int<W>"
+        )
+    hint = None
+    if isinstance(found, ir.Bits) and isinstance(type_, ir.Bits):
+        if found.signed == type_.signed or found.width == type_.width:
+            return Run(type_, bits_cast(type_, value.expr, pos))
+        through = t.describe(ir.Bits(found.width, type_.signed))
+        hint = f"first a cast to {through}: a cast changes either width or sign"
+    elif isinstance(type_, ir.Bool) and found == t.BIT1:
+        return Run(type_, _retype(type_, value.expr, pos))
+    elif type_ == t.BIT1 and isinstance(found, ir.Bool):
+        return Run(type_, _retype(t.BIT1, value.expr, pos))
+    elif isinstance(type_, ir.Bool):
+        hint = "a comparison, such as x != 0; only bit<1> can be cast to bool"
+    elif isinstance(found, ir.Bool):
+        hint = "bit<1>, the only type that bool can be cast to"
+    raise CompileError(f"{show(value)} cannot be cast to {t.describe(type_)}", pos, hint)
+
+
+def bits_cast(type_: ir.Bits, expr: ir.Expr, pos: ir.Position) -> ir.Expr:
+    """Return an expression of any Bits type as `type_`, cut or extended."""
+    if expr.type == type_:
+        return expr
+    if isinstance(expr, ir.Const):
+        return ir.Const(type_, fold.wrap(type_, expr.value), pos)
+    return ir.Cast(type_, expr, pos)
+
+
+def _retype(type_: ir.Bits | ir.Bool, expr: ir.Expr, pos: ir.Position) -> ir.Expr:
+    if isinstance(expr, ir.Const):
+        return ir.Const(type_, expr.value, pos)
+    return ir.Cast(type_, expr, pos)

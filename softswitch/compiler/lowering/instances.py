@@ -1,0 +1,168 @@
+"""Instances: extern objects, and controls and parsers with their constructor arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from softswitch.compiler import ir
+from softswitch.compiler.errors import CompileError, Unsupported
+from softswitch.compiler.frontend import ast
+from softswitch.compiler.lowering import types as t
+from softswitch.compiler.lowering.calls.passing import bind
+from softswitch.compiler.lowering.expressions.check import evaluate, known, type_at, whole_number
+from softswitch.compiler.lowering.items import Instance
+from softswitch.compiler.lowering.scope import BlockDef, ExternDef, Local, Scope, Symbol, TypeName, Variable
+from softswitch.compiler.lowering.syntax import applications, control_name, ir_annotations, spelling
+from softswitch.compiler.lowering.unit import Body
+from softswitch.compiler.lowering.values import Block, Object, Run, Value, show
+
+_REFUSED = {
+    "meter": "meters",
+    "direct_meter": "meters",
+    "action_profile": "action profiles",
+    "action_selector": "action selectors",
+    "Checksum16": "Checksum16",
+}
+MAX_REGISTER = 1 << 28
+"""Cells of one register or counter."""
+
+
+def declare_instance(body: Body, decl: ast.Instantiation, prefix: str, users: object = ()) -> None:
+    """Declare an instance in the scope of `body`; `users` is the code that may apply it."""
+    ref = decl.type
+    if not isinstance(ref, ast.NamedType):
+        raise CompileError("this cannot be instantiated", ref.pos, "an extern, control or parser")
+    if decl.initializer is not None:
+        raise Unsupported("an instance with abstract methods", decl.pos)
+    symbol = body.scope.lookup(ref.name, ref.pos, absolute=ref.absolute)
+    if isinstance(symbol, TypeName) and isinstance(symbol.type, t.ExternType):  # a typedef of an extern
+        symbol = body.scope.lookup(symbol.type.name, ref.pos, absolute=True)
+    name = control_name(prefix, decl.name, decl.annotations)
+    body.scope.declare(decl.name, _instance(body, symbol, ref, decl, name, users))
+
+
+def _instance(
+    body: Body, symbol: Symbol, ref: ast.NamedType, decl: ast.Instantiation, name: str, users: object
+) -> Symbol:
+    match symbol:
+        case ExternDef():
+            return Variable(_make_object(body, symbol, ref, decl, name), decl.pos)
+        case BlockDef():
+            block = make_block(body, symbol, decl.args, decl.pos)
+            instance = Instance(block, name, Scope(symbol.scope))
+            calls = applications(users, decl.name)
+            instance.sites = max(1, len(calls))
+            instance.copied = _different(block.decl.params, calls)
+            return Local(instance, decl.pos)
+        case _:
+            raise CompileError(
+                f"{ref.name!r} cannot be instantiated", ref.pos, "an extern, control or parser"
+            )
+
+
+def _different(params: Sequence[ast.Param], calls: Sequence[ast.Call]) -> frozenset[str]:
+    """Return the parameters that are not given the same argument by all calls."""
+    if len(calls) < 2:
+        return frozenset()
+    names = [param.name for param in params]
+    different = set()
+    for i, name in enumerate(names):
+        texts = set()
+        for call in calls:
+            named = {arg.name: arg.value for arg in call.args if arg.name is not None}
+            value = named.get(name, call.args[i].value if i < len(call.args) else None)
+            texts.add(spelling(value) if value is not None else "")
+        if len(texts) > 1:
+            different.add(name)
+    return frozenset(different)
+
+
+def make_block(body: Body, symbol: BlockDef, args: Sequence[ast.Argument], pos: ir.Position) -> Block:
+    """Return a control or parser with its constructor arguments, which are compile-time values."""
+    decl = symbol.decl
+    if decl.type_params:
+        raise Unsupported(f"generic {decl.name!r}", decl.pos)
+    exprs = bind(f"the constructor of {decl.name}", decl.constructor_params, args, pos)
+    values: list[tuple[str, Value]] = []
+    declaring = Body(body.unit, symbol.scope, body.place, body.stage, "constructor")
+    for param, expr in zip(decl.constructor_params, exprs, strict=True):
+        type_ = type_at(declaring, param.type)
+        if isinstance(type_, t.BlockType):
+            raise Unsupported("a control or parser as a constructor's argument", expr.pos)
+        if isinstance(type_, t.ExternType):
+            if isinstance(expr, ast.Call):
+                raise Unsupported(
+                    "an extern without a name of its own", expr.pos, "a declaration of the instance"
+                )
+            value = evaluate(body, expr)
+            if not isinstance(value, Object) or value.type != type_:
+                raise CompileError(f"{show(value)} for parameter {param.name!r}", expr.pos, t.describe(type_))
+        else:
+            value = known(body, expr, type_, f"constructor parameter {param.name!r}")
+        if isinstance(value, Run):
+            value = Run(value.type, value.expr, why=f"{param.name!r} is a constructor parameter")
+        values.append((param.name, value))
+    body.unit.instantiated.add(id(decl))
+    return Block(decl, tuple(values), pos)
+
+
+# --------------------------------------------------------------------------- extern objects
+
+
+def _make_object(
+    body: Body, symbol: ExternDef, ref: ast.NamedType, decl: ast.Instantiation, name: str
+) -> Object:
+    type_ = type_at(body, ref)
+    assert isinstance(type_, t.ExternType)
+    annotations = ir_annotations(decl.annotations)
+    what = f"the constructor of {ref.name}"
+    constructor = next(
+        (m for m in symbol.decl.methods if m.result is None and len(m.params) == len(decl.args)), None
+    )
+    if ref.name in _REFUSED:
+        raise Unsupported(_REFUSED[ref.name], decl.pos)
+    if constructor is None:
+        counts = [str(len(m.params)) for m in symbol.decl.methods if m.result is None]
+        raise CompileError(f"{len(decl.args)} arguments for {what}", decl.pos, " or ".join(counts))
+    args = bind(what, constructor.params, decl.args, decl.pos)
+    unit = body.unit
+    match ref.name:
+        case "register":
+            cell = t.lowered(type_.args[0])
+            if not isinstance(cell, ir.Bits | ir.Bool):
+                raise Unsupported(
+                    f"a register of {t.describe(type_.args[0])}", ref.pos, "bit<W>, int<W> or bool"
+                )
+            size = _cells(body, args[0])
+            _claim(name, decl.pos, unit.registers.get(name))
+            unit.registers[name] = ir.Register(name, cell, size, decl.pos, annotations)
+            return Object(type_, symbol.decl, name, decl.pos)
+        case "counter":
+            size, kind = _cells(body, args[0]), _counter_unit(body, args[1])
+            _claim(name, decl.pos, unit.counters.get(name))
+            unit.counters[name] = ir.Counter(name, kind, size, None, decl.pos, annotations)
+            return Object(type_, symbol.decl, name, decl.pos)
+        case "direct_counter":
+            return Object(type_, symbol.decl, name, decl.pos, _counter_unit(body, args[0]), annotations)
+        case _:
+            raise Unsupported(f"extern {ref.name!r}: v1model has none of that name", decl.pos)
+
+
+def _claim(name: str, pos: ir.Position, other: ir.Register | ir.Counter | None) -> None:
+    if other is not None:
+        message = f"two objects have the control-plane name {name!r}; the other is at {other.pos}"
+        raise CompileError(message, pos, "another @name for one of them")
+
+
+def _cells(body: Body, expr: ast.Expr) -> int:
+    size = whole_number(body, expr)
+    if not 0 < size <= MAX_REGISTER:
+        raise CompileError(f"a size of {size}", expr.pos, f"1 to {MAX_REGISTER}")
+    return size
+
+
+def _counter_unit(body: Body, expr: ast.Expr) -> str:
+    value = known(body, expr)
+    if isinstance(value, Run) and isinstance(value.expr, ir.Const) and isinstance(value.type, ir.Enum):
+        return value.type.members[value.expr.value]
+    raise CompileError(f"{show(value)} as the unit of a counter", expr.pos, "a CounterType")

@@ -1,0 +1,75 @@
+"""From the syntax tree to the IR: names, types, constants, and everything instantiated in place.
+
+Lowering starts at ``main`` and follows what is used; each control is checked where it is applied.
+The steps, each in a module of its own::
+
+    declare        global names, in source order                  → scope
+    architecture   the six blocks of V1Switch and their storages
+    controls       ┐
+    parsers        │ bodies, lowered where they are applied
+    actions        │
+    functions      ┘
+    tables         keys, actions, entries
+    statements     ┐
+    expressions    ┘ → operators, members, convert, calls → extern functions and methods
+    ir.verify      what came out is consistent
+
+Code that nothing uses is checked too (`unused`), but leaves no trace in the program.
+"""
+
+from __future__ import annotations
+
+from softswitch.compiler import ir
+from softswitch.compiler.errors import CompileError, Unsupported
+from softswitch.compiler.frontend import ast
+from softswitch.compiler.ir.verify import verify_program
+from softswitch.compiler.lowering.architecture import check_type_arguments, lower_package
+from softswitch.compiler.lowering.calls.dispatch import call
+from softswitch.compiler.lowering.calls.field_lists import annotated_lists
+from softswitch.compiler.lowering.declare import declare_all, error_type
+from softswitch.compiler.lowering.statements import lower_statements
+from softswitch.compiler.lowering.syntax import ir_annotations
+from softswitch.compiler.lowering.unit import Stage, Unit
+from softswitch.compiler.lowering.unused import check_uncalled
+
+
+def lower(program: ast.Program, name: str) -> ir.Program:
+    """Return the program as IR. Raises CompileError, or Unsupported, at the first thing that is wrong."""
+    try:
+        return _lower(program, name)
+    except RecursionError:
+        raise Unsupported("the program is nested too deeply", program.pos) from None
+
+
+def _lower(program: ast.Program, name: str) -> ir.Program:
+    unit = Unit(name, error_type(program.declarations))
+    unit.call = call
+    unit.statements = lower_statements
+    main = declare_all(unit, program.declarations)
+    if main is None:
+        raise CompileError("the program instantiates no package", program.pos, "V1Switch(…) main;")
+    storages, bodies = lower_package(unit, main)
+    check_type_arguments(unit, main, storages)
+    check_uncalled(unit)
+    lowered = ir.Program(
+        name=name,
+        hdr=storages.hdr.ir,
+        meta=storages.meta.ir,
+        standard_metadata=storages.standard_metadata.ir,
+        errors=unit.errors,
+        variables=unit.variables,
+        states=unit.states,
+        verify=bodies[Stage.VERIFY],
+        ingress=bodies[Stage.INGRESS],
+        egress=bodies[Stage.EGRESS],
+        compute=bodies[Stage.COMPUTE],
+        deparser=bodies[Stage.DEPARSER],
+        actions=unit.actions,
+        tables=unit.tables,
+        registers=unit.registers,
+        counters=unit.counters,
+        field_lists={**unit.field_lists, **annotated_lists(storages.meta)},
+        annotations=ir_annotations(main.annotations),
+    )
+    verify_program(lowered)
+    return lowered

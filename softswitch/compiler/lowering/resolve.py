@@ -1,0 +1,199 @@
+"""From type expressions and type declarations to types.
+
+Widths and sizes are constant expressions; who calls passes `number`, which evaluates them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from softswitch.compiler import ir
+from softswitch.compiler.errors import CompileError, Unsupported
+from softswitch.compiler.frontend import ast
+from softswitch.compiler.lowering import types as t
+from softswitch.compiler.lowering.scope import (
+    BlockDef,
+    ExternDef,
+    GenericType,
+    Scope,
+    Signature,
+    TypeName,
+    Variable,
+)
+from softswitch.compiler.lowering.values import Number, Run
+
+Evaluate = Callable[[ast.Expr], int]
+
+MAX_WIDTH = 1 << 16
+MAX_STACK = 1 << 10
+
+
+def resolve(scope: Scope, ref: ast.TypeRef, number: Evaluate) -> t.Type:
+    """Return the type that `ref` means in `scope`. Raises CompileError."""
+    match ref:
+        case ast.BitsType(width, signed):
+            return ir.Bits(_width(width, number), signed)
+        case ast.NamedType():
+            return _named(scope, ref, number)
+        case ast.BoolType():
+            return t.BOOL
+        case ast.VarbitType(width):
+            return ir.VarBits(_width(width, number))
+        case ast.IntegerType():
+            return t.INT
+        case ast.StringType():
+            return t.STRING
+        case ast.VoidType():
+            return t.VOID
+        case ast.ErrorType():
+            symbol = scope.lookup("error", ref.pos, absolute=True)
+            assert isinstance(symbol, TypeName)
+            return symbol.type
+        case ast.TupleType(elements):
+            return t.Tuple(tuple(resolve(scope, element, number) for element in elements))
+        case ast.StackType(element, size):
+            return _stack(resolve(scope, element, number), number(size), ref, size.pos)
+        case ast.DontCareType():
+            return t.Infer()
+        case ast.MatchKindType():
+            raise Unsupported("values of type match_kind", ref.pos)
+        case ast.ListType():
+            raise Unsupported("list<…> types", ref.pos)
+
+
+def _width(expr: ast.Expr, number: Evaluate) -> int:
+    width = number(expr)
+    if width < 0:
+        raise CompileError(f"a width of {width} bits", expr.pos, "a positive width")
+    if not 0 < width <= MAX_WIDTH:
+        raise Unsupported(f"a width of {width} bits", expr.pos, f"1 to {MAX_WIDTH}")
+    return width
+
+
+def _stack(element: t.Type, size: int, ref: ast.StackType, size_pos: ir.Position) -> t.Type:
+    if not isinstance(element, t.HeaderType):
+        raise Unsupported(f"an array of {t.describe(element)}", ref.pos, "a stack of headers")
+    if not 0 < size <= MAX_STACK:
+        raise CompileError(f"a header stack of size {size}", size_pos, f"1 to {MAX_STACK}")
+    return t.StackType(element, size)
+
+
+def _named(scope: Scope, ref: ast.NamedType, number: Evaluate) -> t.Type:
+    symbol = scope.lookup(ref.name, ref.pos, absolute=ref.absolute)
+    args = tuple(resolve(scope, arg, number) for arg in ref.args)
+    match symbol:
+        case TypeName(type_):
+            if args:
+                raise CompileError(f"{ref.name} takes no type arguments", ref.pos, ref.name)
+            return type_
+        case GenericType():
+            return specialise(symbol, args, ref.pos, number)
+        case ExternDef(decl):
+            _check_arity(ref.name, len(decl.type_params), len(args), ref.pos)
+            return t.ExternType(ref.name, args)
+        case BlockDef(decl) | Signature(decl):
+            kinds = {
+                ast.ParserDecl: "parser",
+                ast.ParserTypeDecl: "parser",
+                ast.PackageDecl: "package",
+            }
+            return t.BlockType(kinds.get(type(decl), "control"), decl.name)
+        case _:
+            raise CompileError(f"{ref.name!r} is not a type", ref.pos, "the name of a type")
+
+
+def _check_arity(name: str, wanted: int, given: int, pos: ir.Position) -> None:
+    if wanted != given:
+        raise CompileError(
+            f"{name} has {given} type arguments", pos, f"{wanted} type argument{'s' * (wanted != 1)}"
+        )
+
+
+def specialise(generic: GenericType, args: tuple[t.Type, ...], pos: ir.Position, number: Evaluate) -> t.Type:
+    """Return a generic struct or header with its type parameters bound."""
+    decl = generic.decl
+    _check_arity(decl.name, len(decl.type_params), len(args), pos)
+    if args not in generic.made:
+        scope = Scope(generic.scope)
+        for param, arg in zip(decl.type_params, args, strict=True):
+            scope.declare(param.name, TypeName(arg, param.pos))
+        name = f"{decl.name}<{', '.join(map(t.describe, args))}>"
+        generic.made[args] = make_fields(decl, name, scope, number)
+    return generic.made[args]
+
+
+def make_fields(decl: ast.StructDecl | ast.HeaderDecl, name: str, scope: Scope, number: Evaluate) -> t.Type:
+    """Return the type that a struct or header declaration makes."""
+    fields: dict[str, t.Type] = {}
+    for field in decl.fields:
+        if field.name in fields:
+            raise CompileError(
+                f"{name} has two fields {field.name!r}", field.pos, "a name of its own for each field"
+            )
+        fields[field.name] = resolve(scope, field.type, number)
+    if isinstance(decl, ast.HeaderDecl):
+        return t.HeaderType(name, fields, ir.Header(name, _header_fields(decl, fields)))
+    lists = {f.name: numbers for f in decl.fields if (numbers := _field_lists(f, scope))}
+    return t.StructType(name, fields, ir.Struct(name, _struct_fields(decl, fields)), lists)
+
+
+def _header_fields(
+    decl: ast.HeaderDecl, fields: dict[str, t.Type]
+) -> tuple[tuple[str, ir.Bits | ir.Bool | ir.VarBits], ...]:
+    lowered = []
+    for field in decl.fields:
+        type_ = fields[field.name]
+        scalar = t.lowered(type_)
+        if isinstance(t.base(type_), t.StructType):
+            raise Unsupported(f"struct {t.describe(type_)} inside a header", field.pos)
+        if not isinstance(scalar, ir.Bits | ir.Bool | ir.VarBits):
+            expected = "bit<W>, int<W>, varbit<W>, bool or an enum with an underlying type"
+            raise CompileError(f"a header field of type {t.describe(type_)}", field.pos, expected)
+        lowered.append((field.name, scalar))
+    if sum(isinstance(scalar, ir.VarBits) for _, scalar in lowered) > 1:
+        raise Unsupported(f"header {decl.name} with more than one varbit", decl.pos)
+    return tuple(lowered)
+
+
+def _struct_fields(decl: ast.StructDecl, fields: dict[str, t.Type]) -> tuple[tuple[str, ir.Type], ...]:
+    lowered = []
+    for field in decl.fields:
+        type_ = t.lowered(fields[field.name])
+        if type_ is None or isinstance(type_, ir.VarBits):
+            description = t.describe(fields[field.name])
+            if isinstance(type_, ir.VarBits):
+                raise Unsupported("a varbit in a struct", field.pos, "a varbit in a header")
+            raise CompileError(
+                f"a struct field of type {description}", field.pos, "a type that exists at run time"
+            )
+        lowered.append((field.name, type_))
+    return tuple(lowered)
+
+
+def _field_lists(field: ast.Field, scope: Scope) -> tuple[int, ...]:
+    """Return the numbers in ``@field_list(1, NAME)``."""
+    numbers: list[int] = []
+    for annotation in field.annotations:
+        if annotation.name == "field_list":
+            for part in annotation.body.split(","):
+                numbers.append(_list_number(part.strip(), annotation, scope))
+    return tuple(numbers)
+
+
+def _list_number(text: str, annotation: ast.Annotation, scope: Scope) -> int:
+    owner, dot, member = text.partition(".")
+    symbol = scope.find(owner)
+    if (
+        dot
+        and isinstance(symbol, TypeName)
+        and isinstance(symbol.type, t.SerialEnum)
+        and member in symbol.type.members
+    ):
+        return symbol.type.members[member]
+    match symbol:
+        case Variable(Number(value)) | Variable(Run(_, ir.Const(_, value))):
+            return value
+    try:
+        return int(text, 0)
+    except ValueError:
+        raise CompileError(f"{text!r} is no field list", annotation.pos, "numbers or constants") from None

@@ -1,0 +1,267 @@
+"""Checking statements and lowering them to the IR."""
+
+from __future__ import annotations
+
+from softswitch.compiler import ir
+from softswitch.compiler.errors import CompileError, Unsupported
+from softswitch.compiler.frontend import ast
+from softswitch.compiler.lowering import types as t
+from softswitch.compiler.lowering.emit import clear, expression, saved, steady, store
+from softswitch.compiler.lowering.expressions.check import (
+    condition,
+    evaluate,
+    evaluate_as,
+    known,
+    type_at,
+    writable,
+)
+from softswitch.compiler.lowering.expressions.convert import convert, mismatch
+from softswitch.compiler.lowering.expressions.operands import Operand
+from softswitch.compiler.lowering.expressions.operators import binary
+from softswitch.compiler.lowering.items import Table
+from softswitch.compiler.lowering.paths import operands, path_of
+from softswitch.compiler.lowering.scope import Local, Scope, Variable, unknown
+from softswitch.compiler.lowering.unit import Body, Place
+from softswitch.compiler.lowering.values import Outcome, Run, Value, show
+
+
+def lower_statements(body: Body, statements: tuple[ast.Stmt, ...]) -> None:
+    """Emit statements in the scope that `body` has now. Raises CompileError."""
+    for statement in statements:
+        _lower(body, statement)
+
+
+def _lower(body: Body, statement: ast.Stmt) -> None:
+    match statement:
+        case ast.Assign():
+            _assign(body, statement)
+        case ast.CallStatement(call):
+            value = evaluate(body, call)
+            if isinstance(value, Run) and path_of(value.expr) is None:
+                saved(body, value, "unused", statement.pos)  # a lookahead may find the packet too short
+        case ast.If():
+            _if(body, statement)
+        case ast.VarDecl():
+            _variable(body, statement)
+        case ast.Block(inner):
+            with body.block() as out:
+                lower_statements(body, inner)
+            body.out.extend(out)
+        case ast.ConstDecl():
+            declare_constant(body, body.scope, statement)
+        case ast.Switch():
+            _switch(body, statement)
+        case ast.Return():
+            _return(body, statement)
+        case ast.Exit():
+            _exit(body, statement)
+        case ast.For() | ast.ForIn():
+            raise Unsupported("for loops", statement.pos)
+        case ast.Break() | ast.Continue():
+            raise CompileError("break or continue outside a loop", statement.pos)
+        case ast.Instantiation():
+            raise CompileError(
+                f"{statement.name!r} is instantiated among statements",
+                statement.pos,
+                "a declaration in the control itself",
+            )
+
+
+def _branch(body: Body, statement: ast.Stmt | None) -> tuple[ir.Stmt, ...]:
+    with body.block() as out:
+        if statement is not None:
+            _lower(body, statement)
+    return tuple(out)
+
+
+# --------------------------------------------------------------------------- variables
+
+
+def _assign(body: Body, statement: ast.Assign) -> None:
+    target = writable(body, statement.target)
+    if _has_next(target.expr):
+        raise Unsupported("assignment to stack.next", statement.target.pos, "packet.extract(stack.next)")
+    mark = len(body.out)
+    pos = statement.value.pos
+    if statement.op == "=":
+        value = evaluate_as(body, statement.value, target.type, "the assigned value")
+    else:
+        right = evaluate(body, statement.value)
+        left: Value = target
+        if len(body.out) > mark:
+            effects = body.take_since(mark)
+            left = saved(body, target, "saved", statement.pos)
+            mark = len(body.out)
+            body.out.extend(effects)
+        result = binary(
+            statement.op[:-1], Operand(left, statement.target.pos), Operand(right, pos), statement.pos
+        )
+        value = convert(result, target.type, pos, "the assigned value")
+    if len(body.out) > mark:
+        effects = body.take_since(mark)
+        target = steady(body, target, statement.pos)
+        body.out.extend(effects)
+    store(body, target, value, statement.pos)
+
+
+def _has_next(expr: ir.Expr) -> bool:
+    return isinstance(expr, ir.Next) or any(_has_next(operand) for operand in operands(expr)[:1])
+
+
+def _variable(body: Body, decl: ast.VarDecl) -> None:
+    type_ = type_at(body, decl.type)
+    lowered = t.lowered(type_)
+    if isinstance(lowered, ir.VarBits):
+        raise Unsupported("a varbit outside a header", decl.pos, "a varbit as a header field")
+    if lowered is None:
+        raise CompileError(
+            f"a variable of type {t.describe(type_)}", decl.pos, "a type that exists at run time"
+        )
+    value = None
+    if decl.value is not None:
+        value = evaluate_as(body, decl.value, type_, f"the initial value of {decl.name!r}")
+    variable = Run(type_, body.temporary(type_, decl.name, decl.pos), writable=True)
+    body.scope.declare(decl.name, Variable(variable, decl.pos))
+    if value is not None:
+        store(body, variable, value, decl.pos)
+    elif body.repeats:
+        clear(body, variable, decl.pos)
+
+
+def declare_constant(body: Body, scope: Scope, decl: ast.ConstDecl) -> None:
+    """Declare a constant in `scope`."""
+    type_ = type_at(body, decl.type)
+    value = known(body, decl.value, type_, f"the value of constant {decl.name!r}")
+    if isinstance(value, Run):
+        value = Run(value.type, value.expr, why=f"{decl.name!r} is a constant")
+    scope.declare(decl.name, Variable(value, decl.pos))
+
+
+# --------------------------------------------------------------------------- control flow
+
+
+def _if(body: Body, statement: ast.If) -> None:
+    choice = condition(body, statement.condition)
+    if isinstance(choice, ir.Const):
+        branches = (statement.otherwise, statement.then)
+        taken, dead = branches[choice.value], branches[1 - choice.value]
+        with body.unit.scratch():
+            _branch(body, dead)
+        body.out.extend(_branch(body, taken))
+        return
+    then, otherwise = _branch(body, statement.then), _branch(body, statement.otherwise)
+    body.out.append(ir.If(choice, then, otherwise, statement.pos))
+
+
+def _return(body: Body, statement: ast.Return) -> None:
+    if body.place in (Place.PARSER, Place.CONSTANT):
+        raise CompileError(f"return in {body.place.value}", statement.pos, "a transition")
+    if body.result is not None and not isinstance(body.result.type, t.Void):
+        if statement.value is None:
+            raise CompileError(
+                "return without a value", statement.pos, f"a value of type {t.describe(body.result.type)}"
+            )
+        value = evaluate_as(body, statement.value, body.result.type, "the result")
+        assert body.result.variable is not None
+        store(body, Run(body.result.type, body.result.variable, writable=True), value, statement.pos)
+    elif statement.value is not None:
+        raise CompileError("return with a value where none is expected", statement.value.pos, "return;")
+    body.usage.returns += 1
+    body.out.append(ir.Return(statement.pos))
+
+
+def _exit(body: Body, statement: ast.Exit) -> None:
+    if body.place not in (Place.CONTROL, Place.ACTION):
+        raise CompileError(f"exit in {body.place.value}", statement.pos, "exit only in controls and actions")
+    body.usage.exits = True
+    body.out.extend(body.copy_outs)
+    body.out.append(ir.Exit(statement.pos))
+
+
+# --------------------------------------------------------------------------- switch
+
+
+def _switch(body: Body, statement: ast.Switch) -> None:
+    _check_labels(statement)
+    subject = statement.subject
+    table = _table_of(body, subject)
+    if table is not None:
+        assert isinstance(subject, ast.Member)
+        outcome = evaluate(body, subject.base)
+        assert isinstance(outcome, Outcome)
+        chosen = body.temporary(t.BIT32, "action_run", subject.pos)
+        body.out[-1] = ir.Apply(outcome.apply.table, None, chosen, outcome.apply.pos)
+        labels = {id(case): _action_label(table, case.label) for case in statement.cases}
+        body.out.append(ir.Switch(chosen, _cases(body, statement, labels), statement.pos))
+        return
+    value = evaluate(body, subject)
+    if not isinstance(value, Run) or not isinstance(t.lowered(value.type), ir.Bits | ir.Bool | ir.Enum):
+        raise CompileError(f"switch on {show(value)}", subject.pos, "bit<W>, int<W>, bool, an enum or error")
+    labels = {id(case): _constant_label(body, value, case.label) for case in statement.cases}
+    body.out.append(
+        ir.Switch(expression(body, value, subject.pos), _cases(body, statement, labels), statement.pos)
+    )
+
+
+def _table_of(body: Body, subject: ast.Expr) -> Table | None:
+    """Return the table of ``table.apply().action_run``."""
+    match subject:
+        case ast.Member(ast.Call(ast.Member(ast.Name(name, absolute, pos), "apply")), "action_run"):
+            symbol = body.scope.lookup(name, pos, absolute=absolute)
+            if isinstance(symbol, Local) and isinstance(symbol.item, Table):
+                return symbol.item
+    return None
+
+
+def _check_labels(statement: ast.Switch) -> None:
+    for case in statement.cases[:-1]:
+        if isinstance(case.label, ast.Default):
+            raise CompileError(
+                "a label after default is never reached", case.label.pos, "default as the last label"
+            )
+
+
+def _action_label(table: Table, label: ast.Expr) -> ir.Const | None:
+    if isinstance(label, ast.Default):
+        return None
+    if not isinstance(label, ast.Name):
+        raise CompileError("this label names no action", label.pos, "an action of the table")
+    if label.name not in table.names:
+        raise unknown(f"action of table {table.decl.name!r}", label.name, table.names, label.pos)
+    return ir.Const(t.BIT32, table.names.index(label.name), label.pos)
+
+
+def _constant_label(body: Body, subject: Run, label: ast.Expr) -> ir.Const | None:
+    if isinstance(label, ast.Default):
+        return None
+    value = known(body, label, subject.type, "the label")
+    if isinstance(value, Run) and isinstance(value.expr, ir.Const):
+        return value.expr
+    raise mismatch(value, subject.type, label.pos, "the label")
+
+
+def _cases(
+    body: Body, statement: ast.Switch, labels: dict[int, ir.Const | None]
+) -> tuple[tuple[tuple[ir.Const, ...], tuple[ir.Stmt, ...]], ...]:
+    """Return the cases of the IR, each with all the labels that fall through to it."""
+    cases: list[tuple[tuple[ir.Const, ...], tuple[ir.Stmt, ...]]] = []
+    seen: dict[int, ir.Position] = {}
+    constants: list[ir.Const] = []
+    default = False
+    for case in statement.cases:
+        constant = labels[id(case)]
+        if constant is None:
+            default = True
+        elif constant.value in seen:
+            raise CompileError(
+                "this label is there twice",
+                case.label.pos,
+                f"one case for it; the first is at {seen[constant.value]}",
+            )
+        else:
+            seen[constant.value] = case.label.pos
+            constants.append(constant)
+        if case.body is not None or case is statement.cases[-1]:
+            cases.append((() if default else tuple(constants), _branch(body, case.body)))
+            constants, default = [], False
+    return tuple(cases)

@@ -1,0 +1,201 @@
+"""The state of one compilation: the program so far, and the place where code is being emitted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from enum import Enum, auto
+
+from softswitch.compiler import ir
+from softswitch.compiler.errors import CompileError
+from softswitch.compiler.frontend import ast
+from softswitch.compiler.lowering import types as t
+from softswitch.compiler.lowering.scope import Scope
+from softswitch.compiler.lowering.values import Value
+
+
+class Place(Enum):
+    """What kind of code is being lowered: it decides which calls and statements are allowed."""
+
+    CONSTANT = "a constant expression"
+    PARSER = "a parser"
+    CONTROL = "a control"
+    ACTION = "an action"
+    FUNCTION = "a function"
+
+
+class Stage(Enum):
+    """The block of the v1model pipeline that code runs in."""
+
+    NONE = auto()
+    PARSER = auto()
+    VERIFY = auto()
+    INGRESS = auto()
+    EGRESS = auto()
+    COMPUTE = auto()
+    DEPARSER = auto()
+
+
+class Unit:
+    """Everything that a program consists of, as it is found."""
+
+    def __init__(self, name: str, errors: ir.Enum) -> None:
+        self.name = name
+        self.errors = errors
+        self.globals = Scope()
+        self.variables: dict[str, ir.Type] = {}
+        self.states: dict[str, ir.State] = {}
+        self.actions: dict[str, ir.Action] = {}
+        self.tables: dict[str, ir.Table] = {}
+        self.registers: dict[str, ir.Register] = {}
+        self.counters: dict[str, ir.Counter] = {}
+        self.field_lists: dict[int, tuple[tuple[str, ...], ...]] = {}
+        self.active: list[object] = []
+        self.instantiated: set[int] = set()  # ids of the declarations of controls and parsers in use
+        # The two knots that tie the recursion of expressions, calls and statements; lower.py sets them.
+        self.call: Callable[[Body, ast.Call], Value]
+        self.statements: Callable[[Body, tuple[ast.Stmt, ...]], None]
+        self._numbers: dict[str, int] = {}
+        self._undo: list[Callable[[], object]] = []
+
+    def variable(self, name: str, type_: ir.Type) -> str:
+        """Add a variable and return its name, which is `name` or, if that is taken, ``name#2`` and so on."""
+        number = self._numbers.get(name, 0) + 1
+        self._numbers[name] = number
+        unique = name if number == 1 else f"{name}#{number}"
+        self.variables[unique] = type_
+        return unique
+
+    @contextmanager
+    def scratch(self) -> Iterator[None]:
+        """Forget afterwards all that is added to the program inside: for code that is only checked."""
+        undo = len(self._undo)
+        kept = [
+            (registry, dict(registry))
+            for registry in (
+                self.variables,
+                self.states,
+                self.actions,
+                self.tables,
+                self.registers,
+                self.counters,
+                self.field_lists,
+            )
+        ]
+        try:
+            yield
+        finally:
+            for registry, before in kept:
+                registry.clear()
+                registry.update(before)  # type: ignore[arg-type]  # each with its own former contents
+            while len(self._undo) > undo:
+                self._undo.pop()()
+
+    def on_forget(self, undo: Callable[[], object]) -> None:
+        """Have `undo` called if what is being lowered turns out to be in a `scratch` block."""
+        self._undo.append(undo)
+
+    @contextmanager
+    def entered(self, decl: object, what: str, pos: ir.Position) -> Iterator[None]:
+        """Guard the lowering of a callable. Raises CompileError if it is being lowered already."""
+        if any(decl is other for other in self.active):
+            raise CompileError(f"{what} calls itself", pos, "no recursion: P4 has none")
+        self.active.append(decl)
+        try:
+            yield
+        finally:
+            self.active.pop()
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a function returns, and the variable that takes it (None for void)."""
+
+    type: t.Type
+    variable: ir.Var | None
+
+
+@dataclass(slots=True)
+class Usage:
+    """What lowering finds out about a body: how many `Return` it has, and whether it may exit."""
+
+    returns: int = 0
+    exits: bool = False
+
+
+@dataclass(slots=True)
+class Body:
+    """The place where statements are being emitted."""
+
+    unit: Unit
+    scope: Scope
+    place: Place
+    stage: Stage
+    prefix: str  # of the names of variables
+    control: str = ""  # control-plane name of the control that this belongs to
+    repeats: bool = False  # may run more than once per packet, so that locals must be cleared
+    result: Result | None = None
+    out: list[ir.Stmt] = field(default_factory=list)
+    usage: Usage = field(default_factory=Usage)
+    # What `exit` has to copy back to callers, innermost first.
+    copy_outs: tuple[ir.Assign, ...] = ()
+
+    def inside(
+        self,
+        *,
+        scope: Scope,
+        place: Place,
+        prefix: str,
+        result: Result | None = None,
+        copy_outs: tuple[ir.Assign, ...] = (),
+    ) -> Body:
+        """Return the place inside something that is called from here."""
+        return replace(
+            self,
+            scope=scope,
+            place=place,
+            prefix=prefix,
+            result=result,
+            out=[],
+            usage=Usage(),
+            copy_outs=copy_outs + self.copy_outs,
+        )
+
+    @contextmanager
+    def block(self) -> Iterator[list[ir.Stmt]]:
+        """Open a nested block: what is declared in it is forgotten after it, what is emitted is yielded."""
+        scope, out = self.scope, self.out
+        self.scope, self.out = Scope(scope), []
+        try:
+            yield self.out
+        finally:
+            self.scope, self.out = scope, out
+
+    def finished(self, pos: ir.Position) -> tuple[ir.Stmt, ...]:
+        """Return what has been emitted, in a `Scope` if something in it returns."""
+        if self.out and isinstance(self.out[-1], ir.Return):
+            self.out.pop()
+            self.usage.returns -= 1
+        statements = tuple(self.out)
+        return (ir.Scope(statements, pos),) if self.usage.returns else statements
+
+    def take_since(self, mark: int) -> tuple[ir.Stmt, ...]:
+        """Remove and return what has been emitted since `out` had `mark` statements."""
+        taken = tuple(self.out[mark:])
+        del self.out[mark:]
+        return taken
+
+    def temporary(self, type_: t.Type, hint: str, pos: ir.Position) -> ir.Var:
+        """Add a variable for a value of `type_`; `hint` is part of its name."""
+        lowered = t.lowered(type_)
+        if lowered is None:
+            raise CompileError(
+                f"no variable can hold {t.describe(type_)}", pos, "a type that exists at run time"
+            )
+        return ir.Var(lowered, self.unit.variable(f"{self.prefix}.{hint}", lowered), pos)
+
+
+def constant_body(unit: Unit, scope: Scope) -> Body:
+    """Return a place for expressions that must be known at compile time."""
+    return Body(unit, scope, Place.CONSTANT, Stage.NONE, "constant")

@@ -1,0 +1,312 @@
+"""The functions of ``struct p4_program``: what the engine calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from softswitch.compiler import ir
+from softswitch.compiler.errors import Unsupported
+from softswitch.engine.emit_c.layout import ScalarHome
+from softswitch.engine.emit_c.tables import TableLayout, describe_tables, state_members
+from softswitch.engine.emit_c.text import Writer, c_integer, is_wide, storage_bits, storage_type, width_of
+from softswitch.engine.emit_c.unit import Unit
+from softswitch.engine.emit_c.walk import NOWHERE
+
+DECLARATIONS = """\
+struct p4_register {
+    const char *name;
+    size_t slots;              /* offset in struct p4_pipeline of the pointer to its slots */
+    size_t cell, stride;       /* offset in a slot, size of a slot */
+    uint64_t size;
+    size_t bytes;
+};
+
+struct p4_counter {
+    const char *name;
+    size_t cells;              /* offset in struct p4_pipeline of the pointer to them */
+    uint64_t size;
+};
+"""
+
+ANSWER = """\
+static void answer(const struct p4_packet *p, const struct requests *asked, struct p4_verdict *verdict)
+{
+    (void)p;
+    *verdict = (struct p4_verdict){
+        .clone = (uint8_t)asked->clone,
+        .clone_session = (uint16_t)asked->clone_session,
+        .resubmit = (uint8_t)asked->resubmit,
+        .recirculate = (uint8_t)asked->recirculate,
+        .clone_fields = asked->clone ? asked->clone_fields : -1,
+        .resubmit_fields = asked->resubmit ? asked->resubmit_fields : -1,
+        .recirculate_fields = asked->recirculate ? asked->recirculate_fields : -1,
+@priority@
+    };
+}
+"""
+
+INGRESS = """\
+static void p4_ingress(struct p4_pipeline *s, struct p4_packet *p, const uint8_t *frame, uint32_t length,
+                       uint16_t port, uint32_t instance_type, uint64_t now_us,
+                       const struct p4_packet *previous, int32_t field_list, struct p4_verdict *verdict)
+{
+    struct variables variables = {0}, *v = &variables;
+    if (previous) {
+        struct kept_fields kept = {0};      /* `previous` may be `p` */
+        keep_fields(&kept, previous, field_list);
+        start_packet(p, frame, length);
+        restore_fields(&kept, p, field_list);
+    } else {
+        start_packet(p, frame, length);
+    }
+@given@
+    uint32_t error = run_parser(s, p, v);
+    (void)error;
+@found@
+    run_verify(s, p, v);
+    run_ingress(s, p, v);
+    answer(p, &v->request, verdict);
+    verdict->egress_spec = p->standard_metadata.egress_spec;
+    verdict->mcast_grp = p->standard_metadata.mcast_grp;
+    verdict->dropped = verdict->egress_spec == P4_DROP_PORT && verdict->mcast_grp == 0;
+}
+"""
+
+CLONE = """\
+static void p4_clone_packet(struct p4_pipeline *s, struct p4_packet *p, const struct p4_packet *from,
+                            const uint8_t *frame, uint32_t length, int32_t field_list)
+{
+    struct variables variables = {0};
+    struct kept_fields kept = {0};
+    uint16_t port = from->standard_metadata.ingress_port;
+    keep_fields(&kept, from, field_list);
+    start_packet(p, frame, length);
+@given@
+    (void)run_parser(s, p, &variables);
+    memset(&p->meta, 0, sizeof p->meta);
+    memset(&p->standard_metadata, 0, sizeof p->standard_metadata);
+@cleared@
+    restore_fields(&kept, p, field_list);
+}
+"""
+
+EGRESS = """\
+static uint32_t p4_egress(struct p4_pipeline *s, struct p4_packet *p, const struct p4_copy *copy,
+                          uint8_t *out, struct p4_verdict *verdict)
+{
+    struct variables variables = {0}, *v = &variables;
+@given@
+    run_egress(s, p, v);
+    answer(p, &v->request, verdict);
+    if (p->standard_metadata.egress_spec == P4_DROP_PORT) {
+        verdict->dropped = 1;
+        return 0;
+    }
+    run_compute(s, p, v);
+    uint32_t headers = (uint32_t)(run_deparser(s, p, v, out) - out);
+    uint32_t payload = p->frame_length - p->payload, room = P4_MAX_FRAME - headers;
+    if (payload > room)
+        payload = room;
+    memcpy(out + headers, p->frame + p->payload, payload);
+    return headers + payload < p->truncate_to ? headers + payload : p->truncate_to;
+}
+"""
+
+CREATE = """\
+static void p4_destroy(struct p4_pipeline *s)
+{
+@free@
+    for (const struct p4_table_kind *kind = p4_table_kinds; kind->name; kind++)
+        p4_table_destroy(&s->tables[kind - p4_table_kinds]);
+    free(s);
+}
+
+static struct p4_pipeline *p4_create(uint64_t seed)
+{
+    struct p4_pipeline *s = calloc(1, sizeof *s);
+    int failed = 0;
+    if (!s)
+        return NULL;
+    s->random = seed;
+@allocate@
+    for (const struct p4_table_kind *kind = p4_table_kinds; kind->name; kind++)
+        failed |= p4_table_create(&s->tables[kind - p4_table_kinds], kind);
+    if (failed) {
+        p4_destroy(s);
+        return NULL;
+    }
+@defaults@
+    return s;
+}
+
+extern const struct p4_program p4_program __attribute__((visibility("default")));
+const struct p4_program p4_program = {
+    .abi = P4_ABI,
+    .packet_size = sizeof(struct p4_packet),
+    .name = "@name@",
+    .create = p4_create,
+    .destroy = p4_destroy,
+    .ingress = p4_ingress,
+    .copy = p4_copy_packet,
+    .clone = p4_clone_packet,
+    .egress = p4_egress,
+};
+"""
+
+
+def declare_state(unit: Unit, tables: Sequence[TableLayout], out: Writer) -> None:
+    """Write ``struct p4_pipeline`` and the tables by which the control plane finds its way in it."""
+    _write(out, DECLARATIONS)
+    with out.block("struct p4_pipeline", "};"):
+        out.line("uint64_t random;")
+        out.line(f"struct p4_table tables[{max(1, len(tables))}];")
+        for table in tables:
+            for member in state_members(unit, table):
+                out.line(member)
+        for group in unit.registers.groups:
+            out.line(f"struct {group.name} *{group.name};  /* {group.size} */")
+        for counter in _indirect_counters(unit):
+            out.line(f"struct p4_count *counter_{unit.counter_names[counter.name]};  /* {counter.size} */")
+    out.line()
+    describe_tables(unit, tables, out)
+    unit.registers.describe(out)
+    with out.block("static const struct p4_counter p4_counters[] =", "};"):
+        for counter in _indirect_counters(unit):
+            name = f"counter_{unit.counter_names[counter.name]}"
+            out.line(f'{{"{counter.name}", offsetof(struct p4_pipeline, {name}), {counter.size}}},')
+        out.line("{NULL, 0, 0},")
+    out.line()
+
+
+def _indirect_counters(unit: Unit) -> list[ir.Counter]:
+    return [counter for counter in unit.program.counters.values() if counter.table is None]
+
+
+def emit_entry_points(unit: Unit, tables: Sequence[TableLayout], out: Writer) -> None:
+    """Write everything that ``struct p4_program`` points to, and it."""
+    _emit_field_lists(unit, out)
+    fields = dict(unit.program.standard_metadata.fields)
+    has_priority = "priority" in fields
+    _write(
+        out, ANSWER, priority=["        .priority = p->standard_metadata.priority,"] if has_priority else []
+    )
+    arrival = {
+        "ingress_port": "port",
+        "packet_length": "length",
+        "instance_type": "instance_type",
+        "ingress_global_timestamp": "now_us",
+    }
+    found = {"parser_error": "error"}
+    _write(out, INGRESS, given=_set_standard(unit, arrival), found=_set_standard(unit, found))
+    _write(
+        out,
+        CLONE,
+        given=_set_standard(unit, {"ingress_port": "port"}),
+        cleared=[f"    memset(&{text}, 0, sizeof {text});" for text in unit.homes.flags_under("meta")],
+    )
+    departure = {
+        "egress_spec": "0",
+        "packet_length": "p->packet_length",
+        "egress_global_timestamp": "copy->now_us",
+    }
+    told = ("egress_port", "egress_rid", "instance_type", "enq_timestamp", "enq_qdepth", "deq_timedelta")
+    departure |= {name: f"copy->{name}" for name in (*told, "deq_qdepth")}
+    _write(out, EGRESS, given=_set_standard(unit, departure))
+    _emit_create(unit, tables, out)
+
+
+def _write(out: Writer, template: str, **parts: Iterable[str]) -> None:
+    """Write `template`; a line ``@name@`` stands for the lines of that part."""
+    for line in template.splitlines():
+        if line.startswith("@"):
+            for inserted in parts[line.strip("@")]:
+                out.line(inserted)
+        else:
+            out.line(line)
+    out.line()
+
+
+def _set_standard(unit: Unit, values: dict[str, str]) -> Iterator[str]:
+    """Yield the assignments to those fields of standard metadata that the program has."""
+    fields = dict(unit.program.standard_metadata.fields)
+    for name, value in values.items():
+        if name in fields:
+            width = width_of(fields[name])
+            c_type = c_integer(storage_bits(width))
+            text = value if width == storage_bits(width) else f"({value} & {hex((1 << width) - 1)})"
+            yield f"    p->standard_metadata.{name} = ({c_type}){text};"
+
+
+# --------------------------------------------------------------------------- field lists
+
+
+def _emit_field_lists(unit: Unit, out: Writer) -> None:
+    """Write ``keep`` and ``restore``; through a struct, because both packets may be the same."""
+    kept = {
+        number: [_scalar_home(unit, path) for path in paths]
+        for number, paths in unit.program.field_lists.items()
+    }
+    out.line("/* Metadata that field lists keep. */")
+    with out.block("struct kept_fields", "};"):
+        out.line("char none;")
+        for number, homes in kept.items():
+            for position, home in enumerate(homes):
+                out.line(f"{storage_type(home.type)} list_{number}_{position};")
+    out.line()
+    for function, parameters in (
+        ("keep_fields", "struct kept_fields *kept, const struct p4_packet *p, int32_t list"),
+        ("restore_fields", "const struct kept_fields *kept, struct p4_packet *p, int32_t list"),
+    ):
+        with out.block(f"static void {function}({parameters})"):
+            out.line("(void)kept, (void)p;")
+            with out.block("switch (list)"):
+                for number, homes in kept.items():
+                    out.line(f"case {number}:")
+                    with out.indented():
+                        for position, home in enumerate(homes):
+                            there = f"kept->list_{number}_{position}"
+                            if function == "keep_fields":
+                                out.line(f"{there} = {home.text};")
+                            else:
+                                out.line(f"{home.text} = {there};")
+                        out.line("break;")
+                out.line("default:")
+                with out.indented():
+                    out.line("break;")
+        out.line()
+
+
+def _scalar_home(unit: Unit, path: tuple[str, ...]) -> ScalarHome:
+    try:
+        home = unit.homes.home(path)
+    except KeyError:
+        home = None
+    if not isinstance(home, ScalarHome) or is_wide(home.type):
+        raise Unsupported(f"{'.'.join(path)} in a field list: only scalars are", NOWHERE)
+    return home
+
+
+# --------------------------------------------------------------------------- creation
+
+
+def _emit_create(unit: Unit, tables: Sequence[TableLayout], out: Writer) -> None:
+    memory = [(group.name, f"struct {group.name}", group.size) for group in unit.registers.groups]
+    memory += [
+        (f"counter_{unit.counter_names[counter.name]}", "struct p4_count", counter.size)
+        for counter in _indirect_counters(unit)
+    ]
+    name = unit.program.name.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
+    _write(
+        out,
+        CREATE.replace("@name@", name),
+        free=[f"    free(s->{member});" for member, _, _ in memory],
+        allocate=[
+            f"    failed |= !(s->{member} = p4_allocate({max(1, size)} * sizeof({c_type})));"
+            for member, c_type, size in memory
+        ],
+        defaults=[
+            f"    s->default_{unit.table_names[layout.table.name]}.action = "
+            f"{layout.actions.index(layout.table.default.action)};"
+            for layout in tables
+        ],
+    )

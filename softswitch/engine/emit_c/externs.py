@@ -1,0 +1,247 @@
+"""The externs of v1model in C: one function per extern, by name in `HANDLERS`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from softswitch.compiler import ir
+from softswitch.compiler.errors import Unsupported
+from softswitch.engine.emit_c.statements import Body, Handler
+from softswitch.engine.emit_c.text import (
+    c_integer,
+    class_bits,
+    is_signed,
+    is_wide,
+    literal,
+    width_of,
+)
+from softswitch.engine.emit_c.wire import Part, checksum_terms, store_parts
+
+ALGORITHMS = ("csum16", "crc32", "crc16", "xor16", "identity")
+PAYLOAD_MAX = "P4_MAX_FRAME"
+
+
+def _register_read(body: Body, call: ir.Extern) -> None:
+    (target,), (index,) = call.args
+    text, guard = body.register(call.instance, index)
+    body.store(target, text if guard is None else f"{guard} ? {text} : 0")
+
+
+def _register_write(body: Body, call: ir.Extern) -> None:
+    (index,), (value,) = call.args
+    text, guard = body.register(call.instance, index)
+    line = f"{text} = {body.expressions.text(value)};"
+    if guard is None:
+        body.out.line(line)
+    else:
+        body.out.line(f"if ({guard})")
+        with body.out.indented():
+            body.out.line(line)
+
+
+def _count(body: Body, call: ir.Extern) -> None:
+    index = body.expressions.index(call.args[0][0])
+    name = body.unit.counter_names[call.instance]
+    size = body.unit.program.counters[call.instance].size
+    body.out.line(f"p4_count(s->counter_{name}, {size}, {index}, p->frame_length);")
+
+
+def _nothing(body: Body, call: ir.Extern) -> None:
+    del body, call
+
+
+def _mark_to_drop(body: Body, call: ir.Extern) -> None:
+    del call
+    body.out.line("p->standard_metadata.egress_spec = P4_DROP_PORT;")
+    body.out.line("p->standard_metadata.mcast_grp = 0;")
+
+
+def _clone(body: Body, call: ir.Extern) -> None:
+    body.out.line("v->request.clone = 1;")
+    body.out.line(f"v->request.clone_session = (uint16_t)({body.expressions.text(call.args[1][0])});")
+    fields = body.expressions.text(call.args[2][0]) if len(call.args) > 2 else "-1"
+    body.out.line(f"v->request.clone_fields = (int32_t)({fields});")
+
+
+def _resubmit(body: Body, call: ir.Extern) -> None:
+    body.out.line("v->request.resubmit = 1;")
+    body.out.line(f"v->request.resubmit_fields = (int32_t)({body.expressions.text(call.args[0][0])});")
+
+
+def _recirculate(body: Body, call: ir.Extern) -> None:
+    body.out.line("v->request.recirculate = 1;")
+    body.out.line(f"v->request.recirculate_fields = (int32_t)({body.expressions.text(call.args[0][0])});")
+
+
+def _truncate(body: Body, call: ir.Extern) -> None:
+    length = body.expressions.text(call.args[0][0])
+    with body.out.block(""):
+        body.out.line(f"uint64_t length = {length};")
+        body.out.line("if (length < p->truncate_to)")
+        with body.out.indented():
+            body.out.line("p->truncate_to = (uint32_t)length;")
+
+
+def _random(body: Body, call: ir.Extern) -> None:
+    (target,), (low,), (high,) = call.args
+    if is_signed(low.type):
+        raise Unsupported("random of signed numbers", call.pos)
+    low_text, high_text = body.expressions.text(low), body.expressions.text(high)
+    drawn = f"p4_random_between(&s->random, {low_text}, {high_text})"
+    body.store(target, _cut(drawn, 128, target))
+
+
+def _cut(text: str, bits: int, target: ir.Expr) -> str:
+    """Return the low bits of an unsigned `bits`-bit C value that `target` takes."""
+    width = width_of(target.type)
+    if width >= bits:
+        return f"({c_integer(class_bits(width))})({text})"
+    return f"({c_integer(class_bits(width))})(({text}) & {literal(-1, width)})"
+
+
+# --------------------------------------------------------------------------- hashes and checksums
+
+
+def algorithm(expr: ir.Expr) -> str:
+    """Return the name of a hash algorithm. Raises Unsupported for those that we do not compute."""
+    if not isinstance(expr, ir.Const) or not isinstance(expr.type, ir.Enum):
+        raise Unsupported("a hash algorithm that is no constant", expr.pos)
+    name = expr.type.members[expr.value]
+    if name not in ALGORITHMS:
+        raise Unsupported(f"hash algorithm {name}", expr.pos, expected=" or ".join(ALGORITHMS))
+    return name
+
+
+def _parts(body: Body, data: Sequence[ir.Expr]) -> list[Part]:
+    parts = []
+    for expr in data:
+        if is_wide(expr.type):
+            raise Unsupported("a hash over a value of more than 128 bits", expr.pos)
+        parts.append(Part(body.expressions.value(expr).text, width_of(expr.type)))
+    return parts
+
+
+def _digest(body: Body, name: str, data: Sequence[ir.Expr], *, payload: bool) -> str:
+    """Write what computes H(data) and return it as a C value of 64 bits."""
+    out = body.out
+    varbits = any(isinstance(expr.type, ir.VarBits) for expr in data)
+    if name == "csum16" and not payload and not varbits:
+        terms = checksum_terms(_parts(body, data)) or ["0"]
+        out.line("uint64_t words = 0;")
+        for start in range(0, len(terms), 4):
+            out.line(f"words += {' + '.join(terms[start : start + 4])};")
+        return "p4_fold(words)"
+    room = sum(
+        expr.type.max_width if isinstance(expr.type, ir.VarBits) else width_of(expr.type) + 7 for expr in data
+    )
+    out.line(f"uint8_t data[{room // 8 + 1}{f' + {PAYLOAD_MAX}' if payload else ''}];")
+    out.line("uint8_t *to = data;")
+    pending: list[ir.Expr] = []
+
+    def flush() -> None:
+        parts = _parts(body, pending)
+        bits = sum(part.width for part in parts)
+        store_parts("to", 0, parts, out)
+        if bits:
+            out.line(f"to += {(bits + 7) // 8};")
+        pending.clear()
+
+    for expr in data:
+        if not isinstance(expr.type, ir.VarBits):
+            pending.append(expr)
+            continue
+        if sum(width_of(other.type) for other in pending) % 8:
+            raise Unsupported("a hash over a varbit that does not start a byte", expr.pos)
+        flush()
+        place = body.expressions.scalar(expr)
+        out.line(f"memcpy(to, {place.text}.data, {place.text}.bits / 8);")
+        out.line(f"to += {place.text}.bits / 8;")
+    flush()
+    if payload:
+        out.line("memcpy(to, p->frame + p->payload, p->frame_length - p->payload);")
+        out.line("to += p->frame_length - p->payload;")
+    return f"p4_{name}(data, (size_t)(to - data))"
+
+
+def _hash(body: Body, call: ir.Extern) -> None:
+    (target,), (kind,), (base,), data, (maximum,) = call.args
+    name = algorithm(kind)
+    with body.out.block(""):
+        bits = 64
+        if name == "identity" and sum(width_of(expr.type) for expr in data) <= 32:
+            bits = class_bits(max(width_of(expr.type) for expr in (base, maximum)))
+        if bits == 32:
+            # P4's way to write base + x % max, so it should not cost more than that.
+            digest = _identity(body, data)
+        else:
+            bits = 64
+            digest = _digest(body, name, data, payload=False)
+        body.out.line(f"{c_integer(bits)} digest = {digest};")
+        if isinstance(maximum, ir.Const):
+            limit = max(1, maximum.value & ((1 << width_of(maximum.type)) - 1))
+            text = "digest" if limit >= 1 << bits else f"digest % {literal(limit, bits)}"
+        elif width_of(maximum.type) <= bits:
+            body.out.line(f"{c_integer(bits)} max = {body.expressions.text(maximum)};")
+            text = "(max ? digest % max : 0)"
+        else:
+            body.out.line(f"p4_u128 max = {body.expressions.text(maximum)};")
+            text = "(max ? (uint64_t)(digest % max) : 0)"
+        if not (isinstance(base, ir.Const) and base.value == 0):
+            text = f"(uint64_t){text} + (uint64_t){body.expressions.value(base).text}"
+            bits = 64
+        body.store(target, _cut(text, bits, target))
+
+
+def _identity(body: Body, data: Sequence[ir.Expr]) -> str:
+    """Return up to 32 bits of data, padded to whole bytes, as a C value."""
+    parts = _parts(body, data)
+    width = sum(part.width for part in parts)
+    position, terms = width + -width % 8, []
+    for part in parts:
+        position -= part.width
+        terms.append(f"((uint32_t){part.text} << {position})" if position else part.text)
+    return " | ".join(terms) or "0"
+
+
+def _verify_checksum(body: Body, call: ir.Extern) -> None:
+    (condition,), data, (checksum,), (kind,) = call.args
+    tests = [body.expressions.value(condition).text]
+    # BMv2 passes a checksum whose header is not there.
+    if isinstance(checksum, ir.Member) and isinstance(checksum.base.type, ir.Header):
+        present = ir.IsValid(ir.Bool(), checksum.base, call.pos)
+        tests.insert(0, body.expressions.value(present).text)
+    with body.out.block(f"if ({' && '.join(tests)})"):
+        digest = _digest(body, algorithm(kind), data, payload=call.function.endswith("with_payload"))
+        body.out.line(f"if ({digest} != {body.expressions.value(checksum).text})")
+        with body.out.indented():
+            body.out.line("p->standard_metadata.checksum_error = 1;")
+
+
+def _update_checksum(body: Body, call: ir.Extern) -> None:
+    (condition,), data, (checksum,), (kind,) = call.args
+    with body.out.block(f"if ({body.expressions.text(condition)})"):
+        digest = _digest(body, algorithm(kind), data, payload=call.function.endswith("with_payload"))
+        body.store(checksum, _cut(digest, 64, checksum))
+
+
+HANDLERS: Mapping[str, Handler] = {
+    "register.read": _register_read,
+    "register.write": _register_write,
+    "counter.count": _count,
+    "direct_counter.count": _nothing,
+    "hash": _hash,
+    "random": _random,
+    "verify_checksum": _verify_checksum,
+    "verify_checksum_with_payload": _verify_checksum,
+    "update_checksum": _update_checksum,
+    "update_checksum_with_payload": _update_checksum,
+    "mark_to_drop": _mark_to_drop,
+    "clone": _clone,
+    "clone_preserving_field_list": _clone,
+    "resubmit_preserving_field_list": _resubmit,
+    "recirculate_preserving_field_list": _recirculate,
+    "truncate": _truncate,
+    "log_msg": _nothing,
+    "assert": _nothing,
+    "assume": _nothing,
+}

@@ -1,0 +1,140 @@
+"""C functions for actions and blocks, and which variables are local to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from softswitch.compiler import ir
+from softswitch.engine.emit_c.expressions import Expressions
+from softswitch.engine.emit_c.externs import HANDLERS
+from softswitch.engine.emit_c.lanes import write_statements
+from softswitch.engine.emit_c.statements import Body, Handler
+from softswitch.engine.emit_c.text import RESERVED, Names, Writer, comment, is_wide, storage_type
+from softswitch.engine.emit_c.unit import Unit
+from softswitch.engine.emit_c.walk import (
+    all_statements,
+    statement_expressions,
+    subexpressions,
+    variables_read_first,
+)
+
+PARAMETERS = "struct p4_pipeline *s, struct p4_packet *p, struct variables *v"
+
+MAX_INLINE_LINES = 40
+"""Actions up to this long are always inlined: then the compiler keeps variables in registers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Locals:
+    """Which functions mention each scalar variable; what only one mentions can be local to it."""
+
+    users: dict[str, set[str]]
+
+    def of(self, function: str) -> set[str]:
+        """Return the variables that only `function` mentions."""
+        return {name for name, users in self.users.items() if users == {function}}
+
+
+def find_locals(program: ir.Program) -> Locals:
+    """Find out who uses which variable.
+
+    Functions are ``parser``, the names of the other blocks, ``action X`` and ``table X``.
+    """
+    users: dict[str, set[str]] = {
+        name: set()
+        for name, type_ in program.variables.items()
+        if isinstance(type_, ir.Bits | ir.Bool | ir.Enum) and not is_wide(type_)
+    }
+
+    def use(function: str, exprs: Iterable[ir.Expr]) -> None:
+        for outer in exprs:
+            for expr in subexpressions(outer):
+                if isinstance(expr, ir.Var) and expr.name in users:
+                    users[expr.name].add(function)
+
+    def use_body(function: str, body: Sequence[ir.Stmt]) -> None:
+        for statement in all_statements(body):
+            use(function, statement_expressions(statement))
+
+    for state in program.states.values():
+        use_body("parser", state.body)
+        use("parser", state.transition.subjects)
+    for name, action in program.actions.items():
+        use_body(f"action {name}", action.body)
+    for name, table in program.tables.items():
+        use(f"table {name}", (key.expr for key in table.keys))
+        for reference in (table.default.action, *(ref.action for ref in table.actions)):
+            for param in program.actions[reference].params:
+                users.setdefault(param.variable, set()).add(f"table {name}")
+    for block in ("verify", "ingress", "egress", "compute", "deparser"):
+        use_body(block, getattr(program, block))
+    return Locals(users)
+
+
+def open_body(
+    unit: Unit,
+    out: Writer,
+    local: Iterable[str],
+    *,
+    leave: str,
+    leave_block: str | None = None,
+    extra: dict[str, Handler] | None = None,
+    in_parser: bool = False,
+) -> Body:
+    """Return a body to write a function with, after declaring its local variables as zero."""
+    names = Names()
+    for reserved in (*RESERVED, "slot"):
+        names.unique(reserved)
+    renamed = {}
+    for variable in sorted(local):
+        type_ = unit.program.variables[variable]
+        assert isinstance(type_, ir.Bits | ir.Bool | ir.Enum)
+        renamed[variable] = names.unique(variable.rsplit(".", 1)[-1])
+        out.line(f"{storage_type(type_)} {renamed[variable]} = 0;")
+    return Body(
+        unit=unit,
+        out=out,
+        expressions=Expressions(unit.homes, locals=renamed),
+        leave_body=leave,
+        leave_block=leave if leave_block is None else leave_block,
+        extern_handlers={**HANDLERS, **(extra or {})},
+        roll=write_statements,
+        in_parser=in_parser,
+    )
+
+
+def emit_actions(unit: Unit, locals_: Locals, out: Writer) -> None:
+    """Write one function per action; those that may exit the block return whether they did."""
+    for name in unit.program.actions:
+        result = "int" if name in unit.leaving_actions else "void"
+        out.line(f"static {result} action_{unit.action_names[name]}({PARAMETERS});")
+    out.line()
+    for name, action in unit.program.actions.items():
+        leaving = name in unit.leaving_actions
+        written = Writer()
+        local = locals_.of(f"action {name}") - variables_read_first(action.body, set())
+        with written.indented():
+            written.line("(void)s, (void)p, (void)v;")
+            leave = "return 0;" if leaving else "return;"
+            body = open_body(unit, written, local, leave=leave, leave_block="return 1;")
+            body.statements(action.body)
+            if leaving:
+                written.line("return 0;")
+        out.line(f"/* action {name}, {comment(action.pos)} */")
+        small = len(written.lines) <= MAX_INLINE_LINES
+        kind = "P4_LANES" if body.rolled else "P4_INLINE" if small else "P4_FUNCTION"
+        result = "int" if leaving else "void"
+        with out.block(f"{kind} {result} action_{unit.action_names[name]}({PARAMETERS})"):
+            out.lines += written.lines
+        out.line()
+
+
+def emit_block(unit: Unit, locals_: Locals, name: str, out: Writer) -> None:
+    """Write one of the blocks that only run statements: verify, ingress, egress, compute."""
+    statements: Sequence[ir.Stmt] = getattr(unit.program, name)
+    with out.block(f"P4_FUNCTION void run_{name}({PARAMETERS})"):
+        out.line("(void)s, (void)p, (void)v;")
+        body = open_body(unit, out, locals_.of(name), leave="return;")
+        body.statements(statements)
+    out.line()

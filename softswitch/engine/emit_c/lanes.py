@@ -1,0 +1,213 @@
+"""Writes rolled lanes: runs of alike statements as C loops over arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from softswitch.compiler import ir
+from softswitch.engine.emit_c.layout import ArrayRef
+from softswitch.engine.emit_c.lazy import Lazy, find_lazy
+from softswitch.engine.emit_c.roll import Run, find_runs, independent, mentioned
+from softswitch.engine.emit_c.statements import Body, where_name
+from softswitch.engine.emit_c.text import RESERVED, Names, c_integer, comment, is_wide, storage_type
+from softswitch.engine.emit_c.walk import all_statements, subexpressions
+
+
+def write_statements(body: Body, statements: Sequence[ir.Stmt]) -> None:
+    """Write `statements`, with loops where they repeat themselves."""
+
+    def locate(expr: ir.Expr) -> ArrayRef | None:
+        return _array_of(body, expr)
+
+    def locate_register(name: str) -> ArrayRef | None:
+        return body.unit.registers.cells[name].array
+
+    position = 0
+    for run in find_runs(statements, locate, locate_register):
+        body.plain(statements[position : run.start])
+        _write_run(body, statements[run.start : run.start + run.length], run)
+        position = run.start + run.length * run.repeats
+    body.plain(statements[position:])
+
+
+def _array_of(body: Body, expr: ir.Expr) -> ArrayRef | None:
+    if not isinstance(expr, ir.Member) or not isinstance(expr.base, ir.Member | ir.Var):
+        return None
+    if not isinstance(expr.base.type, ir.Header) or isinstance(expr.type, ir.VarBits):
+        return None
+    return body.expressions.scalar(expr).array
+
+
+def _write_run(body: Body, group: Sequence[ir.Stmt], run: Run) -> None:
+    """Write one loop.
+
+    Scalars that live in the packet are in C locals meanwhile, so that the loop touches nothing but
+    its arrays. Where the register index is in range, the slot is looked up once, before the loop.
+    """
+    out, expressions = body.out, body.expressions
+    body.rolled = True
+    lazy = find_lazy(body, group, run)
+    if lazy is None:
+        body.bring(mentioned(group))
+    else:
+        body.bring_but(mentioned(group), lazy.home)
+    assigned = _assigned(body, group)
+    first, last = group[0].pos, group[-1].pos
+    lines = "" if first.line == last.line else f" to line {last.line}"
+    out.line(f"/* {run.repeats} times {comment(first)}{lines} */")
+    with out.block(""):
+        aliases = _load_scalars(body, group)
+        expressions.aliases |= aliases
+        expressions.elements |= dict(_element_texts(run))
+        slots = _hoisted(body, group, assigned | {aliases.get(text, text) for text in assigned})
+        if slots:
+            with out.block(f"if ({' && '.join(guard for _, guard in slots.values())})"):
+                for (group_name, index), (pointer, _) in slots.items():
+                    out.line(f"struct {group_name} *{pointer} = &s->{group_name}[{index}];")
+                    body.slots[group_name, index] = pointer
+                if lazy is None:
+                    _write_loop(body, group, run, vectorise=_independent(body, group, run))
+                else:
+                    _write_lazy_loops(body, group, run, lazy)
+                for key in slots:
+                    del body.slots[key]
+            with out.block("else"):
+                body.bring(mentioned(group))
+                _write_loop(body, group, run, vectorise=False)
+        else:
+            body.bring(mentioned(group))
+            _write_loop(body, group, run, vectorise=False)
+        for text, local in aliases.items():
+            del expressions.aliases[text]
+            if text in assigned:
+                out.line(f"{text} = {local};")
+        for element in run.elements:
+            expressions.elements.pop(element, None)
+    if lazy is not None and lazy.home.where is not None and not lazy.written and slots:
+        body.brought.discard(lazy.home.where)  # it may still be in the frame
+
+
+def _write_lazy_loops(body: Body, group: Sequence[ir.Stmt], run: Run, lazy: Lazy) -> None:
+    """Write the loop twice: over lanes that are still in the frame, and over lanes in storage."""
+    out, home = body.out, lazy.home
+    assert home.where is not None
+    body.brought.add(home.where)  # as far as the loops are concerned
+    if lazy.read:
+        _write_frame_and_storage_loops(body, group, run, lazy)
+    else:
+        _write_loop(body, group, run, vectorise=_independent(body, group, run))
+        out.line(f"{home.where} = P4_STORED;")
+    body.brought.discard(home.where)
+
+
+def _write_frame_and_storage_loops(body: Body, group: Sequence[ir.Stmt], run: Run, lazy: Lazy) -> None:
+    out, home = body.out, lazy.home
+    stored = body.expressions.elements[lazy.element]
+    with out.block(f"if ({home.where} >= P4_IN_FRAME)"):
+        at = f"({home.where} - P4_IN_FRAME)"
+        out.line(f"const uint8_t *lanes = p->frame + {at}{f' + {lazy.offset}' if lazy.offset else ''};")
+        if _independent(body, group, run):
+            out.line("#pragma GCC ivdep")
+        with out.block(f"for (size_t i = 0; i < {run.repeats}; i++)"):
+            load = "lanes[i]" if lazy.bits == 8 else f"p4_load{lazy.bits}(lanes + {lazy.bits // 8} * i)"
+            out.line(f"{c_integer(lazy.bits)} lane = {load};")
+            body.expressions.elements[lazy.element] = "lane"
+            body.plain(group)
+            body.expressions.elements[lazy.element] = stored
+            if lazy.written:
+                out.line(f"{stored} = lane;")
+        if lazy.written:
+            out.line(f"{home.where} = P4_STORED;")
+    with out.block("else"):
+        out.line(f"bring_{where_name(home)}(p);")
+        _write_loop(body, group, run, vectorise=_independent(body, group, run))
+
+
+def _write_loop(body: Body, group: Sequence[ir.Stmt], run: Run, *, vectorise: bool) -> None:
+    if vectorise:
+        body.out.line("#pragma GCC ivdep")
+    with body.out.block(f"for (size_t i = 0; i < {run.repeats}; i++)"):
+        body.plain(group)
+
+
+def _independent(body: Body, group: Sequence[ir.Stmt], run: Run) -> bool:
+    """Return whether repetitions may run in any order but for what they do to scalars."""
+    registers = {
+        statement.instance for statement in all_statements(group) if isinstance(statement, ir.Extern)
+    }
+    return independent(run) and all(body.unit.registers.cells[name].array for name in registers)
+
+
+def _element_texts(run: Run) -> Iterator[tuple[ArrayRef, str]]:
+    for element, step in zip(run.elements, run.steps, strict=True):
+        index = str(element.index)
+        if step:
+            index = f"i + {index}" if element.index else "i"
+        # Registers are named "group.array" and reached through their slot.
+        array = element.array if "->" in element.array else element.array.split(".", 1)[1]
+        yield element, f"{array}[{index}]"
+
+
+def _scalars(body: Body, exprs: Iterator[ir.Expr]) -> Iterator[tuple[str, ir.Scalar]]:
+    """Yield C lvalue and type of every scalar in `exprs` that is no array element."""
+    for outer in exprs:
+        for expr in subexpressions(outer):
+            if not isinstance(expr, ir.Var | ir.Member) or not isinstance(
+                expr.type, ir.Bits | ir.Bool | ir.Enum
+            ):
+                continue
+            place = body.expressions.scalar(expr)
+            if place.array is None and place.guard is None and not is_wide(expr.type):
+                yield place.text, expr.type
+
+
+def _load_scalars(body: Body, group: Sequence[ir.Stmt]) -> dict[str, str]:
+    names = _names(body)
+    aliases: dict[str, str] = {}
+    for text, type_ in _scalars(body, mentioned(group)):
+        if "->" in text and text not in aliases:
+            aliases[text] = names.unique(text.split("->", 1)[1].replace(".", "_"))
+            body.out.line(f"{storage_type(type_)} {aliases[text]} = {text};")
+    return aliases
+
+
+def _assigned(body: Body, group: Sequence[ir.Stmt]) -> set[str]:
+    """Return the C lvalues of the scalars that `group` assigns."""
+    targets = []
+    for statement in all_statements(group):
+        match statement:
+            case ir.Assign(target=target):
+                targets.append(target)
+            case ir.Extern(function="register.read", args=args):
+                targets.append(args[0][0])
+            case _:
+                pass
+    return {text for text, _ in _scalars(body, iter(targets))}
+
+
+def _hoisted(
+    body: Body, group: Sequence[ir.Stmt], assigned: set[str]
+) -> dict[tuple[str, str], tuple[str, str]]:
+    """Return the slots that stay the same through the loop: (group, index) to (pointer, guard)."""
+    names = _names(body)
+    slots: dict[tuple[str, str], tuple[str, str]] = {}
+    for statement in all_statements(group):
+        if not isinstance(statement, ir.Extern):
+            continue
+        index = statement.args[1 if statement.function == "register.read" else 0][0]
+        cell = body.unit.registers.cells[statement.instance]
+        text = body.expressions.index(index)
+        if (cell.group, text) in slots or any(_array_of(body, expr) for expr in subexpressions(index)):
+            continue
+        if assigned.isdisjoint(found for found, _ in _scalars(body, iter([index]))):
+            slots[cell.group, text] = names.unique("slot"), f"{text} < {cell.size}"
+    return slots
+
+
+def _names(body: Body) -> Names:
+    """Return names that nothing in scope has."""
+    names = Names()
+    expressions = body.expressions
+    for taken in (*RESERVED, *expressions.locals.values(), *expressions.aliases.values()):
+        names.unique(taken)
+    return names

@@ -1,0 +1,300 @@
+"""Where everything lives in C: headers, per-packet storage, variables, registers.
+
+* Equally wide, byte-aligned, consecutive header fields (at least `RUN`) are one array, and so are
+  registers of one group; that is what lets statements over them become loops.
+* Registers of the same size that are always indexed by the same expression are one array of
+  structs: a packet that touches slot i touches consecutive cache lines.
+* Headers above `LARGE` bytes come last in the packet and are not cleared per packet; ``where`` says
+  whether their fields are in storage, still in the frame, or zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from softswitch.compiler import ir
+from softswitch.compiler.errors import Unsupported
+from softswitch.engine.emit_c.text import Names, is_wide, storage_bits, storage_type, width_of
+
+RUN = 8
+LARGE = 128
+CACHE_LINE = 64
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayRef:
+    """An element of an array of fields or registers: `array` is its C member name."""
+
+    array: str
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One header field: how to reach it from the C struct, and where it is on the wire."""
+
+    name: str
+    type: ir.Bits | ir.Bool | ir.VarBits
+    member: str
+    array: ArrayRef | None
+    offset: int  # bits from the header's start, or from the varbit's end if behind it
+    behind_varbit: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FieldRun:
+    """Fields ``first .. first + count - 1`` of a header, kept as one array of C integers."""
+
+    array: str
+    first: int
+    count: int
+    bits: int
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderLayout:
+    """The C struct of a header type."""
+
+    type: ir.Header
+    c_name: str
+    slots: tuple[Slot, ...]
+    runs: tuple[FieldRun, ...]
+    fixed_bits: int
+    varbit: Slot | None
+
+    @property
+    def by_name(self) -> dict[str, Slot]:
+        """Slots by field name."""
+        return {slot.name: slot for slot in self.slots}
+
+    @property
+    def storage_bytes(self) -> int:
+        """Roughly the size of the C struct."""
+        total = 0
+        for slot in self.slots:
+            match slot.type:
+                case ir.VarBits(width):
+                    total += 4 + width // 8
+                case _ if is_wide(slot.type):
+                    total += width_of(slot.type) // 8
+                case _:
+                    total += storage_bits(width_of(slot.type)) // 8
+        return total
+
+
+def lay_out_header(header: ir.Header, c_name: str, pos: ir.Position) -> HeaderLayout:
+    """Lay out a header type. Raises Unsupported if it is not whole bytes."""
+    slots: list[Slot] = []
+    names = Names()
+    runs = list(_field_runs(header, names))
+    in_run = {run.first + n: (run, n) for run in runs for n in range(run.count)}
+    offset, fixed, varbit = 0, 0, None
+    for position, (name, type_) in enumerate(header.fields):
+        run_and_index = in_run.get(position)
+        array = None
+        if run_and_index is None:
+            member = names.unique(name)
+        else:
+            run, index = run_and_index
+            array = ArrayRef(run.array, index)
+            member = f"{run.array}[{index}]"
+        slot = Slot(name, type_, member, array, offset, varbit is not None)
+        slots.append(slot)
+        if isinstance(type_, ir.VarBits):
+            if varbit is not None or offset % 8 or type_.max_width % 8:
+                raise Unsupported(f"varbit {name} of header {header.name} must be one, in whole bytes", pos)
+            varbit, offset = slot, 0
+            continue
+        if is_wide(type_) and (offset % 8 or width_of(type_) % 8):
+            raise Unsupported(f"field {name} of header {header.name} is wide and not whole bytes", pos)
+        offset += width_of(type_)
+        fixed += width_of(type_)
+    if fixed % 8:
+        raise Unsupported(f"header {header.name} has {fixed} bits: no multiple of 8", pos)
+    return HeaderLayout(header, c_name, tuple(slots), tuple(runs), fixed, varbit)
+
+
+def _field_runs(header: ir.Header, names: Names) -> Iterator[FieldRun]:
+    offset, start, count, bits = 0, 0, 0, 0
+    for position, (name, type_) in enumerate((*header.fields, ("", None))):
+        width = type_.width if isinstance(type_, ir.Bits) else 0
+        fits = width in (8, 16, 32, 64) and offset % 8 == 0
+        if count and (not fits or width != bits):
+            if count >= RUN:
+                first, last = header.fields[start][0], header.fields[start + count - 1][0]
+                yield FieldRun(names.unique(f"{first}_to_{last}"), start, count, bits)
+            count = 0
+        if fits:
+            if count == 0:
+                start, bits = position, width
+            count += 1
+        offset += width if isinstance(type_, ir.Bits) else (1 if isinstance(type_, ir.Bool) else 0)
+        del name
+
+
+# --------------------------------------------------------------------------- places
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderHome:
+    """A header instance: C lvalues of its fields and validity; `where` only if it is large."""
+
+    layout: HeaderLayout
+    text: str
+    valid: str
+    where: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class StackHome:
+    """A header stack: C arrays of its fields and validities, and its next index."""
+
+    layout: HeaderLayout
+    size: int
+    text: str
+    valid: str
+    next: str
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarHome:
+    """A scalar of metadata or a variable."""
+
+    type: ir.Scalar
+    text: str
+
+
+Home = HeaderHome | StackHome | ScalarHome
+Path = tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Members:
+    """Declarations of one C struct, filled while storage is laid out."""
+
+    names: Names = field(default_factory=Names)
+    lines: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Storage:
+    """The members of ``struct p4_packet`` and ``struct variables`` that come from the program."""
+
+    structs: dict[str, Members] = field(default_factory=dict)  # by root: hdr, meta, standard_metadata
+    large: list[str] = field(default_factory=list)  # of hdr, behind its other members
+    large_homes: list[HeaderHome] = field(default_factory=list)
+    valid: Members = field(default_factory=Members)
+    next: Members = field(default_factory=Members)
+    where: Members = field(default_factory=Members)
+    variables: Members = field(default_factory=Members)
+    variable_valid: Members = field(default_factory=Members)
+    variable_next: Members = field(default_factory=Members)
+
+
+class Homes:
+    """Finds the home of every leaf: a path is a root's name and the fields to the leaf."""
+
+    def __init__(self, program: ir.Program, headers: Mapping[ir.Header, HeaderLayout]) -> None:
+        self.storage = Storage()
+        self._headers = headers
+        self._homes: dict[Path, Home] = {}
+        for root, type_ in packet_roots(program).items():
+            self.storage.structs[root] = Members()
+            self._place((root,), type_)
+        for name, type_ in program.variables.items():
+            self._place((name,), type_, variable=True)
+
+    def home(self, path: Path) -> Home:
+        """Return the home of the leaf at `path`."""
+        return self._homes[path]
+
+    def flags_under(self, root: str) -> list[str]:
+        """Return the C lvalues of validities and next indices of headers below `root`."""
+        flags = []
+        for path, home in self._homes.items():
+            if path[0] != root:
+                continue
+            if isinstance(home, HeaderHome):
+                flags.append(home.valid)
+            elif isinstance(home, StackHome):
+                flags += [home.valid, home.next]
+        return flags
+
+    def _place(self, path: Path, type_: ir.Type, *, variable: bool = False) -> None:
+        if isinstance(type_, ir.Struct):
+            for name, member in type_.fields:
+                self._place((*path, name), member, variable=variable)
+            return
+        storage = self.storage
+        members = storage.variables if variable else storage.structs[path[0]]
+        name = members.names.unique("_".join(path if variable else path[1:]) or path[0])
+        text = f"v->{name}" if variable else f"p->{path[0]}.{name}"
+        match type_:
+            case ir.Header():
+                layout = self._headers[type_]
+                valid = self._flag(path, "valid", variable=variable)
+                where = None
+                declaration = f"struct {layout.c_name} {name};"
+                if path[0] == "hdr" and layout.storage_bytes > LARGE:
+                    where = "p->where." + storage.where.names.unique("_".join(path))
+                    storage.where.lines.append(f"uint32_t {where.removeprefix('p->where.')};")
+                    storage.large.append(declaration)
+                else:
+                    members.lines.append(declaration)
+                home = HeaderHome(layout, text, valid, where)
+                if where is not None:
+                    storage.large_homes.append(home)
+                self._homes[path] = home
+            case ir.Stack(element, size):
+                layout = self._headers[element]
+                valid = self._flag(path, "valid", variable=variable, size=size)
+                following = self._flag(path, "next", variable=variable)
+                members.lines.append(f"struct {layout.c_name} {name}[{size}];")
+                self._homes[path] = StackHome(layout, size, text, valid, following)
+            case ir.VarBits():
+                raise TypeError("varbit outside a header")
+            case _:
+                if is_wide(type_):
+                    members.lines.append(f"uint8_t {name}[{(width_of(type_) + 7) // 8}];")
+                else:
+                    members.lines.append(f"{storage_type(type_)} {name};")
+                self._homes[path] = ScalarHome(type_, text)
+
+    def _flag(self, path: Path, kind: str, *, variable: bool, size: int = 0) -> str:
+        prefix = "variable_" if variable else ""
+        members: Members = getattr(self.storage, prefix + kind)
+        name = members.names.unique("_".join(path))
+        c_type = "uint8_t" if kind == "valid" else "uint32_t"
+        members.lines.append(f"{c_type} {name}{f'[{size}]' if size else ''};")
+        return f"{'v' if variable else 'p'}->{kind}.{name}"
+
+
+def packet_roots(program: ir.Program) -> dict[str, ir.Type]:
+    """Return the storages that live as long as the packet."""
+    return {
+        "standard_metadata": program.standard_metadata,
+        "meta": program.meta,
+        "hdr": program.hdr,
+    }
+
+
+def header_types(program: ir.Program) -> list[ir.Header]:
+    """Return every header type that some storage or variable holds."""
+    found: dict[ir.Header, None] = {}
+
+    def visit(type_: ir.Type) -> None:
+        match type_:
+            case ir.Header():
+                found.setdefault(type_)
+            case ir.Stack(element, _):
+                found.setdefault(element)
+            case ir.Struct():
+                for _, member in type_.fields:
+                    visit(member)
+            case _:
+                pass
+
+    for type_ in (*packet_roots(program).values(), *program.variables.values()):
+        visit(type_)
+    return list(found)

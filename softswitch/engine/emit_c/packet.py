@@ -1,0 +1,150 @@
+"""What one packet carries between parser and deparser, as C structs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from softswitch.compiler import ir
+from softswitch.engine.emit_c.layout import CACHE_LINE, HeaderHome, HeaderLayout, Members
+from softswitch.engine.emit_c.statements import where_name
+from softswitch.engine.emit_c.text import Writer, c_integer, is_wide, storage_type, width_of
+from softswitch.engine.emit_c.unit import Unit
+
+REQUESTS = """\
+/* What a block has asked of the traffic manager so far. */
+struct requests {
+    uint32_t clone, clone_session, resubmit, recirculate;
+    int32_t clone_fields, resubmit_fields, recirculate_fields;
+};
+"""
+
+
+def declare_header(layout: HeaderLayout, out: Writer) -> None:
+    """Write the C struct of a header type."""
+    starts = {layout.slots[run.first].name: run for run in layout.runs}
+    with out.block(f"struct {layout.c_name}", "};"):
+        if not layout.slots:
+            out.line("char none;")
+        for slot in layout.slots:
+            run = starts.get(slot.name)
+            if run is not None:
+                large = run.count * run.bits // 8 >= CACHE_LINE
+                aligned = f" __attribute__((aligned({CACHE_LINE})))" if large else ""
+                out.line(f"{c_integer(run.bits)} {run.array}[{run.count}]{aligned};")
+            elif slot.array is not None:
+                continue
+            elif isinstance(slot.type, ir.VarBits):
+                with out.block("struct", f"}} {slot.member};"):
+                    out.line("uint32_t bits;")
+                    out.line(f"uint8_t data[{max(1, slot.type.max_width // 8)}];")
+            elif is_wide(slot.type):
+                out.line(f"uint8_t {slot.member}[{width_of(slot.type) // 8}];")
+            else:
+                out.line(f"{storage_type(slot.type)} {slot.member};  /* {width_of(slot.type)} bits */")
+    out.line()
+
+
+def _struct(name: str, members: Sequence[str], out: Writer) -> None:
+    with out.block("struct", f"}} {name};"):
+        for line in members or ["char none;"]:
+            out.line(line)
+
+
+def declare_packet(unit: Unit, out: Writer) -> None:
+    """Write ``struct p4_packet``: all that must be zero in a new one comes before the large headers."""
+    storage = unit.homes.storage
+    with out.block("struct p4_packet", "} __attribute__((aligned(64)));"):
+        out.line("const uint8_t *frame;")
+        out.line("uint32_t frame_length;")
+        out.line("uint32_t packet_length;   /* the same, but for headers added and removed */")
+        out.line("uint32_t payload;         /* offset of what the parser did not reach */")
+        out.line("uint32_t truncate_to;")
+        _struct("valid", storage.valid.lines, out)
+        _struct("next", storage.next.lines, out)
+        _struct("where", storage.where.lines, out)
+        for root, members in storage.structs.items():
+            extra = storage.large if root == "hdr" else []
+            _struct(root, [*members.lines, *extra], out)
+    out.line()
+    first = storage.large_homes[0] if storage.large_homes else None
+    cleared = (
+        f"offsetof(struct p4_packet, {first.text.removeprefix('p->')})"
+        if first
+        else "sizeof(struct p4_packet)"
+    )
+    out.line("/* The part of a packet in front of its large headers. */")
+    out.line(f"enum {{ P4_CLEARED = {cleared} }};")
+    out.line()
+
+
+def declare_variables(unit: Unit, out: Writer) -> None:
+    """Write ``struct variables``: what lives for one run of ingress or egress."""
+    storage = unit.homes.storage
+    for line in REQUESTS.splitlines():
+        out.line(line)
+    out.line()
+    out.line("/* Variables of the program that more than one function uses. */")
+    with out.block("struct variables", "};"):
+        out.line("struct requests request;")
+        for kind in ("valid", "next"):
+            members: Members = getattr(storage, f"variable_{kind}")
+            if members.lines:
+                _struct(kind, members.lines, out)
+        for line in storage.variables.lines:
+            out.line(line)
+    out.line()
+
+
+# --------------------------------------------------------------------------- large headers
+
+
+def emit_bring(home: HeaderHome, out: Writer) -> None:
+    """Write how a large header comes into storage, and how it is emitted from wherever it is."""
+    name, layout = where_name(home), home.layout
+    size = layout.fixed_bits // 8
+    with out.block(f"P4_HELPER __attribute__((noinline)) void load_{name}(struct p4_packet *p)"):
+        if layout.varbit is None:
+            with out.block(f"if ({home.where} >= P4_IN_FRAME)"):
+                out.line(f"p4_load_{layout.c_name}(&{home.text}, p->frame + ({home.where} - P4_IN_FRAME));")
+                out.line(f"{home.where} = P4_STORED;")
+                out.line("return;")
+        out.line(f"memset(&{home.text}, 0, sizeof {home.text});")
+        out.line(f"{home.where} = P4_STORED;")
+    out.line()
+    with out.block(f"P4_INLINE void bring_{name}(struct p4_packet *p)"):
+        out.line(f"if ({home.where} != P4_STORED)")
+        with out.indented():
+            out.line(f"load_{name}(p);")
+    out.line()
+    if layout.varbit is None:
+        with out.block(f"P4_INLINE void emit_{name}(const struct p4_packet *p, uint8_t *to)"):
+            out.line(f"if ({home.where} == P4_STORED)")
+            with out.indented():
+                out.line(f"p4_store_{layout.c_name}(to, &{home.text});")
+            out.line(f"else if ({home.where} >= P4_IN_FRAME)")
+            with out.indented():
+                out.line(f"memcpy(to, p->frame + ({home.where} - P4_IN_FRAME), {size});")
+            out.line("else")
+            with out.indented():
+                out.line(f"memset(to, 0, {size});")
+        out.line()
+
+
+def emit_packet_functions(unit: Unit, out: Writer) -> None:
+    """Write how a packet starts and how it is copied."""
+    with out.block("static void start_packet(struct p4_packet *p, const uint8_t *frame, uint32_t length)"):
+        out.line("memset(p, 0, P4_CLEARED);")
+        out.line("p->frame = frame;")
+        out.line("p->frame_length = length;")
+        out.line("p->packet_length = length;")
+        out.line("p->truncate_to = P4_MAX_FRAME;")
+    out.line()
+    with out.block("static void p4_copy_packet(struct p4_packet *to, const struct p4_packet *from)"):
+        out.line("memcpy(to, from, P4_CLEARED);")
+        for home in unit.homes.storage.large_homes:
+            assert home.where is not None
+            of_from = home.text.replace("p->", "from->")
+            out.line(f"if ({home.where.replace('p->', 'from->')} == P4_STORED)")
+            with out.indented():
+                out.line(f"{home.text.replace('p->', 'to->')} = {of_from};")
+    out.line()

@@ -1,0 +1,270 @@
+"""The parser as a C function of labels and gotos, and the deparser."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from softswitch.compiler import ir
+from softswitch.compiler.errors import Unsupported
+from softswitch.engine.emit_c.functions import PARAMETERS, Locals, open_body
+from softswitch.engine.emit_c.layout import HeaderHome
+from softswitch.engine.emit_c.statements import Body, where_name
+from softswitch.engine.emit_c.text import (
+    Names,
+    Writer,
+    c_integer,
+    class_bits,
+    comment,
+    is_signed,
+    literal,
+    unparenthesised,
+    width_of,
+)
+from softswitch.engine.emit_c.unit import Unit
+from softswitch.engine.emit_c.walk import all_statements
+from softswitch.engine.pipeline import MAX_FRAME
+
+MAX_STATES = 1000
+
+
+def emit_parser(unit: Unit, locals_: Locals, out: Writer) -> None:
+    """Write ``run_parser``, which returns the parser error (0: none) and sets where the payload starts."""
+    program = unit.program
+    reachable = _reachable(program)
+    loops = _has_loop(program, reachable)
+    names = Names()
+    labels = {state: f"state_{names.unique(state)}" for state in reachable}
+    targets = {target for state in reachable for target in _targets(program.states[state].transition)}
+    with out.block(f"P4_FUNCTION uint32_t run_parser({PARAMETERS})"):
+        out.line("(void)s, (void)v;")
+        out.line("const uint8_t *at = p->frame, *end = p->frame + p->frame_length;")
+        out.line("uint32_t error = 0;")
+        if loops:
+            out.line("uint32_t states = 0;")
+        body = open_body(
+            unit,
+            out,
+            locals_.of("parser"),
+            leave="goto stop;",
+            extra={"Extract": _extract, "Advance": _advance, "Verify": _verify},
+            in_parser=True,
+        )
+        for name in reachable:
+            state = program.states[name]
+            out.line()
+            label = f"{labels[name]}:" if name in targets else ""
+            out.line(f"{label}  /* state {name}, {comment(state.pos)} */".lstrip())
+            if loops:
+                body.fail_if(f"states++ >= {MAX_STATES}", "ParserTimeout")
+            body.brought.clear()
+            body.statements(state.body)
+            _transition(body, state.transition, labels)
+        out.line()
+        out.line("stop:")
+        out.line("p->payload = (uint32_t)(at - p->frame);")
+        out.line("return error;")
+    out.line()
+
+
+def _reachable(program: ir.Program) -> list[str]:
+    found: dict[str, None] = {}
+    waiting = ["start"]
+    while waiting:
+        name = waiting.pop()
+        if name in found or name not in program.states:
+            continue
+        found[name] = None
+        waiting += reversed(_targets(program.states[name].transition))
+    return list(found)
+
+
+def _targets(transition: ir.Transition) -> list[str]:
+    """Return where a transition can go: not beyond the first case that always matches."""
+    targets = []
+    for patterns, target in transition.cases:
+        targets.append(target)
+        if all(pattern.kind == "any" for pattern in patterns):
+            break
+    return targets
+
+
+def _has_loop(program: ir.Program, states: Sequence[str]) -> bool:
+    """Return whether some state can be reached from itself."""
+    remaining = set(states)
+    while True:
+        ends = {
+            name
+            for name in remaining
+            if not any(target in remaining for target in _targets(program.states[name].transition))
+        }
+        if not ends:
+            return bool(remaining)
+        remaining -= ends
+
+
+def _transition(body: Body, transition: ir.Transition, labels: dict[str, str]) -> None:
+    body.prepare(transition.subjects)
+    subjects = []
+    with body.out.block(""):
+        for number, subject in enumerate(transition.subjects):
+            width = width_of(subject.type)
+            text = body.expressions.text(subject)
+            body.out.line(f"const {c_integer(class_bits(width))} key_{number} = {text};")
+            body.out.line(f"(void)key_{number};")
+            subjects.append((f"key_{number}", subject.type))
+        for patterns, target in transition.cases:
+            tests = [
+                test
+                for pattern, (text, type_) in zip(patterns, subjects, strict=True)
+                if (test := pattern_test(pattern, text, type_)) is not None
+            ]
+            jump = f"goto {labels.get(target, 'stop')};"
+            if not tests:
+                body.out.line(jump)
+                return
+            condition = unparenthesised(tests[0]) if len(tests) == 1 else " && ".join(tests)
+            body.out.line(f"if ({condition})")
+            with body.out.indented():
+                body.out.line(jump)
+        body.out.line(f"error = {body.unit.error('NoMatch')};  /* NoMatch */")
+        body.out.line("goto stop;")
+
+
+def pattern_test(pattern: ir.Pattern, text: str, type_: ir.Type) -> str | None:
+    """Return the C condition under which a value matches, None if it always does."""
+    width = width_of(type_)
+    match pattern.kind:
+        case "any":
+            return None
+        case "exact":
+            return f"({text} == {literal(pattern.value, width)})"
+        case "mask":
+            mask = pattern.mask & ((1 << width) - 1)
+            return f"(({text} & {literal(mask, width)}) == {literal(pattern.value & mask, width)})"
+        case "range" if is_signed(type_):
+            bits = class_bits(width)
+            value = f"p4_signed{bits}({text}, {width})"
+            low, high = (
+                f"p4_signed{bits}({literal(n, width)}, {width})" for n in (pattern.value, pattern.mask)
+            )
+            return f"({low} <= {value} && {value} <= {high})"
+        case "range":
+            low, high = literal(pattern.value, width), literal(pattern.mask, width)
+            return f"({low} <= {text} && {text} <= {high})"
+        case _:
+            raise ValueError(f"no such pattern: {pattern.kind}")
+
+
+# --------------------------------------------------------------------------- statements of parsers
+
+
+def _extract(body: Body, statement: ir.Extract) -> None:
+    out, expressions = body.out, body.expressions
+    body.check([statement.header] if statement.size is None else [statement.header, statement.size])
+    if statement.size is not None:
+        body.bring([statement.size])
+    header = expressions.header(statement.header)
+    home, layout = header.home, header.home.layout
+    fixed = layout.fixed_bits // 8
+    with out.block(""):
+        bytes_text, extra = str(fixed), ""
+        if layout.varbit is not None:
+            assert isinstance(layout.varbit.type, ir.VarBits)
+            out.line(
+                f"uint64_t bits = {'0' if statement.size is None else expressions.text(statement.size)};"
+            )
+            body.fail_if("bits % 8", "ParserInvalidArgument")
+            body.fail_if(f"(size_t)(end - at) < {fixed} + bits / 8", "PacketTooShort")
+            body.fail_if(f"bits > {layout.varbit.type.max_width}", "HeaderTooShort")
+            out.line("uint32_t bytes = (uint32_t)(bits / 8);")
+            bytes_text, extra = f"{fixed} + bytes", ", bytes"
+        elif fixed:
+            body.fail_if(f"(size_t)(end - at) < {fixed}", "PacketTooShort")
+        with out.block(f"if ({header.guard})" if header.guard is not None else ""):
+            if home.where is not None and layout.varbit is None:
+                # Its fields are loaded if and when something needs them.
+                out.line(f"{home.where} = P4_IN_FRAME + (uint32_t)(at - p->frame);")
+                body.brought.discard(home.where)
+            else:
+                out.line(f"p4_load_{layout.c_name}(&{home.text}, at{extra});")
+                if home.where is not None:
+                    out.line(f"{home.where} = P4_STORED;")
+            out.line(f"{home.valid} = 1;")
+        out.line(f"at += {bytes_text};")
+        if isinstance(statement.header, ir.Next):
+            out.line(f"{expressions.stack(statement.header.base).next}++;")
+
+
+def _advance(body: Body, statement: ir.Advance) -> None:
+    body.prepare([statement.bits])
+    with body.out.block(""):
+        body.out.line(f"uint64_t bits = {body.expressions.text(statement.bits)};")
+        body.fail_if("bits % 8", "ParserInvalidArgument")
+        body.fail_if("(size_t)(end - at) < bits / 8", "PacketTooShort")
+        body.out.line("at += bits / 8;")
+
+
+def _verify(body: Body, statement: ir.Verify) -> None:
+    body.prepare([statement.condition])
+    with body.out.block(f"if (!({body.expressions.text(statement.condition)}))"):
+        members = body.unit.program.errors.members
+        body.out.line(f"error = {statement.error.value};  /* {members[statement.error.value]} */")
+        body.out.line("goto stop;")
+
+
+# --------------------------------------------------------------------------- deparser
+
+
+def emit_deparser(unit: Unit, locals_: Locals, out: Writer) -> None:
+    """Write ``run_deparser``, which stores the headers at `to` and returns their end."""
+    _check_room(unit)
+    with out.block(f"P4_FUNCTION uint8_t *run_deparser({PARAMETERS}, uint8_t *to)"):
+        out.line("(void)s, (void)p, (void)v;")
+        body = open_body(unit, out, locals_.of("deparser"), leave="return to;", extra={"Emit": _emit})
+        body.statements(unit.program.deparser)
+        out.line("return to;")
+    out.line()
+
+
+def _check_room(unit: Unit) -> None:
+    """Refuse a deparser that could write headers beyond the longest frame."""
+    total = 0
+    for statement in all_statements(unit.program.deparser):
+        if not isinstance(statement, ir.Emit):
+            continue
+        type_ = statement.header.type
+        element, count = (type_.element, type_.size) if isinstance(type_, ir.Stack) else (type_, 1)
+        assert isinstance(element, ir.Header)
+        layout = unit.headers[element]
+        varbit = layout.varbit.type if layout.varbit is not None else None
+        bits = layout.fixed_bits + (varbit.max_width if isinstance(varbit, ir.VarBits) else 0)
+        total += count * bits // 8
+        if total > MAX_FRAME:
+            raise Unsupported(f"headers of more than {MAX_FRAME} bytes", statement.pos)
+
+
+def _emit(body: Body, statement: ir.Emit) -> None:
+    if isinstance(statement.header.type, ir.Header):
+        header = body.expressions.header(statement.header)
+        _emit_header(body, header.home, header.guard)
+        return
+    stack = body.expressions.stack(statement.header)
+    with body.out.block(f"for (size_t i = 0; i < {stack.size}; i++)"):
+        _emit_header(body, HeaderHome(stack.layout, f"{stack.text}[i]", f"{stack.valid}[i]", None), None)
+
+
+def _emit_header(body: Body, home: HeaderHome, guard: str | None) -> None:
+    layout = home.layout
+    condition = home.valid if guard is None else f"{guard} && {home.valid}"
+    size = str(layout.fixed_bits // 8)
+    if layout.varbit is not None:
+        size += f" + {home.text}.{layout.varbit.member}.bits / 8"
+    with body.out.block(f"if ({condition})"):
+        if home.where is None:
+            body.out.line(f"p4_store_{layout.c_name}(to, &{home.text});")
+        elif layout.varbit is None:
+            body.out.line(f"emit_{where_name(home)}(p, to);")
+        else:
+            body.out.line(f"bring_{where_name(home)}(p);")
+            body.out.line(f"p4_store_{layout.c_name}(to, &{home.text});")
+        body.out.line(f"to += {size};")

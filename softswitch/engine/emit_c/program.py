@@ -1,0 +1,80 @@
+"""The C back end: an `ir.Program` to one C file that implements ``runtime/pipeline.h``.
+
+====================  ===================================================================
+module                what it writes
+====================  ===================================================================
+`layout`              where headers, metadata and variables live
+`registers`           registers, interleaved by slot
+`packet`              the state of a packet
+`expressions`         expressions
+`statements`          statements; `externs`: calls of externs
+`roll`, `lanes`       loops for what the program repeats lane by lane; `lazy`:
+                      those that take their lanes straight from the frame
+`wire`                headers from and to bytes
+`parser`              parser and deparser
+`functions`           actions and blocks
+`tables`              tables: entries, lookup, decision code
+`entry`               the state of the pipeline, and what the engine calls
+====================  ===================================================================
+"""
+
+from __future__ import annotations
+
+from softswitch.compiler import ir
+from softswitch.compiler.errors import Unsupported
+from softswitch.engine.emit_c.entry import declare_state, emit_entry_points
+from softswitch.engine.emit_c.functions import emit_actions, emit_block, find_locals
+from softswitch.engine.emit_c.packet import (
+    declare_header,
+    declare_packet,
+    declare_variables,
+    emit_bring,
+    emit_packet_functions,
+)
+from softswitch.engine.emit_c.parser import emit_deparser, emit_parser
+from softswitch.engine.emit_c.tables import declare_table, emit_apply, lay_out_table
+from softswitch.engine.emit_c.text import Writer
+from softswitch.engine.emit_c.unit import make_unit
+from softswitch.engine.emit_c.walk import NOWHERE
+from softswitch.engine.emit_c.wire import emit_header_functions
+
+
+def emit_c(program: ir.Program) -> str:
+    """Return the C text of `program`. Raises Unsupported for what this back end cannot do."""
+    try:
+        return _emit(program)
+    except RecursionError:
+        raise Unsupported(f"expressions or statements of {program.name} nested too deeply", NOWHERE) from None
+
+
+def _emit(program: ir.Program) -> str:
+    unit = make_unit(program)
+    tables = [lay_out_table(table) for table in program.tables.values()]
+    out = Writer()
+    out.line(f"/* Generated from the P4 program {program.name.replace('*/', '* /')}. */")
+    for header in ("pipeline.h", "prelude.h", "tables.h"):
+        out.line(f'#include "{header}"')
+    out.line()
+    for layout in unit.headers.values():
+        declare_header(layout, out)
+        emit_header_functions(layout, out)
+    declare_packet(unit, out)
+    declare_variables(unit, out)
+    unit.registers.declare(out)
+    for table in tables:
+        declare_table(unit, table, out)
+    declare_state(unit, tables, out)
+    for home in unit.homes.storage.large_homes:
+        emit_bring(home, out)
+    locals_ = find_locals(program)
+    emit_actions(unit, locals_, out)
+    for number, table in enumerate(tables):
+        emit_apply(unit, table, number, out)
+    emit_parser(unit, locals_, out)
+    for block in ("verify", "ingress", "egress", "compute"):
+        emit_block(unit, locals_, block, out)
+    emit_deparser(unit, locals_, out)
+    emit_packet_functions(unit, out)
+    emit_entry_points(unit, tables, out)
+    out.line('#include "control.h"')
+    return out.text()

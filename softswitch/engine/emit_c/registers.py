@@ -1,0 +1,148 @@
+"""Where registers live: those used together side by side.
+
+A group is an array of structs, one struct per index. Its registers have the same size and are
+indexed by the same expression wherever the program uses them, so that a packet finds its slot's
+cells in consecutive cache lines, whatever the order or number of registers in the P4 source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from softswitch.compiler import ir
+from softswitch.engine.emit_c.layout import CACHE_LINE, RUN, ArrayRef
+from softswitch.engine.emit_c.text import Names, Writer, comment, is_wide, storage_bits, too_wide, width_of
+from softswitch.engine.emit_c.walk import all_statements, bodies, without_positions
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A register's place in its group."""
+
+    group: str  # the member of struct p4_pipeline, and the C struct's name
+    size: int
+    member: str
+    array: ArrayRef | None
+    bits: int  # of the C integer
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Registers that share an array of structs."""
+
+    name: str
+    size: int
+    registers: tuple[ir.Register, ...]
+    lines: tuple[str, ...]
+    align: int
+
+
+class Registers:
+    """The groups of a program and each register's cell."""
+
+    def __init__(self, program: ir.Program) -> None:
+        self.groups: list[Group] = []
+        self.cells: dict[str, Cell] = {}
+        names = Names()
+        for registers in _grouped(program):
+            self._lay_out(registers, names)
+
+    def _lay_out(self, registers: list[ir.Register], names: Names) -> None:
+        """Arrays first, then single cells from wide to narrow, so that nothing needs padding."""
+        shared = _common_prefix([register.name for register in registers]) if len(registers) > 1 else ""
+        group = names.unique(f"{shared}slots" if len(registers) > 1 else registers[0].name)
+        members = Names()
+        runs: list[list[ir.Register]] = []
+        for register in registers:
+            if runs and _bits(runs[-1][0]) == _bits(register):
+                runs[-1].append(register)
+            else:
+                runs.append([register])
+        arrays = [run for run in runs if len(run) >= RUN]
+        singles = [register for run in runs if len(run) < RUN for register in run]
+        lines: list[str] = []
+        total = 0
+        for run in arrays:
+            name = members.unique(f"{_short(run[0])}_to_{_short(run[-1])}")
+            bits = _bits(run[0])
+            aligned = f" __attribute__((aligned({CACHE_LINE})))" if len(run) * bits // 8 >= CACHE_LINE else ""
+            lines.append(f"{_c_type(bits)} {name}[{len(run)}]{aligned};")
+            total += len(run) * bits // 8
+            for index, register in enumerate(run):
+                ref = ArrayRef(f"{group}.{name}", index)
+                cell = Cell(group, register.size, f"{name}[{index}]", ref, bits)
+                self.cells[register.name] = cell
+        for register in sorted(singles, key=lambda register: -_bits(register)):
+            bits = _bits(register)
+            name = members.unique(_short(register))
+            lines.append(f"{_c_type(bits)} {name};  /* {comment(register.pos)} */")
+            total += bits // 8
+            self.cells[register.name] = Cell(group, register.size, name, None, bits)
+        align = 1
+        if len(registers) > 1:
+            align = min(CACHE_LINE, 1 << (total - 1).bit_length())
+        self.groups.append(Group(group, registers[0].size, tuple(registers), tuple(lines), align))
+
+    def declare(self, out: Writer) -> None:
+        """Write the C structs of all groups."""
+        for group in self.groups:
+            attribute = f" __attribute__((aligned({group.align})))" if group.align > 1 else ""
+            with out.block(f"struct {group.name}", f"}}{attribute};"):
+                for line in group.lines:
+                    out.line(line)
+            out.line()
+
+    def describe(self, out: Writer) -> None:
+        """Write the table that the control plane reads and writes cells by."""
+        with out.block("static const struct p4_register p4_registers[] =", "};"):
+            for name, cell in self.cells.items():
+                where = f"offsetof(struct {cell.group}, {cell.member})"
+                out.line(
+                    f'{{"{name}", offsetof(struct p4_pipeline, {cell.group}), {where}, '
+                    f"sizeof(struct {cell.group}), {cell.size}, {cell.bits // 8}}},"
+                )
+            out.line("{NULL, 0, 0, 0, 0, 0},")
+        out.line()
+
+
+def register_ids(registers: Registers) -> Mapping[str, int]:
+    """Return each register's position in ``p4_registers``."""
+    return {name: position for position, name in enumerate(registers.cells)}
+
+
+def _grouped(program: ir.Program) -> list[list[ir.Register]]:
+    index_of: dict[str, set[ir.Expr]] = {name: set() for name in program.registers}
+    for body in bodies(program):
+        for statement in all_statements(body):
+            if isinstance(statement, ir.Extern) and statement.function.startswith("register."):
+                index = statement.args[1 if statement.function == "register.read" else 0][0]
+                index_of[statement.instance].add(without_positions(index))
+    groups: dict[object, list[ir.Register]] = {}
+    for name, register in program.registers.items():
+        if is_wide(register.type):
+            raise too_wide("a register", width_of(register.type), register.pos)
+        indices = index_of[name]
+        key: object = (register.size, next(iter(indices))) if len(indices) == 1 else name
+        groups.setdefault(key, []).append(register)
+    return list(groups.values())
+
+
+def _common_prefix(names: list[str]) -> str:
+    first = names[0].split(".")
+    common = 0
+    while common < len(first) and all(name.split(".")[: common + 1] == first[: common + 1] for name in names):
+        common += 1
+    return "_".join(first[:common]) + "_" if common else ""
+
+
+def _short(register: ir.Register) -> str:
+    return register.name.rsplit(".", 1)[-1]
+
+
+def _bits(register: ir.Register) -> int:
+    return storage_bits(width_of(register.type))
+
+
+def _c_type(bits: int) -> str:
+    return "p4_u128" if bits == 128 else f"uint{bits}_t"

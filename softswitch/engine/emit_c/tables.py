@@ -1,0 +1,385 @@
+"""Match-action tables as C: entry structs, lookups, what the control plane needs to know."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from softswitch.compiler import ir
+from softswitch.engine.emit_c.functions import PARAMETERS, open_body
+from softswitch.engine.emit_c.parser import pattern_test
+from softswitch.engine.emit_c.statements import Body
+from softswitch.engine.emit_c.text import (
+    MAX_SCALAR,
+    Names,
+    Writer,
+    c_integer,
+    class_bits,
+    comment,
+    is_wide,
+    literal,
+    storage_type,
+    too_wide,
+    unparenthesised,
+    width_of,
+)
+from softswitch.engine.emit_c.unit import Unit
+from softswitch.engine.entries import TableEntries, has_priorities
+
+MAX_CODE_ENTRIES = 64
+"""Constant entries up to this many become code; more of them, a table that is filled when loaded."""
+
+ARG_WORDS = 2
+"""64-bit words in which an action argument crosses from Python."""
+
+RANGE_WORDS = 2
+"""64-bit words of each end of a range."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPart:
+    """One key in the packed key: its bits start at `offset` from the least significant end."""
+
+    key: ir.Key
+    offset: int
+    width: int
+    range_index: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TableLayout:
+    """How a table is kept: `kind` is none, code, exact, lpm or ordered."""
+
+    table: ir.Table
+    kind: str
+    parts: tuple[KeyPart, ...]
+    words: int
+    ranges: int
+    actions: tuple[str, ...]  # by the number that entries carry
+
+    @property
+    def match_words(self) -> int:
+        """Words of a match as Python passes it."""
+        match self.kind:
+            case "ordered":
+                return 2 * self.words + 2 * RANGE_WORDS * self.ranges
+            case "lpm":
+                return 2 * self.words
+            case _:
+                return self.words
+
+    def pack(self, patterns: Sequence[ir.Pattern]) -> list[int]:
+        """Return the match words of canonical patterns: value, then mask, low and high where kept."""
+        value = mask = 0
+        lows: list[int] = []
+        highs: list[int] = []
+        for part, pattern in zip(self.parts, patterns, strict=True):
+            full = (1 << part.width) - 1
+            if part.range_index is not None:
+                low, high = (pattern.value, pattern.mask) if pattern.kind == "range" else (0, full)
+                lows += _words(low, RANGE_WORDS)
+                highs += _words(high, RANGE_WORDS)
+                continue
+            bits = {"any": 0, "mask": pattern.mask}.get(pattern.kind, full)
+            value |= (pattern.value & bits) << part.offset
+            mask |= bits << part.offset
+        words = _words(value, self.words)
+        if self.kind in ("lpm", "ordered"):
+            words += _words(mask, self.words)
+        return words + lows + highs
+
+
+def _words(number: int, count: int) -> list[int]:
+    return [number >> (64 * n) & ((1 << 64) - 1) for n in range(count)]
+
+
+def lay_out_table(table: ir.Table) -> TableLayout:
+    """Decide how `table` is kept. Raises Unsupported for keys that we cannot compare."""
+    matches = {key.match for key in table.keys}
+    if not table.keys:
+        kind = "none"
+    elif table.const_entries and len(table.entries) <= MAX_CODE_ENTRIES:
+        kind = "code"
+    elif has_priorities(table):
+        kind = "ordered"
+    else:
+        kind = "lpm" if "lpm" in matches else "exact"
+    offset = sum(width_of(key.expr.type) for key in table.keys)
+    words = max(1, (offset + 63) // 64)
+    parts, ranges = [], 0
+    for key in table.keys:
+        width = width_of(key.expr.type)
+        if is_wide(key.expr.type):
+            raise too_wide(f"key {key.name}", width, key.expr.pos)
+        range_index = None
+        if key.match == "range" and kind == "ordered":
+            range_index, ranges = ranges, ranges + 1
+        offset -= width
+        parts.append(KeyPart(key, offset, width, range_index))
+    actions = [ref.action for ref in table.actions]
+    if table.default.action not in actions:
+        actions.append(table.default.action)
+    return TableLayout(table, kind, tuple(parts), words, ranges, tuple(actions))
+
+
+# --------------------------------------------------------------------------- declarations
+
+
+def declare_table(unit: Unit, layout: TableLayout, out: Writer) -> None:
+    """Write the structs of a table: arguments of its actions, an entry, the default action."""
+    name = unit.table_names[layout.table.name]
+    with out.block(f"union {name}_args", "};"):
+        out.line("char none;")
+        for member, action in zip(_action_members(layout), layout.actions, strict=True):
+            params = unit.program.actions[action].params
+            if params:
+                with out.block("struct", f"}} {member};"):
+                    for param in params:
+                        if is_wide(param.type):
+                            raise too_wide(f"parameter {param.name}", width_of(param.type), layout.table.pos)
+                        out.line(f"{storage_type(param.type)} {_param_names(unit, action)[param.name]};")
+    out.line()
+    if layout.kind in ("exact", "lpm", "ordered"):
+        with out.block(f"struct {name}_entry", "};"):
+            if layout.kind == "ordered":
+                out.line(f"uint64_t value[{layout.words}], mask[{layout.words}];")
+                if layout.ranges:
+                    out.line(f"uint64_t low[{RANGE_WORDS * layout.ranges}];")
+                    out.line(f"uint64_t high[{RANGE_WORDS * layout.ranges}];")
+            else:
+                out.line(f"uint64_t key[{layout.words}];")
+            out.line("struct p4_match match;")
+            out.line(f"union {name}_args args;")
+        out.line()
+    with out.block(f"struct {name}_default", "};"):
+        out.line("uint32_t action;")
+        out.line(f"union {name}_args args;")
+    out.line()
+    with out.block(f"static void fill_{name}(void *to, uint32_t action, const uint64_t *words)"):
+        out.line(f"union {name}_args *args = to;")
+        out.line("(void)args, (void)words;")
+        with out.block("switch (action)"):
+            for number, (member, action) in enumerate(
+                zip(_action_members(layout), layout.actions, strict=True)
+            ):
+                params = unit.program.actions[action].params
+                if not params:
+                    continue
+                out.line(f"case {number}:")
+                with out.indented():
+                    for position, param in enumerate(params):
+                        low = ARG_WORDS * position
+                        text = f"words[{low}]"
+                        if width_of(param.type) > 64:
+                            text = f"P4_U128(words[{low + 1}], words[{low}])"
+                        to = f"args->{member}.{_param_names(unit, action)[param.name]}"
+                        out.line(f"{to} = ({storage_type(param.type)}){text};")
+                    out.line("break;")
+            out.line("default:")
+            with out.indented():
+                out.line("break;")
+    out.line()
+
+
+def state_members(unit: Unit, layout: TableLayout) -> list[str]:
+    """Return the members of ``struct p4_pipeline`` that a table has besides ``tables[]``."""
+    name = unit.table_names[layout.table.name]
+    members = [f"struct {name}_default default_{name};"]
+    if layout.kind == "code" and layout.table.direct_counter is not None:
+        members.append(f"struct p4_match hits_{name}[{max(1, len(layout.table.entries))}];")
+    return members
+
+
+def describe_tables(unit: Unit, layouts: Sequence[TableLayout], out: Writer) -> None:
+    """Write ``p4_table_kinds``, by which the control plane works on any table."""
+    with out.block("static const struct p4_table_kind p4_table_kinds[] =", "};"):
+        for layout in layouts:
+            name = unit.table_names[layout.table.name]
+            kind = {"exact": "P4_EXACT", "lpm": "P4_LPM", "ordered": "P4_ORDERED"}.get(
+                layout.kind, "P4_FIXED"
+            )
+            entry = "0, 0, 0"
+            if kind != "P4_FIXED":
+                struct = f"struct {name}_entry"
+                entry = f"sizeof({struct}), offsetof({struct}, match), offsetof({struct}, args)"
+            default = f"offsetof(struct p4_pipeline, default_{name})"
+            args = f"offsetof(struct p4_pipeline, default_{name}.args)"
+            hits = "0"
+            if layout.kind == "code" and layout.table.direct_counter is not None:
+                hits = f"offsetof(struct p4_pipeline, hits_{name})"
+            out.line(f'{{"{layout.table.name}", {kind}, {layout.words}, {layout.match_words},')
+            out.line(f" {entry},")
+            out.line(f" {default}, {args}, {hits}, fill_{name}}},")
+        out.line("{NULL, P4_FIXED, 0, 0, 0, 0, 0, 0, 0, 0, NULL},")
+    out.line()
+
+
+def _action_members(layout: TableLayout) -> list[str]:
+    names = Names()
+    names.unique("none")
+    return [names.unique(action.rsplit(".", 1)[-1]) for action in layout.actions]
+
+
+def _param_names(unit: Unit, action: str) -> dict[str, str]:
+    names = Names()
+    return {param.name: names.unique(param.name) for param in unit.program.actions[action].params}
+
+
+# --------------------------------------------------------------------------- apply
+
+
+def emit_apply(unit: Unit, layout: TableLayout, number: int, out: Writer) -> None:
+    """Write the function that applies a table: look up, run the action, say what happened."""
+    table = layout.table
+    name = unit.table_names[table.name]
+    out.line(f"/* table {table.name}, {comment(table.pos)} */")
+    with out.block(f"P4_FUNCTION struct p4_outcome apply_{name}({PARAMETERS})"):
+        out.line("(void)s, (void)p, (void)v;")
+        body = open_body(unit, out, (), leave="")
+        body.prepare(key.expr for key in table.keys)
+        match layout.kind:
+            case "none":
+                pass
+            case "code":
+                _emit_code(body, layout)
+            case _:
+                _emit_lookup(body, layout, number)
+        if table.const_default:
+            _emit_invocation(body, layout, table.default)
+            out.line(_outcome(layout, 0, str(layout.actions.index(table.default.action))))
+        else:
+            _emit_dispatch(body, layout, f"s->default_{name}.action", f"s->default_{name}.args")
+            out.line(_outcome(layout, 0, f"s->default_{name}.action"))
+    out.line()
+
+
+def _outcome(layout: TableLayout, hit: int, action: str) -> str:
+    del layout
+    return f"return (struct p4_outcome){{.hit = {hit}, .action = {action}, .leave = 0}};"
+
+
+def _run(body: Body, action: str, hit: int, number: str) -> None:
+    call = f"action_{body.unit.action_names[action]}(s, p, v)"
+    if action in body.unit.leaving_actions:
+        body.out.line(f"if ({call})")
+        with body.out.indented():
+            body.out.line(f"return (struct p4_outcome){{.hit = {hit}, .action = {number}, .leave = 1}};")
+    else:
+        body.out.line(f"{call};")
+
+
+def _emit_invocation(body: Body, layout: TableLayout, invocation: ir.Invocation, *, hit: int = 0) -> None:
+    params = body.unit.program.actions[invocation.action].params
+    for param, value in zip(params, invocation.args, strict=True):
+        target = body.expressions.scalar(ir.Var(param.type, param.variable, layout.table.pos))
+        body.out.line(f"{target.text} = {literal(value, width_of(param.type))};")
+    _run(body, invocation.action, hit, str(layout.actions.index(invocation.action)))
+
+
+def _emit_dispatch(body: Body, layout: TableLayout, number: str, args: str, *, hit: int = 0) -> None:
+    out = body.out
+    with out.block(f"switch ({number})"):
+        for position, (member, action) in enumerate(
+            zip(_action_members(layout), layout.actions, strict=True)
+        ):
+            out.line(f"case {position}:")
+            with out.indented():
+                for param in body.unit.program.actions[action].params:
+                    target = body.expressions.scalar(ir.Var(param.type, param.variable, layout.table.pos))
+                    source = _param_names(body.unit, action)[param.name]
+                    out.line(f"{target.text} = {args}.{member}.{source};")
+                _run(body, action, hit, number)
+                out.line("break;")
+        out.line("default:")
+        with out.indented():
+            out.line("break;")
+
+
+def _emit_code(body: Body, layout: TableLayout) -> None:
+    """Constant entries: one test after the other, the winner first."""
+    out, table = body.out, layout.table
+    name = body.unit.table_names[table.name]
+    state = TableEntries(body.unit.program, table)
+    positions = {entry: position for position, entry in enumerate(state.entries())}
+    keys = []
+    for number, part in enumerate(layout.parts):
+        text = body.expressions.text(part.key.expr)
+        out.line(f"const {c_integer(class_bits(part.width))} key_{number} = {text};")
+        out.line(f"(void)key_{number};")
+        keys.append((f"key_{number}", ir.Bits(part.width)))
+    for entry in state.ordered():
+        tests = [
+            test
+            for pattern, (text, type_) in zip(entry.patterns, keys, strict=True)
+            if (test := pattern_test(pattern, text, type_)) is not None
+        ]
+        condition = unparenthesised(tests[0]) if len(tests) == 1 else " && ".join(tests) or "1"
+        with out.block(f"if ({condition})"):
+            if table.direct_counter is not None:
+                out.line(f"p4_hit(&s->hits_{name}[{positions[entry]}], p->frame_length);")
+            _emit_invocation(body, layout, entry.invocation, hit=1)
+            out.line(_outcome(layout, 1, str(layout.actions.index(entry.invocation.action))))
+
+
+def _emit_lookup(body: Body, layout: TableLayout, number: int) -> None:
+    out, table = body.out, layout.table
+    name = body.unit.table_names[table.name]
+    words = ", ".join(_key_words(body, layout))
+    out.line(f"const uint64_t key[{layout.words}] = {{{words}}};")
+    find = f"&s->tables[{number}], key, {layout.words}, sizeof(struct {name}_entry)"
+    match layout.kind:
+        case "exact":
+            out.line(f"struct {name}_entry *entry = p4_find({find}, 1);")
+        case "lpm":
+            out.line(f"struct {name}_entry *entry = p4_find_longest({find});")
+        case _:
+            _emit_ordered_search(body, layout, number)
+    with out.block("if (entry)"):
+        if table.direct_counter is not None:
+            out.line("p4_hit(&entry->match, p->frame_length);")
+        _emit_dispatch(body, layout, "entry->match.action", "entry->args", hit=1)
+        out.line(_outcome(layout, 1, "entry->match.action"))
+
+
+def _emit_ordered_search(body: Body, layout: TableLayout, number: int) -> None:
+    out = body.out
+    name = body.unit.table_names[layout.table.name]
+    tests = [f"(key[{n}] & e->mask[{n}]) == e->value[{n}]" for n in range(layout.words)]
+    for part in layout.parts:
+        if part.range_index is not None:
+            value = body.expressions.text(part.key.expr)
+            c_type = c_integer(class_bits(part.width))
+            out.line(f"const {c_type} range_{part.range_index} = {value};")
+            low, high = (_range_end(part, end) for end in ("low", "high"))
+            tests += [f"{low} <= range_{part.range_index}", f"range_{part.range_index} <= {high}"]
+    out.line(f"struct {name}_entry *entry = NULL;")
+    out.line(f"struct {name}_entry *all = (struct {name}_entry *)(void *)s->tables[{number}].slots;")
+    with out.block(f"for (uint64_t n = 0; n < s->tables[{number}].entries && !entry; n++)"):
+        out.line(f"struct {name}_entry *e = &all[n];")
+        out.line(f"if ({' && '.join(tests)})")
+        with out.indented():
+            out.line("entry = e;")
+
+
+def _range_end(part: KeyPart, end: str) -> str:
+    assert part.range_index is not None
+    first = RANGE_WORDS * part.range_index
+    return f"P4_U128(e->{end}[{first + 1}], e->{end}[{first}])" if part.width > 64 else f"e->{end}[{first}]"
+
+
+def _key_words(body: Body, layout: TableLayout) -> list[str]:
+    words: list[list[str]] = [[] for _ in range(layout.words)]
+    for part in layout.parts:
+        value = body.expressions.value(part.key.expr).text
+        wide = part.width > 64
+        cast = "p4_u128" if wide else "uint64_t"
+        for n in range(part.offset // 64, (part.offset + part.width - 1) // 64 + 1):
+            shift = part.offset - 64 * n
+            text = f"({cast}){value}"
+            if shift > 0:
+                text = f"{text} << {shift}"
+            elif shift < 0:
+                text = f"{text} >> {-shift}"
+            words[n].append(f"(uint64_t)({text})" if wide else (f"({text})" if shift else text))
+    assert MAX_SCALAR == 2 * 64
+    return [" | ".join(word) or "0" for word in words]

@@ -1,0 +1,236 @@
+"""Headers to and from bytes, and lists of values to the bytes that a hash runs over."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from softswitch.compiler import ir
+from softswitch.engine.emit_c.expressions import load_bytes
+from softswitch.engine.emit_c.layout import FieldRun, HeaderLayout, Slot
+from softswitch.engine.emit_c.text import (
+    Writer,
+    class_bits,
+    is_wide,
+    literal,
+    unparenthesised,
+    width_of,
+)
+
+
+def emit_header_functions(layout: HeaderLayout, out: Writer) -> None:
+    """Write how a header is loaded from the wire, stored to it and compared."""
+    name = layout.c_name
+    size = ", uint32_t bytes" if layout.varbit else ""
+    out.line(f"static const struct {name} p4_zero_{name} __attribute__((unused));")
+    out.line()
+    with out.block(f"P4_INLINE void p4_load_{name}(struct {name} *h, const uint8_t *at{size})"):
+        _load_fields(layout, out)
+    out.line()
+    with out.block(f"P4_INLINE void p4_store_{name}(uint8_t *at, const struct {name} *h)"):
+        _store_fields(layout, out)
+    out.line()
+    parameters = f"const struct {name} *a, int a_valid, const struct {name} *b, int b_valid"
+    with out.block(f"P4_HELPER int p4_same_{name}({parameters})"):
+        out.line("if (!a_valid || !b_valid)")
+        with out.indented():
+            out.line("return !a_valid == !b_valid;")
+        for line in _comparison(layout):
+            out.line(line)
+        out.line("return 1;")
+    out.line()
+
+
+def _runs_by_start(layout: HeaderLayout) -> dict[str, FieldRun]:
+    return {layout.slots[run.first].name: run for run in layout.runs}
+
+
+def _load_fields(layout: HeaderLayout, out: Writer) -> None:
+    starts = _runs_by_start(layout)
+    for slot in layout.slots:
+        if layout.varbit is slot:
+            at = _address("at", slot.offset)
+            assert isinstance(slot.type, ir.VarBits)
+            out.line(f"h->{slot.member}.bits = 8 * bytes;")
+            out.line(f"memset(h->{slot.member}.data, 0, sizeof h->{slot.member}.data);")
+            out.line(f"memcpy(h->{slot.member}.data, {at}, bytes);")
+            out.line(f"at += {slot.offset // 8} + bytes;")
+            continue
+        run = starts.get(slot.name)
+        at = _address("at", slot.offset)
+        if run is not None:
+            if run.bits == 8:
+                out.line(f"memcpy(h->{run.array}, {at}, {run.count});")
+            else:
+                out.line(f"p4_load{run.bits}_all(h->{run.array}, {at}, {run.count});")
+        elif slot.array is None:
+            _load_field(slot, out)
+
+
+def _load_field(slot: Slot, out: Writer) -> None:
+    assert not isinstance(slot.type, ir.VarBits)
+    width = width_of(slot.type)
+    if is_wide(slot.type):
+        out.line(f"memcpy(h->{slot.member}, {_address('at', slot.offset)}, {width // 8});")
+        return
+    first, end = slot.offset // 8, (slot.offset + width + 7) // 8
+    count, pad = end - first, 8 * end - slot.offset - width
+    if count > 16:  # 17 bytes hold it, but no integer holds them
+        head = load_bytes(_address("at", 8 * first), 16, 128)
+        text = f"({head} << {8 - pad} | at[{first + 16}] >> {pad})"
+        out.line(f"h->{slot.member} = {text} & {literal(-1, width)};")
+        return
+    text = load_bytes(_address("at", 8 * first), count, class_bits(8 * count))
+    if pad:
+        text = f"({text} >> {pad})"
+    if width < 8 * count - pad:
+        text = f"({text} & {literal(-1, width)})"
+    out.line(f"h->{slot.member} = {unparenthesised(text)};")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A value that goes into a string of bits: C text of an unsigned integer below 2**width."""
+
+    text: str
+    width: int
+
+
+def _store_fields(layout: HeaderLayout, out: Writer) -> None:
+    starts = _runs_by_start(layout)
+    parts: list[Part] = []
+    offset = 0
+
+    def flush() -> None:
+        nonlocal offset
+        store_parts("at", offset // 8, parts, out)
+        offset += sum(part.width for part in parts)
+        parts.clear()
+
+    for slot in layout.slots:
+        if layout.varbit is slot:
+            flush()
+            out.line(f"memcpy({_address('at', offset)}, h->{slot.member}.data, h->{slot.member}.bits / 8);")
+            out.line(f"at += {offset // 8} + h->{slot.member}.bits / 8;")
+            offset = 0
+            continue
+        assert not isinstance(slot.type, ir.VarBits)
+        run = starts.get(slot.name)
+        if run is not None:
+            flush()
+            if run.bits == 8:
+                out.line(f"memcpy({_address('at', offset)}, h->{run.array}, {run.count});")
+            else:
+                out.line(f"p4_store{run.bits}_all({_address('at', offset)}, h->{run.array}, {run.count});")
+            offset += run.count * run.bits
+        elif slot.array is not None:
+            continue
+        elif is_wide(slot.type):
+            flush()
+            out.line(f"memcpy({_address('at', offset)}, h->{slot.member}, {width_of(slot.type) // 8});")
+            offset += width_of(slot.type)
+        else:
+            parts.append(Part(f"h->{slot.member}", width_of(slot.type)))
+    flush()
+
+
+def store_parts(at: str, offset: int, parts: Sequence[Part], out: Writer) -> None:
+    """Write the concatenation of `parts` to bytes ``at[offset...]``, padded with zero bits.
+
+    Values that share bytes are put together first; whole ones are stored on their own.
+    """
+    chunk: list[Part] = []
+    bits = 0
+    for part in parts:
+        chunk.append(part)
+        bits += part.width
+        if bits % 8 == 0:
+            _store_chunk(at, offset, chunk, bits, out)
+            offset += bits // 8
+            chunk, bits = [], 0
+    if chunk:
+        pad = -bits % 8
+        _store_chunk(at, offset, [*chunk, Part("0u", pad)], bits + pad, out)
+
+
+def _store_chunk(at: str, offset: int, chunk: list[Part], bits: int, out: Writer) -> None:
+    address = _address(at, 8 * offset)
+    if bits <= 128:
+        whole = 32 if bits <= 32 else 64 if bits <= 64 else 128
+        cast = {32: "(uint32_t)", 64: "(uint64_t)", 128: "(p4_u128)"}[whole]
+        shift = bits
+        terms = []
+        for part in chunk:
+            shift -= part.width
+            if part.text == "0u":
+                continue
+            terms.append(f"{cast}{part.text} << {shift}" if shift else part.text)
+        text = " | ".join(terms) or "0"
+        match bits:
+            case 8:
+                out.line(f"{at}[{offset}] = {text if len(chunk) == 1 else f'(uint8_t)({text})'};")
+            case 16 | 32 | 48 | 64:
+                out.line(f"p4_store{bits}({address}, {text});")
+            case _:
+                out.line(f"p4_store({address}, {text}, {bits // 8});")
+        return
+    # Bytes of many unaligned fields: each from the fields that it overlaps.
+    for byte in range(bits // 8):
+        terms, start = [], 0
+        for part in chunk:
+            end = start + part.width
+            if start < 8 * byte + 8 and end > 8 * byte and part.text != "0u":
+                shift = end - (8 * byte + 8)
+                terms.append(f"{part.text} >> {shift}" if shift >= 0 else f"{part.text} << {-shift}")
+            start = end
+        out.line(f"{at}[{offset + byte}] = (uint8_t)({' | '.join(f'({term})' for term in terms) or '0'});")
+
+
+def _comparison(layout: HeaderLayout) -> list[str]:
+    lines = []
+    starts = _runs_by_start(layout)
+    for slot in layout.slots:
+        run = starts.get(slot.name)
+        member = slot.member
+        if run is not None:
+            condition = f"memcmp(a->{run.array}, b->{run.array}, sizeof a->{run.array})"
+        elif slot.array is not None:
+            continue
+        elif isinstance(slot.type, ir.VarBits):
+            condition = (
+                f"a->{member}.bits != b->{member}.bits || "
+                f"memcmp(a->{member}.data, b->{member}.data, a->{member}.bits / 8)"
+            )
+        elif is_wide(slot.type):
+            condition = f"memcmp(a->{member}, b->{member}, sizeof a->{member})"
+        else:
+            condition = f"a->{member} != b->{member}"
+        lines += [f"if ({condition})", "    return 0;"]
+    return lines
+
+
+def _address(at: str, bits: int) -> str:
+    return f"{at} + {bits // 8}" if bits else at
+
+
+def checksum_terms(parts: Sequence[Part]) -> list[str]:
+    """Return C terms whose sum has the same Internet checksum as the concatenation of `parts`.
+
+    A 16-bit word counts the same wherever it stands in a larger number, because 2**16 is 1 modulo
+    2**16 - 1; so each value is added as it is, shifted to where it ends in its word.
+    """
+    terms = []
+    position = 0
+    for part in parts:
+        position += part.width
+        shift = -position % 16
+        if part.width <= 32:
+            text = f"(uint64_t){part.text}"
+            terms.append(f"({text} << {shift})" if shift else text)
+            continue
+        for low in range(0, part.width, 32):
+            piece = (
+                f"(uint64_t)(uint32_t)({part.text} >> {low})" if low else f"(uint64_t)(uint32_t){part.text}"
+            )
+            terms.append(f"({piece} << {shift})" if shift else piece)
+    return terms

@@ -1,0 +1,257 @@
+"""The externs of v1model: registers, counters, hashes, checksums, requests to the traffic manager."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from softswitch.compiler import ir
+from softswitch.engine.interpreter.expressions import Evaluate, Store, compile_expression, compile_store
+from softswitch.engine.interpreter.hash import ALGORITHMS
+from softswitch.engine.interpreter.storage import PacketState, VarBitsValue, width_of, wrapper
+from softswitch.engine.pipeline import DROP_PORT, PipelineError
+
+Effect = Callable[[PacketState], None]
+Args = tuple[tuple[ir.Expr, ...], ...]
+
+MASK_64 = (1 << 64) - 1
+
+
+class ExternState:
+    """What externs keep between packets."""
+
+    def __init__(self, program: ir.Program, seed: int) -> None:
+        self.registers = {name: [0] * register.size for name, register in program.registers.items()}
+        self.counters = {
+            name: [(0, 0)] * counter.size
+            for name, counter in program.counters.items()
+            if counter.table is None
+        }
+        self._random = seed & MASK_64
+
+    def next_random(self) -> int:
+        """Return the next 64 bits of splitmix64."""
+        self._random = (self._random + 0x9E3779B97F4A7C15) & MASK_64
+        z = self._random
+        z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK_64
+        z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK_64
+        return z ^ (z >> 31)
+
+
+def compile_extern(call: ir.Extern, state: ExternState) -> Effect:
+    """Return the effect of one call."""
+    args = call.args
+    match call.function:
+        case "register.read":
+            return _register_read(state.registers[call.instance], args)
+        case "register.write":
+            return _register_write(state.registers[call.instance], args)
+        case "counter.count":
+            return _count(state.counters[call.instance], args)
+        case "hash":
+            return _hash(args)
+        case "random":
+            return _random(state, args)
+        case "verify_checksum" | "verify_checksum_with_payload":
+            return _verify_checksum(args, with_payload=call.function.endswith("payload"))
+        case "update_checksum" | "update_checksum_with_payload":
+            return _update_checksum(args, with_payload=call.function.endswith("payload"))
+        case "mark_to_drop":
+            return _mark_to_drop
+        case "truncate":
+            return _truncate(args)
+        case "clone" | "clone_preserving_field_list":
+            return _clone(args)
+        case "resubmit_preserving_field_list":
+            return _resubmit(args)
+        case "recirculate_preserving_field_list":
+            return _recirculate(args)
+        case "direct_counter.count" | "log_msg" | "assert" | "assume":
+            return lambda packet: None
+        case _:
+            raise PipelineError(f"{call.pos}: the interpreter has no extern {call.function!r}")
+
+
+# --------------------------------------------------------------------------- registers and counters
+
+
+def _register_read(cells: list[int], args: Args) -> Effect:
+    store, index = _target(args[0]), _value(args[1])
+
+    def read(packet: PacketState) -> None:
+        position = index(packet)
+        store(packet, cells[position] if 0 <= position < len(cells) else 0)
+
+    return read
+
+
+def _register_write(cells: list[int], args: Args) -> Effect:
+    index, value = _value(args[0]), _value(args[1])
+
+    def write(packet: PacketState) -> None:
+        position = index(packet)
+        if 0 <= position < len(cells):
+            cells[position] = value(packet)
+
+    return write
+
+
+def _count(cells: list[tuple[int, int]], args: Args) -> Effect:
+    index = _value(args[0])
+
+    def count(packet: PacketState) -> None:
+        position = index(packet)
+        if 0 <= position < len(cells):
+            packets, bytes_ = cells[position]
+            cells[position] = (packets + 1, bytes_ + len(packet.frame))
+
+    return count
+
+
+# --------------------------------------------------------------------------- hashes and checksums
+
+
+def _hash(args: Args) -> Effect:
+    store = _target(args[0])
+    algorithm, base, data, maximum = _algorithm(args[1]), _value(args[2]), pack(args[3]), _value(args[4])
+    wrap = wrapper(args[0][0].type)
+
+    def run(packet: PacketState) -> None:
+        # BMv2 does this in 64 bits and takes a maximum of 0 for 1.
+        number = (algorithm(data(packet)) % max(maximum(packet), 1) + base(packet)) & MASK_64
+        store(packet, wrap(number))
+
+    return run
+
+
+def _random(state: ExternState, args: Args) -> Effect:
+    store, low, high = _target(args[0]), _value(args[1]), _value(args[2])
+    wrap = wrapper(args[0][0].type)
+
+    def draw(packet: PacketState) -> None:
+        lowest, highest = low(packet), high(packet)
+        if highest < lowest:
+            store(packet, lowest)
+        else:
+            store(packet, wrap(lowest + state.next_random() % (highest - lowest + 1)))
+
+    return draw
+
+
+def _verify_checksum(args: Args, *, with_payload: bool) -> Effect:
+    condition, compute, checksum = _value(args[0]), _checksum(args, with_payload), _value(args[2])
+    holder = args[2][0]
+    # BMv2 passes a checksum whose header is not there.
+    present: Evaluate = lambda packet: True  # noqa: E731
+    if isinstance(holder, ir.Member) and isinstance(holder.base.type, ir.Header):
+        header = compile_expression(holder.base)
+        present = lambda packet: header(packet).valid  # noqa: E731
+
+    def verify(packet: PacketState) -> None:
+        if condition(packet) and present(packet) and compute(packet) != checksum(packet):
+            packet.checksum_error = 1
+
+    return verify
+
+
+def _update_checksum(args: Args, *, with_payload: bool) -> Effect:
+    condition, compute, store = _value(args[0]), _checksum(args, with_payload), _target(args[2])
+    wrap = wrapper(args[2][0].type)
+
+    def update(packet: PacketState) -> None:
+        if condition(packet):
+            store(packet, wrap(compute(packet)))
+
+    return update
+
+
+def _checksum(args: Args, with_payload: bool) -> Callable[[PacketState], int]:
+    data, algorithm = pack(args[1]), _algorithm(args[3])
+    if with_payload:
+        return lambda packet: algorithm(data(packet) + packet.payload)
+    return lambda packet: algorithm(data(packet))
+
+
+def pack(exprs: Sequence[ir.Expr]) -> Callable[[PacketState], bytes]:
+    """Return a function that strings the values together, padded with zero bits to whole bytes."""
+    parts = [(compile_expression(expr), width_of(expr.type)) for expr in exprs]
+
+    def run(packet: PacketState) -> bytes:
+        number, bits = 0, 0
+        for evaluate, width in parts:
+            value = evaluate(packet)
+            if isinstance(value, VarBitsValue):
+                width, value = value
+            number = (number << width) | (value & ((1 << width) - 1))
+            bits += width
+        padding = -bits % 8
+        return (number << padding).to_bytes((bits + padding) // 8, "big")
+
+    return run
+
+
+# --------------------------------------------------------------------------- the traffic manager
+
+
+def _mark_to_drop(packet: PacketState) -> None:
+    fields = packet.variables["standard_metadata"].fields
+    fields["egress_spec"] = DROP_PORT
+    fields["mcast_grp"] = 0
+
+
+def _truncate(args: Args) -> Effect:
+    length = _value(args[0])
+
+    def truncate(packet: PacketState) -> None:
+        packet.truncate_to = min(packet.truncate_to, length(packet))
+
+    return truncate
+
+
+def _clone(args: Args) -> Effect:
+    session = _value(args[1])
+    fields = _value(args[2]) if len(args) > 2 else lambda packet: -1
+
+    def clone(packet: PacketState) -> None:
+        packet.clone_session = session(packet) & 0xFFFF
+        packet.clone_fields = fields(packet)
+
+    return clone
+
+
+def _resubmit(args: Args) -> Effect:
+    fields = _value(args[0])
+
+    def resubmit(packet: PacketState) -> None:
+        packet.resubmit_fields = fields(packet)
+
+    return resubmit
+
+
+def _recirculate(args: Args) -> Effect:
+    fields = _value(args[0])
+
+    def recirculate(packet: PacketState) -> None:
+        packet.recirculate_fields = fields(packet)
+
+    return recirculate
+
+
+# --------------------------------------------------------------------------- arguments
+
+
+def _value(arg: tuple[ir.Expr, ...]) -> Evaluate:
+    return compile_expression(arg[0])
+
+
+def _target(arg: tuple[ir.Expr, ...]) -> Store:
+    return compile_store(arg[0])
+
+
+def _algorithm(arg: tuple[ir.Expr, ...]) -> Callable[[bytes], int]:
+    constant = arg[0]
+    if not isinstance(constant, ir.Const) or not isinstance(constant.type, ir.Enum):
+        raise PipelineError(f"{constant.pos}: the hash algorithm must be a constant")
+    name = constant.type.members[constant.value]
+    if name not in ALGORITHMS:
+        raise PipelineError(f"{constant.pos}: no hash algorithm {name!r}; there are {', '.join(ALGORITHMS)}")
+    return ALGORITHMS[name]

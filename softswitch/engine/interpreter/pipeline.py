@@ -1,0 +1,245 @@
+"""The interpreter: runs a program straight from its IR.
+
+It is the oracle that the compiled pipeline is compared with, and what serves where there is no
+C compiler. Each statement and expression becomes a Python function when the program is loaded
+(`statements`, `expressions`), so that packets do not walk the tree.
+"""
+
+from __future__ import annotations
+
+from softswitch.compiler import ir
+from softswitch.engine.interpreter.externs import ExternState
+from softswitch.engine.interpreter.parser import compile_parser
+from softswitch.engine.interpreter.statements import StatementCompiler
+from softswitch.engine.interpreter.storage import (
+    PacketState,
+    ParserError,
+    StructValue,
+    blank,
+    copy_value,
+    wrapper,
+)
+from softswitch.engine.interpreter.tables import TableState
+from softswitch.engine.pipeline import DROP_PORT, Copy, NoSuchObject, Verdict
+
+
+class Interpreter:
+    """A `Pipeline` in Python. `seed` starts what ``random`` draws."""
+
+    def __init__(self, program: ir.Program, *, seed: int = 0) -> None:
+        self.program = program
+        self._tables = {name: TableState(program, table) for name, table in program.tables.items()}
+        self._externs = ExternState(program, seed)
+        compiler = StatementCompiler(program, self._tables, self._externs)
+        self._parse = compile_parser(program.states, compiler.body)
+        self._verify = compiler.scope(program.verify)
+        self._ingress = compiler.scope(program.ingress)
+        self._egress = compiler.scope(program.egress)
+        self._compute = compiler.scope(program.compute)
+        self._deparse = compiler.scope(program.deparser)
+        self._standard_fields = {name: wrapper(type_) for name, type_ in program.standard_metadata.fields}
+
+    # ----------------------------------------------------------------- control plane
+
+    def insert(self, table: str, entry: ir.ConstEntry) -> None:
+        """Add an entry. Raises EntryExists, TableFull or BadEntry, and then changes nothing."""
+        self._table(table).insert(entry)
+
+    def modify(self, table: str, entry: ir.ConstEntry) -> None:
+        """Give the entry of this match (and priority) another action. Raises NoSuchEntry or BadEntry."""
+        self._table(table).modify(entry)
+
+    def delete(self, table: str, entry: ir.ConstEntry) -> None:
+        """Remove the entry of this match (and priority). Raises NoSuchEntry."""
+        self._table(table).delete(entry)
+
+    def entries(self, table: str) -> list[ir.ConstEntry]:
+        """All entries, in the order of their insertion; constant ones first."""
+        return self._table(table).entries
+
+    def set_default(self, table: str, invocation: ir.Invocation | None) -> None:
+        """Set what a miss runs; None puts the program's own back. Raises BadEntry."""
+        self._table(table).set_default(invocation)
+
+    def default(self, table: str) -> ir.Invocation:
+        """What a miss runs now."""
+        return self._table(table).default
+
+    def read_counter(self, name: str, index: int) -> tuple[int, int]:
+        """Packets and bytes of one cell of an indirect counter."""
+        cells = self.read_counters(name)
+        _check_index(name, index, len(cells))
+        return cells[index]
+
+    def read_counters(self, name: str) -> list[tuple[int, int]]:
+        """Packets and bytes of every cell of an indirect counter."""
+        if name not in self._externs.counters:
+            raise NoSuchObject(f"no indirect counter {name!r}")
+        return list(self._externs.counters[name])
+
+    def write_counter(self, name: str, index: int, packets: int, bytes_: int) -> None:
+        """Set one cell of an indirect counter."""
+        self.read_counter(name, index)
+        self._externs.counters[name][index] = (packets, bytes_)
+
+    def read_direct_counter(self, table: str, entry: ir.ConstEntry) -> tuple[int, int]:
+        """Packets and bytes that hit this entry. Raises NoSuchEntry."""
+        return self._counted(table).read_count(entry)
+
+    def write_direct_counter(self, table: str, entry: ir.ConstEntry, packets: int, bytes_: int) -> None:
+        """Set the counter of this entry. Raises NoSuchEntry."""
+        self._counted(table).write_count(entry, packets, bytes_)
+
+    def read_register(self, name: str, index: int) -> int:
+        """One cell of a register."""
+        return self._register(name, index)[index]
+
+    def write_register(self, name: str, index: int, value: int) -> None:
+        """Set one cell of a register."""
+        self._register(name, index)[index] = wrapper(self.program.registers[name].type)(value)
+
+    def _table(self, name: str) -> TableState:
+        if name not in self._tables:
+            raise NoSuchObject(f"no table {name!r}")
+        return self._tables[name]
+
+    def _counted(self, table: str) -> TableState:
+        state = self._table(table)
+        if state.table.direct_counter is None:
+            raise NoSuchObject(f"table {table!r} has no direct counter")
+        return state
+
+    def _register(self, name: str, index: int) -> list[int]:
+        if name not in self._externs.registers:
+            raise NoSuchObject(f"no register {name!r}")
+        cells = self._externs.registers[name]
+        _check_index(name, index, len(cells))
+        return cells
+
+    # ----------------------------------------------------------------- data plane
+
+    def ingress(
+        self,
+        frame: bytes,
+        port: int,
+        now_us: int = 0,
+        instance_type: int = 0,
+        previous: PacketState | None = None,
+        field_list: int = -1,
+    ) -> tuple[PacketState, Verdict]:
+        """Parse `frame`, verify checksums, run ingress.
+
+        With `previous`, the metadata that field list `field_list` names is kept from that packet.
+        """
+        packet = self._fresh(frame)
+        if previous is not None:
+            self._keep_fields(previous, packet, field_list)
+        self._set_standard(packet, "ingress_port", port)
+        self._set_standard(packet, "packet_length", len(frame))
+        self._set_standard(packet, "instance_type", instance_type)
+        self._set_standard(packet, "ingress_global_timestamp", now_us)
+        self._set_standard(packet, "parser_error", self._run_parser(packet))
+        self._verify(packet)
+        self._set_standard(packet, "checksum_error", packet.checksum_error)
+        self._ingress(packet)
+        standard = packet.variables["standard_metadata"].fields
+        egress_spec, mcast_grp = standard["egress_spec"], standard["mcast_grp"]
+        dropped = egress_spec == DROP_PORT and mcast_grp == 0
+        return packet, self._verdict(packet, dropped, egress_spec=egress_spec, mcast_grp=mcast_grp)
+
+    def egress(self, packet: PacketState, copy: Copy) -> tuple[bytes | None, Verdict]:
+        """Run egress, update checksums, deparse: the frame, or None if dropped."""
+        packet.forget_requests()
+        for name, type_ in self.program.variables.items():
+            packet.variables[name] = blank(type_)
+        self._set_standard(packet, "egress_spec", 0)
+        self._set_standard(packet, "egress_port", copy.egress_port)
+        self._set_standard(packet, "egress_rid", copy.egress_rid)
+        self._set_standard(packet, "instance_type", copy.instance_type)
+        self._set_standard(packet, "packet_length", packet.length)
+        self._set_standard(packet, "enq_timestamp", copy.enq_timestamp)
+        self._set_standard(packet, "enq_qdepth", copy.enq_qdepth)
+        self._set_standard(packet, "deq_timedelta", copy.deq_timedelta)
+        self._set_standard(packet, "deq_qdepth", copy.deq_qdepth)
+        self._set_standard(packet, "egress_global_timestamp", copy.now_us)
+        self._egress(packet)
+        dropped = packet.variables["standard_metadata"].fields["egress_spec"] == DROP_PORT
+        verdict = self._verdict(packet, dropped)
+        if dropped:
+            return None, verdict
+        self._compute(packet)
+        return self._output(packet), verdict
+
+    def copy_packet(self, packet: PacketState) -> PacketState:
+        """An independent copy of a packet, for replication."""
+        return packet.copy()
+
+    def clone_packet(self, packet: PacketState, frame: bytes, field_list: int = -1) -> PacketState:
+        """The clone of `packet`: `frame` parsed anew, metadata zero but for the field list."""
+        clone = self._fresh(frame)
+        port = packet.variables["standard_metadata"].fields["ingress_port"]
+        self._set_standard(clone, "ingress_port", port)
+        self._run_parser(clone)
+        clone.variables["meta"] = blank(self.program.meta)
+        clone.variables["standard_metadata"] = blank(self.program.standard_metadata)
+        self._keep_fields(packet, clone, field_list)
+        return clone
+
+    def _fresh(self, frame: bytes) -> PacketState:
+        variables = {name: blank(type_) for name, type_ in self.program.variables.items()}
+        variables["hdr"] = blank(self.program.hdr)
+        variables["meta"] = blank(self.program.meta)
+        variables["standard_metadata"] = blank(self.program.standard_metadata)
+        return PacketState(frame, variables)
+
+    def _keep_fields(self, source: PacketState, target: PacketState, field_list: int) -> None:
+        for path in self.program.field_lists.get(field_list, ()):
+            *outer, field = path
+            _container(target, outer)[field] = copy_value(_container(source, outer)[field])
+
+    def _set_standard(self, packet: PacketState, field: str, value: int) -> None:
+        packet.variables["standard_metadata"].fields[field] = self._standard_fields[field](value)
+
+    def _run_parser(self, packet: PacketState) -> int:
+        try:
+            self._parse(packet)
+        except ParserError as error:
+            return self.program.errors.members.index(error.error)
+        return 0
+
+    def _verdict(
+        self, packet: PacketState, dropped: bool, *, egress_spec: int = 0, mcast_grp: int = 0
+    ) -> Verdict:
+        return Verdict(
+            egress_spec=egress_spec,
+            mcast_grp=mcast_grp,
+            clone=int(packet.clone_session is not None),
+            clone_session=packet.clone_session or 0,
+            clone_fields=packet.clone_fields,
+            dropped=int(dropped),
+            resubmit=int(packet.resubmit_fields is not None),
+            resubmit_fields=-1 if packet.resubmit_fields is None else packet.resubmit_fields,
+            recirculate=int(packet.recirculate_fields is not None),
+            recirculate_fields=-1 if packet.recirculate_fields is None else packet.recirculate_fields,
+            priority=packet.variables["standard_metadata"].fields["priority"],
+        )
+
+    def _output(self, packet: PacketState) -> bytes:
+        packet.output, packet.output_bits = 0, 0
+        self._deparse(packet)
+        padding = -packet.output_bits % 8
+        headers = (packet.output << padding).to_bytes((packet.output_bits + padding) // 8, "big")
+        return (headers + packet.payload)[: packet.truncate_to]
+
+
+def _container(packet: PacketState, path: list[str]) -> dict[str, object]:
+    value = packet.variables[path[0]]
+    for name in path[1:]:
+        value = value.fields[name]
+    assert isinstance(value, StructValue)
+    return value.fields
+
+
+def _check_index(name: str, index: int, size: int) -> None:
+    if not 0 <= index < size:
+        raise NoSuchObject(f"{name} has {size} cells, so no index {index}")

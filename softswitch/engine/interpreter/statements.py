@@ -1,0 +1,192 @@
+"""Statements of the IR as Python functions of a packet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import Enum, auto
+from typing import assert_never
+
+from softswitch.compiler import ir
+from softswitch.engine.interpreter.expressions import compile_expression, compile_store
+from softswitch.engine.interpreter.externs import ExternState, compile_extern
+from softswitch.engine.interpreter.parser import (
+    compile_advance,
+    compile_emit,
+    compile_extract,
+    current_width,
+)
+from softswitch.engine.interpreter.storage import PacketState, ParserError, blank, overwrite
+from softswitch.engine.interpreter.tables import TableState
+
+
+class Leave(Enum):
+    """How a statement ends that does not simply go on to the next one."""
+
+    BODY = auto()  # return: leave the innermost scope, action or block
+    BLOCK = auto()  # exit: leave ingress or egress
+
+
+Execute = Callable[[PacketState], Leave | None]
+
+
+class StatementCompiler:
+    """Compiles the statements of one program against its tables and externs."""
+
+    def __init__(self, program: ir.Program, tables: dict[str, TableState], externs: ExternState) -> None:
+        self._program = program
+        self._tables = tables
+        self._externs = externs
+        self._actions: dict[str, Execute] = {}
+
+    def body(self, statements: Sequence[ir.Stmt]) -> Execute:
+        """Return a function that runs statements in order until one leaves."""
+        steps = [self._statement(statement) for statement in statements]
+
+        def run(packet: PacketState) -> Leave | None:
+            for step in steps:
+                leave = step(packet)
+                if leave is not None:
+                    return leave
+            return None
+
+        return run
+
+    def scope(self, statements: Sequence[ir.Stmt]) -> Execute:
+        """Like `body`, but ``return`` inside ends here."""
+        run = self.body(statements)
+        return lambda packet: Leave.BLOCK if run(packet) is Leave.BLOCK else None
+
+    def action(self, name: str) -> Execute:
+        """Return the function that runs an action's body."""
+        if name not in self._actions:
+            self._actions[name] = self.scope(self._program.actions[name].body)
+        return self._actions[name]
+
+    def _statement(self, statement: ir.Stmt) -> Execute:
+        match statement:
+            case ir.Assign():
+                return self._assign(statement)
+            case ir.If():
+                condition = compile_expression(statement.condition)
+                then, otherwise = self.body(statement.then), self.body(statement.otherwise)
+                return lambda packet: then(packet) if condition(packet) else otherwise(packet)
+            case ir.Switch():
+                return self._switch(statement)
+            case ir.Apply():
+                return self._apply(statement)
+            case ir.Call():
+                return self.action(statement.action)
+            case ir.Scope():
+                return self.scope(statement.body)
+            case ir.Return():
+                return lambda packet: Leave.BODY
+            case ir.Exit():
+                return lambda packet: Leave.BLOCK
+            case ir.SetValidity():
+                return self._set_validity(statement)
+            case ir.Shift():
+                return self._shift(statement)
+            case ir.Extract():
+                return compile_extract(statement)
+            case ir.Advance():
+                return compile_advance(statement)
+            case ir.Verify():
+                return self._verify(statement)
+            case ir.Emit():
+                return compile_emit(statement)
+            case ir.Extern():
+                return compile_extern(statement, self._externs)
+            case _:
+                assert_never(statement)
+
+    def _assign(self, statement: ir.Assign) -> Execute:
+        value = compile_expression(statement.value)
+        if isinstance(statement.target.type, ir.Header | ir.Stack | ir.Struct):
+            target = compile_expression(statement.target)
+            return lambda packet: overwrite(target(packet), value(packet))
+        store = compile_store(statement.target)
+        return lambda packet: store(packet, value(packet))
+
+    def _switch(self, statement: ir.Switch) -> Execute:
+        subject = compile_expression(statement.subject)
+        cases = [
+            ({constant.value for constant in constants}, self.body(body))
+            for constants, body in statement.cases
+        ]
+
+        def switch(packet: PacketState) -> Leave | None:
+            value = subject(packet)
+            for constants, run in cases:
+                if value in constants or not constants:
+                    return run(packet)
+            return None
+
+        return switch
+
+    def _apply(self, statement: ir.Apply) -> Execute:
+        state = self._tables[statement.table]
+        table = state.table
+        keys = [compile_expression(key.expr) for key in table.keys]
+        positions = {reference.action: i for i, reference in enumerate(table.actions)}
+        actions = {name: self.action(name) for name in (*positions, table.default.action)}
+        params = {name: [p.variable for p in self._program.actions[name].params] for name in actions}
+        hit = compile_store(statement.hit) if statement.hit is not None else None
+        action = compile_store(statement.action) if statement.action is not None else None
+
+        def apply(packet: PacketState) -> Leave | None:
+            entry = state.lookup([key(packet) for key in keys])
+            if entry is None:
+                invocation = state.default
+            else:
+                invocation = entry.invocation
+                state.count(entry, len(packet.frame))
+            if hit is not None:
+                hit(packet, int(entry is not None))
+            if action is not None:
+                action(packet, positions[invocation.action])
+            for variable, value in zip(params[invocation.action], invocation.args, strict=True):
+                packet.variables[variable] = value
+            return actions[invocation.action](packet)
+
+        return apply
+
+    def _set_validity(self, statement: ir.SetValidity) -> Execute:
+        type_ = statement.header.type
+        assert isinstance(type_, ir.Header)
+        locate, valid = compile_expression(statement.header), statement.valid
+
+        def set_validity(packet: PacketState) -> None:
+            header = locate(packet)
+            if header.valid != valid:
+                change = current_width(type_, header) // 8
+                packet.length += change if valid else -change
+            header.valid = valid
+
+        return set_validity
+
+    def _shift(self, statement: ir.Shift) -> Execute:
+        type_ = statement.stack.type
+        assert isinstance(type_, ir.Stack)
+        locate, size = compile_expression(statement.stack), type_.size
+        count = max(-size, min(size, statement.count))
+
+        def shift(packet: PacketState) -> None:
+            stack = locate(packet)
+            fresh = [blank(type_.element) for _ in range(abs(count))]
+            if count >= 0:
+                stack.elements = fresh + stack.elements[: size - count]
+            else:
+                stack.elements = stack.elements[-count:] + fresh
+            stack.next = max(0, min(size, stack.next + count))
+
+        return shift
+
+    def _verify(self, statement: ir.Verify) -> Execute:
+        condition = compile_expression(statement.condition)
+        error = self._program.errors.members[statement.error.value]
+
+        def verify(packet: PacketState) -> None:
+            if not condition(packet):
+                raise ParserError(error)
+
+        return verify

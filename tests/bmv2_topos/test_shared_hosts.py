@@ -1,0 +1,173 @@
+"""Several workers and fallback servers on one host: they share its link, and get what is theirs."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import random
+
+import pytest
+
+from bmv2_topos import JobEntry, Link, Topology, star, tree
+from bmv2_topos.testbeds.virtual import (
+    ChangeLoss,
+    Flow,
+    Placement,
+    Report,
+    RestartJob,
+    TestbedError,
+    VirtualSettings,
+    VirtualTestbed,
+)
+from bmv2_topos.testbeds.virtual.admission import Controller
+from bmv2_topos.testbeds.virtual.fabric import Fabric, compiled
+from bmv2_topos.testbeds.virtual.interfaces import Assignment, Interfaces
+from controller.errors import BadJob
+from controller.model import INA_UDP_PORT
+from tests.bmv2_topos.beds import SMALL, elements, job, sending
+
+SLOW = Link("a", "b", rate_bps=1e9)
+
+
+def run(
+    network: Topology,
+    *jobs: tuple[JobEntry, Placement],
+    settings: VirtualSettings = SMALL,
+    faults: tuple[RestartJob | ChangeLoss, ...] = (),
+) -> Report:
+    entries, placements = zip(*jobs, strict=True)
+    report = VirtualTestbed(network, entries, placements, settings, faults).run()
+    for (entry, _), of in zip(jobs, report.jobs, strict=True):
+        assert (of.outcomes["wrong_port"], of.outcomes["wrong_rank"]) == (0, 0)
+        if not of.restarts:
+            assert of.checked_elements == elements(entry)
+    return report
+
+
+@pytest.mark.parametrize("program", ["shared", "exclusive"])
+@pytest.mark.parametrize("slots", [32, 4096])
+def test_workers_of_one_job_and_of_two_on_the_same_hosts_get_their_own_sums(program: str, slots: int) -> None:
+    settings = dataclasses.replace(SMALL, program=program, slots=slots)  # type: ignore[arg-type]
+    a = (job("a", 6), Placement(("h1", "h2", "h1", "h2", "h1", "h3"), "p1"))
+    b = (job("b", 3), Placement(("h2", "h2", "h1"), "p1"))
+    report = run(star(3, servers=1), a, b, settings=settings)
+    if slots == 4096:
+        assert [of.aggregated_share for of in report.jobs] == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("transit", [(), (1,)])
+def test_they_do_at_switches_that_sum_and_at_switches_that_only_pass(transit: tuple[int, ...]) -> None:
+    network = tree([2, 2], servers=1, transit=transit, link=Link("a", "b", loss=0.02))
+    a = (job("a", 6), Placement(("h1", "h1", "h2", "h3", "h3", "h3"), "p1"))
+    b = (job("b", 2), Placement(("h1", "h3"), "p1"))
+    report = run(network, a, b)
+    assert report.lost_packets > 0
+    assert all(of.resent_packets > 0 for of in report.jobs)
+
+
+def test_two_workers_on_a_host_have_half_of_its_link_each() -> None:
+    network = star(2, servers=2, link=SLOW)
+    alone = run(network, (sending("a", 2), Placement(("h1", "h2"), "p1"))).jobs[0]
+    same_job = run(network, (sending("a", 4), Placement(("h1", "h1", "h2", "h2"), "p1"))).jobs[0]
+    assert same_job.mean_iteration_s == pytest.approx(2 * alone.mean_iteration_s, rel=0.1)
+
+    wide = dataclasses.replace(SMALL, slots=4096)
+    pair = [(sending(n, 2), Placement(("h1", "h2"), f"p{k}")) for k, n in ((1, "a"), (2, "b"))]
+    for of in run(network, *pair, settings=wide).jobs:
+        assert of.mean_iteration_s == pytest.approx(2 * alone.mean_iteration_s, rel=0.1)
+
+
+def test_workers_on_hosts_of_their_own_do_not_slow_each_other() -> None:
+    network = star(4, servers=2, link=SLOW)
+    wide = dataclasses.replace(SMALL, slots=4096)
+    pair = [(sending(n, 2), Placement((f"h{k}", f"h{k + 2}"), f"p{k}")) for k, n in ((1, "a"), (2, "b"))]
+    alone = run(network, pair[0], settings=wide).jobs[0]
+    for of in run(network, *pair, settings=wide).jobs:
+        assert of.mean_iteration_s == pytest.approx(alone.mean_iteration_s, rel=0.05)
+
+
+def test_a_fallback_server_may_share_its_host_with_others_and_with_workers_of_other_jobs() -> None:
+    none = dataclasses.replace(SMALL, slots=0)  # everything goes by the fallback servers
+    a = (job("a", 2), Placement(("h1", "h2"), "h3"))
+    b = (job("b", 2), Placement(("h2", "h3"), "h1"))
+    c = (job("c", 2), Placement(("h2", "h2"), "h3"))
+    report = run(star(3), a, b, c, settings=none)
+    assert all(of.fallback["results"] > 0 for of in report.jobs)
+
+
+def test_faults_on_a_shared_host_leave_every_sum_exact() -> None:
+    faults = (
+        ChangeLoss(0.0001, "h1", "s1", 0.2),
+        RestartJob(0.0004, "a", 0.0002),
+        ChangeLoss(0.001, "h1", "s1", 0.0),
+    )
+    a = (job("a", 4, iterations=6), Placement(("h1", "h1", "h2", "h2"), "p1"))
+    b = (job("b", 3, iterations=6), Placement(("h1", "h2", "h2"), "p1"))
+    small = dataclasses.replace(SMALL, slots=32)
+    report = run(star(2, servers=1), a, b, settings=small, faults=faults)
+    assert [of.restarts for of in report.jobs] == [1, 0]
+    assert [of.iterations for of in report.jobs] == [6, 6]
+
+
+def test_a_socket_gets_the_frames_to_its_port_in_their_order_and_no_others() -> None:
+    network = star(2)
+    draw = random.Random(0)
+    frames = [(draw.choice((7, 8, 9)), draw.choice((100, 200)), serial) for serial in range(200)]
+    with contextlib.closing(Fabric(network, compiled("exclusive", 32, 8192))) as fabric:
+        Controller(
+            *(network, fabric.switches, fabric.pipelines, compiled("exclusive", 32, 8192)),
+            mode="exclusive",
+            lanes=32,
+            slots=8192,
+        ).bridge("h1")
+        interfaces = Interfaces(fabric)
+        sockets = [interfaces.open("h1", port) for port in (7, 8)]
+        for port, length, serial in frames:
+            header = bytes.fromhex(network.mac("h1").replace(":", "")) + bytes(30) + port.to_bytes(2, "big")
+            fabric.send_later("h2", (header + serial.to_bytes(2, "big")).ljust(length, b"."), 1 + serial)
+        fabric.advance(1000)
+        for socket in sockets:
+            arrival = socket.receive()
+            assert arrival is not None
+            expected = [(length, serial) for port, length, serial in frames if port == socket.port]
+            assert list(arrival.lengths) == [length for length, _ in expected]
+            at, serials = 0, []
+            for length in arrival.lengths:
+                serials.append(int.from_bytes(arrival.data[at + 38 : at + 40], "big"))
+                at += length
+            assert serials == [serial for _, serial in expected]
+            assert socket.receive() is None
+
+
+def test_who_is_alone_on_a_host_has_the_usual_port_and_no_sink_has_it() -> None:
+    placements = [Placement(("h1", "h1", "h2"), "p1"), Placement(("h2", "h3"))]
+    assignment = Assignment.of(placements, ["h4", "h1", "h4"])
+    first, second = assignment.jobs
+    usual = INA_UDP_PORT
+    assert first.workers == (usual, usual + 1, usual)
+    assert first.server == usual
+    assert second.workers == (usual + 1, usual)
+    assert assignment.sinks == (usual + 1, usual + 2, usual + 2)
+
+
+def test_a_host_runs_out_of_ports() -> None:
+    many = [Placement(("h1",) * 1000)] * 23
+    with pytest.raises(TestbedError, match="host 'h1': there are ports for 22943 on it"):
+        Assignment.of(many, [])
+
+
+def test_a_switch_still_sums_up_to_32_children_however_few_hosts_they_are_on() -> None:
+    run(star(2, servers=1), (job("a", 32), Placement(("h1", "h2") * 16, "p1")))
+    with pytest.raises(BadJob, match="the job has 33 members; one switch sums up to 32"):
+        run(star(1, servers=1), (job("a", 33), Placement(("h1",) * 33, "p1")))
+
+
+def test_a_sink_of_ordinary_traffic_shares_a_host_with_workers() -> None:
+    jobs = [job("a", 3, iterations=5)]
+    placements = [Placement(("h1", "h1", "h2"), "p1")]
+    flow = Flow(source="h2", target="h1", rate_bps=1e9, packet_bytes=500)
+    report = VirtualTestbed(star(2, servers=1), jobs, placements, SMALL, flows=[flow]).run()
+    assert report.jobs[0].checked_elements == elements(jobs[0])
+    (of,) = report.flows
+    assert of.sent_packets > 100
+    assert of.sent_packets - 10 <= of.arrived_packets <= of.sent_packets

@@ -1,0 +1,154 @@
+"""Ordinary traffic beside the jobs: it keeps to its rate, takes the switches' tables, and takes its share."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+
+import pytest
+
+from bmv2_topos import Link, leaf_spine, star, tree
+from bmv2_topos.testbeds.virtual import (
+    ChangeLoss,
+    Flow,
+    Placement,
+    Report,
+    TestbedError,
+    VirtualTestbed,
+)
+from controller import names
+from controller.model import mac_to_int
+from softswitch.compiler import ir
+from tests.bmv2_topos.beds import SMALL, elements, job, sending
+
+GIGABIT = Link("a", "b", rate_bps=1e9)
+PLACED = Placement(("h1", "h2"), "p1")
+
+
+def beside(*flows: Flow, faults: tuple[ChangeLoss, ...] = (), seed: int = 0) -> Report:
+    """Run a job on h1 and h2 of a star with four hosts, beside flows."""
+    entry = sending("a", 2)
+    settings = dataclasses.replace(SMALL, seed=seed)
+    network = star(4, servers=1, link=GIGABIT)
+    report = VirtualTestbed(network, [entry], [PLACED], settings, faults, flows=flows).run()
+    assert report.jobs[0].checked_elements == elements(entry)
+    return report
+
+
+@pytest.mark.parametrize("arrivals", ["constant", "poisson"])
+@pytest.mark.parametrize("load", [0.25, 0.5, 0.75])
+def test_traffic_of_x_on_a_link_slows_a_job_to_what_is_left(load: float, arrivals: str) -> None:
+    alone = beside().jobs[0].mean_iteration_s
+    flow = Flow(source="h3", target="h1", rate_bps=load * 1e9, arrivals=arrivals)  # type: ignore[arg-type]
+    report = beside(flow)
+    assert report.jobs[0].mean_iteration_s == pytest.approx(alone / (1 - load), rel=0.15)
+    of = report.flows[0]
+    assert of.sent_packets * 1500 * 8 == pytest.approx(load * 1e9 * report.duration_s, rel=0.1)
+
+
+def test_traffic_elsewhere_takes_nothing_from_a_job() -> None:
+    report = beside(Flow(source="h3", target="h4", rate_bps=9e8))
+    assert report.jobs[0].mean_iteration_s == pytest.approx(beside().jobs[0].mean_iteration_s, rel=0.01)
+    (of,) = report.flows
+    assert 0 <= of.sent_packets - of.arrived_packets <= 3  # under way at the end
+
+
+def test_a_flow_sends_evenly_from_its_start_to_its_end() -> None:
+    flow = Flow(source="h3", target="h4", rate_bps=1e8, packet_bytes=1250, start_s=0.0005, end_s=0.0035)
+    (of,) = beside(flow).flows
+    assert (of.sent_packets, of.arrived_packets) == (30, 30)  # one in 100 us
+
+
+def test_packets_by_chance_are_as_many_and_come_in_bunches() -> None:
+    entry = job("a", 1, iterations=1, compute_s=0.1)
+    flow = Flow(source="h1", target="h2", rate_bps=1e8, packet_bytes=1250, arrivals="poisson")
+    reports = []
+    for seed in range(6):
+        settings = dataclasses.replace(SMALL, seed=seed)
+        testbed = VirtualTestbed(
+            star(2, servers=1), [entry], [Placement(("h1",), "p1")], settings, flows=[flow]
+        )
+        reports.append(testbed.run().flows[0].sent_packets)
+    assert len(set(reports)) > 1
+    for sent in reports:
+        assert sent == pytest.approx(1000, abs=5 * 1000**0.5)
+
+
+def test_the_same_seed_gives_the_same_report_and_another_seed_another() -> None:
+    flow = Flow(source="h3", target="h1", rate_bps=5e8, arrivals="poisson")
+    first = beside(flow, seed=1)
+    assert beside(flow, seed=1) == first
+    assert beside(flow, seed=2) != first
+
+
+def test_a_link_that_loses_loses_ordinary_packets_too() -> None:
+    flow = Flow(source="h3", target="h4", rate_bps=5e8)
+    (of,) = beside(flow, faults=(ChangeLoss(0.0, "h3", "s1", 1.0),)).flows
+    assert of.sent_packets > 50
+    assert of.arrived_packets == 0
+    report = beside(flow, faults=(ChangeLoss(0.0, "h4", "s1", 0.3),))
+    (of,) = report.flows
+    assert of.arrived_packets == pytest.approx(0.7 * of.sent_packets, rel=0.25)
+    assert report.lost_packets > 0
+
+
+def test_too_much_traffic_fills_a_queue_that_it_shares_with_the_job() -> None:
+    flows = [Flow(source=host, target="h1", rate_bps=9e8, end_s=0.02) for host in ("h3", "h4")]
+    report = beside(*flows)
+    assert report.dropped_packets > 0
+    assert report.jobs[0].resent_packets > 0
+    assert all(of.arrived_packets < of.sent_packets for of in report.flows)
+
+
+def test_packets_take_the_shortest_way_through_the_forwarding_tables() -> None:
+    network = leaf_spine(2, 2, 2, servers=1, link=GIGABIT)
+    flow = Flow(source="h1", target="h4", rate_bps=1e8)
+    testbed = VirtualTestbed(network, [sending("a", 2)], [Placement(("h1", "h3"), "p1")], SMALL, flows=[flow])
+    report = testbed.run()
+    entry = ir.ConstEntry(
+        (ir.Pattern("exact", mac_to_int(network.mac("h4"))),), ir.Invocation(names.FORWARD, (0,)), 0
+    )
+    met = {
+        name: pipeline.read_direct_counter(names.BRIDGE, entry)[0]
+        for name, pipeline in testbed.fabric.pipelines.items()
+    }
+    sent = report.flows[0].sent_packets
+    assert report.flows[0].arrived_packets > 10
+    assert met["s2"] == 0
+    assert all(sent - 3 <= met[switch] <= sent for switch in ("s3", "s1", "s4"))
+
+
+def test_traffic_crosses_racks_beside_a_job_that_does() -> None:
+    network = tree([2, 2], servers=1, link=GIGABIT)
+    entry = sending("a", 2)
+    placed = [Placement(("h1", "h3"), "p1")]
+    alone = VirtualTestbed(network, [entry], placed, SMALL).run()
+    flow = Flow(source="h2", target="h4", rate_bps=5e8)
+    report = VirtualTestbed(network, [entry], placed, SMALL, flows=[flow]).run()
+    ratio = report.jobs[0].mean_iteration_s / alone.jobs[0].mean_iteration_s
+    assert ratio == pytest.approx(2, rel=0.15)
+    assert report.jobs[0].checked_elements == elements(entry)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"target": "h3"}, "flow h3-h3: both ends are the same host"),
+        ({"rate_bps": 0.0}, "flow h3-h1: rate_bps is 0, must be more than 0"),
+        ({"packet_bytes": 42}, "flow h3-h1: packet_bytes is 42, must be 60 to 9000"),
+        ({"arrivals": "pareto"}, "flow h3-h1: arrivals is 'pareto', must be 'constant' or 'poisson'"),
+        ({"start_s": -1.0}, "flow h3-h1: start_s is -1, must be 0 or more"),
+        ({"target": "s1"}, "flow h3-s1: there is no host 's1'"),
+    ],
+)
+def test_a_flow_that_cannot_be_is_refused(changes: dict[str, object], message: str) -> None:
+    of: dict[str, object] = {"source": "h3", "target": "h1", "rate_bps": 1e8}
+    with pytest.raises(TestbedError, match=message):
+        beside(Flow(**{**of, **changes}))  # type: ignore[arg-type]
+
+
+def test_flows_are_in_the_report_in_their_order() -> None:
+    flows = [Flow(source=a, target=b, rate_bps=1e7) for a, b in itertools.permutations(("h1", "h3", "h4"), 2)]
+    plain = json.loads(json.dumps(beside(*flows).to_json()))
+    assert [(of["source"], of["target"]) for of in plain["flows"]] == [(f.source, f.target) for f in flows]

@@ -1,0 +1,205 @@
+"""Workers as ``atp.p4`` wants them: salts, and exact sums with the program itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from numpy.typing import NDArray
+
+from hostlib import wire
+from hostlib._native import NativeKernel
+from hostlib.core.kernel import KernelName
+from hostlib.core.numpy_kernel import NumpyKernel
+from hostlib.core.state import CoreSettings
+from hostlib.core.window import Window
+from hostlib.fallback.config import FallbackJob, FallbackSettings
+from hostlib.fallback.core import choose_core
+from hostlib.tree import Tree
+from softswitch.engine.switch import Switch
+from tests.hostlib.cases import JOB, LANES, MakeKernel
+from tests.hostlib.compiled_switch import compiled_from
+from tests.hostlib.fabric import SWITCH_PORTS, FabricCase, JobCase, build, carry_out, fabric_cases
+from tests.hostlib.reference_switch import Job
+from tests.hostlib.virtual_network import Impairments, endpoints
+
+SETTINGS = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+WINDOW = 4
+PACKET = wire.packet_dtype(LANES, framed=False)
+
+atp_cases = fabric_cases.map(
+    lambda case: replace(
+        case, exclusive=False, atp=True, jobs=tuple(replace(job, preempt=False) for job in case.jobs)
+    )
+)
+
+COLLIDING = FabricCase(
+    (
+        JobCase((0, 1, 2), frozenset({1, 2}), 12, (900, 1200), "float32"),
+        JobCase((0, 0, 3), frozenset({3}), 12, (1500,), "fixed"),
+    ),
+    slots=16,
+    impairments=Impairments(loss=0.02, duplicate=0.02),
+    seed=5,
+    atp=True,
+)
+
+
+def run(case: FabricCase, make_kernel: MakeKernel, server: KernelName) -> list[tuple[int, int, bytes]]:
+    """Carry out a case on the compiled program; return when which worker sent or was to get which packet."""
+    seen: list[tuple[int, int, bytes]] = []
+    with ExitStack() as stack:
+
+        def make_switch(case: FabricCase, jobs: Mapping[int, Job]) -> Switch:
+            return stack.enter_context(compiled_from(jobs, LANES, "atp", SWITCH_PORTS))
+
+        core = choose_core(FallbackSettings(LANES, endpoints(200), capacity=200), server)
+        for number, job in enumerate(case.jobs):
+            core.add_job(FallbackJob(10 + number, 1 + number, job.tree, window=job.window))
+        network = build(case, make_kernel, core, make_switch)
+
+        def record(worker: int, packet: bytes, upwards: bool) -> bool:
+            seen.append((network.now_ns, worker, packet))
+            return True
+
+        network.on_packet = record
+        carry_out(case, network)
+    return seen
+
+
+@settings(SETTINGS, max_examples=120)
+@given(atp_cases)
+@example(COLLIDING)
+def test_every_sum_is_exact(case: FabricCase) -> None:
+    run(case, NativeKernel, "native")
+
+
+@settings(SETTINGS, max_examples=30)
+@given(atp_cases)
+@example(COLLIDING)
+def test_both_kernels_and_both_servers_send_the_same_packets_at_the_same_times(case: FabricCase) -> None:
+    assert run(case, NativeKernel, "native") == run(case, NumpyKernel, "numpy")
+
+
+def headers(case: FabricCase) -> list[dict[str, int]]:
+    """Return the headers of what workers sent for the first time."""
+    found = []
+    for _, _, packet in run(case, NativeKernel, "native"):
+        raw = packet[wire.FRAME_PREFIX_BYTES :][: wire.INA_BYTES]
+        fields = np.frombuffer(raw, wire.HEADER_DTYPE)[0]
+        header = {name: int(fields[name]) for name in wire.HEADER_DTYPE.names or ()}
+        if header["version_kind"] & 15 == wire.KIND_GRADIENT and not header["flags"] & wire.FLAG_RESEND:
+            found.append(header)
+    return found
+
+
+def test_all_ranks_send_a_packet_with_the_same_salt() -> None:
+    salts: dict[tuple[int, int], set[int]] = {}
+    for header in headers(COLLIDING):
+        salts.setdefault((header["job"], header["psn"]), set()).add(header["priority"])
+    assert all(len(found) == 1 for found in salts.values())
+    assert len(set.union(*salts.values())) > 3
+
+
+# ------------------------------------------------------------------ one worker
+
+
+def window_of(kernel: MakeKernel, rank: int = 0) -> Window:
+    """Return a rank of two that has sent its first window of packets."""
+    core = CoreSettings(
+        *(JOB, rank, 2, 2 * WINDOW, LANES, None), window=WINDOW, fallback=True, spread=1, salted=True
+    )
+    window = Window(core, kernel())
+    source = np.ones(100 * WINDOW * LANES, np.int32)
+    window.begin(source, np.empty_like(source), tag=5, priority=99, now=0)
+    assert emitted(window)["priority"].tolist() == [0] * WINDOW
+    return window
+
+
+def emitted(window: Window) -> NDArray[np.void]:
+    """Return what a window has to send now."""
+    out = np.zeros(64 * PACKET.itemsize, np.uint8)
+    count = window.emit(out, 0)
+    packets: NDArray[np.void] = out[: count * PACKET.itemsize].view(PACKET)
+    return packets
+
+
+def take(window: Window, kind: int, psn: int, **fields: int) -> None:
+    """Hand a packet to a window."""
+    lanes = LANES if kind == wire.KIND_RESULT else 0
+    packet = np.zeros(1, PACKET)
+    header = {"version_kind": wire.version_kind(kind), "job": JOB, "psn": psn, "bitmap": 3, "tag": 5}
+    for name, value in (header | {"valid": lanes, "lanes": lanes, "target": wire.ALL} | fields).items():
+        packet[name] = value
+    data = packet.view(np.uint8)[: wire.INA_BYTES + 4 * lanes]
+    window.absorb(data, len(data), 0)
+
+
+def test_what_collided_gets_another_salt_next_time_and_keeps_it(make_kernel: MakeKernel) -> None:
+    window = window_of(make_kernel)
+    for psn in range(WINDOW):
+        take(window, wire.KIND_RESULT, psn, flags=wire.FLAG_COLLISION if psn == 2 else 0)
+    assert emitted(window)["priority"].tolist() == [0, 0, 1, 0]
+    for psn in range(WINDOW, 2 * WINDOW):
+        take(window, wire.KIND_RESULT, psn, priority=int(psn == WINDOW + 2))
+    assert emitted(window)["priority"].tolist() == [0, 0, 1, 0]
+
+
+def test_what_is_sent_again_keeps_its_salt(make_kernel: MakeKernel) -> None:
+    window = window_of(make_kernel)
+    for psn in range(WINDOW):
+        take(window, wire.KIND_RESULT, psn, flags=wire.FLAG_COLLISION)
+    emitted(window)
+    take(window, wire.KIND_REMINDER, WINDOW, bitmap=1)
+    (again,) = emitted(window)
+    assert (again["psn"], again["priority"]) == (WINDOW, 1)
+
+
+def test_salts_begin_anew_after_255(make_kernel: MakeKernel) -> None:
+    window = window_of(make_kernel)
+    for psn in range(WINDOW):
+        take(window, wire.KIND_RESULT, psn, flags=wire.FLAG_COLLISION, priority=255)
+    assert emitted(window)["priority"].tolist() == [0] * WINDOW
+
+
+def test_a_rank_that_missed_a_collision_learns_of_it_with_the_next_result(make_kernel: MakeKernel) -> None:
+    window = window_of(make_kernel)
+    for psn in range(WINDOW):
+        take(window, wire.KIND_RESULT, psn)
+    emitted(window)
+    for psn in range(WINDOW, 2 * WINDOW):
+        take(window, wire.KIND_RESULT, psn, priority=3)
+    assert emitted(window)["priority"].tolist() == [3] * WINDOW
+
+
+@pytest.mark.parametrize("server", ["native", "numpy"])
+def test_after_a_restart_of_the_server_ranks_still_have_the_same_salt(
+    make_kernel: MakeKernel, server: KernelName
+) -> None:
+    """Rank 0 has a result that collided and was lost on its way to rank 1, and the server forgot it."""
+    core = choose_core(FallbackSettings(LANES, None, capacity=100), server)
+    core.add_job(FallbackJob(JOB, 0, Tree.star(2), window=WINDOW))
+    ranks = [window_of(make_kernel, rank) for rank in range(2)]
+    for window in ranks:
+        for psn in range(1, WINDOW):
+            take(window, wire.KIND_RESULT, psn)
+    take(ranks[0], wire.KIND_RESULT, 0, flags=wire.FLAG_COLLISION, priority=6)
+    assert emitted(ranks[0])["priority"].tolist() == [7, 0, 0, 0]
+    assert emitted(ranks[1]).size == 0, "it must not run ahead of what it lacks"
+
+    take(ranks[1], wire.KIND_REMINDER, 0, bitmap=2)
+    (part,) = emitted(ranks[1])
+    part["version_kind"] = wire.version_kind(wire.KIND_PARTIAL)
+    take(ranks[0], wire.KIND_REMINDER, 0, bitmap=1)
+    (answer,) = emitted(ranks[0])
+    answer["version_kind"] = wire.version_kind(wire.KIND_RESULT)
+    for packet in (part, answer):
+        core.absorb(np.frombuffer(packet.tobytes(), np.uint8), PACKET.itemsize, 0)
+    out = np.zeros(PACKET.itemsize, np.uint8)
+    assert core.emit(out, 0) == (1, PACKET.itemsize)
+    ranks[1].absorb(out, PACKET.itemsize, 0)
+    assert emitted(ranks[1])["priority"].tolist() == [7, 0, 0, 0]

@@ -1,0 +1,151 @@
+"""Addresses that are held for hosts: shared with them alone; what others send does not get through."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+
+import pytest
+
+from hostlib import _native
+from hostlib.io.datagrams import PacketSocket, open_socket
+from hostlib.io.held import HeldAddress
+
+NOBODY = 65534
+Receive = Callable[[PacketSocket], bytes | None]
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as made:
+        yield made
+
+
+def udp(stack: ExitStack) -> socket.socket:
+    made = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+    made.bind(("127.0.0.1", 0))
+    return made
+
+
+def held(stack: ExitStack, switch: socket.socket) -> HeldAddress:
+    made = HeldAddress()
+    stack.callback(made.close)
+    made.expect(switch.getsockname())
+    return made
+
+
+def in_python(packets: PacketSocket) -> bytes | None:
+    received = packets.receive()
+    return None if received is None else received[0].tobytes()
+
+
+def in_c(packets: PacketSocket) -> bytes | None:
+    library, segment = _native.load(), ctypes.c_int64()
+    library.ina_receive.restype = ctypes.c_int64
+    size = library.ina_receive(ctypes.byref(packets.io), ctypes.byref(segment))
+    return ctypes.string_at(packets.io.receive_buffer, size) if size else None
+
+
+def native() -> bool:
+    try:
+        _native.load()
+    except _native.NativeMissing:
+        return False
+    return True
+
+
+receivers = pytest.mark.parametrize(
+    "receive", [in_python, pytest.param(in_c, marks=pytest.mark.skipif(not native(), reason="not built"))]
+)
+
+
+@receivers
+def test_a_host_hears_its_switch_and_the_holder_everybody_else(stack: ExitStack, receive: Receive) -> None:
+    switch, stranger = udp(stack), udp(stack)
+    holder = held(stack, switch)
+    for life in range(2):  # it may come again
+        with open_socket(holder.address, switch.getsockname(), 1 << 16, held=True) as host:
+            packets = PacketSocket(host, 1000, 1)
+            for number in range(5):
+                stranger.sendto(b"junk", holder.address)
+                switch.sendto(bytes([life, number]), holder.address)
+            assert [receive(packets) for _ in range(6)] == [*(bytes([life, n]) for n in range(5)), None]
+            assert packets.strangers == 0
+        assert holder.strangers() == 5 * (life + 1)
+        switch.sendto(b"late", holder.address)
+        assert holder.strangers() == 5 * (life + 1)
+
+
+@receivers
+def test_what_came_before_the_socket_was_connected_counts_only_from_the_switch(
+    stack: ExitStack, receive: Receive
+) -> None:
+    switch, stranger, host = udp(stack), udp(stack), udp(stack)
+    for sender, data in ((stranger, b"junk"), (switch, b"first"), (stranger, b"junk"), (switch, b"second")):
+        sender.sendto(data, host.getsockname())
+    host.connect(switch.getsockname())
+    host.setblocking(False)
+    packets = PacketSocket(host, 1000, 1)
+    assert [receive(packets) for _ in range(3)] == [b"first", b"second", None]
+    assert packets.strangers == 2
+
+
+def test_a_flood_is_counted_too(stack: ExitStack) -> None:
+    holder = held(stack, udp(stack))
+    stranger = udp(stack)
+    for _ in range(20_000):
+        stranger.sendto(b"junk", holder.address)
+    counted = [holder.strangers() for _ in range(10)]
+    assert counted[-1] == 20_000
+    assert counted == sorted(counted)
+
+
+def test_only_who_knows_that_it_is_held_can_share_it(stack: ExitStack) -> None:
+    switch = udp(stack)
+    holder = held(stack, switch)
+    with pytest.raises(OSError, match="in use"):
+        open_socket(holder.address, switch.getsockname(), 1 << 16)
+
+
+def _bind_as_nobody(number: int, outcomes: Connection) -> None:
+    os.setgroups([])
+    os.setgid(NOBODY)
+    os.setuid(NOBODY)
+    choices = [(), (socket.SO_REUSEPORT,), (socket.SO_REUSEADDR,), (socket.SO_REUSEPORT, socket.SO_REUSEADDR)]
+    got = []
+    for host in ("127.0.0.1", "0.0.0.0"):
+        for options in choices:
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as made:
+                for option in options:
+                    made.setsockopt(socket.SOL_SOCKET, option, 1)
+                try:
+                    made.bind((host, number))
+                    got.append((host, options))
+                except OSError:
+                    pass
+    outcomes.send(got)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
+def test_no_other_user_can_take_it_before_during_or_after_its_host(stack: ExitStack) -> None:
+    switch = udp(stack)
+    holder = held(stack, switch)
+
+    def others() -> list[object]:
+        context = get_context("fork")
+        mine, theirs = context.Pipe()
+        process = context.Process(target=_bind_as_nobody, args=(holder.address[1], theirs))
+        process.start()
+        got: list[object] = mine.recv()
+        process.join()
+        return got
+
+    assert others() == []
+    with open_socket(holder.address, switch.getsockname(), 1 << 16, held=True):
+        assert others() == []
+    assert others() == []

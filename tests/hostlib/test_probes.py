@@ -1,0 +1,214 @@
+"""Probes: what has nothing behind it that would show its loss is asked for early, but not often."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hostlib import wire
+from hostlib.core.state import NEVER, PROBES, CoreSettings, Counter, RtoLimits
+from hostlib.core.window import Window
+from hostlib.tree import Tree
+from tests.hostlib.cases import JOB, LANES, MakeKernel
+from tests.hostlib.reference_server import ReferenceServer
+from tests.hostlib.reference_switch import Job, ReferenceSwitch, SharedSwitch, admissions
+from tests.hostlib.virtual_network import Impairments, VirtualNetwork, endpoints
+
+RANKS = 4
+WINDOW = 16
+DELAY_US = 100
+ROUND_TRIP_NS = 2_000 * DELAY_US
+PROBING = RtoLimits(probe_s=0.00005)
+SILENT = RtoLimits(probe_s=None)
+PACKET = wire.packet_dtype(LANES, framed=True)
+
+
+def network_of(program: str, make_kernel: MakeKernel, rto: RtoLimits) -> VirtualNetwork:
+    """Return a network whose workers know its round trip time."""
+    tree = Tree.star(RANKS)
+    options: dict[str, Any] = {}
+    if program == "shared":
+        jobs = admissions(tree, 8 * WINDOW, fallback=True, window=8 * WINDOW)
+        switch: Any = SharedSwitch({JOB: jobs[0]}, LANES)
+        options = {"server": ReferenceServer({JOB: (tree, 0)}, LANES), "window": 8 * WINDOW}
+    else:
+        switch = ReferenceSwitch({JOB: Job(RANKS, 2 * WINDOW)}, LANES)
+    network = VirtualNetwork(
+        switch,
+        make_kernel,
+        size=RANKS,
+        slots=2 * WINDOW,
+        impairments=Impairments(delay_us=DELAY_US),
+        rto=rto,
+        **options,
+    )
+    sum_packets(network, 4)
+    return network
+
+
+def sum_packets(network: VirtualNetwork, count: int, **options: Any) -> int:
+    """Sum so many packets' worth of ones; return how long that took, ns."""
+    began = network.now_ns
+    results = network.run([np.ones(count * LANES, np.int32)] * RANKS, **options)
+    assert all((result == RANKS).all() for result in results)
+    return network.now_ns - began
+
+
+def lose_once(network: VirtualNetwork, upwards: bool) -> None:
+    """Lose the last packet of rank 1's next collective, or its result, once."""
+    psn = int(network.workers[1].window.psns().last) + WINDOW
+    lost: list[int] = []
+
+    def passes(rank: int, packet: bytes, goes_up: bool) -> bool:
+        wanted = rank == 1 and goes_up == upwards and int(np.frombuffer(packet, PACKET)["psn"][0]) == psn
+        if wanted and not lost:
+            lost.append(psn)
+            return False
+        return True
+
+    network.on_packet = passes
+
+
+def resent(network: VirtualNetwork) -> list[int]:
+    return [worker.window.count(Counter.RESENT) for worker in network.workers]
+
+
+@pytest.mark.parametrize("upwards", [True, False])
+@pytest.mark.parametrize("program", ["exclusive", "shared"])
+def test_a_lost_last_packet_costs_a_round_trip_and_a_bit(
+    make_kernel: MakeKernel, program: str, upwards: bool
+) -> None:
+    took = {}
+    for rto in (PROBING, SILENT):
+        network = network_of(program, make_kernel, rto)
+        clean = sum_packets(network, WINDOW)
+        lose_once(network, upwards)
+        took[rto] = sum_packets(network, WINDOW) - clean
+        assert sum(resent(network)) == (RANKS if upwards else 1), "whoever lacks the result asks once"
+    assert ROUND_TRIP_NS < took[PROBING] <= 1.5 * ROUND_TRIP_NS
+    assert took[SILENT] > 1e9 * SILENT.margin_s
+
+
+@pytest.mark.parametrize("program", ["exclusive", "shared"])
+def test_a_rank_that_has_not_begun_is_asked_for_by_one_packet_at_a_time(
+    make_kernel: MakeKernel, program: str
+) -> None:
+    for rto, expected in ((PROBING, PROBES), (SILENT, 0)):
+        network = network_of(program, make_kernel, rto)
+        sum_packets(network, WINDOW, starts_us=[0, 0, 0, 4_000])  # no time-out comes so soon
+        assert resent(network) == [expected] * 3 + [0]
+    network = network_of(program, make_kernel, PROBING)
+    silent = network_of(program, make_kernel, SILENT)
+    for each in (network, silent):
+        sum_packets(each, WINDOW, starts_us=[0, 0, 0, 5_000_000])
+    assert sum(resent(network)) < 1.1 * sum(resent(silent))
+
+
+def test_a_probe_asks_and_the_time_out_after_it_asks_too_before_one_flushes(make_kernel: MakeKernel) -> None:
+    """A sum that waits for another rank only stays in its slot."""
+    network = network_of("shared", make_kernel, PROBING)
+    flags: list[int] = []
+
+    def watch(rank: int, packet: bytes, upwards: bool) -> bool:
+        if rank == 0 and upwards:
+            flags.append(int(np.frombuffer(packet, PACKET)["flags"][0]))
+        return rank != 0 or upwards or len(flags) > 5
+
+    network.on_packet = watch
+    sum_packets(network, 1)
+    asks = wire.FLAG_RESEND | wire.FLAG_QUERY
+    # that nobody answered is told to all ranks
+    assert flags[:5] == [0, *[asks] * PROBES, asks, wire.FLAG_RESEND | wire.FLAG_ECN]
+
+
+def begun_window(make_kernel: MakeKernel, rto: RtoLimits | None = None) -> Window:
+    """Return a window that knows a round trip of 1 ms and has 16 packets in flight since 10 ms."""
+    settings = CoreSettings(
+        JOB,
+        0,
+        2,
+        32,
+        LANES,
+        endpoints(0),
+        rto or PROBING,
+        window=8 * WINDOW,
+        fallback=True,
+    )
+    window = Window(settings, make_kernel())
+    out = np.zeros(64 * PACKET.itemsize, np.uint8)
+    for length, at in ((LANES, 0), (WINDOW * LANES, 10_000_000)):
+        window.begin(np.ones(length, np.int32), np.ones(length, np.int32), tag=0, now=at)
+        window.emit(out, at)
+        if length == LANES:
+            window.absorb(result_of(window, window.psns().first), PACKET.itemsize, 1_000_000)
+    return window
+
+
+def result_of(window: Window, psn: int, flags: int = 0) -> Any:
+    packet = np.zeros(1, PACKET)
+    raw = packet.view(np.uint8)
+    prefix = bytes(window.state.struct.header)[: wire.FRAME_PREFIX_BYTES]
+    raw[: len(prefix)] = np.frombuffer(prefix, np.uint8)
+    packet["udp_src"] = wire.INA_UDP_PORT
+    packet["version_kind"] = wire.version_kind(wire.KIND_RESULT)
+    packet["job"], packet["psn"], packet["bitmap"], packet["lanes"] = JOB, psn, 0b11, LANES
+    packet["flags"], packet["target"], packet["valid"] = flags, wire.ALL, LANES
+    return packet.view(np.uint8)
+
+
+def test_probes_are_due_after_a_round_trip_without_a_result_twice(make_kernel: MakeKernel) -> None:
+    window = begun_window(make_kernel)
+    out = np.zeros(64 * PACKET.itemsize, np.uint8)
+    assert window.next_timeout() == 11_050_000
+    window.absorb(result_of(window, window.psns().first), PACKET.itemsize, 11_500_000)
+    due = 11_500_000 + window.srtt_ns // 4
+    assert window.next_timeout() == due, "results still come"
+    window.on_timeout(due - 1)
+    assert window.emit(out, due - 1) == 0
+    window.on_timeout(due)
+    assert window.emit(out, due) == 8
+    assert window.next_timeout() == due + window.srtt_ns + 2 * 50_000
+    window.on_timeout(window.next_timeout())
+    assert window.emit(out, 13_000_000) == 8
+    assert window.next_timeout() == 10_000_000 + window.state.struct.rto, "from here on, time-outs"
+
+
+def test_before_the_first_result_of_a_job_and_without_the_setting_nothing_is_probed_for(
+    make_kernel: MakeKernel,
+) -> None:
+    for rto in (PROBING, SILENT):
+        window = Window(CoreSettings(JOB, 0, 2, 32, LANES, endpoints(0), rto), make_kernel())
+        assert window.next_timeout() == NEVER
+        window.begin(np.ones(LANES, np.int32), np.ones(LANES, np.int32), tag=0, now=0)
+        window.emit(np.zeros(PACKET.itemsize, np.uint8), 0)
+        assert window.next_timeout() == round(1e9 * rto.initial_s)
+
+
+@pytest.mark.parametrize(("flags", "overtaken"), [(0, 7), (wire.FLAG_COLLISION, 0), (wire.FLAG_BYPASS, 0)])
+def test_an_answer_by_the_fallback_server_does_not_show_others_to_be_lost(
+    make_kernel: MakeKernel, flags: int, overtaken: int
+) -> None:
+    window = begun_window(make_kernel, SILENT)
+    out = np.zeros(64 * PACKET.itemsize, np.uint8)
+    first = window.psns().first
+    window.absorb(result_of(window, first), PACKET.itemsize, 11_000_000)
+    due = window.next_timeout()
+    window.on_timeout(due)
+    assert window.emit(out, due) == 8
+    window.absorb(result_of(window, first + 1, flags), PACKET.itemsize, due + 1_100_000)
+    assert window.emit(out, due + 1_100_000) == overtaken
+
+
+def test_an_answer_after_a_probe_does_not_show_others_to_be_lost(make_kernel: MakeKernel) -> None:
+    """It may answer what was sent first. Beside ordinary traffic jobs were once 38 times as slow for that."""
+    window = begun_window(make_kernel)
+    out = np.zeros(64 * PACKET.itemsize, np.uint8)
+    first = window.psns().first
+    window.absorb(result_of(window, first), PACKET.itemsize, 11_000_000)
+    due = window.next_timeout()
+    window.on_timeout(due)
+    assert window.emit(out, due) == 8
+    window.absorb(result_of(window, first + 1), PACKET.itemsize, due + 1_100_000)
+    assert window.emit(out, due + 1_100_000) == 0

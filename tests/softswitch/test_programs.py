@@ -1,0 +1,89 @@
+"""Programs kept in IR: the same as compiled, and compiled again where that is not certain."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from softswitch.compiler import compile_source, preprocess_file
+from softswitch.compiler.errors import CompileError
+from softswitch.engine import cache, programs
+from softswitch.engine.emit_c.program import emit_c
+from softswitch.engine.programs import compile_once
+
+ROOT = Path(__file__).parents[2]
+SOURCES = [*(ROOT / "p4src").glob("*.p4"), *(ROOT / "tests/softswitch/features").glob("*/program.p4")]
+
+
+@pytest.fixture(autouse=True)
+def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "ina"
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is compiled, by name."""
+    names: list[str] = []
+
+    def count(text: str, *, name: str) -> object:
+        names.append(name)
+        return compile_source(text, name=name)
+
+    monkeypatch.setattr(programs, "compile_source", count)
+    return names
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_a_kept_program_is_the_one_that_was_compiled(path: Path, compiled: list[str]) -> None:
+    text = preprocess_file(path, defines={"LANES": "32"})
+    first, second = compile_once(text, name=path.name), compile_once(text, name=path.name)
+    assert compiled == [path.name]
+    assert second == first
+    assert emit_c(second) == emit_c(first)
+
+
+TEXT = preprocess_file(ROOT / "tests/softswitch/features/slices/program.p4")
+
+
+def test_another_text_or_name_is_another_program(compiled: list[str]) -> None:
+    for text, name in ((TEXT, "a"), (TEXT, "b"), (TEXT + "\n", "a"), (TEXT, "a")):
+        compile_once(text, name=name)
+    assert compiled == ["a", "b", "a"]
+
+
+@pytest.mark.parametrize("harm", ["cut off", "changed", "others may write"])
+def test_what_is_not_as_it_was_written_is_compiled_again(
+    harm: str, folder: Path, compiled: list[str]
+) -> None:
+    good = compile_once(TEXT, name="a")
+    (file,) = folder.glob("*.ir")
+    data = file.read_bytes()
+    if harm == "cut off":
+        file.write_bytes(data[:-1])
+    elif harm == "changed":
+        file.write_bytes(bytes([data[0] ^ 1]) + data[1:])
+    else:
+        file.chmod(0o666)
+    assert compile_once(TEXT, name="a") == good
+    assert compiled == ["a", "a"]
+    assert file.read_bytes() == data
+    assert list(folder.iterdir()) == [file]
+
+
+def test_a_program_that_does_not_compile_is_not_kept(folder: Path) -> None:
+    for _ in range(2):
+        with pytest.raises(CompileError):
+            compile_once("control {")
+    assert not list(folder.glob("program-*"))
+
+
+def test_without_a_folder_programs_are_compiled(monkeypatch: pytest.MonkeyPatch, compiled: list[str]) -> None:
+    def refuse() -> cache.Folder:
+        raise cache.NoCache("no folder")
+
+    monkeypatch.setattr(programs, "find_folder", refuse)
+    compile_once(TEXT, name="a")
+    compile_once(TEXT, name="a")
+    assert compiled == ["a", "a"]

@@ -1,0 +1,63 @@
+"""What tests start heeds signals, whoever started the tests, and ends with its test."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.system.command import ROOT, family, relatives
+
+LEAVES_EVERYTHING = """
+import os
+from pathlib import Path
+from tests.system.command import FAMILY, relatives, start, worker
+
+def test_that_fails_while_all_is_running():
+    process = start("run", "--program", "shared", "--tree", "2x2", "--lanes", 32, *worker("sums.py"))
+    assert all("started" in process.stdout.readline() for _ in range(4))
+    name = os.environ[FAMILY].split()[-1]
+    Path({found!r}).write_text(f"{{name}} {{len(relatives(name))}}")
+    assert False, "on purpose"
+"""
+
+
+def pytest_from_the_background(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run tests as a shell without job control does behind an ``&``, or nohup: signals are ignored."""
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *map(str, arguments)]
+    return subprocess.run(
+        ["sh", "-c", 'trap "" INT HUP; exec "$@"', "sh", *command],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_tests_of_interrupts_pass_where_interrupts_are_ignored() -> None:
+    chosen = "takes_all_its_switches or ends_at_a_signal"
+    done = pytest_from_the_background(
+        "tests/system/test_attached.py", "tests/softswitch/test_daemon.py", "-k", chosen
+    )
+    assert done.returncode == 0, done.stdout
+    assert re.search(r" [4-9] passed", done.stdout)
+
+
+def test_what_a_failed_test_has_started_is_ended(tmp_path: Path) -> None:
+    """Three switches, a fallback server, four workers, their keeper and their parent."""
+    found, file = tmp_path / "found", tmp_path / "test_leaves.py"
+    file.write_text(LEAVES_EVERYTHING.format(found=str(found)))
+    done = pytest_from_the_background("-c", ROOT / "pyproject.toml", "-p", "tests.system.conftest", file)
+    assert "on purpose" in done.stdout
+    name, count = found.read_text().split()
+    assert int(count) == 10
+    assert relatives(name) == []
+
+
+def test_a_family_holds_who_has_left_its_parent() -> None:
+    with family() as name:
+        daemon = "setsid sleep 1000 </dev/null >/dev/null 2>&1 & echo $!"
+        done = subprocess.run(["sh", "-c", daemon], capture_output=True, text=True, check=True)
+        assert int(done.stdout) in relatives(name)
+    assert relatives(name) == []

@@ -1,0 +1,93 @@
+"""What the soak times in the calm, and that a long collective is fast again once links are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from bmv2_topos.soak.bed import BuiltBed, Rack
+from bmv2_topos.soak.draw import LANES
+from bmv2_topos.soak.recovery import Recovery
+from bmv2_topos.soak.run import ScheduleFailed, run_schedule
+from bmv2_topos.soak.schedule import Bed, Collective, Cut, JobPlan, LinkFaults, Schedule
+from bmv2_topos.spec import Host, Link, Switch, Topology
+from bmv2_topos.testbeds.virtual.placement import Placement
+from hostlib.core import numpy_kernel
+from hostlib.core.congestion import CONGESTION_NAMES, Aimd, CongestionName, Limits, Round
+from hostlib.core.kernel import KernelName
+from hostlib.core.numpy_kernel import NumpyKernel
+from hostlib.core.state import NEVER, window_for
+
+IN_FLIGHT = 256
+CUT_US = 2000
+ROUND_TRIPS_PER_WINDOW = 1.5
+"""Results come from the fallback server at worst, which takes one; meanwhile a window may have to open.
+Measured: 1.4, all time-outs included."""
+
+TOPOLOGY = Topology(
+    (Switch("s1"),),
+    tuple(map(Host, ("h0", "h1", "p"))),
+    (Link("h0", "s1"), Link("h1", "s1"), Link("p", "s1")),
+)
+BED = Bed(0, "shared", TOPOLOGY, (Placement(("h0", "h1"), "p"),), {}, (0,))
+
+
+def one_rank_is_cut_off(
+    congestion: CongestionName, packets: int = 12_000, kernel: KernelName = "native"
+) -> Schedule:
+    """Return a schedule in which one of two ranks hears and says nothing for a while, amid a collective."""
+    collective = Collective("int32", packets * LANES, waits_us=(0, 0))
+    plan = JobPlan(
+        *(1, 77, window_for(IN_FLIGHT), None, False, 100_000, congestion, "exponent", 0, (collective,))
+    )
+    faults = (LinkFaults(delay_us=10),) * len(TOPOLOGY.links)
+    cut = Cut(300, 1, CUT_US)
+    return Schedule(*(0, BED, (plan,), faults, 0, kernel, kernel, 100_000, 0, (cut,), cut.at_us + cut.for_us))
+
+
+def recovery_of(schedule: Schedule, rack: Rack) -> Recovery:
+    """Run the schedule; return how its collective recovered."""
+    with BuiltBed(BED, rack) as built:
+        (recovery,) = run_schedule(schedule, built).recoveries
+    return recovery
+
+
+@pytest.fixture(scope="module")
+def rack() -> Iterator[Rack]:
+    rack = Rack.of("shared")
+    yield rack
+    rack.close()
+
+
+def allowed_ns(recovery: Recovery) -> float:
+    """Return what a recovery may take: a worker's time-out has doubled to no more than the cut was long."""
+    windows = recovery.packets / IN_FLIGHT
+    return ROUND_TRIPS_PER_WINDOW * windows * recovery.round_trip_ns + CUT_US * 1000
+
+
+@pytest.mark.parametrize("congestion", CONGESTION_NAMES)
+def test_windows_are_open_again_soon_after_one_rank_lost_all(rack: Rack, congestion: CongestionName) -> None:
+    recovery = recovery_of(one_rank_is_cut_off(congestion), rack)
+    assert recovery.packets > 8000
+    assert recovery.round_trip_ns == 40_000
+    assert not recovery.begun_in_calm
+    assert recovery.duration_ns <= allowed_ns(recovery)
+
+
+def test_a_window_that_stays_small_is_found(rack: Rack, monkeypatch: pytest.MonkeyPatch) -> None:
+    def collapse(self: Aimd, outcome: Round) -> Limits:
+        self._packets = 1.0
+        return self._limits()
+
+    monkeypatch.setattr(Aimd, "on_round", collapse)
+    recovery = recovery_of(one_rank_is_cut_off("aimd"), rack)
+    assert recovery.duration_ns > allowed_ns(recovery)
+
+
+def test_who_is_too_slow_is_told_with_what_is_lacking(rack: Rack, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(NumpyKernel, "next_timeout", lambda self, state: NEVER)
+    monkeypatch.setattr(numpy_kernel, "_take_reminder", lambda state, header, chain: None)
+    schedule = one_rank_is_cut_off("fixed", packets=5000, kernel="numpy")
+    with pytest.raises(ScheduleFailed, match=r"^TooSlow .* job 1 lacked \d+ packets .*PSNs \d+ \(rank"):
+        recovery_of(schedule, rack)
