@@ -1,4 +1,4 @@
-"""Whole schedules with the compiled cores and with their twins: every packet is the same, at the same time."""
+"""Whole schedules with the compiled cores and with their twins: the same packets at the same times."""
 
 from __future__ import annotations
 
