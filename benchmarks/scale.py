@@ -25,11 +25,14 @@ from pathlib import Path
 from benchmarks.ablations import resolved
 from bmv2_topos.experiments.harness import markdown
 from controller.scheduling import Cluster
-from controller.simulator.families.base import Background
+from controller.simulator.families.base import SimulationConfig
 from controller.simulator.plots import PlotsMissing, new_figure, save
 from controller.simulator.runs import RunFailed, Source, Task, kind_for, run
 
-POLICIES = "fifo,srtf,srsf,las,tiresias,muri-s,coded:srtf,coded:muri-s,synergy:fifo+tune,lucid:no-profiler"
+POLICIES = (
+    "fifo,srtf,srsf,las,tiresias,muri-s,muri-replica:srtf,muri-replica:muri-s,"
+    "synergy:fifo+tune,lucid:no-profiler"
+)
 LENGTHS = "1000,3000,10000,30000,100000"
 LIMIT_MB = 2048
 
@@ -109,7 +112,7 @@ def _child(channel: Connection, policy: str, jobs: int, load: float, seed: int) 
     name, settings = resolved(policy)
     cluster = Cluster.uniform(8, 8, cpus=24, memory_gb=500)
     try:
-        outcome = run(Task(name, source, Background(cluster, seed=seed, settings=settings)))
+        outcome = run(Task(name, source, SimulationConfig(cluster, seed=seed, settings=settings)))
     except RunFailed as error:
         channel.send(error)
         return

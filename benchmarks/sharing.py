@@ -26,7 +26,7 @@ from benchmarks.sharing_ablations import ALL, make
 from controller.errors import ControllerError
 from controller.scheduling import Cluster, Decision, JobSpec, Policy, View
 from controller.scheduling.sharing import (
-    Law,
+    InterferenceModel,
     Model,
     PreemptionCost,
     SharedSpeed,
@@ -36,7 +36,7 @@ from controller.scheduling.sharing import (
     read_lucid_pairs,
 )
 from controller.scheduling.sharing.corun import Pairs
-from controller.scheduling.sharing.policies import SIZES, Needs, Scenario, of_kinds
+from controller.scheduling.sharing.policies import SIZES, Scenario, SharingConfig, of_kinds
 from controller.simulator import measure, simulate
 from controller.simulator.generate import generate
 from controller.simulator.traces import read
@@ -140,7 +140,7 @@ def run_schedule(options: argparse.Namespace) -> tuple[list[Row], str]:
         setting = setting_of(options, seed, references=options.references)
         specs = jobs_of(options, cluster, sorted(setting.truth.kinds), seed)
         for name in [name for name in options.only.split(",") if name] or ALL:
-            policy = make(name, Needs(setting, cost))
+            policy = make(name, SharingConfig(setting, cost))
             row = run(policy, specs, cluster, setting.truth, cost)
             found.setdefault(name, []).append(row)
     rows: list[Row] = []
@@ -186,7 +186,9 @@ class Watched:
         self._last_s = now_s
 
 
-def run(policy: Policy, specs: Sequence[JobSpec], cluster: Cluster, truth: Law, cost: PreemptionCost) -> Row:
+def run(
+    policy: Policy, specs: Sequence[JobSpec], cluster: Cluster, truth: InterferenceModel, cost: PreemptionCost
+) -> Row:
     """Simulate one policy."""
     began = time.perf_counter()
     watched = Watched(policy)

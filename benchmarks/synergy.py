@@ -47,7 +47,7 @@ from controller.scheduling.synergy import (
 from controller.scheduling.synergy.catalog import TASKS, draw, model_profiles
 from controller.scheduling.synergy.policies import tune_and_top_up
 from controller.simulator import simulate
-from controller.simulator.replicas.steps import SteppedSetup
+from controller.simulator.replicas.steps import SteppedRun
 from controller.simulator.replicas.synergy.rules import replica_demands, replica_policy
 from controller.simulator.replicas.synergy.speed import RoundSpeed
 from controller.simulator.traces import read
@@ -241,7 +241,7 @@ def run_published(options: argparse.Namespace) -> tuple[list[dict[str, object]],
         speed = RoundSpeed(wants, round_s=ROUND_S)
         policy = replica_policy(order, mode, wants, shape=shape, servers=options.servers)
         began = time.perf_counter()
-        setup = SteppedSetup(policy, speed, ROUND_S)
+        setup = SteppedRun(policy, speed, ROUND_S)
         jobs = setup.run(specs, cluster).jobs
         took = time.perf_counter() - began
         ends = {job.spec.id: job.finish_s for job in jobs}
@@ -255,7 +255,7 @@ def run_published(options: argparse.Namespace) -> tuple[list[dict[str, object]],
                 "wall_s": took,
             }
         )
-    return rows, f"{len(specs)} jobs on {options.servers * 8} GPUs, as coded"
+    return rows, f"{len(specs)} jobs on {options.servers * 8} GPUs, as in the public code"
 
 
 def server_shape(cpus_per_gpu: int) -> ServerShape:
