@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import pytest
+
+from bmv2_topos.experiments.wrap import wrap
+
+PAGE = """\
+# A heading that is longer than the width stays in one line
+
+A paragraph in
+two lines, that `has code` in it, and a [link](to/a/page.md) too.
+
+- An item that goes on,
+  indented as it was.
+- Another - with a dash.
+
+10. The tenth, with an
+    indent of four.
+
+| a | table that is longer than the width stays as it is |
+| --- | --- |
+```
+code that is longer than the width stays as it is
+```
+
+    indented code that is longer than the width
+![a picture that is longer than the width](a.svg)
+<!-- a comment that is longer than the width -->
+"""
+
+
+def test_prose_is_filled_and_all_else_stays() -> None:
+    assert (
+        wrap(PAGE, 30)
+        == """\
+# A heading that is longer than the width stays in one line
+
+A paragraph in two lines, that
+`has code` in it, and a
+[link](to/a/page.md) too.
+
+- An item that goes on,
+  indented as it was.
+- Another - with a dash.
+
+10. The tenth, with an indent
+    of four.
+
+| a | table that is longer than the width stays as it is |
+| --- | --- |
+```
+code that is longer than the width stays as it is
+```
+
+    indented code that is longer than the width
+![a picture that is longer than the width](a.svg)
+<!-- a comment that is longer than the width -->
+"""
+    )
+
+
+@pytest.mark.parametrize("width", [10, 30, 60, 110])
+def test_what_is_wrapped_stays_as_it_is(width: int) -> None:
+    assert wrap(wrap(PAGE, width), width) == wrap(PAGE, width)
+
+
+@pytest.mark.parametrize("word", ["-", "+", "10.", "#", "|", "1)"])
+def test_no_line_begins_with_what_would_be_no_prose(word: str) -> None:
+    assert wrap(f"a paragraph {word} of words\n", 12).split("\n")[1].startswith("of")
