@@ -53,10 +53,16 @@ def _fill(lines: list[str], width: int) -> list[str]:
     first = item[0] if item else ""
     indent = " " * len(first)
     words = _WORD.findall(" ".join([lines[0].removeprefix(first), *lines[1:]]))
-    filled = [first + words[0]]
+    filled = [[words[0]]]
     for word in words[1:]:
-        if len(filled[-1]) + 1 + len(word) <= width or _STRUCTURAL.match(word):
-            filled[-1] += " " + word
+        line = filled[-1]
+        if len(indent) + len(" ".join([*line, word])) <= width:
+            line.append(word)
+        elif not _STRUCTURAL.match(word):
+            filled.append([word])
+        elif len(line) > 1 and not _STRUCTURAL.match(line[-1]):
+            filled.append([line.pop(), word])
         else:
-            filled.append(indent + word)
-    return filled
+            line.append(word)
+    head, *others = map(" ".join, filled)
+    return [first + head, *(indent + line for line in others)]

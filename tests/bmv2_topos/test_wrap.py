@@ -64,6 +64,6 @@ def test_what_is_wrapped_stays_as_it_is(width: int) -> None:
     assert wrap(wrap(PAGE, width), width) == wrap(PAGE, width)
 
 
-@pytest.mark.parametrize("word", ["-", "+", "10.", "#", "|", "1)"])
+@pytest.mark.parametrize("word", ["-", "+", "#", "|"])
 def test_no_line_begins_with_what_would_be_no_prose(word: str) -> None:
-    assert wrap(f"a paragraph {word} of words\n", 12).split("\n")[1].startswith("of")
+    assert wrap(f"some paragraph {word} of words\n", 14) == f"some\nparagraph {word} of\nwords\n"
