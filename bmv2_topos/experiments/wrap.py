@@ -1,8 +1,14 @@
-"""Wraps the prose of a Markdown page to an even width, and leaves all else as it is."""
+"""Wraps the prose of a Markdown page to an even width, and leaves all else as it is.
+
+``python -m bmv2_topos.experiments.wrap FILE…`` wraps pages in place.
+"""
 
 from __future__ import annotations
 
 import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 WIDTH: Final = 110
@@ -66,3 +72,13 @@ def _fill(lines: list[str], width: int) -> list[str]:
             line.append(word)
     head, *others = map(" ".join, filled)
     return [first + head, *(indent + line for line in others)]
+
+
+def main(files: Sequence[str]) -> None:
+    """Wrap files in place."""
+    for file in map(Path, files):
+        file.write_text(wrap(file.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

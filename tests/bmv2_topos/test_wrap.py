@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from bmv2_topos.experiments.wrap import wrap
+from bmv2_topos.experiments.wrap import main, wrap
 
 PAGE = """\
 # A heading that is longer than the width stays in one line
@@ -67,3 +69,10 @@ def test_what_is_wrapped_stays_as_it_is(width: int) -> None:
 @pytest.mark.parametrize("word", ["-", "+", "#", "|"])
 def test_no_line_begins_with_what_would_be_no_prose(word: str) -> None:
     assert wrap(f"some paragraph {word} of words\n", 14) == f"some\nparagraph {word} of\nwords\n"
+
+
+def test_files_are_wrapped_in_place(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("word " * 40 + "\n")
+    main([str(page)])
+    assert [len(line) for line in page.read_text().splitlines()] == [109, 89]
