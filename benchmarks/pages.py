@@ -6,6 +6,8 @@ from pathlib import Path
 
 from rich.console import Console
 
+from bmv2_topos.experiments.wrap import wrap
+
 BEGIN, END = "<!-- measured -->", "<!-- end of measured -->"
 
 
@@ -18,7 +20,7 @@ def with_tables(page: str, tables: str) -> str:
     _, end, after = rest.partition(END)
     if not begin or not end:
         raise ValueError(f"the page needs the lines {BEGIN} and {END}, between which the tables go")
-    return f"{before}{BEGIN}\n{tables}\n{END}{after}"
+    return wrap(f"{before}{BEGIN}\n{tables}\n{END}{after}")
 
 
 def check(path: Path) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bmv2_topos.experiments.harness import markdown
+from bmv2_topos.experiments.wrap import wrap
 
 Row = dict[str, Any]
 Column = tuple[str, str, str]
@@ -257,7 +258,8 @@ SHOW: Mapping[str, Shown] = {
     ),
     "rules": Shown(
         "From the public code's rules to the paper's",
-        "One difference at a time, on the first trace; [schedulers.md](../schedulers.md) explains them.",
+        "One difference at a time, on the first trace; [differences](../schedulers/differences.md) explains\n"
+        "them.",
         lambda rows: grid(rows, RULES),
     ),
     "synergy": Shown(
@@ -332,4 +334,4 @@ def page(tables: Mapping[str, Sequence[Row]]) -> str:
         "and the first figures\n"
         "above if `INA_TRACES` names the folder with the public traces.",
     ]
-    return "\n\n".join(parts) + "\n"
+    return wrap("\n\n".join(parts)) + "\n"

@@ -24,6 +24,7 @@ from pathlib import Path
 
 from benchmarks.ablations import resolved
 from bmv2_topos.experiments.harness import markdown
+from bmv2_topos.experiments.wrap import wrap
 from controller.scheduling import Cluster
 from controller.simulator.families.base import SimulationConfig
 from controller.simulator.plots import PlotsMissing, new_figure, save
@@ -224,7 +225,7 @@ python -m benchmarks.scale --budget {options.budget:g} --output docs/results
 
 makes this page; the rows are in [scale.json](scale.json).
 """
-    (directory / "scale.md").write_text(page, encoding="utf-8")
+    (directory / "scale.md").write_text(wrap(page), encoding="utf-8")
 
 
 def draw(rows: Sequence[Row], path: Path) -> None:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bmv2_topos.experiments.plots import PlotsMissing
+from bmv2_topos.experiments.wrap import wrap
 from bmv2_topos.jobfile import JobEntry
 from bmv2_topos.spec import Link
 from bmv2_topos.testbeds.virtual import Fault, Report, VirtualSettings, VirtualTestbed, build
@@ -210,7 +211,7 @@ def write(experiment: Experiment, rows: Sequence[Row], directory: Path, *, comma
         ),
     ]
     page = base.with_suffix(".md")
-    page.write_text("\n\n".join(part for part in parts if part) + "\n", encoding="utf-8")
+    page.write_text(wrap("\n\n".join(part for part in parts if part)) + "\n", encoding="utf-8")
     return [data, page, *plots]
 
 
