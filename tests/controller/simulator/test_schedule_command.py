@@ -162,7 +162,10 @@ def test_a_trace_arrives_as_many_times_as_fast_as_load_says(tmp_path: Path) -> N
         (["--load", "0"], "a load of 0; it must be positive"),
         (["--load", "nan"], "a load of nan; it must be positive"),
         (["--profiles", "nowhere.csv"], "profiles and pairs belong together"),
-        (["--policy", "muri-replica:srtf,lucid:fifo"], "policies of lucid and of muri-replica need different"),
+        (
+            ["--policy", "muri-replica:srtf,lucid:fifo"],
+            "policies of lucid and of muri-replica need different",
+        ),
         (["--policy", "synergy:fifo+tune", "--trace", TRACE, "--nodes", "2"], "has no sensitivity matrix"),
         (["--policy", "lucid:lucid", "--trace", TRACE, "--nodes", "2"], "has no column 'dataset'"),
         (["--policy", "synergy:fifo+tune", "--matrix", "nowhere.csv"], "nowhere.csv"),
