@@ -38,7 +38,7 @@ PAIRS: Mapping[tuple[str, str], str] = {
     ("coded:muri-s", "coded:weave-s"): "Rules as coded, durations known:",
     ("coded:muri-l", "coded:weave-l"): "Rules as coded, durations unknown:",
 }
-"""What is compared, and the table's caption."""
+"""Captions of the tables by the two policies compared."""
 
 VARIED = ("trace3", "trace3_pr", "sample")
 
