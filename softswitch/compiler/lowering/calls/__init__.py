@@ -1,1 +1,1 @@
-"""Calls of functions, methods and externs: resolution of the callee, and passing of arguments."""
+"""Calls of functions, methods and externs: which one is meant, and how arguments are passed."""
