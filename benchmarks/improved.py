@@ -38,7 +38,7 @@ PAIRS: Mapping[tuple[str, str], str] = {
     ("muri-replica:muri-s", "muri-replica:weave-s"): "Rules of the public code, durations known:",
     ("muri-replica:muri-l", "muri-replica:weave-l"): "Rules of the public code, durations unknown:",
 }
-"""What is compared, and the table's caption."""
+"""Captions of the tables by the two policies compared."""
 
 VARIED = ("trace3", "trace3_pr", "sample")
 

@@ -1,4 +1,4 @@
-"""Where results go: pages that people write and commands fill between two marks, and the terminal."""
+"""Output of results: pages that people write and commands fill between two marks, and the terminal."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def with_tables(page: str, tables: str) -> str:
 
 
 def check(path: Path) -> None:
-    """Raise ValueError for a page that cannot be filled: before the work is better than after it."""
+    """Raise ValueError for a page that cannot be filled; to be called before the work, not after it."""
     if path.exists():
         with_tables(path.read_text(encoding="utf-8"), "")
 

@@ -1,4 +1,4 @@
-"""Figures of the public simulators, run unmodified but for what is said, or printed by their authors.
+"""Figures of the public simulators, run unmodified unless stated otherwise, or printed by their authors.
 
 Muri: Rivendile/Muri, commit 4e69a78; Lucid: S-Lab-System-Group/Lucid, 63685a3; Synergy: msr-fiddle/synergy,
 1bb2bed. Times are theirs, on another machine than a reader's, two cores under load: they tell the order of
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """Seconds; None: unknown. `took_s` is what the public simulator took for it."""
+    """Seconds; None: unknown. `took_s` is the run time of the public simulator."""
 
     avg_jct_s: float
     makespan_s: float | None = None
@@ -96,7 +96,7 @@ MURI_PRINTED: dict[tuple[str, str], Reference] = {
     ("job_type_3", "muri-replica:muri-s"): Reference(90_861.63),
     ("job_type_3", "muri-replica:muri-l"): Reference(101_383.35),
 }
-"""What Muri's authors print for their figures 9 to 13, by trace and policy, where their code still does."""
+"""Numbers of Muri's authors for figures 9 to 13, by trace and policy, where the code still prints them."""
 
 MURI_RUN: dict[tuple[str, str], Reference] = {
     ("trace3", "muri-replica:themis"): Reference(411_777, 8_174_135, 4_272_231, 248),
@@ -121,7 +121,7 @@ MURI_RUN: dict[tuple[str, str], Reference] = {
     ("sample", "muri-replica:muri-l"): Reference(8_463.55, 43_543.32, 40_329.46),
     ("sample", "muri-replica:themis"): Reference(9_684.38, 45_722.28, 39_854.27),
 }
-"""What their code printed here; ``sample`` is the trace that the tests ship, on two nodes of eight GPUs."""
+"""Figures printed by their code here; ``sample`` is the shipped trace, on two nodes of eight GPUs."""
 
 MURI = {**MURI_PRINTED, **MURI_RUN}
 

@@ -38,7 +38,7 @@ PAPER = (*FIRST, "trace3_pr", "trace1", "c1000")
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What Synergy's public simulator runs: a replay trace below the folder of traces, or "" for its own."""
+    """A run of Synergy's public simulator: a replay trace below the folder of traces, or "" for its own."""
 
     name: str
     servers: int
@@ -46,7 +46,7 @@ class Workload:
     static: bool = False
 
     def arguments(self, folder: Path) -> list[object]:
-        """Return what `benchmarks.synergy published` needs for it."""
+        """Return the arguments of `benchmarks.synergy published` for it."""
         replay = ["--replay", folder / self.replay] if self.replay else []
         return ["--servers", self.servers, *replay, *(["--static"] if self.static else [])]
 
@@ -66,7 +66,7 @@ LOADS = (0, 8, 10)
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Where the public traces are, and whether to run what takes minutes."""
+    """Folder of the public traces, None: the shipped sample; `slow`: also run policies that take minutes."""
 
     folder: Path | None
     slow: bool
@@ -76,7 +76,7 @@ class Options:
         return traces(self.folder)
 
     def skips(self, trace: Trace, policy: str) -> bool:
-        """Tell whether this takes minutes, and these are not wanted."""
+        """Return True if this takes minutes, and `slow` is not set."""
         return takes_minutes(trace, policy) and not self.slow
 
 
@@ -85,7 +85,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--traces", type=Path, metavar="DIR", help="folder with the public traces")
     parser.add_argument("--only", default=",".join(MAKE), help=f"tables, by comma: {', '.join(MAKE)}")
-    parser.add_argument("--slow", action="store_true", help="also what takes minutes")
+    parser.add_argument("--slow", action="store_true", help="also run what takes minutes")
     parser.add_argument("--output", type=Path, metavar="DIR", help=f"write {NAME}.md and {NAME}.json")
     parser.add_argument("--json", action="store_true", help="print the rows")
     given = parser.parse_args()

@@ -1,4 +1,4 @@
-"""How the rows of `benchmarks.reproduce` become tables and a page."""
+"""Tables and a page made of the rows of `benchmarks.reproduce`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bmv2_topos.experiments.wrap import wrap
 
 Row = dict[str, Any]
 Column = tuple[str, str, str]
-"""Heading, key of the row, and how its value is formatted; a value that is None or missing leaves a gap."""
+"""Heading, key of the row, and format of its value; a value that is None or missing leaves the cell empty."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,7 +125,7 @@ def test_scale_measures_in_processes_of_their_own_and_keeps_to_the_budget() -> N
 
 
 def test_the_exponent_of_linear_growth_is_one() -> None:
-    rows = [scale.Row("p", jobs, jobs * 0.01, 1.0, 1, 0.0, 50.0) for jobs in (3000, 10_000, 30_000)]
+    rows = [scale.ScaleRun("p", jobs, jobs * 0.01, 1.0, 1, 0.0, 50.0) for jobs in (3000, 10_000, 30_000)]
     assert scale.exponent(rows) == pytest.approx(1.0)
     assert "| `p` | 30.00 | 100.00 | 300.00 | 1.00 |" in scale.tables(rows)
 
