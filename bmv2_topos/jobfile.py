@@ -169,7 +169,7 @@ def load_jobs(path: str | Path, *, require: Collection[str] = ()) -> tuple[JobEn
         JobFileError: the file cannot be read, is not TOML, or something in it is wrong or missing.
     """
     try:
-        with Path(path).open(encoding="utf-8") as file:
+        with Path(path).open(encoding="utf-8-sig") as file:  # editors on Windows begin with a mark
             text = file.read(MAX_CHARACTERS + 1)
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else error

@@ -45,7 +45,8 @@ _SETTLED_MASK = (1 << 32) - 1  # of RegionChange.number
 class Controller:
     """Admits jobs to the switch that `client` is connected to, and removes them.
 
-    `clock` gives wall-clock seconds, for leases too, `rng` job ids; both are parameters for tests.
+    `clock` gives wall-clock seconds, for leases too, `rng` job ids; both are parameters for tests. Other
+    controllers are waited for `turn_timeout_s`, `load_turn_timeout_s` at a switch without a program.
     """
 
     def __init__(
@@ -55,11 +56,13 @@ class Controller:
         clock: Callable[[], float] = time.time,
         rng: random.Random | None = None,
         turn_timeout_s: float = 10.0,
+        load_turn_timeout_s: float = 60.0,
     ) -> None:
         self._client = client
         self._clock = clock
         self._rng = rng or random.Random()
         self._turn_timeout_s = turn_timeout_s
+        self._load_turn_timeout_s = load_turn_timeout_s
         self._codec: Codec | None = None
         self._baselines: dict[int, dict[str, int]] = {}
 
@@ -93,7 +96,14 @@ class Controller:
         Raises, with nothing changed, OtherProgram if it runs another one that is not to be replaced, and
         ProgramMismatch if that one has jobs.
         """
-        with self._client.mastership(timeout_s=self._turn_timeout_s):
+        loaded = self._client.p4info()
+        if loaded is not None and loaded == bundle.p4info:
+            self._codec = Codec(loaded)
+            return False
+        # Who has its turn at a switch without a program is likely to load one, and a switch may compile it.
+        is_empty = loaded is None or not loaded.ByteSize()
+        timeout_s = self._load_turn_timeout_s if is_empty else self._turn_timeout_s
+        with self._client.mastership(timeout_s=timeout_s):
             loaded = self._client.p4info()
             if loaded is not None and loaded == bundle.p4info:
                 self._codec = Codec(loaded)

@@ -64,8 +64,10 @@ def make_collective(
         )
     if name is not None and not isinstance(name, str):
         raise UnsupportedArray(f"name is {name!r}, must be a text or None")
-    if priority is not None and not (is_whole(priority) and 0 <= priority <= 0xFF):
-        raise UnsupportedArray(f"priority is {priority!r}, must be 0..255 or None")
+    if priority is not None:
+        if not (is_whole(priority) and 0 <= priority <= 0xFF):
+            raise UnsupportedArray(f"priority is {priority!r}, must be 0..255 or None")
+        priority = int(priority)  # NumPy's whole numbers do not fit into a header
     staged = arrays.stage(array, out)
     if op == "average" and staged.dtype == np.int32:
         raise UnsupportedArray("the average of int32 is not an int32: sum, or convert to float32 first")

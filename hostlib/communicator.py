@@ -116,7 +116,9 @@ class Communicator:
         if config:
             self._engine = SwitchEngine(config, peers or NoPeers())
         self._queue: deque[Handle[Any]] = deque()
-        self._change = threading.Condition()
+        self._lock = threading.RLock()
+        self._change = threading.Condition(self._lock)
+        """Taken as `_lock`: a condition is left with a call in Python, which an interrupt can prevent."""
         self._busy = False
         self._closed = False
         self._process = os.getpid()
@@ -247,7 +249,7 @@ class Communicator:
         """Finish what was submitted, then leave the job. May be called again."""
         if os.getpid() != self._process:
             return  # the job, its connections and what was submitted are those of the parent
-        with self._change:
+        with self._lock:
             if self._closed:
                 return
             self._closed = True
@@ -279,25 +281,29 @@ class Communicator:
 
     def _run(self, collective: Collective, finish: Callable[[], Result]) -> Result:
         self._check_process()
-        with self._change:
-            inline = not self._busy and not self._queue
-            if inline:
-                self._check_open()
-                self._busy = True
-            else:
-                handle = Handle(collective, finish)
-                self._enqueue(handle)
-        if not inline:
-            return handle.wait()
+        inline = False
         try:
+            with self._lock:
+                if self._busy or self._queue:
+                    handle = Handle(collective, finish)
+                    self._enqueue(handle)
+                else:
+                    self._check_open()
+                    inline = self._busy = True
+            if not inline:
+                return handle.wait()
             self._engine.run(collective)
         finally:
-            self._release()
+            if inline:
+                # Before any call, for with each an interrupt can come (Ctrl-C that the caller catches, an
+                # alarm), and nobody would ever have a turn again.
+                self._busy = False
+                self._notify()
         return finish()
 
     def _submit(self, handle: Handle[Result]) -> Handle[Result]:
         self._check_process()
-        with self._change:
+        with self._lock:
             self._enqueue(handle)
         return handle
 
@@ -321,21 +327,21 @@ class Communicator:
         if self._closed:
             raise NotInitialized("the communicator is closed")
 
-    def _release(self) -> None:
-        with self._change:
-            self._busy = False
+    def _notify(self) -> None:
+        with self._lock:
             self._change.notify_all()
 
     def _serve(self) -> None:
         while True:
-            with self._change:
+            with self._lock:
                 self._change.wait_for(lambda: not self._busy and (self._queue or self._closed))
                 if not self._queue:
                     return
                 handle = self._queue.popleft()
                 self._busy = True
             handle.execute(self._engine)
-            self._release()
+            self._busy = False
+            self._notify()
 
 
 def _nothing() -> None:

@@ -106,16 +106,16 @@ class SwitchEngine:
         started = time.monotonic_ns()
         self._priority = self._priority_of(collective, started)
         with self._turn:
-            self._window.begin(
-                collective.staged.source,
-                collective.staged.target,
-                tag=collective.tag,
-                average=collective.average,
-                priority=self._priority,
-                target=wire.ALL if collective.root is None else collective.root,
-                now=started,
-            )
             try:
+                self._window.begin(
+                    collective.staged.source,
+                    collective.staged.target,
+                    tag=collective.tag,
+                    average=collective.average,
+                    priority=self._priority,
+                    target=wire.ALL if collective.root is None else collective.root,
+                    now=started,
+                )
                 self._serve(collective)
             except JobBroken as error:
                 self._give_up(error)

@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import traceback
 
@@ -61,6 +62,8 @@ def verdict(error: BaseException) -> tuple[str, int]:
             return str(error), USAGE
         case TlsFailure():
             return f"{error} (see --tls-ca, --tls-cert and --tls-key)", FAILED
+        case FileNotFoundError(filename=None) if _folder_is_gone():
+            return "the folder in which this runs does not exist any more: change to another one", FAILED
         case OSError(filename=str() as name, strerror=str() as reason):
             return f"{name}: {reason}", FAILED
         case (
@@ -75,3 +78,11 @@ def verdict(error: BaseException) -> tuple[str, int]:
         case _:
             trace = "".join(traceback.format_exception(error))
             return f"internal error: please report these lines\n{trace}", INTERNAL
+
+
+def _folder_is_gone() -> bool:
+    try:
+        os.getcwd()  # noqa: PTH109 - pathlib asks the same, and is not at hand
+    except FileNotFoundError:
+        return True
+    return False

@@ -99,6 +99,12 @@ def test_a_reader_says_what_it_needs(tmp_path: Path) -> None:
         load_jobs(file, require=("command",))
 
 
+def test_a_file_from_windows(tmp_path: Path) -> None:
+    file = tmp_path / "jobs.toml"
+    file.write_text('[[job]]\nname = "é"\nworkers = 2\n', encoding="utf-8-sig", newline="\r\n")
+    assert [job.name for job in load_jobs(file)] == ["é"]
+
+
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(JobFileError, match=r"none\.toml: cannot be read: No such file"):
         load_jobs(tmp_path / "none.toml")

@@ -3,6 +3,8 @@
 import random
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from itertools import pairwise
 
@@ -222,6 +224,26 @@ def test_another_controller_that_keeps_the_switch_is_named(running: Running) -> 
     ):
         controller.admit(job(1))
     holder.close()
+
+
+def test_controllers_that_come_while_another_loads_the_program_wait_for_it(bundle: ProgramBundle) -> None:
+    """A switch may compile for longer than a turn at its tables takes."""
+    with Switch({n: MemoryPort() for n in range(8)}) as switch:
+        service = serve(switch)
+        with (
+            closing(P4RuntimeClient(service.address)) as loading,
+            Controller(P4RuntimeClient(service.address), turn_timeout_s=0.2) as controller,
+            ThreadPoolExecutor(1) as pool,
+        ):
+            with loading.mastership():
+                loads = pool.submit(controller.load, bundle)
+                with pytest.raises(TimeoutError):
+                    loads.result(timeout=1.0)
+                loading.load(bundle.p4info, bundle.device_config)
+            assert not loads.result(timeout=30)
+            with loading.mastership():
+                assert not controller.load(bundle), "nothing is written, so nobody is waited for"
+        service.close()
 
 
 def test_controllers_take_turns_after_the_highest_election_id_was_claimed(bundle: ProgramBundle) -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -438,6 +442,69 @@ def test_an_interrupt_ends_the_wait_and_the_job() -> None:
             communicator.allreduce(np.ones(3, np.float32))
         communicator.close()
         timer.join()
+
+
+@contextmanager
+def interrupted_at(number: int) -> Iterator[list[str]]:
+    """Raise KeyboardInterrupt at that call of a function, as a signal would; say which function it was."""
+    calls = itertools.count(1)
+    where: list[str] = []
+
+    def interrupt(frame: FrameType, event: str, _: object) -> None:
+        ours = any(folder in frame.f_code.co_filename for folder in ("hostlib", "threading"))
+        if event == "call" and ours and frame.f_code.co_filename != __file__ and next(calls) == number:
+            sys.setprofile(None)
+            where.append(frame.f_code.co_qualname)
+            raise KeyboardInterrupt
+
+    sys.setprofile(interrupt)
+    try:
+        yield where
+    except KeyboardInterrupt:
+        assert where
+    finally:
+        sys.setprofile(None)
+
+
+def test_an_interrupt_at_any_point_leaves_the_turn_to_the_next_call() -> None:
+    one = np.ones(3, np.float32)
+    for number in itertools.count(1):
+        comm = ina.Communicator(None)
+        with interrupted_at(number) as where:
+            comm.allreduce(one)
+        assert np.array_equal(comm.allreduce_async(one).wait(timeout=10), one), where
+        comm.close()
+        if not where:
+            return
+
+
+def test_an_interrupt_at_any_point_of_a_job_ends_it_or_does_no_harm() -> None:
+    one, met = np.ones(3, np.float32), set()
+    for number in itertools.count(1):
+        with SocketSwitch(1, timeout_s=1.0, straggler_timeout_s=1.0) as switch:
+            comm = ina.Communicator(switch.configs[0])
+            with interrupted_at(number) as where:
+                comm.allreduce(one)
+            met.update(where)
+            with suppress(Interrupted):
+                assert np.array_equal(comm.allreduce(2 * one), 2 * one), where
+            comm.close()
+        if not where:
+            assert {"Communicator._run", "Window.begin", "SocketLink.pump", "Window.mishaps"} <= met
+            return
+
+
+def test_numbers_of_numpy_serve_as_arguments() -> None:
+    def body(comm: ina.Communicator) -> Any:
+        one = np.ones(3, np.float32)
+        comm.progress(np.int64(1), np.int64(10))  # type: ignore[arg-type]
+        whole = np.int64(1)
+        return comm.reduce(one, root=whole, priority=np.uint8(7), layer=(whole, np.int32(3)))  # type: ignore[arg-type]
+
+    with SocketSwitch(2, fallback=True) as switch:
+        nothing, total = on_every_rank(switch, body)
+    assert nothing is None
+    assert np.array_equal(total, np.full(3, 2, np.float32))
 
 
 def test_arguments_are_checked_before_anything_is_sent() -> None:

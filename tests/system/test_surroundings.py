@@ -52,6 +52,16 @@ def test_closed_streams_are_no_matter(tmp_path: Path, closed: str) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_a_folder_that_is_gone_is_said_to_be(tmp_path: Path) -> None:
+    """Another terminal has made it anew, say: `cd .` helps, and nothing else tells."""
+    script = 'mkdir gone && cd gone && rmdir ../gone && exec "$@"'
+    command = ["sh", "-c", script, "sh", sys.executable, "-P", "-m", "controller.cli", *map(str, RUN), "true"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == FAILED
+    assert "the folder in which this runs does not exist any more: change to another one" in done.stderr
+
+
 def test_no_module_is_taken_from_the_folder_in_which_a_run_is_started(tmp_path: Path) -> None:
     """In /tmp, say, anybody could have put it there."""
     for name in ("signal.py", "json.py", "numpy.py", "controller/__init__.py", "hostlib/__init__.py"):
