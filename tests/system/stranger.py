@@ -2,8 +2,8 @@
 
 A line on standard input is one round: it finds the ports in ``/proc/net/udp``, sends each of them junk and
 contributions that are guessed, forges contributions from every frame that comes back, tries to send in the
-name of each port, and says in a line of JSON what it has done so far. To be started by root; loads all that it
-needs before it becomes another user.
+name of each port, and says in a line of JSON what it has done so far. To be started by root; loads all that
+it needs before it becomes another user.
 """
 
 from __future__ import annotations
