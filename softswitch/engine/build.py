@@ -80,8 +80,12 @@ def _build(text: str, flags: tuple[str, ...], compiler: str, target: Path, hint:
 
 @contextmanager
 def _alone(lock: Path) -> Iterator[Path]:
-    """Wait until no other thread or process holds this file; when a holder dies, the next has its turn."""
-    with lock.open("a") as opened:
+    """Wait until no other thread or process holds this file; when a holder dies, the next has its turn.
+
+    Only this user's can: who may read a file can hold it.
+    """
+    with os.fdopen(os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)) as opened:
+        os.fchmod(opened.fileno(), 0o600)
         with suppress(OSError):  # where a file system has no locks, each builds for itself
             fcntl.flock(opened, fcntl.LOCK_EX)
         yield lock
