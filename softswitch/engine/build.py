@@ -105,6 +105,8 @@ def _compile(command: list[str], text: str, target: Path) -> None:
             raise BuildFailed(f"{command[0]} took more than {TIMEOUT_S} s") from error
         if done.returncode != 0:
             raise BuildFailed(f"{' '.join(command)} failed:\n{done.stderr}")
+        if not built.exists():
+            raise BuildFailed(f"{command[0]} ended well, but wrote no {built.name}: is it a C compiler?")
         seal(built)
         built.replace(target)
 

@@ -80,6 +80,12 @@ def test_a_compiler_that_fails_is_reported_with_its_words(
     assert list(cache.iterdir()) == []
 
 
+def test_a_compiler_that_writes_nothing_is_none(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "echo")
+    with pytest.raises(BuildFailed, match=r"wrote no pipeline\.so"):
+        build(hand.lanes_program(8))
+
+
 def test_without_a_compiler_the_program_is_interpreted_with_a_warning(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
