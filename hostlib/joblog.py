@@ -35,9 +35,9 @@ class JobLog:
     """An open log; `write` may be called from any thread."""
 
     def __init__(self, path: str) -> None:
-        """Open a file that is there. Raises OSError."""
+        """Open a file that is there; do not wait if it is no file (any more). Raises OSError."""
         self._path: Final = path
-        self._file: int | None = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        self._file: int | None = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC)
 
     def write(self, event: str, **fields: object) -> None:
         """Append a line. What cannot be written ends the log, with a warning, and nothing else."""

@@ -20,7 +20,7 @@ from typing import BinaryIO
 
 from hostlib import keeper
 from hostlib.config import parse_address
-from hostlib.io.held import HeldAddress
+from hostlib.io.held import HeldAddress, OwnSocket
 from hostlib.joblog import JobLog
 from hostlib.rendezvous import Rendezvous
 
@@ -33,7 +33,16 @@ DRAIN_S = 2.0
 # A line is passed on whole, up to this length.
 MAX_LINE = 64 * 1024
 
-__all__ = ["HeldAddress", "JobLog", "LaunchError", "Rendezvous", "WorkerExit", "Workers", "parse_address"]
+__all__ = [
+    "HeldAddress",
+    "JobLog",
+    "LaunchError",
+    "OwnSocket",
+    "Rendezvous",
+    "WorkerExit",
+    "Workers",
+    "parse_address",
+]
 
 
 class LaunchError(Exception):

@@ -26,6 +26,7 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup asks for that
             signal.signal(number, _unwind)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it has all that we start end with status 0
     _open_standard_streams()
     sys.exit(_main())
 

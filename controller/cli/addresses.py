@@ -10,7 +10,7 @@ import socket
 import threading
 
 from controller.cli.errors import Failure
-from hostlib.launcher import HeldAddress
+from hostlib.launcher import HeldAddress, OwnSocket
 
 
 class HostAddresses:
@@ -60,6 +60,6 @@ class HostAddresses:
 
 def port_socket() -> socket.socket:
     """Return a UDP socket on loopback, at any port, for a switch's port."""
-    bound = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    bound.bind(("127.0.0.1", 0))
+    bound = OwnSocket()
+    bound.take(("127.0.0.1", 0))
     return bound

@@ -28,7 +28,8 @@ class FallbackLink:
         """
         local, switch = parse_address(transport.local), parse_address(transport.switch)
         try:
-            sock = open_socket(local, switch, RECEIVE_BUFFER_BYTES, held=transport.held)
+            own = transport.kind == "loopback"
+            sock = open_socket(local, switch, RECEIVE_BUFFER_BYTES, held=transport.held, own=own)
         except OSError as error:
             raise ConfigError(
                 f"cannot open {transport.local} towards {transport.switch}: {error.strerror}"

@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 
 from hostlib._native import IoStruct
+from hostlib.io.held import OwnSocket
 
 UDP_SEGMENT: Final = 103
 UDP_GRO: Final = 104
@@ -26,16 +27,21 @@ _RECEIVE_BYTES: Final = 65536
 
 
 def open_socket(
-    local: tuple[str, int], switch: tuple[str, int], receive_bytes: int, *, held: bool = False
+    local: tuple[str, int],
+    switch: tuple[str, int],
+    receive_bytes: int,
+    *,
+    held: bool = False,
+    own: bool = False,
 ) -> socket.socket:
     """Return a socket bound to `local`, connected to `switch`, with room for `receive_bytes` unread.
 
-    With `held`, a `HeldAddress` keeps `local` for it.
+    With `held`, a `HeldAddress` keeps `local` for it; else, with `own`, it keeps its port from all others.
 
     Raises:
         OSError: the address is taken or not of this machine.
     """
-    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    sock = OwnSocket()
     try:
         try:
             sock.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, receive_bytes)
@@ -44,7 +50,10 @@ def open_socket(
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, receive_bytes)
         if held:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        sock.bind(local)
+        if own and not held:
+            sock.take(local)
+        else:
+            sock.bind(local)
         sock.connect(switch)
         sock.setblocking(False)
     except OSError:

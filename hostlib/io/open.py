@@ -23,7 +23,8 @@ def open_link(transport: TransportConfig, window: Window) -> SocketLink:
     state = window.state.struct
     try:
         receive_bytes = receive_bytes_for(state.window, state.packet_bytes)
-        sock = open_socket(local, switch, receive_bytes, held=transport.held)
+        own = transport.kind == "loopback"
+        sock = open_socket(local, switch, receive_bytes, held=transport.held, own=own)
     except OSError as error:
         raise ConfigError(
             f"cannot open {transport.local} towards {transport.switch}: {error.strerror}"

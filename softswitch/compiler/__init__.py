@@ -47,9 +47,12 @@ def compile_source(
     name: str = "<string>",
     defines: Mapping[str, str] | None = None,
     include_dirs: Sequence[str | Path] = (),
+    preprocessed: bool = False,
     dump: Dump = _no_dump,
 ) -> ir.Program:
     """Compile a program from memory; `name` stands for its file in positions and for includes.
+
+    If it is to be `preprocessed`, directives are refused.
 
     Raises CompileError.
     """
@@ -59,9 +62,9 @@ def compile_source(
     from softswitch.compiler.lowering.lower import lower
     from softswitch.compiler.show import show
 
-    preprocessed = preprocess(text, name, defines=defines, include_dirs=include_dirs)
-    dump("preprocess", lambda: preprocessed)
-    tokens = tokenize(preprocessed, name)
+    plain = preprocess(text, name, defines=defines, include_dirs=include_dirs, preprocessed=preprocessed)
+    dump("preprocess", lambda: plain)
+    tokens = tokenize(plain, name)
     dump("lex", lambda: f"{len(tokens)} tokens")
     tree = parse_tokens(tokens, name)
     dump("parse", lambda: show(tree))

@@ -40,7 +40,8 @@ class CompileError(Exception):
         self.expected = expected
 
     def __str__(self) -> str:
-        return f"{self.pos}: {self.kind}: {self.message}"
+        where = f"{self.pos}: " if self.pos.file else ""  # what many places make together has none
+        return f"{where}{self.kind}: {self.message}"
 
     def render(self, sources: Mapping[str, str] | None = None) -> str:
         """Return the message with the source line, a caret under the column, and what was expected.

@@ -80,8 +80,12 @@ def _build(text: str, flags: tuple[str, ...], compiler: str, target: Path, hint:
 
 @contextmanager
 def _alone(lock: Path) -> Iterator[Path]:
-    """Wait until no other thread or process holds this file; when a holder dies, the next has its turn."""
-    with lock.open("a") as opened:
+    """Wait until no other thread or process holds this file; when a holder dies, the next has its turn.
+
+    Only this user's can: who may read a file can hold it.
+    """
+    with os.fdopen(os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)) as opened:
+        os.fchmod(opened.fileno(), 0o600)
         with suppress(OSError):  # where a file system has no locks, each builds for itself
             fcntl.flock(opened, fcntl.LOCK_EX)
         yield lock
@@ -101,6 +105,8 @@ def _compile(command: list[str], text: str, target: Path) -> None:
             raise BuildFailed(f"{command[0]} took more than {TIMEOUT_S} s") from error
         if done.returncode != 0:
             raise BuildFailed(f"{' '.join(command)} failed:\n{done.stderr}")
+        if not built.exists():
+            raise BuildFailed(f"{command[0]} ended well, but wrote no {built.name}: is it a C compiler?")
         seal(built)
         built.replace(target)
 

@@ -19,6 +19,7 @@ import hashlib
 import os
 import stat
 import tempfile
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -29,6 +30,7 @@ from softswitch.engine.pipeline import NoCache
 _DIGEST = hashlib.sha256
 _DIGEST_BYTES = _DIGEST().digest_size
 REMEDY = "set XDG_CACHE_HOME to a folder of your own"
+_MAX_LINKS = 40
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -124,6 +126,8 @@ def _make(folder: Path) -> Path:
             raise NoCache(reason)
     except OSError as error:
         raise NoCache(f"{error.filename or folder}: {error.strerror}") from error
+    except RuntimeError as error:  # links that lead to each other
+        raise NoCache(str(error)) from error
     if not os.access(folder, os.W_OK | os.X_OK):
         raise NoCache(f"{folder}: not writable")
     return _executable(folder)
@@ -138,7 +142,7 @@ def _executable(folder: Path) -> Path:
 def _distrust(folder: Path) -> str | None:
     """Return why others could put files into a folder, or replace it; None: nobody else can."""
     real = folder.resolve()
-    for path in (real, *real.parents, folder, *folder.parents):
+    for path in _ways(folder):
         status = path.lstat()
         if status.st_uid not in _trusted():
             return f"{path} belongs to user {status.st_uid}, not to {os.geteuid()}"
@@ -148,6 +152,21 @@ def _distrust(folder: Path) -> str | None:
         if status.st_mode & _OTHERS_WRITE and not sticky:
             return f"{path} is writable by others (mode {stat.S_IMODE(status.st_mode):o})"
     return None
+
+
+def _ways(folder: Path) -> Iterator[Path]:
+    """Yield a folder, all above it, and the same of what links among them lead to."""
+    path = folder
+    for _ in range(_MAX_LINKS):
+        yield path
+        yield from path.parents
+        link = next((part for part in (*reversed(path.parents), path) if part.is_symlink()), None)
+        if link is None:
+            return
+        # Without links above it, what ".." means is in its name.
+        target = Path(os.path.normpath(link.parent.resolve() / link.readlink()))
+        path = target / path.relative_to(link)
+    raise NoCache(f"{folder}: too many links")
 
 
 def _trusted() -> tuple[int, int]:

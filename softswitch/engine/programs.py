@@ -29,12 +29,12 @@ def compile_once(text: str, *, name: str = "<string>") -> ir.Program:
     try:
         file = find_folder().path / f"program-{_content_hash(text, name)}.ir"
     except NoCache:
-        return compile_source(text, name=name)
+        return compile_source(text, name=name, preprocessed=True)
     kept = unsealed(file)
     if kept is not None:
         found: ir.Program = pickle.loads(kept)
         return found
-    program = compile_source(text, name=name)
+    program = compile_source(text, name=name, preprocessed=True)
     with suppress(OSError):  # a full disk, say: it is compiled again the next time
         _keep(program, file)
     return program

@@ -63,10 +63,14 @@ class _Port:
         self.outbox: list[tuple[int, bytes]] = []
         self.is_cpu = isinstance(spec, MemoryPort) and spec.cpu
         self.socket: socket.socket | None = None
+        self.everywhere: socket.socket | None = None
         self.peer: tuple[str, int] | None = None
         match spec:
             case UdpPort(local, peer, fd):
-                self.socket = _open_udp(number, local) if fd is None else _adopt_udp(number, fd)
+                if fd is None:
+                    self.socket, self.everywhere = _open_udp(number, local)
+                else:
+                    self.socket = _adopt_udp(number, fd)
                 self.peer = ("127.0.0.1", peer) if peer else None
             case InterfacePort(name):
                 raise PortError(f"port {number}: interface {name} needs the C engine (a C compiler)")
@@ -99,6 +103,8 @@ class PythonEngine:
         for port in self._ports.values():
             if port.socket is not None:
                 port.socket.close()
+            if port.everywhere is not None:
+                port.everywhere.close()
         self._wake_in.close()
         self._wake_out.close()
 
@@ -450,15 +456,28 @@ class PythonEngine:
         return None if self._stopping.is_set() else ready
 
 
-def _open_udp(number: int, local: int) -> socket.socket:
+def _open_udp(number: int, local: int) -> tuple[socket.socket, socket.socket]:
+    """Return a bound socket, and one that takes its port everywhere (why: ``take_everywhere`` in C)."""
     opened = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    everywhere = socket.socket(
+        socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET, opened.type
+    )
     _prepare(opened)
     try:
-        opened.bind(("127.0.0.1", local))
+        if everywhere.family == socket.AF_INET6:
+            everywhere.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        everywhere.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 0)
+        everywhere.bind(("", local))
+        for one in (opened, everywhere):
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        opened.bind(("127.0.0.1", everywhere.getsockname()[1]))
+        for one in (opened, everywhere):
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 0)
     except OSError as error:
         opened.close()
+        everywhere.close()
         raise PortError(f"port {number}: cannot bind UDP 127.0.0.1:{local}: {error.strerror}") from None
-    return opened
+    return opened, everywhere
 
 
 def _adopt_udp(number: int, fd: int) -> socket.socket:

@@ -39,6 +39,8 @@ def check_free(address: str) -> None:
         raise OSError(f"cannot listen on {address}: the path of a socket has 1 to {PATH_BYTES} bytes")
     if path.exists() and not path.is_socket():
         raise OSError(f"cannot listen on {address}: the file exists and is no socket")
+    if not path.parent.is_dir():
+        raise OSError(f"cannot listen on {address}: there is no folder {path.parent}")
     with socket.socket(socket.AF_UNIX) as probe:
         try:
             probe.connect(str(path))

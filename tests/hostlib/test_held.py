@@ -95,9 +95,12 @@ def _bind_as_nobody(number: int, outcomes: Connection) -> None:
     os.setuid(NOBODY)
     choices = [(), (socket.SO_REUSEPORT,), (socket.SO_REUSEADDR,), (socket.SO_REUSEPORT, socket.SO_REUSEADDR)]
     got = []
-    for host in ("127.0.0.1", "0.0.0.0"):
+    hosts = ("127.0.0.1", "0.0.0.0", "127.0.0.2", "224.0.0.7", "::", "::1", "::ffff:127.0.0.2")
+    for host in hosts if socket.has_dualstack_ipv6() else hosts[:4]:
         for options in choices:
-            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as made:
+            with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM) as made:
+                if ":" in host:
+                    made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
                 for option in options:
                     made.setsockopt(socket.SOL_SOCKET, option, 1)
                 try:
@@ -108,21 +111,32 @@ def _bind_as_nobody(number: int, outcomes: Connection) -> None:
     outcomes.send(got)
 
 
+def _others(number: int) -> list[object]:
+    """Return where another user gets a UDP port."""
+    context = get_context("fork")
+    mine, theirs = context.Pipe()
+    process = context.Process(target=_bind_as_nobody, args=(number, theirs))
+    process.start()
+    got: list[object] = mine.recv()
+    process.join()
+    return got
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
+def test_no_other_user_can_take_the_port_of_a_host_that_nobody_holds_it_for(stack: ExitStack) -> None:
+    with open_socket(("127.0.0.1", 0), udp(stack).getsockname(), 1 << 16, own=True) as host:
+        assert _others(host.getsockname()[1]) == []
+        with pytest.raises(OSError, match="in use"):
+            HeldAddress(*host.getsockname())
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
 def test_no_other_user_can_take_it_before_during_or_after_its_host(stack: ExitStack) -> None:
     switch = udp(stack)
     holder = held(stack, switch)
-
-    def others() -> list[object]:
-        context = get_context("fork")
-        mine, theirs = context.Pipe()
-        process = context.Process(target=_bind_as_nobody, args=(holder.address[1], theirs))
-        process.start()
-        got: list[object] = mine.recv()
-        process.join()
-        return got
-
-    assert others() == []
+    number = holder.address[1]
+    # From another address they could send in its name (IP_PKTINFO).
+    assert _others(number) == []
     with open_socket(holder.address, switch.getsockname(), 1 << 16, held=True):
-        assert others() == []
-    assert others() == []
+        assert _others(number) == []
+    assert _others(number) == []

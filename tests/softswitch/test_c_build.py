@@ -63,6 +63,13 @@ def test_builds_at_the_same_time_all_succeed(cache: Path) -> None:
     assert isinstance(CompiledPipeline(program, paths[0]), CompiledPipeline)
 
 
+def test_nobody_else_can_hold_up_a_build(cache: Path) -> None:
+    """Who may read a file can hold its lock, for ever."""
+    cache.mkdir(mode=0o755)  # by the user; ours are for nobody else anyway
+    build(hand.lanes_program(8))
+    assert {path.stat().st_mode & 0o077 for path in cache.iterdir()} == {0}
+
+
 def test_a_compiler_that_fails_is_reported_with_its_words(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -71,6 +78,12 @@ def test_a_compiler_that_fails_is_reported_with_its_words(
     with pytest.raises(BuildFailed, match="no disk"):
         build(hand.lanes_program(8))
     assert list(cache.iterdir()) == []
+
+
+def test_a_compiler_that_writes_nothing_is_none(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "echo")
+    with pytest.raises(BuildFailed, match=r"wrote no pipeline\.so"):
+        build(hand.lanes_program(8))
 
 
 def test_without_a_compiler_the_program_is_interpreted_with_a_warning(

@@ -292,3 +292,24 @@ def test_a_folder_is_made_for_this_user_alone(tmp_path: Path, monkeypatch: pytes
 def test_a_sealed_object_loads(usual: Path) -> None:
     program = hand.lanes_program(8)
     assert isinstance(CompiledPipeline(program, build(program)), CompiledPipeline)
+
+
+def test_a_link_on_the_way_may_not_lie_where_others_write(
+    tmp_path: Path, usual: Path, temporary: Path
+) -> None:
+    """They could put another in its place, once the folder behind it has been looked at."""
+    shared, own = tmp_path / "shared", tmp_path / "own"
+    own.mkdir(mode=0o700)
+    shared.mkdir()
+    shared.chmod(0o777)
+    (shared / "hop").symlink_to(own)
+    usual.symlink_to(shared / "hop")
+    assert f"{shared} is writable by others" in find_folder().hint
+    shared.chmod(0o755)
+    assert find_folder().path == usual
+    assert find_folder().hint == ""
+
+
+def test_links_that_lead_to_each_other_are_no_folder(usual: Path, temporary: Path) -> None:
+    usual.symlink_to(usual)
+    assert find_folder().path.parent == temporary

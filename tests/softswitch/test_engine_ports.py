@@ -342,3 +342,16 @@ def test_start_and_stop_again(switch: Switch) -> None:
             switch.stop()
             switch.start()
             a.introduce(switch, 0)
+
+
+def test_a_udp_port_is_taken_at_every_address(engine: str) -> None:
+    """Else another user could send from it at another address, in the switch's name (IP_PKTINFO)."""
+    with Switch({0: UdpPort()}, engine=engine) as switch:  # type: ignore[arg-type]  # as above
+        _, number = switch.port_address(0)
+        other = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        with other, pytest.raises(OSError, match="in use"):
+            other.bind(("127.0.0.2", number))
+        with pytest.raises(PortError, match="in use"):
+            Switch({0: UdpPort(number)}, engine=engine)  # type: ignore[arg-type]  # as above
+    with Switch({0: UdpPort(number)}, engine=engine):  # type: ignore[arg-type]  # as above
+        pass

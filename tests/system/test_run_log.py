@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,13 @@ def test_a_log_that_cannot_be_written_is_refused_before_anything_starts(
     assert done.returncode == 2
     assert done.stderr == f"ina: --log {tmp_path / name}: {reason}\n"
     assert not (tmp_path / "started").exists()
+
+
+def test_a_pipe_in_the_place_of_the_log_holds_up_nobody(tmp_path: Path) -> None:
+    """Who may write to the log's folder could put it there once the run has begun."""
+    os.mkfifo(tmp_path / "log")
+    with pytest.raises(OSError, match="No such device"):
+        JobLog(str(tmp_path / "log"))
 
 
 def test_a_full_disk_ends_the_log_with_a_warning_only(caplog: pytest.LogCaptureFixture) -> None:

@@ -92,5 +92,6 @@ def test_another_user_gets_nothing_and_falsifies_nothing(
     assert run.returncode == 0, (said_by_workers, errors)
     assert said["uid"] == stranger.NOBODY
     assert said["leaked"] == 0
+    assert said["disguised"] == []
     assert len(said["ports"]) == ports
     assert json.loads(output)["metrics"]["refused_stranger_packets"] == said["sent"]

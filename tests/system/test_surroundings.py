@@ -17,7 +17,7 @@ from controller.cli.embedded import EmbeddedSwitch
 from controller.cli.errors import FAILED, Failure
 from controller.cli.spec import ClusterSpec
 from tests.system.attached import open_switch
-from tests.system.command import PATIENT, ROOT, ina, worker
+from tests.system.command import PATIENT, ROOT, ina, start, worker
 
 RUN = ("run", "-np", 2, "--lanes", 32, *PATIENT)
 
@@ -60,6 +60,18 @@ def test_a_folder_that_is_gone_is_said_to_be(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == FAILED
     assert "the folder in which this runs does not exist any more: change to another one" in done.stderr
+
+
+def test_a_worker_fails_also_where_sigchld_is_ignored() -> None:
+    """As under some supervisors: the kernel then keeps no status of what ended."""
+    ignoring = (
+        "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN);"
+        " os.execvp(sys.argv[1], sys.argv[1:])"
+    )
+    run = start(*RUN, "--", "sh", "-c", "exit 3", before=[sys.executable, "-c", ignoring])
+    _, errors = run.communicate()
+    assert run.returncode == 1, errors
+    assert "exited with status 3" in errors
 
 
 def test_no_module_is_taken_from_the_folder_in_which_a_run_is_started(tmp_path: Path) -> None:

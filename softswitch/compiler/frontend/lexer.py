@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from softswitch.compiler.errors import CompileError
 from softswitch.compiler.ir import Position
+from softswitch.compiler.ir.fold import bounded
 
 # Words that cannot be names. ``actions apply entries key list priority state type`` are
 # keywords only in their places.
@@ -116,14 +117,19 @@ def integer(token: Token) -> tuple[int, int | None, bool]:
     text = token.text.replace("_", "")
     width, signed = None, False
     if split := re.match(r"([0-9]+)([ws])", text):
-        width, signed = int(split[1]), split[2] == "s"
+        width, signed = _decimal(split[1], token), split[2] == "s"
         text = text[split.end() :]
     base = {"0x": 16, "0d": 10, "0o": 8, "0b": 2}.get(text[:2].lower())
     digits = text[2:] if base else text
     if not digits:
         raise CompileError(f"the number {token} has no digits", token.pos)
+    value = int(digits, base) if base and base != 10 else _decimal(digits, token)
+    return bounded(value, token.pos), width, signed
+
+
+def _decimal(digits: str, token: Token) -> int:
     try:
-        return int(digits, base or 10), width, signed
+        return int(digits)
     except ValueError:  # Python's limit for decimal digits
         raise CompileError("the number has too many digits", token.pos) from None
 

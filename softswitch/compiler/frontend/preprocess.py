@@ -27,22 +27,31 @@ STANDARD_INCLUDES = Path(__file__).parents[1] / "include"
 _MAX_INCLUDE_DEPTH = 64
 _MAX_BLANK_LINES = 8
 _NEEDS_ARGUMENT = frozenset(["define", "undef", "include", "if", "elif", "ifdef", "ifndef"])
+_MARKERS = frozenset(["line", "pragma", "warning"])
+"""Directives that ask for nothing; so does a number."""
 _MARKER = re.compile(r'[ \t]*#[ \t]*(?:(line)[ \t]+)?([0-9]+)(?:[ \t]+"([^"]*)")?(?:[ \t]+([0-9]+))?')
 
 
 def preprocess(
-    text: str, name: str, *, defines: Mapping[str, str] | None = None, include_dirs: Sequence[str | Path] = ()
+    text: str,
+    name: str,
+    *,
+    defines: Mapping[str, str] | None = None,
+    include_dirs: Sequence[str | Path] = (),
+    preprocessed: bool = False,
 ) -> str:
     """Return `text`, the content of the file `name`, with its includes and without macros.
 
     Quoted includes are looked for beside the file that includes them, then, like those in
     angle brackets, in `include_dirs` and among the standard ones. The result needs no other file
-    and gives the same tokens at the same positions when preprocessed again.
+    and gives the same tokens at the same positions when preprocessed again. A text from
+    somebody who is not to read this machine's files has to be `preprocessed` already: no directive is
+    carried out then, however it is written.
 
     Raises CompileError, at the directive, for what is missing or malformed and for ``#error``.
     """
     directories = [*map(Path, include_dirs), STANDARD_INCLUDES]
-    preprocessor = _Preprocessor(name, directories)
+    preprocessor = _Preprocessor(name, directories, inert=preprocessed)
     for macro, value in (defines or {}).items():
         preprocessor.define(f"{macro} {value}")
     preprocessor.parse(text, name)
@@ -102,8 +111,9 @@ class _Source:
 class _Preprocessor(pcpp.Preprocessor):  # type: ignore[misc]  # pcpp has no types
     """pcpp with our rules for finding files, and with exceptions for its messages."""
 
-    def __init__(self, name: str, directories: Sequence[Path]) -> None:
+    def __init__(self, name: str, directories: Sequence[Path], *, inert: bool) -> None:
         super().__init__()
+        self._inert = inert
         self.line_directive = None
         # Without rewriting, the source of each token is the absolute path of its file.
         self.rewrite_paths: list[tuple[str, str]] = []
@@ -194,6 +204,8 @@ class _Preprocessor(pcpp.Preprocessor):  # type: ignore[misc]  # pcpp has no typ
     ) -> bool:
         super().on_directive_handle(directive, tokens, if_passthru, preceding)
         self._directive = self._place(directive)[0]
+        if self._inert and directive.value not in _MARKERS and not directive.value.isdigit():
+            raise CompileError(f"a #{directive.value} in what should be preprocessed", self._directive)
         self._argument = self._place(tokens[0])[0] if tokens else self._directive
         if not tokens and directive.value in _NEEDS_ARGUMENT:
             raise CompileError(f"#{directive.value} lacks what it is about", self._directive)
@@ -206,7 +218,7 @@ class _Preprocessor(pcpp.Preprocessor):  # type: ignore[misc]  # pcpp has no typ
         if directive.value == "error":
             text = "".join(token.value for token in tokens).strip().strip('"')
             raise CompileError(f"#error: {text}", pos)
-        if directive.value in ("line", "pragma", "warning") or directive.value.isdigit():
+        if directive.value in _MARKERS or directive.value.isdigit():
             return True  # line markers are known from reading the file
         raise CompileError(f"unknown directive '#{directive.value}'", pos)
 

@@ -8,6 +8,8 @@ from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError
 
 _MAX_SHIFT = 1 << 16
+MAX_INT_BITS = 14_000
+"""Of an ``int``, so that chains of constants end, and messages can show it: Python's limit is 4300 digits."""
 
 
 def wrap(type_: ir.Bits, value: int) -> int:
@@ -47,6 +49,13 @@ _COMPARE: dict[str, Callable[[int, int], bool]] = {
 def compare(op: str, left: int, right: int) -> int:
     """Return the outcome of a comparison, 0 or 1."""
     return int(_COMPARE[op](left, right))
+
+
+def bounded(value: int, pos: ir.Position) -> int:
+    """Return an ``int`` that is not too large to go on with. Raises CompileError."""
+    if value.bit_length() > MAX_INT_BITS:
+        raise CompileError(f"a number of {value.bit_length()} bits", pos, f"at most {MAX_INT_BITS} bits")
+    return value
 
 
 def arithmetic(op: str, left: int, right: int, pos: ir.Position) -> int:

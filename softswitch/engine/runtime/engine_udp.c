@@ -35,6 +35,7 @@
 struct udp_port {
     struct sockaddr_in peer;
     bool has_peer, segments;
+    int everywhere_fd;              /* see take_everywhere; -1: whoever made the socket has seen to that */
 };
 
 union udp_control {
@@ -194,24 +195,70 @@ static struct sockaddr_in loopback(uint16_t number)
 
 static void udp_close(struct port *port)
 {
+    struct udp_port *udp = port->io;
     if (port->fd >= 0)
         close(port->fd);
-    free(port->io);
+    if (udp && udp->everywhere_fd >= 0)
+        close(udp->everywhere_fd);
+    free(udp);
 }
 
-static int open_udp(uint16_t number, uint16_t local, char *error)
+/* Take a UDP port (0: a free one) at all addresses of this machine.
+ *
+ * Who has the port at one address (127.0.0.2, say) can send from it in the name of any other, by IP_PKTINFO: as us to
+ * our peer. The port is then also bound where it is used, which SO_REUSEPORT allows to this user; `keep_to_us` ends that.
+ */
+static int take_everywhere(uint16_t *local)
 {
-    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_port = htons(*local)};
+    struct sockaddr_in four = {.sin_family = AF_INET, .sin_port = htons(*local)};
+    struct sockaddr *address = (struct sockaddr *)&six;
+    socklen_t size = sizeof six;
+    int one = 1, none = 0;
+    int fd = socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) {                       /* a kernel without IPv6: so nobody else has it either */
+        fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+        address = (struct sockaddr *)&four;
+        size = sizeof four;
+    } else {
+        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &none, sizeof none);
+    }
+    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &none, sizeof none);  /* nobody reads it */
+    if (fd >= 0 && (bind(fd, address, size) || getsockname(fd, address, &size)
+                    || setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &one, sizeof one))) {
+        int reason = errno;
+        close(fd);
+        errno = reason;
+        return -1;
+    }
+    *local = ntohs(address->sa_family == AF_INET6 ? six.sin6_port : four.sin_port);
+    return fd;
+}
+
+static void keep_to_us(int fd)
+{
+    int none = 0;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &none, sizeof none);
+}
+
+static int open_udp(uint16_t number, uint16_t local, int *everywhere_fd, char *error)
+{
+    int one = 1, fd = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return fail(error, "port %u: no UDP socket: %s", number, strerror(errno));
+    *everywhere_fd = take_everywhere(&local);
     struct sockaddr_in address = loopback(local);
-    if (bind(fd, (struct sockaddr *)&address, sizeof address)) {
+    setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &one, sizeof one);
+    if (*everywhere_fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof address)) {
         int reason = errno;
         close(fd);
         if (reason == EADDRINUSE)
-            return fail(error, "port %u: UDP 127.0.0.1:%u is in use by another process", number, local);
+            return fail(error, "port %u: UDP 127.0.0.1:%u is in use by another process, there or at another address",
+                        number, local);
         return fail(error, "port %u: cannot bind UDP 127.0.0.1:%u: %s", number, local, strerror(reason));
     }
+    keep_to_us(fd);
+    keep_to_us(*everywhere_fd);
     return fd;
 }
 
@@ -243,7 +290,8 @@ int engine_add_udp(struct engine *engine, uint16_t number, const struct engine_i
         port_remove(port);
         return fail(error, "port %u: out of memory", number);
     }
-    port->fd = fd >= 0 ? adopt_udp(number, fd, error) : open_udp(number, local, error);
+    udp->everywhere_fd = -1;
+    port->fd = fd >= 0 ? adopt_udp(number, fd, error) : open_udp(number, local, &udp->everywhere_fd, error);
     if (port->fd < 0) {
         port_remove(port);
         return -1;

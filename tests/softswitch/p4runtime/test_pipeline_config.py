@@ -76,6 +76,9 @@ def test_a_saved_program_takes_writes_but_no_packets_until_it_is_committed(
     assert (switch.drain(2), switch.drain(3)) == ([], [probe(9)])
 
 
+LINE_ENDS = "\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
+
+
 @pytest.mark.parametrize(
     ("action", "fields", "code", "message"),
     [
@@ -87,6 +90,19 @@ def test_a_saved_program_takes_writes_but_no_packets_until_it_is_committed(
             {"p4_device_config": b'\n #include "/etc/passwd"\n'},
             "INVALID_ARGUMENT",
             "line 2 of the device config is a #include",
+        ),
+        *(
+            (
+                "VERIFY",
+                {"p4_device_config": text.encode()},
+                "INVALID_ARGUMENT",
+                "a #include in what should be",
+            )
+            # What else ends lines, and begins directives, for the preprocessor.
+            for text in (
+                *(f';{end}#include "/etc/passwd"\n' for end in LINE_ENDS),
+                '??=include "/etc/passwd"\n',
+            )
         ),
         (
             "VERIFY",

@@ -79,3 +79,12 @@ def test_a_file_that_is_no_socket_is_left_alone(tmp_path: Path) -> None:
         with pytest.raises(OSError, match="has 1 to 107 bytes"):
             serve(switch, address=f"unix:/tmp/{'x' * 200}")
     assert file.read_text() == "precious"
+
+
+def test_a_folder_that_is_not_there_is_told_by_us_alone(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """gRPC would complain on standard error first, in its own words."""
+    with Switch({}) as switch, pytest.raises(OSError, match="there is no folder"):
+        serve(switch, address=f"unix:{tmp_path}/missing/s1")
+    assert capfd.readouterr() == ("", "")

@@ -18,7 +18,7 @@ from softswitch.compiler.lowering.expressions.logic import conjunction, disjunct
 from softswitch.compiler.lowering.expressions.members import error_or_enum_member, index_of, member_of
 from softswitch.compiler.lowering.expressions.operands import Operand
 from softswitch.compiler.lowering.expressions.operators import binary, unary
-from softswitch.compiler.lowering.resolve import resolve
+from softswitch.compiler.lowering.resolve import MAX_WIDTH, resolve
 from softswitch.compiler.lowering.scope import TypeName, Variable
 from softswitch.compiler.lowering.unit import Body
 from softswitch.compiler.lowering.values import (
@@ -174,8 +174,8 @@ def keep_order(body: Body, values: list[Value], marks: list[int], places: tuple[
 def _integer(expr: ast.IntLiteral) -> Value:
     if expr.width is None:
         return Number(expr.value)
-    if expr.width <= 0:
-        raise Unsupported(f"a number of {expr.width} bits", expr.pos, "at least 1 bit")
+    if not 0 < expr.width <= MAX_WIDTH:
+        raise Unsupported(f"a number of {expr.width} bits", expr.pos, f"1 to {MAX_WIDTH} bits")
     type_ = ir.Bits(expr.width, expr.signed)
     return convert(Number(expr.value), type_, expr.pos)
 

@@ -71,7 +71,7 @@ def _numbers(op: str, left: int, right: int, pos: ir.Position) -> Value:
         return constant(t.BOOL, fold.compare(op, left, right), pos)
     if op in ("|+|", "|-|"):
         raise CompileError(f"{op} of ints without a width", pos, "a width for one operand, such as 8w1")
-    return Number(fold.arithmetic(op, left, right, pos))
+    return Number(fold.bounded(fold.arithmetic(op, left, right, pos), pos))
 
 
 def _shift(op: str, left: Operand, right: Operand, pos: ir.Position) -> Value:
@@ -90,7 +90,7 @@ def _shift(op: str, left: Operand, right: Operand, pos: ir.Position) -> Value:
         raise CompileError(f"shift by {amount}", right.pos, "an amount that is not negative")
     if isinstance(a, Number):
         if amount is not None:
-            return Number(fold.arithmetic(op, a.value, amount, pos))
+            return Number(fold.bounded(fold.arithmetic(op, a.value, amount, pos), pos))
         raise CompileError(
             f"shift of int {a.value} by an amount known only at run time", left.pos, "a width, such as 8w1"
         )
