@@ -17,7 +17,7 @@ TESTBEDS = "bmv2_topos"
 COMPOSITION = "controller.cli"
 PUBLIC = {"softswitch", "softswitch.engine.bench", "hostlib", "hostlib.fallback", "hostlib.launcher"}
 # Generated protobuf messages: a leaf without behaviour that both ends of P4Runtime share.
-NEUTRAL = "controller.p4runtime_shim.messages"
+NEUTRAL = "p4src.messages"
 
 
 def modules() -> Iterator[tuple[str, Path]]:
