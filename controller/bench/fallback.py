@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.loopback import UDP_GRO, UDP_SEGMENT
+from controller.bench.loopback import UDP_GRO, UDP_SEGMENT
 from hostlib import wire
 from hostlib.tree import Tree
 
