@@ -13,7 +13,6 @@ setup(
             sources=sorted(map(str, NATIVE.glob("*.c"))),
             depends=sorted(map(str, NATIVE.glob("*.h"))),
             extra_compile_args=["-O3", "-std=gnu11"],
-            optional=True,  # without a C compiler numpy serves: slower, with a warning
         ),
         Extension(
             "controller.simulator.replicas.muri._blossom",

@@ -24,7 +24,6 @@ from hostlib.collectives import (
     make_collective,
 )
 from hostlib.config import JobConfig
-from hostlib.core.kernel import KernelName
 from hostlib.engine import SwitchEngine
 from hostlib.errors import NotInitialized, UnsupportedArray
 from hostlib.peers import NoPeers, Peers
@@ -102,18 +101,20 @@ class Communicator:
     It belongs to the process that made it: in others, forked from that, collectives raise `NotInitialized`.
     """
 
-    def __init__(
-        self, config: JobConfig | None, peers: Peers | None = None, *, kernel: KernelName = "auto"
-    ) -> None:
-        """Join the job that `config` describes; None is a job of this process alone. Raises ConfigError.
+    def __init__(self, config: JobConfig | None, peers: Peers | None = None) -> None:
+        """Join the job that `config` describes; None is a job of this process alone.
 
         A rank of one admission joins once: the switch answers a second one with the sums of the first.
+
+        Raises:
+            ConfigError: the socket cannot be opened.
+            NativeMissing: the library's compiled part is not there.
         """
         self.rank = config.rank if config else 0
         self.size = config.size if config else 1
         self._engine: Engine = LocalEngine()
         if config:
-            self._engine = SwitchEngine(config, peers or NoPeers(), kernel=kernel)
+            self._engine = SwitchEngine(config, peers or NoPeers())
         self._queue: deque[Handle[Any]] = deque()
         self._change = threading.Condition()
         self._busy = False

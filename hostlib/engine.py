@@ -9,10 +9,10 @@ from typing import Final
 import numpy as np
 
 from hostlib import wire
+from hostlib._native import NativeKernel
 from hostlib.collectives import Collective
 from hostlib.config import JobConfig
 from hostlib.core.congestion import CONGESTION
-from hostlib.core.kernel import KernelName, choose_kernel
 from hostlib.core.state import SPREAD, CoreSettings, Counter
 from hostlib.core.watchdog import Watchdog
 from hostlib.core.window import Mishaps, Window
@@ -26,7 +26,7 @@ from hostlib.errors import (
     SumOverflow,
 )
 from hostlib.io.attendant import Attendant
-from hostlib.io.link import Link, Pumped
+from hostlib.io.link import Pumped
 from hostlib.io.open import open_link
 from hostlib.joblog import JobLog
 from hostlib.peers import Peers
@@ -52,16 +52,15 @@ class SwitchEngine:
     Any thread may call, one at a time; `statistics` and `progress` at any time.
     """
 
-    def __init__(self, config: JobConfig, peers: Peers, *, kernel: KernelName = "auto") -> None:
-        """Open the socket. Raises ConfigError."""
+    def __init__(self, config: JobConfig, peers: Peers) -> None:
+        """Open the socket. Raises ConfigError, NativeMissing."""
         self._config = config
         self._log = _open_log(config.log)
-        self._window = Window(_core_settings(config), choose_kernel(kernel))
-        link = open_link(config.transport, self._window)
+        self._window = Window(_core_settings(config), NativeKernel())
+        self._link = link = open_link(config.transport, self._window)
         # More in flight than the socket holds would be lost, and net.core.rmem_max may allow little.
         self._window.restrict_to(link.room_packets)
         self._window.congestion = CONGESTION[config.congestion]()
-        self._link: Link = link
         self._watchdog = Watchdog(self._window, peers, config.patience, switch=config.transport.switch)
         self._peers = peers
         self._broken: JobBroken | None = None

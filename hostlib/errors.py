@@ -4,6 +4,7 @@
 
     InaError
     ├── ConfigError          the configuration is missing or contradicts itself
+    ├── NativeMissing        the compiled part is not there, or of another version
     ├── RendezvousError      the job could not be joined
     ├── UnsupportedArray     dtype, layout or argument that a collective does not take
     ├── NonFiniteError       NaN or infinity in the input, policy "raise"; the job goes on
@@ -46,6 +47,10 @@ class InaError(Exception):
 
 class ConfigError(InaError, ValueError):
     """A job configuration cannot be used."""
+
+
+class NativeMissing(InaError):
+    """The compiled library is not there or is of another version; says what to do."""
 
 
 class RendezvousError(InaError, RuntimeError):

@@ -7,7 +7,7 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
@@ -17,8 +17,9 @@ from bmv2_topos.soak.bed import BuiltBed, Rack
 from bmv2_topos.soak.draw import draw_bed, draw_schedule
 from bmv2_topos.soak.recovery import Recovery
 from bmv2_topos.soak.run import Course, ScheduleFailed, run_schedule
-from bmv2_topos.soak.schedule import BED_SEEDS, Bed, Schedule
+from bmv2_topos.soak.schedule import BED_SEEDS, Bed
 from bmv2_topos.soak.trace import Log
+from bmv2_topos.testbeds.virtual.cores import COMPILED, Cores
 from controller.model import Mode
 
 
@@ -131,22 +132,17 @@ def soak_seeds(
     racks: Racks,
     *,
     bed: Bed | None = None,
-    change: Callable[[Schedule], Schedule] | None = None,
+    cores: Cores = COMPILED,
 ) -> Tally:
-    """Run the schedules of the seeds `first` to `last`, all of one bed; stop at the first that fails.
-
-    `change`: run what it makes of each schedule instead.
-    """
+    """Run the schedules of the seeds `first` to `last`, all of one bed; stop at the first that fails."""
     bed = bed or draw_bed(first // BED_SEEDS)
     tally = Tally()
     with BuiltBed(bed, racks.of(bed.program)) as built:
         for seed in range(first, last + 1):
             schedule = draw_schedule(seed, bed)
-            if change is not None:
-                schedule = change(schedule)
             tally.schedules += 1
             try:
-                tally.note(run_schedule(schedule, built))
+                tally.note(run_schedule(schedule, built, cores=cores))
             except ScheduleFailed as failed:
                 tally.failures.append(Failure(seed, failed.reason, schedule.describe()))
                 break
@@ -182,7 +178,7 @@ def soak(
 
     Raises:
         ProcessDied: a schedule ended its process, which compiled code may.
-        TestbedError: the host library's compiled part is not there.
+        NativeMissing: the host library's compiled part is not there.
     """
     deadline = None if minutes is None else time.monotonic() + 60 * minutes
     count = processes or os.cpu_count() or 1

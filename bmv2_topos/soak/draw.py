@@ -104,14 +104,14 @@ def draw_schedule(seed: int, bed: Bed | None = None) -> Schedule:
     least = sum(max(len(bed.topology.switches), len(p.workers)) for p in bed.placements)
     least = max(least, len(bed.placements) * max(len(p.workers) for p in bed.placements))
     least = max(least, len(bed.placements) * len(bed.topology.switches))
+    faults, coalesce_us = _draw_faults(draw, bed.topology), draw.choice((0, 0, 3, 20))
+    draw.random(), draw.random()  # nothing is made of these: a seed stands for what it stood for with them
     schedule = Schedule(
         seed,
         bed,
         jobs,
-        _draw_faults(draw, bed.topology),
-        draw.choice((0, 0, 3, 20)),
-        draw.choices(("native", "numpy"), (11, 1))[0],
-        draw.choices(("native", "numpy"), (5, 1))[0],
+        faults,
+        coalesce_us,
         least + draw.choice((0, 2, 8, 200)),
         draw.choice((draw.randrange(2**32), 2**32 - draw.randint(1, 3000))),
         _draw_events(draw, bed, jobs),

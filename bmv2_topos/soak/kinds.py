@@ -18,8 +18,6 @@ KINDS: Final[Mapping[str, tuple[str, ...]]] = {
         *("allreduce", "reduce", "int32", "float32, exponent", "float32, fixed"),
         *("values too large", "non-finite values", "PSNs wrapped", "switch clock wrapped"),
         *("congestion fixed", "congestion aimd", "congestion a2tp"),
-        *("workers' kernel native", "workers' kernel numpy"),
-        *("fallback server's kernel native", "fallback server's kernel numpy"),
     ),
     "event": (
         *("job restarted", "fallback server restarted", "region changed", "switch congested", "link cut"),
@@ -60,11 +58,8 @@ def traits(schedule: Schedule) -> Counter[str]:
             f"program {bed.program}",
             f"{bed.levels} levels" if bed.levels > 1 else "one switch",
             f"{len(schedule.jobs)} jobs" if len(schedule.jobs) > 1 else "one job",
-            f"workers' kernel {schedule.kernel}",
         }
     )
-    if bed.program == "shared":
-        told[f"fallback server's kernel {schedule.server_kernel}"] = 1
     if not all(switch.aggregates for switch in bed.topology.switches):
         told["transit switches"] = 1
     for job in schedule.jobs:

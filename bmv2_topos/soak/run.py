@@ -29,7 +29,8 @@ from bmv2_topos.soak.schedule import (
 from bmv2_topos.soak.server import ServerStation
 from bmv2_topos.soak.strangers import FROM_ELSEWHERE, forge
 from bmv2_topos.soak.sums import SCALE_BITS, Sum, WrongSum
-from bmv2_topos.soak.worker import WorkerStation, WrongError, kernel_of
+from bmv2_topos.soak.worker import WorkerStation, WrongError
+from bmv2_topos.testbeds.virtual.cores import COMPILED, Cores
 from bmv2_topos.testbeds.virtual.server import endpoints
 from hostlib import wire
 from hostlib.core.congestion import CONGESTION
@@ -85,13 +86,16 @@ class _RunningJob:
         return window is not None and window.psns().last < self.plan.first_psn
 
 
-def run_schedule(schedule: Schedule, built: BuiltBed, trace: Trace | None = None) -> Course:
+def run_schedule(
+    schedule: Schedule, built: BuiltBed, trace: Trace | None = None, *, cores: Cores = COMPILED
+) -> Course:
     """Carry out a schedule on its bed and check all invariants; return what came of it.
 
     Raises:
         ScheduleFailed: an invariant is broken.
+        NativeMissing: the host library's compiled part is not there.
     """
-    run = _Run(schedule, built, trace)
+    run = _Run(schedule, built, trace, cores)
     try:
         return run.carry_out()
     except (WrongSum, Stuck, TooSlow, Impossible, WrongError) as error:
@@ -100,7 +104,8 @@ def run_schedule(schedule: Schedule, built: BuiltBed, trace: Trace | None = None
 
 
 class _Run:
-    def __init__(self, schedule: Schedule, built: BuiltBed, trace: Trace | None) -> None:
+    def __init__(self, schedule: Schedule, built: BuiltBed, trace: Trace | None, cores: Cores) -> None:
+        self.cores = cores
         self.schedule = schedule
         self.built = built
         built.prepare({plan.number: plan for plan in schedule.jobs})
@@ -158,7 +163,7 @@ class _Run:
             remind_max_s=LONGEST_TIMEOUT_S,
         )
         server = ServerStation(
-            *(self.network, host, settings, schedule.server_kernel, schedule.coalesce_us, self.of_servers)
+            *(self.network, host, settings, self.cores.server, schedule.coalesce_us, self.of_servers)
         )
         self.network.hosts[host] = self.servers[host] = server
         return server
@@ -175,6 +180,7 @@ class _Run:
         hosts = schedule.bed.placements[plan.number - 1].workers
         slots = schedule.bed.slots[plan.number - 1] or 2 * plan.window
         windows = []
+        kernel = self.cores.kernel()
         for rank, host in enumerate(hosts):
             settings = CoreSettings(
                 plan.number,
@@ -192,7 +198,7 @@ class _Run:
                 numbers=plan.numbers,
                 scale_bits=SCALE_BITS,
             )
-            windows.append(Window(settings, kernel_of(schedule.kernel), CONGESTION[plan.congestion]()))
+            windows.append(Window(settings, kernel, CONGESTION[plan.congestion]()))
         for total in job.sums[done:]:
             total.results.clear()
         for station, window in zip(job.stations, windows, strict=True):

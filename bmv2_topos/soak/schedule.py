@@ -11,7 +11,6 @@ from bmv2_topos.testbeds.virtual.placement import Placement
 from controller.model import Mode, Region
 from hostlib import wire
 from hostlib.core.congestion import CongestionName
-from hostlib.core.kernel import KernelName
 
 Dtype = Literal["int32", "float32"]
 Numbers = Literal["exponent", "fixed"]
@@ -241,8 +240,6 @@ class Schedule:
     """By link of the topology, in its order."""
     coalesce_us: int
     """Hosts take in together what came within this time."""
-    kernel: KernelName
-    server_kernel: KernelName
     server_capacity: int
     clock_us: int
     """The switches' clock when it begins; it wraps at 2**32."""
@@ -261,8 +258,8 @@ class Schedule:
         for number, (link, faults) in enumerate(zip(self.bed.topology.links, self.faults, strict=True)):
             lines.append(f"  {number}: {link.a}-{link.b}: {faults.describe()}")
         lines.append(
-            f"workers' kernel {self.kernel}; fallback server's {self.server_kernel}, {self.server_capacity}"
-            f" packets; hosts look every {self.coalesce_us} µs; switches' clock {self.clock_us} µs; jobs:"
+            f"fallback server's memory {self.server_capacity} packets; hosts look every"
+            f" {self.coalesce_us} µs; switches' clock {self.clock_us} µs; jobs:"
         )
         lines += [job.describe() for job in self.jobs]
         lines.append("events:" if self.events else "no events")

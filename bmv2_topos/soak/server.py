@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 import numpy as np
 
 from bmv2_topos.soak.network import Network
-from bmv2_topos.soak.stations import BATCH, Alarm, Inbox, native_library
-from hostlib.core.kernel import KernelName
+from bmv2_topos.soak.stations import BATCH, Alarm, Inbox
 from hostlib.fallback.config import FallbackJob, FallbackSettings
 from hostlib.fallback.core import FallbackCore
-from hostlib.fallback.native_core import NativeCore
-from hostlib.fallback.numpy_core import NumpyCore
-
-
-def core_of(settings: FallbackSettings, name: KernelName) -> FallbackCore:
-    """Return a fallback server's core."""
-    return NumpyCore(settings) if name == "numpy" else NativeCore(settings, native_library())
 
 
 class ServerStation:
@@ -28,19 +21,19 @@ class ServerStation:
         network: Network,
         host: str,
         settings: FallbackSettings,
-        kernel: KernelName,
+        make_core: Callable[[FallbackSettings], FallbackCore],
         coalesce_us: int,
         counts: Counter[str],
     ) -> None:
         self._network = network
         self._host = host
         self._settings = settings
-        self._kernel: KernelName = kernel
+        self._make_core = make_core
         self._counts = counts
         self._inbox = Inbox(network, coalesce_us, self.serve)
         self._alarm = Alarm(network, self.serve)
         self._jobs: dict[int, FallbackJob] = {}
-        self._core = core_of(settings, kernel)
+        self._core = make_core(settings)
         self._out = np.zeros(BATCH * settings.result_bytes, np.uint8)
         self._deaf_until = 0
         self.deliver = self._inbox.deliver
@@ -59,7 +52,7 @@ class ServerStation:
     def restart(self, down_ns: int) -> None:
         """Forget everything but the jobs, and be deaf for a while."""
         self.note()
-        self._core = core_of(self._settings, self._kernel)
+        self._core = self._make_core(self._settings)
         for job in self._jobs.values():
             self._core.add_job(job)
         self._deaf_until = self._network.now + down_ns

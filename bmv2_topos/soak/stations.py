@@ -1,27 +1,14 @@
-"""What workers and fallback servers have in common: packets that wait, alarms, the compiled library."""
+"""What workers and fallback servers have in common: packets that wait, and alarms."""
 
 from __future__ import annotations
 
-import ctypes
-import functools
 from collections.abc import Callable
 
 from bmv2_topos.soak.network import Network
-from bmv2_topos.testbeds.virtual.settings import TestbedError
-from hostlib import _native
 from hostlib.core.state import NEVER
 
 BATCH = 16
 """Packets that a core writes at a time."""
-
-
-@functools.cache
-def native_library() -> ctypes.CDLL:
-    """Return the host library's compiled part, loaded once per process. Raises TestbedError."""
-    try:
-        return _native.load()
-    except _native.NativeMissing as error:
-        raise TestbedError(str(error)) from error
 
 
 class Inbox:

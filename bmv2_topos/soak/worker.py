@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections import Counter
 from collections.abc import Callable, Sequence
 
@@ -10,11 +9,8 @@ import numpy as np
 
 from bmv2_topos.soak.network import Network
 from bmv2_topos.soak.schedule import Defector
-from bmv2_topos.soak.stations import BATCH, Alarm, Inbox, native_library
+from bmv2_topos.soak.stations import BATCH, Alarm, Inbox
 from bmv2_topos.soak.sums import Sum, WrongSum
-from hostlib._native import NativeKernel
-from hostlib.core.kernel import Kernel, KernelName
-from hostlib.core.numpy_kernel import NumpyKernel
 from hostlib.core.state import Counter as Count
 from hostlib.core.watchdog import Patience, Watchdog
 from hostlib.core.window import Window
@@ -24,12 +20,6 @@ from hostlib.peers import NoPeers
 _WATCH_NS = 50_000_000
 _PATIENCE = Patience(timeout_s=0.3, straggler_timeout_s=0.3)
 """Far longer than it takes to repair anything here."""
-
-
-@functools.cache
-def kernel_of(name: KernelName) -> Kernel:
-    """Return a worker's kernel, one for all windows of the process."""
-    return NumpyKernel() if name == "numpy" else NativeKernel(native_library())
 
 
 def _ignore() -> None:

@@ -46,7 +46,6 @@ class Measured:
     lanes: int
     workers: int
     batch: int
-    core: str
 
 
 class _Driver:
@@ -110,10 +109,10 @@ class _Driver:
 
 
 @contextlib.contextmanager
-def _server(switch: tuple[str, int], lanes: int, core: str) -> Iterator[subprocess.Popen[str]]:
+def _server(switch: tuple[str, int], lanes: int) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-m", "controller.cli", "fallback", "--switch", f"{switch[0]}:{switch[1]}"]
     with subprocess.Popen(
-        [*command, "--lanes", str(lanes), "--core", core],
+        [*command, "--lanes", str(lanes)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -146,7 +145,6 @@ def measure(
     contributions: int = 400_000,
     window: int = 512,
     batch: int = MAX_BATCH,
-    core: str = "auto",
 ) -> Measured:
     """Sum `contributions` packets through a server process of its own.
 
@@ -156,7 +154,6 @@ def measure(
         contributions: packets to send.
         window: how many packets may be ahead of the results.
         batch: packets that the driver sends at once; 1 is the worst that a network can do.
-        core: which implementation serves, as in ``ina fallback``.
 
     Raises:
         RuntimeError: the server did not start, lost something or summed wrongly.
@@ -166,7 +163,7 @@ def measure(
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)
         sock.bind(("127.0.0.1", 0))
         sock.settimeout(10)
-        with _server(sock.getsockname(), lanes, core) as process:
+        with _server(sock.getsockname(), lanes) as process:
             ready = _hear(process)["ready"]
             host, port = ready["local"].split(":")
             sock.connect((host, int(port)))
@@ -197,5 +194,4 @@ def measure(
         lanes=lanes,
         workers=workers,
         batch=batch,
-        core=ready["core"],
     )

@@ -49,7 +49,7 @@ def verdict(error: BaseException) -> tuple[str, int]:
     from controller import BadJob, ControllerError, ProgramMismatch
     from controller.errors import TlsFailure
     from controller.scheduling import BadSpec, BadTrace
-    from hostlib import ConfigError
+    from hostlib import ConfigError, NativeMissing
     from hostlib.launcher import LaunchError
 
     match error:
@@ -66,6 +66,7 @@ def verdict(error: BaseException) -> tuple[str, int]:
         case (
             ControllerError()
             | LaunchError()
+            | NativeMissing()
             | softswitch.SwitchError()
             | softswitch.PipelineError()
             | OSError()

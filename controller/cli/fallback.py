@@ -55,7 +55,6 @@ def fallback(
             help="About a round trip: least wait before a reminder, and between two replays of a result.",
         ),
     ] = 0.002,
-    core: Annotated[str, typer.Option(help="auto, native (C) or numpy.")] = "auto",
     held: Annotated[
         bool, typer.Option("--held", help="Its parent holds --local, so that no other user can take it.")
     ] = False,
@@ -69,8 +68,6 @@ def fallback(
     parse_address("--local", local)
     if transport not in ("loopback", "udp"):
         raise Failure(f"--transport {transport!r}: want loopback or udp", exit_code=USAGE)
-    if core not in ("auto", "native", "numpy"):
-        raise Failure(f"--core {core!r}: want auto, native or numpy", exit_code=USAGE)
     try:
         wires = TransportConfig(transport, local, switch, mac, switch_mac, ip, switch_ip, held=held)  # type: ignore[arg-type]
         endpoints = wires.endpoints if transport == "loopback" else None
@@ -79,7 +76,7 @@ def fallback(
         raise Failure(str(error), exit_code=USAGE) from error
     commands = -1 if sys.stdin is None or sys.stdin.closed else sys.stdin.fileno()
     try:
-        with FallbackServer(wires, settings, core) as server:  # type: ignore[arg-type]
+        with FallbackServer(wires, settings) as server:
             server.run(commands, sys.stdout)
     except (InaError, MemoryError) as error:
         raise Failure(str(error)) from error

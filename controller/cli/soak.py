@@ -68,7 +68,6 @@ def soak(
     # Loaded here, for other commands need none of it.
     from bmv2_topos.soak import ProcessDied, Tally
     from bmv2_topos.soak import soak as run_soak
-    from bmv2_topos.testbeds.virtual import TestbedError
 
     if minutes is None and schedules is None:
         minutes = 1.0
@@ -80,7 +79,7 @@ def soak(
             for tally in run_soak(first, schedules=schedules, minutes=minutes, processes=processes):
                 passed_s = time.monotonic() - began
                 bar.show(*_progress(tally.schedules, passed_s, schedules, minutes))
-        except (ProcessDied, TestbedError) as error:
+        except ProcessDied as error:
             raise Failure(str(error)) from error
     _show(
         tally,

@@ -6,6 +6,7 @@ It does not use Python's C interface, so the interpreter lock is free while it r
 from __future__ import annotations
 
 import ctypes
+import functools
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from hostlib.core.state import CoreState, CoreStruct
-
-
-class NativeMissing(Exception):
-    """The compiled library is not there or is of another version; says what to do."""
+from hostlib.errors import NativeMissing
 
 
 class IoStruct(ctypes.Structure):
@@ -45,14 +43,19 @@ def library_path() -> Path:
     return Path(__file__).parent / f"_ina{EXTENSION_SUFFIXES[0]}"
 
 
-def load(path: Path | None = None) -> ctypes.CDLL:
-    """Load the library (by default from `library_path`), declare its functions. Raises NativeMissing."""
-    path = path or library_path()
+def load() -> ctypes.CDLL:
+    """Return the library, loaded once for the process. Raises NativeMissing."""
+    return _load(library_path())
+
+
+@functools.cache
+def _load(path: Path) -> ctypes.CDLL:
+    """Load it and declare its functions."""
     remedy = "run `python -m hostlib._native.build` (needs a C compiler)"
     try:
         library = ctypes.CDLL(str(path))
     except OSError as error:
-        raise NativeMissing(f"the compiled kernel cannot be loaded ({error}); {remedy}") from error
+        raise NativeMissing(f"the compiled part cannot be loaded ({error}); {remedy}") from error
     pointer, i64, u32 = ctypes.c_void_p, ctypes.c_int64, ctypes.c_uint32
     signatures: dict[str, tuple[Any, list[Any]]] = {
         "ina_core_bytes": (ctypes.c_size_t, []),
@@ -92,8 +95,9 @@ def load(path: Path | None = None) -> ctypes.CDLL:
 class NativeKernel:
     """`hostlib.core.kernel.Kernel` in C."""
 
-    def __init__(self, library: ctypes.CDLL | None = None) -> None:
-        self.library = library or load()
+    def __init__(self) -> None:
+        """Load the compiled library. Raises NativeMissing."""
+        self.library = load()
 
     def begin(self, state: CoreState, now: int) -> None:
         """Reset the window for the collective described in `state`."""

@@ -1,17 +1,12 @@
-"""The two implementations of the core's inner functions, and the choice between them."""
+"""What the core leaves to compiled code: `hostlib._native.NativeKernel` is it; tests have a twin in numpy."""
 
 from __future__ import annotations
 
-import warnings
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from hostlib import _native
-from hostlib.core.numpy_kernel import NumpyKernel
 from hostlib.core.state import CoreState
-
-KernelName = Literal["auto", "native", "numpy"]
 
 
 class Kernel(Protocol):
@@ -36,20 +31,3 @@ class Kernel(Protocol):
     def settle(self, state: CoreState) -> None:
         """Count the results that are in, in the order of their PSNs, up to the end of a round."""
         ...
-
-
-def choose_kernel(name: KernelName = "auto") -> Kernel:
-    """Return the compiled kernel, or with a warning the numpy one if there is none.
-
-    Raises:
-        hostlib._native.NativeMissing: `name` is "native" and the compiled kernel cannot be loaded.
-    """
-    if name == "numpy":
-        return NumpyKernel()
-    try:
-        return _native.NativeKernel()
-    except _native.NativeMissing as error:
-        if name == "native":
-            raise
-        warnings.warn(f"allreduce will be slow: {error}", RuntimeWarning, stacklevel=2)
-        return NumpyKernel()

@@ -30,18 +30,13 @@ late copy may begin an entry of what everybody has finished; the answer to its r
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from hostlib._native import NativeMissing
-from hostlib.core.kernel import KernelName
 from hostlib.fallback.config import Count, FallbackJob, FallbackSettings
-from hostlib.fallback.native_core import NativeCore
-from hostlib.fallback.numpy_core import NumpyCore
 
-__all__ = ["Count", "FallbackCore", "Statistics", "choose_core"]
+__all__ = ["Count", "FallbackCore", "Statistics"]
 
 Statistics = dict[int | None, dict[str, int]]
 
@@ -84,20 +79,3 @@ class FallbackCore(Protocol):
         A job has also ``entries``, ``unfinished`` and ``pieces``: packets' worth of memory in use.
         """
         ...
-
-
-def choose_core(settings: FallbackSettings, name: KernelName = "auto") -> FallbackCore:
-    """Return a core in C, or with a warning the one in numpy if there is no compiled one.
-
-    Raises:
-        NativeMissing: `name` is "native" and the compiled library cannot be loaded.
-    """
-    if name == "numpy":
-        return NumpyCore(settings)
-    try:
-        return NativeCore(settings)
-    except NativeMissing as error:
-        if name == "native":
-            raise
-        warnings.warn(f"the fallback server will be slow: {error}", RuntimeWarning, stacklevel=2)
-        return NumpyCore(settings)

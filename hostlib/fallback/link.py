@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import select
 import socket
-import time
 from typing import Final
 
 from hostlib.config import TransportConfig, parse_address
 from hostlib.errors import ConfigError, InaError
 from hostlib.fallback.config import BATCH
-from hostlib.fallback.core import FallbackCore
 from hostlib.fallback.native_core import NativeCore
 from hostlib.io.datagrams import DATAGRAM_BYTES, PacketSocket, open_socket
 from hostlib.io.link import Pumped
 
 RECEIVE_BUFFER_BYTES: Final = 32 << 20
 """What the socket is to hold unread: several jobs' windows may come at once. The kernel may grant less."""
-
-_BATCHES = 16
 
 
 class FallbackLink:
@@ -50,28 +45,15 @@ class FallbackLink:
         with contextlib.suppress(OSError):  # it is not there yet
             self.socket.send(b"")
 
-    def pump(self, core: FallbackCore, control: int, deadline: int) -> None:
+    def pump(self, core: NativeCore, control: int, deadline: int) -> None:
         """Serve until `deadline` (monotonic ns), a signal, or until `control` (-1: none) is readable.
 
         Raises:
             InaError: the socket cannot be waited for any more.
         """
-        if isinstance(core, NativeCore):
-            why = Pumped(core.pump(self._packets.io, control, deadline))
-            if why is Pumped.ERROR:
-                raise InaError(f"the fallback server's socket failed: {self._packets.last_error()}")
-            return
-        poller = select.poll()
-        for descriptor in (self.socket.fileno(), control):
-            if descriptor >= 0:
-                poller.register(descriptor, select.POLLIN)
-        while (now := time.monotonic_ns()) < deadline:
-            self._send_all(core, now)
-            if self._receive_into(core):
-                continue
-            wait = max(0, min(core.next_timeout(), deadline) - now)
-            if any(descriptor == control for descriptor, _ in poller.poll(wait / 1e6)):
-                return
+        why = Pumped(core.pump(self._packets.io, control, deadline))
+        if why is Pumped.ERROR:
+            raise InaError(f"the fallback server's socket failed: {self._packets.last_error()}")
 
     @property
     def strangers(self) -> int:
@@ -86,17 +68,3 @@ class FallbackLink:
     def close(self) -> None:
         """Free the socket."""
         self._packets.close()
-
-    def _send_all(self, core: FallbackCore, now: int) -> None:
-        """Send, or lose what the socket does not take: whoever needs it asks again."""
-        while (sent := core.emit(self._packets.outgoing, now))[0]:
-            self._packets.send(*sent)
-
-    def _receive_into(self, core: FallbackCore) -> bool:
-        """Take in some batches; return whether there were any."""
-        for batch in range(_BATCHES):
-            received = self._packets.receive()
-            if received is None:
-                return batch > 0
-            core.absorb(*received)
-        return True

@@ -21,15 +21,15 @@ _GAUGES = ("entries", "unfinished", "pieces")
 class NativeCore:
     """`hostlib.fallback.core.FallbackCore` in C."""
 
-    def __init__(self, settings: FallbackSettings, library: ctypes.CDLL | None = None) -> None:
-        """Load the compiled library unless one is given.
+    def __init__(self, settings: FallbackSettings) -> None:
+        """Load the compiled library.
 
         Raises:
             NativeMissing: the compiled library cannot be loaded.
             MemoryError: there is no memory for `FallbackSettings.capacity`.
         """
         self.settings = settings
-        self.library = library or _native.load()
+        self.library = _native.load()
         self._jobs: dict[int, FallbackJob] = {}
         handle = self.library.ina_fallback_new(
             settings.lanes,

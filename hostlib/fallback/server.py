@@ -20,10 +20,8 @@ from types import FrameType, TracebackType
 from typing import Any, Self, TextIO
 
 from hostlib.config import TransportConfig
-from hostlib.core.kernel import KernelName
 from hostlib.errors import ConfigError
 from hostlib.fallback.config import FallbackJob, FallbackSettings
-from hostlib.fallback.core import choose_core
 from hostlib.fallback.link import FallbackLink
 from hostlib.fallback.native_core import NativeCore
 
@@ -35,21 +33,18 @@ _LINE_BYTES = 1 << 20
 class FallbackServer:
     """Serves jobs over one socket; a context manager that closes it."""
 
-    def __init__(
-        self, transport: TransportConfig, settings: FallbackSettings, core: KernelName = "auto"
-    ) -> None:
+    def __init__(self, transport: TransportConfig, settings: FallbackSettings) -> None:
         """Open the socket.
 
         Args:
             transport: local address, the switch's, and the addresses in frames (*loopback*).
             settings: `FallbackSettings.endpoints` must be those of the transport, None for *udp*.
-            core: which implementation serves.
 
         Raises:
             ConfigError: the socket cannot be opened.
-            NativeMissing: `core` is "native" and the compiled library cannot be loaded.
+            NativeMissing: the compiled library cannot be loaded.
         """
-        self.core = choose_core(settings, core)
+        self.core = NativeCore(settings)
         self.link = FallbackLink(transport)
         self._settings = settings
         self._line = b""
@@ -64,8 +59,7 @@ class FallbackServer:
             InaError: the socket failed.
         """
         host, port = self.link.socket.getsockname()
-        core = "native" if isinstance(self.core, NativeCore) else "numpy"
-        ready = {"local": f"{host}:{port}", "lanes": self._settings.lanes, "core": core}
+        ready = {"local": f"{host}:{port}", "lanes": self._settings.lanes}
         poller = select.poll()
         if commands >= 0:
             poller.register(commands, select.POLLIN)

@@ -1,19 +1,16 @@
 """A connected UDP socket for many packets of one length in one call, where the kernel can.
 
-The loops in C (``ina_socket.c``) use the same socket and buffers through `PacketSocket.io`.
+The loops in C (``ina_socket.c``) use socket and buffers through `PacketSocket.io`.
 """
 
 from __future__ import annotations
 
-import errno
 import os
 import socket
 import sys
-import time
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hostlib._native import IoStruct
 
@@ -26,8 +23,6 @@ SEGMENTS: Final = 64
 DATAGRAM_BYTES: Final = 65507
 """Largest UDP payload: what they may have together."""
 _RECEIVE_BYTES: Final = 65536
-_NO_OFFLOAD: Final = (errno.EIO, errno.EINVAL, errno.EOPNOTSUPP)
-"""What a device without segmentation offload answers."""
 
 
 def open_socket(
@@ -59,68 +54,23 @@ def open_socket(
 
 
 class PacketSocket:
-    """The socket with its two buffers; `outgoing` is where packets to be sent are written."""
+    """The socket with its two buffers."""
 
     def __init__(self, sock: socket.socket, send_bytes: int, send_packets: int) -> None:
         self.socket = sock
-        self._peer = sock.getpeername()
-        self.outgoing: NDArray[Any] = np.zeros(send_bytes, np.uint8)
+        self._outgoing = np.zeros(send_bytes, np.uint8)
         self._incoming = np.zeros(_RECEIVE_BYTES, np.uint8)
+        host, port = sock.getpeername()
         self.io = IoStruct(
-            send_buffer=self.outgoing.ctypes.data,
+            send_buffer=self._outgoing.ctypes.data,
             receive_buffer=self._incoming.ctypes.data,
             send_packets=send_packets,
             receive_bytes=_RECEIVE_BYTES,
             fd=sock.fileno(),
             gso=_enable(sock, UDP_GRO, 1) and _enable(sock, UDP_SEGMENT, 0),
-            peer_address=int.from_bytes(socket.inet_aton(self._peer[0]), sys.byteorder),
-            peer_port=socket.htons(self._peer[1]),
+            peer_address=int.from_bytes(socket.inet_aton(host), sys.byteorder),
+            peer_port=socket.htons(port),
         )
-
-    def send(self, count: int, size: int) -> None:
-        """Send the first `count` packets of `size` bytes, or lose what the socket does not take."""
-        data = self.outgoing[: count * size]
-        try:
-            if self.io.gso and count > 1:
-                segment = size.to_bytes(2, "little" if np.little_endian else "big")
-                self.socket.sendmsg([data.data], [(socket.IPPROTO_UDP, UDP_SEGMENT, segment)])
-                return
-            for packet in data.reshape(count, size):
-                self.socket.send(packet.data)
-        except BlockingIOError:
-            pass
-        except OSError as error:
-            if self.io.gso and error.errno in _NO_OFFLOAD:
-                self.io.gso = 0
-                self.send(count, size)
-                return
-            self._note(error)
-
-    def receive(self) -> tuple[NDArray[Any], int, int] | None:
-        """Return packets, the length of each (the last may be shorter), and when (ns); None: nothing there.
-
-        What is returned is overwritten by the next call.
-        """
-        while True:
-            try:
-                size, ancillary, _, sender = self.socket.recvmsg_into(
-                    [self._incoming.data], socket.CMSG_SPACE(4)
-                )
-            except BlockingIOError:
-                return None
-            except OSError as error:  # the report of an earlier send that nobody took
-                self._note(error)
-                return None
-            if sender == self._peer:
-                break
-            self.io.strangers += 1  # it came before the socket was connected
-        if not size:
-            return None
-        segment = size
-        for level, kind, value in ancillary:
-            if (level, kind) == (socket.IPPROTO_UDP, UDP_GRO):
-                segment = int.from_bytes(value, "little" if np.little_endian else "big")
-        return self._incoming[:size], segment, time.monotonic_ns()
 
     @property
     def strangers(self) -> int:
@@ -134,10 +84,6 @@ class PacketSocket:
     def close(self) -> None:
         """Free the socket."""
         self.socket.close()
-
-    def _note(self, error: OSError) -> None:
-        self.io.errors += 1
-        self.io.last_error = error.errno or 0
 
 
 def _enable(sock: socket.socket, option: int, value: int) -> bool:

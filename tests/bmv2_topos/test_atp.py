@@ -17,7 +17,9 @@ from bmv2_topos.testbeds.virtual import (
     VirtualTestbed,
     build,
 )
+from bmv2_topos.testbeds.virtual.cores import COMPILED
 from tests.bmv2_topos.beds import SMALL, elements, job, sending
+from tests.twins import TWINS
 
 ATP = dataclasses.replace(SMALL, program="atp")
 LOSSY = Link("a", "b", loss=0.02, duplicate=0.02)
@@ -80,12 +82,12 @@ def test_sums_are_exact_when_servers_and_jobs_start_anew(shape: Sequence[int] | 
         assert of.checked_elements >= elements(entry)
 
 
-def test_the_same_seed_gives_the_same_report_with_both_kernels() -> None:
+def test_the_same_seed_gives_the_same_report_also_with_the_twins() -> None:
     jobs = [job("a", iterations=2), job("b", 3, iterations=2)]
     few = dataclasses.replace(ATP, slots=16)
     native, again, numpy = (
-        run(jobs, dataclasses.replace(few, kernel=kernel), link=LOSSY, shape=TREE)  # type: ignore[arg-type]
-        for kernel in ("native", "native", "numpy")
+        run(jobs, dataclasses.replace(few, cores=cores), link=LOSSY, shape=TREE)
+        for cores in (COMPILED, COMPILED, TWINS)
     )
     assert native == again == numpy
     assert run(jobs, dataclasses.replace(few, seed=1), link=LOSSY, shape=TREE) != native

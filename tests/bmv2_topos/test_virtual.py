@@ -27,8 +27,10 @@ from bmv2_topos.testbeds.virtual import (
     build,
     random_faults,
 )
+from bmv2_topos.testbeds.virtual.cores import COMPILED
 from hostlib.core.congestion import FixedWindow, Limits, Round
 from tests.bmv2_topos.beds import SMALL, elements, job
+from tests.twins import TWINS
 
 
 def run(
@@ -130,11 +132,11 @@ def test_the_same_seed_gives_the_same_report_and_another_seed_another() -> None:
     assert once(2) != first
 
 
-def test_both_kernels_send_the_same_packets() -> None:
+def test_the_cores_and_their_twins_send_the_same_packets() -> None:
     link = Link("a", "b", loss=0.02)
     reports = [
-        run([job("a", iterations=2)], dataclasses.replace(SMALL, slots=16, kernel=kernel), link=link)
-        for kernel in ("native", "numpy")
+        run([job("a", iterations=2)], dataclasses.replace(SMALL, slots=16, cores=cores), link=link)
+        for cores in (COMPILED, TWINS)
     ]
     assert reports[0] == reports[1]
 

@@ -13,12 +13,14 @@ from numpy.typing import NDArray
 from hostlib import quantize
 from hostlib.collectives import Op
 from hostlib.core.kernel import Kernel
+from hostlib.fallback import FallbackCore, FallbackSettings
 from tests.hostlib.reference_switch import Job, ReferenceSwitch
 from tests.hostlib.virtual_network import Impairments, VirtualNetwork, VirtualSwitch
 
 JOB = 7
 LANES = 32
 MakeKernel = Callable[[], Kernel]
+MakeServer = Callable[[FallbackSettings], FallbackCore]
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from hostlib._native import NativeKernel
 from hostlib.core.kernel import Kernel
-from hostlib.core.numpy_kernel import NumpyKernel
-
-KERNELS: dict[str, Callable[[], Kernel]] = {"native": NativeKernel, "numpy": NumpyKernel}
+from tests.twins import KERNELS
 
 
 @pytest.fixture(params=KERNELS)

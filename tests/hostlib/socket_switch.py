@@ -18,9 +18,9 @@ import numpy as np
 
 from hostlib import JobConfig, TransportConfig, wire
 from hostlib.fallback.config import FallbackJob, FallbackSettings
-from hostlib.fallback.numpy_core import NumpyCore
 from hostlib.tree import Tree
 from tests.hostlib.reference_switch import Job, ReferenceSwitch
+from tests.twins.fallback_core import NumpyCore
 
 JOB = 7
 LANES = 32

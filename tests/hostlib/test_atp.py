@@ -13,19 +13,19 @@ from numpy.typing import NDArray
 
 from hostlib import wire
 from hostlib._native import NativeKernel
-from hostlib.core.kernel import KernelName
-from hostlib.core.numpy_kernel import NumpyKernel
 from hostlib.core.state import CoreSettings
 from hostlib.core.window import Window
-from hostlib.fallback.config import FallbackJob, FallbackSettings
-from hostlib.fallback.core import choose_core
+from hostlib.fallback import FallbackJob, FallbackSettings, NativeCore
 from hostlib.tree import Tree
 from softswitch.engine.switch import Switch
-from tests.hostlib.cases import JOB, LANES, MakeKernel
+from tests.hostlib.cases import JOB, LANES, MakeKernel, MakeServer
 from tests.hostlib.compiled_switch import compiled_from
 from tests.hostlib.fabric import SWITCH_PORTS, FabricCase, JobCase, build, carry_out, fabric_cases
 from tests.hostlib.reference_switch import Job
 from tests.hostlib.virtual_network import Impairments, endpoints
+from tests.twins import SERVERS
+from tests.twins.fallback_core import NumpyCore
+from tests.twins.kernel import NumpyKernel
 
 SETTINGS = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 WINDOW = 4
@@ -49,7 +49,7 @@ COLLIDING = FabricCase(
 )
 
 
-def run(case: FabricCase, make_kernel: MakeKernel, server: KernelName) -> list[tuple[int, int, bytes]]:
+def run(case: FabricCase, make_kernel: MakeKernel, make_server: MakeServer) -> list[tuple[int, int, bytes]]:
     """Carry out a case on the compiled program; return when which worker sent or was to get which packet."""
     seen: list[tuple[int, int, bytes]] = []
     with ExitStack() as stack:
@@ -57,7 +57,7 @@ def run(case: FabricCase, make_kernel: MakeKernel, server: KernelName) -> list[t
         def make_switch(case: FabricCase, jobs: Mapping[int, Job]) -> Switch:
             return stack.enter_context(compiled_from(jobs, LANES, "atp", SWITCH_PORTS))
 
-        core = choose_core(FallbackSettings(LANES, endpoints(200), capacity=200), server)
+        core = make_server(FallbackSettings(LANES, endpoints(200), capacity=200))
         for number, job in enumerate(case.jobs):
             core.add_job(FallbackJob(10 + number, 1 + number, job.tree, window=job.window))
         network = build(case, make_kernel, core, make_switch)
@@ -75,20 +75,20 @@ def run(case: FabricCase, make_kernel: MakeKernel, server: KernelName) -> list[t
 @given(atp_cases)
 @example(COLLIDING)
 def test_every_sum_is_exact(case: FabricCase) -> None:
-    run(case, NativeKernel, "native")
+    run(case, NativeKernel, NativeCore)
 
 
 @settings(SETTINGS, max_examples=30)
 @given(atp_cases)
 @example(COLLIDING)
 def test_both_kernels_and_both_servers_send_the_same_packets_at_the_same_times(case: FabricCase) -> None:
-    assert run(case, NativeKernel, "native") == run(case, NumpyKernel, "numpy")
+    assert run(case, NativeKernel, NativeCore) == run(case, NumpyKernel, NumpyCore)
 
 
 def headers(case: FabricCase) -> list[dict[str, int]]:
     """Return the headers of what workers sent for the first time."""
     found = []
-    for _, _, packet in run(case, NativeKernel, "native"):
+    for _, _, packet in run(case, NativeKernel, NativeCore):
         raw = packet[wire.FRAME_PREFIX_BYTES :][: wire.INA_BYTES]
         fields = np.frombuffer(raw, wire.HEADER_DTYPE)[0]
         header = {name: int(fields[name]) for name in wire.HEADER_DTYPE.names or ()}
@@ -176,12 +176,12 @@ def test_a_rank_that_missed_a_collision_learns_of_it_with_the_next_result(make_k
     assert emitted(window)["priority"].tolist() == [3] * WINDOW
 
 
-@pytest.mark.parametrize("server", ["native", "numpy"])
+@pytest.mark.parametrize("make_server", SERVERS.values(), ids=SERVERS)
 def test_after_a_restart_of_the_server_ranks_still_have_the_same_salt(
-    make_kernel: MakeKernel, server: KernelName
+    make_kernel: MakeKernel, make_server: MakeServer
 ) -> None:
     """Rank 0 has a result that collided and was lost on its way to rank 1, and the server forgot it."""
-    core = choose_core(FallbackSettings(LANES, None, capacity=100), server)
+    core = make_server(FallbackSettings(LANES, None, capacity=100))
     core.add_job(FallbackJob(JOB, 0, Tree.star(2), window=WINDOW))
     ranks = [window_of(make_kernel, rank) for rank in range(2)]
     for window in ranks:

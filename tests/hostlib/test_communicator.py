@@ -9,14 +9,15 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import hostlib as ina
+from hostlib import _native
 from hostlib.core.congestion import CONGESTION, Limits, Round
-from hostlib.core.kernel import KernelName
 from hostlib.errors import Interrupted
 from hostlib.rendezvous import Rendezvous
 from hostlib.rendezvous_peers import RendezvousPeers
@@ -30,11 +31,11 @@ ENDLESS = {"timeout_s": 3600.0, "straggler_timeout_s": 3600.0}
 Body = Callable[[ina.Communicator], Any]
 
 
-def on_every_rank(switch: SocketSwitch, body: Body, *, kernel: KernelName = "native") -> list[Any]:
+def on_every_rank(switch: SocketSwitch, body: Body) -> list[Any]:
     """Run `body` as each rank; return what each returned or raised."""
 
     def run(config: ina.JobConfig) -> Any:
-        communicator = ina.Communicator(config, kernel=kernel)
+        communicator = ina.Communicator(config)
         try:
             return body(communicator)
         except ina.InaError as error:
@@ -46,15 +47,9 @@ def on_every_rank(switch: SocketSwitch, body: Body, *, kernel: KernelName = "nat
         return list(pool.map(run, switch.configs))
 
 
-@pytest.fixture(params=["native", "numpy"])
-def kernel(request: pytest.FixtureRequest) -> KernelName:
-    name: KernelName = request.param
-    return name
-
-
 @pytest.mark.parametrize("framed", [True, False], ids=["loopback", "udp"])
 @pytest.mark.parametrize("loss", [0.0, 0.1])
-def test_sums_of_all_kinds(kernel: KernelName, loss: float, framed: bool) -> None:
+def test_sums_of_all_kinds(loss: float, framed: bool) -> None:
     def body(comm: ina.Communicator) -> list[Any]:
         floats = np.full((40, 30), comm.rank + 0.5, np.float32)
         ints = np.arange(1000, dtype=np.int32)
@@ -72,7 +67,7 @@ def test_sums_of_all_kinds(kernel: KernelName, loss: float, framed: bool) -> Non
         ]
 
     with SocketSwitch(3, loss=loss, framed=framed) as switch:
-        outcomes = on_every_rank(switch, body, kernel=kernel)
+        outcomes = on_every_rank(switch, body)
     for floats, ints, doubles, halves, empty, scalar in outcomes:
         assert np.array_equal(floats, np.full((40, 30), 4.5, np.float32))
         assert np.array_equal(ints, 3 * np.arange(1000))
@@ -86,7 +81,7 @@ def test_sums_of_all_kinds(kernel: KernelName, loss: float, framed: bool) -> Non
 
 @pytest.mark.parametrize("fallback", [False, True])
 @pytest.mark.parametrize("loss", [0.0, 0.1])
-def test_a_reduce_gives_the_sum_to_one_rank(kernel: KernelName, loss: float, fallback: bool) -> None:
+def test_a_reduce_gives_the_sum_to_one_rank(loss: float, fallback: bool) -> None:
     def body(comm: ina.Communicator) -> list[Any]:
         floats, ints = np.full(3000, comm.rank + 0.5, np.float32), np.arange(100, dtype=np.int32)
         doubles, out = np.full((2, 40), comm.rank + 1.0), np.zeros((2, 40))
@@ -101,7 +96,7 @@ def test_a_reduce_gives_the_sum_to_one_rank(kernel: KernelName, loss: float, fal
         return [results, unchanged, out]
 
     with SocketSwitch(3, loss=loss, fallback=fallback) as switch:
-        outcomes = on_every_rank(switch, body, kernel=kernel)
+        outcomes = on_every_rank(switch, body)
     for rank, (results, unchanged, out) in enumerate(outcomes):
         assert [result is not None for result in results] == [rank == 0, rank == 2, rank == 1, True]
         assert unchanged == [True, rank != 2, True]
@@ -124,9 +119,7 @@ def test_a_reduce_to_different_ranks_raises_everywhere() -> None:
 
 
 @pytest.mark.parametrize("loss", [0.0, 0.1])
-def test_a_switch_without_memory_leaves_everything_to_the_fallback_server(
-    kernel: KernelName, loss: float
-) -> None:
+def test_a_switch_without_memory_leaves_everything_to_the_fallback_server(loss: float) -> None:
     def body(comm: ina.Communicator) -> Any:
         rng = np.random.default_rng(comm.rank)
         values = rng.standard_normal(4000).astype(np.float32)
@@ -137,7 +130,7 @@ def test_a_switch_without_memory_leaves_everything_to_the_fallback_server(
         return values, comm.allreduce(huge // 4)
 
     with SocketSwitch(3, loss=loss, fallback=True, slots=0, window=32) as switch:
-        outcomes = on_every_rank(switch, body, kernel=kernel)
+        outcomes = on_every_rank(switch, body)
     exact = sum(np.random.default_rng(rank).standard_normal(4000).astype(np.float32) for rank in range(3))
     bound = ina.error_bound(float(4 * np.abs(exact).max()), 3)
     for values, ints in outcomes:
@@ -146,13 +139,13 @@ def test_a_switch_without_memory_leaves_everything_to_the_fallback_server(
 
 
 @pytest.mark.parametrize("leaves", [False, True], ids=["computes", "leaves"])
-def test_a_rank_answers_for_its_results_when_it_is_busy_or_done(kernel: KernelName, leaves: bool) -> None:
+def test_a_rank_answers_for_its_results_when_it_is_busy_or_done(leaves: bool) -> None:
     """The result is lost on its way to rank 1, and the fallback server forgets it: only rank 0 has it."""
     with SocketSwitch(2, fallback=True, slots=0, window=64) as switch, ThreadPoolExecutor(2) as pool:
         model = switch.model
         assert isinstance(model, FallbackOnly)
         model.deaf.add(1)
-        one, other = (ina.Communicator(config, kernel=kernel) for config in switch.configs)
+        one, other = (ina.Communicator(config) for config in switch.configs)
         values = np.arange(40, dtype=np.int32)
         waiting = pool.submit(other.allreduce, values)
         assert np.array_equal(one.allreduce(values), 2 * values)
@@ -236,9 +229,7 @@ class Sawtooth:
         return self._limits
 
 
-def test_a_congestion_control_is_asked_round_by_round(
-    kernel: KernelName, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_congestion_control_is_asked_round_by_round(monkeypatch: pytest.MonkeyPatch) -> None:
     controls: list[Sawtooth] = []
 
     def make() -> Sawtooth:
@@ -253,7 +244,7 @@ def test_a_congestion_control_is_asked_round_by_round(
         return comm.statistics()
 
     with SocketSwitch(2, slots=0, window=200, fallback=True, congestion="aimd") as switch:
-        outcomes = on_every_rank(switch, body, kernel=kernel)
+        outcomes = on_every_rank(switch, body)
     for statistics in outcomes:
         assert statistics["packets_results"] == 750
         assert 250 <= statistics["packets_bypassed"] <= 400  # PSNs beyond the first half of each window
@@ -265,7 +256,7 @@ def test_a_congestion_control_is_asked_round_by_round(
             assert 0 <= outcome.waiting <= 1
 
 
-def test_fixed_numbers_do_without_exponents_and_refuse_what_is_too_large(kernel: KernelName) -> None:
+def test_fixed_numbers_do_without_exponents_and_refuse_what_is_too_large() -> None:
     def body(comm: ina.Communicator) -> list[Any]:
         values = np.linspace(-1, 1, 2000, dtype=np.float32)
         first = comm.allreduce(values)
@@ -277,7 +268,7 @@ def test_fixed_numbers_do_without_exponents_and_refuse_what_is_too_large(kernel:
         return [first, sent, comm.allreduce(values, op="average")]
 
     with SocketSwitch(2, numbers="fixed", scale_bits=16) as switch:
-        outcomes = on_every_rank(switch, body, kernel=kernel)
+        outcomes = on_every_rank(switch, body)
     exact = np.linspace(-1, 1, 2000, dtype=np.float32)
     for first, sent, average in outcomes:
         assert sent == -(-2000 // 32)
@@ -285,14 +276,14 @@ def test_fixed_numbers_do_without_exponents_and_refuse_what_is_too_large(kernel:
         assert np.abs(average - exact).max() <= 2**-17
 
 
-def test_fixed_numbers_that_are_too_large_are_repaired_by_the_fallback_server(kernel: KernelName) -> None:
+def test_fixed_numbers_that_are_too_large_are_repaired_by_the_fallback_server() -> None:
     def body(comm: ina.Communicator) -> list[Any]:
         values = np.where(np.arange(100) % 50 == 40, np.float32(1e30), np.float32(0.1 + comm.rank))
         result = comm.allreduce(values)
         return [result, comm.statistics()["packets_repairs"]]
 
     with SocketSwitch(3, fallback=True, numbers="fixed") as switch:
-        outcomes = on_every_rank(switch, body, kernel=kernel)
+        outcomes = on_every_rank(switch, body)
     for result, repairs in outcomes:
         assert np.array_equal(result[[40, 90]], np.full(2, np.float32(3 * np.float64(np.float32(1e30)))))
         assert np.abs(np.delete(result, [40, 90]) - 3.3).max() < 1e-5
@@ -345,7 +336,7 @@ def test_close_finishes_what_was_submitted() -> None:
             assert [handle.result()[0] for handle in handles] == [2.0] * 5
 
 
-def test_numbers_that_cannot_be_summed_raise_everywhere_and_the_job_goes_on(kernel: KernelName) -> None:
+def test_numbers_that_cannot_be_summed_raise_everywhere_and_the_job_goes_on() -> None:
     def body(comm: ina.Communicator) -> list[Any]:
         values = np.ones(100, np.float32)
         if comm.rank == 1:
@@ -364,7 +355,7 @@ def test_numbers_that_cannot_be_summed_raise_everywhere_and_the_job_goes_on(kern
         return seen
 
     with SocketSwitch(2) as switch:
-        outcomes = on_every_rank(switch, body, kernel=kernel)
+        outcomes = on_every_rank(switch, body)
     for nonfinite, overflow, propagated, fine in outcomes:
         assert isinstance(nonfinite, ina.NonFiniteError)
         assert nonfinite.element == 32
@@ -392,12 +383,12 @@ def test_different_lengths_raise_on_every_rank_and_end_the_job() -> None:
         assert first.endswith(f"here: sum of {100 + rank} float32 'w'")
 
 
-def test_a_switch_that_is_not_there_is_named_with_the_job(kernel: KernelName) -> None:
+def test_a_switch_that_is_not_there_is_named_with_the_job() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
         free.bind(("127.0.0.1", 0))
         transport = ina.TransportConfig("loopback", "127.0.0.1:0", f"127.0.0.1:{free.getsockname()[1]}")
     config = ina.JobConfig(9, 0, 2, 32, transport, timeout_s=0.4)
-    communicator = ina.Communicator(config, kernel=kernel)
+    communicator = ina.Communicator(config)
     told = rf"job 9, PSN 0\.\.0: no answer from the switch at {transport.switch} for"
     with pytest.raises(ina.PeerTimeout, match=told):
         communicator.allreduce(np.ones(3, np.int32))
@@ -574,16 +565,8 @@ def test_a_taken_address_is_refused() -> None:
             ina.Communicator(ina.JobConfig(7, 0, 1, 32, transport))
 
 
-def test_without_the_compiled_kernel_a_warning_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    from pathlib import Path
-
-    from hostlib import _native
-
+def test_without_its_compiled_part_the_library_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_native, "library_path", lambda: Path("/nowhere/_ina.so"))
-    with SocketSwitch(1) as switch:
-        with pytest.warns(RuntimeWarning, match=r"slow: .*hostlib\._native\.build"):
-            communicator = ina.Communicator(switch.configs[0])
-        assert communicator.allreduce(np.full(4, 2, np.int32)).tolist() == [2, 2, 2, 2]
-        communicator.close()
-        with pytest.raises(_native.NativeMissing):
-            ina.Communicator(switch.configs[0], kernel="native")
+    remedy = r"cannot be loaded .*hostlib\._native\.build"
+    with SocketSwitch(1) as switch, pytest.raises(ina.NativeMissing, match=remedy):
+        ina.Communicator(switch.configs[0])

@@ -9,16 +9,17 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 
 from hostlib._native import NativeKernel
-from hostlib.core.kernel import Kernel, KernelName
-from hostlib.core.numpy_kernel import NumpyKernel
+from hostlib.core.kernel import Kernel
 from hostlib.fallback.config import FallbackJob, FallbackSettings
-from hostlib.fallback.core import FallbackCore, choose_core
+from hostlib.fallback.core import FallbackCore
 from softswitch.engine.switch import Switch
 from tests.hostlib.cases import LANES
 from tests.hostlib.compiled_switch import compiled_from
 from tests.hostlib.fabric import SWITCH_PORTS, FabricCase, JobCase, build, carry_out, fabric_cases
 from tests.hostlib.reference_switch import Job
 from tests.hostlib.virtual_network import Impairments, endpoints
+from tests.twins import SERVERS
+from tests.twins.kernel import NumpyKernel
 
 SETTINGS = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -101,20 +102,20 @@ def test_both_kernels_send_the_same_packets_at_the_same_times(case: FabricCase) 
     assert traffic[0] == traffic[1]
 
 
-def real_server(case: FabricCase, name: KernelName) -> FallbackCore:
+def real_server(case: FabricCase, name: str) -> FallbackCore:
     """Return the product's fallback server, with little memory."""
-    server = choose_core(FallbackSettings(LANES, endpoints(200), capacity=200), name)
+    server = SERVERS[name](FallbackSettings(LANES, endpoints(200), capacity=200))
     for number, job in enumerate(case.jobs):
         server.add_job(FallbackJob(10 + number, 1 + number, job.tree, window=job.window))
     return server
 
 
-@pytest.mark.parametrize("name", ["native", "numpy"])
+@pytest.mark.parametrize("name", SERVERS)
 @settings(SETTINGS, max_examples=40)
 @given(case=fabric_cases)
 @example(case=REPAIR_WITH_REMINDERS)
 @example(case=ONE_SLOT)
-def test_every_sum_is_exact_with_the_real_fallback_server(name: KernelName, case: FabricCase) -> None:
+def test_every_sum_is_exact_with_the_real_fallback_server(name: str, case: FabricCase) -> None:
     carry_out(case, build(case, NativeKernel, real_server(case, name)))
 
 

@@ -14,7 +14,6 @@ from hostlib import collectives, wire
 from hostlib._native import NativeKernel
 from hostlib.core.congestion import Congestion, Limits, Round
 from hostlib.core.kernel import Kernel
-from hostlib.core.numpy_kernel import NumpyKernel
 from hostlib.core.state import SPREAD, Chain, CoreSettings, Counter, RtoLimits
 from hostlib.core.watchdog import Patience
 from hostlib.core.window import Window
@@ -24,6 +23,7 @@ from tests.hostlib.cases import JOB, LANES, MakeKernel
 from tests.hostlib.reference_server import ReferenceServer
 from tests.hostlib.reference_switch import SharedSwitch, admissions
 from tests.hostlib.virtual_network import Impairments, Task, VirtualNetwork, endpoints
+from tests.twins.kernel import NumpyKernel
 
 PACKET = wire.packet_dtype(LANES, framed=True)
 START = wire.FRAME_PREFIX_BYTES + wire.INA_BYTES

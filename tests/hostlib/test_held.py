@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -17,7 +17,6 @@ from hostlib.io.datagrams import PacketSocket, open_socket
 from hostlib.io.held import HeldAddress
 
 NOBODY = 65534
-Receive = Callable[[PacketSocket], bytes | None]
 
 
 @pytest.fixture
@@ -39,33 +38,14 @@ def held(stack: ExitStack, switch: socket.socket) -> HeldAddress:
     return made
 
 
-def in_python(packets: PacketSocket) -> bytes | None:
-    received = packets.receive()
-    return None if received is None else received[0].tobytes()
-
-
-def in_c(packets: PacketSocket) -> bytes | None:
+def receive(packets: PacketSocket) -> bytes | None:
     library, segment = _native.load(), ctypes.c_int64()
     library.ina_receive.restype = ctypes.c_int64
     size = library.ina_receive(ctypes.byref(packets.io), ctypes.byref(segment))
     return ctypes.string_at(packets.io.receive_buffer, size) if size else None
 
 
-def native() -> bool:
-    try:
-        _native.load()
-    except _native.NativeMissing:
-        return False
-    return True
-
-
-receivers = pytest.mark.parametrize(
-    "receive", [in_python, pytest.param(in_c, marks=pytest.mark.skipif(not native(), reason="not built"))]
-)
-
-
-@receivers
-def test_a_host_hears_its_switch_and_the_holder_everybody_else(stack: ExitStack, receive: Receive) -> None:
+def test_a_host_hears_its_switch_and_the_holder_everybody_else(stack: ExitStack) -> None:
     switch, stranger = udp(stack), udp(stack)
     holder = held(stack, switch)
     for life in range(2):  # it may come again
@@ -81,10 +61,7 @@ def test_a_host_hears_its_switch_and_the_holder_everybody_else(stack: ExitStack,
         assert holder.strangers() == 5 * (life + 1)
 
 
-@receivers
-def test_what_came_before_the_socket_was_connected_counts_only_from_the_switch(
-    stack: ExitStack, receive: Receive
-) -> None:
+def test_what_came_before_the_socket_was_connected_counts_only_from_the_switch(stack: ExitStack) -> None:
     switch, stranger, host = udp(stack), udp(stack), udp(stack)
     for sender, data in ((stranger, b"junk"), (switch, b"first"), (stranger, b"junk"), (switch, b"second")):
         sender.sendto(data, host.getsockname())

@@ -15,12 +15,12 @@ from hostlib import wire
 from hostlib._native import NativeKernel
 from hostlib.core.congestion import A2tp, Limits, Round
 from hostlib.core.kernel import Kernel
-from hostlib.core.numpy_kernel import NumpyKernel
 from hostlib.core.state import CoreSettings, Counter
 from hostlib.core.window import Window
 from tests.hostlib.cases import JOB, LANES, MakeKernel
 from tests.hostlib.test_fallback_window import header, shared_network
 from tests.hostlib.virtual_network import Impairments, endpoints
+from tests.twins.kernel import NumpyKernel
 
 PACKET = wire.packet_dtype(LANES, framed=True)
 CONGESTED = wire.ECN_CONGESTED

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from hostlib import wire
 from hostlib._native import NativeKernel
-from hostlib.core.numpy_kernel import NumpyKernel
 from hostlib.core.state import Counter, RtoLimits
 from hostlib.errors import RanksDisagree
 from tests.hostlib.cases import LANES, Case, MakeKernel, cases, network_of, random_arrays, run_case
 from tests.hostlib.reference_switch import ReferenceSwitch
 from tests.hostlib.virtual_network import Impairments, VirtualNetwork
+from tests.twins.kernel import NumpyKernel
 
 
 @settings(max_examples=1000, deadline=None)

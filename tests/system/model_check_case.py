@@ -15,13 +15,13 @@ from bmv2_topos.spec import Host, Link, Switch, Topology
 from bmv2_topos.testbeds.virtual.placement import Placement
 from bmv2_topos.testbeds.virtual.server import endpoints
 from controller.model import Mode, Region
-from hostlib.core.numpy_kernel import NumpyKernel
 from hostlib.core.state import CoreSettings, window_for
 from hostlib.core.window import Window
 from hostlib.fallback.config import FallbackJob, FallbackSettings
-from hostlib.fallback.numpy_core import NumpyCore
 from tests.system.model_check_explorer import Budget, Explored, Explorer
 from tests.system.model_check_parts import Automaton, Packets, Part, ServerPart, SwitchPart, WorkerPart
+from tests.twins.fallback_core import NumpyCore
+from tests.twins.kernel import NumpyKernel
 
 MOST = 400_000
 """States. More would take too long, and mean that clocks have got into the states."""

@@ -22,8 +22,8 @@ from bmv2_topos.soak.recovery import lacking
 from controller.model import Admission
 from hostlib.core.state import NEVER, Chain, CoreStruct
 from hostlib.core.window import Window
-from hostlib.fallback.numpy_core import NumpyCore
-from hostlib.fallback.numpy_store import Phase
+from tests.twins.fallback_core import NumpyCore
+from tests.twins.fallback_store import Phase
 
 Packets = tuple[tuple[str, int | None, bytes], ...]
 """What a step sends: to whom, to which port of it (None: a host), the bytes."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,19 +12,20 @@ from bmv2_topos.soak.bed import Rack
 from bmv2_topos.soak.campaign import Racks, Tally, soak_seeds
 from bmv2_topos.soak.draw import draw_bed
 from bmv2_topos.soak.recovery import LONGEST_TIMEOUT_S
-from bmv2_topos.soak.schedule import BED_SEEDS, Schedule
+from bmv2_topos.soak.schedule import BED_SEEDS
+from bmv2_topos.testbeds.virtual.cores import COMPILED, Cores
 from bmv2_topos.testbeds.virtual.settings import Program
 from hostlib import wire
-from hostlib.core import numpy_kernel
-from hostlib.core.numpy_kernel import NumpyKernel
 from hostlib.core.state import NEVER, Chain, CoreState
 from hostlib.core.state import Counter as Count
 from hostlib.core.window import Window
-from hostlib.fallback import numpy_intake, numpy_packets
-from hostlib.fallback.numpy_core import NumpyCore
-from hostlib.fallback.numpy_intake import Intake
-from hostlib.fallback.numpy_store import Job
 from tests.system.faults_mutants import PROGRAMS, ProgramMutant
+from tests.twins import TWINS, fallback_intake, fallback_packets
+from tests.twins import kernel as twin_kernel
+from tests.twins.fallback_core import NumpyCore
+from tests.twins.fallback_intake import Intake
+from tests.twins.fallback_store import Job
+from tests.twins.kernel import NumpyKernel
 
 FIRST_BED = 1000
 MOST = 2048
@@ -37,9 +37,7 @@ USUAL_SHARE = 0.2
 LONGEST_TIMEOUT_NS = round(LONGEST_TIMEOUT_S * 1e9)
 
 
-def run(
-    program: Program, racks: Racks, most: int, change: Callable[[Schedule], Schedule] | None = None
-) -> Tally:
+def run(program: Program, racks: Racks, most: int, cores: Cores = COMPILED) -> Tally:
     """Run schedules of a program until one fails or there have been so many."""
     tally = Tally()
     number = FIRST_BED
@@ -47,14 +45,9 @@ def run(
         bed = draw_bed(number)
         if bed.program == program:
             first = number * BED_SEEDS
-            tally.add(soak_seeds(first, first + BED_SEEDS - 1, racks, bed=bed, change=change))
+            tally.add(soak_seeds(first, first + BED_SEEDS - 1, racks, bed=bed, cores=cores))
         number += 1
     return tally
-
-
-def in_numpy(schedule: Schedule) -> Schedule:
-    """Return the same schedule with both cores in numpy, where tests can change them."""
-    return replace(schedule, kernel="numpy", server_kernel="numpy")
 
 
 @pytest.fixture
@@ -88,23 +81,23 @@ def test_a_defect_of_a_program_is_found(mutant: ProgramMutant, racks: Racks) -> 
 
 
 def takes_overflown_results(monkeypatch: pytest.MonkeyPatch) -> None:
-    take = numpy_kernel._take_packet
+    take = twin_kernel._take_packet
 
     def careless(state: CoreState, header: Any, *rest: Any) -> int:
         return take(state, header._replace(flags=header.flags & ~wire.FLAG_OVERFLOW), *rest)
 
-    monkeypatch.setattr(numpy_kernel, "_take_packet", careless)
+    monkeypatch.setattr(twin_kernel, "_take_packet", careless)
 
 
 def takes_late_results(monkeypatch: pytest.MonkeyPatch) -> None:
-    refusal = numpy_kernel._refusal
+    refusal = twin_kernel._refusal
 
     def careless(state: CoreState, header: Any, lane_bytes: int, chain: int) -> Count | None:
         reason = refusal(state, header, lane_bytes, chain)
         in_flight = state.status[chain] & Chain.FLIGHT
         return None if reason is Count.STALE and in_flight else reason
 
-    monkeypatch.setattr(numpy_kernel, "_refusal", careless)
+    monkeypatch.setattr(twin_kernel, "_refusal", careless)
 
 
 def never_sends_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,11 +105,11 @@ def never_sends_again(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def ignores_reminders(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(numpy_kernel, "_take_reminder", lambda state, header, chain: None)
+    monkeypatch.setattr(twin_kernel, "_take_reminder", lambda state, header, chain: None)
 
 
 def answers_with_another_packet(monkeypatch: pytest.MonkeyPatch) -> None:
-    take = numpy_kernel._take_reminder
+    take = twin_kernel._take_reminder
 
     def careless(state: CoreState, header: Any, chain: int) -> None:
         if state.kept[chain]:
@@ -124,17 +117,17 @@ def answers_with_another_packet(monkeypatch: pytest.MonkeyPatch) -> None:
             answer["psn"] = header.psn
         take(state, header, chain)
 
-    monkeypatch.setattr(numpy_kernel, "_take_reminder", careless)
+    monkeypatch.setattr(twin_kernel, "_take_reminder", careless)
 
 
 def scales_by_its_own_exponent(monkeypatch: pytest.MonkeyPatch) -> None:
-    take = numpy_kernel._take_result
+    take = twin_kernel._take_result
 
     def careless(state: CoreState, header: Any, *rest: Any) -> int:
         own = max(0, header.exponent - 1)
         return take(state, header._replace(exponent=own), *rest)
 
-    monkeypatch.setattr(numpy_kernel, "_take_result", careless)
+    monkeypatch.setattr(twin_kernel, "_take_result", careless)
 
 
 def adds_what_overlaps(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,7 +136,7 @@ def adds_what_overlaps(monkeypatch: pytest.MonkeyPatch) -> None:
     def careless(self: Intake, job: Job, entry: Any, header: Any, lanes: Any, now: int) -> None:
         piece = entry.pieces.get(job.node_index[header.node])
         if piece is not None and piece.bitmap & header.bitmap:
-            numpy_packets.add(entry, piece, numpy_packets.swapped(lanes))
+            fallback_packets.add(entry, piece, fallback_packets.swapped(lanes))
         take(self, job, entry, header, lanes, now)
 
     monkeypatch.setattr(Intake, "_take_sum", careless)
@@ -164,7 +157,7 @@ def keeps_sums_below_a_whole_subtree(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def repairs_in_single_precision(monkeypatch: pytest.MonkeyPatch) -> None:
-    exact = numpy_packets.raw_sum
+    exact = fallback_packets.raw_sum
 
     def rough(ordered: list[Any], *, is_int: bool) -> Any:
         if is_int:
@@ -174,14 +167,14 @@ def repairs_in_single_precision(monkeypatch: pytest.MonkeyPatch) -> None:
                 np.int32
             )
 
-    monkeypatch.setattr(numpy_intake, "raw_sum", rough)
+    monkeypatch.setattr(fallback_intake, "raw_sum", rough)
 
 
 def wraps_silently(monkeypatch: pytest.MonkeyPatch) -> None:
     def add(entry: Any, piece: Any, lanes: Any) -> None:
         piece.lanes += lanes
 
-    monkeypatch.setattr(numpy_intake, "add", add)
+    monkeypatch.setattr(fallback_intake, "add", add)
 
 
 CORES = [
@@ -225,7 +218,7 @@ def test_a_defect_of_a_core_is_found(
     change: Callable[[pytest.MonkeyPatch], None], racks: Racks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     change(monkeypatch)
-    tally = run("shared", racks, MOST, in_numpy)
+    tally = run("shared", racks, MOST, TWINS)
     assert tally.failures, f"not found in {tally.schedules} schedules"
 
 
@@ -235,6 +228,6 @@ def test_slow_repairs_are_found(
     change: Callable[[pytest.MonkeyPatch], None], racks: Racks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     change(monkeypatch)
-    tally = run("shared", racks, 2 * SOME, in_numpy)
+    tally = run("shared", racks, 2 * SOME, TWINS)
     too_slow = any(failure.reason.startswith("TooSlow") for failure in tally.failures)
     assert too_slow or tally.usual_share > USUAL_SHARE

@@ -16,13 +16,13 @@ import pytest
 from bmv2_topos.soak.bed import Rack
 from bmv2_topos.soak.campaign import Racks
 from controller.model import Region
-from hostlib.core.numpy_kernel import NumpyKernel
 from hostlib.core.state import NEVER, Chain
 from hostlib.core.window import Window
 from tests.system.faults_mutants import PROGRAMS
 from tests.system.model_check_case import Case, explore
 from tests.system.model_check_explorer import Budget, Explored
 from tests.system.model_check_recovery import recovery
+from tests.twins.kernel import NumpyKernel
 
 ROUNDS_PER_PACKET = 2
 """Rounds until all is done, for each packet whose result somebody lacks, once nothing goes wrong any more.

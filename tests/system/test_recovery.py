@@ -12,12 +12,13 @@ from bmv2_topos.soak.recovery import Recovery
 from bmv2_topos.soak.run import ScheduleFailed, run_schedule
 from bmv2_topos.soak.schedule import Bed, Collective, Cut, JobPlan, LinkFaults, Schedule
 from bmv2_topos.spec import Host, Link, Switch, Topology
+from bmv2_topos.testbeds.virtual.cores import COMPILED, Cores
 from bmv2_topos.testbeds.virtual.placement import Placement
-from hostlib.core import numpy_kernel
 from hostlib.core.congestion import CONGESTION_NAMES, Aimd, CongestionName, Limits, Round
-from hostlib.core.kernel import KernelName
-from hostlib.core.numpy_kernel import NumpyKernel
 from hostlib.core.state import NEVER, window_for
+from tests.twins import TWINS
+from tests.twins import kernel as twin_kernel
+from tests.twins.kernel import NumpyKernel
 
 IN_FLIGHT = 256
 CUT_US = 2000
@@ -33,9 +34,7 @@ TOPOLOGY = Topology(
 BED = Bed(0, "shared", TOPOLOGY, (Placement(("h0", "h1"), "p"),), {}, (0,))
 
 
-def one_rank_is_cut_off(
-    congestion: CongestionName, packets: int = 12_000, kernel: KernelName = "native"
-) -> Schedule:
+def one_rank_is_cut_off(congestion: CongestionName, packets: int = 12_000) -> Schedule:
     """Return a schedule in which one of two ranks hears and says nothing for a while, amid a collective."""
     collective = Collective("int32", packets * LANES, waits_us=(0, 0))
     plan = JobPlan(
@@ -43,13 +42,13 @@ def one_rank_is_cut_off(
     )
     faults = (LinkFaults(delay_us=10),) * len(TOPOLOGY.links)
     cut = Cut(300, 1, CUT_US)
-    return Schedule(*(0, BED, (plan,), faults, 0, kernel, kernel, 100_000, 0, (cut,), cut.at_us + cut.for_us))
+    return Schedule(*(0, BED, (plan,), faults, 0, 100_000, 0, (cut,), cut.at_us + cut.for_us))
 
 
-def recovery_of(schedule: Schedule, rack: Rack) -> Recovery:
+def recovery_of(schedule: Schedule, rack: Rack, cores: Cores = COMPILED) -> Recovery:
     """Run the schedule; return how its collective recovered."""
     with BuiltBed(BED, rack) as built:
-        (recovery,) = run_schedule(schedule, built).recoveries
+        (recovery,) = run_schedule(schedule, built, cores=cores).recoveries
     return recovery
 
 
@@ -87,7 +86,7 @@ def test_a_window_that_stays_small_is_found(rack: Rack, monkeypatch: pytest.Monk
 
 def test_who_is_too_slow_is_told_with_what_is_lacking(rack: Rack, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(NumpyKernel, "next_timeout", lambda self, state: NEVER)
-    monkeypatch.setattr(numpy_kernel, "_take_reminder", lambda state, header, chain: None)
-    schedule = one_rank_is_cut_off("fixed", packets=5000, kernel="numpy")
+    monkeypatch.setattr(twin_kernel, "_take_reminder", lambda state, header, chain: None)
+    schedule = one_rank_is_cut_off("fixed", packets=5000)
     with pytest.raises(ScheduleFailed, match=r"^TooSlow .* job 1 lacked \d+ packets .*PSNs \d+ \(rank"):
-        recovery_of(schedule, rack)
+        recovery_of(schedule, rack, TWINS)

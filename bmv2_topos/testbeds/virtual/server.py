@@ -10,7 +10,7 @@ from bmv2_topos.testbeds.virtual.settings import VirtualSettings
 from hostlib import wire
 from hostlib.core.state import NEVER
 from hostlib.fallback.config import FallbackJob, FallbackSettings
-from hostlib.fallback.core import FallbackCore, choose_core
+from hostlib.fallback.core import FallbackCore
 
 BATCH_PACKETS = 256
 SWITCH_MAC, SWITCH_IP = "02:00:00:00:ff:01", "10.0.255.1"
@@ -42,15 +42,14 @@ class Server:
 
     def _make_core(self) -> FallbackCore:
         settings = self._settings
-        return choose_core(
+        return settings.cores.server(
             FallbackSettings(
                 lanes=settings.lanes,
                 endpoints=endpoints(self._topology, self.host, self._socket.port),
                 capacity=settings.fallback_capacity,
                 remind_s=settings.remind_s,
                 remind_max_s=settings.remind_max_s,
-            ),
-            settings.kernel,
+            )
         )
 
     def add_job(self, job: FallbackJob) -> None:

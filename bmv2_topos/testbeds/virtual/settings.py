@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from bmv2_topos.testbeds.virtual.cores import COMPILED, Cores
 from controller.model import AGEING
 from hostlib.core.congestion import Congestion
-from hostlib.core.kernel import KernelName
 from hostlib.core.state import RtoLimits
 from hostlib.priority import Urgency
 
@@ -82,7 +82,8 @@ class VirtualSettings:
     error, which ends the run."""
     samples: int = 100
     """Samples of the slots in use over a run: at least half as many, at most this many. 0: none."""
-    kernel: KernelName = "auto"
+    cores: Cores = COMPILED
+    """What runs on the hosts."""
     ageing: int = AGEING
     """What a slot's priority loses to each packet that wanted it in vain."""
     prioritize: Prioritize = Urgency.priority

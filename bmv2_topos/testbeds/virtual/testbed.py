@@ -38,7 +38,6 @@ from bmv2_topos.testbeds.virtual.stall import check_stall, describe_waiting
 from bmv2_topos.testbeds.virtual.traffic import Flow, RunningFlow, running_flows
 from bmv2_topos.testbeds.virtual.worker import Worker
 from controller.model import Region
-from hostlib.core.kernel import choose_kernel
 from hostlib.core.state import NEVER
 
 PROGRAM_SLOTS = 8192
@@ -120,7 +119,7 @@ class VirtualTestbed:
         self._allocator: Allocator | None = None
         if allocation is not None:
             self._allocator = Allocator(allocation, self.controller, self.fabric, slots=settings.slots)
-        kernel = choose_kernel(settings.kernel)
+        kernel = settings.cores.kernel()
         self.jobs = {
             entry.name: RunningJob(
                 entry=entry,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -21,14 +20,6 @@ EPILOG = """Examples:
 """
 
 
-class Core(StrEnum):
-    """Implementations of the server."""
-
-    AUTO = "auto"
-    NATIVE = "native"
-    NUMPY = "numpy"
-
-
 def fallback(
     lanes: options.Lanes = 256,
     workers: Annotated[
@@ -41,14 +32,11 @@ def fallback(
             min=1, max=MAX_BATCH, help="Packets that arrive at once; 1 is the worst that a network can do."
         ),
     ] = MAX_BATCH,
-    core: Annotated[Core, typer.Option(help="Implementation to measure.")] = Core.AUTO,
     json: options.Json = False,
 ) -> None:
     """Contributions through the fallback server process; what counts is its own processor time."""
     try:
-        measured = measure(
-            lanes=lanes, workers=workers, contributions=contributions, batch=batch, core=core.value
-        )
+        measured = measure(lanes=lanes, workers=workers, contributions=contributions, batch=batch)
     except (RuntimeError, TimeoutError) as error:
         raise Failure(str(error)) from error
     setup = {
@@ -56,7 +44,6 @@ def fallback(
         "workers": measured.workers,
         "contributions": measured.contributions,
         "batch": measured.batch,
-        "core": measured.core,
     }
     numbers = {name: value for name, value in asdict(measured).items() if name not in setup}
     if json:
@@ -70,8 +57,7 @@ def fallback(
         )
     ]
     table(
-        f"fallback server ({measured.core}), {measured.lanes} lanes, "
-        f"{plural(measured.workers, 'contributor')}",
+        f"fallback server, {measured.lanes} lanes, {plural(measured.workers, 'contributor')}",
         ["per second", "gradients", "packets/s", "per packet"],
         rows,
     )

@@ -7,7 +7,6 @@ Prints one JSON object of what happened. The sanitizers end the process at the f
 
 from __future__ import annotations
 
-import ctypes
 import json
 import socket
 import sys
@@ -28,7 +27,7 @@ from tests.hostlib.fallback.test_twins import any_packet
 Counts = dict[str, int]
 
 
-def fuzz_memory(library: ctypes.CDLL, random: Random, steps: int, counts: Counts) -> None:
+def fuzz_memory(random: Random, steps: int, counts: Counts) -> None:
     """Any packets for one core after another, in buffers of exact size."""
     for _ in range(steps):
         framed = random.randrange(2) == 0
@@ -37,7 +36,7 @@ def fuzz_memory(library: ctypes.CDLL, random: Random, steps: int, counts: Counts
         most = max(max(len(tree.nodes), tree.size) for tree in jobs.values())
         capacity = most * len(jobs) + random.choice((0, 0, 1, 50))
         endpoints = ENDPOINTS if framed else None
-        core = NativeCore(FallbackSettings(LANES, endpoints, capacity, 0.001, 0.02, 0.1), library)
+        core = NativeCore(FallbackSettings(LANES, endpoints, capacity, 0.001, 0.02, 0.1))
         window, slots = random.choice((None, 1, 5)), random.choice((None, 0, 7))
         for job, tree in jobs.items():
             core.add_job(FallbackJob(job, 1, tree, window, slots))
@@ -65,10 +64,10 @@ def fuzz_memory(library: ctypes.CDLL, random: Random, steps: int, counts: Counts
         core.close()
 
 
-def fuzz_socket(library: ctypes.CDLL, random: Random, steps: int, counts: Counts) -> None:
+def fuzz_socket(random: Random, steps: int, counts: Counts) -> None:
     """The same through the loop that moves packets between core and socket."""
     jobs = {7: TREES["two racks"]}
-    core = NativeCore(FallbackSettings(LANES, ENDPOINTS, 20, 0.001, 0.02, 0.1), library)
+    core = NativeCore(FallbackSettings(LANES, ENDPOINTS, 20, 0.001, 0.02, 0.1))
     core.add_job(FallbackJob(7, 1, jobs[7]))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as switch:
         switch.bind(("127.0.0.1", 0))
@@ -98,10 +97,10 @@ def _count(core: NativeCore, counts: Counts) -> None:
 
 def main(path: str, seed: str, steps: str) -> None:
     """See the module."""
-    library = _native.load(Path(path))
+    _native.library_path = lambda: Path(path)
     counts = {"sent": 0, "received": 0}
-    fuzz_memory(library, Random(int(seed)), int(steps), counts)
-    fuzz_socket(library, Random(int(seed)), int(steps), counts)
+    fuzz_memory(Random(int(seed)), int(steps), counts)
+    fuzz_socket(Random(int(seed)), int(steps), counts)
     print(json.dumps(counts))
 
 

@@ -368,10 +368,6 @@ def test_the_core_does_no_io() -> None:
         "config",
         "core",
         "native_core",
-        "numpy_core",
-        "numpy_intake",
-        "numpy_packets",
-        "numpy_store",
     ):
         tree = ast.parse((directory / f"{name}.py").read_text())
         imported = {

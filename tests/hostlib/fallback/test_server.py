@@ -18,7 +18,6 @@ import pytest
 from controller.bench.fallback import measure
 from hostlib import wire
 from hostlib.config import TransportConfig
-from hostlib.core.kernel import KernelName
 from hostlib.errors import ConfigError
 from hostlib.fallback import FallbackServer, FallbackSettings
 from tests.hostlib.fallback.packets import ENDPOINTS, LANES, TREES, header_of, lanes_of, partial
@@ -44,14 +43,11 @@ def pump(server: FallbackServer, seconds: float = 0.02) -> None:
     server.link.pump(server.core, -1, time.monotonic_ns() + int(seconds * 1e9))
 
 
-@pytest.mark.parametrize("core", ["native", "numpy"])
 @pytest.mark.parametrize("framed", [True, False])
-def test_superframes_and_single_packets_go_through_the_socket(
-    switch: socket.socket, core: KernelName, framed: bool
-) -> None:
+def test_superframes_and_single_packets_go_through_the_socket(switch: socket.socket, framed: bool) -> None:
     settings = FallbackSettings(LANES, ENDPOINTS if framed else None)
     start = 0 if framed else wire.FRAME_PREFIX_BYTES
-    with FallbackServer(transport_to(switch, "loopback" if framed else "udp"), settings, core) as server:
+    with FallbackServer(transport_to(switch, "loopback" if framed else "udp"), settings) as server:
         assert server.execute(json.dumps(ADD)) == {"added": 7}
         switch.connect(server.link.socket.getsockname())
         for rank in range(3):
@@ -76,9 +72,8 @@ def test_superframes_and_single_packets_go_through_the_socket(
         assert statistics["socket_errors"] == 0
 
 
-@pytest.mark.parametrize("core", ["native", "numpy"])
-def test_reminders_come_by_themselves(switch: socket.socket, core: KernelName) -> None:
-    with FallbackServer(transport_to(switch), FallbackSettings(LANES, ENDPOINTS), core) as server:
+def test_reminders_come_by_themselves(switch: socket.socket) -> None:
+    with FallbackServer(transport_to(switch), FallbackSettings(LANES, ENDPOINTS)) as server:
         server.execute(json.dumps(ADD))
         switch.connect(server.link.socket.getsockname())
         switch.send(partial(STAR))
@@ -87,9 +82,8 @@ def test_reminders_come_by_themselves(switch: socket.socket, core: KernelName) -
         assert kinds == {wire.KIND_REMINDER}
 
 
-@pytest.mark.parametrize("core", ["native", "numpy"])
-def test_a_switch_that_is_gone_is_survived(switch: socket.socket, core: KernelName) -> None:
-    with FallbackServer(transport_to(switch), FallbackSettings(LANES, ENDPOINTS), core) as server:
+def test_a_switch_that_is_gone_is_survived(switch: socket.socket) -> None:
+    with FallbackServer(transport_to(switch), FallbackSettings(LANES, ENDPOINTS)) as server:
         server.execute(json.dumps(ADD))
         switch.connect(server.link.socket.getsockname())
         switch.send(partial(STAR, bitmap=7))

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from hostlib import wire
 from hostlib.fallback import Count, FallbackCore, FallbackJob, FallbackSettings
 from hostlib.fallback.native_core import NativeCore
-from hostlib.fallback.numpy_core import NumpyCore
 from hostlib.tree import Tree
 from tests.hostlib.fallback.packets import ENDPOINTS, LANES, TREES, emitted, packet
+from tests.twins.fallback_core import NumpyCore
 
 EXTREMES = np.array([2**31 - 1, -(2**31), 0, 1, -1], np.int32)
 RAW_BITS = np.array([0x7F800000, 0x7FC00001, 0x3F800000, 0x00000001, 0x7F7FFFFF, 0], np.uint32).view(np.int32)

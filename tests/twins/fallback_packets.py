@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from hostlib import wire
 from hostlib.fallback.config import Count
-from hostlib.fallback.numpy_store import Entry, Job, Piece
+from tests.twins.fallback_store import Entry, Job, Piece
 
 _QUIET_NAN = 0x7FC00000
 

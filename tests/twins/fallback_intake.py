@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from hostlib import wire
 from hostlib.fallback.config import STATUS_QUEUE, Count
-from hostlib.fallback.numpy_packets import (
+from tests.twins.fallback_packets import (
     add,
     can_be_repaired,
     is_ours,
@@ -18,7 +18,7 @@ from hostlib.fallback.numpy_packets import (
     refusal,
     swapped,
 )
-from hostlib.fallback.numpy_store import Entry, Job, Phase, Piece, Store
+from tests.twins.fallback_store import Entry, Job, Phase, Piece, Store
 
 _MARKS = wire.FLAG_ECN | wire.FLAG_COLLISION | wire.FLAG_BYPASS
 _STICKY = wire.FLAG_OVERFLOW | wire.FLAG_DISAGREE | _MARKS

@@ -17,9 +17,9 @@ from hostlib.fallback.config import (
     FallbackSettings,
     require_room,
 )
-from hostlib.fallback.numpy_intake import Intake
-from hostlib.fallback.numpy_packets import header_of
-from hostlib.fallback.numpy_store import Entry, Job, Phase, Store
+from tests.twins.fallback_intake import Intake
+from tests.twins.fallback_packets import header_of
+from tests.twins.fallback_store import Entry, Job, Phase, Store
 
 
 class NumpyCore:

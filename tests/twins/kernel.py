@@ -1,4 +1,4 @@
-"""The core's inner functions without a compiler: same decisions, same bytes as ``_native/ina_core.c``.
+"""The window core's inner functions: the twin of ``hostlib/_native/ina_core.c``.
 
 Packets are decided one by one, as in C; the values of all packets of a batch are converted at once.
 """

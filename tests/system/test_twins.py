@@ -1,0 +1,49 @@
+"""Whole schedules with the compiled cores and with their twins: the same packets at the same times."""
+
+from __future__ import annotations
+
+from itertools import count, islice
+
+import pytest
+
+from bmv2_topos.soak.bed import BuiltBed, Rack
+from bmv2_topos.soak.draw import draw_bed, draw_schedule
+from bmv2_topos.soak.run import run_schedule
+from bmv2_topos.soak.schedule import BED_SEEDS, Schedule
+from bmv2_topos.testbeds.virtual.cores import COMPILED, Cores
+from controller.model import Mode
+from tests.twins import TWINS
+
+BEDS = 8
+SCHEDULES = 4
+"""On each bed."""
+
+Packet = tuple[int, str, str, bytes, str]
+
+
+def packets(schedule: Schedule, built: BuiltBed, cores: Cores) -> list[Packet]:
+    """Return all packets of a schedule: when, from, to, bytes, what became of it."""
+    seen: list[Packet] = []
+
+    def note(now: int, source: str, to: str, frame: bytes, fate: str) -> None:
+        seen.append((now, source, to, frame, fate))
+
+    run_schedule(schedule, built, note, cores=cores)
+    return seen
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", ["shared", "exclusive"])
+def test_the_cores_and_their_twins_send_the_same_packets_at_the_same_times(program: Mode) -> None:
+    rack = Rack.of(program)
+    beds = (bed for bed in map(draw_bed, count(2000)) if bed.program == program)
+    try:
+        for bed in islice(beds, BEDS):
+            with BuiltBed(bed, rack) as built:
+                for seed in range(bed.number * BED_SEEDS, bed.number * BED_SEEDS + SCHEDULES):
+                    schedule = draw_schedule(seed, bed)
+                    sent = packets(schedule, built, COMPILED)
+                    assert sent
+                    assert packets(schedule, built, TWINS) == sent, f"seed {seed}"
+    finally:
+        rack.close()
