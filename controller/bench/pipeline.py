@@ -18,7 +18,7 @@ import numpy as np
 
 import softswitch
 from controller import names
-from controller.model import INA_UDP_PORT, NOBODY, ipv4_to_int, mac_to_int
+from controller.model import NOBODY, ipv4_to_int, mac_to_int
 from controller.outcomes import COLUMNS, OUTCOMES
 from hostlib import wire
 from softswitch.compiler import ir
@@ -195,7 +195,7 @@ def admit_jobs(pipeline: Pipeline, traffic: _Traffic) -> None:
 
 
 def _deliver(pipeline: Pipeline, job: int, replica: int, mac: str, ip: str, rank: int) -> None:
-    deliver = (names.DELIVER, (mac_to_int(mac), ipv4_to_int(ip), INA_UDP_PORT, rank))
+    deliver = (names.DELIVER, (mac_to_int(mac), ipv4_to_int(ip), wire.INA_UDP_PORT, rank))
     _insert(pipeline, names.RECEIVER, (job, replica), deliver)
 
 

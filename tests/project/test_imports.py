@@ -47,9 +47,9 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     # The host library knows the wire.
     "hostlib": ("hostlib/", "hostlib._native", "hostlib.core/", "hostlib.io/"),
     "hostlib.core": ("hostlib.errors", "hostlib.peers", "hostlib.quantize", *PACKETS),
-    "hostlib._native": ("hostlib.errors", "hostlib.core/"),
-    "hostlib.io": ("hostlib.config", "hostlib.errors", "hostlib._native", "hostlib.core/"),
-    "hostlib.fallback": ("hostlib/", "hostlib._native", "hostlib.core/", "hostlib.io/"),
+    "hostlib._native": ("hostlib.errors", "hostlib.wire", "hostlib.core/"),
+    "hostlib.io": ("hostlib.config", "hostlib.errors", "hostlib._native/", "hostlib.core/"),
+    "hostlib.fallback": ("hostlib/", "hostlib._native/", "hostlib.core/", "hostlib.io/"),
     "hostlib.interleave": ("hostlib/",),
     "hostlib.demos": ("hostlib", "hostlib.interleave"),
     # The controller knows P4Runtime. Schedulers stand on the grouper, the simulator and live jobs on them.
