@@ -10,39 +10,39 @@ MURI: Mapping[str, tuple[str, Mapping[str, float]]] = {
     "muri-s-worst": ("muri-s", {"worst_order": 1}),
     "muri-s-in-order": ("muri-s", {"in_order": 1}),
 }
-CODED: Mapping[str, tuple[str, Mapping[str, float]]] = {
-    "coded:muri-s-keep": ("coded:muri-s", {"unpack": 0}),
-    "coded:muri-l-keep": ("coded:muri-l", {"unpack": 0}),
-    "coded:muri-l-2": ("coded:muri-l", {"members": 2}),
-    "coded:muri-l-3": ("coded:muri-l", {"members": 3}),
-    "coded:muri-l-2-keep": ("coded:muri-l", {"members": 2, "unpack": 0}),
-    "coded:muri-l-3-keep": ("coded:muri-l", {"members": 3, "unpack": 0}),
-    "coded:muri-l-worst": ("coded:muri-l", {"worst_order": 1, "unpack": 0}),
-    "coded:muri-l-in-order": ("coded:muri-l", {"in_order": 1, "unpack": 0}),
+REPLICA: Mapping[str, tuple[str, Mapping[str, float]]] = {
+    "muri-replica:muri-s-keep": ("muri-replica:muri-s", {"unpack": 0}),
+    "muri-replica:muri-l-keep": ("muri-replica:muri-l", {"unpack": 0}),
+    "muri-replica:muri-l-2": ("muri-replica:muri-l", {"members": 2}),
+    "muri-replica:muri-l-3": ("muri-replica:muri-l", {"members": 3}),
+    "muri-replica:muri-l-2-keep": ("muri-replica:muri-l", {"members": 2, "unpack": 0}),
+    "muri-replica:muri-l-3-keep": ("muri-replica:muri-l", {"members": 3, "unpack": 0}),
+    "muri-replica:muri-l-worst": ("muri-replica:muri-l", {"worst_order": 1, "unpack": 0}),
+    "muri-replica:muri-l-in-order": ("muri-replica:muri-l", {"in_order": 1, "unpack": 0}),
 }
 LUCID: Mapping[str, tuple[str, Mapping[str, float]]] = {
     "lucid:lucid-2": ("lucid:lucid", {"profiler_nodes": 2}),
     "lucid:no-sharing": ("lucid:lucid", {"capacity": 0}),
     "lucid:no-profiler": ("lucid:lucid", {"profiler_nodes": 0}),
 }
-ALL = {**MURI, **CODED, **LUCID}
+ALL = {**MURI, **REPLICA, **LUCID}
 
 
 def resolved(name: str) -> tuple[str, tuple[tuple[str, float], ...]]:
     """Return the policy that goes by `name` in tables, and its settings.
 
-    >>> resolved("coded:muri-s-keep"), resolved("fifo")
-    (('coded:muri-s', (('unpack', 0),)), ('fifo', ()))
+    >>> resolved("muri-replica:muri-s-keep"), resolved("fifo")
+    (('muri-replica:muri-s', (('unpack', 0),)), ('fifo', ()))
     """
     policy, settings = ALL.get(name, (name, {}))
     return policy, tuple(settings.items())
 
 
 def with_ablations(names: Sequence[str]) -> list[str]:
-    """Return the names, each coded one followed by its ablations, and Muri's own after the last of Muri."""
+    """Return the names, each replica followed by its ablations, and Muri's own after the last of Muri."""
     found: list[str] = []
     for name in names:
-        found += [name, *(ablation for ablation, (policy, _) in CODED.items() if policy == name)]
+        found += [name, *(ablation for ablation, (policy, _) in REPLICA.items() if policy == name)]
         if name == "muri-l":
             found += MURI
     return found

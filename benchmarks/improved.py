@@ -21,11 +21,11 @@ from controller.cli.output import Bar
 from controller.scheduling import Cluster
 from controller.scheduling.weave import Weave
 from controller.simulator import measure
-from controller.simulator.families.base import Background
-from controller.simulator.families.papers import INTERVAL_S, setup
+from controller.simulator.families.base import SimulationConfig
+from controller.simulator.families.papers import INTERVAL_S, policy_run
+from controller.simulator.policy_run import PolicyRun
 from controller.simulator.pool import run_all
 from controller.simulator.runs import RunFailed, Source, Task
-from controller.simulator.setup import Setup
 from controller.simulator.speed import Interleaved
 from controller.simulator.traces import read
 
@@ -35,15 +35,15 @@ NAME = "improved"
 PAIRS: Mapping[tuple[str, str], str] = {
     ("muri-s", "weave-s"): "Rules of the papers, durations known:",
     ("muri-l", "weave-l"): "Rules of the papers, durations unknown:",
-    ("coded:muri-s", "coded:weave-s"): "Rules as coded, durations known:",
-    ("coded:muri-l", "coded:weave-l"): "Rules as coded, durations unknown:",
+    ("muri-replica:muri-s", "muri-replica:weave-s"): "Rules of the public code, durations known:",
+    ("muri-replica:muri-l", "muri-replica:weave-l"): "Rules of the public code, durations unknown:",
 }
-"""What is compared, and the table's caption."""
+"""Captions of the tables by the two policies compared."""
 
 VARIED = ("trace3", "trace3_pr", "sample")
 
 
-def variants() -> dict[str, Setup]:
+def variants() -> dict[str, PolicyRun]:
     """Return `weave-s` with one thing changed at a time, and what it is to be better than."""
     speed = Interleaved()
     changed = {
@@ -54,8 +54,8 @@ def variants() -> dict[str, Setup]:
         "pairs only": Weave(speed, members=2),
         "believes that groups have no contention": Weave(Interleaved(contention=(1.0,) * 4)),
     }
-    return {name: Setup(policy, speed, INTERVAL_S) for name, policy in changed.items()} | {
-        "`muri-s`": setup("muri-s")
+    return {name: PolicyRun(policy, speed, INTERVAL_S) for name, policy in changed.items()} | {
+        "`muri-s`": policy_run("muri-s")
     }
 
 
@@ -95,7 +95,7 @@ def compared(files: Sequence[Trace], *, slow: bool) -> list[Row]:
         if slow or not takes_minutes(trace, policy)
     ]
     tasks = [
-        Task(policy, Source(trace.path), Background(Cluster.uniform(trace.nodes, 8)))
+        Task(policy, Source(trace.path), SimulationConfig(Cluster.uniform(trace.nodes, 8)))
         for trace, policy in wanted
     ]
     names = [trace.name for trace, _ in wanted]

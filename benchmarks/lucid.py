@@ -5,8 +5,8 @@ that the tree has not seen, and how good the packing decisions are that follow f
 
 `python -m benchmarks.lucid schedule [--folder DIR --profiles FILE --pairs FILE]`: Lucid against baselines on
 one speed model. A folder has a `cluster_full_log.csv` and the predictions `Philly_ebm.csv` and
-`Philly_lgb.csv`. `--coded` takes the rules of the public simulator. Policies are those that `ina schedule`
-calls `lucid:` and `lucid-coded:`.
+`Philly_lgb.csv`. `--replica` takes the rules of the public simulator. Policies are those that `ina schedule`
+calls `lucid:` and `lucid-replica:`.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from controller.scheduling import Cluster, JobSpec
 from controller.scheduling.lucid import Pair, Size, Usage, accuracy, grow, held_out_accuracy, sizes_from_pairs
 from controller.scheduling.lucid.measured import Config
 from controller.scheduling.lucid.samples import make_jobs
-from controller.simulator.families.base import Background
+from controller.simulator.families.base import SimulationConfig
 from controller.simulator.families.lucid import measurements
 from controller.simulator.policies import make
 from controller.simulator.runs import Source
 
 NODES, GPUS = 8, 8
 PAPER = ("fifo", "sjf", "srtf", "qssf", "tiresias", "lucid-2", "lucid", "no-sharing")
-CODED = ("fifo", "sjf", "qssf", "srtf", "tiresias", "lucid")
+REPLICA = ("fifo", "sjf", "qssf", "srtf", "tiresias", "lucid")
 
 Row = dict[str, object]
 
@@ -50,7 +50,7 @@ def main() -> None:
     schedule = commands.add_parser("schedule", help="Lucid against baselines")
     schedule.set_defaults(run=run_schedule)
     schedule.add_argument("--folder", type=Path, help="a trace with its predictions")
-    schedule.add_argument("--coded", action="store_true", help="the public simulator's rules")
+    schedule.add_argument("--replica", action="store_true", help="the public simulator's rules")
     for command in (tree, schedule):
         command.add_argument("--profiles", type=Path)
         command.add_argument("--pairs", type=Path)
@@ -109,39 +109,39 @@ def packing(pairs: Sequence[Pair], sizes: Mapping[Config, Size], *, good: float 
 
 def run_schedule(options: argparse.Namespace) -> tuple[list[Row], str]:
     """Run the policies."""
-    background = background_of(options)
-    family, names = ("lucid-coded", CODED) if options.coded else ("lucid", PAPER)
+    config = background_of(options)
+    family, names = ("lucid-replica", REPLICA) if options.replica else ("lucid", PAPER)
     rows = []
     for name in names:
-        predictor = "lgb" if options.coded and name == "qssf" else "ebm"
-        specs = jobs_of(options.folder, predictor, background)
-        rows.append(run(name, f"{family}:{name}", specs, background))
+        predictor = "lgb" if options.replica and name == "qssf" else "ebm"
+        specs = jobs_of(options.folder, predictor, config)
+        rows.append(run(name, f"{family}:{name}", specs, config))
     first = next(row for row in rows if row["policy"] == "tiresias")
     for row in rows:
         row["tiresias takes"] = float(str(first["average_s"])) / float(str(row["average_s"]))
-    return rows, f"{len(specs)} jobs on {NODES * GPUS} GPUs, as {'coded' if options.coded else 'paper'}"
+    return rows, f"{len(specs)} jobs on {NODES * GPUS} GPUs, as {'replica' if options.replica else 'paper'}"
 
 
-def background_of(options: argparse.Namespace) -> Background:
+def background_of(options: argparse.Namespace) -> SimulationConfig:
     """Return what policies are made for."""
     cluster = Cluster.uniform(NODES, GPUS)
-    return Background(cluster, profiles=options.profiles, pairs=options.pairs, seed=options.seed)
+    return SimulationConfig(cluster, profiles=options.profiles, pairs=options.pairs, seed=options.seed)
 
 
-def jobs_of(folder: Path | None, predictor: str, background: Background) -> list[JobSpec]:
+def jobs_of(folder: Path | None, predictor: str, config: SimulationConfig) -> list[JobSpec]:
     """Read a trace with what a predictor expects of its jobs, or make one up."""
     if folder is None:
-        return make_jobs(1000, measurements(background)[0], gap_s=100, seed=background.seed)
+        return make_jobs(1000, measurements(config)[0], gap_s=100, seed=config.seed)
     estimates = folder / f"Philly_{predictor}.csv"
-    return Source(folder / "cluster_full_log.csv").jobs(replace(background, estimates=estimates))
+    return Source(folder / "cluster_full_log.csv").jobs(replace(config, estimates=estimates))
 
 
-def run(name: str, policy: str, specs: Sequence[JobSpec], background: Background) -> Row:
+def run(name: str, policy: str, specs: Sequence[JobSpec], config: SimulationConfig) -> Row:
     """Simulate one policy; the figures are those that the public simulator's results are compared by."""
     policy, settings = resolved(policy)
-    setup = make(policy, replace(background, settings=settings))
+    policy_run = make(policy, replace(config, settings=settings))
     began = time.perf_counter()
-    jobs = setup.run(specs, background.cluster).jobs
+    jobs = policy_run.run(specs, config.cluster).jobs
     took_s = time.perf_counter() - began
     jcts = [job.jct_s for job in jobs]
     return {

@@ -1,14 +1,14 @@
-"""How well Lucid's models predict what they have not seen, beside simpler guesses.
+"""Accuracy of Lucid's models on held-out data, compared with simpler predictors.
 
 `python -m benchmarks.lucid_models throughput [--series FILE --predicted FILE]`: jobs and GPUs asked for in
 each ten minutes, one interval ahead. A series has the columns `time`, `submit_gpu_job` and `submit_gpu_num`;
 the last sixth is held out. `--predicted` is somebody else's prediction of it, `pred_gpu_job` and
-`pred_gpu_num`; then what that predicts is held out.
+`pred_gpu_num`; then the intervals that it predicts are held out.
 
-`python -m benchmarks.lucid_models durations [--trace FILE]`: how long jobs run. The last fifth of a trace is
+`python -m benchmarks.lucid_models durations [--trace FILE]`: durations of jobs. The last fifth of a trace is
 held out.
 
-Without files both are made up.
+Without files both benchmarks run on generated data.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def main() -> None:
     throughput.set_defaults(run=run_throughput)
     throughput.add_argument("--series", type=Path, help="counts by time")
     throughput.add_argument("--predicted", type=Path, help="somebody else's predictions")
-    durations = commands.add_parser("durations", help="how long jobs run")
+    durations = commands.add_parser("durations", help="durations of jobs")
     durations.set_defaults(run=run_durations)
     durations.add_argument("--trace", type=Path, help="jobs, in any format that 'ina schedule' reads")
     for command in (throughput, durations):

@@ -1,10 +1,12 @@
-"""Where results go: pages that people write and commands fill between two marks, and the terminal."""
+"""Output of results: pages that people write and commands fill between two marks, and the terminal."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from rich.console import Console
+
+from bmv2_topos.experiments.wrap import wrap
 
 BEGIN, END = "<!-- measured -->", "<!-- end of measured -->"
 
@@ -18,11 +20,11 @@ def with_tables(page: str, tables: str) -> str:
     _, end, after = rest.partition(END)
     if not begin or not end:
         raise ValueError(f"the page needs the lines {BEGIN} and {END}, between which the tables go")
-    return f"{before}{BEGIN}\n{tables}\n{END}{after}"
+    return wrap(f"{before}{BEGIN}\n{tables}\n{END}{after}")
 
 
 def check(path: Path) -> None:
-    """Raise ValueError for a page that cannot be filled: before the work is better than after it."""
+    """Raise ValueError for a page that cannot be filled; to be called before the work, not after it."""
     if path.exists():
         with_tables(path.read_text(encoding="utf-8"), "")
 

@@ -2,7 +2,7 @@
 
 `python -m benchmarks.reproduce --traces DIR` runs on the public traces below DIR (`muri/trace3.csv`,
 `common/c1000/...`, `lucid/...`, `synergy/...`), without `--traces` on small ones that are shipped or made up.
-`--output docs/results` writes page and rows; `--only coded,paper` makes some of the tables anew and leaves
+`--output docs/results` writes page and rows; `--only replicas,paper` makes some of the tables anew and leaves
 the others as they are.
 """
 
@@ -24,7 +24,7 @@ from benchmarks.trace_files import Trace, takes_minutes, traces
 from controller.bench.grouping import measure_grouping
 from controller.scheduling import Cluster
 from controller.simulator import measure
-from controller.simulator.families.base import Background
+from controller.simulator.families.base import SimulationConfig
 from controller.simulator.policies import family, known
 from controller.simulator.runs import RunFailed, Source, Task, run
 from controller.simulator.traces import read
@@ -38,7 +38,7 @@ PAPER = (*FIRST, "trace3_pr", "trace1", "c1000")
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What Synergy's public simulator runs: a replay trace below the folder of traces, or "" for its own."""
+    """A run of Synergy's public simulator: a replay trace below the folder of traces, or "" for its own."""
 
     name: str
     servers: int
@@ -46,7 +46,7 @@ class Workload:
     static: bool = False
 
     def arguments(self, folder: Path) -> list[object]:
-        """Return what `benchmarks.synergy published` needs for it."""
+        """Return the arguments of `benchmarks.synergy published` for it."""
         replay = ["--replay", folder / self.replay] if self.replay else []
         return ["--servers", self.servers, *replay, *(["--static"] if self.static else [])]
 
@@ -66,7 +66,7 @@ LOADS = (0, 8, 10)
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Where the public traces are, and whether to run what takes minutes."""
+    """Folder of the public traces, None: the shipped sample; `slow`: also run policies that take minutes."""
 
     folder: Path | None
     slow: bool
@@ -76,7 +76,7 @@ class Options:
         return traces(self.folder)
 
     def skips(self, trace: Trace, policy: str) -> bool:
-        """Tell whether this takes minutes, and these are not wanted."""
+        """Return True if this takes minutes, and `slow` is not set."""
         return takes_minutes(trace, policy) and not self.slow
 
 
@@ -85,7 +85,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--traces", type=Path, metavar="DIR", help="folder with the public traces")
     parser.add_argument("--only", default=",".join(MAKE), help=f"tables, by comma: {', '.join(MAKE)}")
-    parser.add_argument("--slow", action="store_true", help="also what takes minutes")
+    parser.add_argument("--slow", action="store_true", help="also run what takes minutes")
     parser.add_argument("--output", type=Path, metavar="DIR", help=f"write {NAME}.md and {NAME}.json")
     parser.add_argument("--json", action="store_true", help="print the rows")
     given = parser.parse_args()
@@ -120,17 +120,17 @@ def simulated(trace: Trace, policy: str) -> Row:
     """Return the figures of a policy on a trace. Raises RunFailed."""
     cluster = Cluster.uniform(trace.nodes, 8, cpus=24, memory_gb=500)
     name, settings = resolved(policy)
-    outcome = run(Task(name, Source(trace.path), Background(cluster, settings=settings)))
+    outcome = run(Task(name, Source(trace.path), SimulationConfig(cluster, settings=settings)))
     if sys.stderr.isatty():
         print(f"{trace.name}: {policy}, {outcome.wall_s:.1f} s", file=sys.stderr)
     return {**asdict(outcome.metrics), "trace": trace.name, "policy": policy, "took_s": outcome.cpu_s}
 
 
-def coded(options: Options) -> list[Row]:
-    """Run coded rules: policies with public figures and our own, and all on the first trace."""
+def replicas(options: Options) -> list[Row]:
+    """Run the public code's rules: policies with public figures and our own, and all on the first trace."""
     rows = []
     for trace in options.traces():
-        for policy in with_ablations([name for name in known() if family(name) == "coded"]):
+        for policy in with_ablations([name for name in known() if family(name) == "muri-replica"]):
             theirs = MURI.get((trace.name, policy))
             wanted = theirs is not None or "weave" in policy or trace.name in FIRST
             if not wanted or options.skips(trace, policy):
@@ -154,7 +154,7 @@ def paper(options: Options) -> list[Row]:
 
 
 def rules(options: Options) -> list[Row]:
-    """Go from the coded rules to the paper's, one difference at a time, on the first trace."""
+    """Go from the public code's rules to the paper's, one difference at a time, on the first trace."""
     trace = options.traces()[0]
     cluster = Cluster.uniform(trace.nodes, 8)
     specs = read(trace.path, cluster)
@@ -172,7 +172,7 @@ def rules(options: Options) -> list[Row]:
 
 
 def synergy(options: Options) -> list[Row]:
-    """Set TUNE beside OPT, in one round and over traces, and the coded rules beside the public simulator."""
+    """Set TUNE beside OPT, in one round and over traces; and the replica beside the public simulator."""
     folder = options.folder
     if folder is None:
         return [*_rounds("made-up", MIXES[:1]), *_traces("made-up", jobs=200, loads=LOADS[:1])]
@@ -241,11 +241,11 @@ def lucid(options: Options) -> list[Row]:
     measured = ("--profiles", files / "single_data.csv", "--pairs", files / "colocate_info.csv")
     log = ("--folder", options.folder / "common" / "c1000" / "lucid")
     rows = [{"table": "paper", **row} for row in _module("lucid", "schedule", *log, *measured)]
-    for row in _module("lucid", "schedule", "--coded", *log, *measured):
+    for row in _module("lucid", "schedule", "--replica", *log, *measured):
         theirs = LUCID[row["policy"]]
         rows.append(
             {
-                "table": "coded",
+                "table": "replicas",
                 **row,
                 "public_average_s": theirs.avg_jct_s,
                 "public_p99_s": theirs.p99_jct_s,
@@ -273,7 +273,7 @@ def grouping(options: Options) -> list[Row]:
 
 
 MAKE: Mapping[str, Callable[[Options], list[Row]]] = {
-    "coded": coded,
+    "replicas": replicas,
     "paper": paper,
     "rules": rules,
     "synergy": synergy,

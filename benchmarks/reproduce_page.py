@@ -1,4 +1,4 @@
-"""How the rows of `benchmarks.reproduce` become tables and a page."""
+"""Tables and a page made of the rows of `benchmarks.reproduce`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from bmv2_topos.experiments.harness import markdown
+from bmv2_topos.experiments.wrap import wrap
 
 Row = dict[str, Any]
 Column = tuple[str, str, str]
-"""Heading, key of the row, and how its value is formatted; a value that is None or missing leaves a gap."""
+"""Heading, key of the row, and format of its value; a value that is None or missing leaves the cell empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ def grid(rows: Sequence[Row], columns: Sequence[Column]) -> str:
     return markdown([head for head, _, _ in columns], cells)
 
 
-CODED: Sequence[Column] = (
+REPLICA: Sequence[Column] = (
     ("trace", "trace", "{}"),
     ("policy", "policy", "`{}`"),
     ("average", "avg_jct_s", "{:,.2f}"),
@@ -100,7 +101,7 @@ END_TO_END: Sequence[Column] = (
 )
 PUBLISHED: Sequence[Column] = (
     ("workload", "workload", "{}"),
-    ("policy, as coded", "policy", "`{}`"),
+    ("policy, as in the public code", "policy", "`{}`"),
     ("average", "average_s", "{:,.1f}"),
     ("theirs", "public_avg_jct_s", "{:,.1f}"),
     ("off", "off", "{:+.4%}"),
@@ -214,7 +215,7 @@ def _synergy(rows: Sequence[Row]) -> str:
     ]
     if "published" in found:
         parts += [
-            "As coded, beside the public simulator:",
+            "As in the public code, beside the public simulator:",
             grid(found["published"], PUBLISHED),
             PUBLIC_SYNERGY,
         ]
@@ -238,15 +239,15 @@ jobs that arrive in the same second come out of its heap in no fixed order (with
 equal to the digit), and OPT's program has many optima, of which solvers find different ones."""
 
 SHOW: Mapping[str, Shown] = {
-    "coded": Shown(
-        "As coded: Muri's public simulator",
-        "Eight nodes of eight GPUs, rule set `coded:`; *theirs* is what the public simulator (commit\n"
+    "replicas": Shown(
+        "As muri-replica: Muri's public simulator",
+        "Eight nodes of eight GPUs, rule set `muri-replica:`; *theirs* is what the public simulator (commit\n"
         "4e69a78) printed here or its authors print, *off* the relative difference of the averages: what is\n"
         "known to whole seconds only is off by rounding. `-keep` is `--autopack False` there. Themis is off\n"
         "by what its solver makes of a program with many optima. For Muri-L on job_type_1 the authors print\n"
         "342,922, where their code prints 502,170 (here). `sample` is the trace that the tests ship, on two\n"
         "nodes.",
-        lambda rows: grid(rows, CODED),
+        lambda rows: grid(rows, REPLICA),
     ),
     "paper": Shown(
         "As paper: all policies in one speed model",
@@ -256,8 +257,9 @@ SHOW: Mapping[str, Shown] = {
         _paper,
     ),
     "rules": Shown(
-        "From the coded rules to the paper's",
-        "One difference at a time, on the first trace; [schedulers.md](../schedulers.md) explains them.",
+        "From the public code's rules to the paper's",
+        "One difference at a time, on the first trace; [differences](../schedulers/differences.md) explains\n"
+        "them.",
         lambda rows: grid(rows, RULES),
     ),
     "synergy": Shown(
@@ -273,14 +275,17 @@ SHOW: Mapping[str, Shown] = {
     ),
     "lucid": Shown(
         "Lucid",
-        "`python -m benchmarks.lucid schedule`, with `--coded`, and `tree`. *Tiresias takes* is its "
+        "`python -m benchmarks.lucid schedule`, with `--replica`, and `tree`. *Tiresias takes* is its "
         "average as a\n"
         "multiple of the policy's. A tree's figures are its accuracy on what it was trained on, on\n"
         "configurations and on models that it has not seen, and how good the packing is that follows.",
         _kinds(
             {
                 "paper": ("As paper:", LUCID),
-                "coded": ("As coded, beside the public simulator on the same trace:", LUCID_CODED),
+                "replicas": (
+                    "The replica beside the public simulator on the same trace:",
+                    LUCID_CODED,
+                ),
                 "tree": ("The packing tree:", TREE),
                 "models": (
                     "What the models predict of what they have not seen, beside simpler guesses: what is\n"
@@ -315,7 +320,7 @@ def page(tables: Mapping[str, Sequence[Row]]) -> str:
             parts += [f"## {shown.title}", shown.about, shown.table(tables[name])]
     parts += [
         "## Limits",
-        "Figures of different speed models (`coded:`, plain, `synergy:`, `lucid:`) are not "
+        "Figures of different speed models (`muri-replica:`, plain, `synergy:`, `lucid:`) are not "
         "comparable with each\n"
         "other. The public simulators' times were taken with other work on the machine. Lucid's "
         "Venus trace is\n"
@@ -329,4 +334,4 @@ def page(tables: Mapping[str, Sequence[Row]]) -> str:
         "and the first figures\n"
         "above if `INA_TRACES` names the folder with the public traces.",
     ]
-    return "\n\n".join(parts) + "\n"
+    return wrap("\n\n".join(parts)) + "\n"

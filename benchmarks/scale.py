@@ -1,4 +1,4 @@
-"""How time and memory of a simulation grow with the length of the trace.
+"""Growth of a simulation's time and memory with the length of the trace.
 
 `python -m benchmarks.scale` simulates generated traces of 1,000 to 100,000 jobs, each in a process of its
 own, and prints a table; `--output docs/results` writes page, rows and plot. The load is the same for all
@@ -24,19 +24,23 @@ from pathlib import Path
 
 from benchmarks.ablations import resolved
 from bmv2_topos.experiments.harness import markdown
+from bmv2_topos.experiments.wrap import wrap
 from controller.scheduling import Cluster
-from controller.simulator.families.base import Background
+from controller.simulator.families.base import SimulationConfig
 from controller.simulator.plots import PlotsMissing, new_figure, save
 from controller.simulator.runs import RunFailed, Source, Task, kind_for, run
 
-POLICIES = "fifo,srtf,srsf,las,tiresias,muri-s,coded:srtf,coded:muri-s,synergy:fifo+tune,lucid:no-profiler"
+POLICIES = (
+    "fifo,srtf,srsf,las,tiresias,muri-s,muri-replica:srtf,muri-replica:muri-s,"
+    "synergy:fifo+tune,lucid:no-profiler"
+)
 LENGTHS = "1000,3000,10000,30000,100000"
 LIMIT_MB = 2048
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One simulation: `time_s` of the processor without making the jobs, `memory_mb` the process's most."""
+class ScaleRun:
+    """One simulation: processor time without making the jobs, and the process's peak memory."""
 
     policy: str
     jobs: int
@@ -59,7 +63,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     lengths = [int(text) for text in options.jobs.split(",")]
-    rows: list[Row] = []
+    rows: list[ScaleRun] = []
     for policy in options.policies.split(","):
         try:
             rows += measure(policy, lengths, options.load, options.seed, options.budget)
@@ -76,9 +80,9 @@ def main() -> None:
     print(text if options.json else tables(rows))
 
 
-def measure(policy: str, lengths: Sequence[int], load: float, seed: int, budget_s: float) -> list[Row]:
+def measure(policy: str, lengths: Sequence[int], load: float, seed: int, budget_s: float) -> list[ScaleRun]:
     """Simulate `policy` on traces of these lengths, as long as the budget lasts. Raises RunFailed."""
-    rows: list[Row] = []
+    rows: list[ScaleRun] = []
     for jobs in lengths:
         if rows and rows[-1].time_s * (jobs / rows[-1].jobs) > budget_s:
             break
@@ -86,15 +90,15 @@ def measure(policy: str, lengths: Sequence[int], load: float, seed: int, budget_
     return rows
 
 
-def _apart(policy: str, jobs: int, load: float, seed: int) -> Row:
-    """Measure in a new process, so that memory is that of this simulation alone."""
+def _apart(policy: str, jobs: int, load: float, seed: int) -> ScaleRun:
+    """Measure in a new process, so that the memory is that of this simulation alone."""
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe(duplex=False)
     process = context.Process(target=_child, args=(there, policy, jobs, load, seed))
     process.start()
     there.close()
     try:
-        found: Row | RunFailed = here.recv()
+        found: ScaleRun | RunFailed = here.recv()
     except EOFError:
         process.join()
         raise RunFailed(f"{policy}: its process ended with status {process.exitcode}", False) from None
@@ -109,7 +113,7 @@ def _child(channel: Connection, policy: str, jobs: int, load: float, seed: int) 
     name, settings = resolved(policy)
     cluster = Cluster.uniform(8, 8, cpus=24, memory_gb=500)
     try:
-        outcome = run(Task(name, source, Background(cluster, seed=seed, settings=settings)))
+        outcome = run(Task(name, source, SimulationConfig(cluster, seed=seed, settings=settings)))
     except RunFailed as error:
         channel.send(error)
         return
@@ -117,11 +121,11 @@ def _child(channel: Connection, policy: str, jobs: int, load: float, seed: int) 
     memory_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
     metrics, took_s = outcome.metrics, outcome.cpu_s
     channel.send(
-        Row(policy, jobs, took_s, took_s / jobs * 1e6, metrics.decisions, metrics.avg_queue, memory_mb)
+        ScaleRun(policy, jobs, took_s, took_s / jobs * 1e6, metrics.decisions, metrics.avg_queue, memory_mb)
     )
 
 
-def exponent(rows: Sequence[Row]) -> float:
+def exponent(rows: Sequence[ScaleRun]) -> float:
     """Return b of time = a · jobs^b by least squares of the logarithms; NaN of fewer than two rows."""
     if len(rows) < 2:
         return math.nan
@@ -129,22 +133,22 @@ def exponent(rows: Sequence[Row]) -> float:
     return statistics.linear_regression(x, y).slope
 
 
-def by_policy(rows: Sequence[Row]) -> dict[str, list[Row]]:
+def by_policy(rows: Sequence[ScaleRun]) -> dict[str, list[ScaleRun]]:
     """Return the rows of each policy."""
-    found: dict[str, list[Row]] = {}
+    found: dict[str, list[ScaleRun]] = {}
     for row in rows:
         found.setdefault(row.policy, []).append(row)
     return found
 
 
-def tables(rows: Sequence[Row]) -> str:
+def tables(rows: Sequence[ScaleRun]) -> str:
     """Return tables by length: seconds with the exponent, mean queues, and memory."""
     lengths = sorted({row.jobs for row in rows})
     heads = [f"{length:,} jobs" for length in lengths]
     time_rows, queue_rows, memory_rows = [], [], []
     for policy, found in by_policy(rows).items():
         at = {row.jobs: row for row in found}
-        # 1,000 jobs are over in so short a time that what is the same for any length counts
+        # 1,000 jobs take so little time that the costs which do not depend on the length dominate
         fit = [row for row in found if row.jobs >= 3000]
         times = (f"{at[n].time_s:,.2f}" if n in at else "" for n in lengths)
         time_rows.append([f"`{policy}`", *times, "" if len(fit) < 2 else f"{exponent(fit):.2f}"])
@@ -163,8 +167,8 @@ def tables(rows: Sequence[Row]) -> str:
     )
 
 
-def write(directory: Path, rows: Sequence[Row], text: str, options: argparse.Namespace) -> None:
-    """Write the page and what belongs to it."""
+def write(directory: Path, rows: Sequence[ScaleRun], text: str, options: argparse.Namespace) -> None:
+    """Write the page, its rows and its plot."""
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "scale.json").write_text(text + "\n", encoding="utf-8")
     picture = "![time and memory by length of the trace](scale.svg)"
@@ -221,10 +225,10 @@ python -m benchmarks.scale --budget {options.budget:g} --output docs/results
 
 makes this page; the rows are in [scale.json](scale.json).
 """
-    (directory / "scale.md").write_text(page, encoding="utf-8")
+    (directory / "scale.md").write_text(wrap(page), encoding="utf-8")
 
 
-def draw(rows: Sequence[Row], path: Path) -> None:
+def draw(rows: Sequence[ScaleRun], path: Path) -> None:
     """Draw time and memory by length, with a line of slope one. Raises PlotsMissing."""
     figure, (above, below) = new_figure(2)
     for policy, found in by_policy(rows).items():

@@ -26,7 +26,7 @@ from benchmarks.sharing_ablations import ALL, make
 from controller.errors import ControllerError
 from controller.scheduling import Cluster, Decision, JobSpec, Policy, View
 from controller.scheduling.sharing import (
-    Law,
+    InterferenceModel,
     Model,
     PreemptionCost,
     SharedSpeed,
@@ -36,7 +36,7 @@ from controller.scheduling.sharing import (
     read_lucid_pairs,
 )
 from controller.scheduling.sharing.corun import Pairs
-from controller.scheduling.sharing.policies import SIZES, Needs, Scenario, of_kinds
+from controller.scheduling.sharing.policies import SIZES, Scenario, SharingConfig, of_kinds
 from controller.simulator import measure, simulate
 from controller.simulator.generate import generate
 from controller.simulator.traces import read
@@ -140,7 +140,7 @@ def run_schedule(options: argparse.Namespace) -> tuple[list[Row], str]:
         setting = setting_of(options, seed, references=options.references)
         specs = jobs_of(options, cluster, sorted(setting.truth.kinds), seed)
         for name in [name for name in options.only.split(",") if name] or ALL:
-            policy = make(name, Needs(setting, cost))
+            policy = make(name, SharingConfig(setting, cost))
             row = run(policy, specs, cluster, setting.truth, cost)
             found.setdefault(name, []).append(row)
     rows: list[Row] = []
@@ -157,8 +157,8 @@ def run_schedule(options: argparse.Namespace) -> tuple[list[Row], str]:
     return rows, f"{title} {cost.within_s:g} s"
 
 
-class Watched:
-    """Passes a policy's decisions on, and counts GPUs with somebody on them, and with two."""
+class GpuUsage:
+    """Wraps a policy, and measures GPU seconds with any job and with more than one job."""
 
     def __init__(self, policy: Policy) -> None:
         self.name = policy.name
@@ -168,7 +168,7 @@ class Watched:
         self.used_s = self.shared_s = 0.0
 
     def decide(self, view: View) -> Decision:
-        """Ask the policy."""
+        """Return the policy's decision, and note the GPUs in use."""
         self.until(view.now_s)
         decision = self._policy.decide(view)
         jobs_on: dict[int, int] = {}
@@ -180,20 +180,22 @@ class Watched:
         return decision
 
     def until(self, now_s: float) -> None:
-        """Count until now."""
+        """Add up the GPU seconds until now."""
         self.used_s += self._used * (now_s - self._last_s)
         self.shared_s += self._shared * (now_s - self._last_s)
         self._last_s = now_s
 
 
-def run(policy: Policy, specs: Sequence[JobSpec], cluster: Cluster, truth: Law, cost: PreemptionCost) -> Row:
+def run(
+    policy: Policy, specs: Sequence[JobSpec], cluster: Cluster, truth: InterferenceModel, cost: PreemptionCost
+) -> Row:
     """Simulate one policy."""
     began = time.perf_counter()
-    watched = Watched(policy)
-    result = simulate(specs, cluster, watched, SharedSpeed(truth, cost=cost))
+    usage = GpuUsage(policy)
+    result = simulate(specs, cluster, usage, SharedSpeed(truth, cost=cost))
     took_s = time.perf_counter() - began
     metrics = measure(result)
-    watched.until(result.end_s)
+    usage.until(result.end_s)
     span_s = (result.end_s - result.begin_s) * cluster.gpus
     return {
         "average_s": metrics.avg_jct_s,
@@ -201,8 +203,8 @@ def run(policy: Policy, specs: Sequence[JobSpec], cluster: Cluster, truth: Law, 
         "p99_s": metrics.p99_jct_s,
         "makespan_s": metrics.makespan_s,
         "work": sum(spec.service_s for spec in specs) / span_s,
-        "used": watched.used_s / span_s,
-        "shared": watched.shared_s / span_s,
+        "used": usage.used_s / span_s,
+        "shared": usage.shared_s / span_s,
         "preemptions": float(metrics.preemptions),
         "wall_s": took_s,
     }

@@ -10,17 +10,17 @@ from functools import lru_cache
 from controller.scheduling.errors import BadSpec
 from controller.scheduling.policy import Policy
 from controller.scheduling.sharing.errors import BadTraining
+from controller.scheduling.sharing.interference import InterferenceModel, Load
 from controller.scheduling.sharing.interval import IntervalRule
-from controller.scheduling.sharing.law import Law, Load
 from controller.scheduling.sharing.models import Model, Sample, draw, model_for
 from controller.scheduling.sharing.packing import Choice, Packer
-from controller.scheduling.sharing.policies import POLICIES, SIZES, Known, Needs, Scenario
+from controller.scheduling.sharing.policies import POLICIES, SIZES, NamedPolicy, Scenario, SharingConfig
 from controller.scheduling.sharing.policy import SharingPolicy
 from controller.scheduling.sharing.priority import Ledger
 
 
 class Blind:
-    """A law that knows no features: to every job it says the mean of what its model's samples have."""
+    """An interference model without features: its answer is the mean of its samples of that model."""
 
     def __init__(self, kinds: Collection[str], means: Mapping[Model, float]) -> None:
         self.kinds = kinds
@@ -53,8 +53,8 @@ def blind(scenario: Scenario) -> Blind:
 
 
 def _without(
-    needs: Needs,
-    believed: Law,
+    needs: SharingConfig,
+    believed: InterferenceModel,
     *,
     choice: Choice = Choice.BEST,
     mixed: bool = True,
@@ -68,50 +68,50 @@ def _without(
     return SharingPolicy(packer, ledger=ledger, by_gain=by_gain, cost=needs.cost, interval=interval)
 
 
-def _every(length_s: int, make: Callable[[Needs], Policy]) -> Known:
-    return Known(f"preempts every {length_s} s", lambda n: make(replace(n, interval_s=length_s)))
+def _every(length_s: int, make: Callable[[SharingConfig], Policy]) -> NamedPolicy:
+    return NamedPolicy(f"preempts every {length_s} s", lambda n: make(replace(n, interval_s=length_s)))
 
 
 FIXED_S = (120, 600, 3600)
-ABLATIONS: Mapping[str, Known] = {
-    "equal-sizes": Known(
+ABLATIONS: Mapping[str, NamedPolicy] = {
+    "equal-sizes": NamedPolicy(
         "only jobs of one size share", lambda n: _without(n, n.scenario.forests, mixed=False)
     ),
-    "random-packing": Known(
+    "random-packing": NamedPolicy(
         "without features, partners at random",
         lambda n: _without(n, blind(n.scenario), choice=Choice.RANDOM),
     ),
-    "without-features": Known(
+    "without-features": NamedPolicy(
         "every job is believed to be the mean", lambda n: _without(n, blind(n.scenario))
     ),
-    "first-fit": Known(
+    "first-fit": NamedPolicy(
         "the first partner that is allowed, by priority",
         lambda n: _without(n, n.scenario.forests, choice=Choice.FIRST, by_gain=False),
     ),
-    "not-by-gain": Known(
+    "not-by-gain": NamedPolicy(
         "the best partner, but by priority", lambda n: _without(n, n.scenario.forests, by_gain=False)
     ),
-    **{f"interval-{s}": _every(s, Needs.sharing) for s in FIXED_S},
-    **{f"no-sharing-{s}": _every(s, Needs.no_sharing) for s in FIXED_S},
-    "interval-by-cost": Known(
+    **{f"interval-{s}": _every(s, SharingConfig.sharing) for s in FIXED_S},
+    **{f"no-sharing-{s}": _every(s, SharingConfig.no_sharing) for s in FIXED_S},
+    "interval-by-cost": NamedPolicy(
         "the interval does not grow with load", lambda n: _without(n, n.scenario.forests, limit=1.0)
     ),
-    "sharing-not-rewarded": Known(
+    "sharing-not-rewarded": NamedPolicy(
         "who shares is charged in full",
         lambda n: _without(n, n.scenario.forests, ledger=Ledger(sharing=False)),
     ),
-    "preemptions-not-counted": Known(
+    "preemptions-not-counted": NamedPolicy(
         "who was preempted is not spared",
         lambda n: _without(n, n.scenario.forests, ledger=Ledger(aging=False)),
     ),
-    "speeds-known": Known(
+    "speeds-known": NamedPolicy(
         "speeds are known instead of predicted", lambda n: replace(n, speeds_known=True).sharing()
     ),
 }
-ALL: Mapping[str, Known] = {**POLICIES, **ABLATIONS}
+ALL: Mapping[str, NamedPolicy] = {**POLICIES, **ABLATIONS}
 
 
-def make(name: str, needs: Needs) -> Policy:
+def make(name: str, needs: SharingConfig) -> Policy:
     """Return a fresh policy. Raises BadSpec for an unknown name, and what its scenario raises."""
     if name not in ALL:
         raise BadSpec(f"policy {name!r} is unknown; known are {', '.join(ALL)}")

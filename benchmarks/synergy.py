@@ -1,11 +1,11 @@
-"""How close Synergy-TUNE comes to Synergy-OPT, and how the public simulator's figures come out here.
+"""Synergy-TUNE compared with Synergy-OPT, and the public simulator's figures reproduced here.
 
 `python -m benchmarks.synergy allocate`: jobs that fill a cluster are drawn from a catalog of made-up tasks,
 or from measured sensitivity matrices (`--matrix`). OPT is given its programs as published, with a variable
 for every point of a matrix; `--pruned` leaves out the points that cannot be optimal.
 
-`python -m benchmarks.synergy end-to-end`: the same allocators over whole traces, FIFO: what of the difference
-between allocations is left in completion times.
+`python -m benchmarks.synergy end-to-end`: the same allocators over whole traces, FIFO: the effect of their
+differences on completion times.
 
 `python -m benchmarks.synergy published`: policies of the public simulator, by its rules, on its
 Philly-derived workload or on a replay trace.
@@ -47,7 +47,7 @@ from controller.scheduling.synergy import (
 from controller.scheduling.synergy.catalog import TASKS, draw, model_profiles
 from controller.scheduling.synergy.policies import tune_and_top_up
 from controller.simulator import simulate
-from controller.simulator.replicas.steps import SteppedSetup
+from controller.simulator.replicas.steps import SteppedRun
 from controller.simulator.replicas.synergy.rules import replica_demands, replica_policy
 from controller.simulator.replicas.synergy.speed import RoundSpeed
 from controller.simulator.traces import read
@@ -68,16 +68,16 @@ BASELINES: Mapping[str, Callable[[Sequence[Demand], int, ServerShape], Plan]] = 
 }
 ROUND_S = 300.0
 STATIC_S = ROUND_S - 1
-"""When a static replay begins here: the public simulator's first round is one second after its beginning."""
+"""Start of a static replay here, seconds: the public simulator's first round comes one second later."""
 
 PUBLIC_JOBS = 5600
 PUBLIC_COUNTED = range(4000, 5000)
-"""How many jobs of its Philly-derived workload the public simulator needs, and which of them it measures."""
+"""Jobs of the Philly-derived workload that the public simulator needs, and those of them that it measures."""
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One allocator: means over the seeds."""
+class AllocatorSummary:
+    """One allocator's results: means over the seeds."""
 
     allocator: str
     throughput: float
@@ -109,7 +109,7 @@ def main() -> None:
     published.add_argument("--static", action="store_true", help="all jobs of the replay are there at once")
     published.add_argument("--load", type=float, default=9.0, help="jobs per hour, without --replay")
     published.add_argument(
-        "--jobs", type=positive, help="how many, without --replay; by default as published"
+        "--jobs", type=positive, help="number of jobs, without --replay; by default as published"
     )
     published.add_argument("--policies", default="fifo+fair,fifo+greedy,fifo+tune")
     for command in (allocate, whole):
@@ -241,7 +241,7 @@ def run_published(options: argparse.Namespace) -> tuple[list[dict[str, object]],
         speed = RoundSpeed(wants, round_s=ROUND_S)
         policy = replica_policy(order, mode, wants, shape=shape, servers=options.servers)
         began = time.perf_counter()
-        setup = SteppedSetup(policy, speed, ROUND_S)
+        setup = SteppedRun(policy, speed, ROUND_S)
         jobs = setup.run(specs, cluster).jobs
         took = time.perf_counter() - began
         ends = {job.spec.id: job.finish_s for job in jobs}
@@ -255,11 +255,11 @@ def run_published(options: argparse.Namespace) -> tuple[list[dict[str, object]],
                 "wall_s": took,
             }
         )
-    return rows, f"{len(specs)} jobs on {options.servers * 8} GPUs, as coded"
+    return rows, f"{len(specs)} jobs on {options.servers * 8} GPUs, as in the public code"
 
 
 def server_shape(cpus_per_gpu: int) -> ServerShape:
-    """Return the published servers, with so many CPUs for each GPU."""
+    """Return the published servers, with that many CPUs for each GPU."""
     return ServerShape(gpus=8, cpus=8 * cpus_per_gpu, memory_gb=500)
 
 
@@ -279,7 +279,7 @@ def measure(
     sizes: Sequence[int],
     seeds: int,
     pruned: bool,
-) -> list[Row]:
+) -> list[AllocatorSummary]:
     """Run all allocators on the same jobs, for each seed."""
     shape = server_shape(cpus_per_gpu)
     profiles, kinds = models(matrix, shape)
@@ -302,7 +302,7 @@ def measure(
             results.setdefault(name, []).append(
                 (value, value / best, value / optimum.bound, took, opt_s / took)
             )
-    return [row(name, values) for name, values in results.items()]
+    return [summarise(name, values) for name, values in results.items()]
 
 
 def fastest_of(
@@ -321,10 +321,10 @@ def fastest_of(
     return took, plan
 
 
-def row(name: str, values: Sequence[tuple[float, float, float, float, float]]) -> Row:
+def summarise(name: str, values: Sequence[tuple[float, float, float, float, float]]) -> AllocatorSummary:
     """Summarise one allocator's results."""
     throughput, of_opt, of_bound, took, ratio = zip(*values, strict=True)
-    return Row(
+    return AllocatorSummary(
         name,
         statistics.fmean(throughput),
         statistics.fmean(of_opt),

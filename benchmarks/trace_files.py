@@ -1,4 +1,4 @@
-"""Which of the public traces in Muri's format are there, and how many servers each is for."""
+"""The public traces in Muri's format that are found in a folder, with the number of servers of each."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ SAMPLE = Path(__file__).with_name("small_muri.csv")
 
 MURI = tuple(f"trace{number}{suffix}" for number in (3, 1, 2, 4) for suffix in ("", "_pr"))
 LONG = ("trace1", "trace2", "trace4")
-"""How names of traces of more than a thousand jobs begin."""
+"""Prefixes of the names of traces of more than a thousand jobs."""
 
 SLOW = ("muri-l", "weave-l", "gandiva")
-"""Policies that take minutes on them: they decide all the time, for they do not know durations."""
+"""Policies that take minutes on them: without durations they decide at every event."""
 
 JOB_TYPES = ("job_type_1", "job_type_2", "job_type_3")
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """A trace file and how many servers of eight GPUs it is for."""
+    """A trace file and its number of servers, of eight GPUs each."""
 
     name: str
     path: Path
@@ -29,12 +29,12 @@ class Trace:
 
 
 def takes_minutes(trace: Trace, policy: str) -> bool:
-    """Tell whether this takes minutes."""
+    """Return True if this policy takes minutes on this trace."""
     return policy in SLOW and trace.name.startswith(LONG)
 
 
 def traces(folder: Path | None) -> list[Trace]:
-    """Return the traces below `folder`, the one that everything is run on first; None: the shipped sample.
+    """Return the traces below `folder`, first the one that all policies run on; None: the shipped sample.
 
     Raises RunFailed if there is none.
     """

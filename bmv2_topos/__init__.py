@@ -1,7 +1,7 @@
 """Networks as data, and the testbeds that run aggregation on them.
 
-``spec`` and ``catalog`` describe topologies, ``jobfile`` the jobs, ``testbeds`` runs them, ``experiments``
-runs many and tabulates.
+``spec`` and ``catalog`` describe topologies, ``jobfile`` the jobs; ``testbeds`` runs them; ``experiments``
+runs many of them and tabulates the results.
 """
 
 from bmv2_topos.catalog import leaf_spine, star, tree

@@ -15,7 +15,7 @@ from bmv2_topos.spec import Host, Link, Switch, Topology, TopologyError
 def star(hosts: int, *, servers: int = 0, link: Link | None = None) -> Topology:
     """Return one switch ``s1`` with `hosts` hosts and `servers` hosts for fallback servers.
 
-    `link` gives the properties of every link; its ends do not matter.
+    `link` gives the properties of every link; its ends are ignored.
     """
     return tree([hosts], servers=servers, link=link, name=f"star({hosts})")
 

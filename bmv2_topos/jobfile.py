@@ -1,7 +1,7 @@
-"""The job file: what several jobs on one network are, in TOML, for ``ina run --jobs`` and ``ina sim``.
+"""The job file: several jobs on one network, described in TOML, for ``ina run --jobs`` and ``ina sim``.
 
-Each job is a table ``[[job]]``. Only `workers` is needed by every reader; keys that a reader has no use for
-it checks all the same, so that one file serves both commands::
+Each job is a table ``[[job]]``. Only `workers` is needed by every reader; a reader also checks the keys that
+it does not use, so that one file serves both commands::
 
     [[job]]
     name = "vision"
@@ -42,7 +42,7 @@ class JobFileError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Straggler:
-    """One rank computes for another time than the others."""
+    """A rank whose computing time differs from that of the others."""
 
     rank: int
     compute_s: float
@@ -50,23 +50,23 @@ class Straggler:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobEntry:
-    """One job of the file. None: not given, and the reader has a default of its own."""
+    """One job of the file. None: not given, and the reader takes its own default."""
 
     name: str
     workers: int
     command: tuple[str, ...] | None = None
     """Program and arguments of every worker."""
     preempt: bool = False
-    """Whether its packets take slots from jobs of lower priority (program shared)."""
+    """True: its packets may take slots from jobs of lower priority (program shared)."""
     window: int | None = None
     """Packets that a worker may have in flight."""
     slots: int | None = None
-    """Aggregator slots of its own; None: what the reader shares out."""
+    """Aggregator slots of its own; None: the share that the reader assigns."""
     congestion: str = "fixed"
     numbers: str = "exponent"
-    """How float32 travels: with one exponent per packet, or at a fixed scale."""
+    """Encoding of float32 values in packets: with one exponent per packet, or at a fixed scale."""
     priority: int | None = None
-    """0..255; None: by the policy of `hostlib.priority`, from what it measures."""
+    """0..255; None: set by the policy of `hostlib.priority`, from its measurements."""
     start_s: float = 0.0
     iterations: int = 100
     tensors: tuple[int, ...] = (1 << 16,)
@@ -74,12 +74,12 @@ class JobEntry:
     compute_s: float = 1e-3
     """Forward and backward pass of one iteration."""
     jitter: float = 0.0
-    """Each pass of each rank takes up to this fraction longer or shorter, by chance."""
+    """Largest fraction by which each pass of each rank is longer or shorter, at random."""
     straggler: Straggler | None = None
 
 
 Check = Callable[[Any], str | None]
-"""Returns what would be right, None for a value that is."""
+"""Returns the description of a valid value; None: the value is valid."""
 
 
 def _whole(least: int, most: int) -> Check:
@@ -202,7 +202,7 @@ def parse_jobs(text: str, *, source: str = "job file", require: Collection[str] 
 
 
 @dataclass(frozen=True, slots=True)
-class _Where:
+class _Location:
     source: str
     job: str = field(default="")
 
@@ -212,17 +212,17 @@ class _Where:
 
 def _read_job(source: str, number: int, table: dict[str, Any], require: Collection[str]) -> JobEntry:
     name = table.get("name", f"job{number}")
-    where = _Where(source, repr(name) if isinstance(name, str) else str(number))
+    location = _Location(source, repr(name) if isinstance(name, str) else str(number))
     for key, value in table.items():
         if key not in _CHECKS:
             close = difflib.get_close_matches(key, _CHECKS, n=1)
             hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(_CHECKS)}"
-            raise where.error(f"unknown key {key!r}; {hint}")
+            raise location.error(f"unknown key {key!r}; {hint}")
         if wanted := _CHECKS[key](value):
-            raise where.error(f"{key} = {_toml(value)}: {wanted}")
+            raise location.error(f"{key} = {_toml(value)}: {wanted}")
     for key in ("workers", *require):
         if key not in table:
-            raise where.error(f"{key} is missing")
+            raise location.error(f"{key} is missing")
     values = {"name": name, **table}
     if "command" in values:
         command = values["command"]
@@ -236,13 +236,13 @@ def _read_job(source: str, number: int, table: dict[str, Any], require: Collecti
         straggler = values["straggler"]
         if straggler["rank"] >= table["workers"]:
             last = table["workers"] - 1
-            raise where.error(f"straggler = {_toml(straggler)}: the job has ranks 0 to {last}")
+            raise location.error(f"straggler = {_toml(straggler)}: the job has ranks 0 to {last}")
         values["straggler"] = Straggler(straggler["rank"], float(straggler["compute_s"]))
     return JobEntry(**values)
 
 
 def _toml(value: object) -> str:
-    """Write a value about as it stands in the file."""
+    """Return a value much as it is written in the file."""
     match value:
         case bool():
             return "true" if value else "false"

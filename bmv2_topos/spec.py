@@ -1,7 +1,7 @@
-"""What a network is made of: switches, hosts and the links between them, as plain data.
+"""Topologies as plain data: switches, hosts and the links between them.
 
-A topology says nothing of what runs on it, so that the same one serves a simulation in virtual time, network
-namespaces and Mininet.
+A topology says nothing about the jobs on it, so that the same one serves a simulation in virtual time,
+network namespaces and Mininet.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ MAX_PORT = 510
 """v1model's port numbers are bit<9>, and 511 means drop."""
 
 MAX_HOSTS = 65_000
-"""As many as the addresses 10.0.0.1 to 10.0.253.232 are for."""
+"""Number of the addresses 10.0.0.1 to 10.0.253.232."""
 
 
 class TopologyError(ValueError):
@@ -29,12 +29,12 @@ class Link:
     a: str
     b: str
     rate_bps: float = 10e9
-    """0: unlimited, and nothing ever queues."""
+    """Bits per second; 0: unlimited, and nothing ever queues."""
     delay_s: float = 2e-6
-    """Propagation, one way."""
+    """Propagation delay, one way."""
     queue_packets: int = 2048
-    """Packets that wait at a switch's port for the rate; more are dropped. A host's own queue is not limited:
-    its window is."""
+    """Longest queue at a switch's port; further packets are dropped. A host's own queue is not limited: its
+    window is."""
     loss: float = 0.0
     """Probability that a packet is lost."""
     duplicate: float = 0.0
@@ -93,7 +93,7 @@ class Topology:
     hosts: tuple[Host, ...]
     links: tuple[Link, ...]
     root: str = ""
-    """The first switch unless it says otherwise."""
+    """Name of that switch; "": the first one."""
     name: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:

@@ -89,7 +89,7 @@ def _description(switch: Switch, service: Service, device_id: int, program: Path
 
 
 class _Signals:
-    """Sets an event on SIGTERM and SIGINT; afterwards the signals do what they did before."""
+    """Sets an event on SIGTERM and SIGINT; afterwards the earlier handlers are back."""
 
     def __init__(self, stop: threading.Event) -> None:
         self._stop = stop

@@ -1,7 +1,7 @@
-"""Where a job's packets find their slots: one after the other from a hashed start, or each by its own hash.
+"""Slot addressing: a job's packets take slots one after the other from a hashed start, or by one hash each.
 
-Jobs share one region whose size is swept, sizes that are no powers of two included. Asked is what each way
-costs, and whether more memory is ever slower: policies that hand out slots rely on that.
+Jobs share one region whose size is swept, sizes that are no powers of two included. The experiment measures
+the cost of each way, and whether more memory is ever slower: policies that hand out slots rely on that.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 
 from bmv2_topos.experiments.harness import (
     Experiment,
-    Row,
+    ResultRow,
     Scenario,
     column,
     main,
@@ -34,22 +34,22 @@ from bmv2_topos.testbeds.virtual import Report, VirtualSettings
 SEEDS: Final = (1, 2, 3, 4, 5)
 SLOTS: Final = (64, 100, 128, 256, 400, 512)
 FEWER: Final = (16, 32, 48)
-"""Besides, for one job: less than a window."""
+"""More sizes for one job: less than a window."""
 ITERATIONS: Final = 5
 FCFS, PREEMPT = "first come", "preemption"
 CONSECUTIVE, HASHED, EXCLUSIVE = "consecutive", "hashed", "own slots"
 FAR_S: Final = 6e-6
 """Delay of longer links: 16 µs more for a round trip, which then takes about twice as long."""
 RISE: Final = 1.03
-"""More memory may be that much slower."""
+"""Greatest ratio by which more memory may be slower."""
 FULL: Final = 1.01
-"""Up to this, a job runs at full speed."""
+"""Greatest time, relative to the best, that counts as full speed."""
 
 JOB: Final = communicating("job", ITERATIONS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setup:
+class Workload:
     """Jobs that share a region, and the network that they are in."""
 
     jobs: tuple[JobEntry, ...]
@@ -60,7 +60,7 @@ class Setup:
 
     @property
     def in_flight(self) -> int:
-        """Packets of one worker of every job."""
+        """Packets in flight of one worker of each job, all jobs together."""
         return sum(job.window or 0 for job in self.jobs)
 
 
@@ -69,13 +69,13 @@ def _equal(count: int) -> tuple[JobEntry, ...]:
 
 
 ONE, FAR, LOSSY = "1 job", "1 job, longer links", "1 job, 0.1 % of packets lost"
-SETUPS: Final[Mapping[str, Setup]] = {
-    ONE: Setup(jobs=(JOB,), slots=(*FEWER, *SLOTS), policies=(FCFS,)),
-    FAR: Setup(jobs=(replace(JOB, window=2 * IN_FLIGHT),), policies=(FCFS,), delay_s=FAR_S),
-    LOSSY: Setup(jobs=(JOB,), slots=(*SLOTS, 1024), policies=(FCFS,), loss=1e-3),
-    "2 jobs": Setup(jobs=_equal(2)),
-    "4 jobs": Setup(jobs=_equal(4)),
-    FAVOURABLE: Setup(jobs=MIXES[FAVOURABLE]),
+WORKLOADS: Final[Mapping[str, Workload]] = {
+    ONE: Workload(jobs=(JOB,), slots=(*FEWER, *SLOTS), policies=(FCFS,)),
+    FAR: Workload(jobs=(replace(JOB, window=2 * IN_FLIGHT),), policies=(FCFS,), delay_s=FAR_S),
+    LOSSY: Workload(jobs=(JOB,), slots=(*SLOTS, 1024), policies=(FCFS,), loss=1e-3),
+    "2 jobs": Workload(jobs=_equal(2)),
+    "4 jobs": Workload(jobs=_equal(4)),
+    FAVOURABLE: Workload(jobs=MIXES[FAVOURABLE]),
 }
 
 QUESTION = """
@@ -128,21 +128,27 @@ def scenarios(quick: bool) -> list[Scenario]:
 
 
 def _scenarios(quick: bool) -> Iterator[Scenario]:
-    for name, setup in SETUPS.items():
+    for name, workload in WORKLOADS.items():
         if quick and name in (FAR, FAVOURABLE):
             continue
-        for policy, slots in itertools.product(setup.policies, setup.slots[-7::5] if quick else setup.slots):
+        sizes = workload.slots[-7::5] if quick else workload.slots
+        for policy, slots in itertools.product(workload.policies, sizes):
             for seed in SEEDS[:1] if quick else SEEDS:
                 for addressing in (CONSECUTIVE, HASHED, EXCLUSIVE):
                     if addressing == EXCLUSIVE and (name != ONE or slots & (slots - 1)):
                         continue
-                    labels: Row = {"setup": name, "policy": policy, "slots": slots, "addressing": addressing}
-                    jobs = tuple(replace(job, preempt=policy == PREEMPT) for job in setup.jobs)
+                    labels: ResultRow = {
+                        "setup": name,
+                        "policy": policy,
+                        "slots": slots,
+                        "addressing": addressing,
+                    }
+                    jobs = tuple(replace(job, preempt=policy == PREEMPT) for job in workload.jobs)
                     yield Scenario(
                         labels={**labels, "seed": seed},
                         jobs=tuple(replace(job, iterations=2) for job in jobs) if quick else jobs,
                         settings=_settings(addressing, slots, seed),
-                        link=Link("a", "b", delay_s=setup.delay_s, loss=setup.loss),
+                        link=Link("a", "b", delay_s=workload.delay_s, loss=workload.loss),
                     )
 
 
@@ -157,7 +163,7 @@ def _settings(addressing: str, slots: int, seed: int) -> VirtualSettings:
             return settings
 
 
-def measure(report: Report) -> Row:
+def measure(report: Report) -> ResultRow:
     """Return the columns that a run adds to its labels."""
     outcomes = [job.outcomes for job in report.jobs]
     return {
@@ -170,7 +176,7 @@ def measure(report: Report) -> Row:
     }
 
 
-def times(rows: Sequence[Row], setup: str, policy: str, addressing: str) -> dict[int, float]:
+def times(rows: Sequence[ResultRow], setup: str, policy: str, addressing: str) -> dict[int, float]:
     """Return the mean completion time over the seeds, by slots."""
     of = selected(rows, setup=setup, policy=policy, addressing=addressing)
     return {
@@ -180,23 +186,23 @@ def times(rows: Sequence[Row], setup: str, policy: str, addressing: str) -> dict
 
 
 def greatest_rise(by_slots: Mapping[int, float]) -> tuple[float, int, int]:
-    """Return how many times as long as with fewer slots it takes at most, and with how many and how few."""
+    """Return the greatest ratio of the time with more slots to that with fewer, and both numbers of slots."""
     pairs = itertools.combinations(sorted(by_slots), 2)
     return max((by_slots[more] / by_slots[fewer], more, fewer) for fewer, more in pairs)
 
 
-def cases(rows: Sequence[Row]) -> list[tuple[str, str]]:
-    """Return the setups and policies that were run."""
+def cases(rows: Sequence[ResultRow]) -> list[tuple[str, str]]:
+    """Return the names of workloads and the policies that were run."""
     return list(dict.fromkeys((str(row["setup"]), str(row["policy"])) for row in rows))
 
 
-def _best(rows: Sequence[Row], setup: str, policy: str) -> float:
+def _best(rows: Sequence[ResultRow], setup: str, policy: str) -> float:
     found = [times(rows, setup, policy, addressing) for addressing in (CONSECUTIVE, HASHED)]
     return min(time for by_slots in found for time in by_slots.values())
 
 
-def tables(rows: Sequence[Row]) -> str:
-    """Return a table per setup and policy."""
+def tables(rows: Sequence[ResultRow]) -> str:
+    """Return a table per workload and policy."""
     parts = []
     for setup, policy in cases(rows):
         best = _best(rows, setup, policy)
@@ -221,14 +227,14 @@ def tables(rows: Sequence[Row]) -> str:
     return "\n\n".join(parts)
 
 
-def findings(rows: Sequence[Row]) -> str:
+def findings(rows: Sequence[ResultRow]) -> str:
     """Answer the three questions, and say how the two ways compare and who pays."""
     return "\n".join(
         [_rises(rows), _fits(rows), _full_speed(rows), _compared(rows), _who_pays(rows), "", TRIED.strip()]
     )
 
 
-def _rises(rows: Sequence[Row]) -> str:
+def _rises(rows: Sequence[ResultRow]) -> str:
     said = []
     for addressing in (CONSECUTIVE, HASHED):
         rises = {case: greatest_rise(times(rows, *case, addressing)) for case in cases(rows)}
@@ -243,15 +249,15 @@ def _rises(rows: Sequence[Row]) -> str:
     return f"- More memory is slower: {'; '.join(said)}."
 
 
-def _fits(rows: Sequence[Row]) -> str:
+def _fits(rows: Sequence[ResultRow]) -> str:
     said = []
     for addressing in (CONSECUTIVE, HASHED):
         counts = [
             number(row, "collided")
-            for name, setup in SETUPS.items()
-            if len(setup.jobs) == 1 and not setup.loss
+            for name, workload in WORKLOADS.items()
+            if len(workload.jobs) == 1 and not workload.loss
             for row in selected(rows, setup=name, addressing=addressing)
-            if number(row, "slots") >= setup.in_flight
+            if number(row, "slots") >= workload.in_flight
         ]
         hit = sum(count > 0 for count in counts)
         said.append(
@@ -260,10 +266,10 @@ def _fits(rows: Sequence[Row]) -> str:
     return f"- One job alone whose packets in flight fit its region, nothing lost: {'; '.join(said)}."
 
 
-def _full_speed(rows: Sequence[Row]) -> str:
+def _full_speed(rows: Sequence[ResultRow]) -> str:
     said = []
-    for name, setup in SETUPS.items():
-        if len(setup.jobs) > 1 or not selected(rows, setup=name):
+    for name, workload in WORKLOADS.items():
+        if len(workload.jobs) > 1 or not selected(rows, setup=name):
             continue
         by_way = {way: times(rows, name, FCFS, way) for way in (CONSECUTIVE, HASHED)}
         best = _best(rows, name, FCFS)
@@ -272,7 +278,7 @@ def _full_speed(rows: Sequence[Row]) -> str:
             for way, of in by_way.items()
         }
         figures = ", ".join(f"{way} from {slots or 'none'}" for way, slots in enough.items())
-        said.append(f"{name} ({setup.in_flight} in flight): {figures}")
+        said.append(f"{name} ({workload.in_flight} in flight): {figures}")
     return (
         f"- Full speed (within {FULL - 1:.0%} of the best) from how many slots on: {'; '.join(said)}."
         f" *Rate times round trip* are {IN_FLIGHT} packets here (326 bytes each, 10 Gb/s, 17 µs), and about"
@@ -283,7 +289,7 @@ def _full_speed(rows: Sequence[Row]) -> str:
     )
 
 
-def _compared(rows: Sequence[Row]) -> str:
+def _compared(rows: Sequence[ResultRow]) -> str:
     ratios = {
         (*case, slots): times(rows, *case, HASHED)[slots] / time
         for case in cases(rows)
@@ -297,11 +303,11 @@ def _compared(rows: Sequence[Row]) -> str:
     )
 
 
-def _who_pays(rows: Sequence[Row]) -> str:
+def _who_pays(rows: Sequence[ResultRow]) -> str:
     """Say which job is slowed down most by consecutive slots."""
     found = []
     for setup, policy in cases(rows):
-        for place, job in enumerate(SETUPS[setup].jobs, start=1):
+        for place, job in enumerate(WORKLOADS[setup].jobs, start=1):
             here = selected(rows, setup=setup, policy=policy)
             for slots in dict.fromkeys(row["slots"] for row in here):
                 hashed, consecutive = (
@@ -316,7 +322,7 @@ def _who_pays(rows: Sequence[Row]) -> str:
     )
 
 
-def plots(rows: Sequence[Row], directory: Path) -> list[Path]:
+def plots(rows: Sequence[ResultRow], directory: Path) -> list[Path]:
     """Draw the time over the slots, first come first served, for jobs that are alike."""
     lines = {}
     used = sorted({int(number(row, "slots")) for row in rows})

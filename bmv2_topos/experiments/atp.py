@@ -1,4 +1,4 @@
-"""ATP as published against this project's shared slots: what each of the choices that differ costs or brings.
+"""ATP as published against this project's shared slots: cost or gain of each choice in which they differ.
 
 The mixes of the experiment `preemption` under the program `atp`, under `shared`, and under builds of the two
 that differ from them in one choice; and one job alone, with more and more slots and with losses.
@@ -16,7 +16,7 @@ from typing import Final
 
 from bmv2_topos.experiments.harness import (
     Experiment,
-    Row,
+    ResultRow,
     Scenario,
     Value,
     column,
@@ -49,8 +49,8 @@ LEFT_OUT: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
-    """How slots are found, held and freed."""
+class SlotScheme:
+    """A way to find, hold and free slots: a program, its build and the options of the jobs."""
 
     program: Program = "shared"
     defines: tuple[tuple[str, str], ...] = ()
@@ -61,15 +61,15 @@ class Choice:
 OURS, ATP, FIXED_SALT, HELD, HASHED, PREEMPT = (
     "ours", "ATP", "ATP, no rehash", "ours, held", "ours, hashed", "ours, preemption"
 )  # fmt: skip
-CHOICES: Final[Mapping[str, Choice]] = {
-    OURS: Choice(),
-    ATP: Choice(program="atp"),
-    FIXED_SALT: Choice(program="atp", rehashes=False),
-    HELD: Choice(defines=(("HELD_SLOTS", ""),)),
-    HASHED: Choice(defines=(("ADDRESSING", "HASHED"),)),
-    PREEMPT: Choice(preempt=True),
+SCHEMES: Final[Mapping[str, SlotScheme]] = {
+    OURS: SlotScheme(),
+    ATP: SlotScheme(program="atp"),
+    FIXED_SALT: SlotScheme(program="atp", rehashes=False),
+    HELD: SlotScheme(defines=(("HELD_SLOTS", ""),)),
+    HASHED: SlotScheme(defines=(("ADDRESSING", "HASHED"),)),
+    PREEMPT: SlotScheme(preempt=True),
 }
-OTHERS: Final = tuple(name for name in CHOICES if name != OURS)
+OTHERS: Final = tuple(name for name in SCHEMES if name != OURS)
 
 QUESTION = """
 The program `atp` is ATP as its paper (NSDI'21) describes it: a packet's slot is a hash of its position in
@@ -144,25 +144,25 @@ def _scenarios(quick: bool) -> Iterator[Scenario]:
     if quick:
         mixes = {FAVOURABLE: few}
     for (mix, jobs), slots in itertools.product(mixes.items(), SLOTS[:1] if quick else SLOTS):
-        for name, seed in itertools.product(CHOICES, seeds):
+        for name, seed in itertools.product(SCHEMES, seeds):
             yield _scenario({"mix": mix, "slots": slots, "loss": 0.0, "choice": name, "seed": seed}, jobs)
     alone = (communicating("job", 2 if quick else 8),)
     for loss, slots in itertools.product(LOSSES, ALONE_SLOTS[:1] if quick else ALONE_SLOTS):
-        for name, seed in itertools.product(CHOICES, seeds):
+        for name, seed in itertools.product(SCHEMES, seeds):
             if name != PREEMPT:
-                labels: Row = {"mix": ALONE, "slots": slots, "loss": loss, "choice": name, "seed": seed}
+                labels: ResultRow = {"mix": ALONE, "slots": slots, "loss": loss, "choice": name, "seed": seed}
                 yield _scenario(labels, alone)
 
 
-def _scenario(labels: Row, jobs: Sequence[JobEntry]) -> Scenario:
-    choice = CHOICES[str(labels["choice"])]
+def _scenario(labels: ResultRow, jobs: Sequence[JobEntry]) -> Scenario:
+    scheme = SCHEMES[str(labels["choice"])]
     return Scenario(
         labels=labels,
-        jobs=tuple(replace(job, preempt=choice.preempt) for job in jobs),
+        jobs=tuple(replace(job, preempt=scheme.preempt) for job in jobs),
         settings=VirtualSettings(
-            program=choice.program,
-            defines=choice.defines,
-            rehashes=choice.rehashes,
+            program=scheme.program,
+            defines=scheme.defines,
+            rehashes=scheme.rehashes,
             slots=int(number(labels, "slots")),
             seed=int(number(labels, "seed")),
             samples=0,
@@ -171,7 +171,7 @@ def _scenario(labels: Row, jobs: Sequence[JobEntry]) -> Scenario:
     )
 
 
-def measure(report: Report) -> Row:
+def measure(report: Report) -> ResultRow:
     """Return the columns that a run adds to its labels; those of a job are numbered in the mix's order."""
     row: dict[str, Value] = {
         "mean_jct_s": report.mean_jct_s,
@@ -183,14 +183,14 @@ def measure(report: Report) -> Row:
     return {**row, **{f"jct_{place}_s": job.jct_s for place, job in enumerate(report.jobs, start=1)}}
 
 
-def times(rows: Sequence[Row], choice: str, labels: Row, name: str = "mean_jct_s") -> list[float]:
+def times(rows: Sequence[ResultRow], choice: str, labels: ResultRow, name: str = "mean_jct_s") -> list[float]:
     """Return a completion time relative to that under ours, seed by seed."""
     ours = {row["seed"]: number(row, name) for row in selected(rows, choice=OURS, **labels)}
     return [number(row, name) / ours[row["seed"]] for row in selected(rows, choice=choice, **labels)]
 
 
-def who_pays(rows: Sequence[Row], choice: str, mix: str, slots: int) -> tuple[str, float]:
-    """Return the job of a mix that is slowed down most against ours, and how much."""
+def who_pays(rows: Sequence[ResultRow], choice: str, mix: str, slots: int) -> tuple[str, float]:
+    """Return the job of a mix that is slowed down most against ours, and the ratio of its times."""
     means = {
         job.name: statistics.fmean(times(rows, choice, {"mix": mix, "slots": slots}, f"jct_{place}_s"))
         for place, job in enumerate(MIXES[mix], start=1)
@@ -199,13 +199,13 @@ def who_pays(rows: Sequence[Row], choice: str, mix: str, slots: int) -> tuple[st
     return slowest, means[slowest]
 
 
-def settings_of(rows: Sequence[Row]) -> list[tuple[str, int]]:
+def settings_of(rows: Sequence[ResultRow]) -> list[tuple[str, int]]:
     """Return the mixes and slots that were run, without the job alone."""
     found = [(str(row["mix"]), int(number(row, "slots"))) for row in rows if row["mix"] != ALONE]
     return list(dict.fromkeys(found))
 
 
-def tables(rows: Sequence[Row]) -> str:
+def tables(rows: Sequence[ResultRow]) -> str:
     """Return times, payers, traffic and shares for the mixes, and times for the job alone."""
     took, pays, sent = [], [], []
     for mix, slots in settings_of(rows):
@@ -216,7 +216,7 @@ def tables(rows: Sequence[Row]) -> str:
         )
         payers = (who_pays(rows, name, mix, slots) for name in OTHERS)
         pays.append([mix, f"{slots}", *(f"{job}, {ratio:.2f}" for job, ratio in payers)])
-        sent.append([mix, f"{slots}", *(_traffic(rows, name, of) for name in CHOICES)])
+        sent.append([mix, f"{slots}", *(_traffic(rows, name, of) for name in SCHEMES)])
     alone = []
     here = selected(rows, mix=ALONE)
     for loss, at in dict.fromkeys((number(row, "loss"), number(row, "slots")) for row in here):
@@ -231,7 +231,7 @@ def tables(rows: Sequence[Row]) -> str:
             "### Who pays",
             markdown(["mix", "slots", *OTHERS], pays),
             "### Fallback, MB, and what is added in the switch",
-            markdown(["mix", "slots", *CHOICES], sent),
+            markdown(["mix", "slots", *SCHEMES], sent),
             "### One job alone",
             markdown(
                 [
@@ -247,14 +247,14 @@ def tables(rows: Sequence[Row]) -> str:
     )
 
 
-def _traffic(rows: Sequence[Row], choice: str, labels: Mapping[str, Value]) -> str:
+def _traffic(rows: Sequence[ResultRow], choice: str, labels: Mapping[str, Value]) -> str:
     bytes_ = statistics.fmean(column(rows, "fallback_bytes", choice=choice, **labels))
     share = statistics.fmean(column(rows, "aggregated_share", choice=choice, **labels))
     return f"{bytes_ / 1e6:.1f}, {share:.0%}"
 
 
-def findings(rows: Sequence[Row]) -> str:
-    """Say what each choice costs over the mixes, and how one job alone fares."""
+def findings(rows: Sequence[ResultRow]) -> str:
+    """Compare the cost of the choices over the mixes, and for one job alone."""
     lines = []
     for name in OTHERS:
         means = {
@@ -270,7 +270,7 @@ def findings(rows: Sequence[Row]) -> str:
     return "\n".join([*lines, _rehashing(rows), _alone(rows), _losses(rows), REASONS.strip()])
 
 
-def _rehashing(rows: Sequence[Row]) -> str:
+def _rehashing(rows: Sequence[ResultRow]) -> str:
     gains = {
         (mix, slots): statistics.fmean(column(rows, "mean_jct_s", mix=mix, slots=slots, choice=FIXED_SALT))
         / statistics.fmean(column(rows, "mean_jct_s", mix=mix, slots=slots, choice=ATP))
@@ -284,19 +284,19 @@ def _rehashing(rows: Sequence[Row]) -> str:
     )
 
 
-def _alone(rows: Sequence[Row]) -> str:
+def _alone(rows: Sequence[ResultRow]) -> str:
     said = []
     slots_run = dict.fromkeys(int(number(row, "slots")) for row in selected(rows, mix=ALONE))
     for name in (ATP, FIXED_SALT, HELD, HASHED):
-        at: list[Row] = [{"mix": ALONE, "loss": 0.0, "slots": slots} for slots in slots_run]
+        at: list[ResultRow] = [{"mix": ALONE, "loss": 0.0, "slots": slots} for slots in slots_run]
         means = [f"{statistics.fmean(times(rows, name, of)):.2f}" for of in at]
         said.append(f"{name} {', '.join(means)}")
     slots = ", ".join(map(str, slots_run))
     return f"- One job alone, time relative to ours with {slots} slots: {'; '.join(said)}."
 
 
-def slowed(rows: Sequence[Row], choice: str, slots: int) -> float:
-    """Return how many times as long one job takes with losses as it takes without, with the same choice."""
+def slowed(rows: Sequence[ResultRow], choice: str, slots: int) -> float:
+    """Return the time of one job with losses relative to its time without, with the same choice."""
     lossless, lossy = (
         statistics.fmean(column(rows, "mean_jct_s", mix=ALONE, slots=slots, choice=choice, loss=loss))
         for loss in LOSSES
@@ -304,7 +304,7 @@ def slowed(rows: Sequence[Row], choice: str, slots: int) -> float:
     return lossy / lossless
 
 
-def _losses(rows: Sequence[Row]) -> str:
+def _losses(rows: Sequence[ResultRow]) -> str:
     slots_run = dict.fromkeys(int(number(row, "slots")) for row in selected(rows, mix=ALONE))
     said = [
         f"{name} {', '.join(f'{slowed(rows, name, slots):.2f}' for slots in slots_run)}"
@@ -317,11 +317,11 @@ def _losses(rows: Sequence[Row]) -> str:
     )
 
 
-def plots(rows: Sequence[Row], directory: Path) -> list[Path]:
+def plots(rows: Sequence[ResultRow], directory: Path) -> list[Path]:
     """Draw one job's time over the slots."""
     lines = {}
     used = list(dict.fromkeys(int(number(row, "slots")) for row in selected(rows, mix=ALONE)))
-    for name in CHOICES:
+    for name in SCHEMES:
         if name == PREEMPT:
             continue
         for loss in LOSSES:

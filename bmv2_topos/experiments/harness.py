@@ -1,8 +1,8 @@
-"""Runs many testbeds over many parameters, in parallel processes, and writes down what came out.
+"""Runs many testbeds over many parameters, in parallel processes, and writes their results to files.
 
-An experiment is data: `Scenario` says what to run and which labels its row gets, `Experiment` how a report
-becomes numbers and which tables and plots are made of the rows. The rows, in the order of the scenarios, do
-not depend on how many processes ran them.
+An experiment is data: a `Scenario` is one run with the labels of its row, an `Experiment` turns reports into
+numbers and rows into tables and plots. The rows, in the order of the scenarios, do not depend on the number
+of processes that ran them.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bmv2_topos.experiments.plots import PlotsMissing
+from bmv2_topos.experiments.wrap import wrap
 from bmv2_topos.jobfile import JobEntry
 from bmv2_topos.spec import Link
 from bmv2_topos.testbeds.virtual import Fault, Report, VirtualSettings, VirtualTestbed, build
@@ -26,15 +27,16 @@ from bmv2_topos.testbeds.virtual import Fault, Report, VirtualSettings, VirtualT
 RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results"
 
 Value = float | int | str | None
-Row = Mapping[str, Value]
+ResultRow = Mapping[str, Value]
+"""One run of an experiment: its labels and measured values by column."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """One run. All of it can be sent to another process; so must `settings.make_congestion` be."""
+    """One run. It is sent to other processes, so `settings.make_congestion` has to be picklable."""
 
-    labels: Row
-    """What tells its row from others."""
+    labels: ResultRow
+    """Columns that identify its row."""
     jobs: tuple[JobEntry, ...]
     settings: VirtualSettings
     shape: tuple[int, ...] | None = None
@@ -44,36 +46,36 @@ class Scenario:
     faults: tuple[Fault, ...] = ()
 
     def run(self) -> Report:
-        """Run it. Raises what `VirtualTestbed` raises."""
+        """Run the scenario. Raises the errors of `VirtualTestbed`."""
         servers = self.settings.shares
         topology, placements = build(self.jobs, self.shape, servers=servers, link=self.link, trunk=self.trunk)
         return VirtualTestbed(topology, self.jobs, placements, self.settings, self.faults).run()
 
 
-Measure = Callable[[Report], Row]
+Measure = Callable[[Report], ResultRow]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experiment:
-    """A sweep and what becomes of it."""
+    """A sweep, and the page that is made of its rows."""
 
     name: str
-    """Of its module and its files."""
+    """Name of its module and its files."""
     title: str
     question: str = ""
-    """What is asked, and what others have found; Markdown, as all that follows."""
+    """The question, and findings of others; Markdown, as all texts that follow."""
     about: str
-    """What was run and what the columns mean."""
+    """The runs, and the meaning of the columns."""
     scenarios: Callable[[bool], Sequence[Scenario]]
-    """Makes the scenarios; True: few and short ones, to try it out."""
+    """Makes the scenarios; True: few and short ones, for a trial."""
     measure: Measure
-    tables: Callable[[Sequence[Row]], str]
+    tables: Callable[[Sequence[ResultRow]], str]
     """Makes the page's tables of the rows."""
-    findings: Callable[[Sequence[Row]], str] = field(default=lambda rows: "")
-    """Says what the rows show; figures in it come from the rows."""
+    findings: Callable[[Sequence[ResultRow]], str] = field(default=lambda rows: "")
+    """Makes the text of the findings; figures in it come from the rows."""
     limits: str = ""
-    """What the experiment does not show."""
-    plots: Callable[[Sequence[Row], Path], Sequence[Path]] = field(default=lambda rows, directory: [])
+    """Limits of the experiment."""
+    plots: Callable[[Sequence[ResultRow], Path], Sequence[Path]] = field(default=lambda rows, directory: [])
     """Draws plots of the rows into a directory; returns their files."""
 
 
@@ -82,7 +84,7 @@ class _Task:
     scenario: Scenario
     measure: Measure
 
-    def __call__(self) -> Row:
+    def __call__(self) -> ResultRow:
         try:
             return {**self.scenario.labels, **self.measure(self.scenario.run())}
         except Exception as error:
@@ -90,7 +92,7 @@ class _Task:
             raise
 
 
-def _call(task: _Task) -> Row:
+def _call(task: _Task) -> ResultRow:
     return task()
 
 
@@ -100,14 +102,14 @@ def sweep(
     *,
     processes: int = 2,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> list[Row]:
+) -> list[ResultRow]:
     """Run all scenarios and return their rows, in order.
 
     `measure` must be a function of a module if there is more than one process. The first error ends the
     sweep; its note names the run.
     """
     tasks = [_Task(scenario, measure) for scenario in scenarios]
-    rows: list[Row] = []
+    rows: list[ResultRow] = []
     progress(0, len(tasks))
     if processes <= 1:
         for task in tasks:
@@ -126,15 +128,15 @@ def sweep(
     return rows
 
 
-def averaged(rows: Sequence[Row], by: Sequence[str]) -> list[Row]:
+def averaged(rows: Sequence[ResultRow], by: Sequence[str]) -> list[ResultRow]:
     """Return one row for all rows that agree in the columns `by`, in the order in which they first turn up.
 
     Other columns become the mean of their numbers, over the rows that have one there; None if none has.
     """
-    groups: dict[tuple[Value, ...], list[Row]] = {}
+    groups: dict[tuple[Value, ...], list[ResultRow]] = {}
     for row in rows:
         groups.setdefault(tuple(row[key] for key in by), []).append(row)
-    result: list[Row] = []
+    result: list[ResultRow] = []
     for key, group in groups.items():
         columns = dict.fromkeys(column for row in group for column in row if column not in by)
         means = {column: _mean([row.get(column) for row in group]) for column in columns}
@@ -147,7 +149,7 @@ def _mean(values: Sequence[Value]) -> float | None:
     return sum(numbers) / len(numbers) if numbers else None
 
 
-def number(row: Row, column: str) -> float:
+def number(row: ResultRow, column: str) -> float:
     """Return a column that holds a number. Raises TypeError if it does not."""
     value = row[column]
     if not isinstance(value, int | float):
@@ -155,18 +157,18 @@ def number(row: Row, column: str) -> float:
     return float(value)
 
 
-def selected(rows: Sequence[Row], **labels: Value) -> list[Row]:
+def selected(rows: Sequence[ResultRow], **labels: Value) -> list[ResultRow]:
     """Return the rows with these labels."""
     return [row for row in rows if all(row[name] == value for name, value in labels.items())]
 
 
-def column(rows: Sequence[Row], name: str, **labels: Value) -> list[float]:
+def column(rows: Sequence[ResultRow], name: str, **labels: Value) -> list[float]:
     """Return a column of the rows with these labels, which are the seeds of one setting."""
     return [number(row, name) for row in selected(rows, **labels)]
 
 
 def spread(values: Sequence[float], form: str = ".2f") -> str:
-    """Return mean, least and most, as in ``1.50 (1.25..1.75)``; `form` as `format` takes it."""
+    """Return mean, minimum and maximum, as in ``1.50 (1.25..1.75)``; `form` as `format` takes it."""
     mean, least, most = (
         format(value, form) for value in (statistics.fmean(values), min(values), max(values))
     )
@@ -185,7 +187,7 @@ def mean_iteration_s(report: Report) -> float:
     return sum(job.mean_iteration_s for job in report.jobs) / len(report.jobs)
 
 
-def write(experiment: Experiment, rows: Sequence[Row], directory: Path, *, command: str) -> list[Path]:
+def write(experiment: Experiment, rows: Sequence[ResultRow], directory: Path, *, command: str) -> list[Path]:
     """Write the rows, the page and the plots; return the files. Without matplotlib there are no plots."""
     directory.mkdir(parents=True, exist_ok=True)
     base = directory / experiment.name
@@ -210,7 +212,7 @@ def write(experiment: Experiment, rows: Sequence[Row], directory: Path, *, comma
         ),
     ]
     page = base.with_suffix(".md")
-    page.write_text("\n\n".join(part for part in parts if part) + "\n", encoding="utf-8")
+    page.write_text(wrap("\n\n".join(part for part in parts if part)) + "\n", encoding="utf-8")
     return [data, page, *plots]
 
 
@@ -223,14 +225,18 @@ def main(experiment: Experiment, arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog=f"python -m bmv2_topos.experiments.{experiment.name}", description=experiment.title
     )
-    parser.add_argument("--quick", action="store_true", help="few and short runs, to try it out")
+    parser.add_argument("--quick", action="store_true", help="few and short runs, for a trial")
     parser.add_argument("--processes", type=int, default=2, metavar="N", help="processes (default 2)")
     parser.add_argument(
-        "--output", type=Path, default=RESULTS, metavar="DIR", help="where files go (default docs/results)"
+        "--output",
+        type=Path,
+        default=RESULTS,
+        metavar="DIR",
+        help="directory for the files (default docs/results)",
     )
-    parser.add_argument("--json", action="store_true", help="print the rows, and write no files")
+    parser.add_argument("--json", action="store_true", help="print the rows as JSON; write no files")
     parser.add_argument(
-        "--again", action="store_true", help="make page and plots again of the rows in DIR, and run nothing"
+        "--again", action="store_true", help="make page and plots again from the rows in DIR; run nothing"
     )
     options = parser.parse_args(arguments)
     if options.again:

@@ -1,4 +1,4 @@
-"""What lost packets cost: goodput under loss relative to none, exclusive and shared, by size of the tensor.
+"""Cost of lost packets: goodput under loss relative to none, exclusive and shared, by size of the tensor.
 
 One job does nothing but sum; every link loses packets at random, in both directions. Each run is made with
 tail probes and without.

@@ -1,4 +1,4 @@
-"""What the page on loss makes of its rows."""
+"""The page of the experiment `loss`: tables, findings and plots made of its rows."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from bmv2_topos.experiments.harness import Row, markdown, number
+from bmv2_topos.experiments.harness import ResultRow, markdown, number
 from bmv2_topos.experiments.loss_runs import KINDS
 from bmv2_topos.experiments.plots import draw_lines
 
 
 class Target(NamedTuple):
-    """What should be left of the lossless goodput."""
+    """A least share of the lossless goodput, for one size of tensors and one loss."""
 
     size_kb: int
     loss: float
@@ -35,24 +35,26 @@ class Spread(NamedTuple):
         return f"{self.mean:.0%} ({self.least:.0%}..{self.most:.0%})"
 
 
-def select(rows: Sequence[Row], **labels: object) -> list[Row]:
+def select(rows: Sequence[ResultRow], **labels: object) -> list[ResultRow]:
     """Return the rows with these labels."""
     return [row for row in rows if all(row[name] == value for name, value in labels.items())]
 
 
-def values(rows: Sequence[Row], label: str) -> list[float]:
+def values(rows: Sequence[ResultRow], label: str) -> list[float]:
     """Return a label's numbers, each once, leaving out the runs with a straggler."""
     return list(dict.fromkeys(number(row, label) for row in rows if row["size_kb"]))
 
 
-def lossless(rows: Sequence[Row], kind: str, workers: float, size_kb: float, probes: str = "on") -> float:
+def lossless(
+    rows: Sequence[ResultRow], kind: str, workers: float, size_kb: float, probes: str = "on"
+) -> float:
     """Return the goodput without loss, bits per second."""
     of = select(rows, kind=kind, workers=workers, size_kb=size_kb, loss=0.0, probes=probes)
     return statistics.fmean(number(row, "goodput_bps") for row in of)
 
 
 def relative(
-    rows: Sequence[Row], kind: str, workers: float, size_kb: float, loss: float, probes: str = "on"
+    rows: Sequence[ResultRow], kind: str, workers: float, size_kb: float, loss: float, probes: str = "on"
 ) -> Spread:
     """Return the goodput relative to that without loss."""
     whole = lossless(rows, kind, workers, size_kb, probes)
@@ -61,18 +63,18 @@ def relative(
     return Spread(statistics.fmean(left), min(left), max(left))
 
 
-def resent(rows: Sequence[Row], **labels: object) -> float:
+def resent(rows: Sequence[ResultRow], **labels: object) -> float:
     """Return the packets sent again relative to those sent once."""
     return statistics.fmean(number(row, "resent_share") for row in select(rows, **labels))
 
 
-def tables(rows: Sequence[Row]) -> str:
+def tables(rows: Sequence[ResultRow]) -> str:
     """Return a table per number of workers, that of the goodput without loss, and that of the straggler."""
     parts = [_of_workers(rows, workers) for workers in values(rows, "workers")]
     return "\n\n".join([*parts, _without_loss(rows), _straggler(rows)])
 
 
-def _of_workers(rows: Sequence[Row], workers: float) -> str:
+def _of_workers(rows: Sequence[ResultRow], workers: float) -> str:
     columns = ["tensor", "loss"]
     for kind in KINDS:
         columns += [kind, "again", "no probes", "again"]
@@ -92,7 +94,7 @@ def _of_workers(rows: Sequence[Row], workers: float) -> str:
     return f"### {workers:g} workers\n\n{markdown(columns, lines)}"
 
 
-def _without_loss(rows: Sequence[Row]) -> str:
+def _without_loss(rows: Sequence[ResultRow]) -> str:
     lines = []
     for workers in values(rows, "workers"):
         for size_kb in values(rows, "size_kb"):
@@ -107,7 +109,7 @@ def _without_loss(rows: Sequence[Row]) -> str:
     return f"### Without loss\n\n{markdown(columns, lines)}"
 
 
-def _straggler(rows: Sequence[Row]) -> str:
+def _straggler(rows: Sequence[ResultRow]) -> str:
     lines = [
         [kind, *(f"{resent(rows, kind=kind, size_kb=0, probes=probes):.2%}" for probes in ("on", "off"))]
         for kind in KINDS
@@ -116,12 +118,12 @@ def _straggler(rows: Sequence[Row]) -> str:
     return f"{title}\n\n{markdown(['', 'probes', 'no probes'], lines)}"
 
 
-def findings(rows: Sequence[Row]) -> str:
-    """Say which targets are met, what of that is from probes, how the modes compare, and who pays."""
+def findings(rows: Sequence[ResultRow]) -> str:
+    """Compare goodput with the targets, with and without probes, the modes, and the packets sent again."""
     return "\n".join([*_targets(rows), *_compared(rows), *_paid(rows)])
 
 
-def _targets(rows: Sequence[Row]) -> list[str]:
+def _targets(rows: Sequence[ResultRow]) -> list[str]:
     lines = []
     for target in TARGETS:
         if not select(rows, size_kb=target.size_kb, loss=target.loss):
@@ -139,7 +141,7 @@ def _targets(rows: Sequence[Row]) -> list[str]:
     return lines
 
 
-def _compared(rows: Sequence[Row]) -> list[str]:
+def _compared(rows: Sequence[ResultRow]) -> list[str]:
     """Compare shared with exclusive slots under every loss that all sizes were run with."""
     lines = []
     sizes = values(rows, "size_kb")
@@ -164,7 +166,7 @@ def _compared(rows: Sequence[Row]) -> list[str]:
     return lines
 
 
-def _paid(rows: Sequence[Row]) -> list[str]:
+def _paid(rows: Sequence[ResultRow]) -> list[str]:
     more = [
         (resent(rows, **of, probes="on") - resent(rows, **of, probes="off"), of)
         for of in (
@@ -197,8 +199,8 @@ def _size(size_kb: float) -> str:
     return f"{size_kb:g} KB" if size_kb < 1024 else f"{size_kb / 1024:g} MB"
 
 
-def plots(rows: Sequence[Row], directory: Path) -> list[Path]:
-    """Draw what is left over the size, for most workers and the loss of the first target."""
+def plots(rows: Sequence[ResultRow], directory: Path) -> list[Path]:
+    """Draw the goodput left by size of tensor, for the most workers and the loss of the first target."""
     workers, loss = max(values(rows, "workers")), TARGETS[0].loss
     if loss not in values(rows, "loss"):
         loss = max(values(rows, "loss"))

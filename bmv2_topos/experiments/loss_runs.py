@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from bmv2_topos.experiments.harness import Row, Scenario, mean_iteration_s
+from bmv2_topos.experiments.harness import ResultRow, Scenario, mean_iteration_s
 from bmv2_topos.jobfile import JobEntry, Straggler
 from bmv2_topos.spec import Link
 from bmv2_topos.testbeds.virtual import Report, VirtualSettings
@@ -17,7 +17,7 @@ WORKERS: Final = (4, 8)
 SEEDS: Final = (1, 2, 3, 4, 5)
 LOSSES: Final = (0.0, 1e-4, 1e-3, 1e-2)
 MORE_LOSSES: Final = (*LOSSES, 2e-2, 5e-2)
-"""Of the largest tensors."""
+"""Losses of the runs with the largest tensors."""
 SIZES_KB: Final[Mapping[int, int]] = {16: 80, 64: 30, 256: 12, 1024: 5, 4096: 2}
 """Iterations by size of the tensor: about as many losses for each size."""
 PROBES: Final = ("on", "off")
@@ -26,7 +26,7 @@ STRAGGLER_S, STRAGGLER_ITERATIONS = 2e-3, 20
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A program, and how many packets a worker may have in flight."""
+    """A program, and the number of packets that a worker may have in flight."""
 
     program: Program
     in_flight: int
@@ -89,7 +89,7 @@ def _stragglers(quick: bool) -> Iterator[Scenario]:
         )
 
 
-def _with_and_without(labels: Row, job: JobEntry) -> Iterator[Scenario]:
+def _with_and_without(labels: ResultRow, job: JobEntry) -> Iterator[Scenario]:
     kind, loss, seed = KINDS[str(labels["kind"])], labels["loss"], labels["seed"]
     assert isinstance(loss, float)
     assert isinstance(seed, int)
@@ -105,7 +105,7 @@ def _with_and_without(labels: Row, job: JobEntry) -> Iterator[Scenario]:
         )
 
 
-def measure(report: Report) -> Row:
+def measure(report: Report) -> ResultRow:
     """Return the columns that a run adds to its labels."""
     (job,) = report.jobs
     elements = job.checked_elements / job.workers / job.iterations

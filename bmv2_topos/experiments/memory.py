@@ -1,4 +1,4 @@
-"""How much switch memory aggregation needs: one array for all jobs against a region for each.
+"""Switch memory that aggregation needs: one array for all jobs against a region for each.
 
 Jobs that communicate most of the time, each with eight workers on hosts of their own, share one switch whose
 slots are swept from none to ample. Exclusive regions (SwitchML) limit the window to half a job's slots; in a
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bmv2_topos.experiments.harness import (
     Experiment,
-    Row,
+    ResultRow,
     Scenario,
     averaged,
     main,
@@ -39,7 +39,7 @@ SEEDS = (1, 2, 3, 4, 5)
 ITERATIONS = 4
 PROGRAMS: tuple[Program, ...] = ("shared", "atp", "exclusive")
 AMPLE = 0.97
-"""Speed from which on memory counts as ample."""
+"""Least speed, relative to the best, at which memory counts as ample."""
 
 QUESTION = """
 How fast are jobs with how much switch memory, if each has a region of its own (program `exclusive`, as in
@@ -85,7 +85,7 @@ ours look at their packets every 5 µs. What differs between `atp` and the paper
 
 
 def entries(jobs: int, program: Program, *, quick: bool = False) -> tuple[JobEntry, ...]:
-    """Return `jobs` alike jobs."""
+    """Return that many equal jobs."""
     return tuple(
         JobEntry(
             name=f"job{number}",
@@ -111,14 +111,14 @@ def scenarios(quick: bool) -> list[Scenario]:
                 if program == "exclusive" and slots // jobs < 2:
                     continue
                 for seed in SEEDS[:1] if quick else SEEDS:
-                    labels: Row = {"jobs": jobs, "program": program, "slots": slots, "seed": seed}
+                    labels: ResultRow = {"jobs": jobs, "program": program, "slots": slots, "seed": seed}
                     settings = VirtualSettings(program=program, slots=slots, seed=seed, samples=0)
                     of = entries(jobs, program, quick=quick)
                     found.append(Scenario(labels=labels, jobs=of, settings=settings))
     return found
 
 
-def measure(report: Report) -> Row:
+def measure(report: Report) -> ResultRow:
     """Return the columns that a run adds to its labels."""
     iterations = sum(job.iterations for job in report.jobs)
     return {
@@ -131,12 +131,12 @@ def measure(report: Report) -> Row:
     }
 
 
-def speeds(rows: Sequence[Row], jobs: int, program: str) -> dict[int, float]:
-    """Return the mean speed by slots, of so many jobs; `rows` as `measure` and the labels make them."""
+def speeds(rows: Sequence[ResultRow], jobs: int, program: str) -> dict[int, float]:
+    """Return the mean speed of that many jobs by slots, relative to the best with the most memory."""
     return {slots: statistics.fmean(values) for slots, values in _speeds(rows, jobs, program).items()}
 
 
-def _speeds(rows: Sequence[Row], jobs: int, program: str) -> dict[int, list[float]]:
+def _speeds(rows: Sequence[ResultRow], jobs: int, program: str) -> dict[int, list[float]]:
     """Return the speeds of all seeds by slots."""
     means = averaged(selected(rows, jobs=jobs), ("program", "slots"))
     most = max(number(row, "slots") for row in means)
@@ -147,7 +147,7 @@ def _speeds(rows: Sequence[Row], jobs: int, program: str) -> dict[int, list[floa
     return found
 
 
-def job_counts(rows: Sequence[Row]) -> list[int]:
+def job_counts(rows: Sequence[ResultRow]) -> list[int]:
     """Return the numbers of jobs that were run."""
     return list(dict.fromkeys(int(number(row, "jobs")) for row in rows))
 
@@ -156,7 +156,7 @@ def _jobs(count: int) -> str:
     return f"{count} job{'s' if count > 1 else ''}"
 
 
-def tables(rows: Sequence[Row]) -> str:
+def tables(rows: Sequence[ResultRow]) -> str:
     """Return a table per number of jobs."""
     parts = []
     means = averaged(rows, ("jobs", "program", "slots"))
@@ -182,8 +182,8 @@ def tables(rows: Sequence[Row]) -> str:
     return "\n\n".join(parts)
 
 
-def findings(rows: Sequence[Row]) -> str:
-    """Say what no memory and half of the ample memory cost, and which program is faster where."""
+def findings(rows: Sequence[ResultRow]) -> str:
+    """Compare no memory and half of the ample memory with enough, and the programs with each other."""
     lines = []
     for jobs in job_counts(rows):
         shared = speeds(rows, jobs, "shared")
@@ -197,7 +197,7 @@ def findings(rows: Sequence[Row]) -> str:
 
 
 def _lead(shared: Mapping[int, float], other: Mapping[int, float], program: str) -> str:
-    """Say where shared is faster and slower than another program."""
+    """Name the slots with which shared is faster and slower than another program."""
     lead = {slots: shared[slots] / other[slots] for slots in sorted(set(shared) & set(other))}
     faster = [slots for slots in lead if lead[slots] > 1.01]
     slower = [slots for slots in lead if lead[slots] < 0.99]
@@ -214,7 +214,7 @@ def _lead(shared: Mapping[int, float], other: Mapping[int, float], program: str)
 
 
 def _halving(by_slots: Mapping[int, float]) -> str:
-    """Say what half of the memory that is just ample costs."""
+    """State the cost of half of the memory that is just ample."""
     ample = min((slots for slots, speed in by_slots.items() if speed >= AMPLE), default=None)
     if ample is None or ample // 2 not in by_slots:
         return ""
@@ -226,7 +226,7 @@ def _list(values: Sequence[int]) -> str:
     return ", ".join(map(str, values))
 
 
-def plots(rows: Sequence[Row], directory: Path) -> list[Path]:
+def plots(rows: Sequence[ResultRow], directory: Path) -> list[Path]:
     """Draw speed over memory."""
     lines = {}
     slots_used = sorted({int(number(row, "slots")) for row in rows})

@@ -1,10 +1,9 @@
 """Preemption (ESA) against first come first served: mixed jobs on one switch that has too few slots for them.
 
 Each mix runs with all else equal: nobody may preempt; all may, with the priorities that `hostlib.priority`
-measures; with the same priority for all; with the priorities turned round. The favourable mix runs with each
+measures; with the same priority for all; with the priorities inverted. The favourable mix runs with each
 factor of the priority alone and without each, and with other ageing. One more set of runs has a job of the
-lowest priority among others of the highest: how long it takes, and how long it would take without any slot,
-which bounds what it can lose.
+lowest priority among others of the highest. Its time without any slot bounds what it can lose.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from bmv2_topos.experiments.harness import Experiment, Row, Scenario, Value, main
+from bmv2_topos.experiments.harness import Experiment, ResultRow, Scenario, Value, main
 from bmv2_topos.experiments.preemption_mixes import (
     ABLATION_SLOTS,
     FAVOURABLE,
@@ -68,11 +67,11 @@ def _scenario(mix: str, jobs: Sequence[JobEntry], name: str, slots: int, seed: i
     settings = VirtualSettings(
         slots=slots, seed=seed, samples=0, prioritize=policy.prioritize, ageing=policy.ageing
     )
-    labels: Row = {"mix": mix, "slots": slots, "policy": name, "seed": seed}
+    labels: ResultRow = {"mix": mix, "slots": slots, "policy": name, "seed": seed}
     return Scenario(labels=labels, jobs=tuple(of), settings=settings)
 
 
-def measure(report: Report) -> Row:
+def measure(report: Report) -> ResultRow:
     """Return the columns that a run adds to its labels; those of a job are numbered in the mix's order."""
     row: dict[str, Value] = {
         "mean_jct_s": report.mean_jct_s,

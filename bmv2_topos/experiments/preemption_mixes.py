@@ -15,7 +15,7 @@ from bmv2_topos.jobfile import JobEntry, Straggler
 
 WORKERS: Final = 8
 IN_FLIGHT: Final = 64
-"""Packets of a worker."""
+"""Packets in flight of a worker."""
 
 RESNET: Final = (2048, 4096, 4096, 8192, 8192, 8192, 16384, 16384)
 """Many layers, the size growing towards the output: the shape of a residual network, far smaller."""
@@ -110,9 +110,9 @@ SLOTS: Final = (64, 512)
 FINER_SLOTS: Final = (32, 64, 128, 256, 512)
 SEEDS: Final = (1, 2, 3, 4, 5)
 MORE_SEEDS: Final = tuple(range(1, 11))
-"""Of the favourable mix."""
+"""Seeds of the favourable mix."""
 ABLATION_SLOTS: Final = (64, 128)
 WITHOUT: Final = "without"
-"""All may preempt, and the first job of the mix has no slots."""
+"""Runs in which all may preempt and the first job of the mix has no slots."""
 STARVATION: Final = "lowest + 3 highest"
 STARVATION_SLOTS: Final = (64, 128, 256)

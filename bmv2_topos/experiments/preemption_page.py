@@ -1,4 +1,4 @@
-"""The page of the experiment `preemption`: what its rows say, as text, tables and plots."""
+"""The page of the experiment `preemption`: text, tables and plots made of its rows."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from bmv2_topos.experiments.harness import Row, Value, averaged, markdown, number
+from bmv2_topos.experiments.harness import ResultRow, Value, averaged, markdown, number
 from bmv2_topos.experiments.plots import draw_lines
 from bmv2_topos.experiments.preemption_mixes import (
     FAVOURABLE,
@@ -84,7 +84,7 @@ half of the jobs of the favourable mix have two.
 """
 
 
-def gain(rows: Sequence[Row], mix: str, slots: int, policy: str = PREEMPT) -> float:
+def gain(rows: Sequence[ResultRow], mix: str, slots: int, policy: str = PREEMPT) -> float:
     """Return the mean JCT first come first served over that by a policy, over the seeds that both have."""
     seeds = _seeds(rows, mix, slots, policy)
     of = [row for row in rows if row["seed"] in seeds]
@@ -92,30 +92,30 @@ def gain(rows: Sequence[Row], mix: str, slots: int, policy: str = PREEMPT) -> fl
     return number(fcfs, "mean_jct_s") / number(other, "mean_jct_s")
 
 
-def spread(rows: Sequence[Row], mix: str, slots: int, policy: str = PREEMPT) -> tuple[float, float]:
+def spread(rows: Sequence[ResultRow], mix: str, slots: int, policy: str = PREEMPT) -> tuple[float, float]:
     """Return the least and the greatest gain of a single seed."""
     by_seed = ([row for row in rows if row["seed"] == seed] for seed in _seeds(rows, mix, slots, policy))
     gains = [gain(of, mix, slots, policy) for of in by_seed]
     return min(gains), max(gains)
 
 
-def _seeds(rows: Sequence[Row], mix: str, slots: int, policy: str) -> list[Value]:
+def _seeds(rows: Sequence[ResultRow], mix: str, slots: int, policy: str) -> list[Value]:
     of = [row for row in rows if (row["mix"], row["slots"], row["policy"]) == (mix, slots, policy)]
     return list(dict.fromkeys(row["seed"] for row in of))
 
 
-def worth(rows: Sequence[Row], mix: str, slots: int) -> float:
+def worth(rows: Sequence[ResultRow], mix: str, slots: int) -> float:
     """Return the mean JCT with equal priorities over that by policy."""
     return gain(rows, mix, slots) / gain(rows, mix, slots, EQUAL)
 
 
-def worst_job(rows: Sequence[Row], mix: str, slots: int) -> float:
+def worst_job(rows: Sequence[ResultRow], mix: str, slots: int) -> float:
     """Return the greatest ratio of a job's JCT with preemption to its JCT first come first served."""
     fcfs, preempt = (_mean(rows, mix, slots, policy) for policy in (FCFS, PREEMPT))
     return max(number(preempt, f"jct_{place}_s") / number(fcfs, f"jct_{place}_s") for place in _places(fcfs))
 
 
-def _mean(rows: Sequence[Row], mix: str, slots: int, policy: str) -> Row:
+def _mean(rows: Sequence[ResultRow], mix: str, slots: int, policy: str) -> ResultRow:
     (row,) = averaged(
         [row for row in rows if (row["mix"], row["slots"], row["policy"]) == (mix, slots, policy)],
         ("mix", "slots", "policy"),
@@ -123,19 +123,19 @@ def _mean(rows: Sequence[Row], mix: str, slots: int, policy: str) -> Row:
     return row
 
 
-def _places(row: Row) -> range:
+def _places(row: ResultRow) -> range:
     """Return the places of a mix's jobs: columns of other mixes' jobs are empty."""
     return range(1, 1 + sum(row.get(f"jct_{place}_s") is not None for place in range(1, len(row))))
 
 
-def _settings(rows: Sequence[Row]) -> list[tuple[str, int]]:
+def _settings(rows: Sequence[ResultRow]) -> list[tuple[str, int]]:
     """Return the mixes and slots that were run under the priorities of the policy."""
     found = [(str(row["mix"]), int(number(row, "slots"))) for row in rows if row["mix"] != STARVATION]
     return list(dict.fromkeys(found))
 
 
-def tables(rows: Sequence[Row]) -> str:
-    """Return what each mix gains, the ablation, the favourable mix by job, and the lowest priority."""
+def tables(rows: Sequence[ResultRow]) -> str:
+    """Return the gain of each mix, the ablation, the favourable mix by job, and the lowest priority."""
     parts = [
         "### Every mix",
         _every_mix(rows),
@@ -147,12 +147,12 @@ def tables(rows: Sequence[Row]) -> str:
     return "\n\n".join([*parts, f"### {STARVATION}", _starvation(rows)])
 
 
-def _gain(rows: Sequence[Row], mix: str, slots: int, policy: str) -> str:
+def _gain(rows: Sequence[ResultRow], mix: str, slots: int, policy: str) -> str:
     least, most = spread(rows, mix, slots, policy)
     return f"{gain(rows, mix, slots, policy):.2f} ({least:.2f}..{most:.2f})"
 
 
-def _every_mix(rows: Sequence[Row]) -> str:
+def _every_mix(rows: Sequence[ResultRow]) -> str:
     lines = []
     for mix, slots in _settings(rows):
         fcfs, preempt = (_mean(rows, mix, slots, policy) for policy in (FCFS, PREEMPT))
@@ -171,7 +171,7 @@ def _every_mix(rows: Sequence[Row]) -> str:
     return markdown([*columns, "worst job", "in the switch"], lines)
 
 
-def _ablation(rows: Sequence[Row]) -> str:
+def _ablation(rows: Sequence[ResultRow]) -> str:
     of = [row for row in rows if row["mix"] == FAVOURABLE]
     slots_used = list(dict.fromkeys(int(number(row, "slots")) for row in of if row["policy"] in ABLATION))
     names = list(dict.fromkeys(str(row["policy"]) for row in of if row["policy"] != FCFS))
@@ -183,12 +183,12 @@ def _ablation(rows: Sequence[Row]) -> str:
     return markdown(["priorities", *(f"gain, {slots} slots" for slots in slots_used)], lines)
 
 
-def _has(rows: Sequence[Row], slots: int, policy: str) -> bool:
+def _has(rows: Sequence[ResultRow], slots: int, policy: str) -> bool:
     return any((row["slots"], row["policy"]) == (slots, policy) for row in rows)
 
 
-def findings(rows: Sequence[Row]) -> str:
-    """Say where preemption gains most and least, what priorities are worth, and what the lowest one costs."""
+def findings(rows: Sequence[ResultRow]) -> str:
+    """Name the mixes with the most and least gain, the gain of priorities, and the cost of the lowest."""
     settings = _settings(rows)
     gains = {setting: gain(rows, *setting) for setting in settings}
     worths = {setting: worth(rows, *setting) for setting in settings}
@@ -219,7 +219,7 @@ def findings(rows: Sequence[Row]) -> str:
     )
 
 
-def _by_job(rows: Sequence[Row], slots: int) -> str:
+def _by_job(rows: Sequence[ResultRow], slots: int) -> str:
     fcfs, preempt = (_mean(rows, FAVOURABLE, slots, policy) for policy in (FCFS, PREEMPT))
     lines = []
     for place, job in enumerate(MIXES[FAVOURABLE], start=1):
@@ -236,17 +236,17 @@ def _by_job(rows: Sequence[Row], slots: int) -> str:
     return markdown([*columns, "JCT, preemption", "in the switch", "fallback link"], lines)
 
 
-def _starvation_slots(rows: Sequence[Row]) -> list[int]:
+def _starvation_slots(rows: Sequence[ResultRow]) -> list[int]:
     return list(dict.fromkeys(int(number(row, "slots")) for row in rows if row["mix"] == STARVATION))
 
 
-def _lowest(rows: Sequence[Row], slots: int, policy: str) -> float:
+def _lowest(rows: Sequence[ResultRow], slots: int, policy: str) -> float:
     """Return the JCT of the lowest priority with preemption over that under another policy."""
     preempt, other = (_mean(rows, STARVATION, slots, of) for of in (PREEMPT, policy))
     return number(preempt, "jct_1_s") / number(other, "jct_1_s")
 
 
-def _starvation(rows: Sequence[Row]) -> str:
+def _starvation(rows: Sequence[ResultRow]) -> str:
     lines = []
     for slots in _starvation_slots(rows):
         means = [_mean(rows, STARVATION, slots, policy) for policy in (FCFS, PREEMPT, WITHOUT)]
@@ -265,15 +265,15 @@ def _starvation(rows: Sequence[Row]) -> str:
     return markdown([*columns, "preemption / without", "longest iteration", "in the switch"], lines)
 
 
-def _ms(row: Row, column: str) -> str:
+def _ms(row: ResultRow, column: str) -> str:
     return f"{1e3 * number(row, column):.2f} ms"
 
 
-def _both(one: Row, other: Row, column: str, factor: float, unit: str) -> str:
+def _both(one: ResultRow, other: ResultRow, column: str, factor: float, unit: str) -> str:
     return f"{factor * number(one, column):.1f} → {factor * number(other, column):.1f}{unit}"
 
 
-def plots(rows: Sequence[Row], directory: Path) -> list[Path]:
+def plots(rows: Sequence[ResultRow], directory: Path) -> list[Path]:
     """Draw the gain over the slots, for every mix, and the JCTs of the favourable mix's jobs."""
     slots_used = sorted({slots for _, slots in _settings(rows)})
     place = {slots: float(position) for position, slots in enumerate(slots_used)}

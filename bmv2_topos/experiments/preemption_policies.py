@@ -1,7 +1,7 @@
-"""Who may take a slot from whom: the policies that the experiment `preemption` compares. Plain functions.
+"""Policies for taking occupied slots, as the experiment `preemption` compares them.
 
-All are told the same: what a rank measures of its job (`hostlib.priority.Urgency`), the tensor's layer, the
-time. They differ in what they make of it.
+Plain functions of the same arguments: what a rank measures of its job (`hostlib.priority.Urgency`), the
+tensor's layer and the time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def by_factors(
     share: bool = True,
     remaining: bool = True,
 ) -> int:
-    """Return the priority of the library's policy; a factor that is off counts as not known."""
+    """Return the priority of the library's policy; a factor that is off counts as unknown."""
     return priority_of(
         layer=layer if position else None,
         communication_share=urgency.communication_share(now) if share else None,
@@ -36,18 +36,18 @@ def by_factors(
 
 
 def equal(urgency: Urgency, layer: Layer, now: int) -> int:
-    """Return the same for all: only ageing then lets a packet take a slot."""
+    """Return the same priority for all: then only ageing lets a packet take a slot."""
     return priority_of()
 
 
 def inverted(urgency: Urgency, layer: Layer, now: int) -> int:
-    """Return the policy's priority turned round: the least urgent come first."""
+    """Return the policy's priority inverted: the least urgent come first."""
     return LOWEST + HIGHEST - by_factors(urgency, layer, now)
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How one run gives priorities; `preempts` False: nobody may take a slot."""
+    """The priorities of one run; `preempts` False: no packet may take an occupied slot."""
 
     prioritize: Prioritize = by_factors
     ageing: int = AGEING
@@ -62,7 +62,7 @@ POLICIES: Final[Mapping[str, Policy]] = {
     EQUAL: Policy(equal),
     INVERTED: Policy(inverted),
 }
-"""That every mix is run under."""
+"""Policies that every mix is run under."""
 
 ABLATION: Final[Mapping[str, Policy]] = {
     "position alone": Policy(partial(by_factors, share=False, remaining=False)),
@@ -76,4 +76,4 @@ ABLATION: Final[Mapping[str, Policy]] = {
     "ageing 16 at a time": Policy(ageing=16),
     "ageing 128 at a time": Policy(ageing=128),
 }
-"""That the favourable mix is run under besides."""
+"""Policies that the favourable mix is run under as well."""

@@ -1,4 +1,4 @@
-"""What it costs a job when its slots are changed while it runs: consistently, at once, or not at all.
+"""Cost of changing a job's slots while it runs: consistently, at once, or not at all.
 
 The controller moves one job twelve times through the memory, with and without losses, on one switch and on a
 tree. A consistent change puts the new region in force from a PSN on that nobody has sent yet; a change at
@@ -15,7 +15,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from bmv2_topos.experiments.harness import Experiment, Row, Scenario, column, main, markdown, number, spread
+from bmv2_topos.experiments.harness import (
+    Experiment,
+    ResultRow,
+    Scenario,
+    column,
+    main,
+    markdown,
+    number,
+    spread,
+)
 from bmv2_topos.experiments.plots import draw_lines
 from bmv2_topos.experiments.preemption_mixes import IN_FLIGHT, WORKERS, communicating
 from bmv2_topos.spec import Link
@@ -24,7 +33,7 @@ from bmv2_topos.testbeds.virtual import ChangeRegion, Report, VirtualSettings
 SEEDS: Final = (1, 2, 3, 4, 5)
 SLOTS: Final = 1024
 SIZE: Final = 512
-"""Of every region: as many as PSNs may be under way, so that losses cost the same whatever the region."""
+"""Slots of every region: as many as PSNs may be under way, so that losses cost the same in each region."""
 APART: Final = (512, 0)
 OVERLAPPING: Final = (512, 256, 64, 400, 128, 0)
 """Offsets of the regions that the job moves to, over and over; the last is where it begins."""
@@ -41,11 +50,11 @@ PERIODS_S: Final[Mapping[tuple[str, float], float]] = {
     ("tree of 2 x 4", 1e-3): 0.389e-3 * EVERY,
     ("tree of 2 x 4", 1e-2): 0.547e-3 * EVERY,
 }
-"""From a change to the next, by network and loss: how long iterations take there without any."""
+"""Time from a change to the next, by network and loss: `EVERY` iterations of a run without changes."""
 NONE, CONSISTENT, MIXED, AT_ONCE = "none", "consistent", "consistent, overlapping", "at once"
 CHANGED: Final = (NONE, CONSISTENT, MIXED, AT_ONCE)
 TARGET: Final = 1.03
-"""Iterations across a change may take that much longer than the same ones of a run without changes."""
+"""Greatest ratio of iterations across a change to the same ones of a run without changes."""
 
 JOB: Final = replace(communicating("job", ITERATIONS), slots=SIZE)
 
@@ -130,7 +139,7 @@ def _changes(changes: str, period_s: float) -> tuple[ChangeRegion, ...]:
     )
 
 
-def measure(report: Report) -> Row:
+def measure(report: Report) -> ResultRow:
     """Return the columns that a run adds to its labels, with the times of all iterations."""
     (job,) = report.jobs
     return {
@@ -150,7 +159,7 @@ class Slowdown(NamedTuple):
     others: float
 
 
-def slowdown(row: Row, without: Row) -> Slowdown:
+def slowdown(row: ResultRow, without: ResultRow) -> Slowdown:
     """Compare a run with changes to one of the same seed without, iteration by iteration."""
     took, usual = _iterations(row), _iterations(without)
     ends = list(itertools.accumulate(took))
@@ -165,31 +174,31 @@ def slowdown(row: Row, without: Row) -> Slowdown:
     return Slowdown(ratio(across), ratio(others))
 
 
-def _iterations(row: Row) -> list[float]:
+def _iterations(row: ResultRow) -> list[float]:
     times: list[float] = []
     while row.get(f"iteration_{len(times)}_s") is not None:
         times.append(number(row, f"iteration_{len(times)}_s"))
     return times
 
 
-def slowdowns(rows: Sequence[Row], network: str, loss: float, changes: str) -> list[Slowdown]:
-    """Return that of each seed."""
+def slowdowns(rows: Sequence[ResultRow], network: str, loss: float, changes: str) -> list[Slowdown]:
+    """Return the slowdown of each seed."""
     of = {
         (row["changes"], row["seed"]): row for row in rows if (row["network"], row["loss"]) == (network, loss)
     }
     return [slowdown(row, of[NONE, seed]) for (kind, seed), row in of.items() if kind == changes]
 
 
-def _cases(rows: Sequence[Row]) -> list[tuple[str, float]]:
+def _cases(rows: Sequence[ResultRow]) -> list[tuple[str, float]]:
     return list(dict.fromkeys((str(row["network"]), number(row, "loss")) for row in rows))
 
 
-def tables(rows: Sequence[Row]) -> str:
-    """Return one table."""
+def tables(rows: Sequence[ResultRow]) -> str:
+    """Return one table: a line per network, loss and kind of change."""
     lines = []
     for network, loss in _cases(rows):
         for changes in CHANGED:
-            labels: Row = {"network": network, "loss": loss, "changes": changes}
+            labels: ResultRow = {"network": network, "loss": loss, "changes": changes}
             took = [1e3 * value for value in column(rows, "iteration_s", **labels)]
             relative = slowdowns(rows, network, loss, changes) if changes != NONE else []
             lines.append(
@@ -211,8 +220,8 @@ def tables(rows: Sequence[Row]) -> str:
     )
 
 
-def findings(rows: Sequence[Row]) -> str:
-    """Say whether the targets are met, and what changes at once cost."""
+def findings(rows: Sequence[ResultRow]) -> str:
+    """Compare the slowdowns with the target, and the packets sent again for each kind of change."""
     lines = []
     for changes in CHANGED[1:]:
         said, missed = [], []
@@ -231,7 +240,7 @@ def findings(rows: Sequence[Row]) -> str:
     return "\n".join([*lines, WHY.strip()])
 
 
-def _again(rows: Sequence[Row], changes: str) -> str:
+def _again(rows: Sequence[ResultRow], changes: str) -> str:
     said = []
     for network, loss in _cases(rows):
         more = []
@@ -247,7 +256,7 @@ def _again(rows: Sequence[Row], changes: str) -> str:
     return f"packets sent again and pulled beyond the runs without changes: {'; '.join(said)}."
 
 
-def plots(rows: Sequence[Row], directory: Path) -> list[Path]:
+def plots(rows: Sequence[ResultRow], directory: Path) -> list[Path]:
     """Draw the iterations across changes, relative to none, by network and loss."""
     cases = _cases(rows)
     lines = {

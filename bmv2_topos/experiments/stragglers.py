@@ -1,4 +1,4 @@
-"""What a job with a straggler costs a healthy one beside it, with AIMD's one window and with A2TP's two.
+"""Cost of a job with a straggler to a healthy one beside it, with AIMD's one window and with A2TP's two.
 
 The straggling job's quick ranks fill slots that wait for the slow one. What the healthy job sends then finds
 them taken and goes through its fallback server. A2TP lets a job that waits give up slots.
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from bmv2_topos.experiments.harness import (
     Experiment,
-    Row,
+    ResultRow,
     Scenario,
     column,
     main,
@@ -100,7 +100,7 @@ def _scenarios(quick: bool) -> Iterator[Scenario]:
         for slots in SLOTS[1:2] if quick else SLOTS:
             for seed in SEEDS[:1] if quick else SEEDS:
                 settings = VirtualSettings(slots=slots, seed=seed, samples=0)
-                labels: Row = {"control": control, "slots": slots, "seed": seed}
+                labels: ResultRow = {"control": control, "slots": slots, "seed": seed}
                 healthy = job("healthy", control, iterations=iterations)
                 yield Scenario(labels={**labels, "factor": 0}, jobs=(healthy,), settings=settings)
                 for factor in FACTORS[-1:] if quick else FACTORS:
@@ -112,8 +112,8 @@ def _scenarios(quick: bool) -> Iterator[Scenario]:
                     yield Scenario(labels=of, jobs=(healthy, straggling), settings=settings)
 
 
-def measure(report: Report) -> Row:
-    """Return mean iteration times, and what became of contributions."""
+def measure(report: Report) -> ResultRow:
+    """Return mean iteration times, shares of contributions that slots took in, and sums pulled."""
     jobs = {job.name: job for job in report.jobs}
     row: dict[str, float | int | str | None] = {"jobs": "+".join(jobs)}
     straggling = jobs.get("straggling")
@@ -146,11 +146,11 @@ class Cost(NamedTuple):
     straggling: list[float]
 
 
-def cost(rows: Sequence[Row], control: str, slots: int, factor: int) -> Cost:
-    """Return what it costs both jobs to run side by side."""
+def cost(rows: Sequence[ResultRow], control: str, slots: int, factor: int) -> Cost:
+    """Return the slowdown of both jobs side by side."""
 
     def times(jobs: str, name: str, at: int) -> list[float]:
-        labels: Row = {"control": control, "slots": slots, "factor": at, "jobs": jobs}
+        labels: ResultRow = {"control": control, "slots": slots, "factor": at, "jobs": jobs}
         return column(rows, f"{name}_iteration_s", **labels)
 
     found = []
@@ -160,13 +160,13 @@ def cost(rows: Sequence[Row], control: str, slots: int, factor: int) -> Cost:
     return Cost(*found)
 
 
-def _settings(rows: Sequence[Row]) -> list[tuple[int, int]]:
+def _settings(rows: Sequence[ResultRow]) -> list[tuple[int, int]]:
     """Return the slots and factors that were run."""
     found = [(int(number(row, "slots")), int(number(row, "factor"))) for row in rows if row["factor"]]
     return sorted(dict.fromkeys(found))
 
 
-def tables(rows: Sequence[Row]) -> str:
+def tables(rows: Sequence[ResultRow]) -> str:
     """Return a table per number of slots."""
     parts = []
     for slots, settings in itertools.groupby(_settings(rows), key=lambda at: at[0]):
@@ -190,7 +190,7 @@ def tables(rows: Sequence[Row]) -> str:
     return "\n\n".join(parts)
 
 
-def findings(rows: Sequence[Row]) -> str:
+def findings(rows: Sequence[ResultRow]) -> str:
     """Compare the healthy job's slowdown with both controls, where the straggler is slowest."""
     slowest = max(factor for _, factor in _settings(rows))
     lines = []
@@ -216,7 +216,7 @@ def findings(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
-def plots(rows: Sequence[Row], directory: Path) -> list[Path]:
+def plots(rows: Sequence[ResultRow], directory: Path) -> list[Path]:
     """Draw both jobs' slowdown over the slots, for the slowest straggler."""
     slowest = max(factor for _, factor in _settings(rows))
     used = [slots for slots, factor in _settings(rows) if factor == slowest]

@@ -1,7 +1,7 @@
 """Windows that adapt against fixed ones: the mixes of the experiment `preemption`, all else equal.
 
-Each mix runs with fixed windows of half, once and twice its own, and with ATP's and A2TP's. What is asked is
-how much slower an adaptive window is than the best fixed one, which nobody knows beforehand.
+Each mix runs with fixed windows of half, once and twice its own, and with ATP's and A2TP's. The experiment
+measures how much slower an adaptive window is than the best fixed one, which nobody knows beforehand.
 """
 
 from __future__ import annotations
@@ -11,18 +11,27 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
-from bmv2_topos.experiments.harness import Experiment, Row, Scenario, Value, main, markdown, number, spread
+from bmv2_topos.experiments.harness import (
+    Experiment,
+    ResultRow,
+    Scenario,
+    Value,
+    main,
+    markdown,
+    number,
+    spread,
+)
 from bmv2_topos.experiments.preemption_mixes import FAVOURABLE, MIXES, WORKERS
 from bmv2_topos.jobfile import JobEntry
 from bmv2_topos.testbeds.virtual import Report, VirtualSettings
 
 FIXED = {"fixed, half": 0.5, "fixed": 1.0, "fixed, twice": 2.0}
-"""Fixed windows, as parts of the mix's own."""
+"""Fixed windows, as multiples of the mix's own."""
 ADAPTIVE = ("aimd", "a2tp")
 SLOTS = (128, 512)
 SEEDS = tuple(range(1, 11))
 TARGET = 1.1
-"""How much slower than the best fixed window is good enough."""
+"""Greatest time, relative to the best fixed window's, that is good enough."""
 
 QUESTION = """
 A window that adapts should be about as good as the best fixed one, whatever jobs share the switch. How much
@@ -76,7 +85,7 @@ def with_windows(job: JobEntry, windows: str) -> JobEntry:
     return replace(job, preempt=True, window=max(1, round(FIXED[windows] * job.window)))
 
 
-def measure(report: Report) -> Row:
+def measure(report: Report) -> ResultRow:
     """Return the columns that a run adds to its labels; those of a job are numbered in the mix's order."""
     row: dict[str, Value] = {
         "mean_jct_s": report.mean_jct_s,
@@ -86,25 +95,29 @@ def measure(report: Report) -> Row:
     return {**row, **{f"jct_{place}_s": job.jct_s for place, job in enumerate(report.jobs, start=1)}}
 
 
-def _of(rows: Sequence[Row], mix: str, slots: int, windows: str, column: str = "mean_jct_s") -> list[float]:
+def _of(
+    rows: Sequence[ResultRow], mix: str, slots: int, windows: str, column: str = "mean_jct_s"
+) -> list[float]:
     """Return a column of the runs of one setting, seed by seed."""
     wanted = (mix, slots, windows)
     return [number(row, column) for row in rows if (row["mix"], row["slots"], row["windows"]) == wanted]
 
 
-def best_fixed(rows: Sequence[Row], mix: str, slots: int) -> str:
-    """Return which fixed window has the shortest mean JCT."""
+def best_fixed(rows: Sequence[ResultRow], mix: str, slots: int) -> str:
+    """Return the fixed window with the shortest mean JCT."""
     return min(FIXED, key=lambda windows: statistics.mean(_of(rows, mix, slots, windows)))
 
 
-def slower(rows: Sequence[Row], mix: str, slots: int, windows: str, column: str = "mean_jct_s") -> float:
+def slower(
+    rows: Sequence[ResultRow], mix: str, slots: int, windows: str, column: str = "mean_jct_s"
+) -> float:
     """Return the mean of a column relative to that with the best fixed window."""
     best = statistics.mean(_of(rows, mix, slots, best_fixed(rows, mix, slots), column))
     return statistics.mean(_of(rows, mix, slots, windows, column)) / best
 
 
-def who_pays(rows: Sequence[Row], mix: str, slots: int, windows: str) -> tuple[str, float]:
-    """Return the job that is slowed down most against the best fixed window, and how much."""
+def who_pays(rows: Sequence[ResultRow], mix: str, slots: int, windows: str) -> tuple[str, float]:
+    """Return the job that is slowed down most against the best fixed window, and the ratio of its times."""
     ratios = {
         job.name: slower(rows, mix, slots, windows, f"jct_{place}_s")
         for place, job in enumerate(MIXES[mix], start=1)
@@ -113,12 +126,12 @@ def who_pays(rows: Sequence[Row], mix: str, slots: int, windows: str) -> tuple[s
     return name, ratios[name]
 
 
-def _settings(rows: Sequence[Row]) -> list[tuple[str, int]]:
+def _settings(rows: Sequence[ResultRow]) -> list[tuple[str, int]]:
     return list(dict.fromkeys((str(row["mix"]), int(number(row, "slots"))) for row in rows))
 
 
-def tables(rows: Sequence[Row]) -> str:
-    """Return the mean completion times, and how adaptive windows compare."""
+def tables(rows: Sequence[ResultRow]) -> str:
+    """Return the mean completion times, and those of adaptive windows relative to the best fixed one."""
     times, ratios = [], []
     for mix, slots in _settings(rows):
         times_s = [_of(rows, mix, slots, windows) for windows in (*FIXED, *ADAPTIVE)]
@@ -140,8 +153,8 @@ def tables(rows: Sequence[Row]) -> str:
     )
 
 
-def findings(rows: Sequence[Row]) -> str:
-    """Say where adaptive windows are slowest, and where that is more than was aimed at."""
+def findings(rows: Sequence[ResultRow]) -> str:
+    """Name the mixes where adaptive windows are slowest, and those where they miss the target."""
     lines = []
     for windows in ADAPTIVE:
         ratios = {setting: slower(rows, *setting, windows) for setting in _settings(rows)}

@@ -1,8 +1,8 @@
-"""How fast the fallback server is, through real sockets; `ina bench fallback` shows it.
+"""Throughput of the fallback server, through real sockets; `ina bench fallback` shows it.
 
 A driver process plays the switch: it sends the contributions of the workers in superframes, a bounded
-number ahead of the results, and compares every result with the sum. What counts is the server process's own
-processor time: payload bits of contributions per second of it.
+number ahead of the results, and compares every result with the sum. Rates are per second of the server
+process's own processor time: payload bits of contributions.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ BASES = 64
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One run."""
+    """The rates and times of one run."""
 
     gradient_bps: float
     """Payload bits of contributions per second of the server's processor time."""
     contributions_per_s: float
     wall_gradient_bps: float
-    """Per second of the clock, driver included."""
+    """The same per second of wall time, driver included."""
     cpu_s: float
     wall_s: float
     contributions: int

@@ -1,4 +1,4 @@
-"""How fast jobs are grouped, and how good the groups are."""
+"""Speed of the grouping of jobs, and efficiency of the groups."""
 
 from __future__ import annotations
 

@@ -37,20 +37,20 @@ def throughput_bps(jobs: Sequence[Sequence[float]], bytes_per_iteration: float) 
 
 
 def _iterations(times: Sequence[float], at: float) -> float:
-    """Return how many iterations were done at a time, the one under way in part."""
+    """Return the number of iterations done at a time, with the fraction of the one under way."""
     index = min(bisect_right(times, at) - 1, len(times) - 2)
     return index + (at - times[index]) / (times[index + 1] - times[index])
 
 
-class Milestone:
-    """Something that every job comes to in its own time."""
+class JobBarrier:
+    """A barrier between the jobs: files of a directory tell which of them have reached it."""
 
     def __init__(self, name: str, directory: Path, job: str, jobs: int) -> None:
         self._name, self._directory, self._job, self._jobs = name, directory, job, jobs
         self._since: float | None = None
 
     def all_there(self) -> bool:
-        """Say that this job has come to it; return whether all have. Ends the process if that takes long."""
+        """Note that this job has reached it; return True once all have. Exits after `PATIENCE_S`."""
         now = time.monotonic()
         if self._since is None:
             self._since = now
@@ -78,7 +78,7 @@ def main() -> None:
         data.fill()
         ina.allreduce(data.array, op="sum", out=data.array)
         data.check()
-    ready, done = (Milestone(name, options.output, options.name, options.jobs) for name in ("ready", "done"))
+    ready, done = (JobBarrier(name, options.output, options.name, options.jobs) for name in ("ready", "done"))
     while ina.rank() == 0 and not ready.all_there():
         time.sleep(0.01)
     ina.barrier()

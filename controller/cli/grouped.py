@@ -50,7 +50,7 @@ class GroupRun:
         self._on_end = on_end
         self._stopping = threading.Event()
         names = [spec.name for spec in specs]
-        self.conductor = interleave.Conductor(
+        self.conductor = interleave.TurnServer(
             dict(zip(names, offsets, strict=True)),
             {spec.name: spec.workers for spec in specs},
         )

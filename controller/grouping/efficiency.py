@@ -1,4 +1,4 @@
-"""How well jobs interleave: round length T, efficiency gamma, the best order of stages (Muri, eq. 1-4).
+"""Interleaving of jobs: round length T, efficiency gamma, the best order of stages (Muri, eq. 1-4).
 
 Each job spends t[j] seconds of an iteration on resource j, in order, for k resources. In a group of p ≤ k
 jobs, job i starts its round at stage ``offset[i]``; in slot j it uses resource (offset[i] + j) mod k.

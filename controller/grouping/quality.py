@@ -1,4 +1,4 @@
-"""What the fast matching loses against the exact one, round by round."""
+"""Loss of the fast matching against the exact one, round by round."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When each job of a group uses which resource: the boxes in the figures of Muri (SIGCOMM'22)."""
+"""Timeline of a group: when each job uses which resource, as boxes like Muri's figures (SIGCOMM'22)."""
 
 from __future__ import annotations
 

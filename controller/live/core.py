@@ -19,7 +19,7 @@ from typing import Literal
 from controller.live.job import LiveJob
 from controller.scheduling.errors import BadDecision, BadSpec
 from controller.scheduling.model import RESOURCES, Cluster, JobSpec
-from controller.scheduling.policy import Group, Job, Policy, SpeedModel, View
+from controller.scheduling.policy import Group, JobState, Policy, SpeedModel, View
 from controller.simulator.checks import check
 
 Event = Literal["submitted", "started", "stopped", "ended", "failed", "retried", "interrupted", "note"]
@@ -106,14 +106,14 @@ class LiveController:
         self._names: set[str] = set()
         self._groups: list[Group] = []
         self._runs: list[Run] = []
-        self._arrived: list[Job] = []
-        self._finished: list[Job] = []
+        self._arrived: list[JobState] = []
+        self._finished: list[JobState] = []
         self._wake_s = math.inf
         self._runs_made = 0
         self.ended_jobs: list[LiveJob] = []
         """Jobs that have ended well, in order of their ends."""
         self.failed: dict[str, str] = {}
-        """Why jobs failed, by name."""
+        """Reasons of failed jobs, by name."""
         self.log: list[Entry] = []
 
     @property
@@ -123,7 +123,7 @@ class LiveController:
 
     @property
     def runs(self) -> tuple[Run, ...]:
-        """What runs."""
+        """Runs that are under way."""
         return tuple(self._runs)
 
     @property
@@ -133,7 +133,7 @@ class LiveController:
 
     @property
     def next_s(self) -> float:
-        """When `decide` is to be called even if nothing happens; infinity: no need to."""
+        """Time at which `decide` is to be called even if nothing happens; infinity: no need to."""
         return self._wake_s
 
     def stuck(self) -> bool:
@@ -245,7 +245,10 @@ class LiveController:
         return [kept[position] for position in order if position in kept]
 
     def _wanted(
-        self, group: Group, jobs: tuple[Job, ...], kept: dict[tuple[frozenset[str], tuple[int, ...]], Run]
+        self,
+        group: Group,
+        jobs: tuple[JobState, ...],
+        kept: dict[tuple[frozenset[str], tuple[int, ...]], Run],
     ) -> Run:
         """Return the run of these members of a group: the one that there is, or a new one."""
         names = tuple(job.spec.id for job in jobs)
@@ -316,7 +319,7 @@ def _key(run: Run) -> tuple[frozenset[str], tuple[int, ...]]:
     return frozenset(run.jobs), run.gpus
 
 
-def _together(group: Group) -> Iterator[tuple[Job, ...]]:
+def _together(group: Group) -> Iterator[tuple[JobState, ...]]:
     """Yield the members that are one run: all of a fused group, each of another."""
     if group.fused or group.stage_order:
         yield group.jobs
@@ -333,7 +336,7 @@ def _without(run: Run, name: str) -> Run | None:
     return Run(run.number, jobs, run.gpus, offsets, run.reason)
 
 
-def _smaller(group: Group, gone: Job) -> Group:
+def _smaller(group: Group, gone: JobState) -> Group:
     kept = [number for number, job in enumerate(group.jobs) if job is not gone]
     return Group(
         tuple(group.jobs[number] for number in kept),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 
-from controller.scheduling.policy import Job
+from controller.scheduling.policy import JobState
 
 SMOOTHING = 0.5
 """Weight of the latest speed against those before it."""
 
 
-class LiveJob(Job):
+class LiveJob(JobState):
     """A job whose workers tell how far they are; between two reports it is taken to go on as before."""
 
     __slots__ = ()

@@ -24,7 +24,7 @@ _MAX_MESSAGE = 64 << 20
 """Longest answer taken, bytes: all entries of a table may come in one."""
 
 _LOOK_S = 1.0
-"""How long to wait for a connection before looking what keeps it from coming about."""
+"""Time to wait for a connection before looking for the reason of its failure, seconds."""
 
 
 class P4RuntimeClient:
@@ -86,18 +86,18 @@ class P4RuntimeClient:
 
     @contextmanager
     def mastership(self, *, timeout_s: float = 10.0) -> Iterator[None]:
-        """Be the primary controller for the time of the block: only that one may write.
+        """Be the primary controller during the block: only the primary may write.
 
         Of several clients of this kind one is in its block at a time, and a client that dies leaves
         it. Not to be nested. Raises NotPrimary if another controller stays the primary for `timeout_s`.
         """
-        held = acquire(self._stub, self.device_id, self.address, timeout_s=timeout_s)
-        self._election_id = held.election_id
+        stream = acquire(self._stub, self.device_id, self.address, timeout_s=timeout_s)
+        self._election_id = stream.election_id
         try:
             yield
         finally:
             self._election_id = None
-            held.release()
+            stream.release()
 
     # ------------------------------------------------------------------ entities
 
@@ -116,7 +116,7 @@ class P4RuntimeClient:
             raise self._error(f"{kind} of {len(request.updates)} entries", error) from error
 
     def read(self, entities: Sequence[Any]) -> list[Any]:
-        """Read what the given entities select. Raises Refused."""
+        """Read the entities that the given ones select. Raises Refused."""
         request = p4.ReadRequest(device_id=self.device_id, entities=entities)
         try:
             responses = self._stub.Read(request, timeout=self._timeout_s)

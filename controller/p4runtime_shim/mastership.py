@@ -1,4 +1,4 @@
-"""Taking turns at one switch: mastership as a lock between controllers that do not know each other.
+"""Mastership of one switch: a lock between controllers that do not know each other.
 
 A switch takes writes only from its primary controller, the one with the highest election id it has
 seen. Our controllers are primary just while they write. A controller asks first who is primary,
@@ -39,14 +39,14 @@ _PAUSE_S = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The switch ended a stream; `code` is None if it did so without an error."""
+    """The end of a stream by the switch; `code` is None if there was no error."""
 
     code: grpc.StatusCode | None
     message: str
 
 
-class Held:
-    """A stream that is, or wants to be, the primary controller's."""
+class ArbitrationStream:
+    """A StreamChannel on which a controller asks for mastership, and keeps it while the stream is open."""
 
     def __init__(self, stub: Any, device_id: int) -> None:
         self.election_id: int | None = None
@@ -58,7 +58,7 @@ class Held:
         self._reader.start()
 
     def ask(self, election_id: int | None) -> None:
-        """Send a MasterArbitrationUpdate; None only asks."""
+        """Send a MasterArbitrationUpdate; an election id of None asks for the primary and claims nothing."""
         update = p4.MasterArbitrationUpdate(device_id=self._device_id)
         if election_id is not None:
             update.election_id.high = election_id >> 64
@@ -90,33 +90,33 @@ class Held:
             self._answers.put(Ended(error.code(), error.details() or ""))
 
 
-def acquire(stub: Any, device_id: int, address: str, *, timeout_s: float) -> Held:
-    """Become the primary controller of a device.
+def acquire(stub: Any, device_id: int, address: str, *, timeout_s: float) -> ArbitrationStream:
+    """Become the primary controller of a device, and return the stream that keeps it so.
 
     Raises NotPrimary if another one stays it for `timeout_s`, Unreachable if the switch does not
     answer, SwitchError if it refuses the stream.
     """
     deadline = time.monotonic() + timeout_s
     while True:
-        held = Held(stub, device_id)
+        stream = ArbitrationStream(stub, device_id)
         try:
-            if _claim(held, address, deadline):
-                return held
+            if _claim(stream, address, deadline):
+                return stream
         except BaseException:
-            held.release()
+            stream.release()
             raise
-        held.release()
+        stream.release()
         time.sleep(_PAUSE_S * 2 * random.random())
 
 
-def _claim(held: Held, address: str, deadline: float) -> bool:
-    """Wait until this stream is the primary's: True; False if it has to be opened anew."""
-    held.ask(None)
+def _claim(stream: ArbitrationStream, address: str, deadline: float) -> bool:
+    """Wait for mastership: return True once the stream has it, False if it has to be opened anew."""
+    stream.ask(None)
     holder: int | None = None
     answered = False
     while True:
         try:
-            answer = held.answer(deadline - time.monotonic())
+            answer = stream.answer(deadline - time.monotonic())
         except queue.Empty:
             if not answered:
                 raise Unreachable(f"the switch at {address} does not answer on its stream") from None
@@ -135,6 +135,6 @@ def _claim(held: Held, address: str, deadline: float) -> bool:
             case code_pb2.OK:
                 return True
             case code_pb2.NOT_FOUND:
-                held.ask(min(highest + 1, HIGHEST_ID))
+                stream.ask(min(highest + 1, HIGHEST_ID))
             case _:
                 holder = highest

@@ -1,4 +1,4 @@
-"""TLS towards a switch: the files, and in plain words what keeps it from working."""
+"""TLS towards a switch: its files, and the diagnosis of connections that fail."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import grpc
 
 _ANSWER_S = 2.0
-"""How long a server that listens takes to say what it speaks."""
+"""Time that a listening server may take to answer, seconds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ Read `controller.scheduling.policy` first. Policies are one per module, or one l
 
 from controller.scheduling.errors import BadDecision, BadSpec, BadTrace, ExtraMissing, SchedulingError, Stuck
 from controller.scheduling.model import RESOURCES, Cluster, JobSpec, Node
-from controller.scheduling.policy import Decision, Group, Job, Policy, SpeedModel, View
+from controller.scheduling.policy import Decision, Group, JobState, Policy, SpeedModel, View
 
 __all__ = [
     "RESOURCES",
@@ -16,8 +16,8 @@ __all__ = [
     "Decision",
     "ExtraMissing",
     "Group",
-    "Job",
     "JobSpec",
+    "JobState",
     "Node",
     "Policy",
     "SchedulingError",

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from controller.scheduling.model import Cluster
-from controller.scheduling.policy import Decision, Group, Job, View
+from controller.scheduling.policy import Decision, Group, JobState, View
 
 GUARANTEED_USE, OPPORTUNISTIC_USE, CAP = 0.1, 0.9, 0.8
 MARK = 0.01
@@ -34,9 +34,9 @@ class AntMan:
     name = "antman"
 
     def __init__(self) -> None:
-        self._queue: list[Job] = []
+        self._queue: list[JobState] = []
         self._holds: dict[int, _Hold] = {}
-        self._running: dict[int, tuple[Job, tuple[int, ...]]] = {}
+        self._running: dict[int, tuple[JobState, tuple[int, ...]]] = {}
         self._use: list[float] = []
         self._below: int | None = None  # GPUs below the cap, if counted since the last change
         self._open_gpus = 0
@@ -52,7 +52,7 @@ class AntMan:
             self._release(job)
         self._queue += view.arrived
         self._queue.sort(key=lambda job: (job.spec.priority > 0, job.spec.submit_s, job.order))
-        waiting: list[Job] = []
+        waiting: list[JobState] = []
         for job in self._queue:
             gpus = self._opportunistic(job) if job.spec.priority else self._guaranteed(job)
             if gpus is None:
@@ -76,7 +76,7 @@ class AntMan:
             for first, node in zip(cluster.first_gpu, cluster.nodes, strict=True)
         ]
 
-    def _group(self, job: Job, gpus: tuple[int, ...]) -> Group:
+    def _group(self, job: JobState, gpus: tuple[int, ...]) -> Group:
         others: dict[int, None] = {}
         for gpu in gpus:
             for order in (self._owner[gpu], *self._guests[gpu]):
@@ -89,7 +89,7 @@ class AntMan:
         kind = "opportunistic" if job.spec.priority else "guaranteed"
         return Group((job,), gpus, neighbours=neighbours, reason=kind)
 
-    def _release(self, job: Job) -> None:
+    def _release(self, job: JobState) -> None:
         _, gpus = self._running.pop(job.order)
         use = OPPORTUNISTIC_USE if job.spec.priority else GUARANTEED_USE
         self._below = None
@@ -102,7 +102,7 @@ class AntMan:
             else:
                 self._owner[gpu] = -1
 
-    def _opportunistic(self, job: Job) -> tuple[int, ...] | None:
+    def _opportunistic(self, job: JobState) -> tuple[int, ...] | None:
         if self._below is not None and self._below < job.spec.gpus:
             return None
         below = [gpu for gpu, use in enumerate(self._use) if use < CAP]
@@ -117,7 +117,7 @@ class AntMan:
             self._guests[gpu].append(job.order)
         return tuple(chosen)
 
-    def _guaranteed(self, job: Job) -> tuple[int, ...] | None:
+    def _guaranteed(self, job: JobState) -> tuple[int, ...] | None:
         if not self._open_gpus:
             return None
         hold = self._holds.setdefault(job.order, _Hold())
@@ -135,7 +135,7 @@ class AntMan:
             self._use[gpu] += MARK
         return tuple(hold.gpus)
 
-    def _hold_across(self, job: Job, hold: _Hold, need: int, whole: int) -> bool:
+    def _hold_across(self, job: JobState, hold: _Hold, need: int, whole: int) -> bool:
         nodes, rest = divmod(need, whole)
         idle = [number for number, node in enumerate(self._nodes) if len(self._open(node)) >= whole][:nodes]
         complete = len(idle) == nodes
@@ -145,7 +145,7 @@ class AntMan:
             self._hold(job, hold, self._open(self._nodes[number])[:whole])
         return complete
 
-    def _hold_part(self, job: Job, hold: _Hold, need: int, without: frozenset[int]) -> bool:
+    def _hold_part(self, job: JobState, hold: _Hold, need: int, without: frozenset[int]) -> bool:
         """Hold `need` GPUs of one node, or what the best node has of them; return whether it is all."""
         best: list[int] = []
         for number in range(len(self._nodes)) if hold.node < 0 else (hold.node,):
@@ -167,7 +167,7 @@ class AntMan:
     def _open(self, node: range) -> list[int]:
         return [gpu for gpu in node if self._owner[gpu] < 0]
 
-    def _hold(self, job: Job, hold: _Hold, gpus: Sequence[int]) -> None:
+    def _hold(self, job: JobState, hold: _Hold, gpus: Sequence[int]) -> None:
         hold.gpus += gpus
         self._open_gpus -= len(gpus)
         self._below = None

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from controller.scheduling.policy import Job
+from controller.scheduling.policy import JobState
 from controller.scheduling.ranked import Moves, Ranked
 
 
-def _told_s(job: Job) -> float:
+def _told_s(job: JobState) -> float:
     """Return how long the job says that it runs, or, if it says nothing, how long it does."""
     told = job.spec.estimate_s
     return job.spec.iterations * job.alone_s if told is None else told

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from controller.scheduling.placement import Counts, Slots
-from controller.scheduling.policy import Group, Job, View
+from controller.scheduling.policy import Group, JobState, View
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
     """A group that has no GPUs yet; the attributes are those of `Group`."""
 
-    jobs: tuple[Job, ...]
+    jobs: tuple[JobState, ...]
     fused: bool = False
     stage_order: tuple[int, ...] = ()
     efficiency: float | None = None
@@ -21,7 +21,7 @@ class Draft:
 
     @property
     def gpus(self) -> int:
-        """How many GPUs the members share."""
+        """Number of GPUs that the members share."""
         return self.jobs[0].spec.gpus
 
     def same_members(self, group: Group) -> bool:

@@ -1,4 +1,4 @@
-"""What the schedulers, the grouper and the simulator refuse.
+"""Errors of the schedulers, the grouper and the simulator.
 
 SchedulingError
 ├── BadSpec        a job, profile, cluster or option that makes no sense; the message says which and why

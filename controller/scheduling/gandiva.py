@@ -23,10 +23,10 @@ from controller.scheduling.drafts import Draft, place
 from controller.scheduling.errors import BadSpec
 from controller.scheduling.model import RESOURCES
 from controller.scheduling.placement import Counts
-from controller.scheduling.policy import Decision, Group, Job, View
+from controller.scheduling.policy import Decision, Group, JobState, View
 
 GPU_FROM_END = RESOURCES[::-1].index("gpu")
-"""Where the GPU's stage stands from the end: of three stages, loading and preprocessing are one."""
+"""Index of the GPU's stage from the end: of three stages, loading and preprocessing are one."""
 
 Kind = tuple[str, int]
 """A model and its batch size."""
@@ -81,8 +81,8 @@ class Gandiva:
         queue = sorted(view.jobs.values(), key=lambda job: self._turn[job.order])
         queue.sort(key=lambda job: job.order not in self._until_s)  # who has not had its turn's time keeps it
         counts = Counts(view.cluster)
-        chosen: list[Job] = []
-        waiting: list[Job] = []
+        chosen: list[JobState] = []
+        waiting: list[JobState] = []
         refused: set[int] = set()
         for job in queue:
             if job.spec.gpus not in refused and counts.take(job.spec.gpus):
@@ -100,9 +100,9 @@ class Gandiva:
                 drafts.append(Draft((job, guest), reason=f"its turn, packed with {guest.spec.id}"))
         return drafts
 
-    def _guests(self, hosts: list[Job], waiting: list[Job]) -> dict[int, Job]:
+    def _guests(self, hosts: list[JobState], waiting: list[JobState]) -> dict[int, JobState]:
         """Return whom to pack with each host: its guest of before, else the first that is worth a trial."""
-        guests: dict[int, Job] = {}
+        guests: dict[int, JobState] = {}
         left = {job.order: job for job in waiting}
         idle_first = sorted(hosts, key=lambda job: (gpu_use(job), job.order))
         for host in idle_first:
@@ -110,7 +110,7 @@ class Gandiva:
                 (partner,) = [job for job in host.group.jobs if job is not host]
                 if partner.order in left and self._pays.get(pair(host, partner), True):
                     guests[host.order] = left.pop(partner.order)
-        queues: dict[int, dict[Kind, deque[tuple[int, Job]]]] = {}  # by GPU count, then by kind
+        queues: dict[int, dict[Kind, deque[tuple[int, JobState]]]] = {}  # by GPU count, then by kind
         for position, job in enumerate(left.values()):
             queues.setdefault(job.spec.gpus, {}).setdefault(kind(job), deque()).append((position, job))
         for host in idle_first:
@@ -131,17 +131,17 @@ def progress(group: Group) -> float:
     return sum(job.alone_s / job.iteration_s for job in group.jobs)
 
 
-def pair(a: Job, b: Job) -> Pair:
+def pair(a: JobState, b: JobState) -> Pair:
     """Return what the policy remembers of a trial of `a` and `b`."""
     return frozenset((kind(a), kind(b)))
 
 
-def kind(job: Job) -> Kind:
+def kind(job: JobState) -> Kind:
     """Return what jobs are alike by: they train the same."""
     return job.spec.model, job.spec.batch
 
 
-def gpu_use(job: Job) -> float:
+def gpu_use(job: JobState) -> float:
     """Return the fraction of an iteration that its GPUs are busy; 1 if nobody measured it."""
     stages = job.spec.stages_s
     return stages[-1 - GPU_FROM_END] / job.alone_s if len(stages) > GPU_FROM_END else 1.0

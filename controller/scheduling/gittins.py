@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from controller.scheduling.errors import BadSpec
-from controller.scheduling.policy import Decision, Job, View
+from controller.scheduling.policy import Decision, JobState, View
 from controller.scheduling.ranked import Moves, Ranked
 
 LEVELS = tuple(60.0 * 2.0 ** (step / 2) for step in range(48))
@@ -65,13 +65,13 @@ class Gittins:
         waits = len(running) < len(view.jobs)
         return Decision(groups, self._wake_s(running, view.now_s) if waits else None)
 
-    def _rank(self, job: Job, now_s: float) -> tuple[float, int]:
+    def _rank(self, job: JobState, now_s: float) -> tuple[float, int]:
         return self._rank_at(bisect_right(LEVELS, job.attained_s(now_s) * job.spec.gpus))
 
     def _rank_at(self, level: int) -> tuple[float, int]:
         return (-self._index[level], level)
 
-    def _wake_s(self, running: Sequence[Job], now_s: float) -> float | None:
+    def _wake_s(self, running: Sequence[JobState], now_s: float) -> float | None:
         """Return when the first running job comes to a level that ranks behind one of those that wait.
 
         One that only draws level goes on: to stop it for an earlier one would cost a restart.

@@ -1,4 +1,4 @@
-"""What is scheduled and on what: jobs as submitted, and clusters. Pure data, checked when it is made."""
+"""Jobs as submitted, and clusters: pure data, checked when it is made."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from controller.scheduling.drafts import Draft, place
 from controller.scheduling.errors import BadSpec
 from controller.scheduling.model import RESOURCES, Cluster, JobSpec
 from controller.scheduling.placement import Counts
-from controller.scheduling.policy import Decision, Job, View
+from controller.scheduling.policy import Decision, JobState, View
 from controller.scheduling.queue import Entry, Rank, Waiting
 
 AGENTS = ("a2c", "dqn")
@@ -74,7 +74,7 @@ class Muri:
         self._rng = random.Random(seed)
         self._quantum_s = quantum_s
         self._waiting = Waiting()
-        self._running: dict[int, Job] = {}
+        self._running: dict[int, JobState] = {}
         self._profiles: dict[int, Profile] = {}
         self._plans: dict[tuple[Profile, ...], list[Plan]] = {}  # the queue's head often stays the same
 
@@ -108,7 +108,7 @@ class Muri:
             return exact
         return tuple(stage * self._rng.uniform(1 - self._noise, 1 + self._noise) for stage in exact)
 
-    def _rank(self, job: Job, now_s: float) -> Rank:
+    def _rank(self, job: JobState, now_s: float) -> Rank:
         service_s = job.remaining_s(now_s) if self._known else job.attained_s(now_s)
         return service_s * job.spec.gpus
 
@@ -160,7 +160,7 @@ class Muri:
         return [Plan(block, best([profiles[number] for number in block])) for block in blocks]
 
 
-def interleaved(jobs: tuple[Job, ...], interleaving: Interleaving | None = None) -> Draft:
+def interleaved(jobs: tuple[JobState, ...], interleaving: Interleaving | None = None) -> Draft:
     """Return a fused group of `jobs`, whose stages interleave so if there are several."""
     if interleaving is None or len(jobs) == 1:
         return Draft(jobs, fused=True, reason="alone")

@@ -34,7 +34,7 @@ from typing import Protocol
 from controller.scheduling.model import Cluster, JobSpec
 
 
-class Job:
+class JobState:
     """A submitted job and what has become of it so far. Policies read it; only the asker changes it.
 
     Attributes:
@@ -194,12 +194,12 @@ class Group:
         reason: Why this is to run, for logs and people.
     """
 
-    jobs: tuple[Job, ...]
+    jobs: tuple[JobState, ...]
     gpus: tuple[int, ...]
     cpus: tuple[float, ...] = ()
     memory_gb: tuple[float, ...] = ()
     fused: bool = False
-    neighbours: tuple[Job, ...] = ()
+    neighbours: tuple[JobState, ...] = ()
     stage_order: tuple[int, ...] = ()
     efficiency: float | None = None
     reason: str = ""
@@ -215,7 +215,7 @@ class Group:
             and self.stage_order == other.stage_order
         )
 
-    def without(self, job: Job) -> Group | None:
+    def without(self, job: JobState) -> Group | None:
         """Return the group that goes on when a member has ended; None if nobody is left."""
         kept = [number for number, member in enumerate(self.jobs) if member is not job]
         if not kept:
@@ -233,7 +233,7 @@ class Group:
 
 @dataclass(slots=True)
 class Decision:
-    """What is to run from now on.
+    """Everything that is to run from now on.
 
     Attributes:
         groups: All of it; jobs that are in no group wait.
@@ -244,13 +244,13 @@ class Decision:
 
     groups: list[Group]
     wake_s: float | None = None
-    reset: Sequence[Job] = ()
+    reset: Sequence[JobState] = ()
     notes: list[tuple[str, str]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class View:
-    """What a policy sees.
+    """The state of cluster and jobs, as a policy sees it.
 
     Attributes:
         now_s: The time.
@@ -264,9 +264,9 @@ class View:
 
     now_s: float
     cluster: Cluster
-    jobs: Mapping[str, Job]
-    arrived: Sequence[Job]
-    finished: Sequence[Job]
+    jobs: Mapping[str, JobState]
+    arrived: Sequence[JobState]
+    finished: Sequence[JobState]
     groups: Sequence[Group]
 
 
@@ -275,7 +275,7 @@ class Policy(Protocol):
 
     @property
     def name(self) -> str:
-        """What tables and logs call it."""
+        """Name in tables and logs."""
 
     def decide(self, view: View) -> Decision:
         """Return everything that is to run from ``view.now_s`` on."""

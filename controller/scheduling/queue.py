@@ -11,12 +11,12 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from controller.scheduling.policy import Job
+from controller.scheduling.policy import JobState
 
 Rank = Any
 """Anything that sorts: a number or a tuple."""
 
-Entry = tuple[Rank, int, Job]
+Entry = tuple[Rank, int, JobState]
 """Rank, the job's order of arrival (which breaks ties), and the job."""
 
 
@@ -32,21 +32,21 @@ class Waiting:
     def __len__(self) -> int:
         return self._count
 
-    def __iter__(self) -> Iterator[Job]:
+    def __iter__(self) -> Iterator[JobState]:
         return (job for bucket in self._buckets.values() for _, _, job in bucket)
 
-    def add(self, job: Job, rank: Rank) -> None:
+    def add(self, job: JobState, rank: Rank) -> None:
         """Add `job`."""
         insort(self._buckets.setdefault(job.spec.gpus, []), (rank, job.order, job))
         self._count += 1
 
-    def remove(self, job: Job, rank: Rank) -> None:
+    def remove(self, job: JobState, rank: Rank) -> None:
         """Take `job`, which was added with `rank`, out."""
         bucket = self._buckets[job.spec.gpus]
         del bucket[bisect_left(bucket, (rank, job.order))]
         self._count -= 1
 
-    def discard(self, job: Job) -> None:
+    def discard(self, job: JobState) -> None:
         """Take `job` out if it is there, whatever its rank is. O(n)."""
         bucket = self._buckets.get(job.spec.gpus, [])
         kept = [entry for entry in bucket if entry[2] is not job]
@@ -74,7 +74,7 @@ class Waiting:
 
 def walk(
     waiting: Waiting, running: Iterable[Entry], fits: Callable[[int], bool], *, backfill: bool = True
-) -> tuple[list[Job], dict[int, int]]:
+) -> tuple[list[JobState], dict[int, int]]:
     """Go through running and waiting jobs in order of rank and choose those that fit.
 
     `fits(gpus)` is asked once for each; it takes the GPUs if it says yes, and having said no to a size it
@@ -83,7 +83,7 @@ def walk(
     Returns the chosen jobs in order, and how many waiting ones of each size are among them (they are the
     first of their buckets).
     """
-    heap: list[tuple[Rank, int, Job, list[Entry], int]] = []
+    heap: list[tuple[Rank, int, JobState, list[Entry], int]] = []
     for size in waiting.sizes():
         bucket = waiting.bucket(size)
         heap.append((*bucket[0], bucket, 0))
@@ -91,7 +91,7 @@ def walk(
     if held:
         heap.append((*held[0], held, 0))
     heapq.heapify(heap)
-    chosen: list[Job] = []
+    chosen: list[JobState] = []
     started: dict[int, int] = {}
     refused: set[int] = set()
     while heap:

@@ -11,12 +11,12 @@ from enum import Enum
 
 from controller.scheduling.model import Cluster
 from controller.scheduling.placement import Counts, Slots
-from controller.scheduling.policy import Decision, Group, Job, View
+from controller.scheduling.policy import Decision, Group, JobState, View
 from controller.scheduling.queue import Rank, Waiting, walk
 
 
 class Moves(Enum):
-    """What may happen to a running job when others start."""
+    """Fate of a running job when others start."""
 
     NEVER = "it runs to its end where it started"
     PREEMPT = "it may be stopped, and moved if large jobs do not fit otherwise"
@@ -32,7 +32,7 @@ class Ranked:
     def __init__(
         self,
         name: str,
-        rank: Callable[[Job, float], Rank],
+        rank: Callable[[JobState, float], Rank],
         *,
         moves: Moves,
         backfill: bool = True,
@@ -121,7 +121,7 @@ class Ranked:
 
 
 def settle(
-    chosen: list[Job], groups: dict[int, Group], slots: Slots, cluster: Cluster
+    chosen: list[JobState], groups: dict[int, Group], slots: Slots, cluster: Cluster
 ) -> tuple[dict[int, Group], Slots]:
     """Place the chosen jobs: those that run stay where they are; if others do not fit then, all are moved.
 
@@ -129,7 +129,7 @@ def settle(
     arrival, running ones unchanged, and what is left free. A job that fits neither way is left out.
     """
     placed: dict[int, Group] = {}
-    fresh: list[Job] = []
+    fresh: list[JobState] = []
     for job in chosen:
         group = groups.get(job.order)
         if group is None:
@@ -160,5 +160,5 @@ def settle(
     return moved, slots
 
 
-def _larger_first(job: Job) -> int:
+def _larger_first(job: JobState) -> int:
     return -job.spec.gpus

@@ -25,7 +25,7 @@ from collections.abc import Iterable
 from controller.scheduling.drafts import Draft, place
 from controller.scheduling.errors import BadSpec
 from controller.scheduling.placement import Counts
-from controller.scheduling.policy import Decision, Job, View
+from controller.scheduling.policy import Decision, JobState, View
 
 
 class Themis:
@@ -59,14 +59,14 @@ class Themis:
         waits = len(groups) < len(view.jobs)
         return Decision(groups, self._leased_until_s if waits else None)
 
-    def _auction(self, jobs: Iterable[Job], view: View, counts: Counts) -> list[Job]:
+    def _auction(self, jobs: Iterable[JobState], view: View, counts: Counts) -> list[JobState]:
         worst_first = sorted(jobs, key=lambda job: (-rho(job, view), job.order))
         bidders = math.ceil(len(worst_first) * (1 - self._fairness))
         bids = sorted(
             worst_first[:bidders], key=lambda job: (-self._gain(job, view.now_s) / job.spec.gpus, job.order)
         )
         refused: set[int] = set()
-        winners: list[Job] = []
+        winners: list[JobState] = []
         for job in (*bids, *worst_first[bidders:]):
             if not counts.free:
                 break
@@ -76,13 +76,13 @@ class Themis:
                 refused.add(job.spec.gpus)
         return winners
 
-    def _gain(self, job: Job, now_s: float) -> float:
+    def _gain(self, job: JobState, now_s: float) -> float:
         """Return the logarithm of rho without the lease over rho with it."""
         with_s = now_s - job.spec.submit_s + job.remaining_s(now_s)
         return math.log1p(min(self._lease_s, job.remaining_s(now_s)) / with_s)
 
 
-def rho(job: Job, view: View) -> float:
+def rho(job: JobState, view: View) -> float:
     """Return the finish-time fairness that `job` ends with if it runs from now on."""
     share = view.cluster.gpus / len(view.jobs)
     ideal_s = job.spec.iterations * job.alone_s * max(1.0, job.spec.gpus / share)

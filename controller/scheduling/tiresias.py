@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from controller.scheduling.errors import BadSpec
 from controller.scheduling.placement import Slots
-from controller.scheduling.policy import Decision, Group, Job, View
+from controller.scheduling.policy import Decision, Group, JobState, View
 
 LIMITS = (3250.0, 7200.0)
 
@@ -27,7 +27,7 @@ class Tiresias:
         if list(limits) != sorted(set(limits)) or any(limit <= 0 for limit in limits):
             raise BadSpec(f"queue limits {tuple(limits)}; they must be positive and rise")
         self._limits = tuple(limits)
-        self._queues: list[list[Job]] = [[] for _ in range(len(limits) + 1)]
+        self._queues: list[list[JobState]] = [[] for _ in range(len(limits) + 1)]
         self._level: dict[int, int] = {}  # queue of each running job, by order of arrival
         self._groups: dict[int, Group] = {}
         self._slots: Slots | None = None
@@ -46,10 +46,10 @@ class Tiresias:
         self._queues[0] += view.arrived
         self._sink(view.now_s)
         free = view.cluster.gpus
-        chosen: list[tuple[int, Job]] = []
+        chosen: list[tuple[int, JobState]] = []
         for level, queue in enumerate(self._queues):
-            running: list[Job] = []
-            waiting: list[Job] = []
+            running: list[JobState] = []
+            waiting: list[JobState] = []
             for job in queue:
                 if free >= job.spec.gpus:
                     free -= job.spec.gpus
@@ -63,7 +63,7 @@ class Tiresias:
             [self._groups[job.order] for _, job in self._in_order(chosen)], self._wake_s(view.now_s)
         )
 
-    def _in_order(self, chosen: list[tuple[int, Job]]) -> list[tuple[int, Job]]:
+    def _in_order(self, chosen: list[tuple[int, JobState]]) -> list[tuple[int, JobState]]:
         return [(level, job) for level, job in chosen if job.order in self._groups]
 
     def _sink(self, now_s: float) -> None:
@@ -76,7 +76,7 @@ class Tiresias:
                 self._queues[level + 1].append(job)
                 self._level[order] = level + 1
 
-    def _place(self, chosen: list[tuple[int, Job]], slots: Slots) -> None:
+    def _place(self, chosen: list[tuple[int, JobState]], slots: Slots) -> None:
         keep = {job.order for _, job in chosen}
         for order in [order for order in self._groups if order not in keep]:
             slots.give(self._groups.pop(order).gpus)

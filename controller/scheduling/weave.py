@@ -32,7 +32,7 @@ from controller.scheduling.drafts import Draft, place
 from controller.scheduling.errors import BadSpec
 from controller.scheduling.model import RESOURCES, JobSpec
 from controller.scheduling.muri import interleaved, profile
-from controller.scheduling.policy import Decision, Group, Job, SpeedModel, View
+from controller.scheduling.policy import Decision, Group, JobState, SpeedModel, View
 
 COMPOSITIONS = 3000
 """Compositions of groups whose rounds are remembered; beyond that all are forgotten."""
@@ -81,7 +81,7 @@ class Weave:
 
     def _forget(self) -> None:
         self._kinds: dict[Kind, int] = {}
-        self._examples: list[Job] = []
+        self._examples: list[JobState] = []
         self._rounds = Rounds(self._round_s, self._members)
         self._kind_of.clear()
 
@@ -97,7 +97,7 @@ class Weave:
         queue = sorted(view.jobs.values(), key=lambda job: (self._service(job, now_s), job.order))
         weights = self._weights(queue, view)
         seen: dict[int, int] = {}
-        jobs: list[Job] = []
+        jobs: list[JobState] = []
         items: list[Item] = []
         asked = 0
         for job, weight in zip(queue, weights, strict=True):
@@ -116,10 +116,10 @@ class Weave:
             return Decision(groups)
         return Decision(groups, now_s + self._quantum_s)
 
-    def _service(self, job: Job, now_s: float) -> float:
+    def _service(self, job: JobState, now_s: float) -> float:
         return (job.remaining_s(now_s) if self._known else job.attained_s(now_s)) * job.spec.gpus
 
-    def _weights(self, queue: Sequence[Job], view: View) -> list[float]:
+    def _weights(self, queue: Sequence[JobState], view: View) -> list[float]:
         now_s = view.now_s
         if not queue:
             return []
@@ -134,7 +134,7 @@ class Weave:
             for job, urgency, rest in zip(queue, urgencies, behind, strict=True)
         ]
 
-    def _drafts(self, found: Sequence[Sequence[int]], jobs: Sequence[Job]) -> list[Draft]:
+    def _drafts(self, found: Sequence[Sequence[int]], jobs: Sequence[JobState]) -> list[Draft]:
         """Return the groups, large ones first so that they fit, and then those who are in none."""
         rest = {*range(len(jobs))}
         drafts: list[Draft] = []
@@ -145,7 +145,7 @@ class Weave:
             drafts.append(interleaved(members, interleaving))
         return drafts + [interleaved((jobs[number],)) for number in sorted(rest)]
 
-    def _kind(self, job: Job) -> int:
+    def _kind(self, job: JobState) -> int:
         kind = self._kind_of.get(job.order)
         if kind is None:
             spec: JobSpec = job.spec

@@ -1,4 +1,4 @@
-"""What must hold for every decision, checked on request: it costs more than the decision."""
+"""Checks of every decision, on request: they cost more than the decision."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from controller.scheduling.errors import BadDecision
 from controller.scheduling.policy import Decision, Group, View
 
 ROUNDING = 1e-6
-"""How far sums of grants may be off: allocators reckon in shares of servers."""
+"""Tolerance of sums of grants: allocators reckon in shares of servers."""
 
 
 def check(decision: Decision, view: View, policy: str) -> None:

@@ -11,14 +11,14 @@ from pathlib import Path
 
 from controller.scheduling.errors import BadSpec
 from controller.scheduling.model import Cluster, Node
-from controller.simulator.traces.rows import Row, brief, read_rows
+from controller.simulator.traces.rows import TraceRow, brief, read_rows
 from controller.simulator.traces.tables import read_tables
 
 COLUMNS = ("gpus",)
 KNOWN = (*COLUMNS, "name", "cpus", "memory_gb", "count")
 
 MOST_GPUS = 1_000_000
-"""What a cluster may have: each GPU is kept track of by itself."""
+"""Most GPUs of a cluster: each is kept track of by itself."""
 
 
 def uniform(nodes: int, gpus: int, *, cpus: float, memory_gb: float) -> Cluster:
@@ -48,7 +48,7 @@ def read_cluster(path: Path) -> Cluster:
     return Cluster(tuple(nodes))
 
 
-def _nodes(row: Row, number: int, most_gpus: int) -> list[Node]:
+def _nodes(row: TraceRow, number: int, most_gpus: int) -> list[Node]:
     for column in row.cells:
         if column not in KNOWN:
             raise row.fail(column, f"unknown; known are {', '.join(KNOWN)}")

@@ -1,4 +1,4 @@
-"""What plots show of a simulation: distributions, and curves over time as means of equal intervals."""
+"""Data of plots: distributions, and curves over time as means of equal intervals."""
 
 from __future__ import annotations
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import heapq
 import math
 
-from controller.scheduling.policy import Job
+from controller.scheduling.policy import JobState
 
 
 class Ends:
     """Ends in a heap; an entry is outdated once its job's speed has changed."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, int, Job]] = []
+        self._heap: list[tuple[float, int, int, JobState]] = []
 
-    def push(self, job: Job) -> None:
+    def push(self, job: JobState) -> None:
         """Note the end of `job` as things stand now."""
         heapq.heappush(self._heap, (job.end_s(), job.order, job.version, job))
 
@@ -25,10 +25,10 @@ class Ends:
             heapq.heappop(heap)
         return heap[0][0] if heap else math.inf
 
-    def pop(self) -> list[Job]:
+    def pop(self) -> list[JobState]:
         """Take out and return all jobs that end next, at one time."""
         end_s = self.next_s()
-        ending: list[Job] = []
+        ending: list[JobState] = []
         while self.next_s() == end_s:
             ending.append(heapq.heappop(self._heap)[3])
         return ending

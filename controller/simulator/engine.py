@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from controller.scheduling.errors import BadDecision, BadSpec, Stuck
 from controller.scheduling.model import Cluster, JobSpec
-from controller.scheduling.policy import Decision, Group, Job, Policy, SpeedModel, View
+from controller.scheduling.policy import Decision, Group, JobState, Policy, SpeedModel, View
 from controller.simulator.checks import check
 from controller.simulator.ends import Ends
 from controller.simulator.record import Recorder, Result
@@ -69,15 +69,15 @@ class _Simulation:
         self._progress = progress
         self._ends = Ends()
         self._recorder = Recorder(cluster, detail=detail)
-        self._jobs: dict[str, Job] = {}
+        self._jobs: dict[str, JobState] = {}
         self._groups: list[Group] = []
-        self._running: list[Job] = []
+        self._running: list[JobState] = []
         self._epoch = 0
 
     def run(self) -> Result:
         specs, interval_s, recorder = self._specs, self._interval_s, self._recorder
-        arrived: list[Job] = []
-        finished: list[Job] = []
+        arrived: list[JobState] = []
+        finished: list[JobState] = []
         position, ended, total = 0, 0, len(specs)
         wake_s = tick_s = math.inf
         while ended < total:
@@ -98,7 +98,7 @@ class _Simulation:
                     self._progress(ended, total)
             while position < total and specs[position].submit_s <= now_s:
                 spec = specs[position]
-                job = Job(spec, position, self._speed.alone_s(spec), now_s)
+                job = JobState(spec, position, self._speed.alone_s(spec), now_s)
                 self._jobs[spec.id] = job
                 arrived.append(job)
                 position += 1
@@ -114,7 +114,7 @@ class _Simulation:
         recorder.close()
         return recorder.result(self._policy.name)
 
-    def _end(self, job: Job, now_s: float) -> None:
+    def _end(self, job: JobState, now_s: float) -> None:
         group = job.group
         assert group is not None
         job.finish(now_s)
@@ -132,7 +132,7 @@ class _Simulation:
             member.retune(now_s, smaller, iteration_s)
             self._ends.push(member)
 
-    def _decide(self, now_s: float, arrived: Sequence[Job], finished: Sequence[Job]) -> float:
+    def _decide(self, now_s: float, arrived: Sequence[JobState], finished: Sequence[JobState]) -> float:
         """Ask the policy, carry out what it says, and return when it wants to be woken."""
         view = View(now_s, self._cluster, self._jobs, arrived, finished, self._groups)
         decision = ask(self._policy, view, verify=self._verify)
@@ -202,7 +202,7 @@ def admitted(specs: Iterable[JobSpec], cluster: Cluster) -> list[JobSpec]:
     return sorted(queue, key=lambda spec: spec.submit_s)  # stable: file order breaks ties
 
 
-def stuck(policy: Policy, jobs: Mapping[str, Job]) -> Stuck:
+def stuck(policy: Policy, jobs: Mapping[str, JobState]) -> Stuck:
     """Return the error that names the jobs that wait for ever."""
     names = ", ".join(list(jobs)[:5]) + (", ..." if len(jobs) > 5 else "")
     return Stuck(

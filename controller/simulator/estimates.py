@@ -13,7 +13,7 @@ from pathlib import Path
 
 from controller.scheduling.errors import BadTrace
 from controller.scheduling.model import JobSpec
-from controller.simulator.traces.rows import Row, brief, read_rows
+from controller.simulator.traces.rows import TraceRow, brief, read_rows
 
 COLUMNS = ("estimate_s", "priority")
 
@@ -47,7 +47,7 @@ def expect(specs: Iterable[JobSpec], path: Path | None) -> list[JobSpec]:
     return [replace(spec, estimate_s=estimates.get(spec.id, spec.estimate_s)) for spec in jobs]
 
 
-def _seconds(row: Row, column: str) -> float:
+def _seconds(row: TraceRow, column: str) -> float:
     text = row.text(column)
     try:
         value = float(text)

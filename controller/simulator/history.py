@@ -8,34 +8,34 @@ from typing import TYPE_CHECKING
 
 from controller.scheduling.errors import BadSpec
 from controller.scheduling.model import JobSpec
-from controller.simulator.families.base import Background
+from controller.simulator.families.base import SimulationConfig
 from controller.simulator.families.lucid import usage_of
 
 if TYPE_CHECKING:  # loaded when somebody learns
     from controller.scheduling.lucid import DurationModel, Submission
 
 
-def learn(ended: Sequence[JobSpec], background: Background) -> DurationModel:
+def learn(ended: Sequence[JobSpec], config: SimulationConfig) -> DurationModel:
     """Return a model of how long jobs like `ended` run.
 
     Raises BadSample for too few jobs, ExtraMissing without the packages that train it.
     """
     from controller.scheduling.lucid import train_durations
 
-    submissions = [submission(spec, background) for spec in ended]
-    return train_durations(submissions, [spec.duration_s for spec in ended], seed=background.seed)
+    submissions = [submission(spec, config) for spec in ended]
+    return train_durations(submissions, [spec.duration_s for spec in ended], seed=config.seed)
 
 
-def submission(spec: JobSpec, background: Background) -> Submission:
+def submission(spec: JobSpec, config: SimulationConfig) -> Submission:
     """Return what is known of a job before it runs, with its usage if that has been measured."""
     from controller.scheduling.lucid import submission as described
 
     try:
-        return described(spec, usage_of(spec, background))
+        return described(spec, usage_of(spec, config))
     except BadSpec:  # nobody has profiled it
         return described(spec)
 
 
-def expect(specs: Sequence[JobSpec], model: DurationModel, background: Background) -> list[JobSpec]:
+def expect(specs: Sequence[JobSpec], model: DurationModel, config: SimulationConfig) -> list[JobSpec]:
     """Return the jobs with the durations that `model` expects as their estimates."""
-    return [replace(spec, estimate_s=model.predict_s(submission(spec, background))) for spec in specs]
+    return [replace(spec, estimate_s=model.predict_s(submission(spec, config))) for spec in specs]

@@ -10,9 +10,9 @@ from controller.grouping.timeline import Span, spans
 from controller.scheduling.errors import BadSpec
 from controller.scheduling.model import RESOURCES, Cluster, JobSpec
 from controller.scheduling.muri import profile
-from controller.scheduling.policy import Group, Job, View
+from controller.scheduling.policy import Group, JobState, View
 from controller.simulator.checks import check
-from controller.simulator.setup import Setup
+from controller.simulator.policy_run import PolicyRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,37 +35,37 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What runs, what waits, and what the policy has to say of it: ``(job id, sentence)``."""
+    """Jobs that run, jobs that wait, and the policy's explanations: ``(job id, sentence)``."""
 
     groups: tuple[Planned, ...]
-    waiting: tuple[Job, ...]
+    waiting: tuple[JobState, ...]
     notes: tuple[tuple[str, str], ...]
 
 
-def decide_once(specs: Sequence[JobSpec], cluster: Cluster, setup: Setup) -> Plan:
+def decide_once(specs: Sequence[JobSpec], cluster: Cluster, policy_run: PolicyRun) -> Plan:
     """Ask a fresh policy what of `specs` is to run; submission times only tell the order.
 
     Raises BadSpec for a job larger than the cluster or two of one name, and what the policy raises.
     """
-    jobs: dict[str, Job] = {}
+    jobs: dict[str, JobState] = {}
     for number, spec in enumerate(sorted(specs, key=lambda spec: spec.submit_s)):
         cluster.admit(spec)
         if spec.id in jobs:
             raise BadSpec(f"two jobs are called {spec.id!r}")
-        jobs[spec.id] = Job(spec, number, setup.speed.alone_s(spec), 0.0)
+        jobs[spec.id] = JobState(spec, number, policy_run.speed.alone_s(spec), 0.0)
     view = View(0.0, cluster, jobs, list(jobs.values()), (), ())
-    decision = setup.policy.decide(view)
-    check(decision, view, setup.policy.name)
+    decision = policy_run.policy.decide(view)
+    check(decision, view, policy_run.policy.name)
     runs = {job.order for group in decision.groups for job in group.jobs}
     return Plan(
-        tuple(_planned(group, setup) for group in decision.groups),
+        tuple(_planned(group, policy_run) for group in decision.groups),
         tuple(job for job in jobs.values() if job.order not in runs),
         tuple(decision.notes),
     )
 
 
-def _planned(group: Group, setup: Setup) -> Planned:
-    iteration_s = tuple(setup.speed.iteration_s(group))
+def _planned(group: Group, policy_run: PolicyRun) -> Planned:
+    iteration_s = tuple(policy_run.speed.iteration_s(group))
     speedup = sum(job.alone_s / its_s for job, its_s in zip(group.jobs, iteration_s, strict=True))
     boxes = spans(profiles(group), group.stage_order) if group.stage_order else []
     return Planned(group, iteration_s, speedup, tuple(boxes))

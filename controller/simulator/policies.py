@@ -1,7 +1,7 @@
 """All policies by name, in families of one speed model each: figures of two families are not comparable.
 
 A name is ``FAMILY:POLICY``; those of the papers' plain family have no colon. What models need comes from
-files (`Background`), or else is made up.
+files (`SimulationConfig`), or else is made up.
 
 To add a family: a module in `controller.simulator.families` with a `Family`, and its line in `FAMILIES`.
 Packages that are optional are loaded when one of its policies is made.
@@ -14,19 +14,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from controller.scheduling.errors import BadSpec
 from controller.scheduling.model import JobSpec
 from controller.simulator.families import lucid, papers, sharing, synergy
-from controller.simulator.families.base import Background, Family, Setting, settled
+from controller.simulator.families.base import Family, Setting, SimulationConfig, resolve_settings
+from controller.simulator.policy_run import PolicyRun
 from controller.simulator.replicas.lucid import family as lucid_replica
 from controller.simulator.replicas.muri import family as muri_replica
 from controller.simulator.replicas.synergy import family as synergy_replica
-from controller.simulator.setup import Setup
 
 FAMILIES: Mapping[str, Family] = {
     "": papers.FAMILY,
-    "coded": muri_replica.FAMILY,
+    "muri-replica": muri_replica.FAMILY,
     "synergy": synergy.FAMILY,
-    "synergy-coded": synergy_replica.FAMILY,
+    "synergy-replica": synergy_replica.FAMILY,
     "lucid": lucid.FAMILY,
-    "lucid-coded": lucid_replica.FAMILY,
+    "lucid-replica": lucid_replica.FAMILY,
     "sharing": sharing.FAMILY,
 }
 """By what stands before the colon of their policies' names."""
@@ -48,15 +48,15 @@ def known() -> list[str]:
     return [full_name(kind, policy) for kind, each in FAMILIES.items() for policy in each.policies]
 
 
-def make(name: str, background: Background) -> Setup:
-    """Return a fresh setup.
+def make(name: str, config: SimulationConfig) -> PolicyRun:
+    """Return a fresh policy run.
 
     Raises BadSpec for an unknown name, what reading the files raises, and ExtraMissing
     without the packages that a policy needs.
     """
     if name not in known():
         raise BadSpec(f"policy {name!r} is unknown; 'ina schedule policies --all' lists them")
-    return FAMILIES[family(name)].make(name.rpartition(":")[2], background)
+    return FAMILIES[family(name)].make(name.rpartition(":")[2], config)
 
 
 def parse_setting(text: str) -> tuple[str, float]:
@@ -80,15 +80,15 @@ def check_settings(settings: Iterable[tuple[str, float]], policies: Iterable[str
             setting.check(name, value)
 
 
-def settings_of(policy: str, background: Background) -> dict[str, float]:
+def settings_of(policy: str, config: SimulationConfig) -> dict[str, float]:
     """Return the values by name of what can be set of a policy."""
-    return settled(_settings(policy), background)
+    return resolve_settings(_settings(policy), config)
 
 
 def _settings(policy: str) -> Mapping[str, Setting]:
     return FAMILIES[family(policy)].settings
 
 
-def dress(specs: Sequence[JobSpec], kind: str, background: Background) -> list[JobSpec]:
+def dress(specs: Sequence[JobSpec], kind: str, config: SimulationConfig) -> list[JobSpec]:
     """Return generated jobs with models that the family `kind` knows, drawn evenly by seed."""
-    return FAMILIES[kind].dress(specs, background)
+    return FAMILIES[kind].dress(specs, config)

@@ -1,4 +1,4 @@
-"""What happened: one row per job, a few integrals over time, and, on request, curves."""
+"""Record of a simulation: one row per job, a few integrals over time, and, on request, curves."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from controller.scheduling.model import RESOURCES, Cluster, JobSpec
-from controller.scheduling.policy import Group, Job
+from controller.scheduling.policy import Group, JobState
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """What was sampled over time: equally long arrays; `busy` per resource as a fraction of the cluster."""
+    """Samples over time: equally long arrays; `busy` per resource as a fraction of the cluster."""
 
     time_s: Sequence[float]
     queue: Sequence[float]
@@ -74,7 +74,7 @@ class Recorder:
         self._step_s = 0.0
         self._samples = [array("d") for _ in range(4 + len(RESOURCES))]
 
-    def ended(self, job: Job) -> None:
+    def ended(self, job: JobState) -> None:
         """Note an ended job."""
         assert job.start_s is not None
         assert job.finish_s is not None
@@ -91,7 +91,9 @@ class Recorder:
             )
         )
 
-    def decided(self, now_s: float, groups: Sequence[Group], jobs: Mapping[str, Job], running: int) -> None:
+    def decided(
+        self, now_s: float, groups: Sequence[Group], jobs: Mapping[str, JobState], running: int
+    ) -> None:
         """Note what holds from now on."""
         if self._begin_s == math.inf:
             self._begin_s = self._last_s = now_s
@@ -129,7 +131,7 @@ class Recorder:
         self._gpu_integral += elapsed_s * self._gpus
         self._last_s = now_s
 
-    def _sample(self, now_s: float, groups: Sequence[Group], jobs: Mapping[str, Job]) -> None:
+    def _sample(self, now_s: float, groups: Sequence[Group], jobs: Mapping[str, JobState]) -> None:
         waiting = [job for job in jobs.values() if job.group is None]
         blocking = sum(job.waiting_s(now_s) / job.remaining_s(now_s) for job in waiting) / max(
             1, len(waiting)

@@ -14,26 +14,26 @@ from controller.errors import ControllerError
 from controller.scheduling.errors import BadSpec, BadTrace, SchedulingError
 from controller.scheduling.lucid import BadSample
 from controller.scheduling.model import JobSpec
-from controller.scheduling.policy import Group, Job
+from controller.scheduling.policy import Group, JobState
 from controller.scheduling.sharing import BadMeasurement
 from controller.scheduling.synergy import BadDemand, BadMatrix
 from controller.simulator.estimates import expect
-from controller.simulator.families.base import Background
+from controller.simulator.families.base import SimulationConfig
 from controller.simulator.generate import generate
 from controller.simulator.metrics import Metrics, measure
 from controller.simulator.policies import FAMILIES, dress, family, make
 from controller.simulator.record import Curves
 from controller.simulator.traces import read
-from controller.simulator.traces.rows import Known
+from controller.simulator.traces.rows import JobCheck
 
 MOST_JOBS = 1_000_000
-"""How many jobs are generated at most: all are kept in memory."""
+"""Most jobs that are generated: all are kept in memory."""
 
 LEAST_LOAD = 1e-6
 """A millionth, and a million at most: beyond, times of submission are nothing that clocks can tell apart."""
 
 LARGEST_SEED = 2**32 - 1
-"""What all that draw numbers take, scikit-learn among them."""
+"""Largest seed that all random generators take, scikit-learn's among them."""
 
 Progress = Callable[[int, int], None]
 """Called with the number of ended jobs and of all jobs."""
@@ -52,7 +52,7 @@ class RunFailed(SchedulingError):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where jobs come from: a trace file, or the generator.
+    """Source of jobs: a trace file, or the generator.
 
     Attributes:
         trace: The file; None: jobs are generated.
@@ -81,12 +81,12 @@ class Source:
         if self.format and self.trace is None:
             raise BadSpec(f"the format {self.format!r} of no trace; generated jobs have none")
 
-    def jobs(self, background: Background, known: Known | None = None) -> list[JobSpec]:
+    def jobs(self, config: SimulationConfig, known: JobCheck | None = None) -> list[JobSpec]:
         """Return the jobs; those of a trace must be `known`. Raises BadTrace or BadSpec."""
-        cluster = background.cluster
+        cluster = config.cluster
         if self.trace is None:
-            if background.estimates is not None:
-                raise BadSpec(f"the estimates {background.estimates} of no trace; generated jobs have none")
+            if config.estimates is not None:
+                raise BadSpec(f"the estimates {config.estimates} of no trace; generated jobs have none")
             specs = generate(
                 self.count,
                 cluster,
@@ -94,8 +94,8 @@ class Source:
                 seed=self.seed,
                 three_stages=FAMILIES[self.kind].three_stages,
             )
-            return dress(specs, self.kind, background)
-        specs = expect(read(self.trace, cluster, known, format=self.format), background.estimates)
+            return dress(specs, self.kind, config)
+        specs = expect(read(self.trace, cluster, known, format=self.format), config.estimates)
         if self.load == 1:
             return specs
         return [replace(spec, submit_s=spec.submit_s / self.load) for spec in specs]
@@ -107,14 +107,14 @@ class Task:
 
     policy: str
     source: Source
-    background: Background
+    config: SimulationConfig
     curves: bool = False
     verify: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a task; `wall_s` and `cpu_s`, processor time, are the simulation without reading jobs."""
+    """Result of a task; `wall_s` and `cpu_s`, processor time, are the simulation without reading jobs."""
 
     task: Task
     metrics: Metrics
@@ -139,16 +139,16 @@ def kind_for(policies: Iterable[str]) -> str:
     return families[0] if families else ""
 
 
-def known_to(policies: Iterable[str], background: Background) -> Known:
+def known_to(policies: Iterable[str], config: SimulationConfig) -> JobCheck:
     """Return a check whether these policies' speed models know a job: they say how fast it is alone.
 
     Raises what `make` raises.
     """
     of_families = {family(name): name for name in policies}  # one speed model each
-    speeds = [make(name, background).speed for name in of_families.values()]
+    speeds = [make(name, config).speed for name in of_families.values()]
 
     def known(spec: JobSpec) -> None:
-        alone = Group((Job(spec, 0, spec.iteration_s, 0.0),), tuple(range(spec.gpus)), (1.0,), (1.0,))
+        alone = Group((JobState(spec, 0, spec.iteration_s, 0.0),), tuple(range(spec.gpus)), (1.0,), (1.0,))
         for speed in speeds:
             speed.iteration_s(alone)
 
@@ -169,13 +169,13 @@ def refusals(name: str = "") -> Iterator[None]:
 def run(task: Task, progress: Progress | None = None) -> Outcome:
     """Simulate. Raises RunFailed, with the policy's name in the message."""
     with refusals():
-        specs = _jobs(task.source, task.background)
+        specs = _jobs(task.source, task.config)
     with refusals(task.policy):
-        setup = make(task.policy, task.background)
+        policy_run = make(task.policy, task.config)
         began_s, began_cpu_s = time.perf_counter(), time.process_time()
-        result = setup.run(
+        result = policy_run.run(
             specs,
-            task.background.cluster,
+            task.config.cluster,
             detail=task.curves,
             verify=task.verify,
             progress=progress,
@@ -186,9 +186,9 @@ def run(task: Task, progress: Progress | None = None) -> Outcome:
 
 
 @lru_cache(maxsize=2)
-def _jobs(source: Source, background: Background) -> list[JobSpec]:
+def _jobs(source: Source, config: SimulationConfig) -> list[JobSpec]:
     """Read or generate jobs once for all policies that a process runs on them."""
-    return source.jobs(background)
+    return source.jobs(config)
 
 
 def _is_usage(error: Exception) -> bool:

@@ -11,7 +11,7 @@ from controller.scheduling.muri import profile
 from controller.scheduling.policy import Group
 
 CONTENTION = (1.0, 1.33 / 1.015, 1.5 / 1.015, 1.37 / 1.015)
-"""How much longer a round of one to four jobs is than computed: Muri's testbed, relative to one job there."""
+"""Measured over computed length of a round of one to four jobs: Muri's testbed, relative to one job."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from controller.scheduling.errors import BadSpec
-from controller.simulator.families.base import Background
+from controller.simulator.families.base import SimulationConfig
 from controller.simulator.runs import Outcome, Source, Task
 
 MEASURES = ("avg_jct_s", "median_jct_s", "p99_jct_s", "makespan_s", "avg_queue", "gpu_busy", "fairness")
-"""What is averaged over seeds."""
+"""Metrics that are averaged over seeds."""
 
 MOST_TASKS = 100_000
 """Simulations of one sweep: all their outcomes are kept until the end."""
@@ -32,7 +32,7 @@ class Point:
 def tasks(
     policies: Sequence[str],
     source: Source,
-    background: Background,
+    config: SimulationConfig,
     *,
     loads: Sequence[float],
     seeds: Sequence[int],
@@ -52,7 +52,7 @@ def tasks(
     if (wanted := len(policies) * len(loads) * len(seeds)) > MOST_TASKS:
         raise BadSpec(f"{wanted:,} simulations, of each policy, load and seed; at most {MOST_TASKS:,} go")
     return [
-        Task(policy, replace(source, load=load, seed=seed), replace(background, seed=seed))
+        Task(policy, replace(source, load=load, seed=seed), replace(config, seed=seed))
         for load in loads
         for seed in seeds
         for policy in policies

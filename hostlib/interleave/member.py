@@ -38,7 +38,7 @@ def join(rank: int, environment: Mapping[str, str] = os.environ) -> StageTimer:
 
 
 class Membership:
-    """The connection to a group's conductor; implements `hostlib.stages.Turns`. One thread's."""
+    """The connection to a group's turn server; implements `hostlib.stages.Turns`. For one thread only."""
 
     def __init__(self, path: str, job: str, rank: int) -> None:
         """Join. Raises GroupBroken if there is no such group, or it refuses this process."""
@@ -66,7 +66,7 @@ class Membership:
         self._send({"done": True})
 
     def iterated(self, done: Iteration) -> None:
-        """Tell how long an iteration took."""
+        """Report the times of an iteration."""
         self._send({"iterated": done.stages_s, "total_s": done.total_s})
 
     def leave(self, failure: str = "") -> None:
@@ -78,7 +78,7 @@ class Membership:
             self._close()
 
     def _send(self, message: Mapping[str, Any]) -> None:
-        # A conductor that is gone shows at the next turn, with its last words if it had any.
+        # A turn server that is gone is noticed at the next turn, with the reason that it sent, if any.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._socket.sendall(json.dumps(message).encode() + b"\n")
 
@@ -89,7 +89,7 @@ class Membership:
             line = b""
         answer: dict[str, Any] = json.loads(line) if line.endswith(b"\n") else {}
         if not answer.get(expected):
-            raise GroupBroken(str(answer.get("broken", "the group's conductor is gone")))
+            raise GroupBroken(str(answer.get("broken", "the group's turn server is gone")))
 
     def _close(self) -> None:
         self._reader.close()

@@ -38,7 +38,7 @@ Dump = Callable[[str, Callable[[], str]], None]
 
 
 def _no_dump(name: str, render: Callable[[], str]) -> None:
-    """Ignore what a pass made."""
+    """Ignore the result of a pass."""
 
 
 def compile_source(

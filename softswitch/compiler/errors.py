@@ -1,4 +1,4 @@
-"""What the compiler raises.
+"""Errors of the compiler.
 
 ::
 

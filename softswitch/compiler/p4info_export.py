@@ -1,4 +1,4 @@
-"""P4Info: what the control plane may know of a program.
+"""P4Info: the control plane's view of a program.
 
 Ids are those that p4c gives (checked against it): the resource type in the top byte (P4Runtime
 specification, section 6.3), below it the Jenkins one-at-a-time hash of the name, moved on by one
@@ -225,7 +225,7 @@ def _annotate(message: Any, annotations: Iterable[ir.Annotation]) -> None:
 
 
 def _describe(package: Any, annotations: Sequence[ir.Annotation]) -> None:
-    """Fill in what ``@pkginfo[name = "…", …]`` and ``@platform_property[…]`` on the package say."""
+    """Fill in the package's ``@pkginfo[name = "…", …]`` and ``@platform_property[…]``."""
     for note in annotations:
         if note.name == "pkginfo":
             for key, value in _KEY_TEXT.findall(note.body):

@@ -27,7 +27,7 @@ def _lines(node: Any, indent: str = "", label: str = "") -> Iterator[str]:
 
 
 def _children(node: Any) -> list[tuple[str, Any]]:
-    """Return what is worth showing below a node, each with its label."""
+    """Return the children to show below a node, each with its label."""
     if isinstance(node, Mapping):
         return [(f"{key}: ", value) for key, value in node.items()]
     if isinstance(node, tuple):

@@ -1,4 +1,4 @@
-"""Where compiled programs are kept, and which of what lies there may be loaded.
+"""The folder of compiled programs, and the check of the files in it before they are loaded.
 
 To load a shared object is to run it, so the folder has to be one that nobody else can write to, or put
 another in the place of: it and all above it belong to this user or root, and are not writable by others but
@@ -38,7 +38,7 @@ class Folder:
 
     path: Path
     hint: str = ""
-    """Why it is not the one that users expect, and what to do about it; empty if it is."""
+    """The reason why it is not the expected folder, with a remedy; empty if it is the expected one."""
 
 
 def find_folder() -> Folder:
@@ -56,7 +56,7 @@ def find_folder() -> Folder:
 
 
 def seal(file: Path) -> None:
-    """Write the digest of a file to its end, and let nobody else write there."""
+    """Append the digest of a file to it, and remove write permission for others."""
     digest = _DIGEST(file.read_bytes()).digest()
     with file.open("ab") as end:
         end.write(digest)
@@ -64,12 +64,12 @@ def seal(file: Path) -> None:
 
 
 def whole(file: Path) -> bool:
-    """Tell whether a file is there, was sealed, is as it was then, and was written by this user or root."""
+    """Return True if a file is there, was sealed, is as it was then, and was written by this user or root."""
     return unsealed(file) is not None
 
 
 def unsealed(file: Path) -> bytes | None:
-    """Return what a file held when it was sealed; None if it is not `whole`."""
+    """Return the content of a file when it was sealed; None if it is not `whole`."""
     try:
         with file.open("rb") as opened:
             status = os.fstat(opened.fileno())
@@ -136,7 +136,7 @@ def _executable(folder: Path) -> Path:
 
 
 def _distrust(folder: Path) -> str | None:
-    """Say who else could put files into a folder, or another folder into its place; None: nobody."""
+    """Return why others could put files into a folder, or replace it; None: nobody else can."""
     real = folder.resolve()
     for path in (real, *real.parents, folder, *folder.parents):
         status = path.lstat()

@@ -127,7 +127,7 @@ class _Control:
 
 @dataclass(slots=True)
 class _Table:
-    """One table: its entries as Python knows them and how the object keeps them."""
+    """One table: its entries in Python, and their layout in the shared object."""
 
     id: int
     entries: TableEntries
@@ -221,12 +221,12 @@ class CompiledPipeline:
         return self._table(table).entries.entries()
 
     def set_default(self, table: str, invocation: ir.Invocation | None) -> None:
-        """Set what a miss runs; None puts the program's own back. Raises BadEntry."""
+        """Set the default action; None restores the program's own. Raises BadEntry."""
         state = self._table(table)
         self._set_default(state, state.entries.set_default(invocation))
 
     def default(self, table: str) -> ir.Invocation:
-        """What a miss runs now."""
+        """Return the default action: the one that a miss runs now."""
         return self._table(table).entries.default
 
     def _install(self, state: _Table) -> None:

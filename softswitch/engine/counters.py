@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 
 @dataclass(slots=True)
 class PortStatistics:
-    """Frames by what became of them at one port. Only the two ``packets`` counters have bytes beside them."""
+    """Frames at one port by their fate. Only the two ``packets`` counters have bytes beside them."""
 
     rx_packets: int = 0
     """Arrived, before impairments."""
@@ -39,11 +39,11 @@ class PortStatistics:
     tx_reordered: int = 0
     tx_queue_full: int = 0
     tx_blocked: int = 0
-    """The socket did not take it, or nobody drains this memory port."""
+    """The socket did not accept the frame, or nothing drains this memory port."""
     tx_no_peer: int = 0
-    """Nobody has spoken to this UDP port yet."""
+    """No peer has sent to this UDP port yet."""
     tx_too_long: int = 0
-    """For the interface's MTU."""
+    """The frame is longer than the interface's MTU."""
 
 
 @dataclass(slots=True)

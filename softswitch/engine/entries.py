@@ -1,4 +1,4 @@
-"""The control-plane side of one table: what its entries may be and which are there.
+"""The control-plane side of one table: the check of its entries, and those that it has.
 
 Both back ends keep a `TableEntries` per table and only then tell their data plane, so they refuse
 the same entries for the same reasons. Entries come out canonical: of a match there is one form.
@@ -15,7 +15,7 @@ Match = tuple[tuple[ir.Pattern, ...], int]
 
 
 def has_priorities(table: ir.Table) -> bool:
-    """Return whether several entries may match and the highest priority wins."""
+    """Return True if several entries may match and the highest priority wins."""
     return any(key.match in PRIORITY_MATCHES for key in table.keys)
 
 
@@ -93,7 +93,7 @@ class TableEntries:
         return found
 
     def set_default(self, invocation: ir.Invocation | None) -> ir.Invocation:
-        """Set what a miss runs, or put the program's own back (None). Raises BadEntry."""
+        """Set the default action; None restores the program's own. Raises BadEntry."""
         if invocation is None:
             invocation = self.table.default
         elif self.table.const_default and invocation != self.table.default:

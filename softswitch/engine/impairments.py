@@ -1,4 +1,4 @@
-"""What a link does to the frames on it, by chance but reproducibly.
+"""Impairments of links: loss, delay and the like, random but reproducible.
 
 Each direction of each port has its own random stream, so what happens to a frame depends only on
 the seed and on the frames that passed that way before it.
@@ -54,7 +54,7 @@ class Impairments:
 
 @dataclass(frozen=True, slots=True)
 class PortImpairments:
-    """Both directions of a port: `rx` is what comes into the switch, `tx` what leaves it."""
+    """Both directions of a port: `rx` into the switch, `tx` out of it."""
 
     rx: Impairments = field(default_factory=Impairments)
     tx: Impairments = field(default_factory=Impairments)

@@ -76,7 +76,7 @@ def declare(library: ctypes.CDLL) -> ctypes.CDLL:
 
 
 class NativeEngine:
-    """One ``struct engine``. See `softswitch.engine.switch.Engine` for what the methods promise."""
+    """One ``struct engine``. The methods are described in `softswitch.engine.switch.Engine`."""
 
     def __init__(self, library: ctypes.CDLL | None = None) -> None:
         """Raises NoCompiler where the engine cannot be built."""
@@ -160,12 +160,12 @@ class NativeEngine:
         self._library.engine_advance(self._engine, now_us)
 
     def next_event_us(self) -> int | None:
-        """When something is due next; None: never."""
+        """Return the time of the next event, microseconds; None: nothing is due."""
         next_us = int(self._library.engine_next_event(self._engine))
         return None if next_us == _NEVER else next_us
 
     def drain(self, port: int) -> tuple[bytearray, array[int], array[int]]:
-        """Take what left at a memory port: frames back to back, lengths, times."""
+        """Take the frames that left at a memory port: frames back to back, lengths, times."""
         size = ctypes.c_uint64()
         count = self._library.engine_pending(self._engine, port, ctypes.byref(size))
         data = bytearray(size.value)
@@ -209,6 +209,6 @@ class NativeEngine:
         self._library.engine_stop(self._engine)
 
     def wait_cpu(self, timeout_ms: int) -> bool | None:
-        """Wait for frames at a CPU port: whether there are any, or None after `stop`."""
+        """Wait for frames at a CPU port; return True if there are any, None after `stop`."""
         ready = int(self._library.engine_wait_cpu(self._engine, timeout_ms))
         return None if ready < 0 else ready > 0

@@ -1,4 +1,4 @@
-"""What a loaded P4 program looks like from Python, whichever back end runs it.
+"""The interface of a loaded P4 program in Python, the same for all back ends.
 
 Two classes implement `Pipeline`: the compiled one (`softswitch.engine.compiled`) and the
 interpreter (`softswitch.engine.interpreter.pipeline`). Everything here is plain data and errors::
@@ -66,7 +66,7 @@ class TableFull(PipelineError):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a block asks the traffic manager to do; the fields of ``struct p4_verdict``."""
+    """A block's requests to the traffic manager; the fields of ``struct p4_verdict``."""
 
     egress_spec: int = 0
     mcast_grp: int = 0
@@ -83,7 +83,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """What the traffic manager tells egress of the copy it sends; the fields of ``struct p4_copy``."""
+    """The traffic manager's metadata of a copy for egress; the fields of ``struct p4_copy``."""
 
     egress_port: int = 0
     egress_rid: int = 0
@@ -127,10 +127,10 @@ class Pipeline(Protocol):
         """All entries, in the order of their insertion; constant ones first."""
 
     def set_default(self, table: str, invocation: ir.Invocation | None) -> None:
-        """Set what a miss runs; None puts the program's own back. Raises BadEntry."""
+        """Set the default action; None restores the program's own. Raises BadEntry."""
 
     def default(self, table: str) -> ir.Invocation:
-        """What a miss runs now."""
+        """Return the default action: the one that a miss runs now."""
 
     def read_counter(self, name: str, index: int) -> tuple[int, int]:
         """Packets and bytes of one cell of an indirect counter."""

@@ -1,4 +1,4 @@
-"""What a switch port is connected to.
+"""Connections of switch ports.
 
 ``memory``              frames come from and go to the program itself, on a clock of its choice
 ``cpu``                 the same, for packet-in and packet-out
@@ -41,7 +41,7 @@ class UdpPort:
 
     local: int = 0
     peer: int | None = None
-    """The UDP port of the far end; None: whoever speaks first."""
+    """The UDP port of the far end; None: the first sender becomes the peer."""
     fd: int | None = None
     """A bound socket to take over, instead of one at `local`; it is closed with the switch."""
 
@@ -57,7 +57,7 @@ PortSpec = MemoryPort | UdpPort | InterfacePort
 
 
 def parse_port(text: str) -> PortSpec:
-    """Read a port specification; raises PortError with what would be right."""
+    """Read a port specification. Raises PortError, which names the valid forms."""
     kind, _, rest = text.partition(":")
     match kind:
         case "memory" | "cpu" if not rest:
@@ -80,7 +80,7 @@ def parse_port(text: str) -> PortSpec:
 
 
 def takes_any_peer(spec: PortSpec) -> bool:
-    """Return whether whoever speaks first at this port becomes its peer."""
+    """Return True if the first sender at this port becomes its peer."""
     return isinstance(spec, UdpPort) and spec.peer is None
 
 

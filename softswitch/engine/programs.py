@@ -1,4 +1,4 @@
-"""Programs in IR, compiled once per text: what the compiler made of it is kept beside the shared objects.
+"""Programs in IR, compiled once per text: the compiler's results are kept beside the shared objects.
 
 A file's name is the hash of everything that makes it: the text, the name that positions give it, the
 compiler's own source and Python's version. It is a pickle, and to load one is to run it, like a shared
@@ -22,7 +22,7 @@ from softswitch.engine.pipeline import NoCache
 
 
 def compile_once(text: str, *, name: str = "<string>") -> ir.Program:
-    """Return what `compile_source` does of a preprocessed text, from the cache if it is there.
+    """Return the result of `compile_source` for a preprocessed text, from the cache if it is there.
 
     Raises CompileError.
     """

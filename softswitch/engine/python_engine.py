@@ -38,7 +38,7 @@ _SO_MEMINFO, _SK_MEMINFO_DROPS = 55, 8
 
 @dataclass(frozen=True, slots=True)
 class _Origin:
-    """Where a packet came from, and how many turns it has taken."""
+    """A packet's origin: its frame, its port, and how many resubmits, clones and recirculations led to it."""
 
     frame: bytes
     port: int
@@ -73,7 +73,7 @@ class _Port:
 
 
 class PythonEngine:
-    """See `softswitch.engine.switch.Engine` for what the methods promise."""
+    """Implements `softswitch.engine.switch.Engine`, which describes the methods."""
 
     def __init__(self) -> None:
         self._gate, self._lock = threading.Lock(), threading.RLock()
@@ -166,12 +166,12 @@ class PythonEngine:
             self._run_events(now_us * 1000)
 
     def next_event_us(self) -> int | None:
-        """When something is due next; None: never."""
+        """Return the time of the next event, microseconds; None: nothing is due."""
         with self._lock:
             return -(-self._events[0][0] // 1000) if self._events else None
 
     def drain(self, port: int) -> tuple[bytearray, array[int], array[int]]:
-        """Take what left at a memory port: frames back to back, lengths, times."""
+        """Take the frames that left at a memory port: frames back to back, lengths, times."""
         with self._lock:
             frames, self._ports[port].outbox = self._ports[port].outbox, []
         data = bytearray(b"".join(frame for _, frame in frames))
@@ -442,7 +442,7 @@ class PythonEngine:
             self._cpu_ready.notify_all()
 
     def wait_cpu(self, timeout_ms: int) -> bool | None:
-        """Wait for frames at a CPU port: whether there are any, or None after `stop`."""
+        """Wait for frames at a CPU port; return True if there are any, None after `stop`."""
         with self._cpu_ready:
             if not self._cpu_pending and not self._stopping.is_set():
                 self._cpu_ready.wait(None if timeout_ms < 0 else timeout_ms / 1000)

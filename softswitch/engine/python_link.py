@@ -26,7 +26,7 @@ class Link:
         return z ^ (z >> 31)
 
     def hit(self, threshold: int) -> bool:
-        """Whether chance strikes; a threshold of zero draws nothing."""
+        """Return True with a probability of `threshold` / 2⁶⁴, always for `_MASK`; zero draws no number."""
         return threshold != 0 and (self._draw() < threshold or threshold == _MASK)
 
     def _time_of(self, length: int) -> int:
@@ -34,7 +34,7 @@ class Link:
 
     @property
     def ready_ns(self) -> int:
-        """When the rate lets the next frame begin."""
+        """The time from which on the rate allows the next frame to begin, nanoseconds."""
         return max(0, self._free_ns - self._time_of(self.model.burst_bytes))
 
     def transfer(self, length: int, now_ns: int) -> int:
@@ -56,7 +56,7 @@ class Link:
         return self._departures[-1]
 
     def arrival(self, through_ns: int) -> tuple[int, bool]:
-        """When one copy arrives at the far end, and whether out of order."""
+        """Return the time at which one copy arrives at the far end, nanoseconds, and True if out of order."""
         time_ns = through_ns + self.model.delay_ns
         if self.model.jitter_ns:
             time_ns += self._draw() % (self.model.jitter_ns + 1)

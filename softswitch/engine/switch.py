@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 
 
 class Engine(Protocol):
-    """What `Switch` needs of an engine: `NativeEngine` or `PythonEngine`. Every method is atomic."""
+    """The engine of a `Switch`: `NativeEngine` or `PythonEngine`. Every method is atomic."""
 
     def destroy(self) -> None:
         """Close sockets and free everything; nothing may be called after it."""
@@ -76,10 +76,10 @@ class Engine(Protocol):
         """Let everything happen that is due up to `now_us`."""
 
     def next_event_us(self) -> int | None:
-        """When something is due next; None: never."""
+        """Return the time of the next event, microseconds; None: nothing is due."""
 
     def drain(self, port: int) -> tuple[bytearray, array[int], array[int]]:
-        """Take what left at a memory port: frames back to back, lengths, times."""
+        """Take the frames that left at a memory port: frames back to back, lengths, times."""
 
     def port_statistics(self, port: int) -> PortStatistics:
         """A snapshot of one port's counters."""
@@ -100,7 +100,7 @@ class Engine(Protocol):
         """Make `run` and `wait_cpu` return."""
 
     def wait_cpu(self, timeout_ms: int) -> bool | None:
-        """Wait for frames at a CPU port: whether there are any, or None after `stop`."""
+        """Wait for frames at a CPU port; return True if there are any, None after `stop`."""
 
 
 class _Closed:
@@ -178,7 +178,7 @@ class Switch:
         return self._ports
 
     def port_address(self, port: int) -> tuple[str, int]:
-        """Where the socket of a UDP port is bound."""
+        """Return the address and UDP port that a UDP port's socket is bound to. Raises PortError."""
         if not isinstance(self._ports.get(port), UdpPort):
             raise PortError(f"port {port} is not a UDP port")
         return "127.0.0.1", self._engine.udp_port(port)
@@ -265,7 +265,7 @@ class Switch:
         self._deliver_unless_running()
 
     def next_event_us(self) -> int | None:
-        """When the next delayed or queued frame moves; None: nothing is scheduled."""
+        """Return the time of the next delayed or queued frame, microseconds; None: nothing is scheduled."""
         return self._engine.next_event_us()
 
     def drain(self, port: int) -> list[bytes]:

@@ -1,8 +1,8 @@
-"""Who may write: mastership among controllers by election id (P4Runtime section 5).
+"""Mastership among controllers by election id: only the primary may write (P4Runtime section 5).
 
 Each role has its own primary: the live controller whose election id is the highest that the switch
 has ever seen for that role. When it leaves, there is none until another one claims with an id at
-least as high. No gRPC here: a client is any hashable object, and what to tell whom is returned.
+least as high. No gRPC here: a client is any hashable object, and the notifications are returned.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_STREAMS = 64
 
 
 class Standing(Enum):
-    """What a controller is told that it is."""
+    """The standing of a controller, as it is told."""
 
     PRIMARY = "primary"
     BACKUP = "backup"
@@ -112,7 +112,7 @@ class Arbitration:
         return [p for p in (role.primary() for role in self._roles.values()) if p is not None]
 
     def is_primary(self, client: Hashable) -> bool:
-        """Whether `client` is the primary of its role."""
+        """Return True if `client` is the primary of its role."""
         role_name = self._role_of.get(client)
         return role_name is not None and self._roles[role_name].primary() == client
 

@@ -22,7 +22,7 @@ def table_entry(schema: Schema, table: Table, entry: ir.ConstEntry) -> Any:
 
 
 def default_entry(schema: Schema, table: Table, invocation: ir.Invocation) -> Any:
-    """Encode what a miss of `table` runs."""
+    """Encode the default entry of `table`."""
     return p4.TableEntry(
         table_id=table.id,
         is_default_action=True,

@@ -54,7 +54,7 @@ def write(device: Device, update: Any) -> None:
 
 
 def read(device: Device, entity: Any) -> list[Any]:
-    """Read what one entity of a request selects, as entities. Raises RequestError."""
+    """Read the entities that one entity of a request selects. Raises RequestError."""
     with device.switch.locked():
         return list(_read(device, entity))
 

@@ -1,4 +1,4 @@
-"""What the P4Runtime service refuses, and why; `softswitch.p4runtime.server` alone knows the gRPC codes.
+"""Errors of the P4Runtime service; `softswitch.p4runtime.server` alone knows the gRPC codes.
 
     RequestError
     ├── InvalidArgument     the request is malformed, whatever the state of the switch

@@ -1,4 +1,4 @@
-"""Unix sockets for P4Runtime: the file's permissions say who may control the switch."""
+"""Unix sockets for P4Runtime: the file's permissions decide which users may control the switch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a P4Info says, indexed by the ids that requests carry and the names that pipelines know."""
+"""The objects of a P4Info, indexed by the ids that requests carry and the names that pipelines know."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Table:
 
     @property
     def takes_priority(self) -> bool:
-        """Whether its entries are ordered by priority: a ternary, range or optional key is."""
+        """True if its entries have priorities, as they do with a ternary, range or optional key."""
         return any(f.match in ("ternary", "range", "optional") for f in self.fields)
 
 
@@ -101,7 +101,7 @@ class Schema:
         raise KeyError(name)
 
     def describe_unknown(self, kind: str, id_: int) -> str:
-        """Say what is wrong with `id_` as the id of a `kind`, and which ids would be right."""
+        """Describe the error in `id_` as the id of a `kind`, with the valid ids."""
         of_kind: dict[str, Mapping[int, Table | Action | Counter]] = {
             "table": self.tables,
             "action": self.actions,
@@ -166,7 +166,7 @@ def _table(table: Any, direct_counters: Mapping[int, Counter]) -> Table:
 
 
 def differences(given: Schema, compiled: Schema) -> list[str]:
-    """Compare what a controller believes with what its program compiled to, object by object, by name.
+    """Compare the P4Info that a controller sent with that of the compiled program, object by object, by name.
 
     Ids may differ: a controller keeps those of the compiler that it used. Controller headers are taken
     as given, because compiled programs do not tell them. Empty: both describe one program.

@@ -46,7 +46,7 @@ _STANDINGS = {
 _ENTITIES_PER_MESSAGE = 512
 
 _GRACE_S = 2.0
-"""How long requests may go on when the service closes."""
+"""Time that requests may still take when the service closes, seconds."""
 
 _STATUS_BYTES = 5000
 """Room for a batch's errors: clients take 8 KiB of metadata by default, and base64 adds a third."""
@@ -122,7 +122,7 @@ class Service:
 
 
 class _UndecodedStreams(grpc.ServerInterceptor):  # type: ignore[type-arg]  # generic in the stubs only
-    """Has us decode what comes on streams, since gRPC takes a stream that it cannot decode for alive.
+    """Decodes messages of streams with our own function: gRPC takes streams that it cannot decode for alive.
 
     (It answers such a stream itself and then has us end it as well. Where nothing had been sent before,
     the second end is never over, and a server with such a stream does not stop.)

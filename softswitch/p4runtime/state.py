@@ -1,4 +1,4 @@
-"""What a switch is configured with: one bundle of program and state, always replaced as a whole."""
+"""The configuration of a switch: one bundle of program and state, always replaced as a whole."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class Device:
 
     @property
     def bundle(self) -> Bundle:
-        """What reads and writes refer to. Raises FailedPrecondition before any program."""
+        """The bundle that reads and writes refer to. Raises FailedPrecondition before any program."""
         found = self._saved or self._running
         if found is None:
             raise FailedPrecondition("no program is loaded; set a forwarding pipeline config first")
@@ -121,7 +121,7 @@ class Device:
         return self._running
 
     def is_live(self, bundle: Bundle) -> bool:
-        """Whether packets pass through this bundle's pipeline, not just requests."""
+        """Return True if packets pass through this bundle's pipeline, not just requests."""
         return bundle is self._running
 
     def preload(self, source: str) -> None:

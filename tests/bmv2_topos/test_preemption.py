@@ -9,7 +9,7 @@ import pytest
 
 from bmv2_topos import JobEntry, Straggler
 from bmv2_topos.experiments import preemption
-from bmv2_topos.experiments.harness import Row, Value, write
+from bmv2_topos.experiments.harness import ResultRow, Value, write
 from bmv2_topos.experiments.preemption_mixes import FAVOURABLE, LOWEST, MIXES, STARVATION, WITHOUT
 from bmv2_topos.experiments.preemption_page import findings, gain, spread, tables, worst_job, worth
 from bmv2_topos.experiments.preemption_policies import EQUAL, FCFS, INVERTED, PREEMPT
@@ -96,7 +96,7 @@ def test_both_policies_run_the_same_jobs() -> None:
         assert scenario.settings.slots == scenario.labels["slots"]
 
 
-def row(mix: str, policy: str, seed: int, *jct_s: float) -> Row:
+def row(mix: str, policy: str, seed: int, *jct_s: float) -> ResultRow:
     of: dict[str, Value] = {
         "mix": mix,
         "slots": 64,
@@ -111,7 +111,7 @@ def row(mix: str, policy: str, seed: int, *jct_s: float) -> Row:
     return of
 
 
-ROWS: list[Row] = [
+ROWS: list[ResultRow] = [
     row(FAVOURABLE, FCFS, 1, 0.010, 0.020, 0.030),
     row(FAVOURABLE, PREEMPT, 1, 0.011, 0.010, 0.009),
     row(FAVOURABLE, EQUAL, 1, 0.012, 0.012, 0.012),

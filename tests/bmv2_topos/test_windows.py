@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bmv2_topos.experiments.harness import Row
+from bmv2_topos.experiments.harness import ResultRow
 from bmv2_topos.experiments.preemption_mixes import FAVOURABLE
 from bmv2_topos.experiments.windows import best_fixed, findings, slower, tables, who_pays
 from bmv2_topos.jobfile import JobEntry, Straggler
@@ -57,7 +57,7 @@ def test_no_rank_falls_behind_its_peers_for_its_own_time_outs(congestion: str) -
     assert run(congestion).mean_jct_s < 1.1 * run("fixed").mean_jct_s
 
 
-def rows_of(times_ms: dict[str, tuple[float, float, float]]) -> list[Row]:
+def rows_of(times_ms: dict[str, tuple[float, float, float]]) -> list[ResultRow]:
     """Rows of two seeds of the favourable mix, a millisecond apart, with the times of its jobs."""
     return [
         {

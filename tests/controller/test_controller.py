@@ -23,7 +23,7 @@ from controller.errors import (
 )
 from controller.jobs import job_row, supporting_rows
 from controller.p4runtime_shim import P4RuntimeClient, Row
-from controller.p4runtime_shim.mastership import Held
+from controller.p4runtime_shim.mastership import ArbitrationStream
 from p4src.messages import p4runtime_pb2_grpc
 from softswitch.engine.ports import MemoryPort
 from softswitch.engine.switch import Switch
@@ -229,7 +229,7 @@ def test_controllers_take_turns_after_the_highest_election_id_was_claimed(bundle
     with Switch({n: MemoryPort() for n in range(8)}) as switch:
         service = serve(switch, source=bundle.device_config.decode())
         with grpc.insecure_channel(service.address) as channel:
-            stranger = Held(p4runtime_pb2_grpc.P4RuntimeStub(channel), 0)
+            stranger = ArbitrationStream(p4runtime_pb2_grpc.P4RuntimeStub(channel), 0)
             stranger.ask(2**128 - 1)
             assert stranger.answer(10).status.code == 0
             with (

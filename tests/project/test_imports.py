@@ -85,7 +85,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
 
 # Packages and modules that get bytes, events and the time, and return what is to be done.
 CORES = (
-    *("hostlib.core", "hostlib.fallback.config", "hostlib.fallback.core", "hostlib.interleave.rota"),
+    *("hostlib.core", "hostlib.fallback.config", "hostlib.fallback.core", "hostlib.interleave.turn_order"),
     *("controller.memory", "controller.grouping", "controller.live"),
 )
 IO = {"asyncio", "multiprocessing", "select", "selectors", "socket", "subprocess", "threading", "time"}
@@ -244,7 +244,7 @@ def test_every_folder_of_python_is_the_products_or_not_installed() -> None:
         ("p4src.generate_lanes", "benchmarks", "the product imports nothing of"),
         ("hostlib.core.window", "socket", "protocol cores do no I/O"),
         ("hostlib.fallback.core", "time", "protocol cores do no I/O"),
-        ("hostlib.interleave.rota", "threading", "protocol cores do no I/O"),
+        ("hostlib.interleave.turn_order", "threading", "protocol cores do no I/O"),
         ("controller.live.core", "subprocess", "protocol cores do no I/O"),
         ("p4src.messages", "softswitch", "p4src may import nothing"),
         ("softswitch.engine.switch", "controller.model", "softswitch.engine may import"),

@@ -14,7 +14,7 @@ import grpc
 import pytest
 
 from controller import Controller
-from controller.p4runtime_shim.mastership import Held
+from controller.p4runtime_shim.mastership import ArbitrationStream
 from p4src.messages import p4runtime_pb2_grpc
 from tests.certificates import make
 from tests.system.attached import open_switch
@@ -170,7 +170,7 @@ def test_a_training_ends_well_though_a_stranger_claims_the_highest_election_id(s
         )
         begun(process, 2)
         with grpc.insecure_channel(attached.address) as channel:
-            stranger = Held(p4runtime_pb2_grpc.P4RuntimeStub(channel), 0)
+            stranger = ArbitrationStream(p4runtime_pb2_grpc.P4RuntimeStub(channel), 0)
             stranger.ask(2**128 - 1)
             assert stranger.answer(10).status.code == 0
             if not stays:

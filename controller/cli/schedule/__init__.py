@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from controller.cli.register import group, register
 
-app = group("schedule", "Simulate schedulers of training jobs; see docs/schedulers.md.")
+app = group("schedule", "Simulate schedulers of training jobs; see docs/schedulers/.")
 
 
 def _add(name: str, place: str, line: str) -> None:

@@ -19,7 +19,7 @@ from controller.cli.output import err, out
 from controller.scheduling import BadSpec, Cluster
 from controller.simulator import runs
 from controller.simulator.clusters import read_cluster, uniform
-from controller.simulator.families.base import Background
+from controller.simulator.families.base import SimulationConfig
 from controller.simulator.plots import FORMATS, PlotsMissing, check
 from controller.simulator.policies import check_settings, known, parse_setting
 from controller.simulator.runs import LARGEST_SEED, Source, kind_for, known_to
@@ -129,7 +129,7 @@ def cluster_of(
     return uniform(nodes, gpus, cpus=gpus * cpus_per_gpu, memory_gb=gpus * memory_per_gpu)
 
 
-def background(
+def config(
     cluster: Cluster,
     matrix: Path | None,
     profiles: Path | None,
@@ -138,22 +138,22 @@ def background(
     estimates: Path | None,
     settings: Sequence[str] | None,
     policies: Sequence[str],
-) -> Background:
-    """Return what setups of these policies are made for. Raises Failure."""
+) -> SimulationConfig:
+    """Return what policy runs of these policies are made for. Raises Failure."""
     try:
         chosen = tuple(parse_setting(text) for text in settings or ())
         check_settings(chosen, policies)
     except BadSpec as error:
         raise Failure(f"--set: {error}", USAGE) from error
     try:
-        return Background(cluster, matrix, profiles, pairs, seed, estimates, chosen)
+        return SimulationConfig(cluster, matrix, profiles, pairs, seed, estimates, chosen)
     except BadSpec as error:
         raise Failure(f"--profiles, --pairs: {error}", USAGE) from error
 
 
 def offered(
     policies: Sequence[str],
-    around: Background,
+    around: SimulationConfig,
     trace: Path | None,
     format: str,
     generated: int,

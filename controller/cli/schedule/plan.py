@@ -14,9 +14,9 @@ from controller.cli.errors import USAGE, Failure
 from controller.cli.output import out, plural
 from controller.cli.schedule import common, timeline
 from controller.scheduling import RESOURCES, Cluster
-from controller.scheduling.policy import Job
+from controller.scheduling.policy import JobState
 from controller.simulator.estimates import expect as estimated
-from controller.simulator.families.base import Background
+from controller.simulator.families.base import SimulationConfig
 from controller.simulator.families.lucid import packing_tree, usage_of
 from controller.simulator.files import check_output, whole
 from controller.simulator.history import expect, learn, submission
@@ -99,7 +99,7 @@ def plan(
             common.check_plots(option, path)
             check_output(option, path)
     servers = common.cluster_of(cluster, nodes, gpus, cpus_per_gpu, memory_per_gpu)
-    around = common.background(servers, matrix, profiles, pairs, seed, estimates, settings, [name])
+    around = common.config(servers, matrix, profiles, pairs, seed, estimates, settings, [name])
     with common.refusals():
         specs = estimated(read(jobs, servers, known_to([name], around), format=format), estimates)
         model = None if history is None else learn(read(history), around)
@@ -130,7 +130,7 @@ def plan(
 
 
 def explanations(
-    policy: str, decided: Plan, around: Background, model: DurationModel | None
+    policy: str, decided: Plan, around: SimulationConfig, model: DurationModel | None
 ) -> dict[str, list[str]]:
     """Return what is known of each job.
 
@@ -211,7 +211,7 @@ def as_json(policy: str, decided: Plan, cluster: Cluster) -> dict[str, Any]:
     return {"name": "schedule plan", "setup": setting, "groups": groups, "waiting": waiting}
 
 
-def _jobs(decided: Plan) -> list[Job]:
+def _jobs(decided: Plan) -> list[JobState]:
     return [*(job for each in decided.groups for job in each.group.jobs), *decided.waiting]
 
 

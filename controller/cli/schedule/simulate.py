@@ -24,7 +24,7 @@ EPILOG = """Examples:
 
   ina schedule simulate --generate 500 --policy fifo,srtf,muri-s
 
-  ina schedule simulate --trace trace3.csv --policy coded:srtf,coded:muri-s --json
+  ina schedule simulate --trace trace3.csv --policy muri-replica:srtf,muri-replica:muri-s --json
 
   ina schedule simulate --cluster examples/schedule/cluster.toml --load 0.8 --seed 1 --output results
 
@@ -86,7 +86,7 @@ def simulate(
         for name in (*NUMBERS, *PLOTS):
             check_output("--output", output / name)
     servers = common.cluster_of(cluster, nodes, gpus, cpus_per_gpu, memory_per_gpu)
-    around = common.background(servers, matrix, profiles, pairs, seed, estimates, settings, names)
+    around = common.config(servers, matrix, profiles, pairs, seed, estimates, settings, names)
     with common.refusals():
         source, jobs = common.offered(names, around, trace, format, generated, load=load, seed=seed)
     tasks = [Task(name, source, around, curves=output is not None, verify=verify) for name in names]
@@ -113,7 +113,7 @@ def run(tasks: Sequence[Task], processes: int) -> list[Outcome]:
 def as_json(outcomes: Sequence[Outcome], jobs: int) -> dict[str, Any]:
     """Return what ``--json`` prints."""
     task = outcomes[0].task
-    source, cluster = task.source, task.background.cluster
+    source, cluster = task.source, task.config.cluster
     setting = {
         "jobs": jobs,
         "servers": len(cluster.nodes),
@@ -121,7 +121,7 @@ def as_json(outcomes: Sequence[Outcome], jobs: int) -> dict[str, Any]:
         "trace": str(source.trace or "generated"),
         "load": source.load,
         "seed": source.seed,
-        "settings": dict(task.background.settings),
+        "settings": dict(task.config.settings),
     }
     metrics = {o.task.policy: {**asdict(o.metrics), "wall_s": o.wall_s} for o in outcomes}
     return {"name": "schedule simulate", "setup": setting, "metrics": metrics}

@@ -106,7 +106,7 @@ def sweep(
     if ray_address and not ray:
         raise Failure("--ray-address: of which cluster; --ray is missing", USAGE)
     servers = common.cluster_of(cluster, nodes, gpus, cpus_per_gpu, memory_per_gpu)
-    around = common.background(servers, matrix, profiles, pairs, 0, estimates, settings, names)
+    around = common.config(servers, matrix, profiles, pairs, 0, estimates, settings, names)
     with common.refusals():
         source, _ = common.offered(names, around, trace, format, generated, load=1.0)
         planned = sweeps.tasks(
@@ -159,8 +159,8 @@ def _json(planned: Sequence[Task], outcomes: Sequence[Outcome], points: Sequence
     first = planned[0]
     setting = {
         "trace": str(first.source.trace or "generated"),
-        "servers": len(first.background.cluster.nodes),
-        "gpus": first.background.cluster.gpus,
+        "servers": len(first.config.cluster.nodes),
+        "gpus": first.config.cluster.gpus,
     }
     runs = [
         {"load": o.task.source.load, "seed": o.task.source.seed, **asdict(o.metrics), "policy": o.task.policy}

@@ -77,7 +77,7 @@ def tune(
     if metric not in METRICS:
         raise Failure(f"--metric {metric}: want one of {', '.join(METRICS)}", USAGE)
     servers = common.cluster_of(cluster, nodes, gpus, cpus_per_gpu, memory_per_gpu)
-    around = common.background(servers, matrix, profiles, pairs, seed, estimates, settings, [name])
+    around = common.config(servers, matrix, profiles, pairs, seed, estimates, settings, [name])
     with common.refusals():
         tried = parse_choices(choices, name)
         source, jobs = common.offered([name], around, trace, format, generated, load=load, seed=seed)
@@ -91,8 +91,8 @@ def tune(
                 nonlocal done
                 bar.show(done / most, " ".join(_said(chosen)))
                 done += 1
-                background = replace(around, settings=(*around.settings, *chosen.items()))
-                outcome = run(Task(name, source, background))
+                config = replace(around, settings=(*around.settings, *chosen.items()))
+                outcome = run(Task(name, source, config))
                 return float(getattr(outcome.metrics, metric))
 
             found = tune_settings(tried, start, replay, rounds=rounds, min_gain=min_gain)

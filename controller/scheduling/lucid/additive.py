@@ -25,7 +25,7 @@ Value = float | str | None
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """How a feature's values become rows of a table.
+    """Bins: a feature's values as rows of a table.
 
     Row 0 is for unknown values, the last one for categories that were not in training. Numbers fall between
     `cuts`, which increase; categories have their row in `rows`.
@@ -60,7 +60,7 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Contribution:
-    """What one term adds to a prediction."""
+    """Contribution of one term to a prediction."""
 
     term: str
     values: tuple[Value, ...]

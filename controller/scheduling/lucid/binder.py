@@ -22,7 +22,7 @@ class Sharing(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """What the binder looks at in a job.
+    """Properties of a job that the binder looks at.
 
     `expected_s` is how long it is expected to run from now on; `unstable` says that its usage varies too
     much to rely on; `alone` that it must not share for another reason, such as having been evicted once.
@@ -60,7 +60,7 @@ class BinderRules:
 
 
 class Refusal(Enum):
-    """Why a job may not join another one."""
+    """Reason for which a job may not join another one."""
 
     OFF = "sharing is off"
     GPUS = "they ask for different numbers of GPUs"

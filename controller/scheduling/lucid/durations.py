@@ -1,4 +1,4 @@
-"""How long a job will run: the workload estimate model (Lucid, 3.5.3)."""
+"""Predicted durations of jobs: the workload estimate model (Lucid, 3.5.3)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CATEGORIES = ("user", "name", "vc")
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """What is known of a job when it is submitted, and, with `usage`, when it has been profiled.
+    """Features of a job when it is submitted, and, with `usage`, when it has been profiled.
 
     `submit_s` is seconds since 1970, UTC.
     """

@@ -1,4 +1,4 @@
-"""What Lucid's parts refuse.
+"""Errors of Lucid's parts.
 
 SchedulingError
 └── LucidError

@@ -20,7 +20,7 @@ from controller.scheduling.lucid.usage import Size, Usage
 
 
 class Config(NamedTuple):
-    """What is trained and how; two jobs of one configuration behave alike."""
+    """A training configuration; two jobs of one configuration behave alike."""
 
     model: str
     dataset: str

@@ -22,7 +22,7 @@ class DividedNodes:
 
     @property
     def profiler_nodes(self) -> int:
-        """How many nodes the profiler has."""
+        """Number of the profiler's nodes."""
         return sum(self._mine)
 
     def idle_fraction(self) -> float:

@@ -19,7 +19,7 @@ from controller.scheduling.lucid.profiler import ProfilerRules
 from controller.scheduling.lucid.throughput import ThroughputModel, train_throughput
 from controller.scheduling.lucid.update import UpdateEngine
 from controller.scheduling.lucid.usage import Size, Usage
-from controller.scheduling.policy import Decision, Job, View
+from controller.scheduling.policy import Decision, JobState, View
 
 MOST_INTERVALS = 1 << 20
 """Twenty years of ten minutes."""
@@ -30,7 +30,7 @@ QUICK = 400
 
 @dataclass(frozen=True, slots=True)
 class OnlineRules:
-    """What the learning parts go by.
+    """Settings of the learning parts.
 
     Attributes:
         period_s: How long a model is used until it is trained anew.
@@ -76,11 +76,11 @@ class OnlineLucid:
         self,
         rules: OnlineRules,
         *,
-        measure: Callable[[Job], Usage],
+        measure: Callable[[JobState], Usage],
         analyse: Callable[[Usage], Size],
         binder: BinderRules,
         profiler: ProfilerRules | None = None,
-        unstable: Callable[[Job], bool] = lambda job: False,
+        unstable: Callable[[JobState], bool] = lambda job: False,
     ) -> None:
         self._rules = rules
         self._measure = measure
@@ -113,7 +113,7 @@ class OnlineLucid:
             self._gpus.count(job)
         return self._policy.decide(view)
 
-    def explain(self, job: Job) -> list[str]:
+    def explain(self, job: JobState) -> list[str]:
         """Return what is known of a job that has not ended, and what its expected duration consists of."""
         model = self._durations.model(self._now_s)
         lines = [self._policy.explain(job)]
@@ -121,7 +121,7 @@ class OnlineLucid:
             lines += model.explain(submission(job.spec, self._usages.get(job.order)))
         return lines
 
-    def _learn(self, job: Job) -> None:
+    def _learn(self, job: JobState) -> None:
         usage = self._usages.pop(job.order, None)
         alone_s = job.spec.iterations * job.alone_s
         count, total_s = self._ended.get(job.spec.gpus, (0, 0.0))
@@ -134,7 +134,7 @@ class OnlineLucid:
             jobs, durations_s, interactions=3, max_rounds=QUICK, bags=2, seed=self._rules.seed
         )
 
-    def _expected_s(self, job: Job) -> float:
+    def _expected_s(self, job: JobState) -> float:
         """Return what the model says; without one the mean of jobs with as many GPUs, or of all."""
         model = self._durations.model(self._now_s)
         if model is not None:
@@ -144,7 +144,7 @@ class OnlineLucid:
         count = sum(number for number, _ in found)
         return sum(total_s for _, total_s in found) / count if count else self._rules.unknown_s
 
-    def _profile(self, job: Job) -> Usage:
+    def _profile(self, job: JobState) -> Usage:
         usage = self._usages[job.order] = self._measure(job)
         return usage
 
@@ -159,7 +159,7 @@ class OnlineLucid:
 class Arrivals:
     """Arrivals by interval, and what is expected of the next ones once two days have been seen."""
 
-    def __init__(self, rules: OnlineRules, weight: Callable[[Job], float]) -> None:
+    def __init__(self, rules: OnlineRules, weight: Callable[[JobState], float]) -> None:
         self._rules = rules
         self._weight = weight
         self._begin_s: float | None = None
@@ -173,7 +173,7 @@ class Arrivals:
         )
         self._said: tuple[int, list[float]] = (-1, [])  # intervals over at the last forecast, and that
 
-    def count(self, job: Job) -> None:
+    def count(self, job: JobState) -> None:
         """Count a job at the time of its submission."""
         self._until(job.spec.submit_s)
         self._now += self._weight(job)

@@ -13,13 +13,13 @@ from controller.scheduling.lucid.nodes import DividedNodes
 from controller.scheduling.lucid.profiler import ProfileQueue, ProfilerRules
 from controller.scheduling.lucid.usage import Size, Usage
 from controller.scheduling.model import Cluster
-from controller.scheduling.policy import Decision, Group, Job, View
+from controller.scheduling.policy import Decision, Group, JobState, View
 
-Estimate = Callable[[Job], float]
-"""How long a job will run alone, in seconds."""
+Estimate = Callable[[JobState], float]
+"""Predicts a job's duration alone, in seconds."""
 
-Measure = Callable[[Job], Usage]
-"""What the profiler reads while a job runs."""
+Measure = Callable[[JobState], Usage]
+"""Measures a running job, as the profiler does."""
 
 Forecast = Callable[[float], Sequence[float]]
 """Jobs expected in the next intervals, from a time in seconds on."""
@@ -27,7 +27,7 @@ Forecast = Callable[[float], Sequence[float]]
 
 @dataclass(slots=True)
 class _Known:
-    job: Job
+    job: JobState
     expected_s: float
     size: Size | None = None
     usage: Usage | None = None
@@ -74,7 +74,7 @@ class LucidPolicy:
         binder: BinderRules,
         profiler: ProfilerRules | None = None,
         sharing: Callable[[float, float], Sharing] = lambda now_s, idle: Sharing.DEFAULT,
-        unstable: Callable[[Job], bool] = lambda job: False,
+        unstable: Callable[[JobState], bool] = lambda job: False,
         forecast_gpus: Forecast = lambda now_s: (),
         eager: bool = False,
     ) -> None:
@@ -90,11 +90,11 @@ class LucidPolicy:
         self._nodes: DividedNodes | None = None
         self._most_gpus: int | None = None  # that a job can have beside the profiler
         self._unread: dict[int, _Known] = {}  # they run, were too large for the profiler, and are read later
-        self._anew: list[Job] = []  # they lose their progress now and may start at the next decision
+        self._anew: list[JobState] = []  # they lose their progress now and may start at the next decision
         self._known: dict[int, _Known] = {}  # by order of arrival, as all below
         self._to_profile = ProfileQueue()
         self._profiling: dict[int, Group] = {}
-        self._queue: list[tuple[float, int, Job]] = []  # by priority
+        self._queue: list[tuple[float, int, JobState]] = []  # by priority
         self._running: dict[int, Group] = {}
 
     def decide(self, view: View) -> Decision:
@@ -124,7 +124,7 @@ class LucidPolicy:
         decision.groups = [*self._profiling.values(), *groups.values()]
         return decision
 
-    def explain(self, job: Job) -> str:
+    def explain(self, job: JobState) -> str:
         """Say what is known of a job that has not ended."""
         known = self._known[job.order]
         size = "not profiled" if known.size is None else known.size.name.title()
@@ -147,7 +147,7 @@ class LucidPolicy:
         self._most_gpus = cluster.gpus - there
         return DividedNodes(cluster, rules.nodes)
 
-    def _admit(self, job: Job) -> None:
+    def _admit(self, job: JobState) -> None:
         if self._most_gpus is not None and job.spec.gpus > self._most_gpus:
             raise BadSpec(
                 f"job {job.spec.id!r} asks for {job.spec.gpus} GPUs; the profiler leaves {self._most_gpus}"
@@ -166,10 +166,10 @@ class LucidPolicy:
         known.size = self._analyse(known.usage)
         known.expected_s = self._estimate(known.job)  # now that more is known of it
 
-    def _enqueue(self, job: Job) -> None:
+    def _enqueue(self, job: JobState) -> None:
         insort(self._queue, (self._known[job.order].expected_s * job.spec.gpus, job.order, job))
 
-    def _forget(self, job: Job, nodes: DividedNodes) -> None:
+    def _forget(self, job: JobState, nodes: DividedNodes) -> None:
         del self._known[job.order]
         self._unread.pop(job.order, None)
         profiled = self._profiling.pop(job.order, None)
@@ -180,7 +180,7 @@ class LucidPolicy:
         for member in rest:
             self._running[member.order] = Group((member,), group.gpus, reason="its partner has ended")
 
-    def _evict(self, decision: Decision) -> list[Job]:
+    def _evict(self, decision: Decision) -> list[JobState]:
         evicted = []
         for group in {id(g): g for g in self._running.values() if len(g.jobs) > 1}.values():
             if any(self._unstable(job) for job in group.jobs):
@@ -193,7 +193,7 @@ class LucidPolicy:
                 decision.notes.append((last.spec.id, "evicted: the usage of its GPUs is unstable"))
         return evicted
 
-    def _end_profiling(self, now_s: float, nodes: DividedNodes) -> list[Job]:
+    def _end_profiling(self, now_s: float, nodes: DividedNodes) -> list[JobState]:
         over = [o for o in self._profiling if self._known[o].until_s <= now_s]
         jobs = []
         for order in over:
@@ -217,7 +217,7 @@ class LucidPolicy:
         for group in self._running.values():
             if len(group.jobs) == 1:
                 hosts.add(group, self._known[group.jobs[0].order].candidate(now_s))
-        waiting: list[tuple[float, int, Job]] = []
+        waiting: list[tuple[float, int, JobState]] = []
         refused: set[int] = set()  # GPU counts that no exclusive place was found for
         for position, entry in enumerate(self._queue):
             job = entry[2]

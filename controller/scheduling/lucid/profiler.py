@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from controller.scheduling.errors import BadSpec
-from controller.scheduling.policy import Job
+from controller.scheduling.policy import JobState
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,19 +75,19 @@ class ProfileQueue:
     """
 
     def __init__(self) -> None:
-        self._jobs: list[tuple[int, int, Job]] = []
+        self._jobs: list[tuple[int, int, JobState]] = []
 
     def __len__(self) -> int:
         return len(self._jobs)
 
-    def __iter__(self) -> Iterator[Job]:
+    def __iter__(self) -> Iterator[JobState]:
         return (job for _, _, job in self._jobs)
 
-    def add(self, job: Job) -> None:
+    def add(self, job: JobState) -> None:
         """Queue a job."""
         insort(self._jobs, (job.spec.gpus, job.order, job))
 
-    def start(self, place: Callable[[int], tuple[int, ...] | None]) -> list[tuple[Job, tuple[int, ...]]]:
+    def start(self, place: Callable[[int], tuple[int, ...] | None]) -> list[tuple[JobState, tuple[int, ...]]]:
         """Take out the jobs that `place` finds GPUs for, until the first for which it finds none."""
         started = []
         for gpus, _, job in self._jobs:

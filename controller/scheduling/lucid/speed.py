@@ -1,4 +1,4 @@
-"""How fast two jobs run on one set of GPUs: measured pairs."""
+"""Speeds of two jobs on one set of GPUs: measured pairs."""
 
 from __future__ import annotations
 

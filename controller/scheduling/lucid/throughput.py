@@ -1,4 +1,4 @@
-"""How many jobs will be submitted: the throughput predict model (Lucid, 3.5.2)."""
+"""Predicted arrivals of jobs: the throughput predict model (Lucid, 3.5.2)."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ class PackingTree:
 
     @property
     def leaves(self) -> int:
-        """How many classes of jobs it tells apart."""
+        """Number of classes of jobs that it tells apart."""
         return _leaves(self.root)
 
     def describe(self) -> str:

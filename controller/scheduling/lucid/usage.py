@@ -1,4 +1,4 @@
-"""What the profiler measures of a job, and how the packing analyser classes it (Lucid, 3.2 and 3.5.1)."""
+"""A job's usage as the profiler measures it, and its class by the packing analyser (Lucid, 3.2, 3.5.1)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from controller.scheduling.lucid.errors import BadSample
 
 
 class Size(IntEnum):
-    """How much a job disturbs another one on its GPUs. The value is its sharing score."""
+    """Degree to which a job disturbs another one on its GPUs. The value is its sharing score."""
 
     TINY = 0
     MEDIUM = 1

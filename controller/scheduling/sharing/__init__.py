@@ -24,8 +24,8 @@ from controller.scheduling.sharing.errors import (
     UnknownModel,
 )
 from controller.scheduling.sharing.features import Profile, Profiler, choose, profile_of
+from controller.scheduling.sharing.interference import InterferenceModel, Load, load_of
 from controller.scheduling.sharing.interval import FixedInterval, IntervalRule, PreemptionCost
-from controller.scheduling.sharing.law import Law, Load, load_of
 from controller.scheduling.sharing.models import Forests, Model, accuracy, draw, train
 from controller.scheduling.sharing.packing import Choice, Packer
 from controller.scheduling.sharing.policy import SharingPolicy
@@ -40,8 +40,8 @@ __all__ = [
     "Demand",
     "FixedInterval",
     "Forests",
+    "InterferenceModel",
     "IntervalRule",
-    "Law",
     "Ledger",
     "Load",
     "MadeUpPairs",

@@ -143,11 +143,11 @@ class Demand:
 
 
 CONTENTION = (1.0, 1.6, 0.7)
-"""What an overlap costs: multiprocessors take turns, bandwidth thrashes, hosts have some to spare."""
+"""Cost of an overlap: multiprocessors take turns, bandwidth thrashes, hosts have some to spare."""
 
 
 class MadeUpPairs:
-    """Our own law of interference, for generated jobs. Nothing of it is measured.
+    """Our own interference of pairs, for generated jobs. Nothing of it is measured.
 
     Two jobs are in a stage of the same resource with the probability that the fractions give, if their
     phases are independent; then one waits: ``speed = 1 / (1 + s_j i_k Σ_r c_r f_jr f_kr)`` with
@@ -162,7 +162,7 @@ class MadeUpPairs:
         self.kinds = tuple(self._demands)
 
     def beside(self, kind: str, other: str) -> float:
-        """Return what the law says."""
+        """Return the pair's speeds."""
         mine, theirs = (self._demand(name) for name in (kind, other))
         overlap = sum(
             cost * f * g

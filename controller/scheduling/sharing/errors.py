@@ -1,4 +1,4 @@
-"""What sharing for heterogeneous job sizes refuses.
+"""Errors of sharing for heterogeneous job sizes.
 
 SchedulingError
 └── SharingError

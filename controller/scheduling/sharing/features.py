@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from controller.scheduling.sharing.errors import BadMeasurement, UnknownModel
-from controller.scheduling.sharing.law import Law, Load, require
+from controller.scheduling.sharing.interference import InterferenceModel, Load, require
 
 Features = tuple[float, ...]
 """n sensitivities, then n impacts."""
@@ -22,7 +22,7 @@ Features = tuple[float, ...]
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What n co-runs say of a job: speeds relative to running alone, one for each reference job."""
+    """Features of a job from n co-runs: speeds relative to running alone, one for each reference job."""
 
     sensitivity: tuple[float, ...]
     impact: tuple[float, ...]
@@ -72,7 +72,7 @@ class Profiler:
     Raises BadMeasurement if there is no reference job or one twice, UnknownModel for one that is not known.
     """
 
-    def __init__(self, measured: Law, references: Sequence[str]) -> None:
+    def __init__(self, measured: InterferenceModel, references: Sequence[str]) -> None:
         if not references:
             raise BadMeasurement("no reference job; at least 1 is needed")
         if len(set(references)) != len(references):
@@ -84,8 +84,8 @@ class Profiler:
         self._profiles: dict[Load, Profile] = {}
 
     @property
-    def measured(self) -> Law:
-        """Where its measurements come from."""
+    def measured(self) -> InterferenceModel:
+        """Source of its measurements."""
         return self._measured
 
     def profile(self, load: Load) -> Profile:
@@ -100,7 +100,7 @@ class Profiler:
         return self._profiles[load]
 
 
-def choose(measured: Law, count: int, kinds: Sequence[str] | None = None) -> tuple[str, ...]:
+def choose(measured: InterferenceModel, count: int, kinds: Sequence[str] | None = None) -> tuple[str, ...]:
     """Return `count` of `kinds` (all by default) as reference jobs, as different from each other as can be.
 
     First the one beside which others are slowest, then always the one that is farthest from those that are

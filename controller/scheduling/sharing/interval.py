@@ -1,4 +1,4 @@
-"""How long until jobs may be preempted again: the scheduling interval from load.
+"""The scheduling interval, after which jobs may be preempted again, from the load.
 
 The patent names the inputs (the cluster's GPUs TCG, all GPUs asked for TRG, the jobs within one node and
 beyond one with their costs of a preemption m1 and m2); its formula is lost. This one is ours. Short
@@ -23,7 +23,7 @@ from controller.scheduling.errors import BadSpec
 
 @dataclass(frozen=True, slots=True)
 class PreemptionCost:
-    """What stopping and restarting a job costs it, in seconds.
+    """Cost of stopping and restarting a job, in seconds of its time.
 
     Attributes:
         within_s: A job that fits into one node, the patent's m1. The default is what Lucid's simulator takes.

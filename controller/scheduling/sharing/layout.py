@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from controller.scheduling.errors import BadDecision
 from controller.scheduling.model import Cluster
-from controller.scheduling.policy import Job
+from controller.scheduling.policy import JobState
 
 MOST = 2
 """Jobs on one GPU."""
@@ -19,13 +19,13 @@ class Layout:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.jobs: dict[int, Job] = {}
+        self.jobs: dict[int, JobState] = {}
         """Placed jobs by order of arrival."""
         self.places: dict[int, tuple[int, ...]] = {}
         """Their GPUs."""
-        self._on: list[list[Job]] = [[] for _ in range(cluster.gpus)]
+        self._on: list[list[JobState]] = [[] for _ in range(cluster.gpus)]
 
-    def add(self, job: Job, gpus: tuple[int, ...]) -> None:
+    def add(self, job: JobState, gpus: tuple[int, ...]) -> None:
         """Place `job`. Raises BadDecision if that breaks the rules; nothing has changed then."""
         if len(gpus) != job.spec.gpus or len(set(gpus)) != len(gpus) or job.order in self.jobs:
             raise BadDecision(f"{job} with {job.spec.gpus} GPUs cannot be placed on {gpus}")
@@ -36,13 +36,13 @@ class Layout:
         self.jobs[job.order] = job
         self.places[job.order] = gpus
 
-    def remove(self, job: Job) -> None:
+    def remove(self, job: JobState) -> None:
         """Take `job` away."""
         del self.jobs[job.order]
         for gpu in self.places.pop(job.order):
             self._on[gpu].remove(job)
 
-    def on(self, gpu: int) -> list[Job]:
+    def on(self, gpu: int) -> list[JobState]:
         """Return the jobs on a GPU; not to be changed."""
         return self._on[gpu]
 
@@ -62,11 +62,11 @@ class Layout:
                     return False
         return True
 
-    def beside(self, job: Job) -> list[Job]:
+    def beside(self, job: JobState) -> list[JobState]:
         """Return the jobs that share GPUs with `job`, in order of arrival."""
         return self.others(self.places[job.order], job)
 
-    def others(self, gpus: Iterable[int], without: Job | None = None) -> list[Job]:
+    def others(self, gpus: Iterable[int], without: JobState | None = None) -> list[JobState]:
         """Return the jobs on these GPUs, in order of arrival."""
         found = {other.order: other for gpu in gpus for other in self._on[gpu] if other is not without}
         return [found[order] for order in sorted(found)]
@@ -75,7 +75,7 @@ class Layout:
         """Return the GPUs with nobody on them."""
         return [gpu for gpu, here in enumerate(self._on) if not here]
 
-    def share(self, job: Job) -> float:
+    def share(self, job: JobState) -> float:
         """Return how many GPUs' worth `job` holds, if jobs on one GPU hold equal parts of it."""
         return sum(1.0 / len(self._on[gpu]) for gpu in self.places[job.order])
 

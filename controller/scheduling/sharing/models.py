@@ -27,7 +27,7 @@ from enum import Enum
 from controller.scheduling.sharing.errors import BadMeasurement, BadTraining
 from controller.scheduling.sharing.features import Features, Profiler
 from controller.scheduling.sharing.forest import Forest, grow
-from controller.scheduling.sharing.law import Law, Load
+from controller.scheduling.sharing.interference import InterferenceModel, Load
 
 SIZES = (2, 4, 8)
 """GPU counts of the multi-GPU jobs that are trained on, unless said otherwise."""
@@ -70,7 +70,7 @@ def model_for(load: Load, beside: Sequence[Load]) -> Model:
 
 
 def draw(
-    law: Law,
+    interference: InterferenceModel,
     model: Model,
     count: int,
     *,
@@ -79,7 +79,7 @@ def draw(
     fresh: Collection[str] = (),
     seed: int = 0,
 ) -> list[Sample]:
-    """Run `count` random groups of jobs that `model` is about, and return what `law` says of them.
+    """Run `count` random groups of jobs that `model` is about, and return what `interference` says of them.
 
     With `fresh` kinds, each group has at least one job of them. Raises BadTraining if there is no kind or no
     size to draw from.
@@ -101,9 +101,9 @@ def draw(
                 load = load._replace(kind=kind)
             else:
                 beside[new - 1] = beside[new - 1]._replace(kind=kind)
-        speeds = [law.speed(load, beside)]
+        speeds = [interference.speed(load, beside)]
         if model in (Model.SGCM, Model.DTCM):
-            speeds.append(law.speed(beside[0], (load,)))
+            speeds.append(interference.speed(beside[0], (load,)))
         samples.append(Sample(load, tuple(beside), tuple(speeds)))
     return samples
 
@@ -132,7 +132,7 @@ def _groups(
 
 
 class Forests:
-    """What the four forests believe: a `Law`, for a policy to ask. Answers are kept."""
+    """The four forests as an `InterferenceModel`, for a policy to ask. Answers are kept."""
 
     def __init__(self, profiler: Profiler, forests: Mapping[Model, Forest]) -> None:
         self._profiler = profiler
@@ -229,7 +229,7 @@ def _inputs(profiler: Profiler, model: Model, load: Load, beside: Sequence[Load]
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """How well a forest predicts samples that it was not trained on.
+    """Accuracy of a forest on samples that it was not trained on.
 
     Attributes:
         samples: How many.
@@ -244,7 +244,7 @@ class Accuracy:
     mean_mae: float
 
 
-def accuracy(believed: Law, samples: Sequence[Sample]) -> Accuracy:
+def accuracy(believed: InterferenceModel, samples: Sequence[Sample]) -> Accuracy:
     """Compare `believed` with measured samples. Raises BadTraining if there is none."""
     if not samples:
         raise BadTraining("an accuracy on no samples")

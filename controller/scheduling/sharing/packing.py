@@ -20,8 +20,8 @@ from enum import Enum
 
 from controller.scheduling.errors import BadSpec
 from controller.scheduling.model import JobSpec
-from controller.scheduling.policy import Job
-from controller.scheduling.sharing.law import Law, Load, load_of, require
+from controller.scheduling.policy import JobState
+from controller.scheduling.sharing.interference import InterferenceModel, Load, load_of, require
 from controller.scheduling.sharing.layout import MOST, Layout, consolidated
 
 
@@ -38,7 +38,7 @@ class Packing:
     """GPUs for a job, who is on them, what is gained, and how fast it would be itself."""
 
     gpus: tuple[int, ...]
-    beside: tuple[Job, ...]
+    beside: tuple[JobState, ...]
     gain: float = 0.0
     speed: float = 1.0
 
@@ -58,7 +58,7 @@ class Packer:
 
     def __init__(
         self,
-        believed: Law,
+        believed: InterferenceModel,
         *,
         load_of: Callable[[JobSpec], Load] = load_of,
         least_gain: float = 0.2,
@@ -79,13 +79,13 @@ class Packer:
         self._mixed = mixed
         self._rng = random.Random(seed)
 
-    def load(self, job: Job) -> Load:
+    def load(self, job: JobState) -> Load:
         """Return what interference depends on. Raises UnknownModel if nobody knows such jobs."""
         load = self._load_of(job.spec)
         require(self._believed, load)
         return load
 
-    def find(self, job: Job, layout: Layout) -> Packing | None:
+    def find(self, job: JobState, layout: Layout) -> Packing | None:
         """Return GPUs that `job` may share, or None. O(placed jobs)."""
         allowed: list[Packing] = []
         for gpus, beside in candidates(job, layout, self._affinity):
@@ -104,7 +104,7 @@ class Packer:
         return max(allowed, key=lambda packing: packing.gain)
 
     def judge(
-        self, job: Job, gpus: tuple[int, ...], beside: tuple[Job, ...], layout: Layout
+        self, job: JobState, gpus: tuple[int, ...], beside: tuple[JobState, ...], layout: Layout
     ) -> Packing | None:
         """Return the packing of `job` on `gpus` beside those who are there; None if it is not allowed."""
         mine = self._load_of(job.spec)
@@ -123,7 +123,7 @@ class Packer:
         gain /= mine.gpus
         return Packing(gpus, beside, gain, speed) if gain > self._least_gain else None
 
-    def gained_by_leaving(self, job: Job, layout: Layout) -> float:
+    def gained_by_leaving(self, job: JobState, layout: Layout) -> float:
         """Return how many GPUs' worth of work per second it would add if `job` had GPUs for itself."""
         mine = self._load_of(job.spec)
         believed = self._believed.speed
@@ -137,13 +137,13 @@ class Packer:
             gained += load.gpus * (after - now)
         return gained
 
-    def _affinity(self, large: Job, small: Job) -> float:
+    def _affinity(self, large: JobState, small: JobState) -> float:
         return self._believed.speed(self._load_of(small.spec), [self._load_of(large.spec)])
 
 
 def candidates(
-    job: Job, layout: Layout, affinity: Callable[[Job, Job], float]
-) -> Iterator[tuple[tuple[int, ...], tuple[Job, ...]]]:
+    job: JobState, layout: Layout, affinity: Callable[[JobState, JobState], float]
+) -> Iterator[tuple[tuple[int, ...], tuple[JobState, ...]]]:
     """Yield GPUs that `job` may share, and with whom.
 
     They are those of one job of its size, some of a larger one's, or all of several smaller ones' and free
@@ -165,8 +165,8 @@ def candidates(
 
 
 def _covers(
-    job: Job, layout: Layout, affinity: Callable[[Job, Job], float]
-) -> Iterator[tuple[tuple[int, ...], tuple[Job, ...]]]:
+    job: JobState, layout: Layout, affinity: Callable[[JobState, JobState], float]
+) -> Iterator[tuple[tuple[int, ...], tuple[JobState, ...]]]:
     """Yield places over smaller jobs: one for each node, or one on as many nodes as it takes."""
     gpus, cluster = job.spec.gpus, layout.cluster
     whole = max(node.gpus for node in cluster.nodes)
@@ -180,7 +180,7 @@ def _covers(
                 yield cover
         return
     taken: list[int] = []
-    beside: list[Job] = []
+    beside: list[JobState] = []
     full, rest = divmod(gpus, whole)
     for node in sorted(nodes, key=lambda node: sum(bool(layout.on(gpu)) for gpu in node)):
         part = whole if full else rest
@@ -198,8 +198,8 @@ def _covers(
 
 
 def _cover(
-    job: Job, gpus: int, node: range, layout: Layout, affinity: Callable[[Job, Job], float]
-) -> tuple[tuple[int, ...], tuple[Job, ...]] | None:
+    job: JobState, gpus: int, node: range, layout: Layout, affinity: Callable[[JobState, JobState], float]
+) -> tuple[tuple[int, ...], tuple[JobState, ...]] | None:
     """Return `gpus` GPUs of a node: free ones, and all of jobs that are smaller than `job` and alone."""
     free = [gpu for gpu in node if not layout.on(gpu)]
     small = []

@@ -13,8 +13,8 @@ from controller.scheduling.model import JobSpec
 from controller.scheduling.policy import Policy
 from controller.scheduling.sharing.corun import MadeUpPairs, Pairs, make_demands
 from controller.scheduling.sharing.features import Profiler, choose
+from controller.scheduling.sharing.interference import InterferenceModel, Load, load_of
 from controller.scheduling.sharing.interval import FixedInterval, IntervalRule, PreemptionCost
-from controller.scheduling.sharing.law import Law, Load, load_of
 from controller.scheduling.sharing.models import Forests, train
 from controller.scheduling.sharing.packing import Packer
 from controller.scheduling.sharing.policy import SharingPolicy
@@ -30,7 +30,7 @@ SIZES = (2, 4, 8, 16)
 
 
 class Scenario:
-    """What is really so, what is measured of it, and, when somebody asks, what is learned from that.
+    """The true interference, its measurements, and, on first use, the models learned from these.
 
     Args:
         pairs: Measured pairs, which have their noise already; None: made-up ones, whose noise is made up too.
@@ -47,29 +47,29 @@ class Scenario:
             kinds = [f"net{number}" for number in range(MADE_UP_KINDS)]
             pairs = MadeUpPairs(make_demands(kinds, seed=seed))
         self.seed = seed
-        self.truth: Law = Scaling(pairs, make_sync(sorted(pairs.kinds), seed=seed))
-        self.measured: Law = self.truth if measured else Noisy(self.truth, NOISE, seed=seed)
+        self.truth: InterferenceModel = Scaling(pairs, make_sync(sorted(pairs.kinds), seed=seed))
+        self.measured: InterferenceModel = self.truth if measured else Noisy(self.truth, NOISE, seed=seed)
         self.seen, self.unseen = divided(self.measured, seed)
         self._references = references
         self.samples = samples
 
     @cached_property
     def forests(self) -> Forests:
-        """What is predicted from features. Raises as `choose` and `train` do, also ExtraMissing."""
+        """The models that predict speeds. Raises as `choose` and `train` do, also ExtraMissing."""
         profiler = Profiler(self.measured, choose(self.measured, self._references, self.seen))
         return train(profiler, kinds=self.seen, sizes=SIZES, samples=self.samples, seed=self.seed)
 
 
-def divided(law: Law, seed: int) -> tuple[list[str], list[str]]:
+def divided(interference: InterferenceModel, seed: int) -> tuple[list[str], list[str]]:
     """Return the kinds that are trained on, and those that are not."""
-    kinds = sorted(law.kinds)
+    kinds = sorted(interference.kinds)
     random.Random(seed).shuffle(kinds)
     return kinds[len(kinds) // UNSEEN :], kinds[: len(kinds) // UNSEEN]
 
 
 @dataclass(frozen=True, slots=True)
-class Needs:
-    """What policies are made of.
+class SharingConfig:
+    """Parts and settings that the policies are made of.
 
     Attributes:
         scenario: What is so, and what is learned from measuring it.
@@ -100,21 +100,23 @@ class Needs:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """A policy that can be made, and what it is."""
+class NamedPolicy:
+    """A policy that can be made, with its description."""
 
     about: str
-    make: Callable[[Needs], Policy]
+    make: Callable[[SharingConfig], Policy]
 
 
-POLICIES: Mapping[str, Known] = {
-    "fifo": Known("first in, first out, with backfilling", lambda n: fifo(backfill=True)),
-    "srtf": Known("shortest remaining time first, durations known", lambda n: srtf()),
-    "tiresias": Known("attained service in a few queues", lambda n: Tiresias()),
-    "2d-las": Known("least attained service first", lambda n: las_2d()),
-    "antman": Known("opportunistic jobs wherever there is room", lambda n: AntMan()),
-    "sharing": Known("jobs of different sizes share GPUs by predicted speeds; ours", Needs.sharing),
-    "no-sharing": Known("the same, but GPUs are never shared", Needs.no_sharing),
+POLICIES: Mapping[str, NamedPolicy] = {
+    "fifo": NamedPolicy("first in, first out, with backfilling", lambda n: fifo(backfill=True)),
+    "srtf": NamedPolicy("shortest remaining time first, durations known", lambda n: srtf()),
+    "tiresias": NamedPolicy("attained service in a few queues", lambda n: Tiresias()),
+    "2d-las": NamedPolicy("least attained service first", lambda n: las_2d()),
+    "antman": NamedPolicy("opportunistic jobs wherever there is room", lambda n: AntMan()),
+    "sharing": NamedPolicy(
+        "jobs of different sizes share GPUs by predicted speeds; ours", SharingConfig.sharing
+    ),
+    "no-sharing": NamedPolicy("the same, but GPUs are never shared", SharingConfig.no_sharing),
 }
 """Fresh policies by name."""
 

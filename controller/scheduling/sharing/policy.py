@@ -15,9 +15,9 @@ from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from controller.scheduling.errors import BadSpec
-from controller.scheduling.policy import Decision, Group, Job, View
+from controller.scheduling.policy import Decision, Group, JobState, View
+from controller.scheduling.sharing.interference import Load
 from controller.scheduling.sharing.interval import BY_LOAD, USUAL_COST, PreemptionCost
-from controller.scheduling.sharing.law import Load
 from controller.scheduling.sharing.layout import Layout, consolidated
 from controller.scheduling.sharing.packing import Packer
 from controller.scheduling.sharing.priority import Ledger
@@ -67,7 +67,7 @@ class SharingPolicy:
         self._by_gain = by_gain
         self._profile_s = profile_s
         self._layout: Layout | None = None
-        self._waiting: dict[int, Job] = {}  # by the job's order of arrival, as all below
+        self._waiting: dict[int, JobState] = {}  # by the job's order of arrival, as all below
         self._loads: dict[int, Load] = {}
         self._ready_s: dict[Load, float] = {}  # when a load's profile is there
         self._groups: dict[int, Group] = {}
@@ -99,7 +99,7 @@ class SharingPolicy:
         decision.wake_s = self._wake_s(now_s, interval_s)
         return decision
 
-    def _admit(self, job: Job, view: View) -> None:
+    def _admit(self, job: JobState, view: View) -> None:
         view.cluster.admit(job.spec)
         load = Load("", job.spec.gpus) if self._packer is None else self._packer.load(job)
         self._loads[job.order] = load
@@ -107,7 +107,7 @@ class SharingPolicy:
         self._waiting[job.order] = job
         self._ledger.open((job,))
 
-    def _forget(self, job: Job, layout: Layout) -> None:
+    def _forget(self, job: JobState, layout: Layout) -> None:
         if self._waiting.pop(job.order, None) is None:
             layout.remove(job)
         self._ledger.close(job)
@@ -125,7 +125,7 @@ class SharingPolicy:
     def _place(self, layout: Layout, now_s: float, preempt: bool, decision: Decision) -> None:
         """Start waiting jobs, level by level."""
         before = dict(layout.places)
-        levels: dict[int, list[Job]] = {}
+        levels: dict[int, list[JobState]] = {}
         for order, job in self._waiting.items():
             if self._ready_s[self._loads[order]] <= now_s:
                 levels.setdefault(self._ledger.level(job), []).append(job)
@@ -144,13 +144,13 @@ class SharingPolicy:
                 decision.notes.append((self._waiting[order].spec.id, "preempted: others come first"))
 
     def _start(
-        self, jobs: list[Job], layout: Layout, before: Mapping[int, tuple[int, ...]], decision: Decision
-    ) -> list[Job]:
+        self, jobs: list[JobState], layout: Layout, before: Mapping[int, tuple[int, ...]], decision: Decision
+    ) -> list[JobState]:
         """Place jobs of one level without taking anything from anybody; return those that cannot be."""
         left = [job for job in jobs if not self._start_alone(job, layout, before.get(job.order))]
         return self._pack(left, layout, decision)
 
-    def _start_alone(self, job: Job, layout: Layout, before: tuple[int, ...] | None = None) -> bool:
+    def _start_alone(self, job: JobState, layout: Layout, before: tuple[int, ...] | None = None) -> bool:
         """Place `job` on free GPUs: those that it had `before`, if it can."""
         if before is None or layout.others(before):
             before = consolidated(layout.free(), job.spec.gpus, layout.cluster)
@@ -159,7 +159,7 @@ class SharingPolicy:
         self._settle(job, before, layout, "alone")
         return True
 
-    def _pack(self, jobs: list[Job], layout: Layout, decision: Decision) -> list[Job]:
+    def _pack(self, jobs: list[JobState], layout: Layout, decision: Decision) -> list[JobState]:
         """Let jobs of one level share, the one that gains most first; return those that cannot.
 
         One look at each kind and size per job that starts: O(starts x loads x placed jobs).
@@ -190,14 +190,14 @@ class SharingPolicy:
             left.remove(job)
         return left
 
-    def _settle(self, job: Job, gpus: tuple[int, ...], layout: Layout, reason: str) -> None:
+    def _settle(self, job: JobState, gpus: tuple[int, ...], layout: Layout, reason: str) -> None:
         layout.add(job, gpus)
         self._reasons[job.order] = reason
         self._waiting.pop(job.order, None)
 
-    def _preempt(self, jobs: list[Job], level: int, layout: Layout) -> list[Job]:
+    def _preempt(self, jobs: list[JobState], level: int, layout: Layout) -> list[JobState]:
         """Start `jobs` of one level, as far as can be, on GPUs of jobs of higher ones; return the victims."""
-        victims: list[Job] = []
+        victims: list[JobState] = []
         too_large = math.inf  # GPUs that could not be had
         for job in jobs:
             if job.spec.gpus >= too_large:
@@ -215,7 +215,7 @@ class SharingPolicy:
             self._settle(job, room, layout, "alone: others were preempted")
         return victims
 
-    def _room(self, job: Job, victims: list[Job], layout: Layout) -> tuple[int, ...] | None:
+    def _room(self, job: JobState, victims: list[JobState], layout: Layout) -> tuple[int, ...] | None:
         """Return GPUs on which nobody but the fewest and last of `victims` is."""
         rank_of = {other.order: number for number, other in enumerate(victims)}
         latest: list[tuple[int, int]] = []  # up to which victim one must go to have a GPU, and the GPU

@@ -1,4 +1,4 @@
-"""Who comes first: maximum sharing efficiency first.
+"""Order of jobs: maximum sharing efficiency first.
 
 The patent names the inputs of a job's priority: the GPUs g that it holds, the jobs c beside it, and how
 often it was preempted; its formula is lost. This one is ours. A job is charged for the part of the cluster
@@ -20,12 +20,12 @@ import math
 from collections.abc import Iterable
 
 from controller.scheduling.errors import BadSpec
-from controller.scheduling.policy import Job
+from controller.scheduling.policy import JobState
 from controller.scheduling.sharing.layout import Layout
 
 
 class Ledger:
-    """What jobs have been charged, in GPU-seconds.
+    """Charges of jobs so far, in GPU-seconds.
 
     Args:
         sharing: Sharing makes a job's service cheaper.
@@ -50,12 +50,12 @@ class Ledger:
         self._charged: dict[int, float] = {}
         self._until_s = 0.0
 
-    def open(self, jobs: Iterable[Job]) -> None:
+    def open(self, jobs: Iterable[JobState]) -> None:
         """Begin with nothing for new jobs."""
         for job in jobs:
             self._charged[job.order] = 0.0
 
-    def close(self, job: Job) -> None:
+    def close(self, job: JobState) -> None:
         """Forget a job."""
         del self._charged[job.order]
 
@@ -68,12 +68,12 @@ class Ledger:
                 held = layout.share(job) if self._sharing else job.spec.gpus
                 self._charged[order] += elapsed_s * held
 
-    def priority(self, job: Job) -> float:
+    def priority(self, job: JobState) -> float:
         """Return P; the lowest comes first."""
         charged = self._charged[job.order]
         return charged / (1 + job.preemptions) if self._aging else charged
 
-    def level(self, job: Job) -> int:
+    def level(self, job: JobState) -> int:
         """Return the level of P; the lowest comes first."""
         part = self.priority(job) / self._first
         return 0 if part < 1.0 else 1 + int(math.log(part, self._factor))

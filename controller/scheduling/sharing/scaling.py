@@ -17,11 +17,11 @@ from collections.abc import Collection, Mapping, Sequence
 
 from controller.scheduling.sharing.corun import Pairs
 from controller.scheduling.sharing.errors import BadMeasurement, UnknownModel
-from controller.scheduling.sharing.law import Law, Load
+from controller.scheduling.sharing.interference import InterferenceModel, Load
 
 
 class Scaling:
-    """The law of the module's docstring.
+    """The interference model of the module's docstring.
 
     `sync` is each kind's ``s``; kinds that are not in it take 0.1. Raises BadMeasurement for negative ones.
     """
@@ -78,23 +78,23 @@ def make_sync(kinds: Collection[str], *, seed: int = 0) -> dict[str, float]:
 
 
 class Noisy:
-    """What is measured of a law: each speed is off by a factor of its own, the same whenever it is asked."""
+    """Measurements of an interference model: each speed is off by a factor of its own, always the same."""
 
-    def __init__(self, law: Law, noise: float, *, seed: int = 0) -> None:
+    def __init__(self, interference: InterferenceModel, noise: float, *, seed: int = 0) -> None:
         if not 0 <= noise < 1:
             raise BadMeasurement(f"a noise of {noise}; it must be at least 0 and below 1")
-        self._law = law
+        self._interference = interference
         self._noise = noise
         self._seed = seed
 
     @property
     def kinds(self) -> Collection[str]:
-        """The law's kinds."""
-        return self._law.kinds
+        """The model's kinds."""
+        return self._interference.kinds
 
     def speed(self, load: Load, beside: Sequence[Load]) -> float:
-        """Return the law's speed, with its noise."""
-        exact = self._law.speed(load, beside)
+        """Return the model's speed, with its noise."""
+        exact = self._interference.speed(load, beside)
         if not beside:
             return exact
         rng = random.Random(f"{self._seed} {load} {sorted(beside)}")

@@ -1,4 +1,4 @@
-"""How fast jobs run when they share: a law of interference as the simulator's speed model."""
+"""Speeds of jobs that share GPUs: an interference model as the simulator's speed model."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from collections.abc import Callable, Sequence
 
 from controller.scheduling.model import JobSpec
 from controller.scheduling.policy import Group
+from controller.scheduling.sharing.interference import InterferenceModel, Load, load_of
 from controller.scheduling.sharing.interval import USUAL_COST, PreemptionCost
-from controller.scheduling.sharing.law import Law, Load, load_of
 
 
 class SharedSpeed:
-    """Jobs run at the speeds that `law` says, beside the members and neighbours of their group.
+    """Jobs run at the speeds that `interference` says, beside the members and neighbours of their group.
 
     A first start is free; every other one costs what a preemption costs.
     """
 
     def __init__(
         self,
-        law: Law,
+        interference: InterferenceModel,
         *,
         load_of: Callable[[JobSpec], Load] = load_of,
         cost: PreemptionCost = USUAL_COST,
     ) -> None:
-        self._law = law
+        self._interference = interference
         self._load_of = load_of
         self._cost = cost
 
@@ -36,7 +36,7 @@ class SharedSpeed:
         loads = [self._load_of(job.spec) for job in group.jobs]
         others = [self._load_of(job.spec) for job in group.neighbours]
         return [
-            job.alone_s / self._law.speed(load, loads[:number] + loads[number + 1 :] + others)
+            job.alone_s / self._interference.speed(load, loads[:number] + loads[number + 1 :] + others)
             for number, (job, load) in enumerate(zip(group.jobs, loads, strict=True))
         ]
 

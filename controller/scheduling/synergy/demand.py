@@ -1,4 +1,4 @@
-"""What a job asks for: its ideal share, the share it can always fall back on, and all that lie between."""
+"""A job's demand: its ideal share, the share it can always fall back on, and all that lie between."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the Synergy schedulers refuse.
+"""Errors of the Synergy schedulers.
 
 SchedulingError
 └── SynergyError

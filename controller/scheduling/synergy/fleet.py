@@ -1,4 +1,4 @@
-"""What is free on each server while an allocation is built, and the allocation that comes out."""
+"""Free resources of each server while an allocation is built, and the allocation that comes out."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Fleet:
 
     @property
     def free_gpus(self) -> int:
-        """How many GPUs nobody has."""
+        """Number of free GPUs."""
         return sum(state[0] for state in self._free)
 
     def fits(self, server: int, gpus: int, option: Option) -> bool:

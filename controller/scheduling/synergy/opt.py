@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Optimum:
-    """What OPT found: `bound` is the throughput on the super-machine, which no allocation can exceed.
+    """OPT's solution: `bound` is the throughput on the super-machine, which no allocation can exceed.
 
     `fractional` counts the jobs that the second program spread over servers in parts of GPUs.
     """

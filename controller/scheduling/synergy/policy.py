@@ -7,34 +7,34 @@ from dataclasses import replace
 
 from controller.scheduling.errors import BadSpec
 from controller.scheduling.model import Cluster, JobSpec
-from controller.scheduling.policy import Decision, Group, Job, View
+from controller.scheduling.policy import Decision, Group, JobState, View
 from controller.scheduling.synergy.demand import Demand, Option, ServerShape, demand
 from controller.scheduling.synergy.fleet import Grant, Plan, Split
 from controller.scheduling.synergy.matrix import Sensitivity
 from controller.scheduling.synergy.speed import DemandOf
 
-Rank = Callable[[Job, float, float], float]
+Rank = Callable[[JobState, float, float], float]
 """Rank of a job, lower first, from the job, the time and the speed that it had in the last round."""
 
 Allocator = Callable[[Sequence[Demand], int, ServerShape], Plan]
 
 
-def by_arrival(job: Job, now_s: float, speed: float) -> float:
+def by_arrival(job: JobState, now_s: float, speed: float) -> float:
     """First in, first out."""
     return job.order
 
 
-def by_remaining(job: Job, now_s: float, speed: float) -> float:
+def by_remaining(job: JobState, now_s: float, speed: float) -> float:
     """Shortest remaining time first."""
     return job.remaining_s(now_s) / speed
 
 
-def by_attained(job: Job, now_s: float, speed: float) -> float:
+def by_attained(job: JobState, now_s: float, speed: float) -> float:
     """Least attained service first: time multiplied by GPUs."""
     return job.attained_s(now_s) * job.spec.gpus
 
 
-def by_fairness(job: Job, now_s: float, speed: float) -> float:
+def by_fairness(job: JobState, now_s: float, speed: float) -> float:
     """Smallest finish-time ratio first: time in the system and still to go, over the time alone."""
     alone_s = job.spec.iterations * job.alone_s
     return (now_s - job.spec.submit_s + job.remaining_s(now_s) / speed) / alone_s
@@ -186,13 +186,13 @@ def place(
     return now
 
 
-def _job(grant: Grant) -> Job:
+def _job(grant: Grant) -> JobState:
     job = grant.demand.job
-    assert isinstance(job, Job)
+    assert isinstance(job, JobState)
     return job
 
 
-def _group(job: Job, gpus: tuple[int, ...], option: Option) -> Group:
+def _group(job: JobState, gpus: tuple[int, ...], option: Option) -> Group:
     count = job.spec.gpus
     return Group(
         (job,),

@@ -17,7 +17,7 @@ from controller.scheduling.synergy.matrix import Sensitivity
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """What a job reads once per epoch: so many samples of so many megabytes."""
+    """A data set, read once per epoch: so many samples of so many megabytes."""
 
     samples: int
     sample_mb: float

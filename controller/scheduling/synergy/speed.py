@@ -1,4 +1,4 @@
-"""How fast a job gets on with the CPUs and the memory that it was granted."""
+"""Speed of a job with the CPUs and the memory that it was granted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from controller.scheduling.policy import Group
 from controller.scheduling.synergy.demand import Demand, Option
 
 DemandOf = Callable[[JobSpec], Demand]
-"""What a job asks for; the same for equal jobs."""
+"""A job's demand; the same for equal jobs."""
 
 
 class SharedSpeed:

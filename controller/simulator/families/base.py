@@ -1,4 +1,4 @@
-"""What a family of policies consists of, and what its setups are made for."""
+"""Families of policies, and the configuration that policy runs are made for."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pathlib import Path
 
 from controller.scheduling.errors import BadSpec, BadTrace
 from controller.scheduling.model import Cluster, JobSpec
-from controller.simulator.setup import Setup
+from controller.simulator.policy_run import PolicyRun
 
 
 @dataclass(frozen=True, slots=True)
-class Background:
-    """What setups are made for.
+class SimulationConfig:
+    """Configuration of a simulation: the cluster, and the data that speed models are made from.
 
     Attributes:
         cluster: The servers.
@@ -41,7 +41,7 @@ class Background:
             raise BadSpec("profiles and pairs belong together: give both or none")
 
 
-def as_generated(specs: Sequence[JobSpec], background: Background) -> list[JobSpec]:
+def as_generated(specs: Sequence[JobSpec], config: SimulationConfig) -> list[JobSpec]:
     """Return the jobs: the family needs nothing of them that the generator does not give."""
     return list(specs)
 
@@ -64,9 +64,9 @@ class Setting:
             raise BadSpec(f"setting {name}={value:g}: want a whole number")
 
 
-def settled(settings: Mapping[str, Setting], background: Background) -> dict[str, float]:
+def resolve_settings(settings: Mapping[str, Setting], config: SimulationConfig) -> dict[str, float]:
     """Return the values that hold for a family with these settings; others are no business of it."""
-    chosen = dict(background.settings)
+    chosen = dict(config.settings)
     return {name: chosen.get(name, setting.default) for name, setting in settings.items()}
 
 
@@ -77,7 +77,7 @@ class Family:
     Attributes:
         about: What they have in common, in one line.
         policies: Their names without the family's, and what each is in one line.
-        make: Returns a fresh setup by such a name. Raises what reading files raises, and ExtraMissing
+        make: Returns a fresh policy run by such a name. Raises what reading files raises, and ExtraMissing
             without the packages that a policy needs.
         dress: Returns generated jobs with what the family has to know of them, drawn by seed. Families that
             share this function can be run on the same generated jobs.
@@ -88,8 +88,8 @@ class Family:
 
     about: str
     policies: Mapping[str, str]
-    make: Callable[[str, Background], Setup]
-    dress: Callable[[Sequence[JobSpec], Background], list[JobSpec]] = as_generated
+    make: Callable[[str, SimulationConfig], PolicyRun]
+    dress: Callable[[Sequence[JobSpec], SimulationConfig], list[JobSpec]] = as_generated
     settings: Mapping[str, Setting] = field(default_factory=dict)
     main: Sequence[str] = ()
     three_stages: bool = False

@@ -31,10 +31,10 @@ from controller.scheduling.lucid import (
 )
 from controller.scheduling.lucid.samples import make_pairs, make_usages, pair_speeds
 from controller.scheduling.model import JobSpec
-from controller.scheduling.policy import Group, Job, Policy, SpeedModel
+from controller.scheduling.policy import Group, JobState, Policy, SpeedModel
 from controller.scheduling.ranked import Moves, Ranked
-from controller.simulator.families.base import Background, Family, Setting, readable, settled
-from controller.simulator.setup import Setup
+from controller.simulator.families.base import Family, Setting, SimulationConfig, readable, resolve_settings
+from controller.simulator.policy_run import PolicyRun
 
 GPU_MEMORY_MB = 24_576
 PROFILE_S = 80.0
@@ -53,17 +53,17 @@ SETTINGS = {
 BASELINES = {"fifo": baselines.fifo, "sjf": baselines.sjf, "srtf": baselines.srtf, "qssf": baselines.qssf}
 
 
-def measurements(background: Background) -> tuple[dict[Config, Usage], list[Pair]]:
+def measurements(config: SimulationConfig) -> tuple[dict[Config, Usage], list[Pair]]:
     """Return usage by configuration, and pairs of these. Raises BadSpec and what reading files raises."""
-    return _measurements(background.profiles, background.pairs, background.seed)
+    return _measurements(config.profiles, config.pairs, config.seed)
 
 
-def packing_tree(background: Background) -> PackingTree:
+def packing_tree(config: SimulationConfig) -> PackingTree:
     """Return Lucid's packing tree, trained on the profiles and pairs. Raises ExtraMissing."""
-    return _tree(background.profiles, background.pairs, background.seed)
+    return _tree(config.profiles, config.pairs, config.seed)
 
 
-def usage_of(spec: JobSpec, background: Background) -> Usage:
+def usage_of(spec: JobSpec, config: SimulationConfig) -> Usage:
     """Return what Lucid's profiler reads of a job: its trace's columns, or else its configuration's profile.
 
     Raises BadSpec if neither is there.
@@ -75,11 +75,11 @@ def usage_of(spec: JobSpec, background: Background) -> Usage:
         except ValueError:
             raise BadSpec(f"job {spec.id!r}: {', '.join(columns[:3])} must be numbers") from None
         return Usage(min(gpu, 100.0), memory, used_mb, spec.extra["amp"] not in ("0", "False"))
-    usages = measurements(background)[0]
-    config = config_by_columns(spec)
-    if config not in usages:
-        raise BadSpec(f"job {spec.id!r} trains {config}, which has no profile, nor columns {columns}")
-    return usages[config]
+    usages = measurements(config)[0]
+    configuration = config_by_columns(spec)
+    if configuration not in usages:
+        raise BadSpec(f"job {spec.id!r} trains {configuration}, which has no profile, nor columns {columns}")
+    return usages[configuration]
 
 
 def restart_s(gpus: int) -> float:
@@ -87,23 +87,23 @@ def restart_s(gpus: int) -> float:
     return 40.0 if gpus <= 8 else 60.0
 
 
-def dress(specs: Sequence[JobSpec], background: Background) -> list[JobSpec]:
+def dress(specs: Sequence[JobSpec], config: SimulationConfig) -> list[JobSpec]:
     """Return the jobs with configurations that have a profile.
 
     Users and names tell of durations: the same are submitted again and again, as Lucid's authors found.
     """
-    rng = random.Random(background.seed)
-    configs = sorted(measurements(background)[0])
+    rng = random.Random(config.seed)
+    configs = sorted(measurements(config)[0])
     return [_as_config(spec, rng.choice(configs), rng) for spec in specs]
 
 
-def make(name: str, background: Background) -> Setup:
-    """Return a fresh setup."""
-    speed = _pair_speed(background)
+def make(name: str, config: SimulationConfig) -> PolicyRun:
+    """Return a fresh policy run."""
+    speed = _pair_speed(config)
     if name == "tiresias":
-        return Setup(_tiresias(), speed, interval_s=60)
-    policy: Policy = BASELINES[name]() if name in BASELINES else _lucid(name, background)
-    return Setup(policy, speed)
+        return PolicyRun(_tiresias(), speed, interval_s=60)
+    policy: Policy = BASELINES[name]() if name in BASELINES else _lucid(name, config)
+    return PolicyRun(policy, speed)
 
 
 FAMILY = Family(
@@ -146,19 +146,21 @@ def _tree(profiles: Path | None, pairs: Path | None, seed: int) -> PackingTree:
     return grow([(usage, sizes[c]) for c, usage in usages.items() if c in sizes], prune=0.02, seed=seed)
 
 
-def _as_config(spec: JobSpec, config: Config, rng: random.Random) -> JobSpec:
+def _as_config(spec: JobSpec, configuration: Config, rng: random.Random) -> JobSpec:
     habit = round(math.log2(spec.duration_s) + rng.gauss(0, 0.5))
     extra = {
-        "dataset": config.dataset,
-        "amp": str(int(config.mixed_precision)),
+        "dataset": configuration.dataset,
+        "amp": str(int(configuration.mixed_precision)),
         "jobname": f"job{habit}-v{rng.randint(1, 9)}",
     }
-    return replace(spec, model=config.model, batch=config.batch, user=f"user{habit % 7}", extra=extra)
+    return replace(
+        spec, model=configuration.model, batch=configuration.batch, user=f"user{habit % 7}", extra=extra
+    )
 
 
-def _lucid(name: str, background: Background) -> Policy:
-    chosen = settled(SETTINGS, background)
-    node_gpus = background.cluster.nodes[0].gpus
+def _lucid(name: str, config: SimulationConfig) -> Policy:
+    chosen = resolve_settings(SETTINGS, config)
+    node_gpus = config.cluster.nodes[0].gpus
     binder = BinderRules(
         GPU_MEMORY_MB, node_gpus, patience=chosen["patience"], unstable_at=chosen["unstable_at"]
     )
@@ -171,20 +173,20 @@ def _lucid(name: str, background: Background) -> Policy:
             lent_nodes=int(chosen["lent_nodes"]),
         )
 
-    def unstable(job: Job) -> bool:
+    def unstable(job: JobState) -> bool:
         return _variation(job.spec) >= binder.unstable_at
 
-    def measure(job: Job) -> Usage:
-        return usage_of(job.spec, background)
+    def measure(job: JobState) -> Usage:
+        return usage_of(job.spec, config)
 
-    analyse = packing_tree(background).predict
+    analyse = packing_tree(config).predict
     if name == "online":
         return OnlineLucid(
             OnlineRules(
                 period_s=chosen["period_s"],
                 low=chosen["low"],
                 very_low=chosen["very_low"],
-                seed=background.seed,
+                seed=config.seed,
             ),
             measure=measure,
             analyse=analyse,
@@ -216,9 +218,9 @@ def _variation(spec: JobSpec) -> float:
 class _MadeUpSpeed(PairSpeed):
     """Speeds follow from what both use, so that any two jobs have one."""
 
-    def __init__(self, background: Background) -> None:
+    def __init__(self, config: SimulationConfig) -> None:
         super().__init__((), restart_s=restart_s)
-        self._background = background
+        self._background = config
 
     def iteration_s(self, group: Group) -> Sequence[float]:
         """Return the members' figures."""
@@ -229,10 +231,10 @@ class _MadeUpSpeed(PairSpeed):
         return [one.alone_s / speeds[0], other.alone_s / speeds[1]]
 
 
-def _pair_speed(background: Background) -> SpeedModel:
-    if background.pairs is None:
-        return _MadeUpSpeed(background)
-    return PairSpeed(measurements(background)[1], restart_s=restart_s)
+def _pair_speed(config: SimulationConfig) -> SpeedModel:
+    if config.pairs is None:
+        return _MadeUpSpeed(config)
+    return PairSpeed(measurements(config)[1], restart_s=restart_s)
 
 
 def _tiresias() -> Ranked:

@@ -14,17 +14,17 @@ from controller.scheduling.policy import Policy
 from controller.scheduling.themis import Themis
 from controller.scheduling.tiresias import Tiresias
 from controller.scheduling.weave import Weave
-from controller.simulator.families.base import Background, Family, Setting, settled
-from controller.simulator.setup import Setup
+from controller.simulator.families.base import Family, Setting, SimulationConfig, resolve_settings
+from controller.simulator.policy_run import PolicyRun
 from controller.simulator.speed import Exclusive, Interleaved
 
 INTERVAL_S = 360.0
-"""How often Muri regroups: the paper's six minutes."""
+"""Interval at which Muri regroups: the paper's six minutes."""
 
 
 @dataclass(frozen=True, slots=True)
-class Plain:
-    """What the plain policies go by, and how they are set up.
+class PaperConfig:
+    """Settings of the policies, and what makes their policy runs.
 
     Attributes:
         interval_s: How often groups are formed (Muri, weave).
@@ -46,16 +46,16 @@ class Plain:
     in_order: float = 0
     seed: int = 0
 
-    def alone(self, policy: Policy) -> Setup:
+    def alone(self, policy: Policy) -> PolicyRun:
         """Every job has GPUs of its own."""
-        return Setup(policy, Exclusive(self.restart_scale))
+        return PolicyRun(policy, Exclusive(self.restart_scale))
 
-    def sharing(self, policy: Policy, *, worst: bool = False, interval_s: float = 0.0) -> Setup:
+    def sharing(self, policy: Policy, *, worst: bool = False, interval_s: float = 0.0) -> PolicyRun:
         """Jobs that share GPUs interleave."""
         speed = Interleaved(longest=worst, restart_scale=self.restart_scale)
-        return Setup(policy, speed, interval_s)
+        return PolicyRun(policy, speed, interval_s)
 
-    def muri(self, name: str, *, known: bool = True) -> Setup:
+    def muri(self, name: str, *, known: bool = True) -> PolicyRun:
         """Muri, with decisions at intervals."""
         worst = bool(self.worst_order)
         policy = Muri(
@@ -70,14 +70,14 @@ class Plain:
         )
         return self.sharing(policy, worst=worst, interval_s=self.interval_s)
 
-    def weave(self, name: str, *, known: bool = True) -> Setup:
+    def weave(self, name: str, *, known: bool = True) -> PolicyRun:
         """Weave, which is told how fast groups are, with decisions at intervals."""
         quantum_s = None if known else self.interval_s
         policy = Weave(Interleaved(), name, known=known, quantum_s=quantum_s)
         return self.sharing(policy, interval_s=self.interval_s)
 
 
-POLICIES: Mapping[str, tuple[str, Callable[[Plain], Setup]]] = {
+POLICIES: Mapping[str, tuple[str, Callable[[PaperConfig], PolicyRun]]] = {
     "fifo": (
         "first in, first out: the head of the queue blocks",
         lambda by: by.alone(baselines.fifo()),
@@ -137,9 +137,9 @@ POLICIES: Mapping[str, tuple[str, Callable[[Plain], Setup]]] = {
     ),
     "weave-l": ("the same, durations unknown", lambda by: by.weave("weave-l", known=False)),
 }
-"""What each is, and a fresh setup."""
+"""Description of each, and what makes a fresh policy run."""
 
-DEFAULT = Plain()
+DEFAULT = PaperConfig()
 
 SETTINGS = {
     "interval_s": Setting("how often groups are formed (muri, weave)", DEFAULT.interval_s, 1.0, 1e6),
@@ -152,14 +152,14 @@ SETTINGS = {
 }
 
 
-def setup(name: str, plain: Plain = DEFAULT) -> Setup:
-    """Return a fresh setup."""
+def policy_run(name: str, plain: PaperConfig = DEFAULT) -> PolicyRun:
+    """Return a fresh policy run."""
     return POLICIES[name][1](plain)
 
 
-def make(name: str, background: Background) -> Setup:
-    """Return a fresh setup."""
-    return setup(name, Plain(**settled(SETTINGS, background), seed=background.seed))
+def make(name: str, config: SimulationConfig) -> PolicyRun:
+    """Return a fresh policy run."""
+    return policy_run(name, PaperConfig(**resolve_settings(SETTINGS, config), seed=config.seed))
 
 
 FAMILY = Family(

@@ -18,12 +18,12 @@ from controller.scheduling.sharing import (
     read_lucid_pairs,
 )
 from controller.scheduling.sharing.corun import name_of
-from controller.scheduling.sharing.policies import POLICIES, REFERENCES, Needs, Scenario, of_kinds
-from controller.simulator.families.base import Background, Family, Setting, readable, settled
-from controller.simulator.setup import Setup
+from controller.scheduling.sharing.policies import POLICIES, REFERENCES, Scenario, SharingConfig, of_kinds
+from controller.simulator.families.base import Family, Setting, SimulationConfig, readable, resolve_settings
+from controller.simulator.policy_run import PolicyRun
 
 WITHIN_S, BEYOND_S = 40.0, 60.0
-"""What a preemption costs jobs of one node and larger ones."""
+"""Cost of a preemption for jobs of one node and for larger ones."""
 
 SETTINGS = {
     "speeds_known": Setting("1: speeds are known instead of predicted", 0, 0, 1, whole=True),
@@ -31,19 +31,19 @@ SETTINGS = {
 }
 
 
-def dress(specs: Sequence[JobSpec], background: Background) -> list[JobSpec]:
+def dress(specs: Sequence[JobSpec], config: SimulationConfig) -> list[JobSpec]:
     """Return the jobs with kinds that are known in pairs."""
-    kinds = sorted(_scenario(background.pairs, background.seed).truth.kinds)
-    return of_kinds(specs, kinds, seed=background.seed)
+    kinds = sorted(_scenario(config.pairs, config.seed).truth.kinds)
+    return of_kinds(specs, kinds, seed=config.seed)
 
 
-def make(name: str, background: Background) -> Setup:
-    """Return a fresh setup."""
-    scenario = _scenario(background.pairs, background.seed)
-    cost = PreemptionCost(WITHIN_S, BEYOND_S, background.cluster.nodes[0].gpus)
-    load_of = _loads(scenario, made_up=background.pairs is None)
-    chosen = settled(SETTINGS, background)
-    needs = Needs(
+def make(name: str, config: SimulationConfig) -> PolicyRun:
+    """Return a fresh policy run."""
+    scenario = _scenario(config.pairs, config.seed)
+    cost = PreemptionCost(WITHIN_S, BEYOND_S, config.cluster.nodes[0].gpus)
+    load_of = _loads(scenario, made_up=config.pairs is None)
+    chosen = resolve_settings(SETTINGS, config)
+    needs = SharingConfig(
         scenario,
         cost,
         load_of,
@@ -51,7 +51,7 @@ def make(name: str, background: Background) -> Setup:
         interval_s=chosen["interval_s"] or None,
     )
     policy = POLICIES[name].make(needs)
-    return Setup(policy, SharedSpeed(scenario.truth, load_of=load_of, cost=cost))
+    return PolicyRun(policy, SharedSpeed(scenario.truth, load_of=load_of, cost=cost))
 
 
 FAMILY = Family(

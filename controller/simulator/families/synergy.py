@@ -12,8 +12,8 @@ from controller.scheduling.synergy.catalog import model_profiles
 from controller.scheduling.synergy.policies import ALLOCATORS, synergy
 from controller.scheduling.synergy.policy import RANKS, demands_by_matrix, server_shape
 from controller.scheduling.synergy.speed import SharedSpeed
-from controller.simulator.families.base import Background, Family, readable
-from controller.simulator.setup import Setup
+from controller.simulator.families.base import Family, SimulationConfig, readable
+from controller.simulator.policy_run import PolicyRun
 
 ROUND_S = 300.0
 ORDERS = {
@@ -31,32 +31,32 @@ ABOUT = {
     "drf": "dominant resource fairness; the order breaks ties",
     "tetris": "packed by how demands align with what is free; the order breaks ties",
 }
-"""What the orders and the allocators are."""
+"""Descriptions of the orders and the allocators."""
 
 
-def profiles_of(background: Background) -> dict[str, ModelProfile]:
+def profiles_of(config: SimulationConfig) -> dict[str, ModelProfile]:
     """Return the profiles for these servers by model. Raises what reading the file raises."""
-    shape = server_shape(background.cluster)
-    if background.matrix is None:
+    shape = server_shape(config.cluster)
+    if config.matrix is None:
         return model_profiles(shape)
-    with readable(background.matrix):
-        return read_profiles(background.matrix, cpus_per_gpu=round(shape.fair_cpus))
+    with readable(config.matrix):
+        return read_profiles(config.matrix, cpus_per_gpu=round(shape.fair_cpus))
 
 
-def dress(specs: Sequence[JobSpec], background: Background) -> list[JobSpec]:
+def dress(specs: Sequence[JobSpec], config: SimulationConfig) -> list[JobSpec]:
     """Return the jobs with models that have a profile."""
-    rng = random.Random(background.seed)
-    models = sorted(profiles_of(background))
+    rng = random.Random(config.seed)
+    models = sorted(profiles_of(config))
     return [replace(spec, model=rng.choice(models)) for spec in specs]
 
 
-def make(name: str, background: Background) -> Setup:
-    """Return a fresh setup, such as ``srtf+tune``."""
-    matrices = {model: profile.sensitivity for model, profile in profiles_of(background).items()}
-    demand_of = demands_by_matrix(matrices, server_shape(background.cluster))
+def make(name: str, config: SimulationConfig) -> PolicyRun:
+    """Return a fresh policy run, such as ``srtf+tune``."""
+    matrices = {model: profile.sensitivity for model, profile in profiles_of(config).items()}
+    demand_of = demands_by_matrix(matrices, server_shape(config.cluster))
     order, _, allocator = name.partition("+")
     policy = synergy(order, allocator, demand_of, round_s=ROUND_S)
-    return Setup(policy, SharedSpeed(demand_of), interval_s=ROUND_S)
+    return PolicyRun(policy, SharedSpeed(demand_of), interval_s=ROUND_S)
 
 
 FAMILY = Family(

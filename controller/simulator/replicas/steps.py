@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 
 from controller.scheduling.model import Cluster, JobSpec
 from controller.simulator.engine import simulate
+from controller.simulator.policy_run import PolicyRun
 from controller.simulator.record import Result
-from controller.simulator.setup import Setup
 
 
 @dataclass(frozen=True, slots=True)
-class SteppedSetup(Setup):
-    """As `Setup`; `interval_s`, which must be positive, is the step.
+class SteppedRun(PolicyRun):
+    """As `PolicyRun`; `interval_s`, which must be positive, is the step.
 
     `prepare` returns what becomes of the jobs before they are run.
     """

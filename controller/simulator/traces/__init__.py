@@ -13,9 +13,9 @@ from pathlib import Path
 from controller.scheduling.errors import BadTrace
 from controller.scheduling.model import Cluster, JobSpec
 from controller.simulator.traces import gavel, helios, muri, neutral, philly, synergy, tiresias
-from controller.simulator.traces.rows import Known, brief, read_text
+from controller.simulator.traces.rows import JobCheck, brief, read_text
 
-Reader = Callable[[Path, Cluster | None, Known | None], list[JobSpec]]
+Reader = Callable[[Path, Cluster | None, JobCheck | None], list[JobSpec]]
 
 READERS: dict[str, Reader] = {
     "muri": muri.read,
@@ -40,7 +40,7 @@ HEADERS = {
 
 
 def read(
-    path: Path, cluster: Cluster | None = None, known: Known | None = None, *, format: str = ""
+    path: Path, cluster: Cluster | None = None, known: JobCheck | None = None, *, format: str = ""
 ) -> list[JobSpec]:
     """Return the jobs of a trace file in `format`, by default the one that its name or its first line tells.
 

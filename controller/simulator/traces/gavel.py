@@ -12,20 +12,20 @@ from typing import Any
 
 from controller.scheduling.errors import BadTrace
 from controller.scheduling.model import Cluster, JobSpec
-from controller.simulator.traces.rows import LARGEST, Known, Row, brief, collect, read_rows, read_text
+from controller.simulator.traces.rows import LARGEST, JobCheck, TraceRow, brief, collect, read_rows, read_text
 
 COLUMNS = ("type", "command", "option", "data", "steps", "arrival_s", "gpus")
 THROUGHPUTS = "simulation_throughputs.json"
 
 
 def read(
-    path: Path, cluster: Cluster | None = None, known: Known | None = None, *, gpu: str = "v100"
+    path: Path, cluster: Cluster | None = None, known: JobCheck | None = None, *, gpu: str = "v100"
 ) -> list[JobSpec]:
     """Return the jobs of `path` alone on GPUs of kind `gpu`, named by their lines. Raises BadTrace."""
     rows = read_rows(path, COLUMNS, header=COLUMNS, delimiter="\t")
     table = _throughputs(path.with_name(THROUGHPUTS), gpu)
 
-    def job(row: Row) -> JobSpec:
+    def job(row: TraceRow) -> JobSpec:
         kind, gpus = row.text("type"), row.whole("gpus", least=1)
         steps_per_s = _steps_per_s(table, kind, gpus)
         if not steps_per_s:

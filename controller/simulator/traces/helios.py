@@ -10,19 +10,19 @@ from pathlib import Path
 
 from controller.scheduling.errors import BadTrace
 from controller.scheduling.model import Cluster, JobSpec
-from controller.simulator.traces.rows import Known, Row, collect, read_rows
+from controller.simulator.traces.rows import JobCheck, TraceRow, collect, read_rows
 
 COLUMNS = ("job_id", "user", "vc", "gpu_num", "submit_time", "duration")
 
 
-def read(path: Path, cluster: Cluster | None = None, known: Known | None = None) -> list[JobSpec]:
+def read(path: Path, cluster: Cluster | None = None, known: JobCheck | None = None) -> list[JobSpec]:
     """Return the GPU jobs of `path`, times from the first submission on. Raises BadTrace."""
     rows = [row for row in read_rows(path, COLUMNS) if row.whole("gpu_num")]
     if not rows:
         raise BadTrace(str(path), 0, "gpu_num", "no job has a GPU")
     start_s = rows[0].moment_s("submit_time")
 
-    def job(row: Row) -> JobSpec:
+    def job(row: TraceRow) -> JobSpec:
         submit_s = row.moment_s("submit_time") - start_s
         if submit_s < 0:
             raise row.fail("submit_time", "before the first line's")

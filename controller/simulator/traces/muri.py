@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from controller.scheduling.model import Cluster, JobSpec
-from controller.simulator.traces.rows import SMALLEST, Known, Row, collect, read_rows
+from controller.simulator.traces.rows import SMALLEST, JobCheck, TraceRow, collect, read_rows
 
 COLUMNS = (
     "job_id",
@@ -48,7 +48,7 @@ def restart_s(model: str, gpus: int) -> float:
     return float(RESTART_S[model][sum(size < gpus for size in SIZES[:-1])])
 
 
-def read(path: Path, cluster: Cluster | None = None, known: Known | None = None) -> list[JobSpec]:
+def read(path: Path, cluster: Cluster | None = None, known: JobCheck | None = None) -> list[JobSpec]:
     """Return the jobs of `path`. Raises BadTrace."""
     rows = read_rows(path, COLUMNS)
     return collect(
@@ -63,7 +63,7 @@ def read(path: Path, cluster: Cluster | None = None, known: Known | None = None)
     )
 
 
-def _job(row: Row) -> JobSpec:
+def _job(row: TraceRow) -> JobSpec:
     model, gpus = row.text("model_name"), row.whole("num_gpu", least=1)
     stages = tuple(row.number(f"resource_time_{number}") / 1000 for number in range(3))
     if sum(stages) < SMALLEST:

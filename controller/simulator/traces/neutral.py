@@ -14,7 +14,7 @@ from pathlib import Path
 
 from controller.scheduling.errors import BadTrace
 from controller.scheduling.model import RESOURCES, Cluster, JobSpec
-from controller.simulator.traces.rows import SMALLEST, Known, Row, collect, read_rows
+from controller.simulator.traces.rows import SMALLEST, JobCheck, TraceRow, collect, read_rows
 from controller.simulator.traces.tables import read_tables
 
 COLUMNS = ("job_id", "submit_s", "duration_s", "gpus")
@@ -23,7 +23,7 @@ STAGES = tuple(f"{resource}_s" for resource in RESOURCES)
 KNOWN = {*COLUMNS, *OPTIONAL, *STAGES}
 
 
-def read(path: Path, cluster: Cluster | None = None, known: Known | None = None) -> list[JobSpec]:
+def read(path: Path, cluster: Cluster | None = None, known: JobCheck | None = None) -> list[JobSpec]:
     """Return the jobs of `path`. Raises BadTrace."""
     rows = read_rows(path, COLUMNS)
     stages = [column for column in STAGES if column in rows[0].cells]
@@ -35,7 +35,7 @@ def read(path: Path, cluster: Cluster | None = None, known: Known | None = None)
     )
 
 
-def read_toml(path: Path, cluster: Cluster | None = None, known: Known | None = None) -> list[JobSpec]:
+def read_toml(path: Path, cluster: Cluster | None = None, known: JobCheck | None = None) -> list[JobSpec]:
     """Return the jobs of a TOML file. Raises BadTrace, with the line of the job's table."""
     rows = read_tables(path, "job", [column for column in COLUMNS if column != "submit_s"])
     for row in rows:
@@ -49,7 +49,7 @@ def read_toml(path: Path, cluster: Cluster | None = None, known: Known | None = 
     )
 
 
-def _job(row: Row) -> JobSpec:
+def _job(row: TraceRow) -> JobSpec:
     stages = tuple(row.number(column) for column in STAGES) if STAGES[0] in row.cells else ()
     if stages and sum(stages) < SMALLEST:
         raise row.fail(STAGES[0], "all stages take no time")

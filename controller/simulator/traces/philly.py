@@ -8,17 +8,17 @@ from __future__ import annotations
 from pathlib import Path
 
 from controller.scheduling.model import Cluster, JobSpec
-from controller.simulator.traces.rows import Known, Row, collect, read_rows
+from controller.simulator.traces.rows import JobCheck, TraceRow, collect, read_rows
 
 COLUMNS = ("timestamp", "duration", "num_gpus", "cluster")
 
 
-def read(path: Path, cluster: Cluster | None = None, known: Known | None = None) -> list[JobSpec]:
+def read(path: Path, cluster: Cluster | None = None, known: JobCheck | None = None) -> list[JobSpec]:
     """Return the jobs of `path`, named by line, times from the first submission on. Raises BadTrace."""
     rows = read_rows(path, COLUMNS)
     start_s = min(row.moment_s("timestamp") for row in rows)
 
-    def job(row: Row) -> JobSpec:
+    def job(row: TraceRow) -> JobSpec:
         return JobSpec(
             id=str(row.line),
             submit_s=row.moment_s("timestamp") - start_s,

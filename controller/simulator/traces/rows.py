@@ -15,18 +15,18 @@ from controller.scheduling.errors import BadSpec, BadTrace, SchedulingError
 from controller.scheduling.model import Cluster, JobSpec
 
 SMALLEST, LARGEST = 1e-9, 1e12
-"""What a positive number must lie between: beyond, sums of seconds lose what is added to them."""
+"""Bounds of a positive number: beyond, sums of seconds lose what is added to them."""
 
 SHOWN = 60
 """Characters of a cell that an error shows."""
 
 
-Known = Callable[[JobSpec], None]
+JobCheck = Callable[[JobSpec], None]
 """Raises a SchedulingError for a job of a model that somebody does not know."""
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TraceRow:
     """One line of a trace, as text by column."""
 
     path: str
@@ -109,7 +109,7 @@ def read_rows(
     header: Sequence[str] = (),
     delimiter: str = ",",
     what: str = "jobs",
-) -> list[Row]:
+) -> list[TraceRow]:
     """Return the rows of a table with at least the columns `required`; blank lines are skipped.
 
     `header` names the columns of a file that does not do so itself, `what` says what its rows are. Raises
@@ -119,7 +119,7 @@ def read_rows(
     name = str(path)
     reader = csv.reader(io.StringIO(read_text(path), newline=""), delimiter=delimiter, strict=True)
     columns = list(header)
-    rows: list[Row] = []
+    rows: list[TraceRow] = []
     try:
         for cells in reader:
             if not any(cells):
@@ -140,7 +140,7 @@ def read_rows(
                     name, reader.line_num, "", f"{len(cells)} cells in a table of {len(columns)} columns"
                 )
             values = (cell.strip() for cell in cells)
-            rows.append(Row(name, reader.line_num, dict(zip(columns, values, strict=True))))
+            rows.append(TraceRow(name, reader.line_num, dict(zip(columns, values, strict=True))))
     except csv.Error as error:
         raise BadTrace(name, reader.line_num, "", str(error)) from error
     if not rows:
@@ -149,15 +149,15 @@ def read_rows(
 
 
 def collect(
-    rows: Iterable[Row],
-    make: Callable[[Row], JobSpec],
+    rows: Iterable[TraceRow],
+    make: Callable[[TraceRow], JobSpec],
     *,
     gpus: str,
     submit: str,
     id: str = "",
     model: str = "",
     cluster: Cluster | None = None,
-    known: Known | None = None,
+    known: JobCheck | None = None,
     ordered: bool = True,
 ) -> list[JobSpec]:
     """Make a job of each row, all or none.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from controller.scheduling.model import Cluster, JobSpec
-from controller.simulator.traces.rows import Known, Row, brief, collect, read_rows
+from controller.simulator.traces.rows import JobCheck, TraceRow, brief, collect, read_rows
 
 COLUMNS = ("id", "model", "arrival_s", "iterations", "gpus")
 
@@ -24,7 +24,7 @@ ITERATION_S = {
 """Seconds per iteration with a fair share of CPUs and memory, three CPUs to a GPU."""
 
 
-def read(path: Path, cluster: Cluster | None = None, known: Known | None = None) -> list[JobSpec]:
+def read(path: Path, cluster: Cluster | None = None, known: JobCheck | None = None) -> list[JobSpec]:
     """Return the jobs of `path`. Raises BadTrace."""
     rows = read_rows(path, COLUMNS, header=COLUMNS)
     return collect(
@@ -32,7 +32,7 @@ def read(path: Path, cluster: Cluster | None = None, known: Known | None = None)
     )
 
 
-def _job(row: Row) -> JobSpec:
+def _job(row: TraceRow) -> JobSpec:
     model = row.text("model")
     if model not in ITERATION_S:
         raise row.fail(

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from controller.scheduling.errors import BadTrace
-from controller.simulator.traces.rows import Row, brief, read_text
+from controller.simulator.traces.rows import TraceRow, brief, read_text
 
 
-def read_tables(path: Path, name: str, required: Sequence[str]) -> list[Row]:
+def read_tables(path: Path, name: str, required: Sequence[str]) -> list[TraceRow]:
     """Return the tables ``[[name]]`` of a TOML file as rows, with at least the keys `required`.
 
     Numbers and strings become cells; true and false become 1 and 0. Raises BadTrace if the file cannot be
@@ -33,7 +33,7 @@ def read_tables(path: Path, name: str, required: Sequence[str]) -> list[Row]:
     lines = _lines(text, name, len(tables))
     rows = []
     for line, table in zip(lines, tables, strict=True):
-        row = Row(file, line, {})
+        row = TraceRow(file, line, {})
         for key, value in table.items():
             if not isinstance(value, str | int | float):
                 raise row.fail(key, f"{brief(repr(value))} is neither a number nor a string")

@@ -8,12 +8,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from controller.scheduling.model import Cluster, JobSpec
-from controller.simulator.traces.rows import Known, Row, collect, read_rows
+from controller.simulator.traces.rows import JobCheck, TraceRow, collect, read_rows
 
 COLUMNS = ("job_id", "num_gpu", "submit_time", "iterations", "model_name", "duration")
 
 
-def read(path: Path, cluster: Cluster | None = None, known: Known | None = None) -> list[JobSpec]:
+def read(path: Path, cluster: Cluster | None = None, known: JobCheck | None = None) -> list[JobSpec]:
     """Return the jobs of `path`. Raises BadTrace."""
     rows = read_rows(path, COLUMNS)
     return collect(
@@ -28,7 +28,7 @@ def read(path: Path, cluster: Cluster | None = None, known: Known | None = None)
     )
 
 
-def _job(row: Row) -> JobSpec:
+def _job(row: TraceRow) -> JobSpec:
     iterations = row.number("iterations", positive=True)
     return JobSpec(
         id=row.text("job_id"),

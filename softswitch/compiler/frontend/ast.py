@@ -1,4 +1,4 @@
-"""The abstract syntax tree of P4_16: what the source says, before any name is looked up.
+"""The abstract syntax tree of P4_16: the source before any name is looked up.
 
 Nodes are close to the grammar of the P4_16 specification (1.2.5), with these simplifications:
 

@@ -129,10 +129,10 @@ def integer(token: Token) -> tuple[int, int | None, bool]:
 
 
 def string(token: Token) -> str:
-    """Return what a ``quoted`` token stands for."""
+    """Return the value of a ``quoted`` token."""
     return unescape(token.text)
 
 
 def unescape(quoted: str) -> str:
-    """Return what a string in quotes stands for."""
+    """Return the value of a string in quotes."""
     return re.sub(r'\\(["\\])', r"\1", quoted.strip()[1:-1])

@@ -1,4 +1,4 @@
-"""What all parts of the parser share: the token cursor, backtracking, names of types in scope."""
+"""The base of all parts of the parser: the token cursor, backtracking, names of types in scope."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Everything that may stand at the top level of a program, and what only occurs inside of that."""
+"""Declarations at the top level of a program, and those that only occur inside of them."""
 
 from __future__ import annotations
 

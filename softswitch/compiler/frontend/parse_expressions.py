@@ -55,7 +55,7 @@ class ExpressionParser(Cursor):
         return ast.Annotation(name.text, "", None, name.pos)
 
     def _balanced(self, tokens: list[Token]) -> None:
-        """Collect what is in parentheses, of which the first has been read; drop the last one."""
+        """Collect the tokens in parentheses, of which the first has been read; drop the last one."""
         depth = 1
         while True:
             if self.token.kind == "end":
@@ -69,7 +69,7 @@ class ExpressionParser(Cursor):
     # ----------------------------------------------------------------- types
 
     def at_type_keyword(self) -> bool:
-        """Tell if the current token can only be the start of a type."""
+        """Return True if the current token can only be the start of a type."""
         return self.token.kind in _TYPE_KEYWORDS or (
             self.token.kind == "id" and self.token.text == "list" and self.next_token().kind == "<"
         )

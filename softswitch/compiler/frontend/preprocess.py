@@ -61,7 +61,7 @@ class _Token:
 
 @dataclass(slots=True)
 class _Source:
-    """A file that is being read: its lines and what its own line markers say about them."""
+    """A file that is being read: its lines, and the positions that its own line markers give them."""
 
     display: str
     lines: list[str]
@@ -89,7 +89,7 @@ class _Source:
         return source
 
     def position(self, line: int, column: int) -> tuple[Position, bool]:
-        """Return what the markers make of a place, and whether they fix its column."""
+        """Return the position of a place by the markers, and True if they fix its column."""
         at = bisect.bisect_left(self.marked, line) - 1
         if at < 0:
             return Position(self.display, line, column), False
@@ -125,7 +125,7 @@ class _Preprocessor(pcpp.Preprocessor):  # type: ignore[misc]  # pcpp has no typ
         yield from super().parsegen(text + "\n", source, abssource)
 
     def _display(self, path: Path) -> str:
-        """Return how error messages name a file: relative to the main one as the user gave that."""
+        """Return the name of a file in error messages: relative to the main one as the user gave that."""
         top = Path(os.path.abspath(self._top))  # noqa: PTH100 - as pcpp does, also for "a/../b"
         if path == top:
             return self._top

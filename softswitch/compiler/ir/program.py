@@ -1,4 +1,4 @@
-"""Parser states, what the control plane knows by name, and the program as a whole."""
+"""Parser states, the objects that the control plane knows by name, and the program as a whole."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Pattern:
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """Where a parser state goes: the target of the first case all of whose patterns match `subjects`.
+    """The transition of a parser state: to the target of the first case whose patterns all match `subjects`.
 
     No case is error NoMatch. Unconditional: no subjects and one case of no patterns.
     """

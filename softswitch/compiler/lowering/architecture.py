@@ -1,4 +1,4 @@
-"""The v1model architecture: which parameters its six blocks have, and what those stand for."""
+"""The v1model architecture: the parameters of its six blocks, and the storages that they stand for."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PACKAGE = "V1Switch"
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One block of the pipeline: each parameter as (direction, what it is)."""
+    """One block of the pipeline: each parameter as (direction, storage)."""
 
     stage: Stage
     kind: str
@@ -47,7 +47,7 @@ SLOTS = (
 
 @dataclass(frozen=True, slots=True)
 class Storages:
-    """The types of what lives as long as the packet."""
+    """The types of the storages that live as long as the packet."""
 
     hdr: t.StructType
     meta: t.StructType

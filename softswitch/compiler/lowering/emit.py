@@ -40,7 +40,7 @@ def _store_parts(body: Body, target: Run, value: Group, pos: ir.Position) -> Non
 
 
 def _reads_from(value: Value, target: Run) -> bool:
-    """Tell whether computing `value` looks at what storing it part by part changes."""
+    """Return True if computing `value` reads storage that storing it part by part changes."""
     if isinstance(value, Group):
         return any(_reads_from(part, target) for part in value.parts)
     storage = storage_of(target.expr)
@@ -111,7 +111,7 @@ def expression(body: Body, value: Value, pos: ir.Position) -> ir.Expr:
 
 
 def clear(body: Body, target: Run, pos: ir.Position) -> None:
-    """Emit statements that make a variable what it was at first: zero and invalid."""
+    """Emit statements that reset a variable to its initial value: zero and invalid."""
     shape = t.base(target.type)
     if isinstance(shape, t.HeaderType | t.StackType):
         # Whole, by copying a variable of that type which is never written.
@@ -128,9 +128,9 @@ def clear(body: Body, target: Run, pos: ir.Position) -> None:
 
 
 def forget(body: Body, target: Run, pos: ir.Position) -> None:
-    """Emit statements that make storage passed as ``out`` what P4 says it is: headers are invalid.
+    """Emit statements that initialise storage passed as ``out`` as P4 demands: headers are invalid.
 
-    Scalars become zero; the fields of headers stay, nobody may look at them.
+    Scalars become zero; the fields of headers stay, but must not be read.
     """
     shape = t.base(target.type)
     if isinstance(shape, t.HeaderType):

@@ -1,4 +1,4 @@
-"""What controls and parsers declare and the program may use any number of times: actions, tables, instances.
+"""Declarations of controls and parsers that may be used more than once: actions, tables, instances.
 
 Each is lowered when it is first used, in the scope that it was declared in.
 """

@@ -1,4 +1,4 @@
-"""Passing arguments: P4's copy-in and copy-out, without copies where nobody can tell.
+"""Passing arguments: P4's copy-in and copy-out, without copies where they make no difference.
 
 Inside a callee a parameter stands for a `Value`. It is the argument itself (passed by name) if that
 is a constant, or a plain path which nothing else that the callee can reach overlaps; then it makes
@@ -36,13 +36,13 @@ class Formal:
 
     @property
     def returns(self) -> bool:
-        """Whether the argument may be changed."""
+        """True if the callee may change the argument."""
         return self.direction in ("out", "inout")
 
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """What parameters stand for inside the callee, and what to do after it."""
+    """The values of the parameters inside the callee, and the assignments to make after it."""
 
     values: Mapping[str, Value]
     copy_outs: tuple[ir.Assign, ...]
@@ -145,7 +145,7 @@ def pass_arguments(
     reached: Collection[Path] = (),
     variables: Mapping[str, ir.Var] | None = None,
 ) -> Passed:
-    """Emit what must happen before a call, and return what the parameters stand for.
+    """Emit the statements before a call, and return the values of the parameters.
 
     `reached` are paths that the callee uses beside its parameters. Parameters in `variables` are
     those variables, whatever the argument. Variables that are made begin with `prefix`.
@@ -184,7 +184,7 @@ def pass_arguments(
 
 
 def named(formal: Formal, value: Value) -> Value:
-    """Return what a parameter stands for inside: `value`, read-only unless the parameter returns it."""
+    """Return a parameter's value in the callee: `value`, read-only unless the parameter returns it."""
     if isinstance(value, Run) and not formal.returns:
         direction = "an `in` parameter" if formal.direction else "a parameter without direction"
         return Run(value.type, value.expr, why=f"{formal.name!r} is {direction}")
@@ -192,7 +192,7 @@ def named(formal: Formal, value: Value) -> Value:
 
 
 def _by_name(i: int, formals: Sequence[Formal], values: Sequence[Value], reached: Collection[Path]) -> bool:
-    """Tell whether a parameter can stand for its argument without anyone noticing."""
+    """Return True if a parameter can stand for its argument without changing the program's meaning."""
     value = values[i]
     if is_constant(value) and not isinstance(value, Group | Invalid):
         return True

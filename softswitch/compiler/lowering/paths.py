@@ -1,4 +1,4 @@
-"""Which storage an expression reads or names, to decide what may be shared and what must be copied.
+"""Storage paths that expressions read or name, to decide which values may be shared and which are copied.
 
 A path is the name of a variable followed by the fields, and numbers of stack elements, that lead to
 a part of it. Two paths overlap if one leads to a part of the other.
@@ -48,7 +48,7 @@ def storage_of(expr: ir.Expr) -> Path | None:
 
 
 def overlap(a: Path, b: Path) -> bool:
-    """Tell whether one path leads to a part of what the other leads to."""
+    """Return True if one path leads to a part of what the other leads to."""
     shorter = min(len(a), len(b))
     return a[:shorter] == b[:shorter]
 

@@ -1,4 +1,4 @@
-"""Names: what they stand for, and where they can be seen.
+"""Names: their meanings and their scopes.
 
 A scope sees of its parent what was declared before the scope was opened, as P4 demands
 ("declare before use"), even if the scope is filled much later.
@@ -111,7 +111,7 @@ class Scope:
         self._limit = len(parent.names) if parent is not None else 0
 
     def find(self, name: str) -> Symbol | None:
-        """Return what `name` stands for here, or None."""
+        """Return the meaning of `name` here, or None."""
         scope: Scope | None = self
         limit = len(self.names)
         while scope is not None:
@@ -145,7 +145,7 @@ class Scope:
         self.names[name] = (len(self.names), symbol)
 
     def lookup(self, name: str, pos: ir.Position, *, absolute: bool = False) -> Symbol:
-        """Return what `name` stands for. Raises CompileError, with names that are near."""
+        """Return the meaning of `name`. Raises CompileError, with similar names."""
         symbol = (self.root() if absolute else self).find(name)
         if symbol is not None:
             return symbol

@@ -28,7 +28,7 @@ class String:
 
 @dataclass(frozen=True, slots=True)
 class Void:
-    """What a call returns that returns nothing."""
+    """``void``: the type of a call without a result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ VOID = Void()
 
 
 def same(a: Type, b: Type) -> bool:
-    """Tell whether two types are the same type, without any conversion."""
+    """Return True if two types are the same type, without any conversion."""
     return a is b or a == b
 
 
@@ -255,7 +255,7 @@ def width(type_: Type, *, varbits: str = "max") -> int | None:
 
 
 def contains_varbits(type_: Type) -> bool:
-    """Tell whether a value of the type has a varbit in it."""
+    """Return True if a value of the type has a varbit in it."""
     match type_:
         case ir.VarBits():
             return True

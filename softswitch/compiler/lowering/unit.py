@@ -16,7 +16,7 @@ from softswitch.compiler.lowering.values import Value
 
 
 class Place(Enum):
-    """What kind of code is being lowered: it decides which calls and statements are allowed."""
+    """The kind of code that is being lowered: it decides which calls and statements are allowed."""
 
     CONSTANT = "a constant expression"
     PARSER = "a parser"
@@ -93,7 +93,7 @@ class Unit:
                 self._undo.pop()()
 
     def on_forget(self, undo: Callable[[], object]) -> None:
-        """Have `undo` called if what is being lowered turns out to be in a `scratch` block."""
+        """Have `undo` called if the current code turns out to be in a `scratch` block."""
         self._undo.append(undo)
 
     @contextmanager
@@ -110,7 +110,7 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a function returns, and the variable that takes it (None for void)."""
+    """The type that a function returns, and the variable that takes its value (None for void)."""
 
     type: t.Type
     variable: ir.Var | None
@@ -118,7 +118,7 @@ class Result:
 
 @dataclass(slots=True)
 class Usage:
-    """What lowering finds out about a body: how many `Return` it has, and whether it may exit."""
+    """Facts about a lowered body: its number of `Return`, and True if it may exit."""
 
     returns: int = 0
     exits: bool = False
@@ -164,7 +164,7 @@ class Body:
 
     @contextmanager
     def block(self) -> Iterator[list[ir.Stmt]]:
-        """Open a nested block: what is declared in it is forgotten after it, what is emitted is yielded."""
+        """Open a nested block: its declarations end with it, the statements emitted in it are yielded."""
         scope, out = self.scope, self.out
         self.scope, self.out = Scope(scope), []
         try:
@@ -173,7 +173,7 @@ class Body:
             self.scope, self.out = scope, out
 
     def finished(self, pos: ir.Position) -> tuple[ir.Stmt, ...]:
-        """Return what has been emitted, in a `Scope` if something in it returns."""
+        """Return the emitted statements, in a `Scope` if one of them returns."""
         if self.out and isinstance(self.out[-1], ir.Return):
             self.out.pop()
             self.usage.returns -= 1
@@ -181,7 +181,7 @@ class Body:
         return (ir.Scope(statements, pos),) if self.usage.returns else statements
 
     def take_since(self, mark: int) -> tuple[ir.Stmt, ...]:
-        """Remove and return what has been emitted since `out` had `mark` statements."""
+        """Remove and return the statements emitted since `out` had `mark` of them."""
         taken = tuple(self.out[mark:])
         del self.out[mark:]
         return taken

@@ -19,7 +19,7 @@ from softswitch.compiler.lowering.values import Block, Packet, Run, Value
 
 
 def check_uncalled(unit: Unit) -> None:
-    """Lower what nothing uses and forget it. Raises CompileError if it is wrong.
+    """Lower unused declarations and drop the result. Raises CompileError if one is wrong.
 
     What is `Unsupported` in it does no harm. Blocks with type or constructor parameters, and
     parsers, are not looked at: without arguments they mean nothing yet.
@@ -50,7 +50,7 @@ def _check_control(unit: Unit, decl: ast.ControlDecl, symbol: BlockDef) -> None:
 
 
 def _stand_ins(body: Body, formals: list[Formal]) -> dict[str, Value]:
-    """Return variables for parameters that nobody passes anything to."""
+    """Return variables for parameters that get no arguments."""
     values: dict[str, Value] = {}
     for formal in formals:
         if isinstance(formal.type, t.ExternType):

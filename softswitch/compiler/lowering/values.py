@@ -1,4 +1,4 @@
-"""What an expression is once it has been checked."""
+"""Values of checked expressions."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Default:
-    """``...``: the default value of what the context wants."""
+    """``...``: the default value of the context's type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +64,12 @@ class Invalid:
 
 @dataclass(frozen=True, slots=True)
 class Nothing:
-    """What a call returns that returns nothing."""
+    """The result of a call without a result."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What ``table.apply()`` returns; `apply` is the statement that was emitted for it."""
+    """The result of ``table.apply()``; `apply` is the statement that was emitted for it."""
 
     apply: ir.Apply
 
@@ -139,7 +139,7 @@ def show(value: Value) -> str:
 
 
 def is_constant(value: Value) -> bool:
-    """Tell whether a value is known at compile time."""
+    """Return True if a value is known at compile time."""
     match value:
         case Run(_, expr):
             return isinstance(expr, ir.Const)

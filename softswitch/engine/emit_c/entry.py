@@ -1,4 +1,4 @@
-"""The functions of ``struct p4_program``: what the engine calls."""
+"""The functions of ``struct p4_program``, which the engine calls."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class Check:
 
 @dataclass(slots=True)
 class Expressions:
-    """Translates expressions; `locals` and `aliases` rename what has a C variable of its own here."""
+    """Translates expressions; `locals` and `aliases` name the C variables that stand for P4 storage here."""
 
     homes: Homes
     locals: dict[str, str] = field(default_factory=dict)  # P4 variable to C local
@@ -397,7 +397,7 @@ class Expressions:
     # ----------------------------------------------------------------- parser errors
 
     def checks(self, expr: ir.Expr, guards: tuple[str, ...] = ()) -> Iterator[Check]:
-        """Yield what must hold for `expr` to be evaluated, in order of evaluation."""
+        """Yield the conditions under which `expr` may be evaluated, in order of evaluation."""
         match expr:
             case ir.Lookahead(type=ir.Bits(width=width)):
                 yield Check(guards, f"(size_t)(end - at) < {(width + 7) // 8}", "PacketTooShort")

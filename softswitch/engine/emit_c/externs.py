@@ -122,7 +122,7 @@ def _parts(body: Body, data: Sequence[ir.Expr]) -> list[Part]:
 
 
 def _digest(body: Body, name: str, data: Sequence[ir.Expr], *, payload: bool) -> str:
-    """Write what computes H(data) and return it as a C value of 64 bits."""
+    """Write code that computes H(data), and return the result as a C value of 64 bits."""
     out = body.out
     varbits = any(isinstance(expr.type, ir.VarBits) for expr in data)
     if name == "csum16" and not payload and not varbits:

@@ -27,7 +27,7 @@ MAX_INLINE_LINES = 40
 
 @dataclass(frozen=True, slots=True)
 class Locals:
-    """Which functions mention each scalar variable; what only one mentions can be local to it."""
+    """The functions that mention each scalar variable; it can be local to a single one."""
 
     users: dict[str, set[str]]
 
@@ -37,7 +37,7 @@ class Locals:
 
 
 def find_locals(program: ir.Program) -> Locals:
-    """Find out who uses which variable.
+    """Find the functions that use each variable.
 
     Functions are ``parser``, the names of the other blocks, ``action X`` and ``table X``.
     """
@@ -105,7 +105,7 @@ def open_body(
 
 
 def emit_actions(unit: Unit, locals_: Locals, out: Writer) -> None:
-    """Write one function per action; those that may exit the block return whether they did."""
+    """Write one function per action; those that may exit the block return true if they did."""
     for name in unit.program.actions:
         result = "int" if name in unit.leaving_actions else "void"
         out.line(f"static {result} action_{unit.action_names[name]}({PARAMETERS});")

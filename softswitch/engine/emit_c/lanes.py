@@ -131,7 +131,7 @@ def _write_loop(body: Body, group: Sequence[ir.Stmt], run: Run, *, vectorise: bo
 
 
 def _independent(body: Body, group: Sequence[ir.Stmt], run: Run) -> bool:
-    """Return whether repetitions may run in any order but for what they do to scalars."""
+    """Return True if repetitions may run in any order but for what they do to scalars."""
     registers = {
         statement.instance for statement in all_statements(group) if isinstance(statement, ir.Extern)
     }

@@ -1,4 +1,4 @@
-"""Where everything lives in C: headers, per-packet storage, variables, registers.
+"""The layout of all storage in C: headers, per-packet storage, variables, registers.
 
 * Equally wide, byte-aligned, consecutive header fields (at least `RUN`) are one array, and so are
   registers of one group; that is what lets statements over them become loops.
@@ -32,7 +32,7 @@ class ArrayRef:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One header field: how to reach it from the C struct, and where it is on the wire."""
+    """One header field: its place in the C struct and on the wire."""
 
     name: str
     type: ir.Bits | ir.Bool | ir.VarBits

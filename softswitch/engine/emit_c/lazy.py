@@ -18,7 +18,7 @@ from softswitch.engine.emit_c.walk import all_statements, statement_expressions,
 
 @dataclass(frozen=True, slots=True)
 class Lazy:
-    """What a run does to the lanes of a large header, all of which it visits once, in order."""
+    """A run's use of the lanes of a large header, all of which it visits once, in order."""
 
     home: HeaderHome
     element: ArrayRef
@@ -29,7 +29,7 @@ class Lazy:
 
 
 def find_lazy(body: Body, group: Sequence[ir.Stmt], run: Run) -> Lazy | None:
-    """Return how a run uses its one large header, or None if that should just be in storage."""
+    """Return the use that a run makes of its one large header; None if that should be in storage."""
     fields = list(_large_fields(body, mentioned(group)))
     places = {(place.text, place.array) for place in fields}
     if len(places) != 1:

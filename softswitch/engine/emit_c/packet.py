@@ -1,4 +1,4 @@
-"""What one packet carries between parser and deparser, as C structs."""
+"""The state of one packet between parser and deparser, as C structs."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def declare_packet(unit: Unit, out: Writer) -> None:
 
 
 def declare_variables(unit: Unit, out: Writer) -> None:
-    """Write ``struct variables``: what lives for one run of ingress or egress."""
+    """Write ``struct variables``: the storage of one run of ingress or egress."""
     storage = unit.homes.storage
     for line in REQUESTS.splitlines():
         out.line(line)
@@ -99,7 +99,7 @@ def declare_variables(unit: Unit, out: Writer) -> None:
 
 
 def emit_bring(home: HeaderHome, out: Writer) -> None:
-    """Write how a large header comes into storage, and how it is emitted from wherever it is."""
+    """Write the functions that load a large header into storage, and emit it from its place."""
     name, layout = where_name(home), home.layout
     size = layout.fixed_bits // 8
     with out.block(f"P4_HELPER __attribute__((noinline)) void load_{name}(struct p4_packet *p)"):
@@ -131,7 +131,7 @@ def emit_bring(home: HeaderHome, out: Writer) -> None:
 
 
 def emit_packet_functions(unit: Unit, out: Writer) -> None:
-    """Write how a packet starts and how it is copied."""
+    """Write the functions that initialise and copy a packet."""
     with out.block("static void start_packet(struct p4_packet *p, const uint8_t *frame, uint32_t length)"):
         out.line("memset(p, 0, P4_CLEARED);")
         out.line("p->frame = frame;")

@@ -89,7 +89,7 @@ def _targets(transition: ir.Transition) -> list[str]:
 
 
 def _has_loop(program: ir.Program, states: Sequence[str]) -> bool:
-    """Return whether some state can be reached from itself."""
+    """Return True if some state can be reached from itself."""
     remaining = set(states)
     while True:
         ends = {

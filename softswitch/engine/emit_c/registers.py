@@ -1,4 +1,4 @@
-"""Where registers live: those used together side by side.
+"""The layout of registers: those used together are side by side.
 
 A group is an array of structs, one struct per index. Its registers have the same size and are
 indexed by the same expression wherever the program uses them, so that a packet finds its slot's

@@ -153,7 +153,7 @@ def _shape(statement: ir.Stmt, locate: Locate, locate_register: LocateRegister) 
 
 
 def _escapes(expr: ir.Expr) -> bool:
-    """Return whether `expr` reads memory that scalars in C locals would be missing from.
+    """Return True if `expr` reads memory that scalars in C locals would be missing from.
 
     A rolled loop keeps scalars in locals meanwhile; whole headers and elements of stacks that only
     run time knows would still see the old values.
@@ -176,7 +176,7 @@ class _NotRollable(Exception):
 
 
 def independent(run: Run) -> bool:
-    """Return whether no repetition of a run touches an array element that another one touches.
+    """Return True if no repetition of a run touches an array element that another one touches.
 
     Registers that are in no array are not looked at here.
     """

@@ -1,4 +1,4 @@
-"""Match-action tables as C: entry structs, lookups, what the control plane needs to know."""
+"""Match-action tables as C: entry structs, lookups, descriptions for the control plane."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class KeyPart:
 
 @dataclass(frozen=True, slots=True)
 class TableLayout:
-    """How a table is kept: `kind` is none, code, exact, lpm or ordered."""
+    """The representation of a table: `kind` is none, code, exact, lpm or ordered."""
 
     table: ir.Table
     kind: str
@@ -94,7 +94,7 @@ def _words(number: int, count: int) -> list[int]:
 
 
 def lay_out_table(table: ir.Table) -> TableLayout:
-    """Decide how `table` is kept. Raises Unsupported for keys that we cannot compare."""
+    """Choose the layout of `table`. Raises Unsupported for keys that we cannot compare."""
     matches = {key.match for key in table.keys}
     if not table.keys:
         kind = "none"
@@ -229,7 +229,7 @@ def _param_names(unit: Unit, action: str) -> dict[str, str]:
 
 
 def emit_apply(unit: Unit, layout: TableLayout, number: int, out: Writer) -> None:
-    """Write the function that applies a table: look up, run the action, say what happened."""
+    """Write the function that applies a table: look up, run the action, report hit and action."""
     table = layout.table
     name = unit.table_names[table.name]
     out.line(f"/* table {table.name}, {comment(table.pos)} */")

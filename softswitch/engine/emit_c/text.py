@@ -37,7 +37,7 @@ RESERVED = (
     *("s", "p", "v", "i", "at", "end", "error", "to", "out", "words", "data", "digest", "max", "length"),
     *("subject", "outcome", "bits", "bytes", "states", "key", "entry", "lane", "lanes"),
 )
-"""What generated functions call their own variables."""
+"""Names of the variables of generated functions, which are not used for anything else."""
 
 
 class Names:
@@ -72,7 +72,7 @@ class Writer:
 
     @contextmanager
     def block(self, opening: str, closing: str = "}") -> Iterator[None]:
-        """Indent what is written inside; `opening` gets its brace."""
+        """Indent the lines written inside; `opening` gets its brace."""
         self.line(f"{opening} {{" if opening else "{")
         self._depth += 1
         yield
@@ -81,7 +81,7 @@ class Writer:
 
     @contextmanager
     def indented(self) -> Iterator[None]:
-        """Indent what is written inside."""
+        """Indent the lines written inside."""
         self._depth += 1
         yield
         self._depth -= 1
@@ -105,12 +105,12 @@ def width_of(type_: ir.Type) -> int:
 
 
 def is_signed(type_: ir.Type) -> bool:
-    """Return whether a scalar is ``int<W>``."""
+    """Return True if a scalar is ``int<W>``."""
     return isinstance(type_, ir.Bits) and type_.signed
 
 
 def is_wide(type_: ir.Type) -> bool:
-    """Return whether a scalar is too wide for arithmetic."""
+    """Return True if a scalar is too wide for arithmetic."""
     return isinstance(type_, ir.Bits) and type_.width > MAX_SCALAR
 
 

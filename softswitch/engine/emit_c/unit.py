@@ -1,4 +1,4 @@
-"""What all parts of one generated program share: layouts and names."""
+"""Layouts and names that all parts of one generated program share."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from softswitch.engine.emit_c.text import (
 
 
 def emit_header_functions(layout: HeaderLayout, out: Writer) -> None:
-    """Write how a header is loaded from the wire, stored to it and compared."""
+    """Write the functions that load a header from the wire, store it there and compare it."""
     name = layout.c_name
     size = ", uint32_t bytes" if layout.varbit else ""
     out.line(f"static const struct {name} p4_zero_{name} __attribute__((unused));")

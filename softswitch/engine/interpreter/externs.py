@@ -17,7 +17,7 @@ MASK_64 = (1 << 64) - 1
 
 
 class ExternState:
-    """What externs keep between packets."""
+    """State of externs that is kept between packets: registers, counters, random numbers."""
 
     def __init__(self, program: ir.Program, seed: int) -> None:
         self.registers = {name: [0] * register.size for name, register in program.registers.items()}

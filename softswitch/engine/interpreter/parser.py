@@ -18,7 +18,7 @@ from softswitch.engine.interpreter.storage import (
 Effect = Callable[[PacketState], None]
 
 MAX_STATES = 1000
-"""How many states a packet may enter before its parser is taken to loop."""
+"""Most states that a packet enters; after them its parser counts as looping."""
 
 
 def fixed_width(header: ir.Header) -> int:
@@ -60,7 +60,7 @@ def compile_extract(statement: ir.Extract) -> Effect:
 
 
 def unpack(header_type: ir.Header, header: HeaderValue, bits: int, width: int) -> None:
-    """Fill the fields of `header` from a number of `width` bits; what is not fixed is the varbit's."""
+    """Fill the fields of `header` from `width` bits; those beyond the fixed width are the varbit's."""
     variable = width - fixed_width(header_type)
     for name, type_ in header_type.fields:
         if isinstance(type_, ir.VarBits):
@@ -162,7 +162,7 @@ def compile_transition(transition: ir.Transition) -> Callable[[PacketState], str
 
 
 def pattern_matches(pattern: ir.Pattern, value: int, full: int) -> bool:
-    """Tell whether a canonical value of the type whose bits are `full` fits a pattern."""
+    """Return True if a canonical value of the type whose bits are `full` fits a pattern."""
     match pattern.kind:
         case "any":
             return True

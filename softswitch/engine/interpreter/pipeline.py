@@ -24,7 +24,7 @@ from softswitch.engine.pipeline import DROP_PORT, Copy, NoSuchObject, Verdict
 
 
 class Interpreter:
-    """A `Pipeline` in Python. `seed` starts what ``random`` draws."""
+    """A `Pipeline` in Python. `seed` starts the numbers that ``random`` draws."""
 
     def __init__(self, program: ir.Program, *, seed: int = 0) -> None:
         self.program = program
@@ -58,11 +58,11 @@ class Interpreter:
         return self._table(table).entries
 
     def set_default(self, table: str, invocation: ir.Invocation | None) -> None:
-        """Set what a miss runs; None puts the program's own back. Raises BadEntry."""
+        """Set the default action; None restores the program's own. Raises BadEntry."""
         self._table(table).set_default(invocation)
 
     def default(self, table: str) -> ir.Invocation:
-        """What a miss runs now."""
+        """Return the default action: the one that a miss runs now."""
         return self._table(table).default
 
     def read_counter(self, name: str, index: int) -> tuple[int, int]:

@@ -20,7 +20,7 @@ from softswitch.engine.interpreter.tables import TableState
 
 
 class Leave(Enum):
-    """How a statement ends that does not simply go on to the next one."""
+    """The end of a statement after which the next one does not run."""
 
     BODY = auto()  # return: leave the innermost scope, action or block
     BLOCK = auto()  # exit: leave ingress or egress

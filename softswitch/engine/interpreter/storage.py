@@ -15,7 +15,7 @@ from softswitch.engine.pipeline import MAX_FRAME
 
 
 class VarBitsValue(NamedTuple):
-    """The value of a ``varbit`` field and how many bits it has now."""
+    """The value of a ``varbit`` field, and its present number of bits."""
 
     width: int
     value: int
@@ -188,7 +188,7 @@ class PacketState:
         self.forget_requests()
 
     def forget_requests(self) -> None:
-        """Drop what the previous block asked of the traffic manager."""
+        """Drop the requests of the previous block to the traffic manager."""
         self.clone_session: int | None = None
         self.clone_fields = -1
         self.resubmit_fields: int | None = None

@@ -53,7 +53,7 @@ class TableState:
 
     @property
     def default(self) -> ir.Invocation:
-        """What a miss runs."""
+        """The default action: the one that a miss runs."""
         return self._control.default
 
     @property
@@ -79,7 +79,7 @@ class TableState:
         self._refresh()
 
     def set_default(self, invocation: ir.Invocation | None) -> None:
-        """Set what a miss runs; None: the program's own. Raises BadEntry."""
+        """Set the default action; None restores the program's own. Raises BadEntry."""
         self._control.set_default(invocation)
 
     def read_count(self, entry: ir.ConstEntry) -> tuple[int, int]:

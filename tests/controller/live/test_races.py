@@ -8,10 +8,10 @@ import pytest
 
 from controller.live import LiveController, Stop
 from controller.scheduling import Cluster, JobSpec
-from controller.simulator.families.base import Background
+from controller.simulator.families.base import SimulationConfig
 from controller.simulator.policies import family, known, make
 
-NEVER_STOP = {"fifo", "fifo-backfill", "sjf", "qssf", "coded:antman"}
+NEVER_STOP = {"fifo", "fifo-backfill", "sjf", "qssf", "muri-replica:antman"}
 
 
 def spec(name: str, duration_s: float, gpus: int) -> JobSpec:
@@ -31,10 +31,13 @@ def stopped_by(live: LiveController, now_s: float) -> tuple[set[str], float]:
     raise AssertionError("nothing was ever stopped")
 
 
-@pytest.mark.parametrize("name", [n for n in known() if family(n) in ("", "coded") and n not in NEVER_STOP])
+FAMILIES = ("", "muri-replica")
+
+
+@pytest.mark.parametrize("name", [n for n in known() if family(n) in FAMILIES and n not in NEVER_STOP])
 def test_a_job_that_ends_while_it_is_being_stopped_is_over(name: str) -> None:
     cluster = Cluster.uniform(1, 2)
-    chosen = make(name, Background(cluster))
+    chosen = make(name, SimulationConfig(cluster))
     live = LiveController(cluster, chosen.policy, chosen.speed)
     live.submit(spec("long", 1000.0, 2), 0.0)
     live.decide(0.0)

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-from controller.scheduling import Cluster, Group, Job, JobSpec, View
+from controller.scheduling import Cluster, Group, JobSpec, JobState, View
 from controller.scheduling.drafts import Draft, place
 
 
-def job(order: int, gpus: int = 1) -> Job:
-    return Job(JobSpec(f"j{order}", 0, gpus, 10), order, 1.0, 0.0)
+def job(order: int, gpus: int = 1) -> JobState:
+    return JobState(JobSpec(f"j{order}", 0, gpus, 10), order, 1.0, 0.0)
 
 
 def view(cluster: Cluster, *groups: Group) -> View:

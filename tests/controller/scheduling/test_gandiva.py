@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.scheduling import BadSpec, Cluster, Decision, Group, Job, JobSpec, View
+from controller.scheduling import BadSpec, Cluster, Decision, Group, JobSpec, JobState, View
 from controller.scheduling.gandiva import Gandiva, progress
 from controller.simulator import Result, simulate
 from controller.simulator.speed import Exclusive, Interleaved
@@ -78,7 +78,7 @@ def test_progress_is_measured_against_running_alone() -> None:
     jobs = [spec("a", LOADER), spec("b", TRAINER)]
     run(jobs, policy)
     together = Interleaved()
-    a, b = (Job(job, 0, job.iteration_s, 0.0) for job in jobs)
+    a, b = (JobState(job, 0, job.iteration_s, 0.0) for job in jobs)
     assert policy.seen == pytest.approx(sum(10.0 / s for s in together.iteration_s(Group((a, b), (0,)))))
 
 

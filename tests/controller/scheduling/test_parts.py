@@ -4,15 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.scheduling import BadSpec, Cluster, Group, Job, JobSpec, Node
+from controller.scheduling import BadSpec, Cluster, Group, JobSpec, JobState, Node
 from controller.scheduling.muri import Muri, profile
 from controller.scheduling.placement import Counts, Fit, Slots
 from controller.scheduling.queue import Waiting, walk
 from controller.scheduling.tiresias import Tiresias
 
 
-def job(order: int, gpus: int = 1) -> Job:
-    return Job(JobSpec(f"j{order}", 0, gpus, 10), order, 1.0, 0.0)
+def job(order: int, gpus: int = 1) -> JobState:
+    return JobState(JobSpec(f"j{order}", 0, gpus, 10), order, 1.0, 0.0)
 
 
 @given(st.lists(st.sampled_from([1, 2, 3, 4, 8, 12, 16]), max_size=40))

@@ -1,14 +1,14 @@
 from __future__ import annotations
 
-from controller.scheduling import Cluster, Group, Job, JobSpec
+from controller.scheduling import Cluster, Group, JobSpec, JobState
 from controller.simulator import measure
 from controller.simulator.generate import generate
 from controller.simulator.record import given
 from controller.simulator.replicas.muri.family import POLICIES
 
 
-def job(order: int) -> Job:
-    return Job(JobSpec(f"j{order}", 0, 2, 10), order, 1.0, 0.0)
+def job(order: int) -> JobState:
+    return JobState(JobSpec(f"j{order}", 0, 2, 10), order, 1.0, 0.0)
 
 
 def test_a_gpu_that_groups_share_counts_once() -> None:

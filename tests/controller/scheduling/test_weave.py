@@ -8,7 +8,7 @@ import pytest
 from controller.scheduling import BadSpec, Cluster, Decision, JobSpec, View
 from controller.scheduling.weave import Weave
 from controller.simulator import measure, simulate
-from controller.simulator.families.base import Background
+from controller.simulator.families.base import SimulationConfig
 from controller.simulator.policies import make
 from controller.simulator.speed import Interleaved
 from controller.simulator.traces import read
@@ -77,13 +77,14 @@ def test_jobs_without_a_profile_are_refused() -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif("INA_TRACES" not in os.environ, reason="INA_TRACES names no folder with muri/trace3.csv")
-@pytest.mark.parametrize("rules", ["", "coded:"])
+@pytest.mark.parametrize("rules", ["", "muri-replica:"])
 @pytest.mark.parametrize("trace", ["trace3", "trace3_pr", "job_type_2", "job_type_3"])
 def test_average_and_tail_are_better_than_muris(trace: str, rules: str) -> None:
     cluster = Cluster.uniform(8, 8)
     jobs = read(Path(os.environ["INA_TRACES"]) / "muri" / f"{trace}.csv", cluster)
     ours, theirs = (
-        measure(make(rules + name, Background(cluster)).run(jobs, cluster)) for name in ("weave-s", "muri-s")
+        measure(make(rules + name, SimulationConfig(cluster)).run(jobs, cluster))
+        for name in ("weave-s", "muri-s")
     )
     assert ours.avg_jct_s < theirs.avg_jct_s
     assert ours.p99_jct_s < theirs.p99_jct_s

@@ -22,7 +22,7 @@ from controller.scheduling import (
 from controller.scheduling import baselines as b
 from controller.scheduling.tiresias import Tiresias
 from controller.simulator import measure, simulate
-from controller.simulator.families.base import Background
+from controller.simulator.families.base import SimulationConfig
 from controller.simulator.generate import generate
 from controller.simulator.policies import family, known, make
 from controller.simulator.speed import Exclusive
@@ -181,7 +181,7 @@ PLAIN = [name for name in known() if not family(name)]
 def test_work_is_conserved_and_no_gpu_oversubscribed(name: str, seed: int) -> None:
     cluster = Cluster.uniform(2, 4)
     jobs = generate(60, cluster, load=1.5, seed=seed, longest_s=2000)
-    chosen = make(name, Background(cluster))
+    chosen = make(name, SimulationConfig(cluster))
     free: SpeedModel = Exclusive(restart_scale=0) if isinstance(chosen.speed, Exclusive) else chosen.speed
     result = simulate(jobs, cluster, chosen.policy, free, verify=True)
     assert {job.spec.id for job in result.jobs} == {job.id for job in jobs}
@@ -194,13 +194,13 @@ def test_work_is_conserved_and_no_gpu_oversubscribed(name: str, seed: int) -> No
         assert result.gpu_integral == pytest.approx(served)
 
 
-@pytest.mark.parametrize("name", [name for name in known() if family(name) in ("", "coded")])
+@pytest.mark.parametrize("name", [name for name in known() if family(name) in ("", "muri-replica")])
 def test_runs_are_repeatable(name: str) -> None:
     cluster = Cluster.uniform(2, 4)
     jobs = generate(40, cluster, load=2, seed=9, three_stages=":" in name)
     runs = []
     for _ in range(2):
-        result = make(name, Background(cluster)).run(jobs, cluster, verify=True, detail=True)
+        result = make(name, SimulationConfig(cluster)).run(jobs, cluster, verify=True, detail=True)
         runs.append([(job.spec.id, job.start_s, job.finish_s) for job in result.jobs])
         assert result.curves is not None
         assert len(result.curves.time_s) == len(result.curves.queue) > 0

@@ -1,4 +1,4 @@
-"""Policies by family: that each can be made and run, and that the coded ones are the public simulators'."""
+"""Policies by family: that each can be made and run, and that the replicas are the public simulators'."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ import pytest
 
 from controller.scheduling import BadSpec, BadTrace, Cluster, ExtraMissing, JobSpec
 from controller.simulator.estimates import expect, read_estimates
-from controller.simulator.families.base import Background
+from controller.simulator.families.base import SimulationConfig
 from controller.simulator.metrics import measure
 from controller.simulator.policies import FAMILIES, dress, family, full_name, known, make
 from controller.simulator.runs import RunFailed, Source, Task, kind_for, run
 from tests.controller.simulator.commands import schedule
 
 SMALL = Cluster.uniform(4, 8, cpus=24, memory_gb=500)
-NEW = ("synergy-coded", "lucid-coded", "sharing")
+NEW = ("synergy-replica", "lucid-replica", "sharing")
 KNOWN = (("speeds_known", 1.0),)
-UNCHECKED = ("synergy-coded:fifo+opt", "synergy-coded:srtf+opt")
+UNCHECKED = ("synergy-replica:fifo+opt", "synergy-replica:srtf+opt")
 """They grant what no server has, as they do there."""
 
 
-def average_s(policy: str, background: Background, *, jobs: int = 60, load: float = 3.0) -> float:
-    source = Source(count=jobs, load=load, seed=background.seed, kind=kind_for([policy]))
-    return run(Task(policy, source, background, verify=policy not in UNCHECKED)).metrics.avg_jct_s
+def average_s(policy: str, config: SimulationConfig, *, jobs: int = 60, load: float = 3.0) -> float:
+    source = Source(count=jobs, load=load, seed=config.seed, kind=kind_for([policy]))
+    return run(Task(policy, source, config, verify=policy not in UNCHECKED)).metrics.avg_jct_s
 
 
 def test_names_are_unique_and_lead_to_their_families() -> None:
@@ -42,11 +42,11 @@ def test_names_are_unique_and_lead_to_their_families() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["best", "synergy:fifo", "lucid-coded:best", "nobody:fifo", ":fifo", "sharing:"]
+    "name", ["best", "synergy:fifo", "lucid-replica:best", "nobody:fifo", ":fifo", "sharing:"]
 )
 def test_other_names_are_unknown(name: str) -> None:
     with pytest.raises(BadSpec, match="is unknown; 'ina schedule policies --all' lists them"):
-        make(name, Background(SMALL))
+        make(name, SimulationConfig(SMALL))
 
 
 @pytest.mark.parametrize("kind", NEW)
@@ -54,36 +54,36 @@ def test_every_policy_ends_all_jobs_and_passes_the_check(kind: str) -> None:
     for package in ("sklearn", "scipy"):
         pytest.importorskip(package)
     for policy in FAMILIES[kind].policies:
-        assert average_s(full_name(kind, policy), Background(SMALL, seed=1), jobs=40) > 0
+        assert average_s(full_name(kind, policy), SimulationConfig(SMALL, seed=1), jobs=40) > 0
 
 
 def test_a_setup_is_fresh() -> None:
-    one, other = (make("lucid-coded:fifo", Background(SMALL)) for _ in range(2))
+    one, other = (make("lucid-replica:fifo", SimulationConfig(SMALL)) for _ in range(2))
     assert one.policy is not other.policy
 
 
-@pytest.mark.parametrize("policy", ["sharing:sharing", "lucid-coded:lucid", "synergy-coded:srtf+tune"])
+@pytest.mark.parametrize("policy", ["sharing:sharing", "lucid-replica:lucid", "synergy-replica:srtf+tune"])
 def test_figures_depend_on_the_seed_only(policy: str) -> None:
     pytest.importorskip("sklearn")
-    one, again, other = (average_s(policy, Background(SMALL, seed=seed)) for seed in (1, 1, 2))
+    one, again, other = (average_s(policy, SimulationConfig(SMALL, seed=seed)) for seed in (1, 1, 2))
     assert one == again != other
 
 
 def test_families_that_dress_jobs_alike_run_on_the_same() -> None:
-    assert kind_for(["fifo", "lucid:fifo", "lucid-coded:fifo"]) == "lucid"
-    assert kind_for(["synergy:fifo+tune", "synergy-coded:fifo+tune"]) == "synergy"
+    assert kind_for(["fifo", "lucid:fifo", "lucid-replica:fifo"]) == "lucid"
+    assert kind_for(["synergy:fifo+tune", "synergy-replica:fifo+tune"]) == "synergy"
     with pytest.raises(BadSpec, match="policies of lucid and of sharing need different generated jobs"):
         kind_for(["lucid:fifo", "sharing:fifo"])
-    background = Background(SMALL, seed=3)
-    jobs = Source(count=20).jobs(background)
-    assert dress(jobs, "lucid", background) == dress(jobs, "lucid-coded", background) != jobs
+    config = SimulationConfig(SMALL, seed=3)
+    jobs = Source(count=20).jobs(config)
+    assert dress(jobs, "lucid", config) == dress(jobs, "lucid-replica", config) != jobs
 
 
 # Time in steps.
 
 
 def test_a_job_of_synergys_has_ended_when_its_round_is_over() -> None:
-    setup = make("synergy-coded:fifo+fair", Background(SMALL))
+    setup = make("synergy-replica:fifo+fair", SimulationConfig(SMALL))
     specs = [JobSpec("a", 10.0, 1, 700, 0.5, model="text-recurrent")]  # 600 of 700 iterations in a round
     (job,) = setup.run(specs, SMALL).jobs
     assert (job.finish_s, job.jct_s) == (900.0, 890.0)
@@ -93,19 +93,19 @@ def test_a_job_of_lucids_ends_at_a_second_and_is_counted_down_to_zero() -> None:
     specs = [JobSpec("a", 10.0, 1, 100.4)]
     ends = {}
     for name in ("fifo", "srtf"):
-        (job,) = make(f"lucid-coded:{name}", Background(SMALL)).run(specs, SMALL).jobs
+        (job,) = make(f"lucid-replica:{name}", SimulationConfig(SMALL)).run(specs, SMALL).jobs
         ends[name] = job.finish_s
     assert ends == {"fifo": 111, "srtf": 112}
 
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_tune_finds_room_for_jobs_of_made_up_models(seed: int) -> None:
-    assert average_s("synergy-coded:fifo+tune", Background(SMALL, seed=seed), jobs=120) > 0
+    assert average_s("synergy-replica:fifo+tune", SimulationConfig(SMALL, seed=seed), jobs=120) > 0
 
 
 def test_lucid_needs_nodes_beside_its_profiler() -> None:
-    with pytest.raises(RunFailed, match="lucid-coded:lucid: the profiler takes 2 of 2 nodes") as caught:
-        average_s("lucid-coded:lucid", Background(Cluster.uniform(2, 8)), jobs=5)
+    with pytest.raises(RunFailed, match="lucid-replica:lucid: the profiler takes 2 of 2 nodes") as caught:
+        average_s("lucid-replica:lucid", SimulationConfig(Cluster.uniform(2, 8)), jobs=5)
     assert caught.value.usage
 
 
@@ -124,16 +124,18 @@ LOG = (
 )
 
 
-def files(folder: Path, *, labels: tuple[str, str, str] = ("", "", "")) -> Background:
+def files(folder: Path, *, labels: tuple[str, str, str] = ("", "", "")) -> SimulationConfig:
     for name, text in (("profiles", PROFILES.format(*labels)), ("pairs", PAIRS), ("log", LOG)):
         (folder / f"{name}.csv").write_text(text)
-    return Background(Cluster.uniform(3, 1), profiles=folder / "profiles.csv", pairs=folder / "pairs.csv")
+    return SimulationConfig(
+        Cluster.uniform(3, 1), profiles=folder / "profiles.csv", pairs=folder / "pairs.csv"
+    )
 
 
 def test_lucids_own_sharing_scores_count_if_there_are_any(tmp_path: Path) -> None:
     averages = []
     for labels in ((",label", ",1", ",0"), (",label", ",2", ",2")):
-        task = Task("lucid-coded:lucid", Source(tmp_path / "log.csv"), files(tmp_path, labels=labels))
+        task = Task("lucid-replica:lucid", Source(tmp_path / "log.csv"), files(tmp_path, labels=labels))
         averages.append(run(task).metrics.avg_jct_s)
     # the only GPU that does not profile: both at once, at 0.9 and 0.6, or one after the other
     assert averages == [(math.ceil(1001 / 0.9) + math.ceil(901 / 0.6)) / 2, (1001 + 1001 + 901) / 2]
@@ -145,9 +147,9 @@ def test_lucids_own_sharing_scores_count_if_there_are_any(tmp_path: Path) -> Non
 def test_profiles_and_pairs_belong_together_but_sharing_needs_pairs_only(tmp_path: Path) -> None:
     both = files(tmp_path)
     with pytest.raises(BadSpec, match="belong together"):
-        Background(SMALL, profiles=both.profiles)
-    pairs = Background(SMALL, pairs=both.pairs)
-    for name in ("lucid:fifo", "lucid-coded:lucid"):
+        SimulationConfig(SMALL, profiles=both.profiles)
+    pairs = SimulationConfig(SMALL, pairs=both.pairs)
+    for name in ("lucid:fifo", "lucid-replica:lucid"):
         with pytest.raises(BadSpec, match="belong together"):
             make(name, pairs)
     assert average_s("sharing:no-sharing", pairs) > 0
@@ -155,8 +157,8 @@ def test_profiles_and_pairs_belong_together_but_sharing_needs_pairs_only(tmp_pat
 
 def test_sharing_knows_configurations_and_says_which_job_it_does_not(tmp_path: Path) -> None:
     pytest.importorskip("sklearn")
-    background = files(tmp_path)
-    task = Task("sharing:sharing", Source(tmp_path / "log.csv"), replace(background, cluster=SMALL))
+    config = files(tmp_path)
+    task = Task("sharing:sharing", Source(tmp_path / "log.csv"), replace(config, cluster=SMALL))
     assert run(task).metrics.jobs == 2
     (tmp_path / "log.csv").write_text(LOG.replace("old,1,d", "odd,1,d"))
     (tmp_path / "other.csv").write_text(LOG.replace("old,1,d", "odd,1,d"))
@@ -174,30 +176,30 @@ def test_sharing_reads_gavels_pairs(tmp_path: Path) -> None:
     pairs.write_text(json.dumps({"v100": table}))
     trace = tmp_path / "jobs.csv"
     trace.write_text("job_id,submit_s,duration_s,gpus,model\n1,0,3000,1,A\n2,0,3000,1,B\n")
-    background = Background(Cluster.uniform(1, 1), pairs=pairs, settings=KNOWN)
-    found = run(Task("sharing:sharing", Source(trace), background)).metrics
+    config = SimulationConfig(Cluster.uniform(1, 1), pairs=pairs, settings=KNOWN)
+    found = run(Task("sharing:sharing", Source(trace), config)).metrics
     # B at 0.75 ends at 4,000 s; A at 0.5 has done 2,000 s by then
     assert found.avg_jct_s == pytest.approx((4000 + 5000) / 2)
     pairs.write_text("[]")
     with pytest.raises(RunFailed, match="not a table of Gavel's throughputs") as caught:
-        run(Task("sharing:fifo", Source(trace), replace(background, seed=1)))
+        run(Task("sharing:fifo", Source(trace), replace(config, seed=1)))
     assert caught.value.usage
 
 
 def test_without_pairs_any_model_is_a_made_up_one() -> None:
     specs = [JobSpec(str(number), 0, 1, 3000, model="unheard-of") for number in range(2)]
-    setup = make("sharing:sharing", Background(Cluster.uniform(1, 1), settings=KNOWN))
+    setup = make("sharing:sharing", SimulationConfig(Cluster.uniform(1, 1), settings=KNOWN))
     assert len(setup.run(specs, Cluster.uniform(1, 1)).jobs) == 2
 
 
 def test_only_what_predicts_needs_sklearn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn", None)
-    background = Background(SMALL, seed=77)  # nothing is trained for this seed yet
+    config = SimulationConfig(SMALL, seed=77)  # nothing is trained for this seed yet
     for name in ("no-sharing", "tiresias"):
-        assert average_s(f"sharing:{name}", background, jobs=20) > 0
-    assert average_s("sharing:sharing", replace(background, settings=KNOWN), jobs=20) > 0
+        assert average_s(f"sharing:{name}", config, jobs=20) > 0
+    assert average_s("sharing:sharing", replace(config, settings=KNOWN), jobs=20) > 0
     with pytest.raises(ExtraMissing, match=r"training forests needs scikit-learn: pip install"):
-        make("sharing:sharing", background)
+        make("sharing:sharing", config)
 
 
 def test_optional_packages_are_loaded_when_they_are_needed_only() -> None:
@@ -206,12 +208,12 @@ import sys
 for name in ("sklearn", "scipy", "interpret", "rapidfuzz", "matplotlib", "ray"):
     sys.modules[name] = None
 from controller.scheduling import Cluster
-from controller.simulator.families.base import Background
+from controller.simulator.families.base import SimulationConfig
 from controller.simulator.policies import known, make
-background = Background(Cluster.uniform(4, 8, cpus=24, memory_gb=500))
-coded = ("lucid-coded:lucid", "synergy-coded:fifo+fair")
-for name in (*coded, "lucid:fifo", "synergy:fifo+drf", "sharing:no-sharing"):
-    make(name, background)
+config = SimulationConfig(Cluster.uniform(4, 8, cpus=24, memory_gb=500))
+replicas = ("lucid-replica:lucid", "synergy-replica:fifo+fair")
+for name in (*replicas, "lucid:fifo", "synergy:fifo+drf", "sharing:no-sharing"):
+    make(name, config)
 print(len(known()))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -259,8 +261,8 @@ def test_a_trace_gets_the_estimates_of_its_background(tmp_path: Path) -> None:
     trace.write_text("job_id,submit_s,duration_s,gpus\na,0,100,1\nb,0,100,1\nc,0,10,1\n")
     estimates.write_text("job_id,estimate_s\na,50\nb,60\nc,70\n")
     cluster = Cluster.uniform(1, 1)
-    plain = run(Task("qssf", Source(trace), Background(cluster)))
-    told = run(Task("qssf", Source(trace), Background(cluster, estimates=estimates)))
+    plain = run(Task("qssf", Source(trace), SimulationConfig(cluster)))
+    told = run(Task("qssf", Source(trace), SimulationConfig(cluster, estimates=estimates)))
     assert plain.metrics.avg_jct_s == pytest.approx((10 + 110 + 210) / 3)
     assert told.metrics.avg_jct_s == pytest.approx((100 + 200 + 210) / 3)
 
@@ -272,8 +274,8 @@ def test_a_trace_gets_the_estimates_of_its_background(tmp_path: Path) -> None:
     "policies",
     [
         "sharing:sharing,sharing:no-sharing,sharing:2d-las,sharing:tiresias",
-        "synergy-coded:fifo+fair,synergy-coded:srtf+tune,synergy-coded:las+greedy,synergy:fifo+tune",
-        "lucid-coded:lucid,lucid-coded:srtf,lucid-coded:tiresias,lucid:fifo",
+        "synergy-replica:fifo+fair,synergy-replica:srtf+tune,synergy-replica:las+greedy,synergy:fifo+tune",
+        "lucid-replica:lucid,lucid-replica:srtf,lucid-replica:tiresias,lucid:fifo",
     ],
 )
 def test_the_families_from_the_command_line(policies: str) -> None:
@@ -320,7 +322,7 @@ def test_a_dozen_or_two_are_listed_first() -> None:
     names = [line.split()[0] for line in out.splitlines() if line.startswith("  ") and "--set" not in line]
     assert 12 <= len(names) <= 24
     assert {"fifo", "muri-s", "synergy:srtf+tune", "lucid:lucid", "sharing:sharing"} <= {*names} <= {*known()}
-    assert not any("coded" in name for name in names)
+    assert not any("replica" in name for name in names)
     assert f"--all lists {len(known()) - len(names)} more" in out
 
 
@@ -341,7 +343,7 @@ traces = pytest.mark.skipif("INA_TRACES" not in os.environ, reason="INA_TRACES n
 def test_lucids_figures_on_c1000() -> None:
     folder = Path(os.environ["INA_TRACES"])
     log = folder / "common" / "c1000" / "lucid"
-    background = Background(
+    config = SimulationConfig(
         Cluster.uniform(8, 8),
         profiles=folder / "lucid" / "single_data.csv",
         pairs=folder / "lucid" / "colocate_info.csv",
@@ -349,20 +351,20 @@ def test_lucids_figures_on_c1000() -> None:
     )
     source = Source(log / "cluster_full_log.csv")
     for name, figures in LUCID.items():
-        found = run(Task(f"lucid-coded:{name}", source, background, verify=True)).metrics
+        found = run(Task(f"lucid-replica:{name}", source, config, verify=True)).metrics
         assert (found.avg_jct_s, found.makespan_s) == (pytest.approx(figures[0], abs=0.5), figures[1])
-    other = replace(background, estimates=log / "Philly_lgb.csv")
-    assert round(run(Task("lucid-coded:qssf", source, other)).metrics.avg_jct_s) == 23_717
+    other = replace(config, estimates=log / "Philly_lgb.csv")
+    assert round(run(Task("lucid-replica:qssf", source, other)).metrics.avg_jct_s) == 23_717
 
 
 @traces
 def test_synergys_figures_on_c1000() -> None:
     folder = Path(os.environ["INA_TRACES"])
-    background = Background(
+    config = SimulationConfig(
         Cluster.uniform(8, 8, cpus=24, memory_gb=500), matrix=folder / "synergy" / "sensitivity_matrix.csv"
     )
     for name, average in SYNERGY.items():
-        setup = make(f"synergy-coded:{name}", background)
-        specs = Source(folder / "common" / "c1000" / "synergy.csv").jobs(background)
-        found = measure(setup.run(specs, background.cluster, verify=True))
+        setup = make(f"synergy-replica:{name}", config)
+        specs = Source(folder / "common" / "c1000" / "synergy.csv").jobs(config)
+        found = measure(setup.run(specs, config.cluster, verify=True))
         assert found.avg_jct_s == pytest.approx(average, abs=0.001)

@@ -18,13 +18,13 @@ from tests.controller.simulator.commands import schedule
 
 def test_policies_side_by_side() -> None:
     ran = schedule(
-        "simulate", "--trace", TRACE, "--nodes", 2, "--policy", "coded:srtf,coded:muri-s", "--verify",
-        "--processes", 1, "--json",
+        "simulate", "--trace", TRACE, "--nodes", 2, "--policy", "muri-replica:srtf,muri-replica:muri-s",
+        "--verify", "--processes", 1, "--json",
     )  # fmt: skip
     assert ran.code == 0
     assert {name: round(values["avg_jct_s"], 2) for name, values in ran.json["metrics"].items()} == {
-        "coded:srtf": 6380.26,
-        "coded:muri-s": 8288.27,
+        "muri-replica:srtf": 6380.26,
+        "muri-replica:muri-s": 8288.27,
     }
 
 
@@ -36,7 +36,14 @@ def test_a_table_of_generated_jobs() -> None:
 
 
 def test_processes_change_no_figure() -> None:
-    arguments = ("simulate", "--generate", 40, "--policy", "srtf,coded:muri-l,coded:antman", "--json")
+    arguments = (
+        "simulate",
+        "--generate",
+        40,
+        "--policy",
+        "srtf,muri-replica:muri-l,muri-replica:antman",
+        "--json",
+    )
     one, two = (schedule(*arguments, "--processes", count).json["metrics"] for count in (1, 2))
     for metrics in (*one.values(), *two.values()):
         assert metrics.pop("wall_s") > 0
@@ -154,7 +161,10 @@ def test_a_trace_arrives_as_many_times_as_fast_as_load_says(tmp_path: Path) -> N
         (["--load", "0"], "a load of 0; it must be positive"),
         (["--load", "nan"], "a load of nan; it must be positive"),
         (["--profiles", "nowhere.csv"], "profiles and pairs belong together"),
-        (["--policy", "coded:srtf,lucid:fifo"], "policies of coded and of lucid need different"),
+        (
+            ["--policy", "muri-replica:srtf,lucid:fifo"],
+            "policies of lucid and of muri-replica need different",
+        ),
         (["--policy", "synergy:fifo+tune", "--trace", TRACE, "--nodes", "2"], "has no sensitivity matrix"),
         (["--policy", "lucid:lucid", "--trace", TRACE, "--nodes", "2"], "has no column 'dataset'"),
         (["--policy", "synergy:fifo+tune", "--matrix", "nowhere.csv"], "nowhere.csv"),

@@ -229,11 +229,15 @@ def test_profiles_of_three_stages_at_the_edges(tmp_path: Path, stages: str) -> N
     )
     rows = "".join(f"{each},1,0,90,a2c,64,9000,0,100,{stages},{each % 2}\n" for each in range(9))
     path.write_text(f"{columns}\n{rows}")
-    names = [full_name("coded", policy) for policy in FAMILIES["coded"].policies]
+    names = [full_name("muri-replica", policy) for policy in FAMILIES["muri-replica"].policies]
     if stages.startswith("0,0"):
-        names.remove("coded:antman")
-        ran = schedule("simulate", "--trace", path, "--nodes", 2, "--gpus", 2, "--policy", "coded:antman")
-        refused(ran, "coded:antman: job '0' has one stage only: it leaves its GPUs to no opportunistic job")
+        names.remove("muri-replica:antman")
+        ran = schedule(
+            "simulate", "--trace", path, "--nodes", 2, "--gpus", 2, "--policy", "muri-replica:antman"
+        )
+        refused(
+            ran, "muri-replica:antman: job '0' has one stage only: it leaves its GPUs to no opportunistic job"
+        )
     ran = schedule(
         "simulate", "--trace", path, "--nodes", 2, "--gpus", 2, "--processes", 1, "--verify", "--json",
         "--policy", ",".join(names),

@@ -10,7 +10,7 @@ import pytest
 from benchmarks.trace_files import SAMPLE as TRACE
 from controller.scheduling import BadSpec, Cluster
 from controller.simulator.curves import cdf, means
-from controller.simulator.families.base import Background
+from controller.simulator.families.base import SimulationConfig
 from controller.simulator.pool import run_all
 from controller.simulator.runs import RunFailed, Source, Task, run
 from tests.controller.simulator.commands import schedule
@@ -44,12 +44,12 @@ def test_a_table_and_a_plot_from_two_processes(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     plot = tmp_path / "sweep.svg"
     ran = schedule(
-        "sweep", "--trace", TRACE, "--nodes", 2, "--policy", "coded:srtf,coded:srsf", "--loads", "0.5,1,2",
-        "--processes", 2, "--plot", plot,
+        "sweep", "--trace", TRACE, "--nodes", 2, "--policy", "muri-replica:srtf,muri-replica:srsf",
+        "--loads", "0.5,1,2", "--processes", 2, "--plot", plot,
     )  # fmt: skip
     assert ran.code == 0
-    assert ran.out.count("coded:srsf") == 3
-    assert "coded:srsf" in plot.read_text()
+    assert ran.out.count("muri-replica:srsf") == 3
+    assert "muri-replica:srsf" in plot.read_text()
 
 
 @pytest.mark.parametrize(
@@ -88,9 +88,13 @@ def test_a_ray_cluster_gives_the_same_figures() -> None:
 
 @pytest.mark.parametrize("processes", [1, 2])
 def test_what_fails_in_another_process_fails_here_as_well(processes: int) -> None:
-    around = Background(Cluster.uniform(1, 4))
-    source = Source(count=10, kind="coded")
-    tasks = [Task("srtf", source, around), Task("muri-s", source, around), Task("coded:srtf", source, around)]
+    around = SimulationConfig(Cluster.uniform(1, 4))
+    source = Source(count=10, kind="muri-replica")
+    tasks = [
+        Task("srtf", source, around),
+        Task("muri-s", source, around),
+        Task("muri-replica:srtf", source, around),
+    ]
     tasks[1] = Task("muri-s", Source(TRACE), around)
     with pytest.raises(RunFailed, match="asks for 16 GPUs; the cluster has 4") as caught:
         run_all(tasks, processes=processes)
@@ -99,7 +103,9 @@ def test_what_fails_in_another_process_fails_here_as_well(processes: int) -> Non
 
 def test_progress_reaches_the_end_and_never_goes_back() -> None:
     seen: dict[int, list[float]] = {}
-    tasks = [Task(name, Source(count=30), Background(Cluster.uniform(1, 8))) for name in ("fifo", "srtf")]
+    tasks = [
+        Task(name, Source(count=30), SimulationConfig(Cluster.uniform(1, 8))) for name in ("fifo", "srtf")
+    ]
     for processes in (1, 2):
         seen.clear()
         run_all(
@@ -119,7 +125,7 @@ def test_no_task_no_outcome_and_no_negative_processes() -> None:
 
 def test_an_unknown_policy_is_a_matter_of_usage() -> None:
     with pytest.raises(RunFailed, match="'nobody' is unknown") as caught:
-        run(Task("nobody", Source(count=1), Background(Cluster.uniform(1, 8))))
+        run(Task("nobody", Source(count=1), SimulationConfig(Cluster.uniform(1, 8))))
     assert caught.value.usage
     with pytest.raises(BadSpec, match="a load of inf"):
         Source(load=float("inf"))

@@ -1,4 +1,4 @@
-"""``lucid-coded:POLICY``: the rules of Lucid's public simulator, to the digit.
+"""``lucid-replica:POLICY``: the rules of Lucid's public simulator, to the digit.
 
 It goes through time second by second. The policies that count a job down (all but FIFO, SJF and QSSF) take a
 second more for it; so what they are given is a second longer (`counting_down`).
@@ -12,9 +12,10 @@ from controller.scheduling.errors import BadSpec
 from controller.scheduling.lucid import Config, Size, config_by_columns, sizes_from_pairs
 from controller.scheduling.lucid.measured import read_labels
 from controller.scheduling.model import JobSpec
-from controller.scheduling.policy import Job, Policy, SpeedModel
-from controller.simulator.families.base import Background, Family, readable
+from controller.scheduling.policy import JobState, Policy, SpeedModel
+from controller.simulator.families.base import Family, SimulationConfig, readable
 from controller.simulator.families.lucid import dress, measurements, usage_of
+from controller.simulator.policy_run import PolicyRun
 from controller.simulator.replicas.lucid.rules import (
     HeadOfLine,
     LucidReplica,
@@ -27,14 +28,13 @@ from controller.simulator.replicas.lucid.rules import (
     remaining_with_overhead,
     two_queues,
 )
-from controller.simulator.replicas.steps import SteppedSetup
-from controller.simulator.setup import Setup
+from controller.simulator.replicas.steps import SteppedRun
 
 GPU_MEMORY_MB = 24_576
 PROFILER_NODES, PROFILED_GPUS, PROFILE_S = 2, 4, 80.0
 TIRESIAS_GPU_S = 18_000
 UNPREDICTED_S = 1000.0
-"""What the public simulator takes for the duration of a job that nobody has predicted."""
+"""Duration that the public simulator takes for a job without a prediction."""
 
 
 def restart_s(gpus: int) -> float:
@@ -42,8 +42,8 @@ def restart_s(gpus: int) -> float:
     return 40.0 if gpus <= 8 else 60.0
 
 
-def make(name: str, background: Background) -> Setup:
-    """Return a fresh setup."""
+def make(name: str, config: SimulationConfig) -> PolicyRun:
+    """Return a fresh policy run."""
     match name:
         case "fifo":
             return _setup(HeadOfLine(name, lambda job: job.order))
@@ -57,7 +57,7 @@ def make(name: str, background: Background) -> Setup:
             ranks = two_queues(TIRESIAS_GPU_S)
             return _setup(Quota(name, ranks, running_first=True, period_s=60), prepare=counting_down)
         case _:
-            return _lucid(background)
+            return _lucid(config)
 
 
 FAMILY = Family(
@@ -80,33 +80,33 @@ def _setup(
     speed: SpeedModel | None = None,
     *,
     prepare: Callable[[Sequence[JobSpec]], Sequence[JobSpec]] = list,
-) -> Setup:
-    return SteppedSetup(policy, speed or StopOverhead(restart_s), 1, prepare)
+) -> PolicyRun:
+    return SteppedRun(policy, speed or StopOverhead(restart_s), 1, prepare)
 
 
-def _service(job: Job) -> float:
+def _service(job: JobState) -> float:
     return (job.spec.estimate_s or UNPREDICTED_S) * job.spec.gpus
 
 
-def _lucid(background: Background) -> Setup:
-    sizes = _sizes(background)
+def _lucid(config: SimulationConfig) -> PolicyRun:
+    sizes = _sizes(config)
 
-    def scored(job: Job) -> Scored:
-        config = config_by_columns(job.spec)
-        if config not in sizes:
+    def scored(job: JobState) -> Scored:
+        configuration = config_by_columns(job.spec)
+        if configuration not in sizes:
             raise BadSpec(
-                f"job {job.spec.id!r} trains {config}, which has no sharing score: neither --profiles"
+                f"job {job.spec.id!r} trains {configuration}, which has no sharing score: neither --profiles"
                 " nor --pairs has it"
             )
-        return Scored(_service(job), sizes[config], usage_of(job.spec, background).memory_mb)
+        return Scored(_service(job), sizes[configuration], usage_of(job.spec, config).memory_mb)
 
-    node_gpus = background.cluster.nodes[0].gpus
+    node_gpus = config.cluster.nodes[0].gpus
     profiling = Profiling(
         nodes=PROFILER_NODES, limit_s=PROFILE_S, max_gpus=min(PROFILED_GPUS, PROFILER_NODES * node_gpus)
     )
     return _setup(
         LucidReplica(scored, gpu_memory_mb=GPU_MEMORY_MB, profiling=profiling),
-        LucidReplicaSpeed(measurements(background)[1], config_by_columns),
+        LucidReplicaSpeed(measurements(config)[1], config_by_columns),
         prepare=lambda specs: [
             spec if profiling.ends(spec) else counted
             for spec, counted in zip(specs, counting_down(specs), strict=True)
@@ -114,10 +114,10 @@ def _lucid(background: Background) -> Setup:
     )
 
 
-def _sizes(background: Background) -> dict[Config, Size]:
+def _sizes(config: SimulationConfig) -> dict[Config, Size]:
     """Return the sharing scores: as the profiles' authors give them, or else what the pairs say."""
     given: dict[Config, Size] = {}
-    if background.profiles is not None:
-        with readable(background.profiles):
-            given = read_labels(background.profiles)
-    return given or sizes_from_pairs(measurements(background)[1])
+    if config.profiles is not None:
+        with readable(config.profiles):
+            given = read_labels(config.profiles)
+    return given or sizes_from_pairs(measurements(config)[1])

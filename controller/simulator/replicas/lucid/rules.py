@@ -1,7 +1,7 @@
 """The rules of Lucid's public simulator where they differ from the paper, to check its figures.
 
 It steps through time second by second, so that what happens is decided at whole seconds
-(`SteppedSetup`), and a job that counts down (all but those of the queue policies) takes one second
+(`SteppedRun`), and a job that counts down (all but those of the queue policies) takes one second
 more than its duration. Jobs go to the fullest node that holds them. In FIFO, SJF and QSSF the head of the
 queue blocks. Lucid profiles all jobs before its main cluster runs any, which then has them at their original
 times (`Profiling`); it packs eagerly, by scores that come from a table, and forgets to restore the speed of a
@@ -21,9 +21,9 @@ from controller.scheduling.lucid.nodes import DividedNodes
 from controller.scheduling.lucid.speed import PairSpeed
 from controller.scheduling.lucid.usage import Size
 from controller.scheduling.model import Cluster, JobSpec
-from controller.scheduling.policy import Decision, Group, Job, View
+from controller.scheduling.policy import Decision, Group, JobState, View
 
-Rank = Callable[[Job], float]
+Rank = Callable[[JobState], float]
 
 
 def counting_down(specs: Iterable[JobSpec]) -> list[JobSpec]:
@@ -41,7 +41,7 @@ class HeadOfLine:
         self.name = name
         self._rank = rank
         self._rank_new = rank_new
-        self._queue: list[Job] = []
+        self._queue: list[JobState] = []
         self._running: dict[int, Group] = {}
         self._nodes: DividedNodes | None = None
 
@@ -79,7 +79,7 @@ class Quota:
     def __init__(
         self,
         name: str,
-        rank: Callable[[Job, float], float],
+        rank: Callable[[JobState, float], float],
         *,
         running_first: bool = False,
         period_s: float | None = None,
@@ -88,7 +88,7 @@ class Quota:
         self._rank = rank
         self._running_first = running_first
         self._period_s = period_s
-        self._waiting: list[Job] = []
+        self._waiting: list[JobState] = []
         self._running: dict[int, Group] = {}
         self._nodes: DividedNodes | None = None
         self._due_s = 0.0  # when jobs are chosen next, with a period
@@ -151,7 +151,7 @@ class Quota:
         return None if first_s is None else now_s + max(1, math.floor(first_s) + 1)
 
 
-def owed_s(job: Job, overhead_s: Callable[[int], float]) -> float:
+def owed_s(job: JobState, overhead_s: Callable[[int], float]) -> float:
     """Return the overhead of all its stops that a waiting job has still to pay."""
     paid_s = job.attained_s(0.0) - (job.spec.iterations - job.iterations_left(0.0)) * job.alone_s
     return job.preemptions * overhead_s(job.spec.gpus) - paid_s
@@ -176,10 +176,10 @@ class StopOverhead:
         return [owed_s(job, self._overhead_s) if job.starts else 0.0 for job in group.jobs]
 
 
-def remaining_with_overhead(overhead_s: Callable[[int], float]) -> Callable[[Job, float], float]:
+def remaining_with_overhead(overhead_s: Callable[[int], float]) -> Callable[[JobState, float], float]:
     """Return SRTF's rank: what is left, with what starting again will cost or still costs."""
 
-    def rank(job: Job, now_s: float) -> float:
+    def rank(job: JobState, now_s: float) -> float:
         if job.group is not None:
             return job.end_s() - now_s
         return job.remaining_s(now_s) + (owed_s(job, overhead_s) if job.starts else 0.0)
@@ -187,10 +187,10 @@ def remaining_with_overhead(overhead_s: Callable[[int], float]) -> Callable[[Job
     return rank
 
 
-def two_queues(limit: float) -> Callable[[Job, float], float]:
+def two_queues(limit: float) -> Callable[[JobState, float], float]:
     """Return Tiresias' rank with one limit, in GPU seconds: below it first, and by arrival."""
 
-    def rank(job: Job, now_s: float) -> float:
+    def rank(job: JobState, now_s: float) -> float:
         low = job.attained_s(now_s) * job.spec.gpus > limit
         return job.spec.submit_s + (1e12 if low else 0.0)
 
@@ -199,7 +199,7 @@ def two_queues(limit: float) -> Callable[[Job, float], float]:
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """What the public Lucid knows of a job: expected seconds times GPUs, sharing score, memory."""
+    """A job as the public Lucid knows it: expected seconds times GPUs, sharing score, memory."""
 
     priority: float
     size: Size
@@ -222,7 +222,7 @@ class Profiling:
         self.nodes = nodes
         self._limit_s = limit_s
         self._max_gpus = max_gpus
-        self._queue: list[Job] = []
+        self._queue: list[JobState] = []
         self._running: dict[int, Group] = {}
         self._held: list[tuple[float, tuple[int, ...]]] = []  # until when, and which GPUs; ascending
 
@@ -264,7 +264,7 @@ class LucidReplica:
 
     def __init__(
         self,
-        scored: Callable[[Job], Scored],
+        scored: Callable[[JobState], Scored],
         *,
         gpu_memory_mb: float = 24_576,
         profiling: Profiling | None = None,
@@ -273,7 +273,7 @@ class LucidReplica:
         self._gpu_memory_mb = gpu_memory_mb
         self._profiling = profiling or Profiling(nodes=0, max_gpus=0)
         self._known: dict[int, Scored] = {}
-        self._queue: list[Job] = []
+        self._queue: list[JobState] = []
         self._running: dict[int, Group] = {}  # by order of arrival, in order of start
         self._exclusive: set[int] = set()
         self._nodes: DividedNodes | None = None
@@ -300,7 +300,7 @@ class LucidReplica:
             raise BadSpec(f"the profiler takes {taken} of {len(cluster.nodes)} nodes; want more nodes")
         return DividedNodes(cluster, taken)
 
-    def _admit(self, job: Job, cluster: Cluster) -> None:
+    def _admit(self, job: JobState, cluster: Cluster) -> None:
         rest = cluster.nodes[: len(cluster.nodes) - self._profiling.nodes]
         gpus = sum(node.gpus for node in rest)
         if job.spec.gpus > gpus:
@@ -310,7 +310,7 @@ class LucidReplica:
         self._known[job.order] = self._scored(job)
         self._queue.append(job)
 
-    def _start(self, job: Job, nodes: DividedNodes, decision: Decision) -> bool:
+    def _start(self, job: JobState, nodes: DividedNodes, decision: Decision) -> bool:
         host = self._host(job)
         if host is not None:
             reason = f"shares with {host.spec.id}: the first with as many GPUs, memory, score and priority"
@@ -326,7 +326,7 @@ class LucidReplica:
         self._exclusive.add(job.order)
         return True
 
-    def _host(self, job: Job) -> Job | None:
+    def _host(self, job: JobState) -> JobState | None:
         if job.spec.gpus > 8:
             return None
         mine = self._known[job.order]
@@ -342,7 +342,7 @@ class LucidReplica:
                     return host
         return None
 
-    def _release(self, job: Job, nodes: DividedNodes) -> None:
+    def _release(self, job: JobState, nodes: DividedNodes) -> None:
         group = self._running.pop(job.order)
         del self._known[job.order]
         self._exclusive.discard(job.order)

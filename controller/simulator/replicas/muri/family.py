@@ -1,4 +1,4 @@
-"""``coded:POLICY``: the rules of Muri's public simulator, to the digit."""
+"""``muri-replica:POLICY``: the rules of Muri's public simulator, to the digit."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from collections.abc import Callable, Mapping
 from controller.scheduling.antman import AntMan
 from controller.scheduling.policy import Policy
 from controller.scheduling.weave import Weave
-from controller.simulator.families.base import Background, Family, Setting, settled
-from controller.simulator.replicas.muri.loop import MuriSetup
+from controller.simulator.families.base import Family, Setting, SimulationConfig, resolve_settings
+from controller.simulator.policy_run import PolicyRun
+from controller.simulator.replicas.muri.loop import MuriRun
 from controller.simulator.replicas.muri.muri import MuriReplica
 from controller.simulator.replicas.muri.pipeline import SLOTS
 from controller.simulator.replicas.muri.ranked import srsf, srtf
 from controller.simulator.replicas.muri.speed import AntManSpeed, MuriSpeed
 from controller.simulator.replicas.muri.themis import ThemisReplica
 from controller.simulator.replicas.muri.tiresias import TiresiasReplica
-from controller.simulator.setup import Setup
 
 SAME_TIME_S = 1e-4
 """With groups, ends fall together with arrivals that are so close."""
 
 
-def _alone(policy: Policy, *, same_end: float = 1e-9) -> MuriSetup:
-    return MuriSetup(policy, AntManSpeed(), same_end=same_end)
+def _alone(policy: Policy, *, same_end: float = 1e-9) -> MuriRun:
+    return MuriRun(policy, AntManSpeed(), same_end=same_end)
 
 
-def muri(name: str, *, known: bool, settings: Mapping[str, float]) -> MuriSetup:
+def muri(name: str, *, known: bool, settings: Mapping[str, float]) -> MuriRun:
     """Return Muri, with these of `SETTINGS`."""
     policy = MuriReplica(
         name,
@@ -35,14 +35,14 @@ def muri(name: str, *, known: bool, settings: Mapping[str, float]) -> MuriSetup:
         worst=bool(settings["worst_order"]),
         unpack=bool(settings["unpack"]),
     )
-    return MuriSetup(policy, policy.speed(), same_time_s=SAME_TIME_S)
+    return MuriRun(policy, policy.speed(), same_time_s=SAME_TIME_S)
 
 
-def _weave(name: str, *, known: bool) -> MuriSetup:
-    return MuriSetup(Weave(MuriSpeed(), name, known=known), MuriSpeed(), same_time_s=SAME_TIME_S)
+def _weave(name: str, *, known: bool) -> MuriRun:
+    return MuriRun(Weave(MuriSpeed(), name, known=known), MuriSpeed(), same_time_s=SAME_TIME_S)
 
 
-POLICIES: Mapping[str, tuple[str, Callable[[Mapping[str, float]], MuriSetup]]] = {
+POLICIES: Mapping[str, tuple[str, Callable[[Mapping[str, float]], MuriRun]]] = {
     "srtf": ("shortest remaining time first", lambda _: _alone(srtf())),
     "srsf": ("shortest remaining service first", lambda _: _alone(srsf())),
     "tiresias": ("GPUs are counted, wherever they are", lambda _: _alone(TiresiasReplica(), same_end=0.0)),
@@ -56,7 +56,7 @@ POLICIES: Mapping[str, tuple[str, Callable[[Mapping[str, float]], MuriSetup]]] =
     "weave-s": ("ours by these rules, durations known", lambda _: _weave("weave-s", known=True)),
     "weave-l": ("ours by these rules, durations unknown", lambda _: _weave("weave-l", known=False)),
 }
-"""What each is, and a fresh setup."""
+"""Description of each, and what makes a fresh policy run."""
 
 SETTINGS = {
     "members": Setting("jobs in a group of muri's, at most", SLOTS, 1, SLOTS, whole=True),
@@ -66,9 +66,9 @@ SETTINGS = {
 }
 
 
-def make(name: str, background: Background) -> Setup:
-    """Return a fresh setup."""
-    return POLICIES[name][1](settled(SETTINGS, background))
+def make(name: str, config: SimulationConfig) -> PolicyRun:
+    """Return a fresh policy run."""
+    return POLICIES[name][1](resolve_settings(SETTINGS, config))
 
 
 FAMILY = Family(

@@ -13,16 +13,16 @@ from dataclasses import dataclass
 
 from controller.scheduling.errors import BadDecision
 from controller.scheduling.model import Cluster, JobSpec
-from controller.scheduling.policy import Decision, Group, Job, View
+from controller.scheduling.policy import Decision, Group, JobState, View
 from controller.simulator.engine import admitted, ask, stuck
+from controller.simulator.policy_run import PolicyRun
 from controller.simulator.record import Recorder, Result
-from controller.simulator.setup import Setup
 
 Ends = tuple[float, list["RestartedJob"]]
-"""When the next jobs end, infinity if none runs, and which do."""
+"""Time at which the next jobs end, infinity if none runs, and these jobs."""
 
 
-class RestartedJob(Job):
+class RestartedJob(JobState):
     """A job that pays for a start at every event."""
 
     __slots__ = ()
@@ -48,8 +48,8 @@ class RestartedJob(Job):
 
 
 @dataclass(frozen=True, slots=True)
-class MuriSetup(Setup):
-    """As `Setup`, on this loop; there is no interval.
+class MuriRun(PolicyRun):
+    """As `PolicyRun`, on this loop; there is no interval.
 
     Attributes:
         same_end: Ends that are relatively closer than this fall together.

@@ -21,17 +21,17 @@ from collections.abc import Sequence
 from controller.scheduling.errors import BadSpec
 from controller.scheduling.model import Cluster
 from controller.scheduling.placement import Counts, Slots
-from controller.scheduling.policy import Decision, Group, Job, View
+from controller.scheduling.policy import Decision, Group, JobState, View
 from controller.scheduling.queue import Entry, Rank, Waiting
 from controller.simulator.replicas.muri.blossom import dense_matching
 from controller.simulator.replicas.muri.pipeline import SLOTS, round_s
 from controller.simulator.replicas.muri.speed import CONTENTION, CONTENTION_IN_ORDER, MuriSpeed, stages_of
 
-Members = tuple[Job, ...]
+Members = tuple[JobState, ...]
 
 
 class MuriReplica:
-    """Muri-S (`known` durations: remaining service first) and Muri-L (attained service first) as coded.
+    """Muri-S (`known` durations: remaining service first) and Muri-L (attained service first), public code.
 
     `members` is the largest group; `blossom=False` groups neighbours in the queue instead; `worst`
     interleaves in the worst order (an ablation); `unpack` splits groups that are slower than their members
@@ -58,7 +58,7 @@ class MuriReplica:
         self._worst = worst
         self._contention = CONTENTION if blossom else CONTENTION_IN_ORDER
         self._waiting = Waiting()
-        self._running: list[Job] = []
+        self._running: list[JobState] = []
         self._rank: dict[int, Rank] = {}  # of unfinished jobs, by order of arrival
         self._epoch = 0
         self._round_s: dict[tuple[tuple[float, ...], ...], float] = {}
@@ -121,7 +121,7 @@ class MuriReplica:
             held.setdefault(job.spec.gpus, []).append((rank, order, job))
         return held
 
-    def _value(self, job: Job, now_s: float) -> float:
+    def _value(self, job: JobState, now_s: float) -> float:
         if not self._known:
             return job.attained_s(now_s) * job.spec.gpus
         if job.start_s is None and job.spec.estimate_s is not None:

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from controller.scheduling.placement import Slots
-from controller.scheduling.policy import Decision, Group, Job, View
+from controller.scheduling.policy import Decision, Group, JobState, View
 from controller.scheduling.queue import Waiting, walk
 
 
 class Repacked:
     """Run the jobs of lowest rank on the emptied cluster; `rank(job, now_s)` holds while a job waits."""
 
-    def __init__(self, name: str, rank: Callable[[Job, float], float]) -> None:
+    def __init__(self, name: str, rank: Callable[[JobState, float], float]) -> None:
         self.name = name
         self._rank = rank
         self._waiting = Waiting()
-        self._running: dict[int, Job] = {}
+        self._running: dict[int, JobState] = {}
 
     def decide(self, view: View) -> Decision:
         """Return the jobs of lowest rank, as many as fit."""

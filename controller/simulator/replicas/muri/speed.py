@@ -1,4 +1,4 @@
-"""How fast jobs run in Muri's public simulator: alone and grouped, and beside AntMan's guaranteed jobs."""
+"""Speeds of jobs in Muri's public simulator: alone, grouped, and beside AntMan's guaranteed jobs."""
 
 from __future__ import annotations
 

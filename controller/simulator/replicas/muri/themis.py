@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from controller.scheduling.placement import Counts, Slots
-from controller.scheduling.policy import Decision, Group, Job, View
+from controller.scheduling.policy import Decision, Group, JobState, View
 
 Floats = NDArray[np.float64]
 
@@ -34,7 +34,7 @@ class ThemisReplica:
     name = "themis"
 
     def __init__(self) -> None:
-        self._queue: list[Job] = []
+        self._queue: list[JobState] = []
         self._alone: dict[int, float] = {}  # of each job's iterations that are done, by order of arrival
         self._before: dict[int, tuple[float, float]] = {}  # iterations left, and part of its GPUs, last time
         self._owed_s: dict[int, float] = {}  # what its shares add up to

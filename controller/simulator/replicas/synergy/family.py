@@ -1,4 +1,4 @@
-"""``synergy-coded:ORDER+MODE``: the rules of Synergy's public simulator, to the digit.
+"""``synergy-replica:ORDER+MODE``: the rules of Synergy's public simulator, to the digit.
 
 It goes through time in rounds: a job has ended when the round is over in which it does its last iteration.
 """
@@ -10,12 +10,12 @@ from dataclasses import replace
 
 from controller.scheduling.synergy import ModelProfile, ServerShape
 from controller.scheduling.synergy.policy import server_shape
-from controller.simulator.families.base import Background, Family
+from controller.simulator.families.base import Family, SimulationConfig
 from controller.simulator.families.synergy import dress, profiles_of
-from controller.simulator.replicas.steps import SteppedSetup
+from controller.simulator.policy_run import PolicyRun
+from controller.simulator.replicas.steps import SteppedRun
 from controller.simulator.replicas.synergy.rules import WITH_OPT, replica_demands, replica_policy
 from controller.simulator.replicas.synergy.speed import RoundSpeed
-from controller.simulator.setup import Setup
 
 ROUND_S = 300.0
 ORDERS = {
@@ -34,17 +34,17 @@ MODES = {
 }
 
 
-def make(name: str, background: Background) -> Setup:
-    """Return a fresh setup, such as ``srtf+tune``."""
+def make(name: str, config: SimulationConfig) -> PolicyRun:
+    """Return a fresh policy run, such as ``srtf+tune``."""
     order, _, mode = name.partition("+")
-    shape = server_shape(background.cluster)
-    profiles = profiles_of(background)
-    if background.matrix is None:
+    shape = server_shape(config.cluster)
+    profiles = profiles_of(config)
+    if config.matrix is None:
         profiles = {model: _like_measured(profile, shape) for model, profile in profiles.items()}
     demand_of = replica_demands(profiles, shape, mode=mode)
-    policy = replica_policy(order, mode, demand_of, shape=shape, servers=len(background.cluster.nodes))
+    policy = replica_policy(order, mode, demand_of, shape=shape, servers=len(config.cluster.nodes))
     speed = RoundSpeed(demand_of, round_s=ROUND_S)
-    return SteppedSetup(policy, speed, ROUND_S)
+    return SteppedRun(policy, speed, ROUND_S)
 
 
 def _like_measured(profile: ModelProfile, shape: ServerShape) -> ModelProfile:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from controller.scheduling.errors import BadSpec
 from controller.scheduling.model import JobSpec
-from controller.scheduling.policy import Job
+from controller.scheduling.policy import JobState
 from controller.scheduling.synergy.demand import Demand, Option, ServerShape, undominated, within
 from controller.scheduling.synergy.drf import dominant_share
 from controller.scheduling.synergy.errors import BadDemand, Infeasible
@@ -264,7 +264,7 @@ class _FirstFit:
             self._memory[server] -= sign * gpus * held.option.memory_gb
 
 
-def whole_iterations_left(job: Job, now_s: float) -> float:
+def whole_iterations_left(job: JobState, now_s: float) -> float:
     """Return the seconds to go at the fair share; the public simulator counts whole iterations."""
     return round(job.iterations_left(now_s)) * job.alone_s
 
@@ -294,20 +294,20 @@ def replica_policy(
         raise BadSpec(f"mode {mode!r}; there are {', '.join(allocators)}")
     allocate, fair = allocators[mode], mode == "fair"
 
-    def remaining(job: Job, now_s: float, speed: float) -> float:
+    def remaining(job: JobState, now_s: float, speed: float) -> float:
         left_s = whole_iterations_left(job, now_s)
         if fair:
             return left_s
         return left_s / (demand_of(job.spec).ideal.speed if mode == "opt" else speed)
 
-    def finish_ratio(job: Job, now_s: float, speed: float) -> float:
+    def finish_ratio(job: JobState, now_s: float, speed: float) -> float:
         ideal_s = job.alone_s * job.spec.iterations
         return (now_s - job.spec.submit_s + remaining(job, now_s, speed)) / ideal_s
 
-    def share(job: Job, now_s: float, speed: float) -> float:
+    def share(job: JobState, now_s: float, speed: float) -> float:
         return dominant_share(demand_of(job.spec), servers, shape)
 
-    def weighted(job: Job, now_s: float, speed: float) -> float:
+    def weighted(job: JobState, now_s: float, speed: float) -> float:
         wants = demand_of(job.spec)
         parts = 1 / shape.gpus + wants.ideal.cpus / shape.cpus + wants.ideal.memory_gb / shape.memory_gb
         return remaining(job, now_s, speed) * wants.gpus * parts / servers

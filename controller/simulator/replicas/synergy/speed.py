@@ -1,4 +1,4 @@
-"""How fast jobs run in Synergy's public simulator."""
+"""Speeds of jobs in Synergy's public simulator."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class RoundSpeed(SharedSpeed):
     """As `SharedSpeed`, but a round holds whole iterations only, as there.
 
     A job that ends within a round holds its GPUs until the round is over, and has ended then: so it is
-    with `SteppedSetup`. An iteration is taken to be shorter by a billionth,
+    with `SteppedRun`. An iteration is taken to be shorter by a billionth,
     so that rounding never lets the last one slip into the next round.
     """
 

@@ -57,7 +57,7 @@ def _is_shareable(formals: Sequence[Formal]) -> bool:
 
 
 def _exits_alike(body: Body, action: Action, pos: ir.Position) -> bool:
-    """Tell whether ``exit`` in the action's own body copies back what it must when called from `body`."""
+    """Return True if ``exit`` in the action's own body copies back what it must when called from `body`."""
     shared_action(action, body, pos)
     home = action.owner.copy_outs if action.owner is not None else ()
     return not action.exits or home == body.copy_outs

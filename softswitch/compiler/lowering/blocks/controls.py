@@ -138,7 +138,7 @@ def _declare_local(
 
 
 def check_unused(body: Body, items: Sequence[Action | Table]) -> None:
-    """Check what the program never uses, and forget it: only its errors count."""
+    """Check the declarations that the program never uses, and drop them: only their errors count."""
     for item in items:
         if item.used:
             continue
@@ -153,7 +153,7 @@ def check_unused(body: Body, items: Sequence[Action | Table]) -> None:
 
 
 def check_action(body: Body, action: Action) -> None:
-    """Lower the body of an action that nobody calls, with variables for its parameters."""
+    """Lower the body of an action that is never called, with variables for its parameters."""
     formals = formals_of(body.unit, action.decl.params, action.scope)
     values: dict[str, Value] = {}
     for formal in formals:

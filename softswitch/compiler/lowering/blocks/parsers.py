@@ -31,7 +31,7 @@ FINAL = ("accept", "reject")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """How to enter a lowered parser: statements first, then a state."""
+    """The entry of a lowered parser: statements to run first, then a state."""
 
     prologue: tuple[ir.Stmt, ...]
     state: str

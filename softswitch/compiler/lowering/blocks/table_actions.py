@@ -1,4 +1,4 @@
-"""The ``actions`` of a table: which actions of the program they are, and with what bound."""
+"""The ``actions`` of a table: the actions of the program that they name, with their bound arguments."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ class ActionList:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names that the source has for them."""
+        """The names of the actions in the source."""
         return tuple(listed.name for listed in self._listed)
 
     @property
     def exits(self) -> bool:
-        """Whether one of them may exit."""
+        """True if one of the actions may exit."""
         return any(listed.action.exits for listed in self._listed)
 
     def refs(self) -> tuple[ir.ActionRef, ...]:
-        """Return them for the IR."""
+        """Return the actions for the IR."""
         return tuple(listed.ref for listed in self._listed)
 
     def find(self, name: str, pos: ir.Position) -> Listed:

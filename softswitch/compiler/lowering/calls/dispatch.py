@@ -27,7 +27,7 @@ from softswitch.compiler.lowering.values import Nothing, Outcome, Value
 
 
 def call(body: Body, expr: ast.Call) -> Value:
-    """Emit a call and return what it returns. Raises CompileError."""
+    """Emit a call and return its result. Raises CompileError."""
     match expr.callee:
         case ast.Name(name, absolute, pos):
             return _call_name(body, expr, name, body.scope.lookup(name, pos, absolute=absolute))
@@ -42,7 +42,7 @@ def call(body: Body, expr: ast.Call) -> Value:
 
 
 def symbol_before_dot(body: Body, base: ast.Expr) -> Symbol | None:
-    """Return what a name or type before a dot stands for; None of other expressions."""
+    """Return the meaning of a name or type before a dot; None of other expressions."""
     match base:
         case ast.Name(name, absolute, pos) | ast.TypeExpr(ast.NamedType(name, absolute, _, pos)):
             return body.scope.lookup(name, pos, absolute=absolute)

@@ -84,9 +84,9 @@ def scalar(body: Body, value: Value, pos: ir.Position, what: str, width: int = 3
 
 
 def plain_target(body: Body, value: Value, pos: ir.Position) -> tuple[ir.Expr, tuple[ir.Stmt, ...]]:
-    """Return a variable for an extern to write to, and what must follow the call.
+    """Return a variable for an extern to write to, and the statements that must follow the call.
 
-    A slice, or what a run-time index leads to, is written by way of a variable.
+    A slice, or storage at a run-time index, is written by way of a variable.
     """
     if not isinstance(value, Run):
         raise CompileError(f"{show(value)} as a variable to write to", pos, "a variable, or a part of one")

@@ -33,7 +33,7 @@ def call_function(body: Body, symbol: Functions, expr: ast.Call, name: str) -> V
 def check_function(
     body: Body, decl: ast.FunctionDecl, formals: list[Formal], passed: Passed, scope: Scope
 ) -> None:
-    """Lower a function that nobody calls, with whatever its parameters stand for."""
+    """Lower a function that is never called, with variables for its parameters."""
     _lower_body(body, decl, scope, formals, passed, decl.pos)
 
 

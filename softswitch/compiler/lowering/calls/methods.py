@@ -30,7 +30,7 @@ _SIZES = ("minSizeInBits", "minSizeInBytes", "maxSizeInBits", "maxSizeInBytes")
 
 
 def call_method(body: Body, base: Value, expr: ast.Call, method: str) -> Value:
-    """Emit a call of a method and return what it returns. Raises CompileError."""
+    """Emit a call of a method and return its result. Raises CompileError."""
     match base:
         case Packet():
             return call_packet_method(body, base, expr, method)

@@ -1,4 +1,4 @@
-"""Keysets: what select cases and table entries compare a value with."""
+"""Keysets: the patterns of select cases and table entries."""
 
 from __future__ import annotations
 

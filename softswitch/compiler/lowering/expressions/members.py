@@ -1,4 +1,4 @@
-"""What stands behind a dot or between brackets: fields, enum members, stack elements."""
+"""Member accesses and indices: fields, enum members, stack elements."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _in_parser(body: Body, expr: ast.Member) -> None:
 
 
 def _outcome(body: Body, outcome: Outcome, expr: ast.Member) -> Value:
-    """Make the `Apply` that was just emitted report what is asked for."""
+    """Make the `Apply` that was just emitted report its hit or miss."""
     apply = outcome.apply
     if expr.name not in ("hit", "miss"):
         if expr.name == "action_run":

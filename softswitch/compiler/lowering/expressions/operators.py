@@ -1,4 +1,4 @@
-"""Operators: which operands they take, what type they give, and their value if it is known.
+"""Operators: the operands they take, the types of their results, and their values if known.
 
 Nothing here emits statements; operands are values that have been checked already.
 """

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from benchmarks.lucid import CODED, PAPER, main
+from benchmarks.lucid import PAPER, REPLICA, main
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
@@ -15,7 +15,7 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
     main()
 
 
-@pytest.mark.parametrize(("arguments", "policies"), [((), PAPER), (("--coded",), CODED)])
+@pytest.mark.parametrize(("arguments", "policies"), [((), PAPER), (("--replica",), REPLICA)])
 def test_lucid_is_set_beside_baselines(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.scheduling import BadSpec, Cluster, Decision, Job, JobSpec, View
+from controller.scheduling import BadSpec, Cluster, Decision, JobSpec, JobState, View
 from controller.scheduling.lucid import BinderRules, ProfilerRules, Sharing, Size, Usage
 from controller.scheduling.lucid.online import Arrivals, OnlineLucid, OnlineRules
 from controller.scheduling.lucid.samples import make_counts, make_history
@@ -99,7 +99,7 @@ def arrivals(counts: list[int], *, interval_s: int = 600) -> Arrivals:
     for interval, count in enumerate(counts):
         for number in range(count):
             submit_s = (interval + number / (count + 1)) * interval_s
-            found.count(Job(JobSpec(f"{interval}-{number}", submit_s, 1, 1), 0, 1.0, submit_s))
+            found.count(JobState(JobSpec(f"{interval}-{number}", submit_s, 1, 1), 0, 1.0, submit_s))
     return found
 
 

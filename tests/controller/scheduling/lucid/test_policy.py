@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.scheduling import BadSpec, Cluster, Decision, Group, Job, JobSpec, Node, View
+from controller.scheduling import BadSpec, Cluster, Decision, Group, JobSpec, JobState, Node, View
 from controller.scheduling.lucid import (
     BinderRules,
     Config,
@@ -143,7 +143,7 @@ def test_jobs_share_only_when_there_is_no_room_unless_eager() -> None:
 
 
 def test_an_eager_newcomer_joins_one_that_has_only_just_started() -> None:
-    jobs = {n: Job(job(n, "tiny"), i, 1.0, 0.0) for i, n in enumerate("ab")}
+    jobs = {n: JobState(job(n, "tiny"), i, 1.0, 0.0) for i, n in enumerate("ab")}
     view = View(0, Cluster.uniform(1, 2), jobs, list(jobs.values()), [], [])
     assert [len(g.jobs) for g in lucid(eager=True).decide(view).groups] == [2]
     assert [len(g.jobs) for g in lucid(eager=False).decide(view).groups] == [1, 1]
@@ -207,7 +207,7 @@ def test_jobs_too_large_for_the_profiler_are_read_while_they_run() -> None:
 
 def test_decisions_are_explained() -> None:
     policy = lucid()
-    jobs = {n: Job(job(n, "tiny"), i, 1.0, 0.0) for i, n in enumerate("ab")}
+    jobs = {n: JobState(job(n, "tiny"), i, 1.0, 0.0) for i, n in enumerate("ab")}
     decision = policy.decide(View(0, Cluster.uniform(1, 1), jobs, list(jobs.values()), [], []))
     assert decision.notes == [("b", "shares with a: Tiny beside Tiny")]
     assert policy.explain(jobs["a"]) == "Tiny; expected to run 1000 s, so its priority is 1000 GPU s"
@@ -269,7 +269,7 @@ def test_the_profiler_borrows_a_node_in_a_burst_and_gives_it_back() -> None:
 def test_least_gpus_first_and_the_head_blocks() -> None:
     queue = ProfileQueue()
     for order, gpus in enumerate((4, 1, 2, 1)):
-        queue.add(Job(job(str(order), "tiny", gpus=gpus), order, 1.0, 0.0))
+        queue.add(JobState(job(str(order), "tiny", gpus=gpus), order, 1.0, 0.0))
     assert [j.order for j in queue] == [1, 3, 2, 0]
     free = [1, 1, None, 4]
     started = queue.start(lambda gpus: None if (room := free.pop(0)) is None else tuple(range(room)))
@@ -304,7 +304,7 @@ def test_large_jobs_take_whole_nodes_and_the_rest_where_it_fits() -> None:
 def test_pairs_are_looked_up_both_ways() -> None:
     a, b = Config("a", "d", 0, False), Config("b", "d", 0, False)
     speed = PairSpeed([Pair(a, b, 0.5, 0.8)], lambda s: Config(s.model, "d", 0, False), unmeasured=0.9)
-    jobs = [Job(job(m, m), i, 2.0, 0.0) for i, m in enumerate("abc")]
+    jobs = [JobState(job(m, m), i, 2.0, 0.0) for i, m in enumerate("abc")]
     assert speed.iteration_s(Group((jobs[0], jobs[1]), (0,))) == [4.0, 2.5]
     assert speed.iteration_s(Group((jobs[1], jobs[0]), (0,))) == [2.5, 4.0]
     assert speed.iteration_s(Group((jobs[0], jobs[2]), (0,))) == pytest.approx([2 / 0.9, 2 / 0.9])
@@ -315,7 +315,7 @@ def test_pairs_are_looked_up_both_ways() -> None:
 
 def test_only_starting_again_costs_something() -> None:
     speed = PairSpeed([], lambda s: Config(s.model, "d", 0, False), restart_s=lambda gpus: 40.0 * gpus)
-    fresh, old = (Job(job(n, n, gpus=2), i, 1.0, 0.0) for i, n in enumerate("ab"))
+    fresh, old = (JobState(job(n, n, gpus=2), i, 1.0, 0.0) for i, n in enumerate("ab"))
     old.starts = 1
     assert speed.restart_s(Group((fresh, old), (0, 1))) == [0.0, 80.0]
 

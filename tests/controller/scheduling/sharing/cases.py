@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from controller.scheduling import Job, JobSpec
+from controller.scheduling import JobSpec, JobState
 from controller.scheduling.sharing import Demand, Load, MadeUpPairs, Scaling, make_demands, make_sync
 
 PAIRS = MadeUpPairs(
@@ -26,8 +26,8 @@ def spec(name: str, kind: str = "light", *, at: float = 0, gpus: int = 1, lasts_
     return JobSpec(name, at, gpus, lasts_s, 1.0, model=kind)
 
 
-def job(name: str, kind: str = "light", *, order: int = 0, gpus: int = 1) -> Job:
-    return Job(spec(name, kind, gpus=gpus), order, 1.0, 0.0)
+def job(name: str, kind: str = "light", *, order: int = 0, gpus: int = 1) -> JobState:
+    return JobState(spec(name, kind, gpus=gpus), order, 1.0, 0.0)
 
 
 @st.composite
@@ -47,5 +47,5 @@ def traces(draw: st.DrawFn) -> list[JobSpec]:
     return [spec(str(i), k, at=t, gpus=g, lasts_s=s) for i, (k, t, g, s) in enumerate(rows)]
 
 
-def beside(law: Scaling, kind: str, gpus: int, *others: tuple[str, int]) -> float:
-    return law.speed(Load(kind, gpus), [Load(*other) for other in others])
+def beside(interference: Scaling, kind: str, gpus: int, *others: tuple[str, int]) -> float:
+    return interference.speed(Load(kind, gpus), [Load(*other) for other in others])

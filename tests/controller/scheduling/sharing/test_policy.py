@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.scheduling import BadSpec, Cluster, Decision, Group, Job, JobSpec, View
+from controller.scheduling import BadSpec, Cluster, Decision, Group, JobSpec, JobState, View
 from controller.scheduling.sharing import (
     Choice,
     FixedInterval,
@@ -188,7 +188,7 @@ def test_bad_input_is_refused() -> None:
 
 
 def test_the_policy_itself_refuses_jobs_larger_than_the_cluster() -> None:
-    large = Job(spec("a", gpus=9), 0, 1.0, 0.0)
+    large = JobState(spec("a", gpus=9), 0, 1.0, 0.0)
     with pytest.raises(BadSpec, match="job 'a' asks for 9 GPUs; the cluster has 8"):
         SharingPolicy(None).decide(View(0, CLUSTER, {"a": large}, [large], [], []))
 

@@ -45,7 +45,7 @@ def test_whole_traces_are_set_beside_opt(
     assert fair["average_h"] == pytest.approx(by_name["opt"]["average_h"] * (1 + fair["average_over_opt"]))
 
 
-def test_coded_rules_run_on_made_up_jobs(
+def test_replicas_run_on_made_up_jobs(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     policies = "fifo+fair,fifo+tune,fifo+opt"

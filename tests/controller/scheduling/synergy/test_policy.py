@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.scheduling import BadSpec, Cluster, Decision, Group, Job, JobSpec, Node, View
+from controller.scheduling import BadSpec, Cluster, Decision, Group, JobSpec, JobState, Node, View
 from controller.scheduling.synergy import (
     ModelProfile,
     SharedSpeed,
@@ -16,7 +16,7 @@ from controller.scheduling.synergy import (
 from controller.scheduling.synergy.policies import ALLOCATORS
 from controller.scheduling.synergy.policy import RANKS
 from controller.simulator import measure, simulate
-from controller.simulator.replicas.steps import SteppedSetup
+from controller.simulator.replicas.steps import SteppedRun
 from controller.simulator.replicas.synergy.rules import replica_demands, replica_policy
 from controller.simulator.replicas.synergy.speed import RoundSpeed
 from tests.controller.scheduling.synergy.cases import CACHING, HUNGRY, MODEST, SHAPE
@@ -94,7 +94,7 @@ def test_the_public_rules_end_every_job_at_a_round(order: str, mode: str, specs:
     wants = replica_demands(PROFILES, SHAPE)
     speed = RoundSpeed(wants)
     policy = Checked(replica_policy(order, mode, wants, shape=SHAPE, servers=2))
-    result = SteppedSetup(policy, speed, ROUND_S).run(specs, CLUSTER, verify=True)
+    result = SteppedRun(policy, speed, ROUND_S).run(specs, CLUSTER, verify=True)
     assert len(result.jobs) == len(specs)
     for job in result.jobs:
         assert job.finish_s % 300 == 0
@@ -116,7 +116,7 @@ def test_a_round_holds_whole_iterations_only() -> None:
     # at 0.7 s, 428 iterations fit into a round; at 0.35 s, 857
     specs = [JobSpec("m", 0, 1, 857, 0.7, model="modest"), JobSpec("h", 0, 1, 857, 0.7, model="hungry")]
     policy = replica_policy("fifo", "tune", wants, shape=SHAPE, servers=2)
-    jobs = SteppedSetup(policy, speed, ROUND_S).run(specs, CLUSTER).jobs
+    jobs = SteppedRun(policy, speed, ROUND_S).run(specs, CLUSTER).jobs
     assert {job.spec.id: job.finish_s for job in jobs} == {"m": 900, "h": 300}
 
 
@@ -126,7 +126,7 @@ def test_a_job_of_whole_rounds_takes_no_round_more() -> None:
         specs = [JobSpec("m", 0, 1, 428 * rounds, 0.7, model="modest")]
         policy = replica_policy("srtf", "fair", wants, shape=SHAPE, servers=2)
         speed = RoundSpeed(wants)
-        (ended,) = SteppedSetup(policy, speed, ROUND_S).run(specs, CLUSTER).jobs
+        (ended,) = SteppedRun(policy, speed, ROUND_S).run(specs, CLUSTER).jobs
         assert ended.finish_s == 300 * rounds
 
 
@@ -140,7 +140,7 @@ def test_an_iteration_longer_than_a_round_is_refused() -> None:
 
 def test_a_grant_between_options_counts_as_the_lower_one() -> None:
     speed = SharedSpeed(WANTS)
-    job = Job(JobSpec("h", 0, 2, 10, 1.0, model="hungry"), 0, 1.0, 0.0)
+    job = JobState(JobSpec("h", 0, 2, 10, 1.0, model="hungry"), 0, 1.0, 0.0)
     assert speed.iteration_s(Group((job,), (0, 1), cpus=(12,), memory_gb=(50,))) == [0.5]
     assert speed.iteration_s(Group((job,), (0, 1), cpus=(11.9,), memory_gb=(50,))) == [1.0]
     assert speed.iteration_s(Group((job,), (0, 1))) == [1.0]
@@ -151,7 +151,7 @@ def test_a_grant_between_options_counts_as_the_lower_one() -> None:
 def test_a_job_that_stays_keeps_its_gpus_and_its_group() -> None:
     policy = synergy("srtf", "tune", WANTS)
     jobs = {
-        name: Job(JobSpec(name, 0, 1, left, 1.0, model="modest"), order, 1.0, 0.0)
+        name: JobState(JobSpec(name, 0, 1, left, 1.0, model="modest"), order, 1.0, 0.0)
         for order, (name, left) in enumerate((("a", 900), ("b", 500), ("c", 700)))
     }
     first = policy.decide(View(0, CLUSTER, jobs, list(jobs.values()), [], []))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from controller.scheduling import Cluster
 from controller.scheduling.errors import NotCompiled
-from controller.simulator.families.base import Background
+from controller.simulator.families.base import SimulationConfig
 from controller.simulator.replicas.muri import blossom
 from controller.simulator.replicas.muri.blossom import dense_matching
 from controller.simulator.runs import RunFailed, Source, Task, run
@@ -43,9 +43,9 @@ def test_without_the_library_it_is_said_what_is_missing(
     monkeypatch.setattr(blossom, "LIBRARY", tmp_path / "_blossom.so")
     with pytest.raises(NotCompiled, match=r"needs _blossom.so: install ina where there is a C compiler"):
         dense_matching([[0, 1], [1, 0]])
-    source = Source(count=30, load=3, kind="coded")
+    source = Source(count=30, load=3, kind="muri-replica")
     with pytest.raises(
-        RunFailed, match="coded:muri-s: the matching of Muri's public simulator needs"
+        RunFailed, match="muri-replica:muri-s: the matching of Muri's public simulator needs"
     ) as caught:
-        run(Task("coded:muri-s", source, Background(Cluster.uniform(1, 2))))
+        run(Task("muri-replica:muri-s", source, SimulationConfig(Cluster.uniform(1, 2))))
     assert not caught.value.usage

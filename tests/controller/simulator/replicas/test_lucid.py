@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from controller.scheduling import BadSpec, Cluster, Decision, JobSpec, View
 from controller.scheduling.lucid import Config, Pair, Size
-from controller.scheduling.policy import Job
+from controller.scheduling.policy import JobState
 from controller.simulator import simulate
 from controller.simulator.replicas.lucid.rules import (
     HeadOfLine,
@@ -24,7 +24,7 @@ from controller.simulator.replicas.lucid.rules import (
     remaining_with_overhead,
     two_queues,
 )
-from controller.simulator.replicas.steps import SteppedSetup
+from controller.simulator.replicas.steps import SteppedRun
 from controller.simulator.speed import Exclusive
 
 STEP_S = 1
@@ -41,7 +41,7 @@ def job(name: str, at: float, lasts_s: float, gpus: int = 1, model: str = "a") -
 def run(
     specs: list[JobSpec], policy: object, speed: object, gpus: int = 1, nodes: int = 1
 ) -> dict[str, float]:
-    setup = SteppedSetup(policy, speed, STEP_S)  # type: ignore[arg-type]
+    setup = SteppedRun(policy, speed, STEP_S)  # type: ignore[arg-type]
     result = setup.run(specs, Cluster.uniform(nodes, gpus), verify=True)
     return {j.spec.id: j.finish_s for j in result.jobs}
 
@@ -137,7 +137,7 @@ def test_a_job_joins_only_a_partner_of_half_its_priority_or_more() -> None:
     assert ends == {"host": 41, "guest": 41 + 82}
 
 
-def scored(job: Job) -> Scored:
+def scored(job: JobState) -> Scored:
     return Scored(job.spec.duration_s * job.spec.gpus, Size.TINY, 1000)
 
 
@@ -187,7 +187,7 @@ def test_what_the_profiler_leaves_must_suffice() -> None:
 
 def test_decisions_have_reasons() -> None:
     specs = [job("host", 0, 100, model="a"), job("guest", 0, 90, model="b"), job("wide", 0, 10, 2)]
-    jobs = {spec.id: Job(spec, order, 1.0, 0.0) for order, spec in enumerate(specs)}
+    jobs = {spec.id: JobState(spec, order, 1.0, 0.0) for order, spec in enumerate(specs)}
     view = View(0.0, Cluster.uniform(1, 2), jobs, list(jobs.values()), (), ())
     decision = LucidReplica(scored).decide(view)
     assert [group.reason[:5] for group in decision.groups] == ["alone"]
@@ -244,6 +244,6 @@ def test_looking_only_when_something_can_change_misses_nothing(seed: int) -> Non
     rank, ends = remaining_with_overhead(lambda gpus: 60.0), []
     for policy in (Quota("srtf", rank), EverySecond("srtf", rank)):
         speed = StopOverhead(lambda gpus: 60.0)
-        result = SteppedSetup(policy, speed, STEP_S).run(specs, Cluster.uniform(2, 4))
+        result = SteppedRun(policy, speed, STEP_S).run(specs, Cluster.uniform(2, 4))
         ends.append({j.spec.id: j.finish_s for j in result.jobs})
     assert ends[0] == ends[1]

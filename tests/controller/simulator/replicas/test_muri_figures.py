@@ -1,4 +1,4 @@
-"""The rule set `coded` against figures that Muri's public simulator printed for the trace `small_muri.csv`.
+"""The replica of Muri against figures that Muri's public simulator printed for the trace `small_muri.csv`.
 
 They come from commit 4e69a78 of its repository, on a cluster of two nodes with eight GPUs.
 """
@@ -14,28 +14,28 @@ from benchmarks.ablations import resolved
 from benchmarks.trace_files import SAMPLE as TRACE
 from controller.scheduling import Cluster
 from controller.simulator import Metrics, measure
-from controller.simulator.families.base import Background
+from controller.simulator.families.base import SimulationConfig
 from controller.simulator.policies import make
 from controller.simulator.replicas.muri.speed import ALONE, longer_s
 from controller.simulator.traces import read
 
 PRINTED = {
-    "coded:srtf": (6380.264989, 51192.782420, 42882.782420),
-    "coded:srsf": (6632.827110, 48584.441150, 40274.441150),
-    "coded:tiresias": (8562.861752, 46557.168220, 44787.467600),
-    "coded:antman": (24135.185162, 80198.167725, 69832.167725),
-    "coded:muri-s": (8288.274824, 43928.759376, 42999.759376),
-    "coded:muri-s-keep": (8370.035352, 44385.852306, 41396.960916),
-    "coded:muri-l": (8463.551485, 43543.320775, 40329.463752),
-    "coded:muri-l-keep": (8769.404984, 44111.583593, 41482.764065),
-    "coded:muri-l-worst": (10851.683743, 55566.865566, 47549.430461),
-    "coded:muri-l-in-order": (9440.419753, 46050.130856, 45121.130856),
+    "muri-replica:srtf": (6380.264989, 51192.782420, 42882.782420),
+    "muri-replica:srsf": (6632.827110, 48584.441150, 40274.441150),
+    "muri-replica:tiresias": (8562.861752, 46557.168220, 44787.467600),
+    "muri-replica:antman": (24135.185162, 80198.167725, 69832.167725),
+    "muri-replica:muri-s": (8288.274824, 43928.759376, 42999.759376),
+    "muri-replica:muri-s-keep": (8370.035352, 44385.852306, 41396.960916),
+    "muri-replica:muri-l": (8463.551485, 43543.320775, 40329.463752),
+    "muri-replica:muri-l-keep": (8769.404984, 44111.583593, 41482.764065),
+    "muri-replica:muri-l-worst": (10851.683743, 55566.865566, 47549.430461),
+    "muri-replica:muri-l-in-order": (9440.419753, 46050.130856, 45121.130856),
 }
 
 
 def run(name: str, trace: Path, cluster: Cluster, *, verify: bool = False) -> Metrics:
     policy, settings = resolved(name)
-    setup = make(policy, Background(cluster, settings=settings))
+    setup = make(policy, SimulationConfig(cluster, settings=settings))
     return measure(setup.run(read(trace, cluster), cluster, verify=verify))
 
 
@@ -48,16 +48,16 @@ def test_figures_are_the_public_simulators_to_the_digit(name: str) -> None:
 
 
 PUBLISHED = {
-    ("trace3", "coded:srtf"): (193081.80, 8174135, 4538891),
-    ("trace3", "coded:srsf"): (185021.88, 8174135, 4189699),
-    ("trace3", "coded:tiresias"): (347213.25, 8174226, 4983397),
-    ("trace3", "coded:antman"): (305453.94, 8174140, 3904421),
-    ("trace3", "coded:muri-s-keep"): (85502.55, 8174135, 992405),
-    ("trace3", "coded:muri-s"): (83242.46, 8174135, 947437),
-    ("trace3", "coded:muri-l"): (88686.97, 8174135, 926787),
-    ("trace3_pr", "coded:srtf"): (844395, 7261796, 6363100),
-    ("trace3_pr", "coded:tiresias"): (2213110, 6761641, 6739569),
-    ("trace3_pr", "coded:antman"): (2674393, 5799635, 5772255),
+    ("trace3", "muri-replica:srtf"): (193081.80, 8174135, 4538891),
+    ("trace3", "muri-replica:srsf"): (185021.88, 8174135, 4189699),
+    ("trace3", "muri-replica:tiresias"): (347213.25, 8174226, 4983397),
+    ("trace3", "muri-replica:antman"): (305453.94, 8174140, 3904421),
+    ("trace3", "muri-replica:muri-s-keep"): (85502.55, 8174135, 992405),
+    ("trace3", "muri-replica:muri-s"): (83242.46, 8174135, 947437),
+    ("trace3", "muri-replica:muri-l"): (88686.97, 8174135, 926787),
+    ("trace3_pr", "muri-replica:srtf"): (844395, 7261796, 6363100),
+    ("trace3_pr", "muri-replica:tiresias"): (2213110, 6761641, 6739569),
+    ("trace3_pr", "muri-replica:antman"): (2674393, 5799635, 5772255),
 }
 
 

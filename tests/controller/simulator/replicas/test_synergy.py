@@ -12,7 +12,7 @@ from controller.scheduling.synergy import (
     Sensitivity,
     ServerShape,
 )
-from controller.simulator.replicas.steps import SteppedSetup
+from controller.simulator.replicas.steps import SteppedRun
 from controller.simulator.replicas.synergy.rules import (
     replica_demand,
     replica_demands,
@@ -175,6 +175,6 @@ def test_srtf_with_opt_goes_by_the_ideal_speed_and_runs_at_the_granted_one() -> 
     specs = [JobSpec("m", 0, 2, 2400, 0.5, model="modest"), JobSpec("h", 0, 2, 3600, 0.5, model="hungry")]
     policy = replica_policy("srtf", "opt", wants, shape=ServerShape(2, 12, 100), servers=1)
     cluster = Cluster.uniform(1, 2, cpus=12, memory_gb=100)
-    jobs = SteppedSetup(policy, speed, 300).run(specs, cluster).jobs
+    jobs = SteppedRun(policy, speed, 300).run(specs, cluster).jobs
     # 1200 s against 1800 s at half of it: the hungry job is first
     assert {job.spec.id: job.finish_s for job in jobs} == {"h": 900, "m": 2100}

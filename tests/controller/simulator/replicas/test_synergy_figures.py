@@ -9,7 +9,7 @@ import pytest
 
 from controller.scheduling import Cluster, JobSpec
 from controller.scheduling.synergy import ModelProfile, Sensitivity, ServerShape
-from controller.simulator.replicas.steps import SteppedSetup
+from controller.simulator.replicas.steps import SteppedRun
 from controller.simulator.replicas.synergy.rules import replica_demands, replica_policy
 from controller.simulator.replicas.synergy.speed import RoundSpeed
 
@@ -67,7 +67,7 @@ def test_figures_are_those_of_the_public_simulator(name: str) -> None:
     speed = RoundSpeed(wants)
     policy = replica_policy(order, mode, wants, shape=SHAPE, servers=2)
     cluster = Cluster.uniform(2, SHAPE.gpus, cpus=SHAPE.cpus, memory_gb=SHAPE.memory_gb)
-    setup = SteppedSetup(policy, speed, 300)
+    setup = SteppedRun(policy, speed, 300)
     ran = setup.run(jobs(), cluster, verify=True).jobs
     times = [job.jct_s for job in ran]
     makespan_s = max(job.finish_s for job in ran)

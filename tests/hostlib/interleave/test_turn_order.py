@@ -1,4 +1,4 @@
-"""Whose turn it is: no two jobs on one resource, barriers between slots, and nobody waits for ever."""
+"""Order of turns: no two jobs on one resource, barriers between slots, and nobody waits for ever."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from controller.grouping.efficiency import best, round_s
 from hostlib.interleave.errors import GroupError
-from hostlib.interleave.rota import Member, Rota
+from hostlib.interleave.turn_order import Member, TurnOrder
 from hostlib.stages import STAGES, Stage
 
 A0, A1, B0 = Member("a", 0), Member("a", 1), Member("b", 0)
@@ -18,66 +18,66 @@ A0, A1, B0 = Member("a", 0), Member("a", 1), Member("b", 0)
 
 def test_two_jobs_overlap_from_the_offset_on() -> None:
     """Figure 4's group: when one computes the other preprocesses, and the other way round."""
-    rota = Rota({"a": 0, "b": 2}, {"a": 1, "b": 1})
-    assert rota.ask(A0, "storage") == []  # until all are there
-    assert rota.ask(B0, "storage") == [A0]  # b's turn at storage comes two slots later
-    rota.done(A0)
-    assert rota.ask(A0, "cpu") == [A0]
-    rota.done(A0)
-    assert rota.ask(A0, "gpu") == [A0, B0]
-    rota.done(B0)
-    assert rota.ask(B0, "cpu") == []  # the barrier: a still computes
-    rota.done(A0)
-    assert rota.ask(A0, "network") == [A0, B0]
+    turns = TurnOrder({"a": 0, "b": 2}, {"a": 1, "b": 1})
+    assert turns.ask(A0, "storage") == []  # until all are there
+    assert turns.ask(B0, "storage") == [A0]  # b's turn at storage comes two slots later
+    turns.done(A0)
+    assert turns.ask(A0, "cpu") == [A0]
+    turns.done(A0)
+    assert turns.ask(A0, "gpu") == [A0, B0]
+    turns.done(B0)
+    assert turns.ask(B0, "cpu") == []  # the barrier: a still computes
+    turns.done(A0)
+    assert turns.ask(A0, "network") == [A0, B0]
 
 
 def test_a_slot_needs_all_ranks() -> None:
-    rota = Rota({"a": 0, "b": 1}, {"a": 2, "b": 1})
-    assert rota.ask(B0, "storage") == []
-    assert rota.ask(A1, "storage") == []
-    assert rota.behind() == [A0]
-    assert rota.ask(A0, "storage") == [A0, A1]
-    rota.done(A0)
-    assert rota.ask(A0, "cpu") == []
-    assert rota.behind() == [A1]
-    rota.done(A1)
-    assert rota.ask(A1, "cpu") == [A0, A1]
+    turns = TurnOrder({"a": 0, "b": 1}, {"a": 2, "b": 1})
+    assert turns.ask(B0, "storage") == []
+    assert turns.ask(A1, "storage") == []
+    assert turns.behind() == [A0]
+    assert turns.ask(A0, "storage") == [A0, A1]
+    turns.done(A0)
+    assert turns.ask(A0, "cpu") == []
+    assert turns.behind() == [A1]
+    turns.done(A1)
+    assert turns.ask(A1, "cpu") == [A0, A1]
 
 
 def test_a_job_alone_takes_no_turns() -> None:
-    rota = Rota({"a": 2}, {"a": 2})
-    assert rota.ask(A0, "storage") == [A0]
-    rota.done(A0)
-    assert rota.ask(A0, "cpu") == [A0]
-    assert rota.ask(A1, "storage") == [A1]
-    assert rota.behind() == []
+    turns = TurnOrder({"a": 2}, {"a": 2})
+    assert turns.ask(A0, "storage") == [A0]
+    turns.done(A0)
+    assert turns.ask(A0, "cpu") == [A0]
+    assert turns.ask(A1, "storage") == [A1]
+    assert turns.behind() == []
 
 
 def test_a_job_that_leaves_is_missed_by_nobody() -> None:
-    rota = Rota({"a": 0, "b": 1}, {"a": 1, "b": 1})
-    rota.ask(A0, "storage")
-    assert rota.leave(B0) == [A0]
-    assert rota.leave(B0) == []  # again
-    rota.lose(B0, "its process ended")
-    assert rota.broken is None
+    turns = TurnOrder({"a": 0, "b": 1}, {"a": 1, "b": 1})
+    turns.ask(A0, "storage")
+    assert turns.leave(B0) == [A0]
+    assert turns.leave(B0) == []  # again
+    turns.lose(B0, "its process ended")
+    assert turns.broken is None
 
 
 def test_a_lost_member_breaks_the_group_and_the_first_reason_stays() -> None:
-    rota = Rota({"a": 0, "b": 1}, {"a": 1, "b": 1})
-    rota.ask(A0, "storage")
-    rota.lose(B0, "killed by SIGKILL")
-    rota.lose(A0, "closed the connection")
-    assert rota.broken == "job b, rank 0: killed by SIGKILL"
-    assert rota.ask(B0, "storage") == []
+    turns = TurnOrder({"a": 0, "b": 1}, {"a": 1, "b": 1})
+    turns.ask(A0, "storage")
+    turns.lose(B0, "killed by SIGKILL")
+    turns.lose(A0, "closed the connection")
+    assert turns.broken == "job b, rank 0: killed by SIGKILL"
+    assert turns.ask(B0, "storage") == []
 
 
 def test_ranks_of_a_job_at_different_stages_break_the_group() -> None:
-    rota = Rota({"a": 0, "b": 1}, {"a": 2, "b": 1})
-    rota.ask(A0, "cpu")
-    rota.ask(B0, "gpu")
-    assert rota.ask(A1, "network") == []
-    assert rota.broken is not None
-    assert "job a, rank 1 stands before stage network, rank 0 before cpu" in rota.broken
+    turns = TurnOrder({"a": 0, "b": 1}, {"a": 2, "b": 1})
+    turns.ask(A0, "cpu")
+    turns.ask(B0, "gpu")
+    assert turns.ask(A1, "network") == []
+    assert turns.broken is not None
+    assert "job a, rank 1 stands before stage network, rank 0 before cpu" in turns.broken
 
 
 @pytest.mark.parametrize(
@@ -92,18 +92,18 @@ def test_ranks_of_a_job_at_different_stages_break_the_group() -> None:
 )
 def test_impossible_groups_are_refused(offsets: dict[str, int], ranks: dict[str, int], message: str) -> None:
     with pytest.raises(GroupError, match=message):
-        Rota(offsets, ranks)
+        TurnOrder(offsets, ranks)
 
 
 def test_messages_out_of_turn_are_refused() -> None:
-    rota = Rota({"a": 0}, {"a": 1})
+    turns = TurnOrder({"a": 0}, {"a": 1})
     with pytest.raises(GroupError, match="job a, rank 0 ends a stage, but it has not come to its next stage"):
-        rota.done(A0)
-    rota.ask(A0, "gpu")
+        turns.done(A0)
+    turns.ask(A0, "gpu")
     with pytest.raises(GroupError, match="asks for its turn at cpu, but it carries out a stage"):
-        rota.ask(A0, "cpu")
+        turns.ask(A0, "cpu")
     with pytest.raises(GroupError, match=r"job z, rank 9 asks .* is not in the group"):
-        rota.ask(Member("z", 9), "cpu")
+        turns.ask(Member("z", 9), "cpu")
 
 
 @st.composite
@@ -121,22 +121,22 @@ def groups(draw: st.DrawFn) -> tuple[dict[str, int], dict[str, int], dict[str, l
 @given(groups(), st.randoms(use_true_random=False))
 def test_every_job_ends_and_no_resource_is_ever_two_jobs(group, random) -> None:  # type: ignore[no-untyped-def]
     offsets, ranks, work = group
-    rota = Rota(offsets, ranks)
-    left = {member: list(work[member.job]) for member in rota.members}
+    turns = TurnOrder(offsets, ranks)
+    left = {member: list(work[member.job]) for member in turns.members}
     ready = sorted(left)  # free to act
     working: dict[Member, Stage] = {}
     while ready or working:
         member = random.choice(sorted([*ready, *working]))
         if member in working:
-            rota.done(member)
+            turns.done(member)
             del working[member]
             ready.append(member)
             continue
         ready.remove(member)
         if left[member]:
-            going = rota.ask(member, left[member][0])
+            going = turns.ask(member, left[member][0])
         else:
-            going = rota.leave(member)
+            going = turns.leave(member)
             del left[member]
         several = len({each.job for each in left}) > 1
         if going and several:
@@ -147,12 +147,12 @@ def test_every_job_ends_and_no_resource_is_ever_two_jobs(group, random) -> None:
         for stage in STAGES:
             assert len({each.job for each, at in working.items() if at == stage}) <= 1
     assert not left
-    assert rota.broken is None
+    assert turns.broken is None
 
 
 def ends(stages: dict[str, tuple[int, ...]], offsets: dict[str, int], rounds: int) -> dict[str, list[int]]:
     """Return when each job ends each of its iterations, on a clock on which nothing else takes time."""
-    rota = Rota(offsets, dict.fromkeys(offsets, 1))
+    turns = TurnOrder(offsets, dict.fromkeys(offsets, 1))
     count = dict.fromkeys(offsets, 0)  # stages done
     found: dict[str, list[int]] = {job: [] for job in offsets}
     working: list[tuple[int, str]] = []
@@ -163,17 +163,17 @@ def ends(stages: dict[str, tuple[int, ...]], offsets: dict[str, int], rounds: in
             heapq.heappush(working, (now + stages[member.job][count[member.job] % 4], member.job))
 
     for job in offsets:
-        begin(rota.ask(Member(job, 0), STAGES[0]))
+        begin(turns.ask(Member(job, 0), STAGES[0]))
     while working:
         now, job = heapq.heappop(working)
-        rota.done(Member(job, 0))
+        turns.done(Member(job, 0))
         count[job] += 1
         if count[job] % 4 == 0:
             found[job].append(now)
         if count[job] == 4 * rounds:
-            begin(rota.leave(Member(job, 0)))
+            begin(turns.leave(Member(job, 0)))
         else:
-            begin(rota.ask(Member(job, 0), STAGES[count[job] % 4]))
+            begin(turns.ask(Member(job, 0), STAGES[count[job] % 4]))
     return found
 
 
@@ -187,8 +187,8 @@ stage_times = st.tuples(*[st.integers(0, 9)] * 4).filter(any)
 
 
 @given(st.lists(stage_times, min_size=1, max_size=4), st.permutations(range(4)))
-def test_a_round_lasts_as_long_as_equation_3_says(jobs: list[tuple[int, ...]], order: list[int]) -> None:
-    for offsets in (order[: len(jobs)], best(jobs).offsets):
+def test_a_round_lasts_as_long_as_equation_3_says(jobs: list[tuple[int, ...]], turns: list[int]) -> None:
+    for offsets in (turns[: len(jobs)], best(jobs).offsets):
         names = "abcd"[: len(jobs)]
         found = ends(dict(zip(names, jobs, strict=True)), dict(zip(names, offsets, strict=True)), rounds=5)
         for times in found.values():

@@ -1,4 +1,4 @@
-"""What a law of interference is: the speed of one job beside others, relative to its speed alone.
+"""An interference model: the speed of one job beside others, relative to its speed alone.
 
 Whoever knows such speeds has this one method: what is really so (`scaling`), what is measured of it
 (`scaling.Noisy`), what the forests believe (`models`). So a policy can be asked with any of them.
@@ -14,7 +14,7 @@ from controller.scheduling.sharing.errors import UnknownModel
 
 
 class Load(NamedTuple):
-    """What interference depends on: the kind of job (its model, as a rule) and its GPUs."""
+    """Properties of a job that interference depends on: its kind (its model, as a rule) and its GPUs."""
 
     kind: str
     gpus: int
@@ -25,7 +25,7 @@ def load_of(spec: JobSpec) -> Load:
     return Load(spec.model, spec.gpus)
 
 
-class Law(Protocol):
+class InterferenceModel(Protocol):
     """Normalised throughput, 1 being a job's throughput alone."""
 
     @property
@@ -40,7 +40,7 @@ class Law(Protocol):
         """
 
 
-def require(law: Law, load: Load) -> None:
-    """Raise UnknownModel if `law` does not know the kind of `load`."""
-    if load.kind not in law.kinds:
-        raise UnknownModel(load.kind, law.kinds)
+def require(interference: InterferenceModel, load: Load) -> None:
+    """Raise UnknownModel if `interference` does not know the kind of `load`."""
+    if load.kind not in interference.kinds:
+        raise UnknownModel(load.kind, interference.kinds)

@@ -12,7 +12,7 @@ from controller.simulator.record import Result
 
 
 @dataclass(frozen=True, slots=True)
-class Setup:
+class PolicyRun:
     """A fresh policy and what it is simulated under.
 
     Replicas of published simulators, whose time goes differently, override `run`

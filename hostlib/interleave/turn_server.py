@@ -1,4 +1,4 @@
-"""Tells the processes of a group when it is their turn: a line-based JSON protocol over a Unix socket.
+"""A server that tells the processes of a group when it is their turn: lines of JSON over a Unix socket.
 
 ===============  ======================================================  ===================================
 from a process   ``{"job": name, "rank": number}``                       once, first
@@ -12,8 +12,8 @@ to a process     ``{"welcome": true}``                                   it has 
                  ``{"broken": reason}``                                  the group cannot go on
 ===============  ======================================================  ===================================
 
-From joining on the open connection is the proof that a process lives. If one closes without a farewell, the
-group is broken: all others hear who is gone.
+Once a process has joined, its open connection shows that it is alive. If one closes without a farewell, the
+group is broken: all others hear which process is gone.
 """
 
 from __future__ import annotations
@@ -31,33 +31,36 @@ from typing import Any, Final, Self
 
 from hostlib.interleave.errors import GroupError
 from hostlib.interleave.member import VARIABLE
-from hostlib.interleave.rota import Member, Rota
+from hostlib.interleave.turn_order import Member, TurnOrder
 from hostlib.stages import KEPT, STAGES, Iteration
 
 DIRECTORY_BYTES: Final = 100
-"""A socket's address has room for 107 bytes: these, and its name."""
+"""Longest path of the socket's folder, bytes: an address of 107 bytes holds it and the socket's name."""
 PATIENCE_S: Final = 600.0
-"""How long a group waits for one of its members, as a job waits for a straggler."""
+"""Time that a group waits for one of its members, seconds; as long as a job waits for a straggler."""
 
 
-class Conductor:
-    """Lets the jobs of one group take their turns; a context manager, with a thread of its own."""
+class TurnServer:
+    """Serves the turns of one group of jobs; a context manager, with a thread of its own."""
 
     def __init__(
         self, offsets: Mapping[str, int], ranks: Mapping[str, int], *, patience_s: float = PATIENCE_S
     ) -> None:
-        """Serve a group of jobs with these first stages and numbers of processes. Raises GroupError."""
-        self._rota = Rota(offsets, ranks)
+        """Serve a group of jobs with these first stages and numbers of processes.
+
+        Raises GroupError as `TurnOrder` does.
+        """
+        self._turns = TurnOrder(offsets, ranks)
         self._patience_s = patience_s
         self._writers: dict[Member, asyncio.StreamWriter] = {}
         self._measured: dict[Member, deque[Iteration]] = {
-            member: deque(maxlen=KEPT) for member in self._rota.members
+            member: deque(maxlen=KEPT) for member in self._turns.members
         }
-        self._iterations = dict.fromkeys(self._rota.members, 0)
+        self._iterations = dict.fromkeys(self._turns.members, 0)
         self._connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self._closing = False
         self._timer: asyncio.TimerHandle | None = None
-        self._lock = threading.Lock()  # of what other threads read: the measurements
+        self._lock = threading.Lock()  # guards the measurements, which other threads read
         self._directory = _private_directory()
         self._path = Path(self._directory.name) / "socket"
         self._loop = asyncio.new_event_loop()
@@ -69,7 +72,7 @@ class Conductor:
             self._loop.close()
             self._directory.cleanup()
             raise
-        self._thread = threading.Thread(target=self._loop.run_forever, name="conductor", daemon=True)
+        self._thread = threading.Thread(target=self._loop.run_forever, name="turn server", daemon=True)
         self._thread.start()
 
     def environment(self, job: str) -> dict[str, str]:
@@ -78,16 +81,16 @@ class Conductor:
 
     @property
     def broken(self) -> str | None:
-        """Why the group cannot go on: job, rank and reason; None: it can."""
-        return self._rota.broken
+        """The reason why the group cannot go on, with job and rank; None: it can."""
+        return self._turns.broken
 
     @property
     def culprit(self) -> str | None:
         """The job that broke the group, if it is broken."""
-        return self._rota.culprit.job if self._rota.culprit else None
+        return self._turns.culprit.job if self._turns.culprit else None
 
     def iterations(self, job: str) -> int:
-        """Return how many iterations the slowest rank of `job` has done."""
+        """Return the number of iterations that the slowest rank of `job` has done."""
         with self._lock:
             return min(number for member, number in self._iterations.items() if member.job == job)
 
@@ -97,7 +100,7 @@ class Conductor:
             return [list(times) for member, times in sorted(self._measured.items()) if member.job == job]
 
     def ended(self, job: str, reason: str) -> None:
-        """Note that the processes of `job` are no more. Those that never joined break the group."""
+        """Note that the processes of `job` have ended. One that never joined breaks the group."""
         self._loop.call_soon_threadsafe(self._ended, job, reason)
 
     def close(self) -> None:
@@ -115,7 +118,7 @@ class Conductor:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # All below runs in the thread.
+    # All below runs in the server's thread.
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -144,7 +147,7 @@ class Conductor:
 
     def _join(self, message: Any, writer: asyncio.StreamWriter) -> Member:
         member = Member(str(message["job"]), int(message["rank"]))
-        if member not in self._rota.members:
+        if member not in self._turns.members:
             raise GroupError(f"{member} is not in this group")
         if member in self._writers:
             raise GroupError(f"{member} has joined already")
@@ -154,18 +157,18 @@ class Conductor:
     def _handle(self, member: Member, message: dict[str, Any]) -> None:
         match message:
             case {"ask": stage} if stage in STAGES:
-                self._send(self._rota.ask(member, stage), {"go": True})
+                self._send(self._turns.ask(member, stage), {"go": True})
             case {"done": True}:
-                self._rota.done(member)
+                self._turns.done(member)
             case {"iterated": list(stages_s), "total_s": float(total_s)}:
                 with self._lock:
                     self._measured[member].append(Iteration(tuple(map(float, stages_s)), total_s))
                     self._iterations[member] += 1
             case {"leave": ""}:
                 self._send([member], {"left": True})
-                self._send(self._rota.leave(member), {"go": True})
+                self._send(self._turns.leave(member), {"go": True})
             case {"leave": str(failure)}:
-                self._rota.lose(member, failure)
+                self._turns.lose(member, failure)
             case _:
                 raise GroupError(f"an unknown message: {message}")
         self._tell_if_broken(self._writers)
@@ -173,28 +176,28 @@ class Conductor:
 
     def _lose(self, member: Member, reason: str) -> None:
         if not self._closing:
-            self._rota.lose(member, reason)
+            self._turns.lose(member, reason)
             self._tell_if_broken(self._writers)
 
     def _ended(self, job: str, reason: str) -> None:
-        for member in sorted(self._rota.members):
-            # of one that has joined the connection tells: its farewell may still be unread
+        for member in sorted(self._turns.members):
+            # For one that has joined the connection decides: its farewell may still be unread.
             if member.job == job and member not in self._writers:
                 self._lose(member, reason)
 
     def _watch(self) -> None:
-        """Be patient anew: something has happened."""
+        """Restart the time-out of the group: something has happened."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._loop.call_later(self._patience_s, self._standstill)
 
     def _standstill(self) -> None:
-        for member in self._rota.behind():
+        for member in self._turns.behind():
             self._lose(member, f"the others have waited {self._patience_s:g} s for it")
 
     def _tell_if_broken(self, members: Iterable[Member]) -> None:
-        if self._rota.broken is not None:
-            self._send(members, {"broken": self._rota.broken})
+        if self._turns.broken is not None:
+            self._send(members, {"broken": self._turns.broken})
 
     def _send(self, members: Iterable[Member], message: Mapping[str, Any]) -> None:
         for member in members:

@@ -1,13 +1,13 @@
-"""Whose turn it is: jobs of a group use the resources in turns, with a barrier between the turns.
+"""The order in which the jobs of a group use the resources: in turns, with a barrier between the turns.
 
 Time is cut into slots, as in figure 4 and equation 3 of the paper (Muri, SIGCOMM'22). In slot s the job whose
 offset is o may carry out its stage (o + s) mod k. Offsets differ, so in each slot each resource is one job's.
 A slot begins when every member stands before a stage, and only members whose stage is that of the slot go
 on; the others stay where they are. So a job begins its first iteration when its first stage comes round, one
-that leaves out a stage lets that slot pass, and one that ends earlier than the others is missed by nobody.
+that leaves out a stage lets that slot pass, and nobody waits for one that has ended earlier than the others.
 A job that is alone, or is the last one left, takes no turns: its processes go on as they like.
 
-No I/O, no clock: `conductor` moves the messages.
+No I/O, no clock: `turn_server` moves the messages.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class Member:
         return f"job {self.job}, rank {self.rank}"
 
 
-class _Doing(Enum):
+class _State(Enum):
     ELSEWHERE = "has not come to its next stage"
     ASKING = "stands before a stage"
     WORKING = "carries out a stage"
 
 
-class Rota:
-    """The turns of one group.
+class TurnOrder:
+    """The turns of one group of jobs.
 
     Each call returns the members that may go on with the stage that they stand before. Once `broken` says
     why, nobody may go on any more.
@@ -62,63 +62,63 @@ class Rota:
             if number < 1:
                 raise GroupError(f"job {job} has {number} ranks; at least 1 is needed")
         self._offsets = dict(offsets)
-        self._doing = {
-            Member(job, rank): _Doing.ELSEWHERE for job, number in ranks.items() for rank in range(number)
+        self._states = {
+            Member(job, rank): _State.ELSEWHERE for job, number in ranks.items() for rank in range(number)
         }
         self._asked: dict[Member, Stage] = {}
         self._slot = 0
         self.broken: str | None = None
         self.culprit: Member | None = None
-        """Who broke it."""
+        """The member that broke the group; None: it is not broken."""
 
     @property
     def members(self) -> frozenset[Member]:
-        """Those who have not left."""
-        return frozenset(self._doing)
+        """Processes of the group that have not left."""
+        return frozenset(self._states)
 
     def ask(self, member: Member, stage: Stage) -> list[Member]:
         """Note that `member` stands before `stage`."""
-        self._expect(member, _Doing.ELSEWHERE, f"asks for its turn at {stage}")
-        self._doing[member] = _Doing.ASKING
+        self._expect(member, _State.ELSEWHERE, f"asks for its turn at {stage}")
+        self._states[member] = _State.ASKING
         self._asked[member] = stage
         return self._open()
 
     def done(self, member: Member) -> None:
         """Note that `member` has ended its stage; the slot goes on until it asks for the next or leaves."""
-        self._expect(member, _Doing.WORKING, "ends a stage")
-        self._doing[member] = _Doing.ELSEWHERE
+        self._expect(member, _State.WORKING, "ends a stage")
+        self._states[member] = _State.ELSEWHERE
 
     def leave(self, member: Member) -> list[Member]:
         """Note that `member` has done all that it had to; without effect if it has left before."""
-        self._doing.pop(member, None)
+        self._states.pop(member, None)
         self._asked.pop(member, None)
         return self._open()
 
     def lose(self, member: Member, reason: str) -> None:
         """Note that `member` is gone before its time, which ends the group; nothing if it has left."""
-        if member in self._doing and self.broken is None:
+        if member in self._states and self.broken is None:
             self.broken = f"{member}: {reason}"
             self.culprit = member
 
     def behind(self) -> list[Member]:
-        """Return the members that the others wait for; nobody if nobody waits."""
+        """Return the members that the others wait for; none if nobody waits."""
         if not self._asked:
             return []
-        return sorted(member for member, doing in self._doing.items() if doing is not _Doing.ASKING)
+        return sorted(member for member, doing in self._states.items() if doing is not _State.ASKING)
 
-    def _expect(self, member: Member, doing: _Doing, what: str) -> None:
-        found = self._doing.get(member)
+    def _expect(self, member: Member, doing: _State, what: str) -> None:
+        found = self._states.get(member)
         if found is not doing:
             state = "is not in the group" if found is None else f"but it {found.value}"
             raise GroupError(f"{member} {what}, {state}")
 
     def _open(self) -> list[Member]:
-        """Begin the next slot that is somebody's, if all are there."""
+        """Begin the next slot in which some job has its turn, if all members stand before a stage."""
         if self.broken or not self._asked:
             return []
-        if len({member.job for member in self._doing}) == 1:
+        if len({member.job for member in self._states}) == 1:
             return self._let_go(sorted(self._asked))
-        if len(self._asked) < len(self._doing):
+        if len(self._asked) < len(self._states):
             return []
         wanted: dict[str, tuple[Member, Stage]] = {}
         for member in sorted(self._asked):
@@ -145,5 +145,5 @@ class Rota:
     def _let_go(self, going: list[Member]) -> list[Member]:
         for member in going:
             del self._asked[member]
-            self._doing[member] = _Doing.WORKING
+            self._states[member] = _State.WORKING
         return going

@@ -1,4 +1,4 @@
-"""Conductor and members on a real socket, in threads; and what they say when one of them is gone."""
+"""Turn server and members on a real socket, in threads; and their errors when one of them is gone."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from hostlib.interleave import Conductor, GroupBroken, GroupError, join
+from hostlib.interleave import GroupBroken, GroupError, TurnServer, join
 from hostlib.interleave.member import VARIABLE, Membership
 from hostlib.stages import STAGES
 
 WAIT_S = 600.0
 
 
-def train(conductor: Conductor, job: str, rank: int, iterations: int, log: list[tuple[str, str]]) -> None:
-    with join(rank, conductor.environment(job)) as timer:
+def train(server: TurnServer, job: str, rank: int, iterations: int, log: list[tuple[str, str]]) -> None:
+    with join(rank, server.environment(job)) as timer:
         for _ in range(iterations):
             with timer.iteration():
                 for stage in STAGES:
@@ -36,22 +36,22 @@ def test_a_long_path_of_the_folder_for_temporary_files_is_no_matter(
     deep = tmp_path / ("a" * 110)
     deep.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(deep))
-    with Conductor({"a": 0}, {"a": 1}) as conductor:
-        train(conductor, "a", 0, 1, [])
-        assert conductor.broken is None
+    with TurnServer({"a": 0}, {"a": 1}) as server:
+        train(server, "a", 0, 1, [])
+        assert server.broken is None
     assert list(deep.iterdir()) == []
 
 
 def test_jobs_interleave_as_the_offsets_say() -> None:
     log: list[tuple[str, str]] = []
-    with ThreadPoolExecutor() as pool, Conductor({"a": 0, "b": 3}, {"a": 1, "b": 1}) as conductor:
-        futures = [pool.submit(train, conductor, job, 0, 3, log) for job in "ab"]
+    with ThreadPoolExecutor() as pool, TurnServer({"a": 0, "b": 3}, {"a": 1, "b": 1}) as server:
+        futures = [pool.submit(train, server, job, 0, 3, log) for job in "ab"]
         for future in futures:
             future.result(WAIT_S)
-        assert conductor.iterations("a") == conductor.iterations("b") == 3
-        ((first, *_),) = conductor.measured("a")
+        assert server.iterations("a") == server.iterations("b") == 3
+        ((first, *_),) = server.measured("a")
         assert sum(first.stages_s) <= first.total_s
-        assert conductor.broken is None
+        assert server.broken is None
     # b is one slot behind: when a has its stage, b has the one before
     order = [*STAGES] * 3
     expected = [{("a", order[0])}]
@@ -68,35 +68,35 @@ def test_jobs_of_different_lengths_all_end() -> None:
     log: list[tuple[str, str]] = []
     lengths = {"a": 1, "b": 7, "c": 0}
     offsets = {"a": 0, "b": 1, "c": 2}
-    with ThreadPoolExecutor(6) as pool, Conductor(offsets, dict.fromkeys(offsets, 2)) as conductor:
+    with ThreadPoolExecutor(6) as pool, TurnServer(offsets, dict.fromkeys(offsets, 2)) as server:
         futures = [
-            pool.submit(train, conductor, job, rank, length, log)
+            pool.submit(train, server, job, rank, length, log)
             for job, length in lengths.items()
             for rank in (0, 1)
         ]
         for future in futures:
             future.result(WAIT_S)
-        assert {job: conductor.iterations(job) for job in lengths} == lengths
+        assert {job: server.iterations(job) for job in lengths} == lengths
     assert len(log) == 2 * 4 * 8
 
 
-def waiting(conductor: Conductor, pool: ThreadPoolExecutor, job: str = "a") -> Future[None]:
+def waiting(server: TurnServer, pool: ThreadPoolExecutor, job: str = "a") -> Future[None]:
     """Start a job that stands before its first stage because the others are not there."""
-    return pool.submit(train, conductor, job, 0, 1, [])
+    return pool.submit(train, server, job, 0, 1, [])
 
 
 def test_an_exception_in_one_job_reaches_the_others_by_name() -> None:
-    def fail(conductor: Conductor) -> None:
-        with join(0, conductor.environment("b")) as timer, timer.iteration(), timer.stage("storage"):
+    def fail(server: TurnServer) -> None:
+        with join(0, server.environment("b")) as timer, timer.iteration(), timer.stage("storage"):
             raise OSError("sample 7 is unreadable")
 
-    with ThreadPoolExecutor() as pool, Conductor({"a": 1, "b": 0}, {"a": 1, "b": 1}) as conductor:
-        other, failing = waiting(conductor, pool), pool.submit(fail, conductor)
+    with ThreadPoolExecutor() as pool, TurnServer({"a": 1, "b": 0}, {"a": 1, "b": 1}) as server:
+        other, failing = waiting(server, pool), pool.submit(fail, server)
         with pytest.raises(OSError, match="sample 7"):
             failing.result(WAIT_S)
         with pytest.raises(GroupBroken, match="job b, rank 0: OSError: sample 7 is unreadable"):
             other.result(WAIT_S)
-        assert conductor.broken == "job b, rank 0: OSError: sample 7 is unreadable"
+        assert server.broken == "job b, rank 0: OSError: sample 7 is unreadable"
 
 
 def test_a_killed_process_reaches_the_others_by_name() -> None:
@@ -106,62 +106,62 @@ def test_a_killed_process_reaches_the_others_by_name() -> None:
         "timer = join(0)\n"
         "with timer.iteration(), timer.stage('storage'): os.kill(os.getpid(), signal.SIGKILL)\n"
     )
-    with ThreadPoolExecutor() as pool, Conductor({"a": 1, "b": 0}, {"a": 1, "b": 1}) as conductor:
-        other = waiting(conductor, pool)
-        done = subprocess.run([sys.executable, "-c", program], env=conductor.environment("b"), check=False)
+    with ThreadPoolExecutor() as pool, TurnServer({"a": 1, "b": 0}, {"a": 1, "b": 1}) as server:
+        other = waiting(server, pool)
+        done = subprocess.run([sys.executable, "-c", program], env=server.environment("b"), check=False)
         assert done.returncode == -9
         with pytest.raises(GroupBroken, match="job b, rank 0: its process ended"):
             other.result(WAIT_S)
 
 
 def test_a_job_that_ends_before_it_joins_reaches_the_others_by_name() -> None:
-    with ThreadPoolExecutor() as pool, Conductor({"a": 0, "b": 1}, {"a": 1, "b": 1}) as conductor:
-        other = waiting(conductor, pool)
-        conductor.ended("b", "exited with status 2")
+    with ThreadPoolExecutor() as pool, TurnServer({"a": 0, "b": 1}, {"a": 1, "b": 1}) as server:
+        other = waiting(server, pool)
+        server.ended("b", "exited with status 2")
         with pytest.raises(GroupBroken, match="job b, rank 0: exited with status 2"):
             other.result(WAIT_S)
         with pytest.raises(GroupBroken, match="job b, rank 0: exited with status 2"):
-            waiting(conductor, pool, "b").result(WAIT_S)
+            waiting(server, pool, "b").result(WAIT_S)
 
 
 def test_the_end_of_a_job_that_said_farewell_is_no_loss() -> None:
-    with ThreadPoolExecutor() as pool, Conductor({"a": 0, "b": 1}, {"a": 1, "b": 1}) as conductor:
-        with join(0, conductor.environment("b")):
+    with ThreadPoolExecutor() as pool, TurnServer({"a": 0, "b": 1}, {"a": 1, "b": 1}) as server:
+        with join(0, server.environment("b")):
             pass
-        conductor.ended("b", "exited with status 0")
-        waiting(conductor, pool).result(WAIT_S)
-        assert conductor.broken is None
+        server.ended("b", "exited with status 0")
+        waiting(server, pool).result(WAIT_S)
+        assert server.broken is None
 
 
 def test_patience_ends() -> None:
     with (
         ThreadPoolExecutor() as pool,
-        Conductor({"a": 0, "b": 1}, {"a": 1, "b": 1}, patience_s=0.2) as conductor,
+        TurnServer({"a": 0, "b": 1}, {"a": 1, "b": 1}, patience_s=0.2) as server,
     ):
-        idle = join(0, conductor.environment("b"))
+        idle = join(0, server.environment("b"))
         with pytest.raises(GroupBroken, match=r"job b, rank 0: the others have waited 0\.2 s for it"):
-            waiting(conductor, pool).result(WAIT_S)
+            waiting(server, pool).result(WAIT_S)
         idle.close()
 
 
 def test_closing_lets_those_who_wait_go() -> None:
     with ThreadPoolExecutor() as pool:
-        with Conductor({"a": 0, "b": 1}, {"a": 1, "b": 1}) as conductor:
-            member = Membership(json.loads(conductor.environment("a")[VARIABLE])["socket"], "a", 0)
+        with TurnServer({"a": 0, "b": 1}, {"a": 1, "b": 1}) as server:
+            member = Membership(json.loads(server.environment("a")[VARIABLE])["socket"], "a", 0)
             other = pool.submit(member.take, "cpu")
-        with pytest.raises(GroupBroken, match="conductor is gone"):
+        with pytest.raises(GroupBroken, match="turn server is gone"):
             other.result(WAIT_S)
         member.leave()
         member.leave()
 
 
 def test_strangers_are_refused() -> None:
-    with Conductor({"a": 0}, {"a": 1}) as conductor:
-        place = json.loads(conductor.environment("a")[VARIABLE])
+    with TurnServer({"a": 0}, {"a": 1}) as server:
+        place = json.loads(server.environment("a")[VARIABLE])
         with pytest.raises(GroupBroken, match="refused: job z, rank 0 is not in this group"):
             Membership(place["socket"], "z", 0)
         with pytest.raises(GroupBroken, match="refused: job a, rank 1 is not in this group"):
-            join(1, conductor.environment("a"))
+            join(1, server.environment("a"))
         member = Membership(place["socket"], "a", 0)
         with pytest.raises(GroupBroken, match="refused: job a, rank 0 has joined already"):
             Membership(place["socket"], "a", 0)
@@ -170,7 +170,7 @@ def test_strangers_are_refused() -> None:
             noise.sendall(b"hello\n")
             assert b"refused" in noise.recv(1000)
         member.leave()
-        assert conductor.broken is None
+        assert server.broken is None
 
 
 def test_without_a_group_a_timer_is_just_a_timer() -> None:

@@ -1,0 +1,89 @@
+"""The documents hang together: links, the index, and the width of lines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
+WIDTH = 110
+FOLDERS = ("p4src", "softswitch", "controller", "hostlib", "bmv2_topos", "examples", "benchmarks", "tests")
+every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+
+
+def prose(page: Path) -> Iterator[tuple[int, str]]:
+    """Yield the numbered lines of a page that are no code."""
+    in_code = False
+    for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
+        if line.lstrip().startswith("```"):
+            in_code = not in_code
+        elif not in_code:
+            yield number, line
+
+
+def anchors(page: Path) -> set[str]:
+    """Return what links may name of a page: its headings, as GitHub makes anchors of them."""
+    headings = (line.lstrip("#").strip() for _, line in prose(page) if line.startswith("#"))
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def links(page: Path) -> list[str]:
+    """Return where the links and pictures of a page lead, but for those to other sites."""
+    text = "\n".join(line for _, line in prose(page))
+    targets = re.findall(r"\]\(([^)\s]+)\)", text)
+    return [target for target in targets if not target.startswith(("http://", "https://"))]
+
+
+@every_page
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in links(page):
+        name, _, anchor = target.partition("#")
+        other = (page.parent / name).resolve() if name else page
+        assert other.is_relative_to(ROOT), target
+        assert other.exists(), target
+        if anchor:
+            assert anchor in anchors(other), target
+
+
+@every_page
+def test_lines_are_no_longer_than_the_page_is_wide(page: Path) -> None:
+    long = [f"{n}: {line}" for n, line in prose(page) if len(line) > WIDTH and not line.startswith("|")]
+    assert not long, f"python -m bmv2_topos.experiments.wrap {page} wraps them"
+
+
+@pytest.mark.parametrize(
+    "index", [DOCS / "README.md", DOCS / "results" / "README.md"], ids=["docs", "results"]
+)
+def test_an_index_lists_every_page(index: Path) -> None:
+    listed = {(index.parent / target.partition("#")[0]).resolve() for target in links(index)}
+    below = set(index.parent.rglob("*.md")) if index.parent != DOCS else set(DOCS.rglob("*.md")) - results()
+    assert below - {index} <= listed
+
+
+def results() -> set[Path]:
+    """Return the pages that the index of the results lists."""
+    return set((DOCS / "results").glob("*.md")) - {DOCS / "results" / "README.md"}
+
+
+def sources() -> Iterator[Path]:
+    """Yield the files that may name a page."""
+    yield ROOT / "Makefile"
+    for folder in FOLDERS:
+        for path in (ROOT / folder).rglob("*"):
+            if path.suffix in (".py", ".p4", ".c", ".h", ".toml"):
+                yield path
+
+
+def test_pages_that_the_code_names_are_there() -> None:
+    named = {
+        (path, page)
+        for path in sources()
+        for page in re.findall(r"\bdocs/[\w/]+\.md", path.read_text(encoding="utf-8"))
+    }
+    assert len(named) > 10
+    assert not {(path, page) for path, page in named if not (ROOT / page).exists()}

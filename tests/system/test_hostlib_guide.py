@@ -1,0 +1,68 @@
+"""The programs of docs/hostlib.md run, with the commands that the page gives for them."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import hostlib
+from tests.system.command import PATIENT, ROOT, ina
+
+PAGE = (ROOT / "docs" / "hostlib.md").read_text(encoding="utf-8")
+
+
+def programs() -> dict[str, str]:
+    """Return the page's programs by their commands; a block without a command goes on with the one before."""
+    found: dict[str, str] = {}
+    for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
+        first = re.match(r"# ((?:ina run|python) .*)\n", block)
+        command = first[1] if first else list(found)[-1]
+        found[command] = found.get(command, "") + block
+    return found
+
+
+PROGRAMS = programs()
+
+
+@pytest.mark.parametrize("command", PROGRAMS)
+def test_a_program_of_the_guide_runs(command: str, tmp_path: Path) -> None:
+    text = PROGRAMS[command]
+    if "import torch" in text and importlib.util.find_spec("torch") is None:
+        pytest.skip("needs torch")
+    *words, name = shlex.split(command)
+    script = tmp_path / name
+    script.write_text(text)
+    if words == ["python"]:
+        subprocess.run([sys.executable, script], check=True, cwd=ROOT)
+        return
+    assert words[:2] == ["ina", "run"]
+    assert words[-2:] == ["--", "python"]
+    done = ina(*words[1:-2], *PATIENT, "--", sys.executable, script)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_programs_show_most_of_the_library() -> None:
+    text = "".join(PROGRAMS.values())
+    shown = {name for name in hostlib.__all__ if f"ina.{name}" in text}
+    calls = {name for name in hostlib.__all__ if name.islower()}
+    assert calls - shown <= {"reduce_async", "is_initialized", "statistics", "window_for"}
+
+
+def test_the_guide_names_every_error() -> None:
+    errors = {
+        name
+        for name, value in vars(hostlib).items()
+        if isinstance(value, type) and issubclass(value, Exception)
+    }
+    assert {name for name in errors if f"`{name}`" not in PAGE} <= {"InaError"}
+
+
+def test_the_contents_of_the_guide_are_its_sections() -> None:
+    contents = re.findall(r"^- \[(.*?)\]\(#", PAGE, re.MULTILINE)
+    assert contents == re.findall(r"^## (.*)$", PAGE, re.MULTILINE)
