@@ -30,8 +30,11 @@ SWITCH = ("softswitch",)
 HOST = ("hostlib", "hostlib.fallback", "hostlib.interleave", "hostlib.launcher")
 TOPOLOGIES = ("bmv2_topos", "bmv2_topos.jobfile")
 CONTROLLER = ("controller/", "controller.memory/", "controller.p4runtime_shim/")
-# Programs as data, a pipeline to run one, the loop that measures it.
-PIPELINES = ("softswitch.compiler.ir", "softswitch.engine.pipeline", "softswitch.engine.bench")
+# Programs as data, a pipeline to run one and its table entries, the loop that measures it.
+PIPELINES = (
+    *("softswitch.compiler.ir", "softswitch.engine.pipeline", "softswitch.engine.entries"),
+    "softswitch.engine.bench",
+)
 PACKETS = ("hostlib.wire", "hostlib.tree")
 
 # Room: what it may import. "a.b" is that module or the package's root, "a.b/" also the other modules of the
@@ -55,7 +58,10 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     # The controller knows P4Runtime. Schedulers stand on the grouper, the simulator and live jobs on them.
     "controller": (*CONTROLLER, "p4src.messages"),
     "controller.memory": ("controller.errors", "controller.model"),
-    "controller.p4runtime_shim": ("controller.errors", "p4src.messages"),
+    "controller.p4runtime_shim": (
+        *("controller.errors", "controller.programs", "controller.rows", "controller.target"),
+        "p4src.messages",
+    ),
     "controller.grouping": ("controller.errors",),
     "controller.scheduling": ("controller.errors", "controller.grouping/", "controller.scheduling/*"),
     "controller.simulator": (
