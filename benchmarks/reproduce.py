@@ -20,8 +20,8 @@ from benchmarks.ablations import resolved, with_ablations
 from benchmarks.references import LUCID, MURI, SYNERGY
 from benchmarks.reproduce_page import SHOW, Row, page
 from benchmarks.rule_sets import STEPS
-from benchmarks.schedulers import measure_grouping
 from benchmarks.trace_files import Trace, takes_minutes, traces
+from controller.bench.grouping import measure_grouping
 from controller.scheduling import Cluster
 from controller.simulator import measure
 from controller.simulator.families.base import SimulationConfig

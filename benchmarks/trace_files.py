@@ -7,7 +7,7 @@ from pathlib import Path
 
 from controller.simulator.runs import RunFailed
 
-SAMPLE = Path(__file__).parents[1] / "tests" / "controller" / "simulator" / "small_muri.csv"
+SAMPLE = Path(__file__).with_name("small_muri.csv")
 
 MURI = tuple(f"trace{number}{suffix}" for number in (3, 1, 2, 4) for suffix in ("", "_pr"))
 LONG = ("trace1", "trace2", "trace4")

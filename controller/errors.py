@@ -10,6 +10,8 @@ ControllerError
 ├── ProgramMismatch     the switch runs, or was offered, a program that will not do
 │   └── OtherProgram    it runs another one, which was not to be replaced
 ├── UnknownName         the program has no table, action or counter of that name
+├── SchedulingError     what schedulers, grouper and simulator refuse (`controller.scheduling.errors`)
+│   └── BadSpec         a job, profile, cluster or option that makes no sense; the message says which and why
 └── SwitchError         the switch, or the way to it, failed
     ├── Unreachable     it does not answer
     │   └── TlsFailure  for it speaks TLS and we do not, or the other way round, or one trusts not the other
@@ -70,6 +72,14 @@ class OtherProgram(ProgramMismatch):
 
 class UnknownName(ControllerError):
     """The program has no object of that name."""
+
+
+class SchedulingError(ControllerError):
+    """Base of what scheduling raises."""
+
+
+class BadSpec(SchedulingError):
+    """A job, profile, cluster or option that makes no sense."""
 
 
 class SwitchError(ControllerError):

@@ -12,7 +12,7 @@ from typing import Any
 from google.protobuf import text_format
 
 from controller.errors import ProgramMismatch
-from controller.p4runtime_shim.messages import p4info_pb2
+from p4src.messages import p4info_pb2
 
 LANES = (32, 64, 256)
 """Values per packet that programs can be built for (p4src/include/config.p4)."""

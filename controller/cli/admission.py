@@ -13,12 +13,11 @@ from controller.cli import layout
 from controller.cli.cluster import Cluster
 from controller.cli.lease import new_lease
 from controller.cli.spec import SHARED_WINDOW, JobSpec
-from controller.model import Uplink
+from controller.model import INA_UDP_PORT, Uplink
 from controller.tree import JobTree, TreeAdmission, TreeSwitch, admit_tree, remove_tree
 from hostlib import DEFAULT_SLOTS, JobConfig, window_for
 from hostlib.launcher import Rendezvous
 
-UDP_PORT = 42592
 FALLBACK = Uplink(port=None, mac="02:00:00:00:fb:01", ip="10.0.255.2")
 
 
@@ -144,13 +143,13 @@ def _members(cluster: Cluster, spec: JobSpec, stack: contextlib.ExitStack) -> di
         switch = topology.switch_of(host)
         port = topology.port_to(switch, host)
         members.setdefault(switch, []).append(
-            Member(rank, port, topology.mac(host), topology.ip(host), UDP_PORT)
+            Member(rank, port, topology.mac(host), topology.ip(host), INA_UDP_PORT)
         )
     return members
 
 
 def _member(rank: int) -> Member:
-    return Member(rank, None, f"02:00:00:00:00:{rank + 1:02x}", f"10.0.0.{rank + 1}", UDP_PORT)
+    return Member(rank, None, f"02:00:00:00:00:{rank + 1:02x}", f"10.0.0.{rank + 1}", INA_UDP_PORT)
 
 
 def _job(cluster: Cluster, spec: JobSpec, root: TreeSwitch) -> JobTree:

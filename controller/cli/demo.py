@@ -20,7 +20,7 @@ from controller.cli.output import Result, err, out, plural, table
 from controller.cli.spec import ClusterSpec, JobSpec
 from controller.cli.summary import metrics, show
 
-DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits.py"
+DIGITS = (sys.executable, "-P", "-m", "hostlib.demos.digits")
 
 EPILOG = """Examples:
 
@@ -45,7 +45,7 @@ def demo(
     with tempfile.TemporaryDirectory() as directory:
         switch_file, alone_file = Path(directory) / "switch.npz", Path(directory) / "alone.npz"
         spec = JobSpec(
-            command=[sys.executable, str(DIGITS), "--save", str(switch_file)],
+            command=[*DIGITS, "--save", str(switch_file)],
             workers=workers,
         )
         cluster = ClusterSpec(lanes=lanes, impairments=options.impairments(loss=loss), seed=seed)
@@ -54,7 +54,7 @@ def demo(
         with Live({"": workers}, quiet=json) as live:
             result = run_alone(cluster, spec, on_output=live.output, on_progress=live.update)
         console.print("the same batches in one process", style="bold")
-        command = [sys.executable, str(DIGITS), "--shards", str(workers), "--save", str(alone_file)]
+        command = [*DIGITS, "--shards", str(workers), "--save", str(alone_file)]
         with Live({"": 1}, quiet=json) as live:
             _run_here(JobSpec(command, workers=1), live)
         comparison = compare(switch_file, alone_file)

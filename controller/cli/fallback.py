@@ -10,15 +10,18 @@ import typer
 from controller.cli import options
 from controller.cli.errors import USAGE, Failure
 from controller.cli.options import parse_address
+from controller.model import INA_UDP_PORT
 from hostlib import ConfigError, InaError, TransportConfig
 from hostlib.fallback import FallbackServer, FallbackSettings
 
-EPILOG = """Examples:
+EPILOG = (
+    f"""Examples:
 
   ina fallback --switch 127.0.0.1:47009 --lanes 256
 
-  ina fallback --switch 10.0.255.1:42592 --transport udp --local 10.0.0.251:42592 --lanes 64
-
+  ina fallback --switch 10.0.255.1:{INA_UDP_PORT} --transport udp --local 10.0.0.251:{INA_UDP_PORT} --lanes 64
+"""
+    """
   ina fallback --switch 127.0.0.1:47009 <commands
 
 A line of commands, with a job of four workers on one switch:
@@ -27,6 +30,7 @@ A line of commands, with a job of four workers on one switch:
 
 Others: {"remove": 7} and {"statistics": true}.
 """
+)
 
 
 def fallback(

@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from benchmarks.interleave import GROUPS, KINDS, Comparison, compare, pool, steady
+from controller.bench.interleave import GROUPS, KINDS, Comparison, compare, pool, steady
 from controller.cli import options
 from controller.cli.cluster import Cluster, open_cluster
 from controller.cli.errors import USAGE, Failure
@@ -24,8 +24,8 @@ from controller.cli.live import print_output
 from controller.cli.output import Result, err, parse_size, plural, seconds, table
 from controller.cli.spec import ClusterSpec, JobSpec
 from controller.grouping.efficiency import best
-from examples.four_stages import make
 from hostlib import interleave
+from hostlib.demos.four_stages import make
 
 Members = tuple[str, ...]
 
@@ -35,7 +35,7 @@ SLOTS = 128
 LEAST_RATE_BPS = 1e6
 """Below, a gradient takes so long that workers give up."""
 LEAST_ITERATIONS = 5
-"""Some of them are not counted (`benchmarks.interleave.steady`)."""
+"""Some of them are not counted (`controller.bench.interleave.steady`)."""
 
 EPILOG = """Examples:
 

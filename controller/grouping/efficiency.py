@@ -24,7 +24,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from controller.scheduling.errors import BadSpec
+from controller.errors import BadSpec
 
 Profile = tuple[float, ...]
 """Seconds per iteration on each resource, in stage order."""

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from controller.errors import BadSpec
 from controller.grouping.efficiency import Interleaving, Profile, best, check, union_rounds, worst
 from controller.grouping.matching import EXACT, Pairs, Weigh, match
-from controller.scheduling.errors import BadSpec
 
 Matcher = Callable[[int, Weigh, Sequence[int], NDArray[np.float64] | None], Pairs]
 """As `controller.grouping.matching.match`."""

@@ -11,9 +11,9 @@ import grpc
 
 from controller.errors import Refused, SwitchError, TlsFailure, Unreachable, UpdateError
 from controller.p4runtime_shim.mastership import acquire
-from controller.p4runtime_shim.messages import p4runtime_pb2 as p4
-from controller.p4runtime_shim.messages import p4runtime_pb2_grpc, status_pb2
 from controller.p4runtime_shim.tls import Tls, diagnose
+from p4src.messages import p4runtime_pb2 as p4
+from p4src.messages import p4runtime_pb2_grpc, status_pb2
 
 Kind = Literal["INSERT", "MODIFY", "DELETE"]
 

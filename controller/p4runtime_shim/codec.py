@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, assert_never
 
 from controller.errors import UnknownName
-from controller.p4runtime_shim.messages import p4runtime_pb2 as p4
 from controller.p4runtime_shim.rows import Cell, Entry, Group, Lpm, Match, Range, Row, Ternary
+from p4src.messages import p4runtime_pb2 as p4
 
 
 class Codec:

@@ -27,8 +27,8 @@ from typing import Any
 import grpc
 
 from controller.errors import NotPrimary, SwitchError, Unreachable
-from controller.p4runtime_shim.messages import code_pb2
-from controller.p4runtime_shim.messages import p4runtime_pb2 as p4
+from p4src.messages import code_pb2
+from p4src.messages import p4runtime_pb2 as p4
 
 HIGHEST_ID = (1 << 128) - 1
 """Election ids have 128 bits."""

@@ -7,19 +7,15 @@ SchedulingError
 ├── Stuck          jobs wait, nothing runs, and nothing will ever change that
 ├── ExtraMissing   a part needs a package that is not installed; the message says how to get it
 └── NotCompiled    a part needs a library that an installation without a C compiler does not have
+
+The first two are in `controller.errors`, for the grouper raises them too, and schedulers stand on it.
 """
 
 from __future__ import annotations
 
-from controller.errors import ControllerError
+from controller.errors import BadSpec, SchedulingError
 
-
-class SchedulingError(ControllerError):
-    """Base of what scheduling raises."""
-
-
-class BadSpec(SchedulingError):
-    """A job, profile, cluster or option that makes no sense."""
+__all__ = ["BadDecision", "BadSpec", "BadTrace", "ExtraMissing", "NotCompiled", "SchedulingError", "Stuck"]
 
 
 class BadDecision(SchedulingError):

@@ -13,7 +13,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from hostlib.core.state import CoreState, CoreStruct
+from hostlib import wire
+from hostlib._native.layout import REMEDY, Field, fields_of, require_constants, require_fields
+from hostlib.core.state import Chain, CoreState, CoreStruct, Counter, Kept, Mark
 from hostlib.errors import NativeMissing
 
 
@@ -50,16 +52,17 @@ def load() -> ctypes.CDLL:
 
 @functools.cache
 def _load(path: Path) -> ctypes.CDLL:
-    """Load it and declare its functions."""
-    remedy = "run `python -m hostlib._native.build` (needs a C compiler)"
+    """Load it, compare its layout with ours, and declare its functions."""
     try:
         library = ctypes.CDLL(str(path))
     except OSError as error:
-        raise NativeMissing(f"the compiled part cannot be loaded ({error}); {remedy}") from error
+        raise NativeMissing(f"the compiled part cannot be loaded ({error}); {REMEDY}") from error
+    require_fields(library, "ina_core_fields", fields_of(CoreStruct))
+    require_fields(library, "ina_io_fields", fields_of(IoStruct))
+    require_fields(library, "ina_header_fields", _header_fields())
+    require_constants(library, _constants(), *_PREFIXES)
     pointer, i64, u32 = ctypes.c_void_p, ctypes.c_int64, ctypes.c_uint32
     signatures: dict[str, tuple[Any, list[Any]]] = {
-        "ina_core_bytes": (ctypes.c_size_t, []),
-        "ina_io_bytes": (ctypes.c_size_t, []),
         "ina_begin": (None, [pointer, i64]),
         "ina_emit": (i64, [pointer, pointer, i64, i64]),
         "ina_absorb": (None, [pointer, pointer, i64, i64, i64]),
@@ -84,12 +87,31 @@ def _load(path: Path) -> ctypes.CDLL:
         for name, (result, arguments) in signatures.items():
             function = getattr(library, name)
             function.restype, function.argtypes = result, arguments
-        sizes = library.ina_core_bytes(), library.ina_io_bytes()
     except AttributeError as error:
-        raise NativeMissing(f"{path} is of another version ({error}); {remedy}") from error
-    if sizes != (ctypes.sizeof(CoreStruct), ctypes.sizeof(IoStruct)):
-        raise NativeMissing(f"{path} is of another version; {remedy}")
+        raise NativeMissing(f"{path} is of another version ({error}); {REMEDY}") from error
     return library
+
+
+_FLAGS_AND_COUNTERS = {"CHAIN": Chain, "KEPT": Kept, "MARK": Mark, "COUNT": Counter}
+_WIRE = ("INA_", "FRAME_PREFIX_BYTES", "MAX_FAN_IN", "ROOT_NODE", "KIND_", "FLAG_", "VALID_INT32", "ECN_")
+_PREFIXES = (*_WIRE, *(f"{prefix}_" for prefix in _FLAGS_AND_COUNTERS))
+
+
+def _constants() -> dict[str, int]:
+    """Return what the window core and the wire mean by numbers, by the names that C has for them."""
+    of_wire = {name: getattr(wire, name) for name in vars(wire) if name.startswith(_WIRE)}
+    of_core = {
+        f"{prefix}_{each.name}": each.value for prefix, kinds in _FLAGS_AND_COUNTERS.items() for each in kinds
+    }
+    return of_wire | of_core
+
+
+def _header_fields() -> list[Field]:
+    """Return the fields of an INA header, and its length under no name."""
+    fields = wire.HEADER_DTYPE.fields
+    assert fields is not None
+    found = [Field(name, offset, dtype.itemsize) for name, (dtype, offset, *_) in fields.items()]
+    return [*found, Field("", wire.HEADER_DTYPE.itemsize, 0)]
 
 
 class NativeKernel:

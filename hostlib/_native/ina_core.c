@@ -22,7 +22,6 @@ static uint8_t *exponent_of(const struct ina_core *core, int64_t data)
     return &core->exponent[data % (2 * (int64_t)core->window)];
 }
 
-size_t ina_core_bytes(void) { return sizeof(struct ina_core); }
 
 /* Queue packet `index` if it is its chain's turn and the exponent of its values is known. */
 static void make_ready(struct ina_core *core, int64_t index)
@@ -67,23 +66,23 @@ static int64_t elements_of(const struct ina_core *core, int64_t data_packet)
 
 static void fill(const struct ina_core *core, uint8_t *packet, int64_t index, uint32_t flags)
 {
-    memcpy(packet, core->header, core->prefix + INA_HEADER_BYTES);
+    memcpy(packet, core->header, core->prefix + INA_BYTES);
     uint8_t *header = packet + core->prefix;
-    uint8_t *lanes = header + INA_HEADER_BYTES;
+    uint8_t *lanes = header + INA_BYTES;
     int64_t data = index - core->lookahead;
     int64_t count = data >= 0 ? elements_of(core, data) : 0;
 
-    store32(header + 4, psn_of(core, index));
-    store16(header + 16, (uint32_t)count | (flags & FLAG_RAW && !core->is_float ? VALID_INT32 : 0));
-    store32(header + 20, core->tag);
+    store32(header + AT(psn), psn_of(core, index));
+    store16(header + AT(valid), (uint32_t)count | (flags & FLAG_RAW && !core->is_float ? VALID_INT32 : 0));
+    store32(header + AT(tag), core->tag);
     if (core->salted)
-        header[13] = core->salts[chain_of(core, index)];
-    header[14] = (uint8_t)(index < core->change_at ? core->waits : core->waits_next);
+        header[AT(priority)] = core->salts[chain_of(core, index)];
+    header[AT(exponent)] = (uint8_t)(index < core->change_at ? core->waits : core->waits_next);
     if (core->is_float && index < core->data_packets) {
         const uint8_t *from = core->input + index * core->lanes * 4;
         uint8_t exponent = ina_exponent((const float *)from, elements_of(core, index));
         if (!core->fixed || exponent == NONFINITE)
-            header[14] = exponent;
+            header[AT(exponent)] = exponent;
     }
     if (count > 0) {
         const uint8_t *from = core->input + data * core->lanes * 4;
@@ -94,7 +93,7 @@ static void fill(const struct ina_core *core, uint8_t *packet, int64_t index, ui
         else if (!ina_quantize_fixed((const float *)from, lanes, count, core->scale_bits, core->ranks))
             flags |= FLAG_OVERFLOW;
     }
-    header[1] = (uint8_t)flags;
+    header[AT(flags)] = (uint8_t)flags;
     memset(lanes + count * 4, 0, (size_t)(core->lanes - count) * 4);
 }
 
@@ -225,8 +224,8 @@ void ina_settle(struct ina_core *core)
 /* Note what a result brought, for when its round counts it. */
 static void note_marks(struct ina_core *core, const uint8_t *header, uint32_t chain, int64_t sample)
 {
-    uint32_t marks = header[1] & FLAG_ECN ? MARK_ECN : 0;
-    if (header[1] & FLAG_COLLISION) {
+    uint32_t marks = header[AT(flags)] & FLAG_ECN ? MARK_ECN : 0;
+    if (header[AT(flags)] & FLAG_COLLISION) {
         marks |= MARK_COLLISION;
     } else {
         if (sample != INA_NEVER && (core->min_rtt == 0 || sample < core->min_rtt))
@@ -234,8 +233,8 @@ static void note_marks(struct ina_core *core, const uint8_t *header, uint32_t ch
         marks |= sample == INA_NEVER || sample > PROMPT_TRIPS * core->min_rtt ? MARK_LATE : 0;
     }
     int announces = core->is_float && core->index[chain] < core->data_packets;
-    if (!announces || (core->fixed && header[14] != NONFINITE))
-        marks |= MARK_WAITS | (uint32_t)header[14] << 8;
+    if (!announces || (core->fixed && header[AT(exponent)] != NONFINITE))
+        marks |= MARK_WAITS | (uint32_t)header[AT(exponent)] << 8;
     core->marks[chain] = (uint16_t)((core->marks[chain] & 0xff) | marks);  /* without a fallback server chains run ahead */
 }
 
@@ -246,31 +245,32 @@ static void keep_answer(struct ina_core *core, const uint8_t *result, uint32_t c
 {
     uint8_t *packet = answer_of(core, chain);
     core->kept[chain] |= KEPT_THERE;
-    if (load16(result + 18) == 0) {
-        int raw = result[1] & FLAG_RAW || core->status[chain] & CHAIN_RAW || !core->is_float;
+    if (load16(result + AT(lanes)) == 0) {
+        int raw = result[AT(flags)] & FLAG_RAW || core->status[chain] & CHAIN_RAW || !core->is_float;
         fill(core, packet, index, FLAG_RESEND | (raw ? FLAG_RAW : 0));
         return;
     }
     uint8_t *header = packet + core->prefix;
     memcpy(packet, core->header, core->prefix);
-    memcpy(header, result, INA_HEADER_BYTES + 4 * (size_t)core->lanes);
-    header[1] = (uint8_t)((result[1] & (FLAG_OVERFLOW | FLAG_RAW | FLAG_ECN | FLAG_COLLISION)) | FLAG_RESEND);
+    memcpy(header, result, INA_BYTES + 4 * (size_t)core->lanes);
+    uint8_t kept_flags = FLAG_OVERFLOW | FLAG_RAW | FLAG_ECN | FLAG_COLLISION;
+    header[AT(flags)] = (uint8_t)((result[AT(flags)] & kept_flags) | FLAG_RESEND);
 }
 
 /* Write the values that a result brought. */
 static void take_values(const struct ina_core *core, const uint8_t *header, int64_t data)
 {
-    const uint8_t *lanes = header + INA_HEADER_BYTES;
+    const uint8_t *lanes = header + INA_BYTES;
     int64_t count = elements_of(core, data);
     uint8_t *to = core->output + data * core->lanes * 4;
     if (!core->is_float)
         ina_swap(lanes, to, count);
-    else if (header[1] & FLAG_RAW)
+    else if (header[AT(flags)] & FLAG_RAW)
         ina_take_raw(lanes, (float *)to, count, core->ranks, (int)core->average);
     else if (!core->fixed)
         ina_dequantize(lanes, (float *)to, count, *exponent_of(core, data), core->ranks,
                        (int)core->average);
-    else if (header[14] == NONFINITE)   /* an exponent that is only read for this */
+    else if (header[AT(exponent)] == NONFINITE)   /* an exponent that is only read for this */
         ina_dequantize(lanes, (float *)to, count, NONFINITE, core->ranks, 0);
     else
         ina_dequantize_fixed(lanes, (float *)to, count, core->scale_bits, core->ranks, (int)core->average);
@@ -282,7 +282,7 @@ static int64_t take_result(struct ina_core *core, const uint8_t *header, uint32_
     int64_t index = core->index[chain];
     int64_t data = index - core->lookahead;
     int64_t sent_at = core->sent_at[chain];
-    uint32_t flags = header[1];
+    uint32_t flags = header[AT(flags)];
     int resent = core->status[chain] & CHAIN_RESENT;
     int counted = core->status[chain] & CHAIN_COUNTED;
     int64_t sample = resent ? INA_NEVER : now - sent_at;
@@ -302,15 +302,15 @@ static int64_t take_result(struct ina_core *core, const uint8_t *header, uint32_
     }
     if (data >= 0 && core->is_target)
         take_values(core, header, data);
-    int nonfinite = core->is_float && index < core->data_packets && header[14] == NONFINITE;
+    int nonfinite = core->is_float && index < core->data_packets && header[AT(exponent)] == NONFINITE;
     if (flags & FLAG_OVERFLOW && !nonfinite)
         note_first(&core->overflow_index, index);
     if (nonfinite)
         note_first(&core->nonfinite_index, index);
     if (core->is_float && index < core->data_packets)
-        *exponent_of(core, index) = header[14];
+        *exponent_of(core, index) = header[AT(exponent)];
     if (core->salted)                   /* the salt that counted; another slot for the next of this chain if it collided */
-        core->salts[chain] = (uint8_t)(header[13] + ((flags & FLAG_COLLISION) != 0));
+        core->salts[chain] = (uint8_t)(header[AT(priority)] + ((flags & FLAG_COLLISION) != 0));
     if (core->round_target > 0)
         note_marks(core, header, chain, sample);
     core->status[chain] = 0;
@@ -350,8 +350,8 @@ static int64_t take_result(struct ina_core *core, const uint8_t *header, uint32_
 /* Note who has contributed to a packet that we wait for. */
 static void take_status(struct ina_core *core, const uint8_t *header, uint32_t chain, int64_t now)
 {
-    core->status_bitmap = load32(header + 8);
-    core->status_node = load16(header + 24);
+    core->status_bitmap = load32(header + AT(bitmap));
+    core->status_node = load16(header + AT(node));
     core->status_at = now;
     for (uint32_t i = 0; i < core->path_length; i++) {
         if (core->path_nodes[i] != core->status_node)
@@ -387,10 +387,10 @@ static int keeps(const struct ina_core *core, uint32_t chain, uint32_t psn)
    answer that we kept. What is not sent yet is noted, and goes that way when it goes: it may be of the next collective. */
 static void take_reminder(struct ina_core *core, const uint8_t *header, uint32_t chain)
 {
-    uint32_t psn = load32(header + 4);
-    int asked = load16(header + 24) == core->path_nodes[0] && load32(header + 8) & core->own_bitmap;
+    uint32_t psn = load32(header + AT(psn));
+    int asked = load16(header + AT(node)) == core->path_nodes[0] && load32(header + AT(bitmap)) & core->own_bitmap;
     if (asked && core->status[chain] & CHAIN_FLIGHT && psn_of(core, core->index[chain]) == psn) {
-        if (header[1] & FLAG_RAW)       /* others have learned already that the sum overflowed */
+        if (header[AT(flags)] & FLAG_RAW)       /* others have learned already that the sum overflowed */
             repair(core, chain);
         core->status[chain] &= (uint16_t)~(CHAIN_QUERY | CHAIN_COUNTED);
         if (!(core->status[chain] & CHAIN_QUEUED))
@@ -414,42 +414,42 @@ static int64_t take_packet(struct ina_core *core, const uint8_t *packet, int64_t
     const uint8_t *header = packet + core->prefix;
     uint64_t *counters = core->counters;
 
-    if (bytes < core->prefix + INA_HEADER_BYTES) {
+    if (bytes < core->prefix + INA_BYTES) {
         counters[COUNT_BAD_LENGTH]++;
         return INA_NEVER;
     }
-    if (core->prefix && !(is_udp(packet) && udp_source(packet) == UDP_PORT)) {
+    if (core->prefix && !(is_udp(packet) && udp_source(packet) == INA_UDP_PORT)) {
         counters[COUNT_FOREIGN]++;
         return INA_NEVER;
     }
-    if (header[0] >> 4 != VERSION) {
+    if (header[AT(version_kind)] >> 4 != INA_VERSION) {
         counters[COUNT_BAD_VERSION]++;
         return INA_NEVER;
     }
-    uint32_t kind = header[0] & 0x0f;
+    uint32_t kind = header[AT(version_kind)] & 0x0f;
     if (kind != KIND_RESULT && kind != KIND_STATUS && !(kind == KIND_REMINDER && core->fallback)) {
         counters[COUNT_BAD_KIND]++;
         return INA_NEVER;
     }
-    if (load16(header + 2) != core->job) {
+    if (load16(header + AT(job)) != core->job) {
         counters[COUNT_WRONG_JOB]++;
         return INA_NEVER;
     }
-    if (header[15] != core->epoch) {
+    if (header[AT(epoch)] != core->epoch) {
         counters[COUNT_WRONG_EPOCH]++;
         return INA_NEVER;
     }
-    uint32_t lanes = load16(header + 18);
+    uint32_t lanes = load16(header + AT(lanes));
     int has_lanes = kind == KIND_RESULT && (core->is_target || lanes > 0);
     if (lanes != (has_lanes ? core->lanes : 0)) {
         counters[COUNT_BAD_LANES]++;
         return INA_NEVER;
     }
-    if (bytes < core->prefix + INA_HEADER_BYTES + 4 * (int64_t)lanes) {
+    if (bytes < core->prefix + INA_BYTES + 4 * (int64_t)lanes) {
         counters[COUNT_BAD_LENGTH]++;
         return INA_NEVER;
     }
-    uint32_t psn = load32(header + 4);
+    uint32_t psn = load32(header + AT(psn));
     uint32_t chain = psn % core->window;
     if (kind == KIND_REMINDER) {
         take_reminder(core, header, chain);
@@ -459,11 +459,11 @@ static int64_t take_packet(struct ina_core *core, const uint8_t *packet, int64_t
         counters[COUNT_STALE]++;
         return INA_NEVER;
     }
-    if (header[1] & FLAG_DISAGREE) {
+    if (header[AT(flags)] & FLAG_DISAGREE) {
         note_first(&core->disagree_index, core->index[chain]);
         return INA_NEVER;
     }
-    if (load32(header + 20) != core->tag) {
+    if (load32(header + AT(tag)) != core->tag) {
         counters[COUNT_WRONG_TAG]++;
         return INA_NEVER;
     }
@@ -471,11 +471,11 @@ static int64_t take_packet(struct ina_core *core, const uint8_t *packet, int64_t
         take_status(core, header, chain, now);
         return INA_NEVER;
     }
-    if (load32(header + 8) != core->result_bitmap || load16(header + 24) != ROOT_NODE) {
+    if (load32(header + AT(bitmap)) != core->result_bitmap || load16(header + AT(node)) != ROOT_NODE) {
         counters[COUNT_BAD_BITMAP]++;
         return INA_NEVER;
     }
-    if (core->fallback && (header[1] & (FLAG_OVERFLOW | FLAG_RAW)) == FLAG_OVERFLOW) {
+    if (core->fallback && (header[AT(flags)] & (FLAG_OVERFLOW | FLAG_RAW)) == FLAG_OVERFLOW) {
         if (core->status[chain] & CHAIN_RAW)
             return INA_NEVER;
         int64_t sample = core->status[chain] & CHAIN_RESENT ? INA_NEVER : now - core->sent_at[chain];

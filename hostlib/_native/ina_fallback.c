@@ -13,7 +13,7 @@ struct header {                         /* of the packet that is being taken in 
 /* Whether a frame is UDP over plain IPv4 from or to the INA port: nothing else is for us. */
 static int is_ours(const uint8_t *frame)
 {
-    return is_udp(frame) && (udp_source(frame) == UDP_PORT || udp_destination(frame) == UDP_PORT);
+    return is_udp(frame) && (udp_source(frame) == INA_UDP_PORT || udp_destination(frame) == INA_UDP_PORT);
 }
 
 static int can_be_repaired(const struct fb_entry *entry)
@@ -318,7 +318,7 @@ static int refusal(const struct ina_fallback *core, const struct fb_job *job, st
 static void take_packet(struct ina_fallback *core, const uint8_t *packet, int64_t bytes, int64_t now)
 {
     const uint8_t *at = packet + core->prefix;
-    int64_t start = core->prefix + INA_HEADER_BYTES;
+    int64_t start = core->prefix + INA_BYTES;
     if (bytes < start) {
         core->counters[FB_BAD_LENGTH]++;
         return;
@@ -327,15 +327,16 @@ static void take_packet(struct ina_fallback *core, const uint8_t *packet, int64_
         core->counters[FB_FOREIGN]++;
         return;
     }
-    if (at[0] >> 4 != VERSION) {
+    if (at[AT(version_kind)] >> 4 != INA_VERSION) {
         core->counters[FB_BAD_VERSION]++;
         return;
     }
     struct header header = {
-        .kind = at[0] & 0x0f, .flags = at[1], .job = load16(at + 2), .psn = load32(at + 4),
-        .bitmap = load32(at + 8), .fan_in = at[12], .priority = at[13], .exponent = at[14], .epoch = at[15],
-        .valid = load16(at + 16), .lanes = load16(at + 18), .tag = load32(at + 20),
-        .node = load16(at + 24), .target = load16(at + 26), .child = -1, .values = packet + start,
+        .kind = at[AT(version_kind)] & 0x0f, .flags = at[AT(flags)], .job = load16(at + AT(job)),
+        .psn = load32(at + AT(psn)), .bitmap = load32(at + AT(bitmap)), .fan_in = at[AT(fan_in)],
+        .priority = at[AT(priority)], .exponent = at[AT(exponent)], .epoch = at[AT(epoch)],
+        .valid = load16(at + AT(valid)), .lanes = load16(at + AT(lanes)), .tag = load32(at + AT(tag)),
+        .node = load16(at + AT(node)), .target = load16(at + AT(target)), .child = -1, .values = packet + start,
     };
     if (header.kind != KIND_PARTIAL && header.kind != KIND_RESULT) {
         core->counters[FB_BAD_KIND]++;

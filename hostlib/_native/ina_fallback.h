@@ -18,18 +18,27 @@
 
 #include "ina_wire.h"
 
-enum { FALLBACK_MAX_FAN_IN = 32, FALLBACK_LEVELS = 14, FALLBACK_STATUS_QUEUE = 1024, FALLBACK_BATCH = 64 };
+/* These and the counters are again, and explained, in hostlib/fallback/config.py; they are compared by name. */
+#define FALLBACK_CONSTANTS(CONSTANT) \
+    CONSTANT(FALLBACK_LEVELS, 14) \
+    CONSTANT(FALLBACK_STATUS_QUEUE, 1024) \
+    CONSTANT(FALLBACK_BATCH, 64)
+
+#define FALLBACK_COUNTERS(NAME) \
+    NAME(FB_PACKETS) NAME(FB_GRADIENT_BYTES) NAME(FB_MERGED) NAME(FB_OVERLAPS) NAME(FB_LATE) NAME(FB_RESULTS) \
+    NAME(FB_ANSWERS) NAME(FB_REPAIRS) NAME(FB_REPLAYS) NAME(FB_STATUSES) NAME(FB_REMINDERS) NAME(FB_EXPIRED) \
+    NAME(FB_FORGOTTEN) NAME(FB_DISAGREEMENTS) NAME(FB_UNASKED) NAME(FB_UNKNOWN_JOB) NAME(FB_WRONG_EPOCH) \
+    NAME(FB_BAD_LENGTH) NAME(FB_FOREIGN) NAME(FB_BAD_VERSION) NAME(FB_BAD_KIND) NAME(FB_BAD_LANES) \
+    NAME(FB_WRONG_NODE) NAME(FB_FOREIGN_BITS) NAME(FB_WRONG_FAN_IN) NAME(FB_STALE) NAME(FB_NO_ROOM)
+
+#define DECLARE(name, value) name = value,
+enum { FALLBACK_CONSTANTS(DECLARE) };
+#undef DECLARE
+#define DECLARE(name) name,
+enum { FALLBACK_COUNTERS(DECLARE) FB_COUNTERS };
+#undef DECLARE
 
 #define FALLBACK_NONE UINT32_MAX
-
-/* hostlib/fallback/config.py tells what each means. */
-enum {
-    FB_PACKETS, FB_GRADIENT_BYTES, FB_MERGED, FB_OVERLAPS, FB_LATE, FB_RESULTS, FB_ANSWERS, FB_REPAIRS, FB_REPLAYS,
-    FB_STATUSES, FB_REMINDERS, FB_EXPIRED, FB_FORGOTTEN, FB_DISAGREEMENTS, FB_UNASKED, FB_UNKNOWN_JOB,
-    FB_WRONG_EPOCH, FB_BAD_LENGTH, FB_FOREIGN, FB_BAD_VERSION, FB_BAD_KIND, FB_BAD_LANES, FB_WRONG_NODE,
-    FB_FOREIGN_BITS, FB_WRONG_FAN_IN, FB_STALE, FB_NO_ROOM,
-    FB_COUNTERS
-};
 
 enum { FB_SUMMING, FB_REPAIRING, FB_FINISHED };
 
@@ -43,7 +52,7 @@ struct fb_node {                        /* parents come before their children, t
     uint32_t bit;                       /* at the parent */
     uint32_t full;
     uint32_t fan_in;
-    int32_t children[FALLBACK_MAX_FAN_IN]; /* by bit: a rank, or minus the index of a node */
+    int32_t children[MAX_FAN_IN]; /* by bit: a rank, or minus the index of a node */
 };
 
 struct fb_piece {                       /* one packet's worth of lanes */
@@ -114,8 +123,8 @@ struct ina_fallback {
     uint32_t lanes;
     uint32_t capacity;
     uint32_t prefix;                    /* bytes before the INA header */
-    uint8_t long_prefix[INA_PREFIX_BYTES];
-    uint8_t short_prefix[INA_PREFIX_BYTES];
+    uint8_t long_prefix[FRAME_PREFIX_BYTES];
+    uint8_t short_prefix[FRAME_PREFIX_BYTES];
     int64_t remind_ns;
     int64_t remind_max_ns;
     int64_t forget_ns;

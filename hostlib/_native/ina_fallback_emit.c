@@ -7,19 +7,19 @@ static void write_header(uint8_t *at, const struct fb_entry *entry, uint32_t kin
                          uint32_t flags)
 {
     const struct fb_job *job = entry->job;
-    at[0] = (uint8_t)(VERSION << 4 | kind);
-    at[1] = (uint8_t)flags;
-    store16(at + 2, job->id);
-    store32(at + 4, entry->psn);
-    store32(at + 8, bitmap);
-    at[12] = (uint8_t)job->nodes[node].fan_in;
-    at[13] = entry->priority;
-    at[14] = entry->exponent;
-    at[15] = (uint8_t)job->epoch;
-    store32(at + 16, 0);             /* valid, lanes */
-    store32(at + 20, entry->tag);
-    store16(at + 24, job->nodes[node].id);
-    store16(at + 26, entry->target);
+    at[AT(version_kind)] = (uint8_t)(INA_VERSION << 4 | kind);
+    at[AT(flags)] = (uint8_t)flags;
+    store16(at + AT(job), job->id);
+    store32(at + AT(psn), entry->psn);
+    store32(at + AT(bitmap), bitmap);
+    at[AT(fan_in)] = (uint8_t)job->nodes[node].fan_in;
+    at[AT(priority)] = entry->priority;
+    at[AT(exponent)] = entry->exponent;
+    at[AT(epoch)] = (uint8_t)job->epoch;
+    store32(at + AT(valid), 0);             /* valid, lanes */
+    store32(at + AT(tag), entry->tag);
+    store16(at + AT(node), job->nodes[node].id);
+    store16(at + AT(target), entry->target);
 }
 
 static void write_result(const struct ina_fallback *core, uint8_t *packet, const struct fb_entry *entry)
@@ -29,12 +29,12 @@ static void write_result(const struct ina_fallback *core, uint8_t *packet, const
     uint32_t flags = entry->flags | (is_notice ? FLAG_OVERFLOW : 0);
     memcpy(packet, core->long_prefix, core->prefix);
     write_header(at, entry, KIND_RESULT, 0, entry->job->nodes[0].full, flags);
-    store16(at + 16, is_notice ? entry->valid & ~(uint32_t)VALID_INT32 : entry->valid);
-    store16(at + 18, core->lanes);
+    store16(at + AT(valid), is_notice ? entry->valid & ~(uint32_t)VALID_INT32 : entry->valid);
+    store16(at + AT(lanes), core->lanes);
     if (is_notice || flags & FLAG_DISAGREE)
-        memset(at + INA_HEADER_BYTES, 0, 4 * (size_t)core->lanes);
+        memset(at + INA_BYTES, 0, 4 * (size_t)core->lanes);
     else
-        fb_write(at + INA_HEADER_BYTES, fb_values(core, entry->pieces), core->lanes);
+        fb_write(at + INA_BYTES, fb_values(core, entry->pieces), core->lanes);
 }
 
 static void write_short(const struct ina_fallback *core, uint8_t *packet, const struct fb_entry *entry, uint32_t kind,
@@ -138,12 +138,12 @@ static int64_t room_for(int64_t bytes, int64_t size)
 
 int64_t ina_fallback_emit(struct ina_fallback *core, uint8_t *out, int64_t bytes, int64_t now, int64_t *packet_bytes)
 {
-    int64_t size = core->prefix + INA_HEADER_BYTES + 4 * (int64_t)core->lanes;
+    int64_t size = core->prefix + INA_BYTES + 4 * (int64_t)core->lanes;
     *packet_bytes = size;
     int64_t count = emit_results(core, out, room_for(bytes, size), size, now);
     if (count > 0)
         return count;
-    size = core->prefix + INA_HEADER_BYTES;
+    size = core->prefix + INA_BYTES;
     *packet_bytes = size;
     count = emit_statuses(core, out, room_for(bytes, size), size);
     return count > 0 ? count : emit_reminders(core, out, room_for(bytes, size), size, now);

@@ -1,7 +1,6 @@
 /* Moves packets between a UDP socket and a core until the collective is done or Python has to decide. */
 #include "ina_socket.h"
 
-size_t ina_io_bytes(void) { return sizeof(struct ina_io); }
 
 /* Send all that may be sent now, or as much as the socket takes. */
 static void send_all(struct ina_core *core, struct ina_io *io, int64_t now)

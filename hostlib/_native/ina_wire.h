@@ -1,23 +1,66 @@
-/* An INA packet on the wire (docs/protocol.md): what p4src/include/headers.p4 and hostlib/wire.py say too. */
+/* An INA packet on the wire (docs/protocol.md). p4src/include is where these facts come from, hostlib/wire.py says them
+ * in Python; ina_layout.c exports the lists, so that load() refuses what differs and tests/contract compares all three.
+ */
 #ifndef INA_WIRE_H
 #define INA_WIRE_H
 
+#include <stddef.h>
 #include <stdint.h>
 
-#define INA_HEADER_BYTES 28
-#define INA_PREFIX_BYTES 42             /* Ethernet, IPv4, UDP */
+/* Name and bytes of each field of the header, in their order. All are big endian. */
+#define INA_HEADER_FIELDS(FIELD) \
+    FIELD(version_kind, 1) \
+    FIELD(flags, 1) \
+    FIELD(job, 2) \
+    FIELD(psn, 4) \
+    FIELD(bitmap, 4) \
+    FIELD(fan_in, 1) \
+    FIELD(priority, 1) \
+    FIELD(exponent, 1) \
+    FIELD(epoch, 1) \
+    FIELD(valid, 2) \
+    FIELD(lanes, 2) \
+    FIELD(tag, 4) \
+    FIELD(node, 2) \
+    FIELD(target, 2)
 
-enum { VERSION = 2, UDP_PORT = 42592, ROOT_NODE = 0 };
-
-enum { KIND_GRADIENT = 1, KIND_RESULT = 2, KIND_STATUS = 3, KIND_PARTIAL = 4, KIND_REMINDER = 5 };
-
-enum {
-    FLAG_RESEND = 0x01, FLAG_QUERY = 0x02, FLAG_OVERFLOW = 0x04, FLAG_DISAGREE = 0x08,
-    FLAG_COLLISION = 0x10, FLAG_ECN = 0x20, FLAG_BYPASS = 0x40, FLAG_RAW = 0x80
+#define DECLARE(name, bytes) uint8_t name[bytes];
+struct ina_header {
+    INA_HEADER_FIELDS(DECLARE)
 };
+#undef DECLARE
 
-enum { ECN_MASK = 3, ECN_CONGESTED = 3 }; /* of the type of service, in frames (RFC 3168) */
-enum { VALID_INT32 = 0x8000 };          /* in raw packets: the lanes are int32, else float32 */
+#define AT(field) offsetof(struct ina_header, field)
+
+/* INA_BYTES: of the header; FRAME_PREFIX_BYTES: of Ethernet, IPv4 and UDP. VALID_INT32: in raw packets the lanes are
+   int32, else float32. ECN_*: of the type of service, in frames (RFC 3168). */
+#define INA_WIRE_CONSTANTS(CONSTANT) \
+    CONSTANT(INA_VERSION, 2) \
+    CONSTANT(INA_UDP_PORT, 42592) \
+    CONSTANT(INA_BYTES, sizeof(struct ina_header)) \
+    CONSTANT(FRAME_PREFIX_BYTES, 42) \
+    CONSTANT(MAX_FAN_IN, 32) \
+    CONSTANT(ROOT_NODE, 0) \
+    CONSTANT(KIND_GRADIENT, 1) \
+    CONSTANT(KIND_RESULT, 2) \
+    CONSTANT(KIND_STATUS, 3) \
+    CONSTANT(KIND_PARTIAL, 4) \
+    CONSTANT(KIND_REMINDER, 5) \
+    CONSTANT(FLAG_RESEND, 0x01) \
+    CONSTANT(FLAG_QUERY, 0x02) \
+    CONSTANT(FLAG_OVERFLOW, 0x04) \
+    CONSTANT(FLAG_DISAGREE, 0x08) \
+    CONSTANT(FLAG_COLLISION, 0x10) \
+    CONSTANT(FLAG_ECN, 0x20) \
+    CONSTANT(FLAG_BYPASS, 0x40) \
+    CONSTANT(FLAG_RAW, 0x80) \
+    CONSTANT(VALID_INT32, 0x8000) \
+    CONSTANT(ECN_MASK, 3) \
+    CONSTANT(ECN_CONGESTED, 3)
+
+#define DECLARE(name, value) name = value,
+enum { INA_WIRE_CONSTANTS(DECLARE) };
+#undef DECLARE
 
 static inline uint32_t load16(const uint8_t *p) { return (uint32_t)p[0] << 8 | p[1]; }
 static inline uint32_t load32(const uint8_t *p) { return load16(p) << 16 | load16(p + 2); }

@@ -172,7 +172,7 @@ class Counter(enum.IntEnum):
 
 
 class CoreStruct(ctypes.Structure):
-    """``struct ina_core`` of ``_native/ina_core.h``, field for field."""
+    """``struct ina_core`` of ``_native/ina_core.h``: names, offsets and widths are compared at load."""
 
     _fields_ = (
         ("header", ctypes.c_uint8 * _HEADER_ROOM),

@@ -10,12 +10,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hostlib import _native, wire
+from hostlib._native.layout import require_constants
 from hostlib.errors import ConfigError
-from hostlib.fallback.config import Count, FallbackJob, FallbackSettings, flatten, require_room
+from hostlib.fallback.config import (
+    BATCH,
+    LEVELS,
+    STATUS_QUEUE,
+    Count,
+    FallbackJob,
+    FallbackSettings,
+    flatten,
+    require_room,
+)
 
 _SEND_BYTES = 65507
 """Largest UDP payload: what one send with segmentation offload may carry."""
 _GAUGES = ("entries", "unfinished", "pieces")
+_CONSTANTS = {
+    "FALLBACK_LEVELS": LEVELS,
+    "FALLBACK_STATUS_QUEUE": STATUS_QUEUE,
+    "FALLBACK_BATCH": BATCH,
+    **{f"FB_{each.name}": each.value for each in Count},
+}
 
 
 class NativeCore:
@@ -30,6 +46,7 @@ class NativeCore:
         """
         self.settings = settings
         self.library = _native.load()
+        require_constants(self.library, _CONSTANTS, "FB_", "FALLBACK_")
         self._jobs: dict[int, FallbackJob] = {}
         handle = self.library.ina_fallback_new(
             settings.lanes,

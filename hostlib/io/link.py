@@ -8,6 +8,7 @@ import select
 import socket
 
 from hostlib import _native
+from hostlib._native.layout import require_constants
 from hostlib.core.window import Window
 from hostlib.io.datagrams import DATAGRAM_BYTES, SEGMENTS, PacketSocket
 
@@ -36,6 +37,7 @@ class SocketLink:
         packets = min(SEGMENTS, DATAGRAM_BYTES // self._packet_bytes)
         self._socket = PacketSocket(sock, packets * self._packet_bytes, packets)
         self._library = _native.load()
+        require_constants(self._library, {f"PUMP_{each.name}": each.value for each in Pumped}, "PUMP_")
         self._poller = select.poll()
         self._poller.register(sock, select.POLLIN)
 

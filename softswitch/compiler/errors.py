@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from softswitch.compiler.ir import Position
+from softswitch.compiler.position import Position
 
 _TAB_WIDTH = 8
 

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from google.protobuf import text_format
 
-from controller.p4runtime_shim.messages import p4info_pb2
+from p4src.messages import p4info_pb2
 from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError
 from softswitch.compiler.frontend.lexer import unescape

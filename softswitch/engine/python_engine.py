@@ -1,7 +1,7 @@
 """The engine in Python: serves where there is no C compiler, and runs interpreted programs.
 
-It makes the same decisions as the C engine (runtime/engine_tm.c, engine_impair.c): the same frames
-in, at the same times, with the same seed, give the same frames out. It knows memory and UDP ports
+It makes the same decisions as the C engine (runtime/engine_intake.c, engine_tm.c, engine_impair.c): the same
+frames in, at the same times, with the same seed, give the same frames out. It knows memory and UDP ports
 only, has no segmentation offload, and is about a thousand times slower.
 """
 

@@ -1,4 +1,4 @@
-"""One direction of a port in Python: the same draws, in the same order, as runtime/engine_impair.c."""
+"""One direction of a port in Python: the draws of runtime/engine_intake.c and engine_impair.c, in order."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from controller.p4runtime_shim.messages import p4runtime_pb2 as p4
+from p4src.messages import p4runtime_pb2 as p4
 from softswitch.p4runtime.errors import InvalidArgument, OutOfRange
 from softswitch.p4runtime.schema import Counter
 from softswitch.p4runtime.state import Bundle

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from controller.p4runtime_shim.messages import p4runtime_pb2 as p4
+from p4src.messages import p4runtime_pb2 as p4
 from softswitch.compiler import ir
 from softswitch.p4runtime.bytestrings import encode
 from softswitch.p4runtime.schema import Field, Schema, Table

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from controller.p4runtime_shim.messages import p4runtime_pb2 as p4
+from p4src.messages import p4runtime_pb2 as p4
 from softswitch.p4runtime import bytestrings
 from softswitch.p4runtime.errors import InvalidArgument
 from softswitch.p4runtime.schema import Param, Schema, listing

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from controller.p4runtime_shim.messages import p4runtime_pb2 as p4
+from p4src.messages import p4runtime_pb2 as p4
 from softswitch.engine.pipeline import DROP_PORT
 from softswitch.engine.switch import Switch
 from softswitch.p4runtime.errors import AlreadyExists, InvalidArgument, NotFound

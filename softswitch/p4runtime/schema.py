@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from controller.p4runtime_shim.messages import p4info_pb2
+from p4src.messages import p4info_pb2
 
 _MATCH_KINDS = {
     p4info_pb2.MatchField.EXACT: "exact",

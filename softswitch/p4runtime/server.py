@@ -16,8 +16,8 @@ from typing import Any, NoReturn
 import grpc
 from google.protobuf.message import DecodeError
 
-from controller.p4runtime_shim.messages import p4runtime_pb2 as p4
-from controller.p4runtime_shim.messages import p4runtime_pb2_grpc, status_pb2
+from p4src.messages import p4runtime_pb2 as p4
+from p4src.messages import p4runtime_pb2_grpc, status_pb2
 from softswitch.p4runtime import arbitration, entities, errors, packet_io, private
 from softswitch.p4runtime.errors import RequestError
 from softswitch.p4runtime.limits import MAX_MESSAGE, MAX_UNREAD

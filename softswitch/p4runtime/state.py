@@ -7,7 +7,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from controller.p4runtime_shim.messages import p4runtime_pb2 as p4
+from p4src.messages import p4runtime_pb2 as p4
 from softswitch.compiler import ir, p4info
 from softswitch.compiler.errors import CompileError
 from softswitch.engine.build import load

@@ -1,17 +1,28 @@
-"""The host's packet layout and constants are those of the switch programs."""
+"""Packet layout and constants of the host library, in Python and C, and of the controller: the programs'."""
 
 from __future__ import annotations
 
 import re
+from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from hostlib import wire
+from controller import model
+from hostlib import _native, wire
+from hostlib._native.layout import exported_constants, exported_fields
 from softswitch.compiler import compile_file, ir
 
-P4SRC = Path(__file__).parents[2] / "p4src"
+ROOT = Path(__file__).parents[2]
+P4SRC = ROOT / "p4src"
+NAMES = (
+    *("INA_UDP_PORT", "INA_VERSION", "ROOT_NODE", "VALID_INT32", "INA_BYTES"),
+    *("KIND_GRADIENT", "KIND_RESULT", "KIND_STATUS", "KIND_PARTIAL", "KIND_REMINDER"),
+    *("FLAG_RESEND", "FLAG_QUERY", "FLAG_OVERFLOW", "FLAG_DISAGREE"),
+    *("FLAG_COLLISION", "FLAG_ECN", "FLAG_BYPASS", "FLAG_RAW"),
+)
+ONLY_PYTHON = ("ETHERNET_BYTES", "IPV4_BYTES", "UDP_BYTES", "TYPE_IPV4", "PROTO_UDP")
 
 
 def constants() -> dict[str, int]:
@@ -32,18 +43,41 @@ def field_bits(header: ir.Header) -> list[tuple[str, int]]:
     return [(name, t.width) for name, t in header.fields if isinstance(t, ir.Bits)]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("INA_UDP_PORT", "INA_VERSION", "ROOT_NODE", "VALID_INT32"),
-        *("KIND_GRADIENT", "KIND_RESULT", "KIND_STATUS", "KIND_PARTIAL", "KIND_REMINDER"),
-        *("FLAG_RESEND", "FLAG_QUERY", "FLAG_OVERFLOW", "FLAG_DISAGREE"),
-        *("FLAG_COLLISION", "FLAG_ECN", "FLAG_BYPASS", "FLAG_RAW"),
-        *("ETHERNET_BYTES", "IPV4_BYTES", "UDP_BYTES", "INA_BYTES", "TYPE_IPV4", "PROTO_UDP"),
-    ],
-)
+@pytest.mark.parametrize("name", [*NAMES, *ONLY_PYTHON])
 def test_a_constant_has_the_value_that_the_program_has(name: str) -> None:
     assert getattr(wire, name) == constants()[name]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_constant_in_c_has_the_value_that_the_program_has(name: str) -> None:
+    assert exported_constants(_native.load())[name] == constants()[name]
+
+
+def test_every_kind_and_flag_of_the_program_is_known_to_the_host() -> None:
+    kinds_and_flags = {name for name in constants() if name.startswith(("KIND_", "FLAG_"))}
+    assert kinds_and_flags == {name for name in NAMES if name.startswith(("KIND_", "FLAG_"))}
+
+
+def test_the_controllers_constants_are_the_programs() -> None:
+    assert constants()["INA_UDP_PORT"] == model.INA_UDP_PORT
+    assert constants()["NO_RANK"] == model.NOBODY
+
+
+def test_the_port_stands_once_for_each_who_may_not_import_the_other() -> None:
+    suffixes = {".py", ".c", ".h", ".p4"}
+    port = re.compile(rf"\b({wire.INA_UDP_PORT}|{wire.INA_UDP_PORT:#x})\b", re.I)
+    found = {
+        str(path.relative_to(ROOT))
+        for folder in ("bmv2_topos", "controller", "hostlib", "p4src", "softswitch")
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in suffixes and port.search(path.read_text(encoding="utf-8"))
+    }
+    assert found == {
+        "p4src/include/config.p4",
+        "controller/model.py",
+        "hostlib/wire.py",
+        "hostlib/_native/ina_wire.h",
+    }
 
 
 def test_a_sum_for_all_ranks_has_the_target_that_the_program_knows() -> None:
@@ -67,6 +101,18 @@ def test_the_ina_header_has_the_same_fields_in_the_same_order(
     assert all(wire.HEADER_DTYPE[name].byteorder in ">|" for name, _ in host)
 
 
+def test_the_header_in_c_has_the_same_fields_in_the_same_order(
+    headers: tuple[int, dict[str, ir.Header]],
+) -> None:
+    version, kind, *others = field_bits(headers[1]["ina"])
+    assert (version, kind) == (("version", 4), ("kind", 4))
+    *fields, end = exported_fields(_native.load(), "ina_header_fields")
+    assert [(each.name, 8 * each.bytes) for each in fields] == [("version_kind", 8), *others]
+    assert [each.offset for each in (*fields, end)] == list(
+        accumulate((each.bytes for each in fields), initial=0)
+    )
+
+
 def test_a_frame_has_the_same_length_and_its_lanes_the_same_place(
     headers: tuple[int, dict[str, ir.Header]],
 ) -> None:
@@ -86,4 +132,5 @@ def test_the_bitmap_is_as_wide_as_the_largest_fan_in() -> None:
     text = (P4SRC / "include" / "config.p4").read_text()
     match = re.search(r"#define MAX_FAN_IN (\d+)", text)
     assert match
+    assert int(match[1]) == exported_constants(_native.load())["MAX_FAN_IN"]
     assert int(match[1]) == wire.MAX_FAN_IN == 8 * np.dtype(wire.HEADER_DTYPE["bitmap"]).itemsize

@@ -7,8 +7,8 @@ import pytest
 
 from controller import Controller, ProgramBundle
 from controller.p4runtime_shim import P4RuntimeClient
-from controller.p4runtime_shim.messages import p4runtime_pb2 as p4
 from controller.programs import locate
+from p4src.messages import p4runtime_pb2 as p4
 from softswitch.compiler import compile_source, p4info, preprocess_file
 from softswitch.engine.ports import MemoryPort
 from softswitch.engine.switch import Switch

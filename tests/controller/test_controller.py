@@ -26,7 +26,7 @@ from controller.errors import (
 from controller.jobs import job_row, supporting_rows
 from controller.p4runtime_shim import P4RuntimeClient, Row
 from controller.p4runtime_shim.mastership import ArbitrationStream
-from controller.p4runtime_shim.messages import p4runtime_pb2_grpc
+from p4src.messages import p4runtime_pb2_grpc
 from softswitch.engine.ports import MemoryPort
 from softswitch.engine.switch import Switch
 from softswitch.p4runtime import serve

@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from controller import Controller, Job, Member
-from controller.p4runtime_shim.messages import p4runtime_pb2_grpc
+from p4src.messages import p4runtime_pb2_grpc
 from tests.controller.conftest import LANES, Running
 from tests.controller.frames import gradient
 

@@ -1,56 +1,324 @@
-"""The packages meet on the wire: who may import what (docs/architecture.md)."""
+"""Who may import what: the map of docs/architecture.md as a table, and what holds for all of it.
+
+Four rules, each tried by a broken example at the end:
+
+1. the product imports nothing of what is not installed;
+2. a room imports what its row of `MAY_IMPORT` lists, and its own modules;
+3. protocol cores do no I/O;
+4. rooms do not import each other in a circle, nor do the C files of one folder call each other in one.
+
+A *room* is a package folder without the folders below it.
+"""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("softswitch", "controller", "hostlib")
-# Runs their cores against each other, from above.
-TESTBEDS = "bmv2_topos"
+PRODUCT = ("p4src", "softswitch", "hostlib", "controller", "bmv2_topos")
+NOT_INSTALLED = ("benchmarks", "examples", "tests")
 
-# The one place that composes all packages, through their public roots only.
-COMPOSITION = "controller.cli"
-PUBLIC = {"softswitch", "softswitch.engine.bench", "hostlib", "hostlib.fallback", "hostlib.launcher"}
-# Generated protobuf messages: a leaf without behaviour that both ends of P4Runtime share.
-NEUTRAL = "controller.p4runtime_shim.messages"
+# Ways into a package from other packages. They meet on the wire, and here.
+SWITCH = ("softswitch",)
+HOST = ("hostlib", "hostlib.fallback", "hostlib.interleave", "hostlib.launcher")
+TOPOLOGIES = ("bmv2_topos", "bmv2_topos.jobfile")
+CONTROLLER = ("controller/", "controller.memory/", "controller.p4runtime_shim/")
+# Programs as data, a pipeline to run one and its table entries, the loop that measures it.
+PIPELINES = (
+    *("softswitch.compiler.ir", "softswitch.engine.pipeline", "softswitch.engine.entries"),
+    "softswitch.engine.bench",
+)
+PACKETS = ("hostlib.wire", "hostlib.tree")
+
+# Room: what it may import. "a.b" is that module or the package's root, "a.b/" also the other modules of the
+# room, "a.b/*" also all rooms below. A row holds for the rooms below it that have none of their own.
+MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
+    # A leaf that both ends of P4Runtime share.
+    "p4src": (),
+    # The switch knows P4, and nothing of aggregation.
+    "softswitch": ("softswitch/*",),
+    "softswitch.compiler": ("p4src.messages", "softswitch.compiler/*"),
+    "softswitch.engine": ("softswitch.compiler/*", "softswitch.engine/*"),
+    "softswitch.p4runtime": ("p4src.messages", "softswitch.compiler/*", "softswitch.engine/"),
+    # The host library knows the wire.
+    "hostlib": ("hostlib/", "hostlib._native", "hostlib.core/", "hostlib.io/"),
+    "hostlib.core": ("hostlib.errors", "hostlib.peers", "hostlib.quantize", *PACKETS),
+    "hostlib._native": ("hostlib.errors", "hostlib.wire", "hostlib.core/"),
+    "hostlib.io": ("hostlib.config", "hostlib.errors", "hostlib._native/", "hostlib.core/"),
+    "hostlib.fallback": ("hostlib/", "hostlib._native/", "hostlib.core/", "hostlib.io/"),
+    "hostlib.interleave": ("hostlib/",),
+    "hostlib.demos": ("hostlib", "hostlib.interleave"),
+    # The controller knows P4Runtime. Schedulers stand on the grouper, the simulator and live jobs on them.
+    "controller": (*CONTROLLER, "p4src.messages"),
+    "controller.memory": ("controller.errors", "controller.model"),
+    "controller.p4runtime_shim": (
+        *("controller.errors", "controller.programs", "controller.rows", "controller.target"),
+        "p4src.messages",
+    ),
+    "controller.grouping": ("controller.errors",),
+    "controller.scheduling": ("controller.errors", "controller.grouping/", "controller.scheduling/*"),
+    "controller.simulator": (
+        *("controller.errors", "controller.grouping/", "controller.scheduling/*"),
+        "controller.simulator/*",
+    ),
+    "controller.live": ("controller.errors", "controller.scheduling/*", "controller.simulator/"),
+    # All of it in virtual time: the cores themselves, under the controller.
+    "bmv2_topos": (
+        *("bmv2_topos/*", *CONTROLLER, *SWITCH, *PIPELINES),
+        *("hostlib/", "hostlib._native", "hostlib.core/", "hostlib.fallback/"),
+    ),
+    # These compose the packages.
+    "controller.runtime": (
+        *(*CONTROLLER, "controller.live/", "controller.scheduling/", "controller.simulator/"),
+        *(*SWITCH, *HOST, *TOPOLOGIES),
+    ),
+    "controller.bench": (
+        *(*CONTROLLER, "controller.grouping/", "controller.simulator/"),
+        *(*SWITCH, *PIPELINES, *HOST, *PACKETS),
+    ),
+    "controller.cli": (
+        *("controller/*", *SWITCH, *HOST, "hostlib.demos.four_stages", *TOPOLOGIES),
+        *("bmv2_topos.experiments.plots", "bmv2_topos.soak", "bmv2_topos.testbeds.virtual"),
+    ),
+}
+
+# Packages and modules that get bytes, events and the time, and return what is to be done.
+CORES = (
+    *("hostlib.core", "hostlib.fallback.config", "hostlib.fallback.core", "hostlib.interleave.turn_order"),
+    *("controller.memory", "controller.grouping", "controller.live"),
+)
+IO = {"asyncio", "multiprocessing", "select", "selectors", "socket", "subprocess", "threading", "time"}
+
+C_FOLDERS = ("softswitch/engine/runtime", "hostlib/_native")
 
 
-def modules() -> Iterator[tuple[str, Path]]:
-    for package in PACKAGES:
-        for path in sorted((ROOT / package).rglob("*.py")):
-            yield ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"), path
+@cache
+def modules() -> Mapping[str, Path]:
+    """Every module of the product by its name; a package is its ``__init__.py``, or else its folder."""
+    found: dict[str, Path] = {}
+    for path in (path for package in PRODUCT for path in sorted((ROOT / package).rglob("*.py"))):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        found[".".join(parts).removesuffix(".__init__")] = path
+        for end in range(1, len(parts)):
+            found.setdefault(".".join(parts[:end]), path.parent)
+    return found
 
 
-def imports(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text())):
+@cache
+def is_room(module: str) -> bool:
+    return module in modules() and modules()[module].name in ("__init__.py", module.rpartition(".")[2])
+
+
+def room_of(module: str) -> str:
+    return module if is_room(module) else module.rpartition(".")[0]
+
+
+def imports(module: str) -> Iterator[str]:
+    """What the file of a module imports, wherever in it: modules, not the names in them."""
+    path = modules()[module]
+    for node in ast.walk(ast.parse(path.read_text())) if path.suffix else ():
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            yield node.module
+        elif isinstance(node, ast.ImportFrom):
+            package = room_of(module).split(".")
+            base = ".".join(package[: len(package) + 1 - node.level]) if node.level else ""
+            source = ".".join(filter(None, (base, node.module)))
+            for alias in node.names:
+                yield name if (name := f"{source}.{alias.name}") in modules() else source
+
+
+def row_of(room: str) -> str:
+    """The row of the table that holds for a room: that of the nearest room above that has one."""
+    while room not in MAY_IMPORT:
+        room = room.rpartition(".")[0]
+    return room
+
+
+def covers(entry: str, module: str) -> bool:
+    match entry.partition("/"):
+        case (room, "/", "*"):
+            return module == room or module.startswith(f"{room}.")
+        case (room, "/", ""):
+            return room_of(module) == room
+        case _:
+            return module == entry
+
+
+def complaint(module: str, imported: str) -> str | None:
+    """Say which rule an import breaks, None if it breaks none."""
+    top = imported.split(".")[0]
+    if top in NOT_INSTALLED:
+        return f"{module} imports {imported}: the product imports nothing of {', '.join(NOT_INSTALLED)}"
+    if top in IO and any(module == core or module.startswith(f"{core}.") for core in CORES):
+        return f"{module} imports {imported}: protocol cores do no I/O"
+    row = row_of(room_of(module))
+    if top not in PRODUCT or room_of(imported) == room_of(module):
+        return None
+    if not any(covers(entry, imported) for entry in MAY_IMPORT[row]):
+        return f"{module} imports {imported}: {row} may import {', '.join(MAY_IMPORT[row]) or 'nothing'}"
+    return None
+
+
+@cache
+def node(module: str) -> str:
+    """What a module counts as where circles are looked for: its room, or itself if its room has rooms below.
+
+    So errors and models, which all rooms below use, and the modules that use all of these are no circle.
+    """
+    room = room_of(module)
+    has_below = any(is_room(other) and other.startswith(f"{room}.") for other in modules())
+    return module if has_below else room
+
+
+def circle(edges: Iterable[tuple[str, str]]) -> list[str] | None:
+    """A circle of these arrows, None if there is none."""
+    graph: dict[str, set[str]] = {}
+    for start, end in edges:
+        if start != end:
+            graph.setdefault(start, set()).add(end)
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        found: list[str] = error.args[1]
+        return found
+    return None
+
+
+def calls(files: Mapping[str, str]) -> set[tuple[str, str]]:
+    """Which C file uses a function that which other one defines, given their text."""
+    comments_and_strings = re.compile(r'/\*.*?\*/|"(?:\\.|[^"\\])*"', re.S)
+    code = {name: comments_and_strings.sub("", text) for name, text in files.items()}
+    definition = re.compile(r"^(?!static)[A-Za-z_][\w\s*]*?\b(\w+)\([^;{]*?\)\s*\n\{", re.M)
+    home = {match[1]: name for name, text in code.items() for match in definition.finditer(text)}
+    return {
+        (name, home[word])
+        for name, text in code.items()
+        for word in set(re.findall(r"\b\w+\b", text)) & home.keys()
+    }
+
+
+def c_files(folder: str) -> dict[str, str]:
+    return {path.name: path.read_text() for path in (ROOT / folder).glob("*.c") if path.name != "bench.c"}
+
+
+# --------------------------------------------------------------------------- the rules
+
+
+@pytest.mark.parametrize("module", sorted(modules()))
+def test_a_module_imports_only_what_the_map_allows(module: str) -> None:
+    assert [said for imported in imports(module) if (said := complaint(module, imported))] == []
+
+
+def test_rooms_do_not_import_each_other_in_a_circle() -> None:
+    known = modules()
+    arrows = ((module, name) for module in known for name in imports(module) if name in known)
+    assert circle((node(module), node(name)) for module, name in arrows) is None
+
+
+@pytest.mark.parametrize("folder", C_FOLDERS)
+def test_c_files_do_not_call_each_other_in_a_circle(folder: str) -> None:
+    arrows = calls(c_files(folder))
+    assert len({name for arrow in arrows for name in arrow}) > 5, "the functions are found"
+    assert circle(arrows) is None
+
+
+def test_every_folder_of_python_is_the_products_or_not_installed() -> None:
+    unknown = {
+        path.parent.name
+        for path in ROOT.glob("*/*.py")
+        if not path.parent.name.startswith(".") and path.parent.name not in ("build", "dist")
+    }
+    assert unknown <= {*PRODUCT, *NOT_INSTALLED}
+
+
+# --------------------------------------------------------------------------- the rules are tried
 
 
 @pytest.mark.parametrize(
-    ("module", "path"), list(modules()), ids=lambda value: value if isinstance(value, str) else ""
+    ("module", "imported", "rule"),
+    [
+        ("controller.cli.interleave", "benchmarks.interleave", "the product imports nothing of benchmarks"),
+        ("controller.bench.jobs", "examples.digits", "the product imports nothing of benchmarks, examples"),
+        ("hostlib.wire", "tests.p4.bed", "the product imports nothing of benchmarks, examples, tests"),
+        ("p4src.generate_lanes", "benchmarks", "the product imports nothing of"),
+        ("hostlib.core.window", "socket", "protocol cores do no I/O"),
+        ("hostlib.fallback.core", "time", "protocol cores do no I/O"),
+        ("hostlib.interleave.turn_order", "threading", "protocol cores do no I/O"),
+        ("controller.live.core", "subprocess", "protocol cores do no I/O"),
+        ("p4src.messages", "softswitch", "p4src may import nothing"),
+        ("softswitch.engine.switch", "controller.model", "softswitch.engine may import"),
+        ("softswitch.p4runtime.state", "hostlib.wire", "softswitch.p4runtime may import"),
+        ("softswitch.daemon", "bmv2_topos", "softswitch may import"),
+        ("softswitch.compiler.lowering.lower", "softswitch.engine.build", "softswitch.compiler may import"),
+        ("hostlib.communicator", "controller", "hostlib may import"),
+        ("hostlib.io.link", "softswitch", "hostlib.io may import"),
+        ("hostlib.core.window", "hostlib._native", "hostlib.core may import"),
+        ("hostlib.engine", "hostlib.fallback", "hostlib may import"),
+        ("hostlib.demos.digits", "hostlib.core.window", "hostlib.demos may import"),
+        ("controller.session", "softswitch", "controller may import"),
+        ("controller.tree", "hostlib.tree", "controller may import"),
+        ("controller.session", "controller.scheduling.policy", "controller may import"),
+        ("controller.session", "controller.cli.output", "controller may import"),
+        ("controller.memory.shared", "controller.session", "controller.memory may import"),
+        ("controller.p4runtime_shim.client", "controller.model", "controller.p4runtime_shim may import"),
+        ("controller.grouping.rounds", "controller.scheduling.errors", "controller.grouping may import"),
+        ("controller.scheduling.muri", "controller.simulator.engine", "controller.scheduling may import"),
+        ("controller.simulator.replicas.muri.loop", "hostlib", "controller.simulator may import"),
+        ("controller.live.core", "controller.runtime.run", "controller.live may import"),
+        ("controller.runtime.cluster", "controller.cli.errors", "controller.runtime may import"),
+        ("controller.runtime.cluster", "softswitch.engine.switch", "controller.runtime may import"),
+        ("controller.runtime.job", "hostlib.rendezvous", "controller.runtime may import"),
+        ("controller.bench.fallback", "controller.cli.fallback", "controller.bench may import"),
+        ("controller.cli.run", "hostlib.core.window", "controller.cli may import"),
+        ("controller.cli.sim", "bmv2_topos.soak.run", "controller.cli may import"),
+        ("bmv2_topos.testbeds.virtual.testbed", "controller.cli.run", "bmv2_topos may import"),
+        ("bmv2_topos.soak.run", "softswitch.engine.switch", "bmv2_topos may import"),
+    ],
 )
-def test_a_module_imports_only_what_the_layout_allows(module: str, path: Path) -> None:
-    own = module.split(".")[0]
-    for imported in imports(path):
-        other = imported.split(".")[0]
-        if other == TESTBEDS:
-            assert module.startswith(COMPOSITION), f"{module} imports {imported}"
-        if other not in PACKAGES or other == own or imported.startswith(NEUTRAL):
-            continue
-        assert module.startswith(COMPOSITION), f"{module} imports {imported}"
-        assert imported in PUBLIC, f"{module} imports {imported}, which is not public"
+def test_an_import_against_a_rule_is_named_with_the_rule(module: str, imported: str, rule: str) -> None:
+    assert (said := complaint(module, imported)) is not None
+    assert said.startswith(f"{module} imports {imported}: {rule}")
 
 
-def test_the_core_protocol_does_no_io() -> None:
-    forbidden = {"socket", "threading", "time", "select", "selectors", "asyncio", "subprocess"}
-    for path in (ROOT / "hostlib" / "core").rglob("*.py"):
-        found = forbidden.intersection(name.split(".")[0] for name in imports(path))
-        assert not found, f"{path.name} imports {found}"
+@pytest.mark.parametrize(
+    ("module", "imported"),
+    [
+        ("controller.session", "p4src.messages"),
+        ("controller.cli.run", "hostlib"),
+        ("controller.runtime.cluster", "softswitch"),
+        ("controller.runtime.topology", "bmv2_topos"),
+        ("bmv2_topos.testbeds.virtual.testbed", "controller"),
+        ("hostlib.core.window", "hostlib.core.state"),
+        ("hostlib.engine", "threading"),
+    ],
+)
+def test_an_import_that_the_map_shows_is_allowed(module: str, imported: str) -> None:
+    assert complaint(module, imported) is None
+
+
+def test_a_circle_of_rooms_is_found() -> None:
+    straight = [("cli", "grouping"), ("grouping", "errors"), ("scheduling", "grouping")]
+    assert circle(straight) is None
+    assert {*(circle([*straight, ("grouping", "scheduling")]) or ())} == {"grouping", "scheduling"}
+
+
+def test_modules_that_rooms_below_use_are_no_circle_with_them() -> None:
+    assert node("hostlib.errors") == "hostlib.errors"
+    assert node("hostlib.core.window") == node("hostlib.core.state") == "hostlib.core"
+
+
+def test_a_circle_of_c_files_is_found() -> None:
+    files = {
+        "low.c": "int low(int x)\n{\n    return x;  /* high() */\n}\n",
+        "high.c": 'int high(int x)\n{\n    puts("other()");\n    return low(x);\n}\n',
+    }
+    assert circle(calls(files)) is None
+    files["low.c"] += "void again(void)\n{\n    high(1);\n}\n"
+    assert {*(circle(calls(files)) or ())} == {"low.c", "high.c"}

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from softswitch.compiler import compile_file
-from softswitch.engine.bench import bench_pipeline
 from softswitch.engine.build import FLAGS, RUNTIME, build, find_compiler, load
 from softswitch.engine.compiled import CompiledPipeline
 from softswitch.engine.emit_c.program import emit_c
@@ -111,11 +110,3 @@ def test_the_c_text_has_no_warnings(source: Path, tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-
-
-def test_the_benchmark_counts_what_it_sends() -> None:
-    program = compile_file(EXCLUSIVE, defines={"LANES": "32"})
-    result = bench_pipeline(program, contributors=2, burst=8, rounds=2, round_s=0.01)
-    assert result.lanes == 32
-    assert result.copies_per_packet == 1.0
-    assert result.packets_per_s > result.interpreter_packets_per_s > 0

@@ -12,8 +12,8 @@ from typing import Any
 import grpc
 import pytest
 
-from controller.p4runtime_shim.messages import p4runtime_pb2 as p4
-from controller.p4runtime_shim.messages import p4runtime_pb2_grpc
+from p4src.messages import p4runtime_pb2 as p4
+from p4src.messages import p4runtime_pb2_grpc
 
 ENTRIES_P4 = Path(__file__).parent / "p4runtime" / "entries.p4"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from google.protobuf import text_format
 
-from controller.p4runtime_shim.messages import p4info_pb2
+from p4src.messages import p4info_pb2
 from softswitch.compiler import CompileError, compile_file, ir, p4info, p4info_text
 
 P4_SOURCES = Path(__file__).parents[2] / "p4src"

@@ -15,7 +15,7 @@ import pytest
 
 from controller import Controller
 from controller.p4runtime_shim.mastership import ArbitrationStream
-from controller.p4runtime_shim.messages import p4runtime_pb2_grpc
+from p4src.messages import p4runtime_pb2_grpc
 from tests.certificates import make
 from tests.system.attached import open_switch
 from tests.system.command import children, ina, start, worker

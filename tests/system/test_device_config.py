@@ -10,7 +10,7 @@ import grpc
 import pytest
 from google.protobuf import text_format
 
-from controller.p4runtime_shim.messages import p4runtime_pb2, p4runtime_pb2_grpc
+from p4src.messages import p4runtime_pb2, p4runtime_pb2_grpc
 from softswitch.engine.ports import MemoryPort
 from softswitch.engine.switch import Switch
 from softswitch.p4runtime import serve

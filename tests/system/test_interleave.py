@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.interleave import pool, steady, tables
+from benchmarks.interleave import tables
 from benchmarks.pages import with_tables
+from controller.bench.interleave import pool, steady
 from controller.grouping.efficiency import efficiency, round_s
 from controller.simulator.traces import read
 from hostlib.stages import Iteration

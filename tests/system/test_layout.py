@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import benchmarks.jobs
-from benchmarks.jobs import throughput_bps
 from controller import Member
+from controller.bench import jobs as bench_jobs
+from controller.bench.jobs import throughput_bps
 from controller.cli import layout
 from controller.cli.errors import Failure
 from controller.cli.options import parse_numbers
@@ -85,7 +85,7 @@ def test_numbers_and_ranges_are_read() -> None:
 
 
 def test_throughput_counts_only_while_all_jobs_are_at_work() -> None:
-    assert doctest.testmod(benchmarks.jobs).failed == 0
+    assert doctest.testmod(bench_jobs).failed == 0
     # The second job is twice as slow, and alone at the end.
     assert throughput_bps([[0.0, 1.0, 2.0], [0.0, 2.0, 4.0]], 1.0) == 8 * 1.5
     with pytest.raises(ValueError, match="never at work at the same time"):

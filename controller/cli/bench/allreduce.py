@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.loopback import copy_time_s
+from controller.bench.loopback import copy_time_s
 from controller.cli import options
 from controller.cli.errors import USAGE, Failure
 from controller.cli.jobs import run_alone
@@ -60,7 +60,7 @@ def allreduce(
         raise Failure(f"--size {size!r}: one float32 takes 4 bytes", exit_code=USAGE)
     repeats = iterations or max(5, min(500, (512 << 20) // payload))
     with tempfile.TemporaryDirectory() as directory:
-        command = [sys.executable, "-P", "-m", "benchmarks.allreduce", "--bytes", str(payload)]
+        command = [sys.executable, "-P", "-m", "controller.bench.allreduce", "--bytes", str(payload)]
         command += ["--iterations", str(repeats), "--output", directory]
         if baseline:
             command += ["--gloo-store", str(Path(directory) / "store")]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.fallback import MAX_BATCH, measure
+from controller.bench.fallback import MAX_BATCH, measure
 from controller.cli import options
 from controller.cli.errors import Failure
 from controller.cli.output import Result, count, plural, rate, seconds, table

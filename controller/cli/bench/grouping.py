@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.schedulers import measure_grouping, profiles
+from controller.bench.grouping import measure_grouping, profiles
 from controller.cli import options
 from controller.cli.errors import USAGE, Failure
 from controller.cli.output import Result, count, plural, seconds, table

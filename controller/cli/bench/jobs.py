@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 from rich.progress import track
 
-from benchmarks.jobs import throughput_bps
+from controller.bench.jobs import throughput_bps
 from controller.cli import options
 from controller.cli.cluster import Cluster, open_cluster
 from controller.cli.errors import USAGE, Failure
@@ -130,7 +130,7 @@ def _measure(
     with tempfile.TemporaryDirectory() as directory:
         specs = []
         for index, workers in enumerate(shape):
-            command = [sys.executable, "-P", "-m", "benchmarks.jobs", "--bytes", str(payload)]
+            command = [sys.executable, "-P", "-m", "controller.bench.jobs", "--bytes", str(payload)]
             command += ["--iterations", str(iterations), "--output", directory]
             command += ["--name", f"job{index}", "--jobs", str(len(shape))]
             specs.append(JobSpec(command, workers, name=f"job{index}", slots=slots))

@@ -7,10 +7,10 @@ from typing import Annotated
 import typer
 
 import softswitch
+from controller.bench.pipeline import bench_pipeline
 from controller.cli import options
 from controller.cli.output import Result, count, out, seconds, table
 from controller.cli.programs import source_of
-from softswitch.engine.bench import bench_pipeline
 
 ROUNDS = 9
 

@@ -91,13 +91,13 @@ from softswitch.compiler.ir.types import (
     Bool,
     Enum,
     Header,
-    Position,
     Scalar,
     Stack,
     Struct,
     Type,
     VarBits,
 )
+from softswitch.compiler.position import Position
 
 __all__ = [
     "Action",

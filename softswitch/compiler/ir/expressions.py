@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from softswitch.compiler.ir.types import Bits, Bool, Header, Position, Scalar, Type
+from softswitch.compiler.ir.types import Bits, Bool, Header, Scalar, Type
+from softswitch.compiler.position import Position
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from softswitch.compiler.ir.expressions import Expr
 from softswitch.compiler.ir.statements import Stmt
-from softswitch.compiler.ir.types import Bits, Bool, Enum, Position, Struct, Type
+from softswitch.compiler.ir.types import Bits, Bool, Enum, Struct, Type
+from softswitch.compiler.position import Position
 
 
 @dataclass(frozen=True, slots=True)

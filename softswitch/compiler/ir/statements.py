@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from softswitch.compiler.ir.expressions import Const, Expr, Var
-from softswitch.compiler.ir.types import Position
+from softswitch.compiler.position import Position
 
 
 @dataclass(frozen=True, slots=True)

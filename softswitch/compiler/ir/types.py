@@ -1,20 +1,8 @@
-"""Positions in the source, and the types of the IR."""
+"""The types of the IR."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-
-@dataclass(frozen=True, slots=True)
-class Position:
-    """A place in a source file; `line` and `column` count from 1."""
-
-    file: str
-    line: int
-    column: int
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}:{self.column}"
 
 
 @dataclass(frozen=True, slots=True)

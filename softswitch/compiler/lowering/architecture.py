@@ -11,10 +11,10 @@ from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.blocks.actions import formals_of
 from softswitch.compiler.lowering.blocks.controls import lower_control
 from softswitch.compiler.lowering.blocks.parsers import lower_main_parser
-from softswitch.compiler.lowering.calls.passing import Formal, Passed, bind
 from softswitch.compiler.lowering.expressions.check import type_at
 from softswitch.compiler.lowering.instances import make_block
 from softswitch.compiler.lowering.items import Instance
+from softswitch.compiler.lowering.passing import Formal, Passed, bind
 from softswitch.compiler.lowering.scope import BlockDef, ExternDef, Local, Scope, Signature, TypeName
 from softswitch.compiler.lowering.unit import Body, Place, Stage, Unit, constant_body
 from softswitch.compiler.lowering.values import Block, Packet, Run, Value

@@ -15,7 +15,7 @@ from softswitch.compiler.lowering.unit import Body
 from softswitch.compiler.lowering.values import Block
 
 if TYPE_CHECKING:
-    from softswitch.compiler.lowering.calls.passing import Passed
+    from softswitch.compiler.lowering.passing import Passed
 
 
 @dataclass(slots=True, eq=False)

@@ -11,8 +11,8 @@ from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.blocks.actions import formals_of
 from softswitch.compiler.lowering.blocks.controls import check_action, lower_control
 from softswitch.compiler.lowering.calls.functions import check_function
-from softswitch.compiler.lowering.calls.passing import Formal, Passed, named
 from softswitch.compiler.lowering.items import Action
+from softswitch.compiler.lowering.passing import Formal, Passed, named
 from softswitch.compiler.lowering.scope import BlockDef, ExternDef, Functions, Local
 from softswitch.compiler.lowering.unit import Body, Place, Stage, Unit
 from softswitch.compiler.lowering.values import Block, Packet, Run, Value

@@ -1,12 +1,8 @@
-/* The engine as an object: life, lock, program, groups, statistics, frames from and for memory. */
-#include <errno.h>
+/* The engine as an object: life, program, groups, statistics, frames from and for memory. */
 #include <poll.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "engine_internal.h"
@@ -14,23 +10,7 @@
 /* Live scratch packets per turn: the one in ingress, its clone, a copy. */
 #define SCRATCH_PACKETS (3 * (ENGINE_MAX_DEPTH + 2))
 
-int fail(char *error, const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(error, ENGINE_ERROR_BYTES, format, arguments);
-    va_end(arguments);
-    return -1;
-}
-
-uint64_t clock_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
-}
-
-/* ---------------------------------------------------------------- life and lock */
+/* ---------------------------------------------------------------- life */
 
 struct engine *engine_create(void)
 {
@@ -89,65 +69,6 @@ void engine_destroy(struct engine *engine)
     pthread_mutex_destroy(&engine->mutex);
     pthread_mutex_destroy(&engine->gate);
     free(engine);
-}
-
-/* Whoever waits for the mutex holds the gate, so the data thread, which unlocks and locks again all the
-   time, cannot overtake it. */
-void engine_lock(struct engine *engine)
-{
-    uintptr_t self = (uintptr_t)pthread_self();
-    if (atomic_load_explicit(&engine->owner, memory_order_relaxed) == self) {
-        engine->owner_depth++;
-        return;
-    }
-    pthread_mutex_lock(&engine->gate);
-    pthread_mutex_lock(&engine->mutex);
-    pthread_mutex_unlock(&engine->gate);
-    atomic_store_explicit(&engine->owner, self, memory_order_relaxed);
-    engine->owner_depth = 1;
-}
-
-void engine_unlock(struct engine *engine)
-{
-    if (--engine->owner_depth)
-        return;
-    atomic_store_explicit(&engine->owner, 0, memory_order_relaxed);
-    pthread_mutex_unlock(&engine->mutex);
-}
-
-uint64_t engine_now(struct engine *engine)
-{
-    return (clock_ns() - engine->start_ns) / 1000;
-}
-
-/* ---------------------------------------------------------------- out */
-
-void flush_ports(struct engine *engine)
-{
-    for (uint32_t i = 0; i < engine->dirty_count; i++) {
-        struct port *port = engine->dirty[i];
-        port->dirty = false;
-        if (!port->blocked)
-            port->flush(port);
-        if (port->outbox.first == port->outbox.count)
-            outbox_forget_sent(port);
-    }
-    engine->dirty_count = 0;
-    if (engine->cpu_pending) {
-        engine->cpu_pending = false;
-        uint64_t one = 1;
-        /* A full eventfd is readable already: nothing is lost. */
-        (void)!write(engine->cpu_fd, &one, sizeof one);
-    }
-}
-
-int engine_wait_cpu(struct engine *engine, int timeout_ms)
-{
-    struct pollfd descriptor = {.fd = engine->cpu_fd, .events = POLLIN};
-    poll(&descriptor, 1, timeout_ms);
-    uint64_t count;
-    bool ready = read(engine->cpu_fd, &count, sizeof count) == (ssize_t)sizeof count;
-    return atomic_load(&engine->stopping) ? -1 : ready;
 }
 
 /* ---------------------------------------------------------------- program and groups */
@@ -287,6 +208,15 @@ uint32_t engine_drain(struct engine *engine, uint16_t number, uint8_t *bytes, ui
     }
     engine_unlock(engine);
     return taken;
+}
+
+int engine_wait_cpu(struct engine *engine, int timeout_ms)
+{
+    struct pollfd descriptor = {.fd = engine->cpu_fd, .events = POLLIN};
+    poll(&descriptor, 1, timeout_ms);
+    uint64_t count;
+    bool ready = read(engine->cpu_fd, &count, sizeof count) == (ssize_t)sizeof count;
+    return atomic_load(&engine->stopping) ? -1 : ready;
 }
 
 /* ---------------------------------------------------------------- statistics */

@@ -113,10 +113,20 @@ struct engine {
     uint64_t armed_ns;
 };
 
-/* engine_core.c */
+/* In layers: a file calls what the files above its place in this list declare, and nothing below. On top are the
+ * ports with sockets (engine_udp.c, engine_interface.c), the engine as an object (engine_core.c) and the
+ * real-time driver (engine_loop.c), which engine.h declares.
+ */
+
+/* engine_base.c */
 uint64_t clock_ns(void);
-void flush_ports(struct engine *);
 int fail(char *error, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* engine_sockets.c */
+bool io_buffers_ready(struct engine *);
+void set_socket_buffers(int fd);
+uint32_t socket_drops(int fd);                  /* for want of buffer, by the kernel */
+void port_block(struct port *);                 /* its socket is full */
 
 /* engine_ports.c */
 struct port *port_add(struct engine *, uint16_t number, const struct engine_impairments *rx,
@@ -124,28 +134,32 @@ struct port *port_add(struct engine *, uint16_t number, const struct engine_impa
 void port_remove(struct port *);
 uint8_t *outbox_reserve(struct port *);         /* P4_MAX_FRAME bytes, or NULL */
 void outbox_commit(struct port *, uint32_t length);
+void outbox_append(struct port *, const uint8_t *frame, uint32_t length);   /* a copy, if there is room */
 /* The first `frames` are dealt with; `counter` says how. */
 void outbox_leave(struct port *, uint32_t frames, uint64_t *counter);
 void outbox_forget_sent(struct port *);         /* make room by what has left */
+void flush_ports(struct engine *);
 
-/* engine_loop.c */
-bool io_buffers_ready(struct engine *);
-void set_socket_buffers(int fd);
-uint32_t socket_drops(int fd);                  /* for want of buffer, by the kernel */
-void port_block(struct port *);                 /* its socket is full */
+/* engine_events.c */
+bool schedule(struct engine *, uint64_t time_ns, struct port *, enum event_kind,
+              const uint8_t *frame, uint32_t length);
+struct event *next_event(struct engine *);      /* takes it out; there must be one */
+
+/* engine_impair.c */
+bool link_hit(struct direction *, uint64_t threshold);
+uint64_t link_time_ns(const struct direction *, uint32_t length);
+uint64_t pass_link(struct direction *, uint32_t length, uint64_t now_ns);
+uint64_t link_arrival(struct direction *, uint64_t time_ns, uint64_t *reordered);
+/* `frame` is what outbox_reserve gave. */
+void port_transmit(struct port *, uint8_t *frame, uint32_t length);
 
 /* engine_tm.c */
 void tm_ingress(struct engine *, struct port *, const uint8_t *frame, uint32_t length);
 void tm_dequeue(struct port *);
 void tm_discard_queues(struct engine *);
 
-/* engine_impair.c */
+/* engine_intake.c */
 void port_receive(struct port *, const uint8_t *frame, uint32_t length);
-/* `frame` is what outbox_reserve gave. */
-void port_transmit(struct port *, uint8_t *frame, uint32_t length);
-bool schedule(struct engine *, uint64_t time_ns, struct port *, enum event_kind,
-              const uint8_t *frame, uint32_t length);
 void run_events(struct engine *, uint64_t now_ns);
-uint64_t link_time_ns(const struct direction *, uint32_t length);
 
 #endif

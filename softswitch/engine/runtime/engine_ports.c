@@ -1,6 +1,7 @@
 /* Ports without their I/O, and the outboxes in which frames wait to leave. */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "engine_internal.h"
 
@@ -158,4 +159,34 @@ void outbox_commit(struct port *port, uint32_t length)
         port->statistics.tx_bytes += length;
     }
     box->count++;
+}
+
+void outbox_append(struct port *port, const uint8_t *frame, uint32_t length)
+{
+    uint8_t *out = outbox_reserve(port);
+    if (!out) {
+        port->statistics.tx_blocked++;
+        return;
+    }
+    memcpy(out, frame, length);
+    outbox_commit(port, length);
+}
+
+void flush_ports(struct engine *engine)
+{
+    for (uint32_t i = 0; i < engine->dirty_count; i++) {
+        struct port *port = engine->dirty[i];
+        port->dirty = false;
+        if (!port->blocked)
+            port->flush(port);
+        if (port->outbox.first == port->outbox.count)
+            outbox_forget_sent(port);
+    }
+    engine->dirty_count = 0;
+    if (engine->cpu_pending) {
+        engine->cpu_pending = false;
+        uint64_t one = 1;
+        /* A full eventfd is readable already: nothing is lost. */
+        (void)!write(engine->cpu_fd, &one, sizeof one);
+    }
 }

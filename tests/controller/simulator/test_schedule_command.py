@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
+from benchmarks.trace_files import SAMPLE as TRACE
 from controller.scheduling import Cluster
 from controller.simulator.generate import generate
 from controller.simulator.traces import neutral
 from tests.controller.simulator.commands import schedule
-
-TRACE = Path(__file__).with_name("small_muri.csv")
 
 
 def test_policies_side_by_side() -> None:

@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
+from benchmarks.trace_files import SAMPLE as TRACE
 from controller.simulator.policies import FAMILIES, full_name
 from tests.controller.simulator.commands import Ran, schedule
 
 ROOT = Path(__file__).parents[3]
 JOBS = ROOT / "examples" / "schedule" / "jobs.toml"
-TRACE = Path(__file__).with_name("small_muri.csv")
 FEW = ("--generate", 5, "--processes", 1, "--policy", "fifo")
 
 

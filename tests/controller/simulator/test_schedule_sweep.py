@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.trace_files import SAMPLE as TRACE
 from controller.scheduling import BadSpec, Cluster
 from controller.simulator.curves import cdf, means
 from controller.simulator.families.base import SimulationConfig
@@ -14,7 +15,6 @@ from controller.simulator.pool import run_all
 from controller.simulator.runs import RunFailed, Source, Task, run
 from tests.controller.simulator.commands import schedule
 
-TRACE = Path(__file__).with_name("small_muri.csv")
 SMALL = ("--generate", 25, "--nodes", 1, "--policy", "fifo,srtf")
 
 

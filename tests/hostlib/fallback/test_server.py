@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from benchmarks.fallback import measure
+from controller.bench.fallback import measure
 from hostlib import wire
 from hostlib.config import TransportConfig
 from hostlib.errors import ConfigError

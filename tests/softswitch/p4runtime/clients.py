@@ -6,8 +6,8 @@ from typing import Any
 
 import grpc
 
-from controller.p4runtime_shim.messages import p4runtime_pb2 as p4
-from controller.p4runtime_shim.messages import status_pb2
+from p4src.messages import p4runtime_pb2 as p4
+from p4src.messages import status_pb2
 
 PATIENCE_S = 600.0
 

@@ -7,7 +7,7 @@ from typing import Any
 import grpc
 import pytest
 
-from controller.p4runtime_shim.messages import p4runtime_pb2_grpc
+from p4src.messages import p4runtime_pb2_grpc
 from softswitch.compiler import compile_source, p4info, preprocess_file
 from softswitch.engine.ports import MemoryPort
 from softswitch.engine.switch import Switch

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.p4runtime_shim.messages import p4runtime_pb2 as p4
+from p4src.messages import p4runtime_pb2 as p4
 from softswitch.engine.switch import Switch
 from softswitch.p4runtime import entities
 from softswitch.p4runtime.errors import RequestError

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.p4runtime_shim.messages import p4runtime_pb2 as p4
+from p4src.messages import p4runtime_pb2 as p4
 from softswitch.compiler import ir
 from softswitch.p4runtime import decode, encode
 from softswitch.p4runtime.errors import InvalidArgument, PermissionDenied, RequestError

@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
-from controller.p4runtime_shim.messages import p4runtime_pb2 as p4
+from p4src.messages import p4runtime_pb2 as p4
 from softswitch.engine.switch import Switch
 from softswitch.p4runtime import Service, serve
 from softswitch.p4runtime.arbitration import MAX_STREAMS

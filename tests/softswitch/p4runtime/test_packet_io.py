@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.p4runtime_shim.messages import p4runtime_pb2 as p4
+from p4src.messages import p4runtime_pb2 as p4
 from softswitch.p4runtime.errors import InvalidArgument
 from softswitch.p4runtime.packet_io import from_packet_out, to_packet_in
 from softswitch.p4runtime.schema import Param, Schema

@@ -7,8 +7,8 @@ from typing import Any
 import grpc
 import pytest
 
-from controller.p4runtime_shim.messages import p4info_pb2
-from controller.p4runtime_shim.messages import p4runtime_pb2 as p4
+from p4src.messages import p4info_pb2
+from p4src.messages import p4runtime_pb2 as p4
 from softswitch.engine.switch import Switch
 from softswitch.p4runtime import Service
 from tests.softswitch.p4runtime.clients import Client, Names, Source, Stream, config

@@ -7,8 +7,8 @@ from typing import Any
 import grpc
 import pytest
 
-from controller.p4runtime_shim.messages import p4runtime_pb2 as p4
-from controller.p4runtime_shim.messages import p4runtime_pb2_grpc
+from p4src.messages import p4runtime_pb2 as p4
+from p4src.messages import p4runtime_pb2_grpc
 from softswitch.engine.switch import Switch
 from softswitch.p4runtime import Tls, serve
 from tests.certificates import make

@@ -13,10 +13,10 @@ from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.lowering import types as t
-from softswitch.compiler.lowering.calls.passing import Formal, Passed, bind, check_arguments, pass_arguments
 from softswitch.compiler.lowering.emit import expression
 from softswitch.compiler.lowering.expressions.check import type_at
 from softswitch.compiler.lowering.items import Action
+from softswitch.compiler.lowering.passing import Formal, Passed, bind, check_arguments, pass_arguments
 from softswitch.compiler.lowering.paths import Path, path_of
 from softswitch.compiler.lowering.scope import Local, Scope, Variable
 from softswitch.compiler.lowering.syntax import ir_annotations

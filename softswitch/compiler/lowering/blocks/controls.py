@@ -15,9 +15,9 @@ from softswitch.compiler.frontend import ast
 from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.blocks.actions import formals_of, inline
 from softswitch.compiler.lowering.blocks.tables import lowered_table
-from softswitch.compiler.lowering.calls.passing import Formal, Passed, bind, named, pass_arguments
 from softswitch.compiler.lowering.instances import declare_instance, make_block
 from softswitch.compiler.lowering.items import Action, Instance, Table
+from softswitch.compiler.lowering.passing import Formal, Passed, bind, named, pass_arguments
 from softswitch.compiler.lowering.scope import BlockDef, Local, Scope, Variable
 from softswitch.compiler.lowering.statements import declare_constant
 from softswitch.compiler.lowering.syntax import control_name, spelling

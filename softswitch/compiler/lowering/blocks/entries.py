@@ -9,9 +9,9 @@ from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.blocks.table_actions import ActionList
-from softswitch.compiler.lowering.calls.passing import bind
 from softswitch.compiler.lowering.expressions.check import known, whole_number
 from softswitch.compiler.lowering.expressions.keysets import ANY, entry_pattern
+from softswitch.compiler.lowering.passing import bind
 from softswitch.compiler.lowering.syntax import spelling
 from softswitch.compiler.lowering.unit import Body
 from softswitch.compiler.lowering.values import Run, show

@@ -14,12 +14,12 @@ from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.blocks.actions import formals_of
-from softswitch.compiler.lowering.calls.passing import Formal, Passed, bind, pass_arguments
 from softswitch.compiler.lowering.emit import expression
 from softswitch.compiler.lowering.expressions.check import evaluate_all
 from softswitch.compiler.lowering.expressions.keysets import ANY, pattern
 from softswitch.compiler.lowering.instances import declare_instance, make_block
 from softswitch.compiler.lowering.items import Instance
+from softswitch.compiler.lowering.passing import Formal, Passed, bind, pass_arguments
 from softswitch.compiler.lowering.scope import BlockDef, Local, Scope, Variable, unknown
 from softswitch.compiler.lowering.statements import declare_constant
 from softswitch.compiler.lowering.syntax import control_name

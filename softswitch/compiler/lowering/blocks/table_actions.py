@@ -8,8 +8,8 @@ from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.lowering.blocks.actions import bound_action, formals_of, shared_action
-from softswitch.compiler.lowering.calls.passing import Formal
 from softswitch.compiler.lowering.items import Action
+from softswitch.compiler.lowering.passing import Formal
 from softswitch.compiler.lowering.scope import Local, unknown
 from softswitch.compiler.lowering.syntax import ir_annotations, spelling
 from softswitch.compiler.lowering.unit import Body

@@ -1,1 +1,1 @@
-"""Calls of functions, methods and externs: which one is meant, and how arguments are passed."""
+"""Calls of functions, methods and externs: which one is meant, and what becomes of it."""

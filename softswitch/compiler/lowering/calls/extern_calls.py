@@ -12,9 +12,9 @@ from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.lowering import types as t
-from softswitch.compiler.lowering.calls.passing import Formal, bind, check_argument, evaluate_arguments
 from softswitch.compiler.lowering.emit import expression
 from softswitch.compiler.lowering.expressions.check import type_at
+from softswitch.compiler.lowering.passing import Formal, bind, check_argument, evaluate_arguments
 from softswitch.compiler.lowering.paths import path_of
 from softswitch.compiler.lowering.scope import Scope, TypeName
 from softswitch.compiler.lowering.unit import Body, constant_body

@@ -7,8 +7,8 @@ from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.blocks.actions import formals_of
-from softswitch.compiler.lowering.calls.passing import Formal, Passed, bind, pass_arguments
 from softswitch.compiler.lowering.expressions.check import evaluate_as, type_at
+from softswitch.compiler.lowering.passing import Formal, Passed, bind, pass_arguments
 from softswitch.compiler.lowering.scope import Functions, Scope
 from softswitch.compiler.lowering.unit import Body, Place, Result, constant_body
 from softswitch.compiler.lowering.values import Nothing, Run, Value

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.loopback import UDP_GRO, UDP_SEGMENT
+from controller.bench.loopback import UDP_GRO, UDP_SEGMENT
 from hostlib import wire
 from hostlib.tree import Tree
 
@@ -69,7 +69,7 @@ class _Driver:
         packets = np.zeros(BASES, self._dtype)
         lanes = values.shape[1]
         endpoints = wire.Endpoints(
-            "02:00:00:00:ff:01", "02:00:00:00:00:fb", "10.0.255.1", "10.0.0.251", 42592
+            "02:00:00:00:ff:01", "02:00:00:00:00:fb", "10.0.255.1", "10.0.0.251", wire.INA_UDP_PORT
         )
         prefix = wire.frame_prefix(endpoints, wire.INA_BYTES + 4 * lanes)
         raw = packets.view(np.uint8).reshape(BASES, -1)

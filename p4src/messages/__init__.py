@@ -1,5 +1,8 @@
 """The P4Runtime messages: the one door through which generated protobuf code enters this project.
 
+They are beside the programs because switch and controller speak them to each other about these: P4Info is
+what a compiled program tells a controller, and all other messages refer to it.
+
 The ``p4runtime`` distribution ships code that protoc generated before version 3.19, which the C
 implementation of protobuf 4 and newer refuses to run. `_legacy` builds the same modules from
 the descriptors in that code, the way that current generated code does; where the shipped code runs
@@ -7,7 +10,7 @@ as it is, nothing is touched. Either way the modules appear under their own name
 third-party P4Runtime clients work in the same process.
 """
 
-from controller.p4runtime_shim.messages import _legacy
+from p4src.messages import _legacy
 
 # The imports below work only after this.
 _legacy.make_importable()

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import hostlib as ina
-from benchmarks.allreduce import Data
+from controller.bench.allreduce import Data
 
 PATIENCE_S = 60.0
 

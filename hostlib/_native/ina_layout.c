@@ -1,0 +1,36 @@
+/* The tables of ina_layout.h, from the same lists as what they tell of. */
+#include "ina_layout.h"
+
+#include "ina_core.h"
+#include "ina_fallback.h"
+#include "ina_wire.h"
+
+#define ROW(structure, field) {#field, offsetof(structure, field), sizeof(((structure *)0)->field)},
+
+#define FIELD(type, name) ROW(struct ina_core, name)
+#define ARRAY(type, name, length) ROW(struct ina_core, name)
+const struct ina_field ina_core_fields[] = {INA_CORE_FIELDS(FIELD, ARRAY) {NULL, sizeof(struct ina_core), 0}};
+#undef FIELD
+#undef ARRAY
+
+#define FIELD(type, name) ROW(struct ina_io, name)
+const struct ina_field ina_io_fields[] = {INA_IO_FIELDS(FIELD, FIELD) {NULL, sizeof(struct ina_io), 0}};
+#undef FIELD
+
+#define FIELD(name, bytes) ROW(struct ina_header, name)
+const struct ina_field ina_header_fields[] = {INA_HEADER_FIELDS(FIELD) {NULL, sizeof(struct ina_header), 0}};
+#undef FIELD
+
+#define CONSTANT(name, value) {#name, name},
+#define NAME(name) {#name, name},
+const struct ina_constant ina_constants[] = {
+    INA_WIRE_CONSTANTS(CONSTANT)
+    INA_CHAIN_FLAGS(CONSTANT)
+    INA_KEPT_FLAGS(CONSTANT)
+    INA_MARK_FLAGS(CONSTANT)
+    INA_COUNTERS(NAME)
+    INA_PUMPED(NAME)
+    FALLBACK_CONSTANTS(CONSTANT)
+    FALLBACK_COUNTERS(NAME)
+    {NULL, 0},
+};

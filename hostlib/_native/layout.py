@@ -1,0 +1,97 @@
+"""Compares what Python says of memory and of the wire with what the compiled library says.
+
+Both languages know the structures that they share, the header of a packet, and numbers that mean something
+to both. The library exports what it knows as tables (``ina_layout.h``), made from the lists that declare it.
+A library of another version, or a list that was changed on one side only, is refused before it is used.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from hostlib.errors import NativeMissing
+
+REMEDY = "run `python -m hostlib._native.build` (needs a C compiler)"
+
+
+class Field(NamedTuple):
+    """A field of a structure, or of a packet's header."""
+
+    name: str
+    offset: int
+    bytes: int
+
+
+class _Field(ctypes.Structure):
+    """``struct ina_field``."""
+
+    _fields_ = (("name", ctypes.c_char_p), ("offset", ctypes.c_uint64), ("bytes", ctypes.c_uint64))
+
+
+class _Constant(ctypes.Structure):
+    """``struct ina_constant``."""
+
+    _fields_ = (("name", ctypes.c_char_p), ("value", ctypes.c_int64))
+
+
+def fields_of(structure: type[ctypes.Structure]) -> list[Field]:
+    """Return the fields of a structure as ctypes lays them out, and at the end its size under no name."""
+    places = [(name, getattr(structure, name)) for name, *_ in structure._fields_]
+    fields = [Field(name, place.offset, place.size) for name, place in places]
+    return [*fields, Field("", ctypes.sizeof(structure), 0)]
+
+
+def exported_fields(library: ctypes.CDLL, table: str) -> list[Field]:
+    """Return a table of fields, with the size at the end as in `fields_of`. Raises NativeMissing."""
+    return [Field((row.name or b"").decode(), row.offset, row.bytes) for row in _rows(library, table, _Field)]
+
+
+@functools.cache
+def exported_constants(library: ctypes.CDLL) -> Mapping[str, int]:
+    """Return the numbers that the library exports, by name. Raises NativeMissing."""
+    return {row.name.decode(): row.value for row in _rows(library, "ina_constants", _Constant) if row.name}
+
+
+def require_fields(library: ctypes.CDLL, table: str, wanted: Iterable[Field]) -> None:
+    """Compare fields one by one: names, offsets and widths. Raises NativeMissing, which names the first."""
+    found = exported_fields(library, table)
+    for number, want in enumerate(wanted):
+        have = found[number] if number < len(found) else None
+        if have != want:
+            raise NativeMissing(f"{table}: {_text(have)} in C is {_text(want)} in Python; {REMEDY}")
+
+
+def require_constants(library: ctypes.CDLL, wanted: Mapping[str, int], *prefixes: str) -> None:
+    """Compare numbers by name, all that C has with one of the prefixes. Raises NativeMissing."""
+    found = exported_constants(library)
+    names = [*wanted, *(name for name in found if name.startswith(prefixes) and name not in wanted)]
+    for name in names:
+        have, want = found.get(name), wanted.get(name)
+        if have != want:
+            raise NativeMissing(f"{name} is {have} in C and {want} in Python; {REMEDY}")
+
+
+def _rows(library: ctypes.CDLL, table: str, row: type[ctypes.Structure]) -> list[Any]:
+    """Return the rows of a table; the last one has no name."""
+    try:
+        first = row.in_dll(library, table)
+    except ValueError as error:
+        raise NativeMissing(f"the compiled part is of another version ({error}); {REMEDY}") from error
+    at = ctypes.addressof(first)
+    rows: list[Any] = []
+    while not rows or rows[-1].name:
+        rows.append(row.from_address(at + len(rows) * ctypes.sizeof(row)))
+    return rows
+
+
+def _text(field: Field | None) -> str:
+    match field:
+        case None:
+            return "nothing"
+        case Field("", size, _):
+            return f"the end at byte {size}"
+        case Field(name, offset, size):
+            return f"{name} ({size} bytes from {offset} on)"

@@ -1,0 +1,206 @@
+"""Train a multilayer perceptron on handwritten digits, every gradient summed inside the switch.
+
+    ina run -np 4 -- python -m hostlib.demos.digits     # four workers
+    python -m hostlib.demos.digits --shards 4           # the same batches in one process
+
+The images are the 1,797 digits that ship with scikit-learn (8x8 pixels, UCI ML repository).
+Each batch is cut into one shard per worker; the average of the shards' gradients is the step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+import hostlib as ina
+
+Floats = npt.NDArray[np.float32]
+Parameters = list[Floats]
+NAMES = ("hidden weights", "hidden bias", "output weights", "output bias")
+LAYERS = ((0, 2), (0, 2), (1, 2), (1, 2))  # position from the front, number of layers
+HIDDEN = 128
+LEARNING_RATE = 0.2
+TRAINING_IMAGES = 1500
+# Elements that share one exponent on the wire: the lanes of a packet.
+LANES = 256
+
+
+def load() -> tuple[Floats, npt.NDArray[np.int64]]:
+    """Return the images (n, 64) scaled to 0..1 and their labels (n,)."""
+    package = importlib.util.find_spec("sklearn")
+    if package is None or package.origin is None:
+        raise SystemExit("the digits come with scikit-learn: pip install 'ina[examples]'")
+    # As sklearn.datasets.load_digits does; to import that would take each worker longer than to train.
+    rows = np.loadtxt(Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz", delimiter=",")
+    rows = np.random.default_rng(0).permutation(rows)
+    return (rows[:, :-1] / 16).astype(np.float32), rows[:, -1].astype(np.int64)
+
+
+def initial_parameters() -> Parameters:
+    """Return the same small random weights on every rank."""
+    rng = np.random.default_rng(1)
+    return [
+        (rng.standard_normal((64, HIDDEN)) / 8).astype(np.float32),
+        np.zeros(HIDDEN, np.float32),
+        (rng.standard_normal((HIDDEN, 10)) / np.sqrt(HIDDEN)).astype(np.float32),
+        np.zeros(10, np.float32),
+    ]
+
+
+def predict(parameters: Parameters, images: Floats) -> tuple[Floats, Floats]:
+    """Return the hidden activations and the class probabilities."""
+    w1, b1, w2, b2 = parameters
+    hidden = np.maximum(images @ w1 + b1, 0)
+    logits = hidden @ w2 + b2
+    exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return hidden, exponentials / exponentials.sum(axis=1, keepdims=True)
+
+
+def gradient(parameters: Parameters, images: Floats, labels: npt.NDArray[np.int64]) -> Parameters:
+    """Return the mean gradient of the cross-entropy loss."""
+    hidden, error = predict(parameters, images)
+    error[np.arange(len(labels)), labels] -= 1
+    error /= len(labels)
+    back = (error @ parameters[2].T) * (hidden > 0)
+    return [images.T @ back, back.sum(axis=0), hidden.T @ error, error.sum(axis=0)]
+
+
+def accuracy(parameters: Parameters, images: Floats, labels: npt.NDArray[np.int64]) -> float:
+    """Return the share of images classified correctly."""
+    return float((predict(parameters, images)[1].argmax(axis=1) == labels).mean())
+
+
+def batches(epochs: int, batch: int) -> Iterator[npt.NDArray[np.int64]]:
+    """Yield image numbers in an order that all ranks share."""
+    rng = np.random.default_rng(2)
+    for _ in range(epochs):
+        order = rng.permutation(TRAINING_IMAGES)
+        for start in range(0, TRAINING_IMAGES - batch + 1, batch):
+            yield order[start : start + batch]
+
+
+class SwitchAverage:
+    """Averages with the other workers, through the switch."""
+
+    def __init__(self) -> None:
+        self.shards = range(ina.rank(), ina.rank() + 1)
+        self.total = ina.size()
+
+    def __call__(self, gradients: list[Parameters]) -> Parameters:
+        """Average this worker's gradients with everyone's, all tensors in flight at once."""
+        (mine,) = gradients
+        handles = [
+            ina.allreduce_async(tensor, op="average", name=name, layer=layer)
+            for name, layer, tensor in zip(NAMES, LAYERS, mine, strict=True)
+        ]
+        return [handle.wait() for handle in handles]
+
+    def progress(self, done: int, total: int) -> None:
+        """Tell how far this job is: where jobs share a switch, those that end soon go first."""
+        ina.progress(done, total)
+
+
+@dataclass
+class LocalAverage:
+    """Averages all shards in this process, and adds up how far the weights of the switch's run may be.
+
+    Each step may differ by what quantisation and rounding allow. That earlier differences do not grow
+    by themselves holds for gradient descent with a step this small; the bound relies on it.
+    """
+
+    total: int
+    shards: range = field(init=False)
+    bound: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.shards = range(self.total)
+
+    def __call__(self, gradients: list[Parameters]) -> Parameters:
+        """Average the shards in double precision."""
+        stacks = [np.stack(tensors) for tensors in zip(*gradients, strict=True)]
+        self.bound += LEARNING_RATE * max(self._step_bound(stack) for stack in stacks)
+        return [stack.mean(axis=0, dtype=np.float64).astype(np.float32) for stack in stacks]
+
+    def progress(self, done: int, total: int) -> None:
+        """Nobody to tell."""
+
+    def note_rounding(self, parameters: Parameters) -> None:
+        """Allow for the updated weights, which each run rounds to float32 for itself."""
+        self.bound += max(float(np.spacing(np.abs(parameter).max())) for parameter in parameters)
+
+    def _step_bound(self, stack: Floats) -> float:
+        """Bound |switch average - exact average| of one tensor (docs/protocol.md, Numbers)."""
+        flat = np.abs(stack).max(axis=0).ravel()
+        peaks = np.maximum.reduceat(flat, np.arange(0, flat.size, LANES))
+        return max(ina.error_bound(float(peak), self.total) for peak in peaks) / self.total
+
+
+def train(average: SwitchAverage | LocalAverage, epochs: int, batch: int, *, talk: bool) -> Parameters:
+    """Run all steps; `talk` prints one line per epoch."""
+    images, labels = load()
+    test = slice(TRAINING_IMAGES, None)
+    parameters = initial_parameters()
+    started = time.perf_counter()
+    steps = TRAINING_IMAGES // batch  # of an epoch
+
+    def report(when: str) -> None:
+        score = accuracy(parameters, images[test], labels[test])
+        print(f"{when:15}test accuracy {score:.4f}  {time.perf_counter() - started:5.1f} s")
+
+    for step, chosen in enumerate(batches(epochs, batch)):
+        average.progress(step, epochs * steps)
+        if talk and step % steps == 0:
+            report(f"epoch {step // steps:3d}/{epochs}")
+        pieces = np.array_split(chosen, average.total)
+        gradients = [gradient(parameters, images[pieces[s]], labels[pieces[s]]) for s in average.shards]
+        for parameter, change in zip(parameters, average(gradients), strict=True):
+            parameter -= LEARNING_RATE * change
+        if isinstance(average, LocalAverage):
+            average.note_rounding(parameters)
+    if talk:
+        report("done")
+    return parameters
+
+
+def save(path: Path, parameters: Parameters, bound: float) -> None:
+    """Write weights, accuracy and bound for a comparison (`ina demo`)."""
+    images, labels = load()
+    score = accuracy(parameters, images[TRAINING_IMAGES:], labels[TRAINING_IMAGES:])
+    np.savez(path, *parameters, accuracy=score, bound=bound)
+
+
+def main() -> None:
+    """Train as one worker of a job, or alone with ``--shards``."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--epochs", type=int, default=30)
+    parser.add_argument("--batch", type=int, default=300, help="images per step, over all workers")
+    parser.add_argument("--shards", type=int, help="no workers: do this many workers' share in this process")
+    parser.add_argument("--save", type=Path, metavar="FILE.npz", help="write the trained weights (rank 0)")
+    options = parser.parse_args()
+    if not 1 <= options.batch <= TRAINING_IMAGES:
+        parser.error(f"--batch {options.batch}: there are 1 to {TRAINING_IMAGES} images to a step")
+
+    average: SwitchAverage | LocalAverage
+    if options.shards:
+        average = LocalAverage(options.shards)
+        parameters = train(average, options.epochs, options.batch, talk=True)
+        bound = average.bound
+    else:
+        ina.init()
+        average = SwitchAverage()
+        parameters = train(average, options.epochs, options.batch, talk=ina.rank() == 0)
+        bound = 0.0
+    if options.save and (options.shards or ina.rank() == 0):
+        save(options.save, parameters, bound)
+    ina.shutdown()
+
+
+if __name__ == "__main__":
+    main()

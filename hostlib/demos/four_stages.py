@@ -1,0 +1,213 @@
+"""Train a network in four stages, each marked by the resource that it uses, so that jobs can take turns.
+
+    ina run -np 2 -- python -m hostlib.demos.four_stages --iterations 20
+    ina schedule interleave                                 # in groups: speed measured beside predicted
+
+An iteration reads records from a file past the page cache (storage), makes images of them (CPU), computes
+the gradient of a perceptron (GPU) and averages it over the workers through the switch (network). There is no
+GPU here: `--cores 0,1` binds preprocessing to one core and computing to another, which is then the machine's
+accelerator. Options choose how long each stage is. Prints the stages' seconds per iteration at the end.
+
+With `--checkpoint FILE` a job that was stopped goes on where it last saved.
+"""
+
+from __future__ import annotations
+
+import argparse
+import mmap
+import os
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+import hostlib as ina
+from hostlib import interleave
+
+Floats = npt.NDArray[np.float32]
+SIDE = 32
+PIXELS = SIDE * SIDE
+CLASSES = 8
+BLOCK = 4096
+"""Reads past the page cache begin and end at multiples of this."""
+MADE_UP = 32 << 20
+LEARNING_RATE = np.float32(0.1)
+DROPOUT = 0.2
+
+
+class Records:
+    """A file of records, read past the page cache: every read is the disk's work."""
+
+    def __init__(self, path: Path, record: int) -> None:
+        if record < PIXELS or record % BLOCK:
+            raise SystemExit(f"--record {record}: want a multiple of {BLOCK}, so that reads are aligned")
+        self._record = record
+        self._count = path.stat().st_size // record
+        self._buffer: mmap.mmap | None = None
+        self._file = os.open(path, os.O_RDONLY)
+        os.posix_fadvise(self._file, 0, 0, os.POSIX_FADV_RANDOM)  # no reading ahead
+        try:
+            self._direct = os.open(path, os.O_RDONLY | os.O_DIRECT)
+        except OSError:  # not every file system has it
+            self._direct = -1
+
+    def read(self, first: int, number: int) -> npt.NDArray[np.uint8]:
+        """Return `number` records from `first` on, in a ring, shape (number, record), until the next call."""
+        if number > self._count:
+            raise SystemExit(f"--batch {number}: the file has {self._count} records")
+        first %= self._count - number + 1
+        size, offset = number * self._record, first * self._record
+        if self._buffer is None or len(self._buffer) != size:  # new pages would be the processor's work
+            self._buffer = mmap.mmap(-1, size)  # whole pages, as direct reads need
+        buffer = self._buffer
+        if self._direct >= 0:
+            read = os.preadv(self._direct, [buffer], offset)
+        else:
+            os.posix_fadvise(self._file, offset, size, os.POSIX_FADV_DONTNEED)
+            read = os.preadv(self._file, [buffer], offset)
+        if read != size:
+            raise SystemExit(f"{read} of {size} bytes could be read at {offset}")
+        return np.frombuffer(buffer, np.uint8).reshape(number, self._record)
+
+
+def make(path: Path, size: int, seed: int = 0) -> None:
+    """Write a file of random records, so that every stage has something to work on."""
+    with path.open("wb") as file:
+        rng = np.random.default_rng(seed)
+        for start in range(0, size, 1 << 20):
+            file.write(rng.bytes(min(1 << 20, size - start)))
+        os.fsync(file.fileno())
+
+
+def made_up(record: int) -> Records:
+    """Return random records in a file that nobody else sees, and that is gone when this process is."""
+    with tempfile.NamedTemporaryFile(prefix="ina-records-") as file:
+        make(Path(file.name), MADE_UP)
+        return Records(Path(file.name), record)
+
+
+def preprocess(raw: npt.NDArray[np.uint8], views: int, seed: int) -> tuple[Floats, npt.NDArray[np.int64]]:
+    """Return images, the mean of some randomly shifted and blurred views each, and what they show."""
+    images = raw[:, :PIXELS].reshape(-1, SIDE, SIDE).astype(np.float32) / np.float32(255)
+    rng = np.random.default_rng(seed)
+    total = np.zeros_like(images)
+    for _ in range(views):
+        view = np.roll(images, rng.integers(-2, 3, size=2), axis=(1, 2))
+        view = (view + np.roll(view, 1, axis=1) + np.roll(view, 1, axis=2)) / np.float32(3)
+        view -= view.mean(axis=(1, 2), keepdims=True)
+        total += view / view.std(axis=(1, 2), keepdims=True)
+    total /= np.float32(views)
+    return total.reshape(-1, PIXELS), (raw[:, 0] // (256 // CLASSES)).astype(np.int64)
+
+
+class Network:
+    """A perceptron with one hidden layer; its gradient is one flat array."""
+
+    def __init__(self, hidden: int) -> None:
+        rng = np.random.default_rng(1)
+        self.hidden = hidden
+        self.weights = (rng.standard_normal(PIXELS * hidden + hidden * CLASSES) / 32).astype(np.float32)
+
+    def gradient(
+        self, images: Floats, labels: npt.NDArray[np.int64], masks: int, seed: int
+    ) -> tuple[Floats, float]:
+        """Return the mean gradient of the cross-entropy over some dropout masks, and the mean loss."""
+        cut = PIXELS * self.hidden
+        first, second = self.weights[:cut].reshape(PIXELS, -1), self.weights[cut:].reshape(-1, CLASSES)
+        rng = np.random.default_rng(seed)
+        total = np.zeros_like(self.weights)
+        loss = 0.0
+        rows = np.arange(len(labels))
+        for _ in range(masks):
+            kept = (rng.random(self.hidden, dtype=np.float32) > DROPOUT).astype(np.float32)
+            hidden = np.maximum(images @ first, 0) * kept
+            logits = hidden @ second
+            error = np.exp(logits - logits.max(axis=1, keepdims=True))
+            error /= error.sum(axis=1, keepdims=True)
+            loss -= float(np.log(error[rows, labels]).mean())
+            error[rows, labels] -= 1
+            error /= len(labels)
+            back = (error @ second.T) * (hidden > 0)
+            total[:cut] += (images.T @ back).ravel()
+            total[cut:] += (hidden.T @ error).ravel()
+        return total / np.float32(masks), loss / masks
+
+
+def load_checkpoint(path: Path | None, network: Network) -> int:
+    """Return the iteration to go on with, and take over the weights saved then."""
+    if path is None or not path.exists():
+        return 0
+    with np.load(path) as saved:
+        network.weights[:] = saved["weights"]
+        return int(saved["iteration"])
+
+
+def save_checkpoint(path: Path, network: Network, iteration: int) -> None:
+    """Write the weights; a job that is stopped meanwhile keeps the old file."""
+    draft = path.with_suffix(".draft.npz")
+    np.savez(draft, weights=network.weights, iteration=iteration)
+    draft.replace(path)
+
+
+def main() -> None:
+    """Train as one worker of a job, in turns with the jobs of its group if it has one."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--data", type=Path, help="file of records; without one, random ones are made")
+    parser.add_argument("--iterations", type=int, default=20)
+    parser.add_argument("--record", type=int, default=4096, help="bytes per record, of which 1024 are used")
+    parser.add_argument("--batch", type=int, default=64, help="records per worker and iteration")
+    parser.add_argument("--views", type=int, default=1, help="views of each image: preprocessing")
+    parser.add_argument("--masks", type=int, default=1, help="dropout masks per iteration: computing")
+    parser.add_argument("--hidden", type=int, default=128, help="width of the network: the gradient's size")
+    parser.add_argument("--cores", help="A,B: preprocess on core A, compute on core B")
+    parser.add_argument(
+        "--checkpoint", type=Path, metavar="FILE.npz", help="save every iteration; go on from"
+    )
+    options = parser.parse_args()
+    for name in ("iterations", "batch", "views", "masks", "hidden"):
+        if getattr(options, name) < 1:
+            parser.error(f"--{name} {getattr(options, name)}: want 1 or more")
+    everywhere = os.sched_getaffinity(0)
+    bound = [{int(core)} for core in options.cores.split(",")] if options.cores else [everywhere] * 2
+    if len(bound) != 2 or not all(cores <= everywhere for cores in bound):
+        parser.error(f"--cores {options.cores}: want two of {sorted(everywhere)}")
+
+    ina.init()
+    rank, size = ina.rank(), ina.size()
+    records = Records(options.data, options.record) if options.data else made_up(options.record)
+    network = Network(options.hidden)
+    average = np.zeros_like(network.weights)
+    begin = load_checkpoint(options.checkpoint, network)
+    loss = float("nan")
+    with interleave.join(rank) as timer:
+        for iteration in range(begin, options.iterations):
+            ina.progress(iteration, options.iterations)
+            seed = iteration * size + rank
+            with timer.iteration():
+                with timer.stage("storage"):
+                    raw = records.read(seed * options.batch, options.batch)
+                with timer.stage("cpu"):
+                    os.sched_setaffinity(0, bound[0])
+                    images, labels = preprocess(raw, options.views, seed)
+                    os.sched_setaffinity(0, everywhere)
+                with timer.stage("gpu"):
+                    os.sched_setaffinity(0, bound[1])
+                    gradient, loss = network.gradient(images, labels, options.masks, seed)
+                    os.sched_setaffinity(0, everywhere)
+                with timer.stage("network"):
+                    ina.allreduce(gradient, op="average", out=average)
+                network.weights -= LEARNING_RATE * average
+            if options.checkpoint and rank == 0:
+                save_checkpoint(options.checkpoint, network, iteration + 1)
+    if begin < options.iterations and rank == 0:
+        profile = timer.profile()
+        parts = ", ".join(
+            f"{stage} {s:.4f}" for stage, s in zip(interleave.STAGES, profile.stages_s, strict=True)
+        )
+        print(f"loss {loss:.3f}; seconds per iteration: {parts}; in all {profile.iteration_s:.4f}")
+    ina.shutdown()
+
+
+if __name__ == "__main__":
+    main()

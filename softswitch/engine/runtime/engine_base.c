@@ -1,0 +1,51 @@
+/* What every part stands on: errors, the clock, the lock. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "engine_internal.h"
+
+int fail(char *error, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(error, ENGINE_ERROR_BYTES, format, arguments);
+    va_end(arguments);
+    return -1;
+}
+
+uint64_t clock_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
+}
+
+/* Whoever waits for the mutex holds the gate, so the data thread, which unlocks and locks again all the
+   time, cannot overtake it. */
+void engine_lock(struct engine *engine)
+{
+    uintptr_t self = (uintptr_t)pthread_self();
+    if (atomic_load_explicit(&engine->owner, memory_order_relaxed) == self) {
+        engine->owner_depth++;
+        return;
+    }
+    pthread_mutex_lock(&engine->gate);
+    pthread_mutex_lock(&engine->mutex);
+    pthread_mutex_unlock(&engine->gate);
+    atomic_store_explicit(&engine->owner, self, memory_order_relaxed);
+    engine->owner_depth = 1;
+}
+
+void engine_unlock(struct engine *engine)
+{
+    if (--engine->owner_depth)
+        return;
+    atomic_store_explicit(&engine->owner, 0, memory_order_relaxed);
+    pthread_mutex_unlock(&engine->mutex);
+}
+
+uint64_t engine_now(struct engine *engine)
+{
+    return (clock_ns() - engine->start_ns) / 1000;
+}

@@ -1,0 +1,82 @@
+/* Frames on their way in, and events when they are due: both end in the traffic manager. */
+#include <stdlib.h>
+
+#include "engine_internal.h"
+
+/* A place in the rx queue for a frame that is through at `through_ns`. */
+static bool wait_for_link(struct port *port, uint64_t now_ns)
+{
+    uint64_t size = port->rx.config.queue_packets + 1;      /* one is on the link, the others wait */
+    while (port->rx_waiting && port->rx_departures[port->rx_oldest] <= now_ns) {
+        port->rx_oldest = (port->rx_oldest + 1) % size;
+        port->rx_waiting--;
+    }
+    return port->rx_waiting < size;
+}
+
+void port_receive(struct port *port, const uint8_t *frame, uint32_t length)
+{
+    struct engine *engine = port->engine;
+    struct direction *rx = &port->rx;
+    struct engine_statistics *statistics = &port->statistics;
+    statistics->rx_packets++;
+    statistics->rx_bytes += length;
+    if (unlikely(length == 0 || length > P4_MAX_FRAME)) {
+        statistics->rx_malformed++;
+        return;
+    }
+    if (likely(!rx->impaired)) {
+        tm_ingress(engine, port, frame, length);
+        return;
+    }
+    uint64_t through_ns = engine->now_ns;
+    if (rx->config.rate_bps) {
+        if (!wait_for_link(port, engine->now_ns)) {
+            statistics->rx_queue_full++;
+            return;
+        }
+        through_ns = pass_link(rx, length, engine->now_ns);
+        uint64_t size = rx->config.queue_packets + 1;
+        port->rx_departures[(port->rx_oldest + port->rx_waiting++) % size] = through_ns;
+    }
+    if (link_hit(rx, rx->config.loss)) {
+        statistics->rx_lost++;
+        return;
+    }
+    if (link_hit(rx, rx->config.corrupt)) {
+        statistics->rx_corrupted++;
+        return;
+    }
+    bool twice = link_hit(rx, rx->config.duplicate);
+    statistics->rx_duplicated += twice;
+    for (int i = 0; i <= twice; i++) {
+        uint64_t time_ns = link_arrival(rx, through_ns, &statistics->rx_reordered);
+        if (time_ns <= engine->now_ns)
+            tm_ingress(engine, port, frame, length);
+        else
+            schedule(engine, time_ns, port, EVENT_RX, frame, length);
+    }
+}
+
+void run_events(struct engine *engine, uint64_t now_ns)
+{
+    while (engine->heap_size && engine->heap[0]->time_ns <= now_ns) {
+        struct event *event = next_event(engine);
+        if (event->time_ns > engine->now_ns)
+            engine->now_ns = event->time_ns;
+        switch (event->kind) {
+        case EVENT_RX:
+            tm_ingress(engine, event->port, event->frame, event->length);
+            break;
+        case EVENT_TX:
+            outbox_append(event->port, event->frame, event->length);
+            break;
+        case EVENT_DEQUEUE:
+            tm_dequeue(event->port);
+            break;
+        }
+        free(event);
+    }
+    if (now_ns > engine->now_ns)
+        engine->now_ns = now_ns;
+}

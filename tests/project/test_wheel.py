@@ -1,0 +1,73 @@
+"""An installation is the product, all of it and nothing else, and works without a checkout."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+from setuptools.dist import Distribution
+
+ROOT = Path(__file__).parents[2]
+PRODUCT = ("bmv2_topos", "controller", "hostlib", "p4src", "softswitch")
+BUILT = ("*.so", "__pycache__")
+
+
+def test_a_wheel_has_every_file_of_the_product_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    distribution = Distribution({"script_name": "setup.py"})
+    distribution.parse_config_files(["pyproject.toml"])
+    build = distribution.get_command_obj("build_py")
+    build.ensure_finalized()
+    packed = {file for _package, _module, file in build.find_all_modules()}
+    packed |= {f"{folder}/{name}" for _, folder, _, names in build.data_files for name in names}
+    product = {
+        str(path.relative_to(ROOT))
+        for folder in PRODUCT
+        for path in (ROOT / folder).rglob("*")
+        if path.is_file() and path.suffix != ".so" and "__pycache__" not in path.parts
+    }
+    assert packed == product
+
+
+@pytest.mark.slow
+def test_the_demo_runs_from_an_installed_wheel(tmp_path: Path) -> None:
+    source, wheels, site = (tmp_path / name for name in ("source", "wheels", "site"))
+    for folder in PRODUCT:
+        shutil.copytree(ROOT / folder, source / folder, ignore=shutil.ignore_patterns(*BUILT))
+    for file in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+        shutil.copy(ROOT / file, source)
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    pip_wheel = [*pip, "wheel", "--no-build-isolation", "--no-deps", "--wheel-dir", str(wheels), str(source)]
+    subprocess.run(pip_wheel, check=True, timeout=600)
+    (wheel,) = wheels.iterdir()
+    subprocess.run([*pip, "install", "--no-deps", "--target", str(site), str(wheel)], check=True, timeout=600)
+
+    installed = os.pathsep.join((str(site), sysconfig.get_path("purelib")))
+    environment = {**os.environ, "PYTHONPATH": installed}
+
+    def run(*command: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-P", *command],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=tmp_path,
+            env=environment,
+            timeout=600,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    modules = (*PRODUCT, "hostlib.demos.digits", "hostlib._native._ina")
+    find = (
+        "from importlib.util import find_spec; print(*(find_spec(name).origin for name in names), sep='\\n')"
+    )
+    assert all(Path(line).is_relative_to(site) for line in run("-c", f"names = {modules}; {find}").split())
+    # without site, .pth files name no checkout
+    assert run("-S", "-c", "from importlib.util import find_spec; print(find_spec('benchmarks'))") == "None\n"
+    assert '"agrees": 1.0' in run("-m", "controller.cli", "demo", "-np", "2", "--json")
