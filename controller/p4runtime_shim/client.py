@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any
 
 import grpc
 
@@ -14,8 +14,7 @@ from controller.p4runtime_shim.mastership import acquire
 from controller.p4runtime_shim.messages import p4runtime_pb2 as p4
 from controller.p4runtime_shim.messages import p4runtime_pb2_grpc, status_pb2
 from controller.p4runtime_shim.tls import Tls, diagnose
-
-Kind = Literal["INSERT", "MODIFY", "DELETE"]
+from controller.target import Kind
 
 _CODE_NAMES = {code.value[0]: code.name for code in grpc.StatusCode}
 
