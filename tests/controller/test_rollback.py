@@ -54,13 +54,8 @@ class Failing:
         self.target = target
         self.fault = fault
         self.address = target.address
-        self.close, self.turn, self.program, self.load = (
-            target.close,
-            target.turn,
-            target.program,
-            target.load,
-        )
-        self.read, self.read_counter = target.read, target.read_counter
+        self.close, self.turn, self.program = target.close, target.turn, target.program
+        self.load, self.read, self.read_counter = target.load, target.read, target.read_counter
 
     def write(self, kind: Kind, entries: Sequence[Entry]) -> None:
         fault, at = self.fault, self.fault.left

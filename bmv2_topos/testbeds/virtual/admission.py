@@ -114,8 +114,9 @@ class Controllers:
 
         It begins when an earlier move there is over. Returns False if the job has no slots there.
         """
-        on_switches = self._admitted[job].switches
-        places = [name for name in switches or on_switches if not on_switches[name].transit]
+        places = [name for name, on in self._admitted[job].switches.items() if not on.transit]
+        if switches is not None:
+            places = [name for name in places if name in switches]
         self._wanted |= {(name, job): region for name in places}
         self.settle()
         return bool(places)
