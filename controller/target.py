@@ -24,24 +24,22 @@ Kind = Literal["INSERT", "MODIFY", "DELETE"]
 
 @dataclass(frozen=True, slots=True)
 class ProgramInfo:
-    """The objects of a program, by their names."""
+    """The objects of a program by name, with their sizes.
+
+    Entries of tables, cells of indirect counters and registers, bits of each parameter of each action.
+    """
 
     tables: Mapping[str, int]
-    """How many entries each has room for."""
     counters: Mapping[str, int]
-    """How many cells each has; indirect ones only."""
     registers: Mapping[str, int]
-    """How many cells each has."""
     actions: Mapping[str, Mapping[str, int]]
-    """How many bits each parameter of each has."""
 
 
 class Target(Protocol):
     """One switch. Every method may raise SwitchError; writing happens inside `turn`."""
 
-    @property
-    def address(self) -> str:
-        """What messages call the switch: where it is reached."""
+    address: str
+    """What messages call the switch: where it is reached."""
 
     def close(self) -> None:
         """Let go of the switch; its entries stay."""

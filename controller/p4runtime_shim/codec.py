@@ -28,13 +28,10 @@ class Codec:
     def program(self) -> ProgramInfo:
         """What the program has."""
         return ProgramInfo(
-            {name: int(table.size) for name, table in self._tables.items()},
-            {name: int(counter.size) for name, counter in self._counters.items()},
-            {name: int(register.size) for name, register in self._registers.items()},
-            {
-                name: {p.name: int(p.bitwidth) for p in action.params}
-                for name, action in self._actions.items()
-            },
+            {name: table.size for name, table in self._tables.items()},
+            {name: counter.size for name, counter in self._counters.items()},
+            {name: register.size for name, register in self._registers.items()},
+            {name: {p.name: p.bitwidth for p in a.params} for name, a in self._actions.items()},
         )
 
     # ------------------------------------------------------------------ encode

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
 
 from controller.errors import ProgramMismatch
 from controller.p4runtime_shim.client import P4RuntimeClient
@@ -18,21 +17,9 @@ class P4RuntimeTarget:
     """The switch at `address`, ``host:port`` or ``unix:path``. Raises Unreachable."""
 
     def __init__(self, address: str, *, device_id: int = 0, tls: Tls | None = None) -> None:
-        self._client = P4RuntimeClient(address, device_id=device_id, tls=tls)
+        self._client = client = P4RuntimeClient(address, device_id=device_id, tls=tls)
         self._codec: Codec | None = None
-
-    @property
-    def address(self) -> str:
-        """Where the switch is reached."""
-        return self._client.address
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._client.close()
-
-    def turn(self, *, timeout_s: float) -> AbstractContextManager[None]:
-        """Be the primary controller for the time of the block (`controller.p4runtime_shim.mastership`)."""
-        return self._client.mastership(timeout_s=timeout_s)
+        self.address, self.close, self.turn = client.address, client.close, client.mastership
 
     def program(self) -> ProgramInfo | None:
         """Read what the loaded program has, None if there is no program."""

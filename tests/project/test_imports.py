@@ -18,6 +18,10 @@ COMPOSITION = "controller.cli"
 PUBLIC = {"softswitch", "softswitch.engine.bench", "hostlib", "hostlib.fallback", "hostlib.launcher"}
 # Generated protobuf messages: a leaf without behaviour that both ends of P4Runtime share.
 NEUTRAL = "controller.p4runtime_shim.messages"
+# How the controller works: a testbed has jobs admitted by it, and makes no rows of its own but to put a
+# switch into a state that it was in before.
+INSIDE = ("controller.session", "controller.jobs", "controller.checks", "controller.p4runtime_shim")
+REWRITES = "bmv2_topos/testbeds/virtual/admission.py"
 
 
 def modules() -> Iterator[tuple[str, Path]]:
@@ -54,3 +58,10 @@ def test_the_core_protocol_does_no_io() -> None:
     for path in (ROOT / "hostlib" / "core").rglob("*.py"):
         found = forbidden.intersection(name.split(".")[0] for name in imports(path))
         assert not found, f"{path.name} imports {found}"
+
+
+def test_testbeds_leave_rows_to_the_controller() -> None:
+    for path in (ROOT / TESTBEDS).rglob("*.py"):
+        inside = {name for name in imports(path) if name.startswith(INSIDE)}
+        where = str(path.relative_to(ROOT))
+        assert inside <= ({"controller.jobs"} if where == REWRITES else set()), f"{where} imports {inside}"

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from controller import names
 from controller.errors import NotPrimary, Refused, UpdateError
 from controller.programs import ProgramBundle
-from controller.rows import Cell, Entry, Group, Row
+from controller.rows import Cell, Entry, Group, Match, Row
 from controller.target import Kind, ProgramInfo, find
 from softswitch import PipelineError, Switch
 from softswitch.compiler import ir
@@ -34,10 +34,7 @@ class PipelineTarget:
             {name: table.size for name, table in program.tables.items()},
             {name: counter.size for name, counter in program.counters.items() if counter.table is None},
             registers if slots is None else {**registers, names.SLOT_REGISTER: slots},
-            {
-                name: {param.name: bit_width(param.type) for param in action.params}
-                for name, action in program.actions.items()
-            },
+            {name: {p.name: bit_width(p.type) for p in a.params} for name, a in program.actions.items()},
         )
         self._metadata: dict[tuple[str, tuple[ir.Pattern, ...]], bytes] = {}
         self._taken = False
@@ -75,56 +72,55 @@ class PipelineTarget:
                     code = _CODES.get(type(error), "INVALID_ARGUMENT")
                     errors.append(UpdateError(position, code, str(error)))
         if errors:
-            what = f"{kind} of {len(entries)} entries"
-            raise Refused(what, "UNKNOWN", errors[0].message, tuple(errors))
+            raise Refused(f"{kind} of {len(entries)} entries", "UNKNOWN", errors[0].message, tuple(errors))
 
     def _write(self, kind: Kind, entry: Entry) -> None:
+        pipeline, switch = self._pipeline, self._switch
         match entry:
             case Row(default=True):
-                self._pipeline.set_default(entry.table, self._invocation(entry))
+                pipeline.set_default(entry.table, self._invocation(entry))
             case Row():
-                encoded = ir.ConstEntry(self._patterns(entry), self._invocation(entry), 0)
-                getattr(self._pipeline, kind.lower())(entry.table, encoded)
-                self._metadata.pop((entry.table, encoded.patterns), None)
-                if entry.metadata and kind != "DELETE":
-                    self._metadata[entry.table, encoded.patterns] = entry.metadata
+                keys = find("table", entry.table, pipeline.program.tables).keys
+                patterns = tuple(_exact(entry.match[key.name]) for key in keys)
+                encoded = ir.ConstEntry(patterns, self._invocation(entry), 0)
+                getattr(pipeline, kind.lower())(entry.table, encoded)
+                self._metadata[entry.table, patterns] = b"" if kind == "DELETE" else entry.metadata
             case Group():
-                there = entry.id in self._switch.multicast_groups()
-                if there and kind == "INSERT":
-                    raise EntryExists(f"there is a multicast group {entry.id} already")
-                if not there and kind != "INSERT":
-                    raise NoSuchEntry(f"there is no multicast group {entry.id}")
-                self._switch.set_multicast_group(entry.id, None if kind == "DELETE" else entry.replicas)
+                if (entry.id in switch.multicast_groups()) == (kind == "INSERT"):
+                    error = EntryExists if kind == "INSERT" else NoSuchEntry
+                    raise error(f"{kind} of multicast group {entry.id}")
+                switch.set_multicast_group(entry.id, None if kind == "DELETE" else entry.replicas)
             case Cell():
-                self._pipeline.write_counter(entry.counter, entry.index, entry.packets, entry.bytes)
-
-    def _patterns(self, row: Row) -> tuple[ir.Pattern, ...]:
-        values = [row.match[key.name] for key in self._table(row.table).keys]
-        patterns = tuple(ir.Pattern("exact", value) for value in values if isinstance(value, int))
-        assert len(patterns) == len(values), "the controller's tables match exactly"
-        return patterns
-
-    def _table(self, name: str) -> ir.Table:
-        return find("table", name, self._pipeline.program.tables)
+                pipeline.write_counter(entry.counter, entry.index, entry.packets, entry.bytes)
 
     def _invocation(self, row: Row) -> ir.Invocation:
-        action = find("action", row.action, self._pipeline.program.actions)
-        return ir.Invocation(row.action, tuple(row.params[param.name] for param in action.params))
+        params = find("action", row.action, self._pipeline.program.actions).params
+        return ir.Invocation(row.action, tuple(row.params[param.name] for param in params))
 
     def read(self, tables: Iterable[str]) -> list[Row | Group]:
         """Read all entries of these tables but the defaults, and all multicast groups."""
-        groups = [Group(id_, tuple(members)) for id_, members in self._switch.multicast_groups().items()]
-        return [*(row for table in tables for row in self._rows(self._table(table))), *groups]
+        groups = [Group(number, tuple(to)) for number, to in self._switch.multicast_groups().items()]
+        return [*(row for table in tables for row in self._rows(table)), *groups]
 
-    def _rows(self, table: ir.Table) -> Iterator[Row]:
-        for entry in self._pipeline.entries(table.name):
-            match = {key.name: pat.value for key, pat in zip(table.keys, entry.patterns, strict=True)}
-            action, args = entry.invocation.action, entry.invocation.args
-            params = self._pipeline.program.actions[action].params
-            arguments = {param.name: arg for param, arg in zip(params, args, strict=True)}
-            metadata = self._metadata.get((table.name, entry.patterns), b"")
-            yield Row(table.name, match, action, arguments, metadata=metadata)
+    def _rows(self, table: str) -> Iterator[Row]:
+        program = self._pipeline.program
+        keys = [key.name for key in program.tables[table].keys]
+        for entry in self._pipeline.entries(table):
+            action, arguments = entry.invocation.action, entry.invocation.args
+            params = [param.name for param in program.actions[action].params]
+            yield Row(
+                table,
+                dict(zip(keys, (pattern.value for pattern in entry.patterns), strict=True)),
+                action,
+                dict(zip(params, arguments, strict=True)),
+                metadata=self._metadata.get((table, entry.patterns), b""),
+            )
 
     def read_counter(self, counter: str, cells: Sequence[int]) -> list[int]:
         """Read how many packets some cells of a counter have counted."""
         return [self._pipeline.read_counter(counter, cell)[0] for cell in cells]
+
+
+def _exact(value: Match) -> ir.Pattern:
+    assert isinstance(value, int), "the controller's tables match exactly"
+    return ir.Pattern("exact", value)
