@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         Uplink,
     )
     from controller.p4runtime_shim.tls import Tls
+    from controller.planning import Identity
     from controller.programs import ProgramBundle, locate
     from controller.session import Controller
     from controller.tree import TreeAdmission, admit_tree, read_tree, read_trees, remove_tree
@@ -37,6 +38,7 @@ __all__ = [
     "BadJob",
     "Controller",
     "ControllerError",
+    "Identity",
     "Job",
     "JobTree",
     "Lease",

@@ -12,6 +12,7 @@ from bmv2_topos.testbeds.virtual.trees import shortest_tree
 from controller import (
     Admission,
     Controller,
+    Identity,
     JobTree,
     Region,
     TreeAdmission,
@@ -23,7 +24,6 @@ from controller import (
 )
 from controller.jobs import change_row, job_row
 from controller.model import AGEING, INA_UDP_PORT
-from controller.planning import Identity
 from softswitch import Switch
 from softswitch.engine.pipeline import Pipeline
 
