@@ -19,7 +19,6 @@ from controller import (
     Uplink,
     admit_tree,
     forwarding,
-    read_tree,
     remove_tree,
 )
 from controller.jobs import change_row, job_row
@@ -156,9 +155,13 @@ class Controllers:
             self._moving.pop((name, job), None)
         remove_tree(self.of, admitted)
 
-    def current(self, job: int) -> TreeAdmission:
-        """Return how a job that is there stands on its switches by now, moves to other regions included."""
-        return read_tree({name: self.of[name] for name in self._admitted[job].switches}, job)
+    def current(self) -> dict[int, TreeAdmission]:
+        """Return how the jobs stand on their switches by now, moves to other regions included, by id."""
+        found = {name: controller.jobs() for name, controller in self.of.items()}
+        return {
+            job: TreeAdmission({name: found[name][job] for name in admitted.switches})
+            for job, admitted in self._admitted.items()
+        }
 
     def regions(self, current: TreeAdmission) -> dict[str, Region]:
         """Return the slots that a job uses, moves to or is to move to, by switch."""

@@ -133,15 +133,15 @@ class Allocator:
         present = [(job, job.admitted) for job in jobs if job.admitted is not None]
         names = {admitted.generation: job.entry.name for job, admitted in present}
         in_use = slots_in_use(self._fabric, self._slots, names)
+        current = self._controllers.current()
         views, seen = {}, {}
         for job, admitted in present:
             name, generation = job.entry.name, admitted.generation
-            current = self._controllers.current(job.id)
             counts = seen[generation] = self._controllers.counters(admitted)
             views[name] = JobView(
                 placement=job.placement,
-                admitted=current,
-                regions=self._controllers.regions(current),
+                admitted=current[job.id],
+                regions=self._controllers.regions(current[job.id]),
                 window=job.entry.window or DEFAULT_WINDOW,
                 iterations_done=len(job.ends_ns),
                 iterations=job.entry.iterations,
