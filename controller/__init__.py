@@ -27,7 +27,8 @@ if TYPE_CHECKING:
         SwitchInfo,
         Uplink,
     )
-    from controller.p4runtime_shim import Tls
+    from controller.p4runtime_shim.tls import Tls
+    from controller.planning import Identity
     from controller.programs import ProgramBundle, locate
     from controller.session import Controller
     from controller.tree import TreeAdmission, admit_tree, read_tree, read_trees, remove_tree
@@ -37,6 +38,7 @@ __all__ = [
     "BadJob",
     "Controller",
     "ControllerError",
+    "Identity",
     "Job",
     "JobTree",
     "Lease",
@@ -63,7 +65,7 @@ __all__ = [
     "remove_tree",
 ]
 
-_MODULES = ("errors", "model", "layout", "tree", "programs", "session")
+_MODULES = ("errors", "model", "layout", "tree", "session", "programs", "p4runtime_shim.tls")
 """The quick ones first: what only needs those is not to wait for gRPC."""
 
 

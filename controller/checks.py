@@ -6,14 +6,10 @@ from controller.errors import BadJob
 from controller.model import INA_UDP_PORT, NOBODY, Job, Member, Uplink, ipv4_to_int, mac_to_int
 
 
-def check_job(job: Job, *, max_members: int, shared_ports: bool = False) -> None:
-    """Raise BadJob unless a switch with bitmaps of `max_members` bits could serve this job.
-
-    With `shared_ports` several of its workers may be at one port; whoever writes its rows has to make one
-    member row of them.
-    """
+def check_job(job: Job, *, max_members: int) -> None:
+    """Raise BadJob unless a switch with bitmaps of `max_members` bits could serve this job."""
     _check_bits(job, max_members)
-    _check_ports(job, shared_ports)
+    _check_ports(job)
     _check_memory(job)
     for member in job.members:
         _check_address(str(member), member)
@@ -65,10 +61,10 @@ def _check_bits(job: Job, max_members: int) -> None:
         raise BadJob(f"nobody has the contribution bits {all_bits & ~taken:#b}")
 
 
-def _check_ports(job: Job, shared_ports: bool) -> None:
+def _check_ports(job: Job) -> None:
     ports = [m.port for m in job.members if m.port is not None]
     twice = sorted({p for p in ports if ports.count(p) > 1})
-    if twice and not shared_ports:
+    if twice and not job.shared_ports:
         raise BadJob(f"port {twice[0]} has two members; the switch tells members of a job by their ports")
     if job.uplink is not None and job.uplink.port in ports:
         raise BadJob(f"port {job.uplink.port} has a member and leads up; it can do one of the two")

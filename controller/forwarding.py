@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from controller import names
 from controller.model import ipv4_to_int, mac_to_int
-from controller.p4runtime_shim.rows import Group, Lpm, Row
+from controller.rows import Group, Lpm, Row
 
 
 def bridge(mac: str, port: int) -> Row:

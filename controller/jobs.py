@@ -22,7 +22,7 @@ from controller.model import (
     mac_from_int,
     mac_to_int,
 )
-from controller.p4runtime_shim.rows import Group, Row
+from controller.rows import Group, Row
 
 TABLES = (names.JOB, names.MEMBER, names.UPLINK, names.RECEIVER)
 """Where jobs have rows; in programs with shared slots in `names.CHANGE`, too."""
@@ -75,6 +75,9 @@ def supporting_rows(admission: Admission) -> tuple[Row | Group, ...]:
     """
     rows: list[Row | Group] = []
     replicas = []
+    at_port: dict[int | None, int] = {}
+    for member in admission.members:
+        at_port[member.port] = at_port.get(member.port, 0) | member.bitmap
     if admission.uplink is not None:
         rows += _uplink_rows(admission, admission.uplink)
     for member in admission.members:
@@ -82,8 +85,9 @@ def supporting_rows(admission: Admission) -> tuple[Row | Group, ...]:
             raise ValueError(f"{member} has no port yet")
         replica = member.bit + 1  # 0 leads up
         below = {"first_node": member.below.start, "node_count": len(member.below)}
-        of_port = {"bitmap": member.bitmap, **below}
-        rows.append(_port_row(admission.job, member.port, names.SET_MEMBER, of_port))
+        if bitmap := at_port.pop(member.port, 0):  # one row for all workers that share a port
+            of_port = {"bitmap": bitmap, **below}
+            rows.append(_port_row(admission.job, member.port, names.SET_MEMBER, of_port))
         rows.append(_receiver_row(admission.job, replica, member, member.rank))
         replicas.append((member.port, replica))
     return (*rows, Group(admission.group, tuple(replicas)))
@@ -150,8 +154,7 @@ class _Found:
     job: Row | None = None
     uplink: Row | None = None
     change: Row | None = None
-    ports: dict[int, Row] = field(default_factory=dict)
-    """By a member's lowest bit."""
+    ports: list[Row] = field(default_factory=list)
     receivers: dict[int, Row] = field(default_factory=dict)
     supporting: list[Row] = field(default_factory=list)
 
@@ -174,8 +177,7 @@ def parse(rows: Iterable[Row | Group], *, job_groups: range) -> Contents:
         of_job.supporting.append(row)
         match row.table, row.action:
             case names.MEMBER, names.SET_MEMBER:
-                mask = row.params["bitmap"]
-                of_job.ports[mask & -mask] = row
+                of_job.ports.append(row)
             case names.CHANGE, _:
                 of_job.change = row
             case names.UPLINK, _:
@@ -199,10 +201,11 @@ def _admission(job: int, row: Row, found: _Found) -> Admission:
     for replica, receiver in sorted(found.receivers.items()):
         if replica == 0:
             continue
-        port, bitmap, below = _port(found.ports.get(1 << (replica - 1)), replica)
-        rank = receiver.params["rank"]
-        mac, ip, udp_port = _address(receiver)
-        members.append(Member(None if rank == NOBODY else rank, port, mac, ip, udp_port, bitmap, below))
+        rank = None if receiver.params["rank"] == NOBODY else receiver.params["rank"]
+        port, bitmap, below = _port(found.ports, 1 << (replica - 1))
+        if rank is not None:
+            bitmap = 1 << (replica - 1)  # the port may be that of other workers, too
+        members.append(Member(rank, port, *_address(receiver), bitmap, below))
     params = row.params
     return Admission(
         job=job,
@@ -225,11 +228,13 @@ def _admission(job: int, row: Row, found: _Found) -> Admission:
     )
 
 
-def _port(row: Row | None, replica: int) -> tuple[int | None, int, range]:
-    if row is None:
-        return None, 1 << (replica - 1), range(0)
-    first, count = row.params["first_node"], row.params["node_count"]
-    return _number(row, names.INGRESS_PORT), row.params["bitmap"], range(first, first + count)
+def _port(rows: Iterable[Row], bit: int) -> tuple[int | None, int, range]:
+    """Return the port of a contribution bit, all bits of that port, and the nodes behind it."""
+    for row in rows:
+        if row.params["bitmap"] & bit:
+            first, count = row.params["first_node"], row.params["node_count"]
+            return _number(row, names.INGRESS_PORT), row.params["bitmap"], range(first, first + count)
+    return None, bit, range(0)
 
 
 def _change(row: Row | None) -> RegionChange | None:

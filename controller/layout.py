@@ -58,14 +58,15 @@ class JobTree:
     window: int | None = None
     max_age_us: int = 100_000
     fallback: Uplink | None = None
+    shared_ports: bool = False
 
 
-def lay_out(tree: JobTree, *, max_members: int, shared_ports: bool = False) -> dict[str, Job]:
+def lay_out(tree: JobTree, *, max_members: int) -> dict[str, Job]:
     """Make the job of every switch of a tree, by the switches' names, parents first.
 
     Node ids are given in preorder, from 0 for the root. Bits of a node go to its workers in the order
     of their ranks and then to its links in the order given; what hangs on a transit switch gets its
-    bits where the link to that switch stands. For `shared_ports` see `check_job`.
+    bits where the link to that switch stands.
 
     Raises BadJob, naming the switch where one is at fault, if a switch turns up twice, a node has no
     children or more than `max_members`, the workers' ranks are not 0 to n-1, or a switch could not
@@ -83,7 +84,7 @@ def lay_out(tree: JobTree, *, max_members: int, shared_ports: bool = False) -> d
     jobs = dict(_Layout(tree, max_members).node(tree.root, None))
     for name, job in jobs.items():
         with naming(name):
-            check_job(job, max_members=max_members, shared_ports=shared_ports)
+            check_job(job, max_members=max_members)
     return jobs
 
 
@@ -151,6 +152,7 @@ class _Layout:
             max_age_us=tree.max_age_us,
             fallback=None if parent else tree.fallback,
             place=Place(node, parent, self._result_bitmap, switch.transit),
+            shared_ports=tree.shared_ports,
         )
 
 

@@ -141,6 +141,9 @@ class Job:
     none, and its fallback server does all the work. If it may `preempt`, its packets take slots from
     packets of lower priority, and each that does not get one takes `ageing` from the priority of the slot;
     and they take any slot that nobody has added to for `max_age_us`.
+
+    With `shared_ports` several of its workers may be at one port: the switch then cannot tell which of them
+    a packet is from.
     """
 
     members: tuple[Member, ...]
@@ -154,6 +157,7 @@ class Job:
     max_age_us: int = 100_000
     fallback: Uplink | None = None
     place: Place = Place()
+    shared_ports: bool = False
 
     @property
     def uplink(self) -> Uplink | None:

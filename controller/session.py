@@ -2,18 +2,18 @@
 
 Everything that a controller knows of a switch it reads from the switch, so that any number of
 controllers can share one and none has to survive. What is read and then written is read and
-written by one controller at a time (`controller.p4runtime_shim.mastership`).
+written by one controller at a time (`controller.target.Target.turn`).
 """
 
 from __future__ import annotations
 
-import contextlib
 import random
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Self
 
 from controller import names
 from controller.checks import check_job
@@ -32,18 +32,19 @@ from controller.leases import run_out
 from controller.memory import shared
 from controller.model import Admission, Job, Lease, Region, RegionChange, SwitchInfo
 from controller.outcomes import COLUMNS, OUTCOMES
-from controller.p4runtime_shim.client import P4RuntimeClient
-from controller.p4runtime_shim.codec import Codec
-from controller.p4runtime_shim.rows import Cell, Entry, Group, Row
-from controller.p4runtime_shim.tls import Tls
 from controller.planning import Identity, choose_identity, plan
-from controller.programs import ProgramBundle
+from controller.rows import Cell, Entry, Group, Row
+from controller.target import ProgramInfo, Target, find
+
+if TYPE_CHECKING:
+    from controller.p4runtime_shim.tls import Tls
+    from controller.programs import ProgramBundle
 
 _SETTLED_MASK = (1 << 32) - 1  # of RegionChange.number
 
 
 class Controller:
-    """Admits jobs to the switch that `client` is connected to, and removes them.
+    """Admits jobs to the switch that `target` reaches, and removes them.
 
     `clock` gives wall-clock seconds, for leases too, `rng` job ids; both are parameters for tests. Other
     controllers are waited for `turn_timeout_s`, `load_turn_timeout_s` at a switch without a program.
@@ -51,29 +52,32 @@ class Controller:
 
     def __init__(
         self,
-        client: P4RuntimeClient,
+        target: Target,
         *,
         clock: Callable[[], float] = time.time,
         rng: random.Random | None = None,
         turn_timeout_s: float = 10.0,
         load_turn_timeout_s: float = 60.0,
     ) -> None:
-        self._client = client
+        self._target = target
         self._clock = clock
         self._rng = rng or random.Random()
         self._turn_timeout_s = turn_timeout_s
         self._load_turn_timeout_s = load_turn_timeout_s
-        self._codec: Codec | None = None
+        self._program: ProgramInfo | None = None
+        self._info: SwitchInfo | None = None
         self._baselines: dict[int, dict[str, int]] = {}
 
     @classmethod
     def connect(cls, address: str, *, device_id: int = 0, tls: Tls | None = None) -> Self:
         """Connect to a P4Runtime server at ``host:port`` or ``unix:path``. Raises Unreachable."""
-        return cls(P4RuntimeClient(address, device_id=device_id, tls=tls))
+        from controller.p4runtime_shim.target import P4RuntimeTarget  # gRPC, which other targets do without
+
+        return cls(P4RuntimeTarget(address, device_id=device_id, tls=tls))
 
     def close(self) -> None:
         """Close the connection; jobs stay admitted."""
-        self._client.close()
+        self._target.close()
 
     def __enter__(self) -> Self:
         return self
@@ -86,7 +90,10 @@ class Controller:
     @property
     def address(self) -> str:
         """Where the switch is reached, ``host:port`` or ``unix:path``."""
-        return self._client.address
+        return self._target.address
+
+    def _turn(self) -> AbstractContextManager[None]:
+        return self._target.turn(timeout_s=self._turn_timeout_s)
 
     # ------------------------------------------------------------------ program
 
@@ -96,58 +103,57 @@ class Controller:
         Raises, with nothing changed, OtherProgram if it runs another one that is not to be replaced, and
         ProgramMismatch if that one has jobs.
         """
-        loaded = self._client.p4info()
-        if loaded is not None and loaded == bundle.p4info:
-            self._codec = Codec(loaded)
+
+        def refuse(running: ProgramInfo, entries: int) -> None:
+            self._refuse_to_replace(running, entries, bundle, replace)
+
+        if self._target.runs(bundle):
             return False
         # Who has its turn at a switch without a program is likely to load one, and a switch may compile it.
-        is_empty = loaded is None or not loaded.ByteSize()
+        is_empty = self._target.program() is None
         timeout_s = self._load_turn_timeout_s if is_empty else self._turn_timeout_s
-        with self._client.mastership(timeout_s=timeout_s):
-            loaded = self._client.p4info()
-            if loaded is not None and loaded == bundle.p4info:
-                self._codec = Codec(loaded)
-                return False
-            if loaded is not None and loaded.ByteSize():
-                self._refuse_to_replace(Codec(loaded), bundle, replace)
-            self._client.load(bundle.p4info, bundle.device_config)
-            self._codec = Codec(bundle.p4info)
-            self._baselines.clear()
-            return True
+        with self._target.turn(timeout_s=timeout_s):
+            anew = self._target.load(bundle, refuse)
+            self._program = self._info = None
+            if anew:
+                self._baselines.clear()
+        return anew
 
-    def _refuse_to_replace(self, loaded: Codec, bundle: ProgramBundle, replace: bool) -> None:
-        with contextlib.suppress(UnknownName):  # not a program of ours: it has no jobs
-            running = len(self._client.read([loaded.all_rows(names.JOB)]))
-            if running:
+    def _refuse_to_replace(
+        self, running: ProgramInfo, entries: int, bundle: ProgramBundle, replace: bool
+    ) -> None:
+        if names.JOB in running.tables:  # or it is not a program of ours, and has no jobs
+            jobs = sum(isinstance(row, Row) for row in self._target.read([names.JOB]))
+            if jobs:
                 raise ProgramMismatch(
                     f"the switch runs another program than '{bundle.name}' with these lanes, which serves"
-                    f" {running} job{'' if running == 1 else 's'}; end them first, or run with the loaded"
+                    f" {jobs} job{'' if jobs == 1 else 's'}; end them first, or run with the loaded"
                     " program"
                 )
         if not replace:
-            entries = sum(not e.table_entry.is_const for e in self._client.read([loaded.every_row()]))
             raise OtherProgram(
-                f"the switch at {self.address} runs {_title(loaded)}, with {entries} table"
+                f"the switch at {self.address} runs {_title(running)}, with {entries} table"
                 f" {'entry' if entries == 1 else 'entries'}, and not"
                 f" '{bundle.name}' with these lanes"
             )
 
     @property
-    def codec(self) -> Codec:
-        """Names and ids of the loaded program. Raises ProgramMismatch if there is none."""
-        if self._codec is None:
-            p4info = self._client.p4info()
-            if p4info is None or not p4info.tables:
+    def program(self) -> ProgramInfo:
+        """What the loaded program has. Raises ProgramMismatch if there is none."""
+        if self._program is None:
+            self._program = self._target.program()
+            if self._program is None:
                 raise ProgramMismatch(f"the switch at {self.address} has no program loaded")
-            self._codec = Codec(p4info)
-        return self._codec
+        return self._program
 
     def info(self) -> SwitchInfo:
         """What the loaded program offers. Raises ProgramMismatch if it is not one for aggregation."""
-        try:
-            return _info(self.codec)
-        except UnknownName as error:
-            raise ProgramMismatch(f"the loaded program is not one for aggregation: {error}") from error
+        if self._info is None:
+            try:
+                self._info = _info(self.program)
+            except UnknownName as error:
+                raise ProgramMismatch(f"the loaded program is not one for aggregation: {error}") from error
+        return self._info
 
     # ------------------------------------------------------------------ jobs
 
@@ -176,7 +182,7 @@ class Controller:
         """
         info = self.info()
         check_job(job, max_members=info.max_members)
-        with self._client.mastership(timeout_s=self._turn_timeout_s):
+        with self._turn():
             present = self._sweep().jobs.values()
             identity = identity or self.choose_identity(present)
             admission = plan(job, identity, info=info, present=present, ports=ports)
@@ -185,7 +191,7 @@ class Controller:
             self._insert_all_or_none(rows)
             try:
                 self._reset_counters(admission.counter_row)
-                self._client.write("INSERT", [self.codec.encode(opening)])
+                self._target.write("INSERT", [opening])
             except BaseException:
                 self._delete_if_possible([opening, *rows])  # it may be in, and only the answer lost
                 raise
@@ -193,11 +199,11 @@ class Controller:
 
     def renew(self, admission: Admission, lease: Lease) -> None:
         """Give a job another lease. Raises NoSuchJob if it is not there any more; SwitchError."""
-        with self._client.mastership(timeout_s=self._turn_timeout_s):
+        with self._turn():
             found = self._find(self._contents(), admission.job)
             if found.generation != admission.generation:
                 raise NoSuchJob(f"job {found.job} at {self.address} is another one by now")
-            self._client.write("MODIFY", [self.codec.encode(job_row(replace(found, lease=lease)))])
+            self._target.write("MODIFY", [job_row(replace(found, lease=lease))])
 
     def choose_identity(self, present: Iterable[Admission]) -> Identity:
         """Choose a job id and a generation that none of the jobs present has."""
@@ -217,7 +223,7 @@ class Controller:
         info = self.info()
         if info.program != "shared":
             raise ProgramMismatch("an exclusive job keeps its slots for life; only shared jobs are resized")
-        with self._client.mastership(timeout_s=self._turn_timeout_s):
+        with self._turn():
             found = self._find(self._contents(), job)
             if found.transit:
                 raise BadJob(f"job {job} only passes through the switch at {self.address}; it has no region")
@@ -228,7 +234,7 @@ class Controller:
                 )
             number = found.generation << 32 | self._settled(found)
             moving = replace(found, change=RegionChange(number, shared.place(info.slots, region)))
-            self._client.write("INSERT", [self.codec.encode(change_row(moving))])
+            self._target.write("INSERT", [change_row(moving)])
         return moving
 
     def settle(self, job: int) -> bool:
@@ -239,23 +245,27 @@ class Controller:
 
         Raises NoSuchJob; SwitchError.
         """
-        with self._client.mastership(timeout_s=self._turn_timeout_s):
+        with self._turn():
             found = self._find(self._contents(), job)
             if found.change is None:
                 return True
-            if self._settled(found) == found.change.number & _SETTLED_MASK:
+            if not self.moved(found):
                 return False
             there = replace(found, region=found.change.region)
-            self._client.write("MODIFY", [self.codec.encode(job_row(there))])
+            self._target.write("MODIFY", [job_row(there)])
             self._delete([change_row(found)])
         return True
+
+    def moved(self, moving: Admission) -> bool:
+        """Read whether `settle` would end the move that `resize` returned, which is quicker than to try."""
+        return moving.change is None or self._settled(moving) != moving.change.number & _SETTLED_MASK
 
     def remove(self, job: int) -> None:
         """Take all that belongs to a job off the switch, its row in the job table first.
 
         Raises NoSuchJob.
         """
-        with self._client.mastership(timeout_s=self._turn_timeout_s):
+        with self._turn():
             found = self._find(self._contents(), job)
             self._delete([job_row(found)])
             # What its row held together are orphans now, incomplete jobs of others included.
@@ -279,44 +289,40 @@ class Controller:
 
         Raises SwitchError; entries before the one that failed stay.
         """
-        with self._client.mastership(timeout_s=self._turn_timeout_s):
+        with self._turn():
             for entry in entries:
-                encoded = [self.codec.encode(entry)]
                 if isinstance(entry, Row) and entry.default:
-                    self._client.write("MODIFY", encoded)
+                    self._target.write("MODIFY", [entry])
                     continue
                 try:
-                    self._client.write("INSERT", encoded)
+                    self._target.write("INSERT", [entry])
                 except Refused as error:
                     if [e.code for e in error.errors] != ["ALREADY_EXISTS"]:
                         raise
-                    self._client.write("MODIFY", encoded)
+                    self._target.write("MODIFY", [entry])
 
     def set_ecn_threshold(self, depth: int) -> None:
         """Mark aggregation packets that find `depth` packets or more in their egress queue.
 
         Raises ValueError if the depth is negative or more than the switch can count; SwitchError.
         """
-        highest = (1 << self.codec.param_width(names.SET_ECN, "depth")) - 1
+        highest = (1 << _width(self.program, names.SET_ECN, "depth")) - 1
         if not 0 <= depth <= highest:
             raise ValueError(f"a queue can be 0 to {highest} packets deep, not {depth}")
         self.install([Row(names.ECN, {}, names.SET_ECN, {"depth": depth}, default=True)])
 
     def uninstall(self, entries: Iterable[Row | Group]) -> None:
         """Delete entries; those that are not there any more are left out. Raises SwitchError."""
-        with self._client.mastership(timeout_s=self._turn_timeout_s):
+        with self._turn():
             self._delete(list(entries))
 
     # ------------------------------------------------------------------ reading
 
     def _contents(self) -> Contents:
-        codec = self.codec
         self.info()  # or the tables are not ours
-        shares = names.CHANGE in codec.table_names()
-        tables = [codec.all_rows(table) for table in (*TABLES, *([names.CHANGE] if shares else []))]
-        entities = self._client.read([*tables, codec.all_groups()])
-        rows = [row for row in map(codec.decode, entities) if isinstance(row, Row | Group)]
-        return parse(rows, job_groups=range(1, _counter_rows(codec)))
+        program = self.program
+        moves = [names.CHANGE] if names.CHANGE in program.tables else []
+        return parse(self._target.read([*TABLES, *moves]), job_groups=range(1, _counter_rows(program)))
 
     def _sweep(self) -> Contents:
         """Delete what belongs to nobody, jobs whose leases ran out included; return what is left."""
@@ -331,9 +337,8 @@ class Controller:
 
     def _settled(self, admission: Admission) -> int:
         """Read how many packets of a job's counter row have shown a move to be over, modulo 2**32."""
-        wanted = self.codec.cell(names.SETTLED, admission.counter_row)
-        cells = [c for c in map(self.codec.decode, self._client.read([wanted])) if isinstance(c, Cell)]
-        return sum(cell.packets for cell in cells) & _SETTLED_MASK
+        (packets,) = self._target.read_counter(names.SETTLED, [admission.counter_row])
+        return packets & _SETTLED_MASK
 
     def _find(self, contents: Contents, job: int) -> Admission:
         if job not in contents.jobs:
@@ -344,7 +349,7 @@ class Controller:
 
     def _insert_all_or_none(self, rows: Sequence[Entry]) -> None:
         try:
-            self._client.write("INSERT", [self.codec.encode(row) for row in rows])
+            self._target.write("INSERT", rows)
         except Refused as error:
             failed = {e.position for e in error.errors} or set(range(len(rows)))
             self._delete_if_possible([row for i, row in enumerate(rows) if i not in failed])
@@ -364,7 +369,7 @@ class Controller:
         if not rows:
             return
         try:
-            self._client.write("DELETE", [self.codec.encode(row) for row in rows])
+            self._target.write("DELETE", rows)
         except Refused as error:
             if not error.errors or any(e.code != "NOT_FOUND" for e in error.errors):
                 raise
@@ -374,42 +379,43 @@ class Controller:
         self._baselines.pop(row, None)
         zeros = [Cell(names.OUTCOMES, row * COLUMNS + column) for column in OUTCOMES.values()]
         try:
-            self._client.write("MODIFY", [self.codec.encode(cell) for cell in zeros])
+            self._target.write("MODIFY", zeros)
         except Refused:
             self._baselines[row] = self._read_row(row)
 
     def _read_row(self, row: int) -> dict[str, int]:
-        codec = self.codec
-        wanted = [codec.cell(names.OUTCOMES, row * COLUMNS + column) for column in OUTCOMES.values()]
-        cells: dict[int, Any] = {}
-        for cell in map(codec.decode, self._client.read(wanted)):
-            if isinstance(cell, Cell):
-                cells[cell.index - row * COLUMNS] = cell.packets
-        return {name: cells.get(column, 0) for name, column in OUTCOMES.items()}
+        cells = [row * COLUMNS + column for column in OUTCOMES.values()]
+        return dict(zip(OUTCOMES, self._target.read_counter(names.OUTCOMES, cells), strict=True))
 
 
-def _info(codec: Codec) -> SwitchInfo:
+def _info(program: ProgramInfo) -> SwitchInfo:
     """Read off what a program offers. Raises UnknownName if it is not one for aggregation."""
+    rooms = [find("table", table, program.tables) for table in (names.JOB, names.UPLINK)]
     return SwitchInfo(
-        lanes=sum(name.startswith(names.LANE_REGISTERS) for name in codec.register_names()),
-        slots=codec.register_size(names.SLOT_REGISTER),
-        jobs=min(codec.table_size(names.JOB), codec.table_size(names.UPLINK), _counter_rows(codec) - 1),
-        max_members=codec.param_width(names.SET_MEMBER, "bitmap"),
-        program="shared" if names.PRIORITY_REGISTER in codec.register_names() else "exclusive",
+        lanes=sum(name.startswith(names.LANE_REGISTERS) for name in program.registers),
+        slots=find("register", names.SLOT_REGISTER, program.registers),
+        jobs=min(*rooms, _counter_rows(program) - 1),
+        max_members=_width(program, names.SET_MEMBER, "bitmap"),
+        program="shared" if names.PRIORITY_REGISTER in program.registers else "exclusive",
     )
 
 
-def _counter_rows(codec: Codec) -> int:
+def _counter_rows(program: ProgramInfo) -> int:
     """How many rows of outcome counters there are; row 0 is for packets of no job."""
-    return codec.counter_size(names.OUTCOMES) // COLUMNS
+    return find("counter", names.OUTCOMES, program.counters) // COLUMNS
 
 
-def _title(codec: Codec) -> str:
+def _width(program: ProgramInfo, action: str, param: str) -> int:
+    """How many bits a parameter of an action has."""
+    return find(f"parameter of {action}", param, find("action", action, program.actions))
+
+
+def _title(program: ProgramInfo) -> str:
     """Name a program for people."""
     try:
-        info = _info(codec)
+        info = _info(program)
     except UnknownName:
-        tables = sorted(codec.table_names())
+        tables = sorted(program.tables)
         listed = ", ".join(tables[:4]) + (", …" if len(tables) > 4 else "") or "none"
         return f"a program that is not for aggregation (tables: {listed})"
     return f"a program for {info.program} jobs with {info.lanes} values per packet"

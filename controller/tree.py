@@ -7,13 +7,13 @@ switches hold together is a `TreeAdmission`; `read_tree` reads it back from them
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from controller.errors import BadJob, ControllerError, IdentityTaken, NoSuchJob, ProgramMismatch, naming
 from controller.layout import JobTree, TreeLink, TreeSwitch, lay_out
 from controller.model import Admission, Job, Lease, SwitchInfo
-from controller.planning import check_mode
+from controller.planning import Identity, check_mode
 from controller.session import Controller
 
 __all__ = [
@@ -88,12 +88,14 @@ def admit_tree(
     tree: JobTree,
     *,
     ports: Mapping[str, Sequence[int]] | None = None,
+    identity: Identity | None = None,
     lease: Lease | None = None,
 ) -> TreeAdmission:
     """Admit a job to all switches of its tree, under one job id and generation.
 
     `controllers` are by the switches' names. Members, and a fallback server, without a port get the
-    lowest of their switch's `ports` that no job uses. For `lease` see `Controller.admit`.
+    lowest of their switch's `ports` that no job uses. Without an `identity` one that is free everywhere is
+    chosen. For `lease` see `Controller.admit`.
 
     Raises what `Controller.admit` raises, and BadJob for a tree that cannot be; the message begins
     with the name of the switch at fault. The job is then on none of the switches, but for those that
@@ -109,10 +111,11 @@ def admit_tree(
             infos[name] = controllers[name].info()
     jobs = lay_out(tree, max_members=min(info.max_members for info in infos.values()))
     _check_programs(jobs, infos)
-    for _ in range(_ATTEMPTS - 1):
+    ports = ports or {}
+    for _ in range(0 if identity else _ATTEMPTS - 1):
         with contextlib.suppress(IdentityTaken):
-            return _admit_all(controllers, jobs, ports or {}, lease)
-    return _admit_all(controllers, jobs, ports or {}, lease)
+            return _admit_all(controllers, jobs, ports, _choose_identity(controllers, jobs), lease)
+    return _admit_all(controllers, jobs, ports, identity or _choose_identity(controllers, jobs), lease)
 
 
 def _check_programs(jobs: Mapping[str, Job], infos: Mapping[str, SwitchInfo]) -> None:
@@ -131,13 +134,9 @@ def _admit_all(
     controllers: Mapping[str, Controller],
     jobs: Mapping[str, Job],
     ports: Mapping[str, Sequence[int]],
+    identity: Identity,
     lease: Lease | None,
 ) -> TreeAdmission:
-    present: list[Admission] = []
-    for name in jobs:
-        with naming(name):
-            present += controllers[name].jobs().values()
-    identity = controllers[next(iter(jobs))].choose_identity(present)
     with contextlib.ExitStack() as undo:
         admitted = {}
         for name, job in jobs.items():
@@ -148,6 +147,14 @@ def _admit_all(
             undo.callback(_remove_if_possible, controllers[name], identity.job)
         undo.pop_all()
     return TreeAdmission(admitted)
+
+
+def _choose_identity(controllers: Mapping[str, Controller], switches: Collection[str]) -> Identity:
+    present: list[Admission] = []
+    for name in switches:
+        with naming(name):
+            present += controllers[name].jobs().values()
+    return controllers[next(iter(switches))].choose_identity(present)
 
 
 def _remove_if_possible(controller: Controller, job: int) -> None:

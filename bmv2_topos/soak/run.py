@@ -37,6 +37,7 @@ from hostlib.core.congestion import CONGESTION
 from hostlib.core.state import CoreSettings, RtoLimits
 from hostlib.core.window import Window
 from hostlib.fallback.config import FallbackJob, FallbackSettings
+from hostlib.tree import Tree
 
 PATIENCE_NS = 10_000_000_000
 """Virtual time that a schedule may take: 500 of the longest time-outs."""
@@ -172,10 +173,9 @@ class _Run:
         """Start all workers of a job that has been admitted."""
         plan, schedule = job.plan, self.schedule
         admitted = self.built.admitted[plan.number]
+        tree = Tree.of(admitted.tree)
         if job.server is not None:
-            job.server.add_job(
-                FallbackJob(plan.number, admitted.root.epoch, admitted.tree, window=plan.window)
-            )
+            job.server.add_job(FallbackJob(plan.number, admitted.epoch, tree, window=plan.window))
         done = min(station.done for station in job.stations)
         hosts = schedule.bed.placements[plan.number - 1].workers
         slots = schedule.bed.slots[plan.number - 1] or 2 * plan.window
@@ -191,8 +191,8 @@ class _Run:
                 endpoints(schedule.bed.topology, host),
                 rto=_RTO,
                 first_psn=plan.first_psn,
-                tree=admitted.tree,
-                epoch=admitted.root.epoch,
+                tree=tree,
+                epoch=admitted.epoch,
                 window=plan.window,
                 fallback=job.server is not None,
                 numbers=plan.numbers,
@@ -267,8 +267,8 @@ class _Run:
                 self.servers[event.server].restart(event.down_us * 1000)
                 self.happened["fallback server restarted"] += 1
             case Resize():
-                if event.job in self.built.admitted and self.built.controller.resize_at(
-                    event.job, event.switch, event.region
+                if event.job in self.built.admitted and self.built.controllers.resize(
+                    event.job, event.region, switches=(event.switch,)
                 ):
                     self.happened["region changed"] += 1
             case Congest():
@@ -319,7 +319,7 @@ class _Run:
         packet = np.frombuffer(frame, wire.packet_dtype(LANES, framed=True))
         number = int(packet["job"][0])
         admitted = self.built.admitted.get(number)
-        if admitted is None or int(packet["epoch"][0]) != admitted.root.epoch:
+        if admitted is None or int(packet["epoch"][0]) != admitted.epoch:
             return
         for kind in event.kinds:
             forged, outcome = forge(kind, frame, LANES)

@@ -5,17 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any
 
 import grpc
 
 from controller.errors import Refused, SwitchError, TlsFailure, Unreachable, UpdateError
 from controller.p4runtime_shim.mastership import acquire
 from controller.p4runtime_shim.tls import Tls, diagnose
+from controller.target import Kind
 from p4src.messages import p4runtime_pb2 as p4
 from p4src.messages import p4runtime_pb2_grpc, status_pb2
-
-Kind = Literal["INSERT", "MODIFY", "DELETE"]
 
 _CODE_NAMES = {code.value[0]: code.name for code in grpc.StatusCode}
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Mapping
 from typing import Any, assert_never
 
-from controller.errors import UnknownName
-from controller.p4runtime_shim.rows import Cell, Entry, Group, Lpm, Match, Range, Row, Ternary
+from controller.rows import Cell, Entry, Group, Lpm, Match, Range, Row, Ternary
+from controller.target import ProgramInfo, find
 from p4src.messages import p4runtime_pb2 as p4
 
 
@@ -26,32 +24,15 @@ class Codec:
         self._action_names = {a.preamble.id: a.preamble.name for a in p4info.actions}
         self._counter_names = {c.preamble.id: c.preamble.name for c in p4info.counters}
 
-    # ------------------------------------------------------------------ what there is
-
-    def table_size(self, table: str) -> int:
-        """How many entries a table has room for."""
-        return int(_find("table", table, self._tables).size)
-
-    def table_names(self) -> Iterable[str]:
-        """Return the names of all tables."""
-        return self._tables.keys()
-
-    def counter_size(self, counter: str) -> int:
-        """How many cells an indirect counter has."""
-        return int(_find("counter", counter, self._counters).size)
-
-    def register_size(self, register: str) -> int:
-        """How many cells a register has."""
-        return int(_find("register", register, self._registers).size)
-
-    def register_names(self) -> Iterable[str]:
-        """Return the names of all registers."""
-        return self._registers.keys()
-
-    def param_width(self, action: str, param: str) -> int:
-        """How many bits a parameter of an action has."""
-        message = _find("action", action, self._actions)
-        return int(_find(f"parameter of {action}", param, {p.name: p for p in message.params}).bitwidth)
+    @property
+    def program(self) -> ProgramInfo:
+        """What the program has."""
+        return ProgramInfo(
+            {name: table.size for name, table in self._tables.items()},
+            {name: counter.size for name, counter in self._counters.items()},
+            {name: register.size for name, register in self._registers.items()},
+            {name: {p.name: p.bitwidth for p in a.params} for name, a in self._actions.items()},
+        )
 
     # ------------------------------------------------------------------ encode
 
@@ -67,7 +48,7 @@ class Codec:
                     group.replicas.add(egress_port=port, instance=instance)
                 return _replication(group)
             case Cell():
-                counter = _find("counter", entry.counter, self._counters)
+                counter = find("counter", entry.counter, self._counters)
                 return p4.Entity(
                     counter_entry=p4.CounterEntry(
                         counter_id=counter.preamble.id,
@@ -125,10 +106,10 @@ class Codec:
     # ------------------------------------------------------------------ rows
 
     def _table_id(self, table: str) -> int:
-        return int(_find("table", table, self._tables).preamble.id)
+        return int(find("table", table, self._tables).preamble.id)
 
     def _encode_row(self, row: Row) -> Any:
-        table = _find("table", row.table, self._tables)
+        table = find("table", row.table, self._tables)
         message = p4.TableEntry(
             table_id=table.preamble.id,
             priority=row.priority,
@@ -137,13 +118,13 @@ class Codec:
         )
         fields = {f.name: f for f in table.match_fields}
         for name, value in row.match.items():
-            field = _find(f"match field of {row.table}", name, fields)
+            field = find(f"match field of {row.table}", name, fields)
             _encode_match(message.match.add(field_id=field.id), field, value)
-        action = _find("action", row.action, self._actions)
+        action = find("action", row.action, self._actions)
         message.action.action.action_id = action.preamble.id
         params = {p.name: p for p in action.params}
         for name, argument in row.params.items():
-            param = _find(f"parameter of {row.action}", name, params)
+            param = find(f"parameter of {row.action}", name, params)
             message.action.action.params.add(param_id=param.id, value=_bytes(argument))
         return message
 
@@ -211,13 +192,3 @@ def _port(replica: Any) -> int:
 
 def _bytes(value: int) -> bytes:
     return value.to_bytes(max(1, (value.bit_length() + 7) // 8), "big")
-
-
-def _find(kind: str, name: str, known: Mapping[str, Any]) -> Any:
-    if name in known:
-        return known[name]
-    close = difflib.get_close_matches(name, known, n=3)
-    choices = (
-        f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(sorted(known)) or 'none'}"
-    )
-    raise UnknownName(f"the program has no {kind} '{name}'; {choices}")

@@ -129,7 +129,7 @@ def test_a_job_that_starts_anew_is_counted_anew() -> None:
     away = [view for view in watcher.views if 0.0005 < view.time_s < 0.0008]
     assert away
     assert all("a" not in view.jobs for view in away)
-    epochs = {view.jobs["a"].admitted.identity.generation for view in watcher.views if "a" in view.jobs}
+    epochs = {view.jobs["a"].admitted.generation for view in watcher.views if "a" in view.jobs}
     assert len(epochs) == 2
     for view in watcher.views:
         for shown in view.jobs.values():

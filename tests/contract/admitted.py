@@ -6,10 +6,10 @@ import functools
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from bmv2_topos.testbeds.virtual.target import PipelineTarget
 from controller.jobs import job_row, supporting_rows
 from controller.layout import JobTree, lay_out
 from controller.model import Admission, Mode, SwitchInfo
-from controller.p4runtime_shim.rows import Group, Row
 from controller.planning import Identity, plan
 from controller.programs import P4SRC
 from controller.tree import TreeAdmission
@@ -58,25 +58,13 @@ def serving(
     """Return a switch that runs a program and serves these jobs, to be driven in virtual time; `close` it."""
     compiled, library = _built(program)
     pipeline = CompiledPipeline(compiled, library)
-    groups: dict[int, list[tuple[int, int]]] = {}
-    ports: set[int] = set()
-    for admission in admissions:
-        for row in (*supporting_rows(admission), job_row(admission)):
-            if isinstance(row, Row):
-                pipeline.insert(row.table, _entry(compiled, row))
-            elif isinstance(row, Group):
-                groups[row.id] = list(row.replicas)
-        ports |= {end.port for end in (*admission.members, admission.uplink) if end and end.port is not None}
+    admissions = list(admissions)
+    ends = [end for admission in admissions for end in (*admission.members, admission.uplink) if end]
+    ports = {end.port for end in ends if end.port is not None}
     impaired = dict.fromkeys(ports, impairments) if impairments else {}
     switch = Switch({port: MemoryPort() for port in ports}, seed=seed, impairments=impaired)
     switch.load(pipeline)
-    for number, replicas in groups.items():
-        switch.set_multicast_group(number, replicas)
+    target = PipelineTarget("the switch", switch, pipeline)
+    for admission in admissions:
+        target.write("INSERT", [*supporting_rows(admission), job_row(admission)])
     return switch
-
-
-def _entry(program: ir.Program, row: Row) -> ir.ConstEntry:
-    keys = [row.match[key.name] for key in program.tables[row.table].keys]
-    arguments = tuple(row.params[param.name] for param in program.actions[row.action].params)
-    patterns = tuple(ir.Pattern("exact", key) for key in keys if isinstance(key, int))
-    return ir.ConstEntry(patterns, ir.Invocation(row.action, arguments), 0)

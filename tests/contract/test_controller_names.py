@@ -8,8 +8,9 @@ import pytest
 from controller import Admission, Member, Region, Uplink, forwarding, names
 from controller.jobs import job_row, supporting_rows
 from controller.outcomes import COLUMNS, OUTCOMES
-from controller.p4runtime_shim import Codec, Group, Row
+from controller.p4runtime_shim.codec import Codec
 from controller.programs import LANES, locate
+from controller.rows import Group, Row
 from softswitch.compiler import compile_file, p4info
 
 PROGRAMS = ("exclusive", "shared", "atp")

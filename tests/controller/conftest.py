@@ -1,25 +1,51 @@
-"""Real switches with the programs of ``p4src`` for 32 lanes, reached over gRPC on loopback."""
+"""Real switches with the programs of ``p4src`` for 32 lanes, reached over gRPC on loopback or directly."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 import pytest
 
+from bmv2_topos.testbeds.virtual.target import PipelineTarget
 from controller import Controller, ProgramBundle
-from controller.p4runtime_shim import P4RuntimeClient
+from controller.p4runtime_shim.client import P4RuntimeClient
+from controller.p4runtime_shim.target import P4RuntimeTarget
 from controller.programs import locate
+from controller.target import Target
 from p4src.messages import p4runtime_pb2 as p4
 from softswitch.compiler import compile_source, p4info, preprocess_file
+from softswitch.engine.build import load
+from softswitch.engine.pipeline import Pipeline
 from softswitch.engine.ports import MemoryPort
+from softswitch.engine.programs import compile_once
 from softswitch.engine.switch import Switch
 from softswitch.p4runtime import Service, serve
 from tests.controller.fabric import Fabric
 
 LANES = 32
+TARGETS = ("p4runtime", "memory")
+"""The ways to reach a switch."""
+over_p4runtime = pytest.mark.parametrize("target", ["p4runtime"])
+"""Of tests about what only P4Runtime has."""
+
+
+class Running(Protocol):
+    """A switch, and how controllers reach it."""
+
+    @property
+    def switch(self) -> Switch: ...
+
+    def target(self) -> Target:
+        """Reach the switch once more."""
+
+    def wipe(self) -> list[object]:
+        """Delete, and return, what was left in the switch."""
+
+    def close(self) -> None: ...
 
 
 @dataclass(frozen=True)
-class Running:
+class Served:
     switch: Switch
     service: Service
 
@@ -27,12 +53,14 @@ class Running:
     def address(self) -> str:
         return f"127.0.0.1:{self.service.port}"
 
+    def target(self) -> P4RuntimeTarget:
+        return P4RuntimeTarget(self.address)
+
     def close(self) -> None:
         self.service.close()
         self.switch.close()
 
     def wipe(self) -> list[object]:
-        """Delete, and return, what was left in the switch."""
         client = P4RuntimeClient(self.address)
         everything = p4.PacketReplicationEngineEntry(multicast_group_entry=p4.MulticastGroupEntry())
         found = client.read(
@@ -46,9 +74,31 @@ class Running:
         return left
 
 
-def start(bundle: ProgramBundle) -> Running:
+@dataclass(frozen=True)
+class InMemory:
+    switch: Switch
+    pipeline: Pipeline
+    reached: PipelineTarget
+
+    def target(self) -> PipelineTarget:
+        return self.reached
+
+    def close(self) -> None:
+        self.switch.close()
+
+    def wipe(self) -> list[object]:
+        left = self.reached.read(t.name for t in self.pipeline.program.tables.values() if not t.const_entries)
+        self.reached.write("DELETE", left)
+        return list(left)
+
+
+def start(bundle: ProgramBundle, target: str = "p4runtime") -> Running:
     switch = Switch({n: MemoryPort() for n in range(40)})
-    return Running(switch, serve(switch, source=bundle.device_config.decode()))
+    if target == "p4runtime":
+        return Served(switch, serve(switch, source=bundle.device_config.decode()))
+    pipeline = load(compile_once(bundle.device_config.decode(), name=bundle.name))
+    switch.load(pipeline)
+    return InMemory(switch, pipeline, PipelineTarget("memory", switch, pipeline))
 
 
 def compile_bundle(program: str) -> ProgramBundle:
@@ -67,18 +117,35 @@ def shared_bundle() -> ProgramBundle:
     return compile_bundle("shared")
 
 
+Switches = dict[tuple[str, str], dict[str, Running]]
+"""By target and program, some switches to make trees of."""
+
+
 @pytest.fixture(scope="session")
-def exclusive_switch(bundle: ProgramBundle) -> Iterator[Running]:
-    running = start(bundle)
+def switches(bundle: ProgramBundle, shared_bundle: ProgramBundle) -> Iterator[Switches]:
+    running = {
+        (target, b.name): {name: start(b, target) for name in ("root", "a", "b", "c")}
+        for target in TARGETS
+        for b in (bundle, shared_bundle)
+    }
     yield running
-    running.close()
+    for of_program in running.values():
+        for switch in of_program.values():
+            switch.close()
+
+
+@pytest.fixture(params=TARGETS)
+def target(request: pytest.FixtureRequest) -> str:
+    """How the controllers of a test reach their switches."""
+    return str(request.param)
 
 
 @pytest.fixture
-def running(exclusive_switch: Running) -> Iterator[Running]:
+def running(switches: Switches, target: str) -> Iterator[Running]:
     """A switch with the exclusive program, empty before and after."""
-    yield exclusive_switch
-    assert exclusive_switch.wipe() == []
+    running = switches[target, "exclusive"]["root"]
+    yield running
+    assert running.wipe() == []
 
 
 @pytest.fixture
@@ -86,7 +153,7 @@ def connect(running: Running) -> Iterator[Callable[[], Controller]]:
     controllers = []
 
     def open_controller() -> Controller:
-        controllers.append(Controller.connect(running.address))
+        controllers.append(Controller(running.target()))
         return controllers[-1]
 
     yield open_controller
@@ -99,33 +166,23 @@ def controller(connect: Callable[[], Controller]) -> Controller:
     return connect()
 
 
-@pytest.fixture(scope="session")
-def switches(bundle: ProgramBundle, shared_bundle: ProgramBundle) -> Iterator[dict[str, dict[str, Running]]]:
-    """By program, some switches to make trees of."""
-    running = {b.name: {name: start(b) for name in ("root", "a", "b", "c")} for b in (bundle, shared_bundle)}
-    yield running
-    for of_program in running.values():
-        for switch in of_program.values():
-            switch.close()
-
-
 def fabric_of(running: dict[str, Running]) -> Iterator[Fabric]:
-    controllers = {name: Controller.connect(switch.address) for name, switch in running.items()}
-    yield Fabric({name: switch.switch for name, switch in running.items()}, controllers)
-    for controller in controllers.values():
+    fabric = Fabric(running)
+    yield fabric
+    for controller in fabric.controllers.values():
         controller.close()
     assert [switch.wipe() for switch in running.values()] == [[]] * len(running)
 
 
 @pytest.fixture
-def exclusive_fabric(switches: dict[str, dict[str, Running]]) -> Iterator[Fabric]:
-    yield from fabric_of(switches["exclusive"])
+def exclusive_fabric(switches: Switches, target: str) -> Iterator[Fabric]:
+    yield from fabric_of(switches[target, "exclusive"])
 
 
 @pytest.fixture
-def shared_fabric(switches: dict[str, dict[str, Running]]) -> Iterator[Fabric]:
+def shared_fabric(switches: Switches, target: str) -> Iterator[Fabric]:
     """Switches with the shared program, empty before and after."""
-    yield from fabric_of(switches["shared"])
+    yield from fabric_of(switches[target, "shared"])
 
 
 @pytest.fixture

@@ -1,21 +1,30 @@
 """Switches with memory ports, cables between them, and what comes out at all other ports."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from controller import Controller, TreeSwitch
-from softswitch.engine.switch import Switch
 from tests.controller.frames import Packet, parse
+
+if TYPE_CHECKING:
+    from tests.controller.conftest import Running
 
 End = tuple[str, int]
 """A port of a switch."""
 
 
-@dataclass
 class Fabric:
-    switches: Mapping[str, Switch]
-    controllers: Mapping[str, Controller]
-    cables: dict[End, End] = field(default_factory=dict)
+    def __init__(self, running: Mapping[str, Running]) -> None:
+        self.running = running
+        self.switches = {name: each.switch for name, each in running.items()}
+        self.controllers = self.connect()
+        self.cables: dict[End, End] = {}
+
+    def connect(self) -> dict[str, Controller]:
+        """Return more controllers of all switches, to be closed by the caller."""
+        return {name: Controller(each.target()) for name, each in self.running.items()}
 
     def cable(self, root: TreeSwitch) -> None:
         """Lay the cables of a tree."""

@@ -24,7 +24,7 @@ from controller import (
     Uplink,
     forwarding,
 )
-from controller.p4runtime_shim import P4RuntimeClient
+from controller.p4runtime_shim.target import P4RuntimeTarget
 from controller.programs import bmv2_bundle
 from tests.system.command import children
 
@@ -147,8 +147,8 @@ def test_shared_jobs_come_and_go(shared_address: str) -> None:
 
 def test_leases_are_kept_renewed_and_swept(address: str) -> None:
     with (
-        Controller(P4RuntimeClient(address), clock=lambda: 1.0) as one,
-        Controller(P4RuntimeClient(address), clock=lambda: 9.0) as other,
+        Controller(P4RuntimeTarget(address), clock=lambda: 1.0) as one,
+        Controller(P4RuntimeTarget(address), clock=lambda: 9.0) as other,
     ):
         dead = one.admit(job(2, 0), lease=Lease(5000, "host pid 7"))
         living = one.admit(job(2, 2), lease=Lease(5000, "host pid 8"))

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from controller import ProgramBundle, names
 from controller.errors import UnknownName
-from controller.p4runtime_shim import Codec, Group, Lpm, Range, Row, Ternary
-from controller.p4runtime_shim.rows import Cell, Entry
+from controller.p4runtime_shim.codec import Codec
+from controller.rows import Cell, Entry, Group, Lpm, Range, Row, Ternary
 from p4src.messages import p4info_pb2
 from p4src.messages import p4runtime_pb2 as p4
 

@@ -24,13 +24,16 @@ from controller.errors import (
     Unreachable,
 )
 from controller.jobs import job_row, supporting_rows
-from controller.p4runtime_shim import P4RuntimeClient, Row
+from controller.p4runtime_shim.client import P4RuntimeClient
+from controller.p4runtime_shim.codec import Codec
 from controller.p4runtime_shim.mastership import ArbitrationStream
+from controller.p4runtime_shim.target import P4RuntimeTarget
+from controller.rows import Row
 from p4src.messages import p4runtime_pb2_grpc
 from softswitch.engine.ports import MemoryPort
 from softswitch.engine.switch import Switch
 from softswitch.p4runtime import serve
-from tests.controller.conftest import LANES, Running
+from tests.controller.conftest import LANES, Running, Served, over_p4runtime
 from tests.controller.frames import KIND_RESULT, gradient, parse
 
 
@@ -124,6 +127,7 @@ def test_members_without_a_port_get_free_ones(connect: Callable[[], Controller])
     other.remove(second.job)
 
 
+@over_p4runtime
 def test_many_controllers_at_once_never_collide(connect: Callable[[], Controller]) -> None:
     controllers = [connect() for _ in range(6)]
     overlaps: list[str] = []
@@ -172,9 +176,7 @@ def test_an_unknown_job_is_refused(controller: Controller) -> None:
 
 
 def test_generations_are_never_zero_nor_in_use(running: Running) -> None:
-    with Controller(
-        P4RuntimeClient(running.address), clock=lambda: 2**32 / 1000, rng=random.Random(1)
-    ) as controller:
+    with Controller(running.target(), clock=lambda: 2**32 / 1000, rng=random.Random(1)) as controller:
         admissions = [controller.admit(job(1, first_port=p)) for p in range(2)]
         assert [a.generation for a in admissions] == [1, 2]
         for admission in admissions:
@@ -185,30 +187,30 @@ def test_an_admission_that_fails_half_way_leaves_nothing(controller: Controller,
     """The receiver table is full but for one row, so that some of the job's rows fit and others do not."""
     holder = controller.admit(job(1))
     (receiver,) = (r for r in supporting_rows(holder) if isinstance(r, Row) and r.table == names.RECEIVER)
-    size = controller.codec.table_size(receiver.table)
+    size = controller.program.tables[receiver.table]
     fill = [replace(receiver, match={**receiver.match, names.REPLICA: 100 + i}) for i in range(size - 2)]
-    client = P4RuntimeClient(running.address)
-    with client.mastership():
-        client.write("INSERT", [controller.codec.encode(row) for row in fill])
+    target = running.target()
+    with target.turn(timeout_s=10):
+        target.write("INSERT", fill)
     before = controller.jobs()[holder.job].members
-    with pytest.raises(Refused, match="is full: it has room for 8448 entries") as error:
+    with pytest.raises(Refused, match=r"is full: .* 8448") as error:
         controller.admit(job(2, first_port=2))
     assert [e.code for e in error.value.errors] == ["RESOURCE_EXHAUSTED"]
     assert list(controller.jobs()) == [holder.job]
     assert controller.jobs()[holder.job].members == before
-    with client.mastership():
-        client.write("DELETE", [controller.codec.encode(row) for row in fill])
-    client.close()
+    with target.turn(timeout_s=10):
+        target.write("DELETE", fill)
+    target.close()
     controller.remove(holder.job)
 
 
 def test_rows_that_a_dead_controller_left_are_swept_up(controller: Controller, running: Running) -> None:
     """A job without its row in the job table: what remains if its controller dies before the last write."""
     dead = controller.admit(job(2))
-    client = P4RuntimeClient(running.address)
-    with client.mastership():
-        client.write("DELETE", [controller.codec.encode(job_row(dead))])
-    client.close()
+    target = running.target()
+    with target.turn(timeout_s=10):
+        target.write("DELETE", [job_row(dead)])
+    target.close()
     assert controller.jobs() == {}
     admission = controller.admit(job(2))
     assert admission.counter_row == dead.counter_row
@@ -216,11 +218,11 @@ def test_rows_that_a_dead_controller_left_are_swept_up(controller: Controller, r
 
 
 def test_another_controller_that_keeps_the_switch_is_named(running: Running) -> None:
-    holder = P4RuntimeClient(running.address)
+    holder = running.target()
     with (
-        Controller(P4RuntimeClient(running.address), turn_timeout_s=0.2) as controller,
-        holder.mastership(),
-        pytest.raises(NotPrimary, match=r"another controller \(election id \d+\) keeps the switch"),
+        Controller(running.target(), turn_timeout_s=0.2) as controller,
+        holder.turn(timeout_s=10),
+        pytest.raises(NotPrimary, match=r"another controller .*keeps the switch"),
     ):
         controller.admit(job(1))
     holder.close()
@@ -255,7 +257,7 @@ def test_controllers_take_turns_after_the_highest_election_id_was_claimed(bundle
             stranger.ask(2**128 - 1)
             assert stranger.answer(10).status.code == 0
             with (
-                Controller(P4RuntimeClient(service.address), turn_timeout_s=0.2) as controller,
+                Controller(P4RuntimeTarget(service.address), turn_timeout_s=0.2) as controller,
                 pytest.raises(NotPrimary, match=rf"another controller \(election id {2**128 - 1}\) keeps"),
             ):
                 controller.admit(job(1))
@@ -279,6 +281,7 @@ def test_controllers_take_turns_after_the_highest_election_id_was_claimed(bundle
         service.close()
 
 
+@over_p4runtime
 def test_ordinary_traffic_is_bridged_and_flooded(controller: Controller, running: Running) -> None:
     entries = [
         forwarding.flood_group(300, [0, 1, 2]),
@@ -308,8 +311,15 @@ def test_ordinary_traffic_is_bridged_and_flooded(controller: Controller, running
     running.switch.drain(1)
 
 
-def test_unknown_destinations_are_flooded_on_request(controller: Controller, running: Running) -> None:
-    drop = controller.codec.decode(running_default(controller, running))
+@over_p4runtime
+def test_unknown_destinations_are_flooded_on_request(
+    controller: Controller, running: Served, bundle: ProgramBundle
+) -> None:
+    codec = Codec(bundle.p4info)
+    client = P4RuntimeClient(running.address)
+    (default,) = client.read([codec.default_row(names.BRIDGE)])
+    client.close()
+    drop = codec.decode(default)
     controller.install([forwarding.flood_group(300, [0, 1]), forwarding.flood_unknown(300)])
     frame = bytes.fromhex("020000000077 020000000000 88b5") + b"hello"
     running.switch.inject(0, [frame])
@@ -317,13 +327,6 @@ def test_unknown_destinations_are_flooded_on_request(controller: Controller, run
     assert isinstance(drop, Row)
     controller.install([drop])
     controller.uninstall([forwarding.flood_group(300, [])])
-
-
-def running_default(controller: Controller, running: Running):
-    client = P4RuntimeClient(running.address)
-    (entity,) = client.read([controller.codec.default_row("InaIngress.forwarding.bridge")])
-    client.close()
-    return entity
 
 
 # ---------------------------------------------------------------------- programs
@@ -341,6 +344,7 @@ def test_a_program_is_loaded_once(bundle: ProgramBundle) -> None:
         service.close()
 
 
+@over_p4runtime
 def test_a_program_with_jobs_is_not_replaced(controller: Controller, bundle: ProgramBundle) -> None:
     admission = controller.admit(job(1))
     changed = ProgramBundle("other", type(bundle.p4info)(), b"")

@@ -9,7 +9,7 @@ import pytest
 
 from controller import Controller, Job, Member
 from p4src.messages import p4runtime_pb2_grpc
-from tests.controller.conftest import LANES, Running
+from tests.controller.conftest import LANES, Served, over_p4runtime
 from tests.controller.frames import gradient
 
 
@@ -36,7 +36,7 @@ class ReadOnlyCounters(p4runtime_pb2_grpc.P4RuntimeServicer):
 
 
 @pytest.fixture
-def address(running: Running) -> Iterator[str]:
+def address(running: Served) -> Iterator[str]:
     threads = ThreadPoolExecutor(8)
     server = grpc.server(threads)
     servicer = ReadOnlyCounters(running.address)
@@ -49,7 +49,8 @@ def address(running: Running) -> Iterator[str]:
     servicer.channel.close()
 
 
-def test_counts_are_since_the_admission(address: str, running: Running) -> None:
+@over_p4runtime
+def test_counts_are_since_the_admission(address: str, running: Served) -> None:
     job = Job((Member(0, 0, "02:00:00:00:00:01", "10.0.0.1", 9000),), 64)
     with Controller.connect(address) as controller:
         for _ in range(2):

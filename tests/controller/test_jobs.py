@@ -12,7 +12,7 @@ from controller.checks import check_job
 from controller.errors import BadJob
 from controller.jobs import change_row, job_row, parse, supporting_rows
 from controller.model import Admission, Job, Member, Place, Region, RegionChange, Uplink
-from controller.p4runtime_shim.rows import Group, Row
+from controller.rows import Group, Row
 
 GROUPS = range(1, 256)
 FALLBACK = Uplink(40, "02:00:00:00:fb:01", "10.0.255.2", 42592)

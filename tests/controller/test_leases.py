@@ -8,14 +8,13 @@ from hypothesis import strategies as st
 
 from controller import Controller, Job, Lease, Member, NoSuchJob, Region, Uplink
 from controller.leases import decode, encode
-from controller.p4runtime_shim import P4RuntimeClient
 from tests.controller.conftest import Running
 from tests.controller.fabric import Fabric
 
 
 def at(running: Running, now_ms: int) -> Controller:
     """Connect a controller that believes that it is this late."""
-    return Controller(P4RuntimeClient(running.address), clock=lambda: now_ms / 1000)
+    return Controller(running.target(), clock=lambda: now_ms / 1000)
 
 
 def job(first_port: int, ranks: int = 2) -> Job:

@@ -12,6 +12,7 @@ from controller import (
     Job,
     Member,
     NoSuchJob,
+    ProgramBundle,
     ProgramMismatch,
     Region,
     SwitchInfo,
@@ -20,9 +21,11 @@ from controller import (
 )
 from controller.errors import IdentityTaken, OutOfRows, RegionChanging
 from controller.jobs import job_row
-from controller.p4runtime_shim import P4RuntimeClient, Row
+from controller.p4runtime_shim.client import P4RuntimeClient
+from controller.p4runtime_shim.codec import Codec
 from controller.planning import Identity
-from tests.controller.conftest import LANES
+from controller.rows import Row
+from tests.controller.conftest import LANES, over_p4runtime
 from tests.controller.fabric import Fabric
 from tests.controller.frames import (
     BYPASS,
@@ -87,7 +90,7 @@ def test_a_shared_job_gets_its_sums(shared: Controller, shared_fabric: Fabric, a
 def test_every_setting_is_read_back(shared: Controller, shared_fabric: Fabric, admit) -> None:
     admission = admit(job(region=Region(100, 3), preempt=True, window=1000, max_age_us=2**32 - 1))
     assert (admission.preempt, admission.window, admission.max_age_us) == (True, 1000, 2**32 - 1)
-    with Controller.connect(shared.address) as other:
+    with shared_fabric.connect()["root"] as other:
         assert other.jobs() == {admission.job: admission}
 
 
@@ -210,12 +213,14 @@ def test_an_identity_in_use_is_refused(shared: Controller, admit) -> None:
         shared.admit(job(first_port=2), identity=Identity(admission.job ^ 1, admission.generation))
 
 
-def test_rows_left_by_a_dead_controller_are_swept_up(shared: Controller, admit) -> None:
+def test_rows_left_by_a_dead_controller_are_swept_up(
+    shared: Controller, shared_fabric: Fabric, admit
+) -> None:
     dead = shared.admit(job())
-    client = P4RuntimeClient(shared.address)
-    with client.mastership():
-        client.write("DELETE", [shared.codec.encode(job_row(dead))])
-    client.close()
+    target = shared_fabric.running["root"].target()
+    with target.turn(timeout_s=10):
+        target.write("DELETE", [job_row(dead)])
+    target.close()
     assert shared.jobs() == {}
     assert admit(job()).counter_row == dead.counter_row
 
@@ -292,11 +297,15 @@ def test_what_cannot_be_resized(shared: Controller, controller: Controller, admi
 # ---------------------------------------------------------------------- congestion
 
 
-def test_queues_mark_packets_from_a_depth_on(shared: Controller, shared_fabric: Fabric, admit) -> None:
+@over_p4runtime
+def test_queues_mark_packets_from_a_depth_on(
+    shared: Controller, shared_fabric: Fabric, shared_bundle: ProgramBundle, admit
+) -> None:
+    codec = Codec(shared_bundle.p4info)
     client = P4RuntimeClient(shared.address)
-    (default,) = client.read([shared.codec.default_row(names.ECN)])
+    (default,) = client.read([codec.default_row(names.ECN)])
     client.close()
-    before = shared.codec.decode(default)
+    before = codec.decode(default)
     assert isinstance(before, Row)
     admission = admit(job(2))
     marks = []

@@ -25,8 +25,8 @@ from controller import (
     remove_tree,
 )
 from controller.errors import NotPrimary, OutOfMemory, Refused, Unreachable
-from controller.p4runtime_shim import P4RuntimeClient, Row
-from tests.controller.conftest import LANES, start
+from controller.rows import Row
+from tests.controller.conftest import LANES, over_p4runtime, start
 from tests.controller.fabric import Fabric
 from tests.controller.frames import KIND_GRADIENT, KIND_RESULT, RESEND, gradient, reminder
 from tests.controller.trees import LOGICAL, TREES, switch
@@ -36,7 +36,7 @@ SERVER = ("root", 39)
 
 
 @pytest.fixture(params=["exclusive", "shared"])
-def fabric(request: pytest.FixtureRequest) -> Fabric:
+def fabric(request: pytest.FixtureRequest, target: str) -> Fabric:
     found = request.getfixturevalue(f"{request.param}_fabric")
     assert isinstance(found, Fabric)
     return found
@@ -87,7 +87,7 @@ def test_sums_come_out_at_every_worker(fabric: Fabric, which: str) -> None:
 @pytest.mark.parametrize("which", TREES)
 def test_a_tree_is_read_back_as_it_was_admitted(fabric: Fabric, which: str) -> None:
     admission = admit_tree(fabric.controllers, job_tree(fabric, TREES[which]))
-    controllers = {name: Controller.connect(c.address) for name, c in fabric.controllers.items()}
+    controllers = fabric.connect()
     assert read_trees(controllers) == {admission.job: admission}
     assert read_tree(controllers, admission.job) == admission
     assert admission.whole
@@ -154,25 +154,24 @@ def test_a_failure_in_the_middle_leaves_nothing(shared_fabric: Fabric) -> None:
     """The receiver table of switch `b` has room for one row, so that some of the job's rows fit there."""
     controllers = shared_fabric.controllers
     holder = admit_tree(controllers, job_tree(shared_fabric, switch("b", 0)))
-    codec = controllers["b"].codec
-    free = codec.table_size(names.RECEIVER) - 2  # a worker's row and the fallback server's
+    free = controllers["b"].program.tables[names.RECEIVER] - 2  # a worker's row and the fallback server's
     address = {"mac": 1, "ip": 1, "udp_port": 1, "rank": 1}
     fill = [
         Row(names.RECEIVER, {names.JOB_KEY: holder.job, names.REPLICA: 100 + i}, names.DELIVER, address)
         for i in range(free - 1)
     ]
-    client = P4RuntimeClient(controllers["b"].address)
-    with client.mastership():
-        client.write("INSERT", [codec.encode(row) for row in fill])
+    target = shared_fabric.running["b"].target()
+    with target.turn(timeout_s=10):
+        target.write("INSERT", fill)
     for which in ("two racks", "three levels"):
         with pytest.raises(Refused, match=r"switch 'b': INSERT of 8 entries: .* is full") as error:
             admit_tree(controllers, job_tree(shared_fabric, TREES[which]))
         assert [e.code for e in error.value.errors] == ["RESOURCE_EXHAUSTED"] * 2
         left = {name: list(controller.jobs()) for name, controller in controllers.items()}
         assert left == {"root": [], "a": [], "b": [holder.job], "c": []}
-    with client.mastership():
-        client.write("DELETE", [codec.encode(row) for row in fill])
-    client.close()
+    with target.turn(timeout_s=10):
+        target.write("DELETE", fill)
+    target.close()
     assert read_tree(controllers, holder.job) == holder
     remove_tree(controllers, holder)
 
@@ -187,9 +186,10 @@ def test_a_switch_without_room_is_named(exclusive_fabric: Fabric) -> None:
     assert nothing_left(controllers)
 
 
+@over_p4runtime
 def test_a_switch_that_is_gone_is_named(shared_fabric: Fabric, shared_bundle: ProgramBundle) -> None:
     running = start(shared_bundle)
-    with Controller.connect(running.address) as gone:
+    with Controller(running.target()) as gone:
         assert gone.jobs() == {}
         running.close()
         with pytest.raises(Unreachable, match=r"switch 'b': read: the switch at .* does not answer"):
@@ -199,12 +199,11 @@ def test_a_switch_that_is_gone_is_named(shared_fabric: Fabric, shared_bundle: Pr
 
 def test_a_switch_that_another_controller_keeps_is_named(shared_fabric: Fabric) -> None:
     """It can be read but not written, so that the job is on other switches already."""
-    address = shared_fabric.controllers["b"].address
-    holder = P4RuntimeClient(address)
+    holder = shared_fabric.running["b"].target()
     with (
-        Controller(P4RuntimeClient(address), turn_timeout_s=0.2) as waiting,
-        holder.mastership(),
-        pytest.raises(NotPrimary, match=r"switch 'b': another controller \(election id \d+\)"),
+        Controller(shared_fabric.running["b"].target(), turn_timeout_s=0.2) as waiting,
+        holder.turn(timeout_s=10),
+        pytest.raises(NotPrimary, match=r"switch 'b': another controller"),
     ):
         admit_tree({**shared_fabric.controllers, "b": waiting}, job_tree(shared_fabric, TREES["two racks"]))
     holder.close()
@@ -250,12 +249,13 @@ def test_ports_are_chosen_on_every_switch(shared_fabric: Fabric) -> None:
     remove_tree(shared_fabric.controllers, admission)
 
 
+@over_p4runtime
 def test_controllers_that_choose_the_same_identity_try_again(shared_fabric: Fabric) -> None:
     """Four controllers of the same switches, all with the same clock and the same random numbers."""
     groups = [
         {
-            name: Controller(P4RuntimeClient(c.address), clock=lambda: 1.0, rng=random.Random(1))
-            for name, c in shared_fabric.controllers.items()
+            name: Controller(each.target(), clock=lambda: 1.0, rng=random.Random(1))
+            for name, each in shared_fabric.running.items()
         }
         for _ in range(4)
     ]

@@ -18,6 +18,7 @@ from controller.model import Mode, Region
 from hostlib.core.state import CoreSettings, window_for
 from hostlib.core.window import Window
 from hostlib.fallback.config import FallbackJob, FallbackSettings
+from hostlib.tree import Tree
 from tests.system.model_check_explorer import Budget, Explored, Explorer
 from tests.system.model_check_parts import Automaton, Packets, Part, ServerPart, SwitchPart, WorkerPart
 from tests.twins.fallback_core import NumpyCore
@@ -109,7 +110,9 @@ def _change(case: Case, built: BuiltBed, switch: str) -> Callable[[], None]:
     """Return what gives job 1 other slots at a switch."""
 
     def change() -> None:
-        built.controller.resize_at(1, switch, case.other_region)
+        controller = built.controllers.of[switch]
+        if controller.settle(1):
+            controller.resize(1, case.other_region)
 
     return change
 
@@ -122,8 +125,8 @@ def _workers(case: Case, built: BuiltBed, job: int) -> list[WorkerPart]:
     for rank, host in enumerate(built.bed.placements[job - 1].workers):
         settings = CoreSettings(
             *(job, rank, 2, 2 * case.window, LANES, endpoints(built.bed.topology, host)),
-            tree=admitted.tree,
-            epoch=admitted.root.epoch,
+            tree=Tree.of(admitted.tree),
+            epoch=admitted.epoch,
             window=case.window,
             fallback=case.program == "shared",
         )
@@ -140,6 +143,6 @@ def _workers(case: Case, built: BuiltBed, job: int) -> list[WorkerPart]:
 def _server(case: Case, built: BuiltBed, host: str) -> ServerPart:
     core = NumpyCore(FallbackSettings(lanes=LANES, endpoints=endpoints(built.bed.topology, host)))
     for job, admitted in built.admitted.items():
-        core.add_job(FallbackJob(job, admitted.root.epoch, admitted.tree, window=case.window))
+        core.add_job(FallbackJob(job, admitted.epoch, Tree.of(admitted.tree), window=case.window))
     switch, port, _ = built.host_ports[host]
     return ServerPart(core, switch, port)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from bmv2_topos.soak.bed import MOVE_PREFIX, SLOT_PREFIX, BuiltBed
 from bmv2_topos.soak.recovery import lacking
+from controller.jobs import change_row, job_row
 from controller.model import Admission
 from hostlib.core.state import NEVER, Chain, CoreStruct
 from hostlib.core.window import Window
@@ -117,8 +118,8 @@ class SwitchPart:
         self._pipeline = built.pipelines[name]
         self._switch = built.switches[name]
         self._wires = built.wires[name]
-        self._controller = built.controller
-        self._name = name
+        self._controller = built.controllers.of[name]
+        self._target = built.controllers.targets[name]
         self._jobs = tuple(built.admitted)
         self._change = change
         self._slots = slots
@@ -145,7 +146,9 @@ class SwitchPart:
                 self._pipeline.write_register(register, index, new)
         for old, new in zip(self._rows, rows, strict=True):
             if old != new:
-                self._controller.rewrite(self._name, new)
+                self._target.write("MODIFY", [job_row(new)])
+                self._target.write("DELETE", [change_row(old)] if old.change else [])
+                self._target.write("INSERT", [change_row(new)] if new.change else [])
         self._values, self._rows = saved
 
     def step(self, port: int | None, packet: bytes) -> Packets:
@@ -167,7 +170,8 @@ class SwitchPart:
         )
 
     def _read_rows(self) -> tuple[Admission, ...]:
-        return tuple(self._controller.admission(self._name, job) for job in self._jobs)
+        jobs = self._controller.jobs()
+        return tuple(jobs[job] for job in self._jobs)
 
 
 _NOW_US = 1 << 30

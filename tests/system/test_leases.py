@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from controller import Controller, Job, Lease, Member
-from controller.p4runtime_shim import P4RuntimeClient
+from controller.p4runtime_shim.target import P4RuntimeTarget
 from tests.system.attached import Attached, open_switch
 from tests.system.command import ina, start, worker
 
@@ -33,7 +33,7 @@ def lease_of(controller: Controller) -> Lease:
 
 def admit_at(address: str, now_ms: int) -> None:
     """Have a job come and go at this time of the clock."""
-    with Controller(P4RuntimeClient(address), clock=lambda: now_ms / 1000) as controller:
+    with Controller(P4RuntimeTarget(address), clock=lambda: now_ms / 1000) as controller:
         controller.remove(controller.admit(Job((MEMBER,), 2)).job)
 
 

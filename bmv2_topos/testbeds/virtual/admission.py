@@ -1,8 +1,4 @@
-"""Admits jobs to the switches of a testbed: the controller's plans and rows, straight into the tables.
-
-What is left out of a live controller is only P4Runtime between it and the switches, which takes longer than
-many a simulation.
-"""
+"""Admits jobs to the switches of a testbed, each under control of a `controller.Controller` of its own."""
 
 from __future__ import annotations
 
@@ -11,22 +7,24 @@ from dataclasses import KW_ONLY, dataclass, replace
 
 from bmv2_topos.spec import Topology
 from bmv2_topos.testbeds.virtual.placement import Placement, Ports, job_tree
+from bmv2_topos.testbeds.virtual.target import PipelineTarget
 from bmv2_topos.testbeds.virtual.trees import shortest_tree
-from controller import forwarding, names
-from controller.errors import naming
-from controller.jobs import change_row, job_row, supporting_rows
-from controller.layout import JobTree, lay_out
-from controller.model import AGEING, INA_UDP_PORT, Admission, Mode, Region, RegionChange, SwitchInfo, Uplink
-from controller.outcomes import COLUMNS, OUTCOMES
-from controller.p4runtime_shim.rows import Group, Match, Row
-from controller.planning import Identity, plan
-from controller.tree import TreeAdmission
-from hostlib.tree import Tree
+from controller import (
+    Admission,
+    Controller,
+    Identity,
+    JobTree,
+    Region,
+    TreeAdmission,
+    Uplink,
+    admit_tree,
+    forwarding,
+    remove_tree,
+)
+from controller.jobs import change_row, job_row
+from controller.model import AGEING, INA_UDP_PORT
 from softswitch import Switch
-from softswitch.compiler import ir
 from softswitch.engine.pipeline import Pipeline
-
-MAX_MEMBERS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,22 +45,8 @@ class Request:
     """None: `INA_UDP_PORT` everywhere, which takes a host for each worker."""
 
 
-@dataclass(frozen=True, slots=True)
-class Admitted:
-    """A job on its switches."""
-
-    identity: Identity
-    switches: Mapping[str, Admission]
-    tree: Tree
-
-    @property
-    def root(self) -> Admission:
-        """Its admission to the root."""
-        return next(iter(self.switches.values()))
-
-
-class Controller:
-    """Admits, resizes and removes jobs; `slots` is the memory of a switch that aggregates.
+class Controllers:
+    """The controllers of a topology's switches; `slots` is the memory of a switch that aggregates.
 
     With `moves_at_once` a job's region changes for sums that are under way, too: to compare with.
     """
@@ -72,139 +56,117 @@ class Controller:
         topology: Topology,
         switches: Mapping[str, Switch],
         pipelines: Mapping[str, Pipeline],
-        program: ir.Program,
         *,
-        mode: Mode,
-        lanes: int,
         slots: int,
         moves_at_once: bool = False,
     ) -> None:
         self._topology = topology
-        self._switches = switches
-        self._pipelines = pipelines
-        self._program = program
-        self._mode = mode
         self._moves_at_once = moves_at_once
-        self._present: dict[str, dict[int, Admission]] = {name: {} for name in switches}
-        self._info = SwitchInfo(
-            lanes=lanes,
-            slots=slots,
-            jobs=program.counters[names.OUTCOMES].size // COLUMNS - 1,
-            max_members=MAX_MEMBERS,
-            program=mode,
-        )
+        self.targets = {
+            name: PipelineTarget(name, switch, pipelines[name], slots=slots)
+            for name, switch in switches.items()
+        }
+        self.of = {name: Controller(target) for name, target in self.targets.items()}
+        """By switch."""
         self._generation = 0
-        self._moving: list[tuple[str, int]] = []
-        """Switches and the jobs that are on their way to another region there."""
+        self._admitted: dict[int, TreeAdmission] = {}
+        self._moving: dict[tuple[str, int], Admission] = {}
+        """By switch and job: jobs that are on their way to another region there."""
         self._wanted: dict[tuple[str, int], Region] = {}
         """The same: where they are to go next."""
 
-    def admit(self, job: int, request: Request) -> Admitted:
-        """Admit a job under this id to all switches of its tree, with a generation of its own.
+    def admit(self, job: int, request: Request, generation: int | None = None) -> TreeAdmission:
+        """Admit a job under this id to all switches of its tree; by default with the next generation.
 
         Raises a ControllerError, with nothing admitted, if it does not fit.
         """
-        self._generation += 1
+        self._generation = self._generation + 1 if generation is None else generation
         identity = Identity(job, self._generation)
+        self._admitted[job] = admit_tree(self.of, self._tree(request), identity=identity)
+        return self._admitted[job]
+
+    def _tree(self, request: Request) -> JobTree:
         topology, server = self._topology, request.placement.server
-        shares = self._mode == "shared"
+        mode = next(iter(self.of.values())).info().program
+        shares = mode == "shared"
         region = request.region if shares else None
-        root = job_tree(topology, request.placement, dict.fromkeys(self._switches, region), request.ports)
+        root = job_tree(topology, request.placement, dict.fromkeys(self.of, region), request.ports)
         fallback = None
         if server is not None:
             port = topology.port_to(root.name, server)
             udp_port = INA_UDP_PORT if request.ports is None else request.ports.server
             fallback = Uplink(port, topology.mac(server), topology.ip(server), udp_port)
-        tree = JobTree(
+        return JobTree(
             root,
             request.slots,
-            mode=self._mode,
+            mode=mode,
             preempt=shares and request.preempt,
             ageing=request.ageing,
             window=request.window if shares else None,
             max_age_us=request.max_age_us,
             fallback=fallback,
+            shared_ports=True,
         )
-        admissions = {}
-        for name, part in lay_out(tree, max_members=MAX_MEMBERS, shared_ports=True).items():
-            with naming(name):
-                present = self._present[name].values()
-                admissions[name] = plan(part, identity, info=self._info, present=present, ports=())
-        for name, admission in admissions.items():
-            first = admission.counter_row * COLUMNS
-            for column in OUTCOMES.values():
-                self._pipelines[name].write_counter(names.OUTCOMES, first + column, 0, 0)
-            for row in (*_supporting_rows(admission), job_row(admission)):
-                self._write(name, row)
-            self._present[name][job] = admission
-        return Admitted(identity, admissions, _logical_tree(admissions))
 
-    def resize(self, job: int, region: Region, *, switches: Collection[str] | None = None) -> None:
+    def resize(self, job: int, region: Region, *, switches: Collection[str] | None = None) -> bool:
         """Have a shared job move to other slots, at every switch or only at these.
 
-        It begins when an earlier move there is over.
+        It begins when an earlier move there is over. Returns False if the job has no slots there.
         """
-        for name, present in self._present.items():
-            if switches is not None and name not in switches:
-                continue
-            if job in present and not present[job].transit:
-                self._wanted[name, job] = region
+        places = [name for name, on in self._admitted[job].switches.items() if not on.transit]
+        if switches is not None:
+            places = [name for name in places if name in switches]
+        self._wanted |= {(name, job): region for name in places}
         self.settle()
+        return bool(places)
 
     def settle(self) -> None:
         """End the moves that are over, and begin those that waited for that."""
-        for name, job in list(self._moving):
-            self._end_move(name, job)
+        for (name, job), moving in list(self._moving.items()):
+            if self.of[name].moved(moving) and self.of[name].settle(job):
+                del self._moving[name, job]
         for (name, job), region in list(self._wanted.items()):
             if (name, job) not in self._moving:
                 del self._wanted[name, job]
                 self._begin_move(name, job, region)
 
     def _begin_move(self, switch: str, job: int, region: Region) -> None:
-        admission = self._present[switch][job]
         if self._moves_at_once:
-            self._present[switch][job] = replace(admission, region=region)
-            self._write(switch, job_row(self._present[switch][job]), modify=True)
-            return
-        change = RegionChange(self._move_number(switch, admission), region)
-        self._present[switch][job] = replace(admission, change=change)
-        self._moving.append((switch, job))
-        self._write(switch, change_row(self._present[switch][job]))
+            self.rewrite(switch, replace(self.of[switch].jobs()[job], region=region))
+        else:
+            self._moving[switch, job] = self.of[switch].resize(job, region)
 
-    def _end_move(self, switch: str, job: int) -> None:
-        moving = self._present[switch][job]
-        if moving.change is None or self._move_number(switch, moving) == moving.change.number:
-            return
-        self._present[switch][job] = replace(moving, region=moving.change.region, change=None)
-        self._moving.remove((switch, job))
-        self._write(switch, job_row(self._present[switch][job]), modify=True)
-        self._delete(switch, change_row(moving))
+    def rewrite(self, switch: str, admission: Admission) -> None:
+        """Have a switch serve a job otherwise at once, what is under way included; a move there is given up.
 
-    def _move_number(self, switch: str, admission: Admission) -> int:
-        """Return what a move that begins now is called (`RegionChange`)."""
-        packets = self._pipelines[switch].read_counter(names.SETTLED, admission.counter_row)[0]
-        return admission.generation << 32 | packets & 0xFFFFFFFF
+        No controller does that to a job that runs. Only the job's row in the job table changes.
+        """
+        key = switch, admission.job
+        self._wanted.pop(key, None)
+        if moving := self._moving.pop(key, None):
+            self.targets[switch].write("DELETE", [change_row(moving)])
+        self.targets[switch].write("MODIFY", [job_row(admission)])
 
     def remove(self, job: int) -> None:
-        """Take a job off all switches, its row in the job table first."""
-        for name, present in self._present.items():
+        """Take a job off all its switches. Raises KeyError if it is on none."""
+        admitted = self._admitted.pop(job)
+        for name in admitted.switches:
             self._wanted.pop((name, job), None)
-            if (name, job) in self._moving:
-                self._moving.remove((name, job))
-            if admission := present.pop(job, None):
-                moves = [] if admission.change is None else [change_row(admission)]
-                for row in (job_row(admission), *moves, *_supporting_rows(admission)):
-                    self._delete(name, row)
+            self._moving.pop((name, job), None)
+        remove_tree(self.of, admitted)
 
-    def current(self, admitted: Admitted) -> Admitted:
-        """Return how a job that is there stands on its switches by now, moves to other regions included."""
-        job = admitted.identity.job
-        return replace(admitted, switches={name: self._present[name][job] for name in admitted.switches})
+    def current(self) -> dict[int, TreeAdmission]:
+        """Return how the jobs stand on their switches by now, moves to other regions included, by id."""
+        found = {name: controller.jobs() for name, controller in self.of.items()}
+        return {
+            job: TreeAdmission({name: found[name][job] for name in admitted.switches})
+            for job, admitted in self._admitted.items()
+        }
 
-    def regions(self, admitted: Admitted) -> dict[str, Region]:
-        """Return the slots that a job that is there uses, moves to or is to move to, by switch."""
+    def regions(self, current: TreeAdmission) -> dict[str, Region]:
+        """Return the slots that a job uses, moves to or is to move to, by switch."""
         found = {}
-        for name, on_switch in self.current(admitted).switches.items():
+        for name, on_switch in current.switches.items():
             if not on_switch.transit:
                 here = on_switch.region if on_switch.change is None else on_switch.change.region
                 found[name] = self._wanted.get((name, on_switch.job), here)
@@ -214,67 +176,16 @@ class Controller:
         """Let ordinary frames for a host's MAC address find their way to it, from every switch."""
         topology = self._topology
         ways = shortest_tree(topology, topology.switch_of(host)).parents
-        for switch in self._switches:
-            towards = ways.get(switch, host)
-            self._write(switch, forwarding.bridge(topology.mac(host), topology.port_to(switch, towards)))
+        for name, controller in self.of.items():
+            port = topology.port_to(name, ways.get(name, host))
+            controller.install([forwarding.bridge(topology.mac(host), port)])
 
     def set_ecn_threshold(self, depth: int) -> None:
         """Let all switches mark packets that leave this many behind in their queue."""
-        for pipeline in self._pipelines.values():
-            pipeline.set_default(names.ECN, ir.Invocation(names.SET_ECN, (depth,)))
+        for controller in self.of.values():
+            controller.set_ecn_threshold(depth)
 
-    def counters(self, admission: Admitted) -> dict[str, dict[str, int]]:
+    def counters(self, admission: TreeAdmission) -> dict[str, dict[str, int]]:
         """Return how many packets of a job met which outcome since its admission, by switch."""
-        return {
-            name: {
-                outcome: self._pipelines[name].read_counter(
-                    names.OUTCOMES, on_switch.counter_row * COLUMNS + column
-                )[0]
-                for outcome, column in OUTCOMES.items()
-            }
-            for name, on_switch in admission.switches.items()
-        }
-
-    def _write(self, switch: str, entry: Row | Group, *, modify: bool = False) -> None:
-        if isinstance(entry, Group):
-            self._switches[switch].set_multicast_group(entry.id, entry.replicas)
-            return
-        pipeline = self._pipelines[switch]
-        with self._switches[switch].locked():
-            (pipeline.modify if modify else pipeline.insert)(entry.table, _encode(self._program, entry))
-
-    def _delete(self, switch: str, entry: Row | Group) -> None:
-        if isinstance(entry, Group):
-            self._switches[switch].set_multicast_group(entry.id, None)
-            return
-        with self._switches[switch].locked():
-            self._pipelines[switch].delete(entry.table, _encode(self._program, entry))
-
-
-def _supporting_rows(admission: Admission) -> list[Row | Group]:
-    """Make what a job has besides its row in the job table, with one row for all members at one port."""
-    members: dict[Match, Row] = {}
-    others: list[Row | Group] = []
-    for row in supporting_rows(admission):
-        if isinstance(row, Row) and row.action == names.SET_MEMBER:
-            port = row.match[names.INGRESS_PORT]
-            bits = members[port].params["bitmap"] if port in members else 0
-            members[port] = replace(row, params={**row.params, "bitmap": row.params["bitmap"] | bits})
-        else:
-            others.append(row)
-    return [*others, *members.values()]
-
-
-def _encode(program: ir.Program, row: Row) -> ir.ConstEntry:
-    patterns = []
-    for key in program.tables[row.table].keys:
-        value = row.match[key.name]
-        assert isinstance(value, int), "the controller's tables match exactly"
-        patterns.append(ir.Pattern("exact", value))
-    params = program.actions[row.action].params
-    arguments = tuple(row.params[param.name] for param in params)
-    return ir.ConstEntry(tuple(patterns), ir.Invocation(row.action, arguments), 0)
-
-
-def _logical_tree(admissions: Mapping[str, Admission]) -> Tree:
-    return Tree.of(TreeAdmission(admissions).tree)
+        rows = {name: on_switch.counter_row for name, on_switch in admission.switches.items()}
+        return {name: self.of[name].row_counters(row) for name, row in rows.items()}

@@ -14,14 +14,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from bmv2_topos.testbeds.virtual.admission import Admitted, Controller
+from bmv2_topos.testbeds.virtual.admission import Controllers
 from bmv2_topos.testbeds.virtual.fabric import Fabric
 from bmv2_topos.testbeds.virtual.jobs import RunningJob
 from bmv2_topos.testbeds.virtual.occupancy import slots_in_use
 from bmv2_topos.testbeds.virtual.placement import Placement
 from bmv2_topos.testbeds.virtual.settings import DEFAULT_WINDOW, TestbedError
+from controller import Region, TreeAdmission
 from controller.memory import shared
-from controller.model import Region
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,7 @@ class JobView:
     """A job that is on the switches."""
 
     placement: Placement
-    admitted: Admitted
+    admitted: TreeAdmission
     """With the regions that it has now, by switch, and its moves to others."""
     regions: Mapping[str, Region]
     """The slots that it uses, or moves to, by switch; switches that only pass its packets are left out."""
@@ -87,10 +87,12 @@ class Allocation:
 class Allocator:
     """Asks the policy and does as it says. Times are nanoseconds."""
 
-    def __init__(self, allocation: Allocation, controller: Controller, fabric: Fabric, *, slots: int) -> None:
+    def __init__(
+        self, allocation: Allocation, controllers: Controllers, fabric: Fabric, *, slots: int
+    ) -> None:
         self._policy = allocation.policy
         self._period = round(allocation.period_s * 1e9)
-        self._controller = controller
+        self._controllers = controllers
         self._fabric = fabric
         self._slots = slots
         self._seen: Mapping[int, Mapping[str, Mapping[str, int]]] = {}
@@ -125,20 +127,21 @@ class Allocator:
                     f"the policy gives {name!r} slots of {switch!r}; it has some at {', '.join(now)}"
                 )
             if shared.place(self._slots, region) != now[switch]:
-                self._controller.resize(job.admitted.identity.job, region, switches=(switch,))
+                self._controllers.resize(job.admitted.job, region, switches=(switch,))
 
     def _look(self, now: int, jobs: Iterable[RunningJob]) -> View:
         present = [(job, job.admitted) for job in jobs if job.admitted is not None]
-        names = {admitted.identity.generation: job.entry.name for job, admitted in present}
+        names = {admitted.generation: job.entry.name for job, admitted in present}
         in_use = slots_in_use(self._fabric, self._slots, names)
+        current = self._controllers.current()
         views, seen = {}, {}
         for job, admitted in present:
-            name, generation = job.entry.name, admitted.identity.generation
-            counts = seen[generation] = self._controller.counters(admitted)
+            name, generation = job.entry.name, admitted.generation
+            counts = seen[generation] = self._controllers.counters(admitted)
             views[name] = JobView(
                 placement=job.placement,
-                admitted=self._controller.current(admitted),
-                regions=self._controller.regions(admitted),
+                admitted=current[job.id],
+                regions=self._controllers.regions(current[job.id]),
                 window=job.entry.window or DEFAULT_WINDOW,
                 iterations_done=len(job.ends_ns),
                 iterations=job.entry.iterations,

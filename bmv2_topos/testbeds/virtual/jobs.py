@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from bmv2_topos.jobfile import JobEntry
 from bmv2_topos.spec import Topology, TopologyError
-from bmv2_topos.testbeds.virtual.admission import Admitted, Controller, Request
+from bmv2_topos.testbeds.virtual.admission import Controllers, Request
 from bmv2_topos.testbeds.virtual.gradients import Gradients
 from bmv2_topos.testbeds.virtual.interfaces import Interfaces
 from bmv2_topos.testbeds.virtual.placement import Placement, Ports, check_placement
@@ -18,13 +18,13 @@ from bmv2_topos.testbeds.virtual.server import Server, endpoints
 from bmv2_topos.testbeds.virtual.settings import DEFAULT_WINDOW, TestbedError, VirtualSettings
 from bmv2_topos.testbeds.virtual.training import Training
 from bmv2_topos.testbeds.virtual.worker import Tally, Worker
-from controller.errors import ControllerError
-from controller.model import Region
+from controller import ControllerError, Region, TreeAdmission
 from hostlib.core.congestion import CONGESTION, Congestion
 from hostlib.core.kernel import Kernel
 from hostlib.core.state import SPREAD, CoreSettings
 from hostlib.core.window import Window
 from hostlib.fallback.config import FallbackJob
+from hostlib.tree import Tree
 
 SCALE_BITS = 20
 
@@ -41,11 +41,11 @@ class RunningJob:
     settings: VirtualSettings
     topology: Topology
     interfaces: Interfaces
-    controller: Controller
+    controllers: Controllers
     kernel: Kernel
     starts_ns: int
     """When it is to be admitted, the next time."""
-    admitted: Admitted | None = None
+    admitted: TreeAdmission | None = None
     workers: list[Worker] = field(default_factory=list)
     server: Server | None = None
     """Its fallback server; stays when the job is withdrawn."""
@@ -69,21 +69,22 @@ class RunningJob:
         Raises a ControllerError if the switches cannot take it, unless that is to be reported.
         """
         try:
-            self.admitted = self.controller.admit(self.id, replace(self.request, ports=self.ports))
+            self.admitted = self.controllers.admit(self.id, replace(self.request, ports=self.ports))
         except ControllerError as error:
             if not self.settings.report_refusals:
                 raise
             self.refused = str(error)
             self.leave(now)
             return
+        tree = Tree.of(self.admitted.tree)
         host = self.request.placement.server
         if host is not None:
             if self.server is None:
                 socket = self.interfaces.open(host, self.ports.server)
                 self.server = Server(socket, self.topology, self.settings)
-            epoch, tree = self.admitted.root.epoch, self.admitted.tree
-            self.server.add_job(FallbackJob(self.id, epoch, tree, window=self.request.window))
-        self.workers = [self._worker(rank, now, self.admitted) for rank in range(self.entry.workers)]
+            self.server.add_job(FallbackJob(self.id, self.admitted.epoch, tree, window=self.request.window))
+        epoch = self.admitted.epoch
+        self.workers = [self._worker(rank, now, epoch, tree) for rank in range(self.entry.workers)]
 
     @property
     def mean_iteration_s(self) -> float | None:
@@ -112,9 +113,9 @@ class RunningJob:
             self._compared += worker.compared
         self.workers = []
         if self.admitted is not None:
-            for counts in self.controller.counters(self.admitted).values():
+            for counts in self.controllers.counters(self.admitted).values():
                 self._outcomes.update(counts)
-            self.controller.remove(self.id)
+            self.controllers.remove(self.id)
             self.admitted = None
             if self.server is not None:
                 self.server.remove_job(self.id)
@@ -158,7 +159,7 @@ class RunningJob:
             refused=self.refused,
         )
 
-    def _worker(self, rank: int, now: int, admitted: Admitted) -> Worker:
+    def _worker(self, rank: int, now: int, epoch: int, tree: Tree) -> Worker:
         entry, settings = self.entry, self.settings
         socket = self.interfaces.open(self.placement.workers[rank], self.ports.workers[rank])
         core = CoreSettings(
@@ -169,8 +170,8 @@ class RunningJob:
             settings.lanes,
             endpoints(self.topology, socket.host, socket.port),
             rto=settings.rto,
-            tree=admitted.tree,
-            epoch=admitted.root.epoch,
+            tree=tree,
+            epoch=epoch,
             window=self.request.window,
             fallback=settings.shares,
             spread=_spread(settings),

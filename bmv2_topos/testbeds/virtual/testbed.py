@@ -14,7 +14,7 @@ from typing import assert_never
 
 from bmv2_topos.jobfile import JobEntry
 from bmv2_topos.spec import Topology
-from bmv2_topos.testbeds.virtual.admission import Controller
+from bmv2_topos.testbeds.virtual.admission import Controllers
 from bmv2_topos.testbeds.virtual.allocation import Allocation, Allocator
 from bmv2_topos.testbeds.virtual.fabric import Fabric, compiled
 from bmv2_topos.testbeds.virtual.faults import (
@@ -93,21 +93,18 @@ class VirtualTestbed:
         slots = max(PROGRAM_SLOTS, settings.slots)
         program = compiled(settings.program, settings.lanes, slots, settings.defines)
         self.fabric = Fabric(topology, program, seed=settings.seed)
-        self.controller = Controller(
+        self.controllers = Controllers(
             topology,
             self.fabric.switches,
             self.fabric.pipelines,
-            program,
-            mode="shared" if settings.shares else "exclusive",
-            lanes=settings.lanes,
             slots=settings.slots,
             moves_at_once=settings.moves_at_once,
         )
         if settings.ecn_depth is not None:
-            self.controller.set_ecn_threshold(settings.ecn_depth)
+            self.controllers.set_ecn_threshold(settings.ecn_depth)
         interfaces = Interfaces(self.fabric)
         for host in dict.fromkeys(flow.target for flow in flows):
-            self.controller.bridge(host)
+            self.controllers.bridge(host)
         self._flows = running_flows(
             flows,
             ports.sinks,
@@ -118,7 +115,7 @@ class VirtualTestbed:
         )
         self._allocator: Allocator | None = None
         if allocation is not None:
-            self._allocator = Allocator(allocation, self.controller, self.fabric, slots=settings.slots)
+            self._allocator = Allocator(allocation, self.controllers, self.fabric, slots=settings.slots)
         kernel = settings.cores.kernel()
         self.jobs = {
             entry.name: RunningJob(
@@ -130,7 +127,7 @@ class VirtualTestbed:
                 settings=settings,
                 topology=topology,
                 interfaces=interfaces,
-                controller=self.controller,
+                controllers=self.controllers,
                 kernel=kernel,
                 starts_ns=round(entry.start_s * 1e9),
             )
@@ -188,7 +185,7 @@ class VirtualTestbed:
             host.serve(now)
         for job in self._left:
             job.end_iterations(now)
-        self.controller.settle()
+        self.controllers.settle()
         if any(job.gone for job in self._left):
             self._left = [job for job in self._left if not job.gone]
         check_stall(self._left, now, self.settings.patience_s)
@@ -213,9 +210,7 @@ class VirtualTestbed:
         return hosts
 
     def _generations(self) -> dict[int, str]:
-        return {
-            job.admitted.identity.generation: job.entry.name for job in self._left if job.admitted is not None
-        }
+        return {job.admitted.generation: job.entry.name for job in self._left if job.admitted is not None}
 
     def _progress(self) -> tuple[int, int]:
         jobs = [job for job in self.jobs.values() if not job.removed]
@@ -246,7 +241,7 @@ class VirtualTestbed:
                     job.server.restart(now, round(fault.down_s * 1e9))
             case ChangeRegion():
                 if self.settings.shares:
-                    self.controller.resize(job.id, Region(fault.offset, fault.size))
+                    self.controllers.resize(job.id, Region(fault.offset, fault.size))
             case Straggle():
                 job.workers[fault.rank].training.compute_ns = round(fault.compute_s * 1e9)
             case _:

@@ -1,0 +1,130 @@
+"""A switch of this process under control of a `controller.Controller`, with no P4Runtime in between.
+
+That would take longer than many a simulation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+from controller import names
+from controller.errors import NotPrimary, Refused, UpdateError
+from controller.programs import ProgramBundle
+from controller.rows import Cell, Entry, Group, Match, Row
+from controller.target import Kind, ProgramInfo, find
+from softswitch import PipelineError, Switch
+from softswitch.compiler import ir
+from softswitch.engine.entries import bit_width
+from softswitch.engine.pipeline import EntryExists, NoSuchEntry, Pipeline, TableFull
+
+_CODES = {EntryExists: "ALREADY_EXISTS", NoSuchEntry: "NOT_FOUND", TableFull: "RESOURCE_EXHAUSTED"}
+
+
+class PipelineTarget:
+    """A `controller.target.Target`; `slots`: how many of the switch's it offers, None: all."""
+
+    def __init__(self, address: str, switch: Switch, pipeline: Pipeline, *, slots: int | None = None) -> None:
+        self.address = address
+        self._switch = switch
+        self._pipeline = pipeline
+        program = pipeline.program
+        registers = {name: register.size for name, register in program.registers.items()}
+        self._objects = ProgramInfo(
+            {name: table.size for name, table in program.tables.items()},
+            {name: counter.size for name, counter in program.counters.items() if counter.table is None},
+            registers if slots is None else {**registers, names.SLOT_REGISTER: slots},
+            {name: {p.name: bit_width(p.type) for p in a.params} for name, a in program.actions.items()},
+        )
+        self._metadata: dict[tuple[str, tuple[ir.Pattern, ...]], bytes] = {}
+        self._taken = False
+
+    def close(self) -> None:
+        """Do nothing: the switch is not this object's."""
+
+    @contextmanager
+    def turn(self, *, timeout_s: float) -> Iterator[None]:
+        """Be the only controller that writes. Raises NotPrimary, without a wait: time stands still."""
+        if self._taken:
+            raise NotPrimary(f"another controller keeps the switch at {self.address}")
+        self._taken = True
+        try:
+            yield
+        finally:
+            self._taken = False
+
+    def program(self) -> ProgramInfo:
+        """Return what the program has."""
+        return self._objects
+
+    def runs(self, bundle: ProgramBundle) -> bool:
+        """Return False: the switch has its program from elsewhere."""
+        return False
+
+    def load(self, bundle: ProgramBundle, replacing: Callable[[ProgramInfo, int], None]) -> bool:
+        """Raise Refused: the switch has its program for good."""
+        raise Refused("loading the program", "UNIMPLEMENTED", f"{self.address} keeps the program that it has")
+
+    def write(self, kind: Kind, entries: Sequence[Entry]) -> None:
+        """Apply the same kind of update to some entries, in their order. Raises Refused and UnknownName."""
+        errors = []
+        with self._switch.locked():
+            for position, entry in enumerate(entries):
+                try:
+                    self._write(kind, entry)
+                except PipelineError as error:
+                    code = _CODES.get(type(error), "INVALID_ARGUMENT")
+                    errors.append(UpdateError(position, code, str(error)))
+        if errors:
+            raise Refused(f"{kind} of {len(entries)} entries", "UNKNOWN", errors[0].message, tuple(errors))
+
+    def _write(self, kind: Kind, entry: Entry) -> None:
+        pipeline, switch = self._pipeline, self._switch
+        match entry:
+            case Row(default=True):
+                pipeline.set_default(entry.table, self._invocation(entry))
+            case Row():
+                keys = find("table", entry.table, pipeline.program.tables).keys
+                patterns = tuple(_exact(entry.match[key.name]) for key in keys)
+                encoded = ir.ConstEntry(patterns, self._invocation(entry), 0)
+                getattr(pipeline, kind.lower())(entry.table, encoded)
+                self._metadata[entry.table, patterns] = b"" if kind == "DELETE" else entry.metadata
+            case Group():
+                if (entry.id in switch.multicast_groups()) == (kind == "INSERT"):
+                    error = EntryExists if kind == "INSERT" else NoSuchEntry
+                    raise error(f"{kind} of multicast group {entry.id}")
+                switch.set_multicast_group(entry.id, None if kind == "DELETE" else entry.replicas)
+            case Cell():
+                pipeline.write_counter(entry.counter, entry.index, entry.packets, entry.bytes)
+
+    def _invocation(self, row: Row) -> ir.Invocation:
+        params = find("action", row.action, self._pipeline.program.actions).params
+        return ir.Invocation(row.action, tuple(row.params[param.name] for param in params))
+
+    def read(self, tables: Iterable[str]) -> list[Row | Group]:
+        """Read all entries of these tables but the defaults, and all multicast groups."""
+        groups = [Group(number, tuple(to)) for number, to in self._switch.multicast_groups().items()]
+        return [*(row for table in tables for row in self._rows(table)), *groups]
+
+    def _rows(self, table: str) -> Iterator[Row]:
+        program = self._pipeline.program
+        keys = [key.name for key in program.tables[table].keys]
+        for entry in self._pipeline.entries(table):
+            action, arguments = entry.invocation.action, entry.invocation.args
+            params = [param.name for param in program.actions[action].params]
+            yield Row(
+                table,
+                dict(zip(keys, (pattern.value for pattern in entry.patterns), strict=True)),
+                action,
+                dict(zip(params, arguments, strict=True)),
+                metadata=self._metadata.get((table, entry.patterns), b""),
+            )
+
+    def read_counter(self, counter: str, cells: Sequence[int]) -> list[int]:
+        """Read how many packets some cells of a counter have counted."""
+        return [self._pipeline.read_counter(counter, cell)[0] for cell in cells]
+
+
+def _exact(value: Match) -> ir.Pattern:
+    assert isinstance(value, int), "the controller's tables match exactly"
+    return ir.Pattern("exact", value)

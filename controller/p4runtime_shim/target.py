@@ -1,0 +1,72 @@
+"""A switch behind a P4Runtime server, as a `controller.target.Target`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from controller.errors import ProgramMismatch
+from controller.p4runtime_shim.client import P4RuntimeClient
+from controller.p4runtime_shim.codec import Codec
+from controller.p4runtime_shim.tls import Tls
+from controller.programs import ProgramBundle
+from controller.rows import Cell, Entry, Group, Row
+from controller.target import Kind, ProgramInfo
+
+
+class P4RuntimeTarget:
+    """The switch at `address`, ``host:port`` or ``unix:path``. Raises Unreachable."""
+
+    def __init__(self, address: str, *, device_id: int = 0, tls: Tls | None = None) -> None:
+        self._client = client = P4RuntimeClient(address, device_id=device_id, tls=tls)
+        self._codec: Codec | None = None
+        self.address, self.close, self.turn = client.address, client.close, client.mastership
+
+    def program(self) -> ProgramInfo | None:
+        """Read what the loaded program has, None if there is no program."""
+        p4info = self._client.p4info()
+        if p4info is None or not p4info.tables:
+            return None
+        self._codec = Codec(p4info)
+        return self._codec.program
+
+    def runs(self, bundle: ProgramBundle) -> bool:
+        """Return True if the switch runs this program."""
+        return bool(self._client.p4info() == bundle.p4info)
+
+    def load(self, bundle: ProgramBundle, replacing: Callable[[ProgramInfo, int], None]) -> bool:
+        """See to it that the switch runs this program; False if it did already."""
+        loaded = self._client.p4info()
+        anew = bool(loaded != bundle.p4info)
+        if anew:
+            if loaded is not None and loaded.ByteSize():
+                codec = self._codec = Codec(loaded)
+                entries = self._client.read([codec.every_row()])
+                replacing(codec.program, sum(not e.table_entry.is_const for e in entries))
+            self._client.load(bundle.p4info, bundle.device_config)
+        self._codec = Codec(bundle.p4info)
+        return anew
+
+    def write(self, kind: Kind, entries: Sequence[Entry]) -> None:
+        """Apply the same kind of update to some entries. Raises Refused and UnknownName."""
+        self._client.write(kind, list(map(self.codec.encode, entries)))
+
+    def read(self, tables: Iterable[str]) -> list[Row | Group]:
+        """Read all entries of these tables but the defaults, and all multicast groups."""
+        codec = self.codec
+        entities = self._client.read([*map(codec.all_rows, tables), codec.all_groups()])
+        return [row for row in map(codec.decode, entities) if isinstance(row, Row | Group)]
+
+    def read_counter(self, counter: str, cells: Sequence[int]) -> list[int]:
+        """Read how many packets some cells of a counter have counted; those that do not answer, none."""
+        codec = self.codec
+        found = map(codec.decode, self._client.read([codec.cell(counter, index) for index in cells]))
+        packets = {cell.index: cell.packets for cell in found if isinstance(cell, Cell)}
+        return [packets.get(index, 0) for index in cells]
+
+    @property
+    def codec(self) -> Codec:
+        """Names and ids of the loaded program. Raises ProgramMismatch if there is none."""
+        if self._codec is None and self.program() is None:
+            raise ProgramMismatch(f"the switch at {self.address} has no program loaded")
+        assert self._codec is not None
+        return self._codec

@@ -1,0 +1,183 @@
+"""A write that fails, whichever it is: what was written is taken back, or swept up by the next admission."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from controller import (
+    Controller,
+    ControllerError,
+    Job,
+    JobTree,
+    Lease,
+    Member,
+    Region,
+    Uplink,
+    admit_tree,
+    names,
+    remove_tree,
+)
+from controller.jobs import TABLES, change_row, job_row, supporting_rows
+from controller.planning import Identity
+from controller.rows import Group, Row
+from tests.controller.fabric import Fabric
+from tests.controller.failing import HOWS, Failing, Fault, How
+from tests.controller.trees import TREES
+
+
+def attempts(fabric: Fabric, target: str, fault: Fault) -> Iterator[dict[str, Controller]]:
+    """Yield controllers the first entry of which fails, then the second, and so on until none does.
+
+    Over P4Runtime, which takes longer, only every seventh.
+    """
+    targets = {name: each.target() for name, each in fabric.running.items()}
+    for at in range(0, 1000, 7 if target == "p4runtime" else 1):
+        fault.left = at
+        yield {name: Controller(Failing(each, fault)) for name, each in targets.items()}
+        if fault.left >= 0:
+            break
+    else:
+        pytest.fail("there is always one more write")
+    for each in targets.values():
+        each.close()
+
+
+def contents(fabric: Fabric) -> dict[str, list[Row | Group]]:
+    """Read all that jobs have on the switches that serve any."""
+    found = {}
+    for name, running in fabric.running.items():
+        target = running.target()
+        if rows := target.read([*TABLES, names.CHANGE]):
+            found[name] = rows
+        target.close()
+    return found
+
+
+def job(first_port: int = 0) -> Job:
+    members = (Member(r, first_port + r, f"02:00:00:00:00:{r:02x}", f"10.0.0.{r + 1}", 9000) for r in (0, 1))
+    fallback = Uplink(first_port + 2, "02:00:00:00:fb:01", "10.0.1.1", 4000)
+    return Job(tuple(members), 64, mode="shared", fallback=fallback)
+
+
+def job_tree() -> JobTree:
+    return JobTree(TREES["two racks"], 8, mode="shared", fallback=Uplink(39, "02:00:00:00:fb:01", "10.0.1.1"))
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_whichever_write_of_an_admission_fails_nothing_of_it_stays(
+    shared: Controller, shared_fabric: Fabric, target: str, how: How
+) -> None:
+    other = shared.admit(job(10))
+    before = contents(shared_fabric)
+    failures = 0
+    for controllers in attempts(shared_fabric, target, Fault(how)):
+        try:
+            admission = controllers["root"].admit(job())
+        except ControllerError:
+            failures += 1
+        else:  # without a fault, or of counters, which a controller makes do without
+            assert shared.jobs() == {other.job: other, admission.job: admission}
+            shared.remove(admission.job)
+        assert contents(shared_fabric) == before
+    assert target == "p4runtime" or failures >= len(supporting_rows(admission)) + 1
+    shared.remove(other.job)
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_whichever_write_of_a_tree_fails_it_is_on_no_switch(
+    shared_fabric: Fabric, target: str, how: How
+) -> None:
+    failures = 0
+    for controllers in attempts(shared_fabric, target, Fault(how)):
+        try:
+            admission = admit_tree(controllers, job_tree(), identity=Identity(7, 7))
+        except ControllerError:
+            failures += 1
+        else:
+            remove_tree(shared_fabric.controllers, admission)
+        assert contents(shared_fabric) == {}
+    writes = sum(len(supporting_rows(on)) + 1 for on in admission.switches.values())
+    assert target == "p4runtime" or failures >= writes
+
+
+def test_what_a_switch_keeps_that_dies_at_any_write_is_swept_up_when_it_is_back(
+    shared: Controller, shared_fabric: Fabric, target: str
+) -> None:
+    """Nobody can take anything back then. No packet is let in, but by a job that is there as a whole."""
+    for controllers in attempts(shared_fabric, target, Fault("not answered", for_good=True)):
+        with contextlib.suppress(ControllerError):
+            controllers["root"].admit(job())
+        for number, whole in shared.jobs().items():
+            assert len(whole.members) == 2
+            shared.remove(number)
+        heir = shared.admit(job())
+        assert heir.counter_row == 1
+        assert shared.jobs() == {heir.job: heir}
+        shared.remove(heir.job)
+        assert contents(shared_fabric) == {}
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_whichever_write_of_a_move_or_a_removal_fails_the_next_removal_or_admission_leaves_nothing(
+    shared: Controller, shared_fabric: Fabric, target: str, how: How
+) -> None:
+    for controllers in attempts(shared_fabric, target, Fault(how)):
+        admission = shared.admit(job())
+        try:
+            moving = controllers["root"].resize(admission.job, Region(8, 8))
+        except ControllerError:
+            moving = shared.jobs()[admission.job]
+            assert (moving.change is None) == (how != "not answered")
+        try:
+            controllers["root"].remove(admission.job)
+        except ControllerError:
+            if admission.job in shared.jobs():
+                assert shared.jobs() == {admission.job: moving}
+                shared.remove(admission.job)
+            heir = shared.admit(job())
+            shared.remove(heir.job)
+        assert contents(shared_fabric) == {}
+
+
+def test_rows_of_any_part_of_a_job_go_with_the_next_admission(
+    shared: Controller, shared_fabric: Fabric
+) -> None:
+    admission = shared.admit(job())
+    moving = shared.resize(admission.job, Region(8, 8))
+    shared.remove(admission.job)
+    rows = [*supporting_rows(moving), change_row(moving)]
+    target = shared_fabric.running["root"].target()
+    for count in range(1, len(rows) + 1):
+        for part in (rows[:count], rows[-count:]):
+            with target.turn(timeout_s=10):
+                target.write("INSERT", part)
+            assert shared.jobs() == {}
+            heir = shared.admit(job())
+            there = contents(shared_fabric)["root"]
+            assert sorted(map(str, there)) == sorted(map(str, (job_row(heir), *supporting_rows(heir))))
+            shared.remove(heir.job)
+    target.close()
+
+
+def test_a_job_of_a_dead_launcher_goes_from_every_switch_of_its_tree(shared_fabric: Fabric) -> None:
+    targets = {name: each.target() for name, each in shared_fabric.running.items()}
+    late = {name: Controller(target, clock=lambda: 9.0) for name, target in targets.items()}
+    admit_tree(late, job_tree(), identity=Identity(7, 7), lease=Lease(8999, "host pid 7"))
+    kept = admit_tree(late, replace(job_tree(), root=TREES["three levels"]), identity=Identity(8, 8))
+    assert [list(controller.jobs()) for controller in late.values()] == [[8]] * 4
+    remove_tree(late, kept)
+    for target in targets.values():
+        target.close()
+
+
+def test_workers_share_a_port_if_the_job_allows_it(shared: Controller) -> None:
+    crowd = tuple(replace(m, port=5) for m in job().members)
+    apart = Member(2, 6, "02:00:00:00:00:02", "10.0.0.3", 9000)
+    admission = shared.admit(replace(job(), members=(*crowd, apart), shared_ports=True))
+    assert [m.port for m in admission.members] == [5, 5, 6]
+    assert shared.jobs() == {admission.job: admission}
+    shared.remove(admission.job)
