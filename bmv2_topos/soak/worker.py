@@ -7,12 +7,14 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bmv2_topos.soak.network import Network
 from bmv2_topos.soak.schedule import Defector
 from bmv2_topos.soak.stations import BATCH, Alarm, Inbox, native_library
 from bmv2_topos.soak.sums import Sum, WrongSum
 from hostlib._native import NativeKernel
+from hostlib.core.driver import Driver
 from hostlib.core.kernel import Kernel, KernelName
 from hostlib.core.numpy_kernel import NumpyKernel
 from hostlib.core.state import Counter as Count
@@ -61,10 +63,8 @@ class WorkerStation:
         self._defector = defector
         self.done = 0
         """Collectives that it has finished."""
-        self.window: Window | None = None
+        self._driver: Driver | None = None
         """None: it is not running."""
-        self.busy = False
-        """Whether it has called a collective that it has not finished."""
         self.on_call: Callable[[], None] = _ignore
         self.on_done: Callable[[], None] = _ignore
         """Told of every call and every end."""
@@ -82,13 +82,20 @@ class WorkerStation:
         """Whether it has done all that it has to, or given up as it has to."""
         return self.done == len(self._sums) or self.error is not None or self.silent
 
+    @property
+    def window(self) -> Window | None:
+        """Its window; None: it is not running."""
+        return None if self._driver is None else self._driver.window
+
+    @property
+    def busy(self) -> bool:
+        """Whether it has called a collective that it has not finished."""
+        return self._driver is not None and self._driver.busy
+
     def start(self, window: Window, done: int) -> None:
         """Begin with the collective after those `done`."""
-        self.window, self.done = window, done
+        self._driver, self.done = Driver(window, self._send, batch=BATCH), done
         self._life += 1
-        self.busy = False
-        self._bytes = int(window.state.struct.packet_bytes)
-        self._out = np.zeros(BATCH * self._bytes, np.uint8)
         if self._defector is not None:
             self._watch(Watchdog(window, NoPeers(), _PATIENCE), self._life)
         self._call_later()
@@ -96,7 +103,7 @@ class WorkerStation:
     def stop(self) -> None:
         """Forget everything but what is finished."""
         self.note()
-        self.window = None
+        self._driver = None
         self._life += 1
 
     def note(self) -> None:
@@ -113,26 +120,23 @@ class WorkerStation:
             WrongSum: it was handed something that is not the sum.
             WrongError: it gave up, and should not have, or not so.
         """
-        window, now = self.window, self._network.now
+        driver, now = self._driver, self._network.now
         runs = self._inbox.empty()
-        if window is None:
+        if driver is None:
             return
-        for data, length in runs:
-            window.absorb(np.frombuffer(data, np.uint8), length, now)
-        if self.busy:
-            if window.complete:
-                self._finish(window)
-            elif window.ranks_disagree:
-                psns = window.outstanding()
-                self._give_up(RanksDisagree("ranks disagree", job=window.settings.job, psns=psns))
-                return
-        self._transmit(window, now)
-        if self.busy:
-            self._alarm.set(window.next_timeout())
+        called = driver.busy
+        try:
+            driver.take(now, ((np.frombuffer(data, np.uint8), length) for data, length in runs))
+        except RanksDisagree as error:
+            self._give_up(error)
+            return
+        if called and not driver.busy:
+            self._finish(driver.window)
+        self._alarm.set(driver.transmit(now))
 
     def _time_out(self) -> None:
-        if self.window is not None and self.busy:
-            self.window.on_timeout(self._network.now)
+        if self._driver is not None:
+            self._driver.time_out(self._network.now)
         self.serve()
 
     def _call_later(self) -> None:
@@ -146,8 +150,8 @@ class WorkerStation:
             self._call(self._life)
 
     def _call(self, life: int) -> None:
-        window, now = self.window, self._network.now
-        if life != self._life or window is None:
+        driver, now = self._driver, self._network.now
+        if life != self._life or driver is None:
             return
         total = self._sums[self.done]
         collective = total.collective
@@ -160,7 +164,7 @@ class WorkerStation:
                 return
             tag ^= 1
         source, self._output = total.output_for(self.rank)
-        window.begin(
+        driver.window.begin(
             source,
             self._output,
             tag=tag,
@@ -169,13 +173,11 @@ class WorkerStation:
             target=collective.target,
             now=now,
         )
-        self.busy = True
+        driver.start(now)
         self.on_call()
-        self._transmit(window, now)
-        self._alarm.set(window.next_timeout())
+        self._alarm.set(driver.transmit(now))
 
     def _finish(self, window: Window) -> None:
-        self.busy = False
         self._sums[self.done].take(self.rank, self._output, window.mishaps())
         if self._defector is not None and self.done == len(self._sums) - 1:
             raise WrongSum(f"rank {self.rank} has a result, which cannot be")
@@ -211,11 +213,7 @@ class WorkerStation:
         self.error = error
         self._counts[f"raised {type(error).__name__}"] += 1
 
-    def _transmit(self, window: Window, now: int) -> None:
-        size = self._bytes
-        while count := window.emit(self._out, now):
-            data = self._out[: count * size].tobytes()
-            for at in range(0, len(data), size):
-                self._network.send(self._host, data[at : at + size])
-            if count < BATCH:
-                break
+    def _send(self, packets: NDArray[np.uint8], count: int, size: int) -> None:
+        data = packets[: count * size].tobytes()
+        for at in range(0, len(data), size):
+            self._network.send(self._host, data[at : at + size])
