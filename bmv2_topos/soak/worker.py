@@ -6,32 +6,23 @@ import functools
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-import numpy as np
-from numpy.typing import NDArray
-
-from bmv2_topos.soak.network import Network
 from bmv2_topos.soak.schedule import Defector
-from bmv2_topos.soak.stations import BATCH, Alarm, Inbox, native_library
 from bmv2_topos.soak.sums import Sum, WrongSum
-from hostlib._native import NativeKernel
-from hostlib.core.driver import Driver
-from hostlib.core.kernel import Kernel, KernelName
-from hostlib.core.numpy_kernel import NumpyKernel
+from bmv2_topos.testbeds.virtual.network import Network, Station
+from hostlib.core.driver import Arrivals, Driver
+from hostlib.core.state import NEVER
 from hostlib.core.state import Counter as Count
 from hostlib.core.watchdog import Patience, Watchdog
 from hostlib.core.window import Window
 from hostlib.errors import JobBroken, RanksDisagree
 from hostlib.peers import NoPeers
 
+BATCH = 16
+"""Packets that a core writes at a time."""
+
 _WATCH_NS = 50_000_000
 _PATIENCE = Patience(timeout_s=0.3, straggler_timeout_s=0.3)
 """Far longer than it takes to repair anything here."""
-
-
-@functools.cache
-def kernel_of(name: KernelName) -> Kernel:
-    """Return a worker's kernel, one for all windows of the process."""
-    return NumpyKernel() if name == "numpy" else NativeKernel(native_library())
 
 
 def _ignore() -> None:
@@ -69,13 +60,11 @@ class WorkerStation:
         self.on_done: Callable[[], None] = _ignore
         """Told of every call and every end."""
         self._network = network
-        self._host = host
+        self._send = functools.partial(network.send_all, host)
         self._sums = sums
         self._counts = counts
-        self._inbox = Inbox(network, coalesce_us, self.serve)
-        self._alarm = Alarm(network, self._time_out)
+        self._station = Station(network, host, self.serve, coalesce_us=coalesce_us, ring=self._time_out)
         self._life = 0
-        self.deliver = self._inbox.deliver
 
     @property
     def finished(self) -> bool:
@@ -113,31 +102,29 @@ class WorkerStation:
                 if value := self.window.count(counter):
                     self._counts[counter.name.lower()] += value
 
-    def serve(self) -> None:
-        """Take in what has arrived, finish what is finished, send what may be sent.
+    def serve(self, now: int, arrivals: Arrivals) -> int:
+        """Take in what has arrived, finish what is finished, send what may be sent; return when it is due.
 
         Raises:
             WrongSum: it was handed something that is not the sum.
             WrongError: it gave up, and should not have, or not so.
         """
-        driver, now = self._driver, self._network.now
-        runs = self._inbox.empty()
+        driver = self._driver
         if driver is None:
-            return
+            return NEVER
         called = driver.busy
         try:
-            driver.take(now, ((np.frombuffer(data, np.uint8), length) for data, length in runs))
+            driver.take(now, arrivals)
         except RanksDisagree as error:
             self._give_up(error)
-            return
+            return NEVER
         if called and not driver.busy:
             self._finish(driver.window)
-        self._alarm.set(driver.transmit(now))
+        return driver.transmit(now)
 
     def _time_out(self) -> None:
         if self._driver is not None:
             self._driver.time_out(self._network.now)
-        self.serve()
 
     def _call_later(self) -> None:
         """Call the next collective after its wait; without one, at once."""
@@ -175,7 +162,7 @@ class WorkerStation:
         )
         driver.start(now)
         self.on_call()
-        self._alarm.set(driver.transmit(now))
+        self._station.wake(driver.transmit(now))
 
     def _finish(self, window: Window) -> None:
         self._sums[self.done].take(self.rank, self._output, window.mishaps())
@@ -212,8 +199,3 @@ class WorkerStation:
         self.stop()
         self.error = error
         self._counts[f"raised {type(error).__name__}"] += 1
-
-    def _send(self, packets: NDArray[np.uint8], count: int, size: int) -> None:
-        data = packets[: count * size].tobytes()
-        for at in range(0, len(data), size):
-            self._network.send(self._host, data[at : at + size])

@@ -23,7 +23,6 @@ from tests.hostlib.cases import LANES, MakeKernel
 from tests.hostlib.reference_server import ReferenceServer
 from tests.hostlib.reference_switch import Job, ReferenceSwitch, SharedSwitch
 from tests.hostlib.virtual_network import (
-    End,
     Impairments,
     Network,
     Task,
@@ -226,9 +225,9 @@ def build(
     admitted = [admissions(case, number) for number in range(len(case.jobs))]
     for switch in range(4):
         jobs = {10 + number: jobs[switch] for number, jobs in enumerate(admitted) if switch in jobs}
-        network.switches[switch] = make_switch(case, jobs)
+        network.add_switch(switch, make_switch(case, jobs))
     for below, above in ABOVE.items():
-        network.connect(End("switch", (below, UPLINK)), End("switch", (above, 100 + below)))
+        network.connect((below, UPLINK), (above, 100 + below))
     if not case.exclusive:
         network.add_server(server or make_server(case), (0, UPLINK))
     for number, job in enumerate(case.jobs):

@@ -10,8 +10,9 @@ from bmv2_topos.soak.bed import BuiltBed, Rack
 from bmv2_topos.soak.draw import LANES
 from bmv2_topos.soak.recovery import Recovery
 from bmv2_topos.soak.run import ScheduleFailed, run_schedule
-from bmv2_topos.soak.schedule import Bed, Collective, Cut, JobPlan, LinkFaults, Schedule
+from bmv2_topos.soak.schedule import Bed, Collective, Cut, JobPlan, Schedule
 from bmv2_topos.spec import Host, Link, Switch, Topology
+from bmv2_topos.testbeds.virtual.network import LinkFaults
 from bmv2_topos.testbeds.virtual.placement import Placement
 from hostlib.core import numpy_kernel
 from hostlib.core.congestion import CONGESTION_NAMES, Aimd, CongestionName, Limits, Round

@@ -63,8 +63,8 @@ class Worker:
         self._urgency.progress(training.done, training.iterations, now)
         training.start(now)
 
-    def serve(self, now: int) -> bool:
-        """Take in what has arrived, compute, send what may be sent; whether anything had arrived.
+    def poll(self, now: int) -> None:
+        """Take in what has arrived, compute, send what may be sent.
 
         Raises:
             WrongSum: a result is not the sum.
@@ -73,7 +73,7 @@ class Worker:
         driver, training = self._driver, self.training
         arrival = self._socket.receive()
         if arrival is None and now < self.due:
-            return False
+            return
         driver.take(now, () if arrival is None else arrival.segments())
         if self._layer is not None and not driver.busy:
             self._finish(self._layer, now)
@@ -82,7 +82,6 @@ class Worker:
             self._begin(training.ready.popleft(), now)
         driver.time_out(now)
         self.due = min(driver.transmit(now), training.due)
-        return arrival is not None
 
     @property
     def waits(self) -> bool:
