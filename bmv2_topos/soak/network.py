@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import functools
-from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from bmv2_topos.soak.bed import BuiltBed
 from bmv2_topos.soak.schedule import Schedule
 from bmv2_topos.soak.strangers import damaged
-from bmv2_topos.testbeds.virtual.network import HOST_PORT, Network, Trace, Wire
+from bmv2_topos.testbeds.virtual.network import HOST_PORT, Network, SwitchNode, Trace, Wire
 from hostlib import wire
 
 _KIND = wire.FRAME_PREFIX_BYTES
@@ -18,10 +17,11 @@ _JOB = slice(_KIND + 2, _KIND + 4)
 START_NS = 1_000_000_000
 
 
-class SwitchNode:
-    """A switch of the bed, without queues: what it makes of a packet leaves at once."""
+class BedSwitch(SwitchNode):
+    """A switch of the bed; without queues, what it makes of a packet leaves at once."""
 
     def __init__(self, network: Network, name: str, built: BuiltBed, clock_us: int) -> None:
+        super().__init__(network, name, built.switches[name], ahead_us=clock_us - START_NS // 1000)
         self.arrived = 0
         """Packets that it was given."""
         self.damaged = 0
@@ -30,15 +30,10 @@ class SwitchNode:
         """Whether contributions are kept, the last one that entered."""
         self.sample: tuple[int, bytes] | None = None
         """A contribution, and the port that it entered by."""
-        self._network = network
-        self._name = name
-        self._device = built.switches[name]
         self._ways = built.ways[name]
-        self._clock_us = clock_us
-        self._lengths: dict[int, array[int]] = {}
 
     def deliver(self, port: int, frame: bytes) -> None:
-        """Take a packet."""
+        """Take a packet, and send what becomes of it."""
         if self.sampled and frame[_KIND] & 0x0F == wire.KIND_GRADIENT:
             self.sample = port, frame
         self.inject(port, frame)
@@ -49,20 +44,13 @@ class SwitchNode:
         self.inject(port, frame)
 
     def inject(self, port: int, frame: bytes) -> None:
-        """Let a packet enter, and what the switch makes of it leave."""
+        """Take a packet from anybody, and send what becomes of it."""
         self.arrived += 1
-        length = len(frame)
-        lengths = self._lengths.get(length)
-        if lengths is None:
-            lengths = self._lengths[length] = array("I", [length])
-        device, network = self._device, self._network
-        device.inject_batch(port, frame, lengths, self._clock_us + (network.now - START_NS) // 1000)
-        for out in self._ways.get(int.from_bytes(frame[_JOB]), ()):
-            data, sizes, _ = device.drain_batch(out)
-            at = 0
-            for size in sizes:
-                network.send(self._name, out, bytes(data[at : at + size]))
-                at += size
+        super().deliver(port, frame)
+
+    def ways(self, frame: bytes) -> Iterable[int]:
+        """Return the ports by which packets of the same job can leave."""
+        return self._ways.get(int.from_bytes(frame[_JOB]), ())
 
 
 class BedNetwork(Network):
@@ -76,8 +64,7 @@ class BedNetwork(Network):
         for host, (switch, port, link) in built.host_ports.items():
             self.wires[host] = {HOST_PORT: Wire(link, switch, port)}
         clock_us = built.rack.next_clock_us(schedule.clock_us)
-        self.switches = {name: SwitchNode(self, name, built, clock_us) for name in built.switches}
-        self.nodes.update(self.switches)
+        self.switches = {name: BedSwitch(self, name, built, clock_us) for name in built.switches}
 
     def cut(self, link: int, until: int) -> None:
         """Let a link lose everything until then."""

@@ -31,17 +31,13 @@ Send = Callable[[NDArray[np.uint8], int, int], None]
 """Takes packets back to back at the beginning of a buffer, how many, and the length of each."""
 
 
-def _nowhere(packets: NDArray[np.uint8], count: int, length: int) -> None:
-    raise AssertionError("this driver's packets are sent by others")
-
-
 class Driver:
     """Carries out one collective of a window after the other. Times are nanoseconds."""
 
     def __init__(
-        self, window: Window, send: Send = _nowhere, *, batch: int = 0, watchdog: Watchdog | None = None
+        self, window: Window, send: Send | None = None, *, batch: int = 0, watchdog: Watchdog | None = None
     ) -> None:
-        """Emit up to `batch` packets at a time to `send`; 0: others emit, and `transmit` is not used."""
+        """Emit up to `batch` packets at a time to `send`; None: others emit, and nobody calls `transmit`."""
         self.window = window
         self.busy = False
         """Whether a collective is under way; the loop is to look for its end after `serve` or `take`."""
@@ -112,6 +108,7 @@ class Driver:
 
     def transmit(self, now: int) -> int:
         """Send what may be sent; return when to serve again at the latest, if nothing arrives."""
+        assert self._send is not None, "somebody else sends"
         while count := self.window.emit(self._out, now):
             self._send(self._out, count, self._packet_bytes)
             if count < self._batch:

@@ -14,6 +14,7 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from bmv2_topos.testbeds.virtual.network import Device
 from hostlib import collectives, quantize, wire
 from hostlib.core.congestion import CONGESTION, CongestionName
 from hostlib.core.state import SPREAD, CoreSettings
@@ -27,7 +28,6 @@ from tests.hostlib.virtual_network import (
     Network,
     Task,
     VirtualServer,
-    VirtualSwitch,
     endpoints,
 )
 
@@ -38,7 +38,7 @@ SWITCH_PORTS = (UPLINK, *(100 + below for below in ABOVE))
 """Ports between switches."""
 SENTINEL = 77
 
-MakeSwitch = Callable[["FabricCase", Mapping[int, Job]], VirtualSwitch]
+MakeSwitch = Callable[["FabricCase", Mapping[int, Job]], Device]
 
 
 @dataclass(frozen=True)
@@ -211,7 +211,7 @@ def make_server(case: FabricCase) -> VirtualServer:
     return ReferenceServer(jobs, LANES, forget_after=case.forget_after)
 
 
-def reference_switch(case: FabricCase, jobs: Mapping[int, Job]) -> VirtualSwitch:
+def reference_switch(case: FabricCase, jobs: Mapping[int, Job]) -> Device:
     return ReferenceSwitch(jobs, LANES) if case.exclusive else SharedSwitch(jobs, LANES)
 
 

@@ -1,7 +1,7 @@
 """Workers, switches and fallback servers in virtual time, on the testbed's event network.
 
-A switch is anything with `inject`, `drain`, `advance` and `next_event_us`: the reference models, or the
-compiled P4 programs on memory ports. A server is anything with `absorb`, `emit` and `next_timeout`.
+Switches are the reference models, or the compiled P4 programs on memory ports. A server is anything with
+`absorb`, `emit` and `next_timeout`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from bmv2_topos.testbeds.virtual.network import HOST_PORT, LinkFaults, Station, Wire
+from bmv2_topos.testbeds.virtual.network import HOST_PORT, Device, LinkFaults, Station, SwitchNode, Wire
 from bmv2_topos.testbeds.virtual.network import Network as EventNetwork
 from hostlib import collectives, wire
 from hostlib.core.congestion import Congestion
@@ -30,13 +30,6 @@ from hostlib.tree import Tree
 Impairments = LinkFaults
 """Of each link, both ways. Corruption is what Ethernet makes of it: a loss."""
 CLEAN = Impairments()
-
-
-class VirtualSwitch(Protocol):
-    def inject(self, port: int, frames: Sequence[bytes], now_us: int | None = None) -> None: ...
-    def drain(self, port: int) -> list[bytes]: ...
-    def advance(self, now_us: int) -> None: ...
-    def next_event_us(self) -> int | None: ...
 
 
 class VirtualServer(Protocol):
@@ -70,7 +63,6 @@ class Worker:
         self._absent = False
         self._begun = False
         """Has something to do, or had in this run."""
-        self._carries_out = False
         self._held: list[tuple[NDArray[Any], int]] = []
         """What came when nobody looked."""
         self._tasks: list[Task] = []
@@ -82,12 +74,12 @@ class Worker:
     @property
     def finished(self) -> bool:
         """Whether it has nothing to do any more in this run."""
-        return self.error is not None or self._absent or not (self._tasks or self._carries_out)
+        return self.error is not None or self._absent or not (self._tasks or self._driver.busy)
 
     def set_to_work(self, tasks: Sequence[Task], *, absent: bool) -> None:
         """Carry out tasks in their order from now on."""
         self._absent = absent
-        self._begun = self._carries_out = self._driver.busy = False
+        self._begun = self._driver.busy = False
         self._tasks = list(tasks)
         self._begin_later()
 
@@ -110,7 +102,7 @@ class Worker:
             now=now,
         )
         self._driver.start(now)
-        self._begun = self._carries_out = True
+        self._begun = True
         held, self._held = self._held, []
         self._station.wake(self._serve(now, held))
 
@@ -120,41 +112,16 @@ class Worker:
         if not self._begun and not self.window.settings.fallback:
             self._held += arrivals
             return NEVER
+        busy = self._driver.busy
         try:
             due = self._driver.serve(now, arrivals)
         except JobBroken as error:
             self.error = error
             return NEVER
-        if self._carries_out and not self._driver.busy:
-            self._carries_out = False
+        if busy and not self._driver.busy:
             self.mishaps.append(self.window.mishaps())
             self._begin_later()
         return due
-
-
-class _Switch:
-    """A switch in the network."""
-
-    def __init__(self, network: Network, name: str, switch: VirtualSwitch) -> None:
-        self._network = network
-        self._name = name
-        self._switch = switch
-
-    def deliver(self, port: int, frame: bytes) -> None:
-        self._switch.inject(port, [frame], self._network.now // 1000)
-        self._collect()
-
-    def _advance(self) -> None:
-        self._switch.advance(self._network.now // 1000)
-        self._collect()
-
-    def _collect(self) -> None:
-        for port in self._network.wires[self._name]:
-            for frame in self._switch.drain(port):
-                self._network.send(self._name, port, frame)
-        event_us = self._switch.next_event_us()
-        if event_us is not None:
-            self._network.at(event_us * 1000, self._advance)
 
 
 class Network(EventNetwork):
@@ -163,15 +130,14 @@ class Network(EventNetwork):
     def __init__(self, *, impairments: Impairments = CLEAN, seed: int = 0, lanes: int = 32) -> None:
         super().__init__([impairments], seed=seed)
         self.workers: list[Worker] = []
-        self.switches: dict[int, VirtualSwitch] = {}
+        self.switches: dict[int, Device] = {}
         self.on_packet: Callable[[int, bytes, bool], bool] = lambda rank, packet, upwards: True
         """Told of every packet (worker, bytes, towards the switch) on workers' links; False loses it."""
         self._packet_bytes = wire.packet_dtype(lanes, framed=True).itemsize
 
-    def add_switch(self, number: int, switch: VirtualSwitch) -> None:
-        name = f"s{number}"
+    def add_switch(self, number: int, switch: Device) -> None:
         self.switches[number] = switch
-        self.nodes[name] = _Switch(self, name, switch)
+        SwitchNode(self, f"s{number}", switch)
 
     def add_worker(
         self,
@@ -251,7 +217,7 @@ class VirtualNetwork(Network):
 
     def __init__(
         self,
-        switch: VirtualSwitch | Mapping[int, VirtualSwitch],
+        switch: Device | Mapping[int, Device],
         make_kernel: Callable[[], Kernel],
         *,
         size: int,
@@ -302,7 +268,7 @@ class VirtualNetwork(Network):
             )
 
     @property
-    def switch(self) -> VirtualSwitch:
+    def switch(self) -> Device:
         """The root's."""
         return self.switches[0]
 

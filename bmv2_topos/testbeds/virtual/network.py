@@ -220,6 +220,55 @@ def marked(frame: bytes) -> bytes:
     return frame[:flags] + bytes([frame[flags] | wire.FLAG_ECN]) + frame[flags + 1 :]
 
 
+class Device(Protocol):
+    """A switch, on memory ports: `softswitch.Switch`, or a model of one."""
+
+    def inject(self, port: int, frames: Sequence[bytes], now_us: int | None = None) -> None:
+        """Let frames arrive at a port."""
+
+    def drain(self, port: int) -> list[bytes]:
+        """Take what has left by a port."""
+
+    def advance(self, now_us: int) -> None:
+        """Let everything happen that is due."""
+
+    def next_event_us(self) -> int | None:
+        """Return when something is due next; None: never."""
+
+
+class SwitchNode:
+    """A switch; its clock may be ahead of the network's."""
+
+    def __init__(self, network: Network, name: str, device: Device, *, ahead_us: int = 0) -> None:
+        self._network = network
+        self._name = name
+        self._device = device
+        self._ahead_us = ahead_us
+        network.nodes[name] = self
+
+    def deliver(self, port: int, frame: bytes) -> None:
+        """Take a packet, and send what becomes of it."""
+        self._device.inject(port, (frame,), self._network.now // 1000 + self._ahead_us)
+        self._send(self.ways(frame))
+
+    def ways(self, frame: bytes) -> Iterable[int]:
+        """Return the ports by which anything can leave because of a packet."""
+        return self._network.wires[self._name]
+
+    def _advance(self) -> None:
+        self._device.advance(self._network.now // 1000 + self._ahead_us)
+        self._send(self._network.wires[self._name])
+
+    def _send(self, ports: Iterable[int]) -> None:
+        """Send what has left by these ports, and look again when something else is to."""
+        for port in ports:
+            for frame in self._device.drain(port):
+                self._network.send(self._name, port, frame)
+        event_us = self._device.next_event_us()
+        if event_us is not None:
+            self._network.at((event_us - self._ahead_us) * 1000, self._advance)
+
+
 Serve = Callable[[int, Arrivals], int]
 """Takes the time and what has arrived; returns when to be called again if nothing arrives."""
 
