@@ -9,9 +9,9 @@ from bmv2_topos.soak.bed import BuiltBed
 from bmv2_topos.soak.schedule import Schedule
 from bmv2_topos.soak.strangers import damaged
 from bmv2_topos.testbeds.virtual.network import HOST_PORT, Network, SwitchNode, Trace, Wire
-from hostlib import wire
+from hostlib.wire import FRAME_PREFIX_BYTES, KIND_GRADIENT
 
-_KIND = wire.FRAME_PREFIX_BYTES
+_KIND = FRAME_PREFIX_BYTES
 _JOB = slice(_KIND + 2, _KIND + 4)
 """Where a frame says what it is, and of which job."""
 START_NS = 1_000_000_000
@@ -34,7 +34,7 @@ class BedSwitch(SwitchNode):
 
     def deliver(self, port: int, frame: bytes) -> None:
         """Take a packet, and send what becomes of it."""
-        if self.sampled and frame[_KIND] & 0x0F == wire.KIND_GRADIENT:
+        if self.sampled and frame[_KIND] & 0x0F == KIND_GRADIENT:
             self.sample = port, frame
         self.inject(port, frame)
 
@@ -70,9 +70,9 @@ class BedNetwork(Network):
         """Let a link lose everything until then."""
         self.links[link].cut_until = max(until, self.links[link].cut_until)
 
-    def corrupted(self, to: Wire, frame: bytes) -> Callable[[], None] | None:
+    def corrupted(self, wire: Wire, frame: bytes) -> Callable[[], None] | None:
         """Lose it; or, on the way to a switch, its addresses may be damaged before there is a frame check."""
-        if to.to not in self.switches or self.random.random() >= 0.5:
+        if wire.to not in self.switches or self.random.random() >= 0.5:
             return None
         bad = damaged(frame, self.random.randrange(64))
-        return functools.partial(self.switches[to.to].deliver_damaged, to.port, bad)
+        return functools.partial(self.switches[wire.to].deliver_damaged, wire.port, bad)

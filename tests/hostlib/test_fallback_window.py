@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from bmv2_topos.testbeds.virtual.network import Link
 from hostlib import collectives, wire
 from hostlib._native import NativeKernel
 from hostlib.core.congestion import Congestion, Limits, Round
@@ -266,7 +265,7 @@ def test_rounds_are_told_as_they_end(make_kernel: MakeKernel) -> None:
         return controls[-1]
 
     network = shared_network(make_kernel, make_congestion=make_congestion)
-    network.links[:] = [Link(Impairments(mark=1.0))]
+    network.impairments = Impairments(mark=1.0)
     network.run([np.ones(32 * 23, np.int32)] * 2)
     network.run([np.ones(32 * 3, np.int32)] * 2)
     for control in controls:

@@ -27,9 +27,13 @@ from hostlib.errors import JobBroken
 from hostlib.peers import NoPeers, Peers
 from hostlib.tree import Tree
 
-Impairments = LinkFaults
-"""Of each link, both ways. Corruption is what Ethernet makes of it: a loss."""
-CLEAN = Impairments()
+
+@dataclass(frozen=True)
+class Impairments(LinkFaults):
+    """Of each link, both ways. Corruption is what Ethernet makes of it: a loss."""
+
+    mark: float = 0.0
+    """Packets that get ECN."""
 
 
 class VirtualServer(Protocol):
@@ -127,8 +131,9 @@ class Worker:
 class Network(EventNetwork):
     """Links, all with the same faults, and what is connected to them; things are added one by one."""
 
-    def __init__(self, *, impairments: Impairments = CLEAN, seed: int = 0, lanes: int = 32) -> None:
+    def __init__(self, *, impairments: Impairments = Impairments(), seed: int = 0, lanes: int = 32) -> None:
         super().__init__([impairments], seed=seed)
+        self.impairments = impairments
         self.workers: list[Worker] = []
         self.switches: dict[int, Device] = {}
         self.on_packet: Callable[[int, bytes, bool], bool] = lambda rank, packet, upwards: True
@@ -194,8 +199,12 @@ class Network(EventNetwork):
             passes = self.on_packet(int(node[1:]), frame, True)
         else:
             passes = to[0] != "w" or self.on_packet(int(to[1:]), frame, False)
-        if passes:
-            super().send(node, port, frame)
+        if not passes:
+            return
+        if self.impairments.mark and self.random.random() < self.impairments.mark:
+            flags = wire.FRAME_PREFIX_BYTES + 1
+            frame = frame[:flags] + bytes([frame[flags] | wire.FLAG_ECN]) + frame[flags + 1 :]
+        super().send(node, port, frame)
 
     def deliver_again(self, worker: int, packet: bytes) -> None:
         """Let a copy of a worker's packet arrive at its switch, a microsecond from now."""
@@ -224,7 +233,7 @@ class VirtualNetwork(Network):
         slots: int,
         lanes: int = 32,
         job: int = 7,
-        impairments: Impairments = CLEAN,
+        impairments: Impairments = Impairments(),
         seed: int = 0,
         first_psn: int = 0,
         rto: RtoLimits | None = None,

@@ -19,7 +19,6 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from hostlib import wire
 from hostlib.core.driver import Arrivals
 from hostlib.core.state import NEVER
 
@@ -70,13 +69,6 @@ class LinkFaults:
     delay_us: int = 5
     reorder_us: int = 300
     """A packet that is held back is held back by up to this."""
-    mark: float = 0.0
-    """Packets that get ECN."""
-
-    @property
-    def any(self) -> bool:
-        """Whether it does anything but delay."""
-        return bool(self.loss or self.duplicate or self.reorder or self.corrupt or self.mark)
 
     def describe(self) -> str:
         """Say it in a line."""
@@ -96,7 +88,7 @@ class Link:
     def __init__(self, faults: LinkFaults) -> None:
         self.faults = faults
         self.delay_ns = faults.delay_us * 1000
-        self.quiet = not faults.any
+        self.quiet = not (faults.loss or faults.duplicate or faults.reorder or faults.corrupt)
         """Whether it does nothing but delay."""
         self.cut_until = 0
         """It loses everything before this."""
@@ -161,20 +153,18 @@ class Network:
 
     def send(self, node: str, port: int, frame: bytes) -> None:
         """Let a packet leave a node."""
-        to, now = self.wires[node][port], self.now
-        link = self.links[to.link]
+        wire, now = self.wires[node][port], self.now
+        link = self.links[wire.link]
         if now < link.cut_until:
             self.counts["lost in a cut"] += 1
-            self._note(node, to, frame, "cut")
+            self._note(node, wire, frame, "cut")
             return
-        deliver, arrival = self.nodes[to.to].deliver, now + link.delay_ns
+        deliver, arrival = self.nodes[wire.to].deliver, now + link.delay_ns
         if link.quiet or now >= self.calm_from:
-            self._note(node, to, frame, "")
-            self.at(arrival, deliver, to.port, frame)
+            self._note(node, wire, frame, "")
+            self.at(arrival, deliver, wire.port, frame)
             return
         faults, chance = link.faults, self.random.random
-        if faults.mark and chance() < faults.mark:
-            frame = marked(frame)
         copies = 1
         if chance() < faults.duplicate:
             copies = 2
@@ -182,13 +172,13 @@ class Network:
         for _ in range(copies):
             if chance() < faults.loss:
                 self.counts["lost"] += 1
-                self._note(node, to, frame, "lost")
+                self._note(node, wire, frame, "lost")
                 continue
             if chance() < faults.corrupt:
-                happens = self.corrupted(to, frame)
+                happens = self.corrupted(wire, frame)
                 fate = "corrupted" if happens is None else "damaged"
                 self.counts[fate] += 1
-                self._note(node, to, frame, fate)
+                self._note(node, wire, frame, fate)
                 if happens is not None:
                     self.at(arrival, happens)
                 continue
@@ -196,8 +186,8 @@ class Network:
             if chance() < faults.reorder:
                 later = self.random.randrange(faults.reorder_us * 1000)
                 self.counts["held back"] += 1
-            self._note(node, to, frame, f"held back {later / 1000:.1f} us" if later else "")
-            self.at(arrival + later, deliver, to.port, frame)
+            self._note(node, wire, frame, f"held back {later / 1000:.1f} us" if later else "")
+            self.at(arrival + later, deliver, wire.port, frame)
 
     def send_all(self, host: str, packets: NDArray[np.uint8], count: int, length: int) -> None:
         """Let a host send `count` packets of `length` bytes, back to back in `packets`."""
@@ -205,19 +195,13 @@ class Network:
         for at in range(0, len(data), length):
             self.send(host, HOST_PORT, data[at : at + length])
 
-    def corrupted(self, to: Wire, frame: bytes) -> Callable[[], None] | None:
+    def corrupted(self, wire: Wire, frame: bytes) -> Callable[[], None] | None:
         """Return what happens when a corrupted packet arrives; None: nothing, for its frame check is bad."""
         return None
 
-    def _note(self, node: str, to: Wire, frame: bytes, fate: str) -> None:
+    def _note(self, node: str, wire: Wire, frame: bytes, fate: str) -> None:
         if self.trace is not None:
-            self.trace(self.now, node, to.to, frame, fate)
-
-
-def marked(frame: bytes) -> bytes:
-    """Return a packet with the mark that a switch gives it at a long queue."""
-    flags = wire.FRAME_PREFIX_BYTES + 1
-    return frame[:flags] + bytes([frame[flags] | wire.FLAG_ECN]) + frame[flags + 1 :]
+            self.trace(self.now, node, wire.to, frame, fate)
 
 
 class Device(Protocol):
