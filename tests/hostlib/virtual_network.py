@@ -190,7 +190,8 @@ class Network(EventNetwork):
         for number, worker in enumerate(self.workers):
             worker.set_to_work(tasks[number], absent=number in absent)
         while not all(worker.finished for worker in self.workers):
-            assert self.pending and self.now < deadline, "workers hang"
+            assert self.pending, "nothing will happen any more"
+            assert self.now < deadline, "workers hang"
             self.step()
 
     def send(self, node: str, port: int, frame: bytes) -> None:
