@@ -13,6 +13,7 @@ from hostlib._native import NativeKernel
 from hostlib.collectives import Collective
 from hostlib.config import JobConfig
 from hostlib.core.congestion import CONGESTION
+from hostlib.core.driver import CHECK_NS, Driver
 from hostlib.core.state import SPREAD, CoreSettings, Counter
 from hostlib.core.watchdog import Watchdog
 from hostlib.core.window import Mishaps, Window
@@ -22,7 +23,6 @@ from hostlib.errors import (
     JobBroken,
     JobFault,
     NonFiniteError,
-    RanksDisagree,
     SumOverflow,
 )
 from hostlib.io.attendant import Attendant
@@ -31,10 +31,6 @@ from hostlib.io.open import open_link
 from hostlib.joblog import JobLog
 from hostlib.peers import Peers
 from hostlib.priority import Urgency
-
-CHECK_NS: Final = 250_000_000
-"""How often a waiting worker looks up: for the death of a peer, for signals, to report."""
-
 
 _LOGGED: Final = {
     "sent_packets": Counter.SENT,
@@ -61,11 +57,11 @@ class SwitchEngine:
         # More in flight than the socket holds would be lost, and net.core.rmem_max may allow little.
         self._window.restrict_to(link.room_packets)
         self._window.congestion = CONGESTION[config.congestion]()
-        self._watchdog = Watchdog(self._window, peers, config.patience, switch=config.transport.switch)
+        watchdog = Watchdog(self._window, peers, config.patience, switch=config.transport.switch)
+        self._driver = Driver(self._window, watchdog=watchdog)
         self._peers = peers
         self._broken: JobBroken | None = None
         self._reported_at = 0
-        self._collectives = 0
         self._elements = 0
         self._busy_ns = 0
         self._priority = 0
@@ -81,7 +77,7 @@ class SwitchEngine:
             raise self._broken
         if self._log is None:
             return self._sum(collective)
-        number, before, started = self._collectives, self._counts(), time.monotonic_ns()
+        number, before, started = self._driver.done, self._counts(), time.monotonic_ns()
         error: str | None = None
         try:
             self._sum(collective)
@@ -116,7 +112,9 @@ class SwitchEngine:
                     target=wire.ALL if collective.root is None else collective.root,
                     now=started,
                 )
-                self._serve(collective)
+                call = f"; call {collective.number + 1} here: {collective.description}"
+                self._driver.start(started, call=call)
+                self._serve()
             except JobBroken as error:
                 self._give_up(error)
                 raise
@@ -125,7 +123,6 @@ class SwitchEngine:
                 self._give_up(Interrupted(reason, job=self._config.job, psns=self._window.outstanding()))
                 raise
         now = time.monotonic_ns()
-        self._collectives += 1
         self._elements += len(collective.staged.source)
         self._busy_ns += now - started
         with self._urgency_lock:
@@ -143,7 +140,7 @@ class SwitchEngine:
         window, core = self._window, self._window.state.struct
         counters = {f"packets_{counter.name.lower()}": float(window.count(counter)) for counter in Counter}
         return {
-            "collectives": float(self._collectives),
+            "collectives": float(self._driver.done),
             "elements": float(self._elements),
             "time_s": self._busy_ns / 1e9,
             "srtt_s": window.srtt_ns / 1e9,
@@ -157,7 +154,7 @@ class SwitchEngine:
     def close(self) -> None:
         """Report, say farewell to the peers, answer them until they need nothing more, close the socket."""
         self._peers.report(self.statistics())
-        self._peers.farewell(self._collectives)
+        self._peers.farewell(self._driver.done)
         if self._attendant and not self._broken:
             self._attendant.finish(self._peers.finished, patience_s=self._config.patience.timeout_s)
         self._peers.close()
@@ -168,29 +165,19 @@ class SwitchEngine:
     def _counts(self) -> dict[str, int]:
         return {name: self._window.count(counter) for name, counter in _LOGGED.items()}
 
-    def _serve(self, collective: Collective) -> None:
-        window, job = self._window, self._config.job
-        check_at = time.monotonic_ns() + CHECK_NS
-        while (pumped := self._link.pump(window, check_at)) is not Pumped.DONE:
-            if pumped is Pumped.DISAGREE:
-                raise RanksDisagree(
-                    "ranks disagree on shape, dtype, operation, layer, name or number of calls before; "
-                    f"call {collective.number + 1} here: {collective.description}",
-                    job=job,
-                    psns=window.outstanding(),
-                )
+    def _serve(self) -> None:
+        window, driver = self._window, self._driver
+        while True:
+            pumped = self._link.pump(window, driver.check_at)
+            driver.take(now := time.monotonic_ns())
+            if not driver.busy:
+                return
             if pumped is Pumped.ERROR:
-                raise JobFault(
-                    f"the socket failed: {self._link.last_error()}", job=job, psns=window.outstanding()
-                )
-            now = time.monotonic_ns()
+                reason = f"the socket failed: {self._link.last_error()}"
+                raise JobFault(reason, job=self._config.job, psns=window.outstanding())
             if pumped is Pumped.ROUND:
                 window.on_round()
-            window.on_timeout(now)
-            if now >= check_at:
-                check_at = now + CHECK_NS
-                if error := self._watchdog.check(now, self._collectives):
-                    raise error
+            if driver.time_out(now):
                 self._report(now)
 
     def _give_up(self, error: JobBroken) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
@@ -17,6 +17,7 @@ from bmv2_topos.soak.schedule import Bed, JobPlan
 from bmv2_topos.spec import Topology
 from bmv2_topos.testbeds.virtual.admission import Controllers, Request
 from bmv2_topos.testbeds.virtual.fabric import compiled
+from bmv2_topos.testbeds.virtual.network import Wire
 from controller import Mode, Region, TreeAdmission, names
 from controller.outcomes import COLUMNS, OUTCOMES
 from softswitch import Switch, load, parse_port
@@ -84,16 +85,6 @@ class Rack:
         """Take all switches down."""
         for switch in self._all:
             switch.close()
-
-
-@dataclass(frozen=True, slots=True)
-class Wire:
-    """Where a port of a switch leads: to a host, or to a port of another switch."""
-
-    link: int
-    to: str
-    port: int | None = None
-    """None: a host."""
 
 
 class BuiltBed:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from bmv2_topos.soak.network import Network
+from bmv2_topos.soak.network import BedNetwork
 from bmv2_topos.soak.schedule import Schedule
 from controller.outcomes import OUTCOMES
 
@@ -36,7 +36,7 @@ class Impossible(Exception):
 
 def check_outcomes(
     schedule: Schedule,
-    network: Network,
+    network: BedNetwork,
     outcomes: Mapping[str, Counter[str]],
     refused: Mapping[str, Counter[str]],
     *,
@@ -54,12 +54,12 @@ def check_outcomes(
     for switch, found in outcomes.items():
         where = f"switch {switch}"
         counted = sum(value for name, value in found.items() if name not in _BESIDE)
-        if counted != network.arrived[switch]:
+        if counted != network.switches[switch].arrived:
             raise Impossible(
-                f"{where}: {network.arrived[switch]} packets, outcomes of {counted}: {dict(found)}"
+                f"{where}: {network.switches[switch].arrived} packets, outcomes of {counted}: {dict(found)}"
             )
         expected = Counter(refused.get(switch, ()))
-        expected["bad_checksum"] += network.damaged[switch]
+        expected["bad_checksum"] += network.switches[switch].damaged
         for name in _REFUSALS:
             slack = restarted and name in _OF_RESTARTS
             if found[name] < expected[name] or (found[name] > expected[name] and not slack):

@@ -16,7 +16,6 @@ from bmv2_topos.soak.schedule import (
     Dtype,
     Event,
     JobPlan,
-    LinkFaults,
     Numbers,
     Resize,
     RestartJob,
@@ -27,6 +26,7 @@ from bmv2_topos.soak.schedule import (
 )
 from bmv2_topos.soak.strangers import KINDS
 from bmv2_topos.spec import Host, Link, Switch, Topology
+from bmv2_topos.testbeds.virtual.network import LinkFaults
 from bmv2_topos.testbeds.virtual.placement import Placement
 from controller.model import Mode, Region
 from hostlib import wire
@@ -190,7 +190,7 @@ def _draw_faults(draw: random.Random, topology: Topology) -> tuple[LinkFaults, .
         else:
             chosen = (0.0, 0.0, 0.0, 0.0, 100)
         loss, duplicate, reorder, corrupt, reorder_us = chosen
-        faults.append(LinkFaults(loss, duplicate, reorder, reorder_us, corrupt, delay_us))
+        faults.append(LinkFaults(loss, duplicate, reorder, corrupt, delay_us, reorder_us))
     return tuple(faults)
 
 

@@ -1,167 +1,78 @@
-"""Virtual time, and the links of a bed: who hears of a packet, when, and how often."""
+"""The network of a bed while a schedule runs: its switches, and what a schedule does to its links."""
 
 from __future__ import annotations
 
-import heapq
-import random
-from array import array
-from collections import Counter
-from collections.abc import Callable
-from typing import Any, Protocol
+import functools
+from collections.abc import Callable, Iterable
 
 from bmv2_topos.soak.bed import BuiltBed
 from bmv2_topos.soak.schedule import Schedule
 from bmv2_topos.soak.strangers import damaged
-from hostlib import wire
+from bmv2_topos.testbeds.virtual.network import HOST_PORT, Network, SwitchNode, Trace, Wire
+from hostlib.wire import FRAME_PREFIX_BYTES, KIND_GRADIENT
 
-_KIND = wire.FRAME_PREFIX_BYTES
+_KIND = FRAME_PREFIX_BYTES
 _JOB = slice(_KIND + 2, _KIND + 4)
 """Where a frame says what it is, and of which job."""
 START_NS = 1_000_000_000
 
-Trace = Callable[[int, str, str, bytes, str], None]
-"""Told of every packet that is sent: when, from, to, its bytes, what becomes of it."""
+
+class BedSwitch(SwitchNode):
+    """A switch of the bed; without queues, what it makes of a packet leaves at once."""
+
+    def __init__(self, network: Network, name: str, built: BuiltBed, clock_us: int) -> None:
+        super().__init__(network, name, built.switches[name], ahead_us=clock_us - START_NS // 1000)
+        self.arrived = 0
+        """Packets that it was given."""
+        self.damaged = 0
+        """Of these, those with a damaged header."""
+        self.sampled = False
+        """Whether contributions are kept, the last one that entered."""
+        self.sample: tuple[int, bytes] | None = None
+        """A contribution, and the port that it entered by."""
+        self._ways = built.ways[name]
+
+    def deliver(self, port: int, frame: bytes) -> None:
+        """Take a packet, and send what becomes of it."""
+        if self.sampled and frame[_KIND] & 0x0F == KIND_GRADIENT:
+            self.sample = port, frame
+        self.inject(port, frame)
+
+    def deliver_damaged(self, port: int, frame: bytes) -> None:
+        """Take a packet with a damaged header."""
+        self.damaged += 1
+        self.inject(port, frame)
+
+    def inject(self, port: int, frame: bytes) -> None:
+        """Take a packet from anybody, and send what becomes of it."""
+        self.arrived += 1
+        super().deliver(port, frame)
+
+    def ways(self, frame: bytes) -> Iterable[int]:
+        """Return the ports by which packets of the same job can leave."""
+        return self._ways.get(int.from_bytes(frame[_JOB]), ())
 
 
-class Host(Protocol):
-    """What hangs on a link and is no switch."""
-
-    def deliver(self, frame: bytes) -> None:
-        """Take a packet, now."""
-        ...
-
-
-class Network:
-    """The clock, what is due when, and the packets under way."""
+class BedNetwork(Network):
+    """A network with the links of a schedule: calm in the end, and damaged headers are among the faults."""
 
     def __init__(self, schedule: Schedule, built: BuiltBed, trace: Trace | None = None) -> None:
-        self.now = START_NS
-        self.built = built
-        self.hosts: dict[str, Host] = {}
-        self.counts: Counter[str] = Counter()
-        """What happened to packets under way."""
-        self.arrived: Counter[str] = Counter()
-        """Packets that each switch was given."""
-        self.damaged: Counter[str] = Counter()
-        """Of these, those with a damaged header."""
-        self.samples: dict[str, tuple[int, bytes]] = {}
-        """By switch, a contribution that has entered it, and its port."""
-        self._random = random.Random(f"links {schedule.seed}")
-        self._faults = schedule.faults
-        self._quiet = [
-            not (faults.loss or faults.duplicate or faults.reorder or faults.corrupt)
-            for faults in schedule.faults
-        ]
-        self._calm_from = START_NS + schedule.calm_us * 1000
-        self._cut_until = [0] * len(schedule.faults)
-        self._clock_us = built.rack.next_clock_us(schedule.clock_us)
-        self._events: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
-        self._order = 0
-        self._lengths: dict[int, array[int]] = {}
-        self._trace = trace
-
-    # ------------------------------------------------------------------ time
-
-    def at(self, time: int, action: Callable[..., None], *arguments: Any) -> None:
-        """Let something happen at a time, after all that was asked for earlier."""
-        self._order += 1
-        heapq.heappush(self._events, (time, self._order, action, arguments))
-
-    def step(self) -> bool:
-        """Let the next thing happen; False if there is none."""
-        if not self._events:
-            return False
-        time, _, action, arguments = heapq.heappop(self._events)
-        if time > self.now:
-            self.now = time
-        action(*arguments)
-        return True
-
-    @property
-    def pending(self) -> bool:
-        """Whether anything will happen."""
-        return bool(self._events)
-
-    # ------------------------------------------------------------------ packets
-
-    def send(self, host: str, frame: bytes) -> None:
-        """Let a host send a packet."""
-        switch, port, link = self.built.host_ports[host]
-        self._transmit(link, host, switch, port, frame)
+        super().__init__(schedule.faults, seed=f"links {schedule.seed}", start=START_NS)
+        self.trace = trace
+        self.calm_from = START_NS + schedule.calm_us * 1000
+        self.wires.update(built.wires)
+        for host, (switch, port, link) in built.host_ports.items():
+            self.wires[host] = {HOST_PORT: Wire(link, switch, port)}
+        clock_us = built.rack.next_clock_us(schedule.clock_us)
+        self.switches = {name: BedSwitch(self, name, built, clock_us) for name in built.switches}
 
     def cut(self, link: int, until: int) -> None:
         """Let a link lose everything until then."""
-        self._cut_until[link] = max(until, self._cut_until[link])
+        self.links[link].cut_until = max(until, self.links[link].cut_until)
 
-    def inject(self, switch: str, port: int, frame: bytes) -> None:
-        """Let a packet enter a switch, and what it makes of it leave."""
-        self.arrived[switch] += 1
-        device = self.built.switches[switch]
-        length = len(frame)
-        lengths = self._lengths.get(length)
-        if lengths is None:
-            lengths = self._lengths[length] = array("I", [length])
-        device.inject_batch(port, frame, lengths, self._clock_us + (self.now - START_NS) // 1000)
-        wires = self.built.wires[switch]
-        for out in self.built.ways[switch].get(int.from_bytes(frame[_JOB]), ()):
-            data, sizes, _ = device.drain_batch(out)
-            at = 0
-            wire = wires[out]
-            for size in sizes:
-                self._transmit(wire.link, switch, wire.to, wire.port, bytes(data[at : at + size]))
-                at += size
-
-    def _transmit(self, link: int, source: str, to: str, port: int | None, frame: bytes) -> None:
-        faults = self._faults[link]
-        delay = faults.delay_us * 1000
-        if self.now < self._cut_until[link]:
-            self.counts["lost in a cut"] += 1
-            self._note(source, to, frame, "cut")
-            return
-        if self._quiet[link] or self.now >= self._calm_from:
-            self._note(source, to, frame, "")
-            self.at(self.now + delay, self._arrive, to, port, frame)
-            return
-        chance = self._random.random
-        copies = 1
-        if chance() < faults.duplicate:
-            copies = 2
-            self.counts["duplicated"] += 1
-        for _ in range(copies):
-            if chance() < faults.loss:
-                self.counts["lost"] += 1
-                self._note(source, to, frame, "lost")
-                continue
-            if chance() < faults.corrupt:
-                # a bad frame check is a loss; on the way to a switch, addresses may also be damaged before
-                if port is not None and chance() < 0.5:
-                    self.counts["damaged"] += 1
-                    self._note(source, to, frame, "damaged")
-                    bad = damaged(frame, self._random.randrange(64))
-                    self.at(self.now + delay, self._arrive_damaged, to, port, bad)
-                else:
-                    self.counts["corrupted"] += 1
-                    self._note(source, to, frame, "corrupted")
-                continue
-            later = 0
-            if chance() < faults.reorder:
-                later = self._random.randrange(faults.reorder_us * 1000)
-                self.counts["held back"] += 1
-            self._note(source, to, frame, f"held back {later / 1000:.1f} us" if later else "")
-            self.at(self.now + delay + later, self._arrive, to, port, frame)
-
-    def _arrive(self, to: str, port: int | None, frame: bytes) -> None:
-        if port is None:
-            self.hosts[to].deliver(frame)
-            return
-        if to in self.samples and frame[_KIND] & 0x0F == wire.KIND_GRADIENT:
-            self.samples[to] = port, frame
-        self.inject(to, port, frame)
-
-    def _arrive_damaged(self, to: str, port: int, frame: bytes) -> None:
-        self.damaged[to] += 1
-        self.inject(to, port, frame)
-
-    def _note(self, source: str, to: str, frame: bytes, fate: str) -> None:
-        if self._trace is not None:
-            self._trace(self.now, source, to, frame, fate)
+    def corrupted(self, wire: Wire, frame: bytes) -> Callable[[], None] | None:
+        """Lose it; or, on the way to a switch, its addresses may be damaged before there is a frame check."""
+        if wire.to not in self.switches or self.random.random() >= 0.5:
+            return None
+        bad = damaged(frame, self.random.randrange(64))
+        return functools.partial(self.switches[wire.to].deliver_damaged, wire.port, bad)

@@ -19,9 +19,10 @@ from typing import Final
 
 import numpy as np
 
-from bmv2_topos.soak.network import START_NS, Network
+from bmv2_topos.soak.network import START_NS
 from bmv2_topos.soak.schedule import JobPlan, Schedule
 from bmv2_topos.soak.worker import WorkerStation
+from bmv2_topos.testbeds.virtual.network import Network
 from hostlib.core.window import Window
 
 LONGEST_TIMEOUT_S: Final = 0.02

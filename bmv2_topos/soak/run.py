@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from bmv2_topos.soak.bed import BuiltBed
 from bmv2_topos.soak.checks import Impossible, check_hosts, check_outcomes
 from bmv2_topos.soak.draw import LANES
 from bmv2_topos.soak.kinds import traits
-from bmv2_topos.soak.network import START_NS, Network, Trace
+from bmv2_topos.soak.network import START_NS, BedNetwork
 from bmv2_topos.soak.recovery import LONGEST_TIMEOUT_S, Clock, Recovery, TooSlow
 from bmv2_topos.soak.schedule import (
     Congest,
@@ -26,12 +27,12 @@ from bmv2_topos.soak.schedule import (
     Schedule,
     Strangers,
 )
-from bmv2_topos.soak.server import ServerStation
 from bmv2_topos.soak.strangers import FROM_ELSEWHERE, forge
 from bmv2_topos.soak.sums import SCALE_BITS, Sum, WrongSum
-from bmv2_topos.soak.worker import WorkerStation, WrongError
+from bmv2_topos.soak.worker import BATCH, WorkerStation, WrongError
 from bmv2_topos.testbeds.virtual.cores import COMPILED, Cores
-from bmv2_topos.testbeds.virtual.server import endpoints
+from bmv2_topos.testbeds.virtual.network import Station, Trace
+from bmv2_topos.testbeds.virtual.server import Server, endpoints
 from hostlib import wire
 from hostlib.core.congestion import CONGESTION
 from hostlib.core.state import CoreSettings, RtoLimits
@@ -73,7 +74,7 @@ class _RunningJob:
     generation: int
     sums: list[Sum]
     stations: list[WorkerStation]
-    server: ServerStation | None
+    server: Server | None
     clock: Clock
 
     @property
@@ -110,17 +111,17 @@ class _Run:
         self.schedule = schedule
         self.built = built
         built.prepare({plan.number: plan for plan in schedule.jobs})
-        self.network = Network(schedule, built, trace)
+        self.network = BedNetwork(schedule, built, trace)
         self.happened: Counter[str] = Counter()
         self.of_workers: Counter[str] = Counter()
         self.of_servers: Counter[str] = Counter()
         self.outcomes: dict[str, Counter[str]] = defaultdict(Counter)
         self.refused: dict[str, Counter[str]] = defaultdict(Counter)
-        self.servers: dict[str, ServerStation] = {}
+        self.servers: dict[str, Server] = {}
         self.jobs = {plan.number: self._make_job(plan) for plan in schedule.jobs}
         for event in schedule.events:
             if isinstance(event, Strangers):
-                self.network.samples[event.switch] = 0, b""
+                self.network.switches[event.switch].sampled = True
             self.network.at(START_NS + event.at_us * 1000, self._happen, event)
 
     # ------------------------------------------------------------------ making
@@ -146,7 +147,6 @@ class _Run:
             station = WorkerStation(
                 network, host, rank, sums, schedule.coalesce_us, self.of_workers, plan.defector
             )
-            network.hosts[host] = station
             stations.append(station)
         server = None
         if placement.server is not None:
@@ -154,7 +154,7 @@ class _Run:
         clock = Clock(schedule, plan, network, stations)
         return _RunningJob(plan, plan.generation, sums, stations, server, clock)
 
-    def _make_server(self, host: str) -> ServerStation:
+    def _make_server(self, host: str) -> Server:
         schedule, topology = self.schedule, self.schedule.bed.topology
         settings = FallbackSettings(
             lanes=LANES,
@@ -163,10 +163,10 @@ class _Run:
             remind_s=0.0001,
             remind_max_s=LONGEST_TIMEOUT_S,
         )
-        server = ServerStation(
-            *(self.network, host, settings, self.cores.server, schedule.coalesce_us, self.of_servers)
-        )
-        self.network.hosts[host] = self.servers[host] = server
+        send = functools.partial(self.network.send_all, host)
+        server = Server(lambda: self.cores.server(settings), send, batch=BATCH)
+        Station(self.network, host, server.serve, coalesce_us=schedule.coalesce_us)
+        self.servers[host] = server
         return server
 
     def _start(self, job: _RunningJob) -> None:
@@ -226,7 +226,10 @@ class _Run:
         for station in stations:
             station.note()
         for server in self.servers.values():
-            server.note()
+            for found in server.counts().values():
+                self.of_servers += found
+        for gauge in ("entries", "unfinished", "pieces"):
+            del self.of_servers[gauge]
         self._collect()
         self._check()
         recoveries = [recovery for job in self.jobs.values() for recovery in job.clock.recoveries]
@@ -264,7 +267,7 @@ class _Run:
             case RestartJob():
                 self._stop_job(event)
             case RestartServer():
-                self.servers[event.server].restart(event.down_us * 1000)
+                self.servers[event.server].restart(self.network.now, event.down_us * 1000)
                 self.happened["fallback server restarted"] += 1
             case Resize():
                 if event.job in self.built.admitted and self.built.controllers.resize(
@@ -313,9 +316,10 @@ class _Run:
         self._start(job)
 
     def _send_strangers(self, event: Strangers) -> None:
-        port, frame = self.network.samples[event.switch]
-        if not frame:
+        switch = self.network.switches[event.switch]
+        if switch.sample is None:
             return
+        port, frame = switch.sample
         packet = np.frombuffer(frame, wire.packet_dtype(LANES, framed=True))
         number = int(packet["job"][0])
         admitted = self.built.admitted.get(number)
@@ -328,7 +332,7 @@ class _Run:
                 enters = self.built.host_ports[self.schedule.bed.strangers[event.switch]][1]
             self.refused[event.switch][outcome] += 1
             self.happened[f"stranger: {kind}"] += 1
-            self.network.inject(event.switch, enters, forged)
+            switch.inject(enters, forged)
 
     # ------------------------------------------------------------------ telling
 
@@ -348,7 +352,7 @@ class _Run:
             told[f"server: {name}"] += value
         for recovery in recoveries:
             told[f"recovery: {'begun in the calm' if recovery.begun_in_calm else 'under way before it'}"] += 1
-        told["packets into switches"] = sum(self.network.arrived.values())
+        told["packets into switches"] = sum(switch.arrived for switch in self.network.switches.values())
         told.update(traits(self.schedule))
         told["kind: PSNs wrapped"] += sum(job.wrapped for job in self.jobs.values())
         ends_us = self.schedule.clock_us + (self.network.now - START_NS) // 1000

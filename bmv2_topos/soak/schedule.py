@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bmv2_topos.spec import Topology
+from bmv2_topos.testbeds.virtual.network import LinkFaults
 from bmv2_topos.testbeds.virtual.placement import Placement
 from controller.model import Mode, Region
 from hostlib import wire
@@ -59,30 +60,6 @@ class Bed:
             server = f", fallback server {placement.server}" if placement.server else ""
             lines.append(f"  job {number}: {places}{server}")
         return "\n".join(lines)
-
-
-@dataclass(frozen=True, slots=True)
-class LinkFaults:
-    """What a link does to a packet, in each direction: probabilities."""
-
-    loss: float = 0.0
-    duplicate: float = 0.0
-    reorder: float = 0.0
-    reorder_us: int = 100
-    """A packet that is held back is held back by up to this."""
-    corrupt: float = 0.0
-    delay_us: int = 2
-
-    def describe(self) -> str:
-        """Say it in a line."""
-        shown = [
-            f"{name} {getattr(self, name):.1%}"
-            for name in ("loss", "duplicate", "reorder", "corrupt")
-            if getattr(self, name)
-        ]
-        if self.reorder:
-            shown.append(f"held back up to {self.reorder_us} µs")
-        return ", ".join([*shown, f"delay {self.delay_us} µs"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
-from bmv2_topos.soak.network import Network
 from bmv2_topos.soak.schedule import Defector
-from bmv2_topos.soak.stations import BATCH, Alarm, Inbox
 from bmv2_topos.soak.sums import Sum, WrongSum
+from bmv2_topos.testbeds.virtual.network import Network, Station
+from hostlib.core.driver import Arrivals, Driver
+from hostlib.core.state import NEVER
 from hostlib.core.state import Counter as Count
 from hostlib.core.watchdog import Patience, Watchdog
 from hostlib.core.window import Window
 from hostlib.errors import JobBroken, RanksDisagree
 from hostlib.peers import NoPeers
+
+BATCH = 16
+"""Packets that a core writes at a time."""
 
 _WATCH_NS = 50_000_000
 _PATIENCE = Patience(timeout_s=0.3, straggler_timeout_s=0.3)
@@ -51,34 +54,37 @@ class WorkerStation:
         self._defector = defector
         self.done = 0
         """Collectives that it has finished."""
-        self.window: Window | None = None
+        self._driver: Driver | None = None
         """None: it is not running."""
-        self.busy = False
-        """Whether it has called a collective that it has not finished."""
         self.on_call: Callable[[], None] = _ignore
         self.on_done: Callable[[], None] = _ignore
         """Told of every call and every end."""
         self._network = network
-        self._host = host
+        self._send = functools.partial(network.send_all, host)
         self._sums = sums
         self._counts = counts
-        self._inbox = Inbox(network, coalesce_us, self.serve)
-        self._alarm = Alarm(network, self._time_out)
+        self._station = Station(network, host, self.serve, coalesce_us=coalesce_us, ring=self._time_out)
         self._life = 0
-        self.deliver = self._inbox.deliver
 
     @property
     def finished(self) -> bool:
         """Whether it has done all that it has to, or given up as it has to."""
         return self.done == len(self._sums) or self.error is not None or self.silent
 
+    @property
+    def window(self) -> Window | None:
+        """Its window; None: it is not running."""
+        return None if self._driver is None else self._driver.window
+
+    @property
+    def busy(self) -> bool:
+        """Whether it has called a collective that it has not finished."""
+        return self._driver is not None and self._driver.busy
+
     def start(self, window: Window, done: int) -> None:
         """Begin with the collective after those `done`."""
-        self.window, self.done = window, done
+        self._driver, self.done = Driver(window, self._send, batch=BATCH), done
         self._life += 1
-        self.busy = False
-        self._bytes = int(window.state.struct.packet_bytes)
-        self._out = np.zeros(BATCH * self._bytes, np.uint8)
         if self._defector is not None:
             self._watch(Watchdog(window, NoPeers(), _PATIENCE), self._life)
         self._call_later()
@@ -86,7 +92,7 @@ class WorkerStation:
     def stop(self) -> None:
         """Forget everything but what is finished."""
         self.note()
-        self.window = None
+        self._driver = None
         self._life += 1
 
     def note(self) -> None:
@@ -96,34 +102,29 @@ class WorkerStation:
                 if value := self.window.count(counter):
                     self._counts[counter.name.lower()] += value
 
-    def serve(self) -> None:
-        """Take in what has arrived, finish what is finished, send what may be sent.
+    def serve(self, now: int, arrivals: Arrivals) -> int:
+        """Take in what has arrived, finish what is finished, send what may be sent; return when it is due.
 
         Raises:
             WrongSum: it was handed something that is not the sum.
             WrongError: it gave up, and should not have, or not so.
         """
-        window, now = self.window, self._network.now
-        runs = self._inbox.empty()
-        if window is None:
-            return
-        for data, length in runs:
-            window.absorb(np.frombuffer(data, np.uint8), length, now)
-        if self.busy:
-            if window.complete:
-                self._finish(window)
-            elif window.ranks_disagree:
-                psns = window.outstanding()
-                self._give_up(RanksDisagree("ranks disagree", job=window.settings.job, psns=psns))
-                return
-        self._transmit(window, now)
-        if self.busy:
-            self._alarm.set(window.next_timeout())
+        driver = self._driver
+        if driver is None:
+            return NEVER
+        called = driver.busy
+        try:
+            driver.take(now, arrivals)
+        except RanksDisagree as error:
+            self._give_up(error)
+            return NEVER
+        if called and not driver.busy:
+            self._finish(driver.window)
+        return driver.transmit(now)
 
     def _time_out(self) -> None:
-        if self.window is not None and self.busy:
-            self.window.on_timeout(self._network.now)
-        self.serve()
+        if self._driver is not None:
+            self._driver.time_out(self._network.now)
 
     def _call_later(self) -> None:
         """Call the next collective after its wait; without one, at once."""
@@ -136,8 +137,8 @@ class WorkerStation:
             self._call(self._life)
 
     def _call(self, life: int) -> None:
-        window, now = self.window, self._network.now
-        if life != self._life or window is None:
+        driver, now = self._driver, self._network.now
+        if life != self._life or driver is None:
             return
         total = self._sums[self.done]
         collective = total.collective
@@ -150,7 +151,7 @@ class WorkerStation:
                 return
             tag ^= 1
         source, self._output = total.output_for(self.rank)
-        window.begin(
+        driver.window.begin(
             source,
             self._output,
             tag=tag,
@@ -159,13 +160,11 @@ class WorkerStation:
             target=collective.target,
             now=now,
         )
-        self.busy = True
+        driver.start(now)
         self.on_call()
-        self._transmit(window, now)
-        self._alarm.set(window.next_timeout())
+        self._station.wake(driver.transmit(now))
 
     def _finish(self, window: Window) -> None:
-        self.busy = False
         self._sums[self.done].take(self.rank, self._output, window.mishaps())
         if self._defector is not None and self.done == len(self._sums) - 1:
             raise WrongSum(f"rank {self.rank} has a result, which cannot be")
@@ -200,12 +199,3 @@ class WorkerStation:
         self.stop()
         self.error = error
         self._counts[f"raised {type(error).__name__}"] += 1
-
-    def _transmit(self, window: Window, now: int) -> None:
-        size = self._bytes
-        while count := window.emit(self._out, now):
-            data = self._out[: count * size].tobytes()
-            for at in range(0, len(data), size):
-                self._network.send(self._host, data[at : at + size])
-            if count < BATCH:
-                break

@@ -16,7 +16,7 @@ from hostlib.fallback import FallbackJob, FallbackSettings, choose_core
 from hostlib.tree import Tree
 from tests.contract.admitted import LANES, admit, serving
 from tests.hostlib.fabric import ABOVE, UPLINK, FabricCase, JobCase, worker_port
-from tests.hostlib.virtual_network import End, Network, endpoints
+from tests.hostlib.virtual_network import Network, endpoints
 
 SERVER = Uplink(UPLINK, "02:00:00:00:fb:01", "10.0.255.2")
 
@@ -33,10 +33,10 @@ def compiled_fabric(case: FabricCase) -> Iterator[Network]:
     network = Network(impairments=case.impairments, seed=case.seed, lanes=LANES)
     with contextlib.ExitStack() as stack:
         for name, admissions in present.items():
-            network.switches[int(name)] = stack.enter_context(serving(program, admissions))
+            network.add_switch(int(name), stack.enter_context(serving(program, admissions)))
         for below, above in ABOVE.items():
             if below in network.switches:
-                network.connect(End("switch", (below, UPLINK)), End("switch", (above, 100 + below)))
+                network.connect((below, UPLINK), (above, 100 + below))
         if program == "shared":
             server = choose_core(FallbackSettings(LANES, endpoints(200)), "native")
             for job in admitted:

@@ -234,7 +234,7 @@ def test_controllers_that_come_while_another_loads_the_program_wait_for_it(bundl
         service = serve(switch)
         with (
             closing(P4RuntimeClient(service.address)) as loading,
-            Controller(P4RuntimeClient(service.address), turn_timeout_s=0.2) as controller,
+            Controller(P4RuntimeTarget(service.address), turn_timeout_s=0.2) as controller,
             ThreadPoolExecutor(1) as pool,
         ):
             with loading.mastership():

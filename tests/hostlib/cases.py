@@ -10,12 +10,13 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from bmv2_topos.testbeds.virtual.network import Device
 from hostlib import quantize
 from hostlib.collectives import Op
 from hostlib.core.kernel import Kernel
 from hostlib.fallback import FallbackCore, FallbackSettings
 from tests.hostlib.reference_switch import Job, ReferenceSwitch
-from tests.hostlib.virtual_network import Impairments, VirtualNetwork, VirtualSwitch
+from tests.hostlib.virtual_network import Impairments, VirtualNetwork
 
 JOB = 7
 LANES = 32
@@ -56,7 +57,7 @@ cases = st.builds(
 
 
 def network_of(
-    case: Case, make_kernel: MakeKernel, switch: VirtualSwitch | None = None, **options: Any
+    case: Case, make_kernel: MakeKernel, switch: Device | None = None, **options: Any
 ) -> VirtualNetwork:
     slots = 2 * case.window
     return VirtualNetwork(
@@ -94,7 +95,7 @@ def check_sum(results: list[NDArray[Any]], inputs: list[NDArray[Any]]) -> None:
         ).all()
 
 
-def run_case(case: Case, make_kernel: MakeKernel, switch: VirtualSwitch | None = None) -> VirtualNetwork:
+def run_case(case: Case, make_kernel: MakeKernel, switch: Device | None = None) -> VirtualNetwork:
     network = network_of(case, make_kernel, switch)
     rng = np.random.default_rng(case.seed)
     for length in case.lengths:

@@ -14,6 +14,7 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from bmv2_topos.testbeds.virtual.network import Device
 from hostlib import collectives, quantize, wire
 from hostlib.core.congestion import CONGESTION, CongestionName
 from hostlib.core.state import SPREAD, CoreSettings
@@ -23,12 +24,10 @@ from tests.hostlib.cases import LANES, MakeKernel
 from tests.hostlib.reference_server import ReferenceServer
 from tests.hostlib.reference_switch import Job, ReferenceSwitch, SharedSwitch
 from tests.hostlib.virtual_network import (
-    End,
     Impairments,
     Network,
     Task,
     VirtualServer,
-    VirtualSwitch,
     endpoints,
 )
 
@@ -39,7 +38,7 @@ SWITCH_PORTS = (UPLINK, *(100 + below for below in ABOVE))
 """Ports between switches."""
 SENTINEL = 77
 
-MakeSwitch = Callable[["FabricCase", Mapping[int, Job]], VirtualSwitch]
+MakeSwitch = Callable[["FabricCase", Mapping[int, Job]], Device]
 
 
 @dataclass(frozen=True)
@@ -212,7 +211,7 @@ def make_server(case: FabricCase) -> VirtualServer:
     return ReferenceServer(jobs, LANES, forget_after=case.forget_after)
 
 
-def reference_switch(case: FabricCase, jobs: Mapping[int, Job]) -> VirtualSwitch:
+def reference_switch(case: FabricCase, jobs: Mapping[int, Job]) -> Device:
     return ReferenceSwitch(jobs, LANES) if case.exclusive else SharedSwitch(jobs, LANES)
 
 
@@ -226,9 +225,9 @@ def build(
     admitted = [admissions(case, number) for number in range(len(case.jobs))]
     for switch in range(4):
         jobs = {10 + number: jobs[switch] for number, jobs in enumerate(admitted) if switch in jobs}
-        network.switches[switch] = make_switch(case, jobs)
+        network.add_switch(switch, make_switch(case, jobs))
     for below, above in ABOVE.items():
-        network.connect(End("switch", (below, UPLINK)), End("switch", (above, 100 + below)))
+        network.connect((below, UPLINK), (above, 100 + below))
     if not case.exclusive:
         network.add_server(server or make_server(case), (0, UPLINK))
     for number, job in enumerate(case.jobs):

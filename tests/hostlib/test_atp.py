@@ -63,7 +63,7 @@ def run(case: FabricCase, make_kernel: MakeKernel, make_server: MakeServer) -> l
         network = build(case, make_kernel, core, make_switch)
 
         def record(worker: int, packet: bytes, upwards: bool) -> bool:
-            seen.append((network.now_ns, worker, packet))
+            seen.append((network.now, worker, packet))
             return True
 
         network.on_packet = record

@@ -93,7 +93,7 @@ def test_both_kernels_send_the_same_packets_at_the_same_times(case: FabricCase) 
         seen: list[tuple[int, int, bytes]] = []
 
         def record(worker: int, packet: bytes, upwards: bool, network=network, seen=seen) -> bool:  # type: ignore[no-untyped-def]
-            seen.append((network.now_ns, worker, packet))
+            seen.append((network.now, worker, packet))
             return True
 
         network.on_packet = record

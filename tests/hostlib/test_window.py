@@ -39,7 +39,7 @@ def test_both_kernels_send_the_same_packets_at_the_same_times(case: Case) -> Non
         def record(
             rank: int, packet: bytes, upwards: bool, network: VirtualNetwork = network, seen: Any = seen
         ) -> bool:
-            seen.append((network.now_ns, rank, packet))
+            seen.append((network.now, rank, packet))
             return True
 
         network.on_packet = record
@@ -211,7 +211,7 @@ def test_losses_before_the_first_sample_are_mended_soon_one_after_the_other(make
     def lose_first_results_of_rank_0(rank: int, packet: bytes, upwards: bool) -> bool:
         if upwards or rank or packet[wire.FRAME_PREFIX_BYTES] & 15 != wire.KIND_RESULT:
             return True
-        (lost if len(lost) < 2 else got).append(network.now_ns)
+        (lost if len(lost) < 2 else got).append(network.now)
         return len(lost) == 2 and bool(got)
 
     network.on_packet = lose_first_results_of_rank_0

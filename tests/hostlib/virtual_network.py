@@ -1,39 +1,39 @@
-"""Workers, switches and fallback servers in virtual time: owns clock and links, jumps to the next wake-up.
+"""Workers, switches and fallback servers in virtual time, on the testbed's event network.
 
-A switch is anything with `inject`, `drain`, `advance` and `next_event_us`: the reference models, or the
-compiled P4 programs on memory ports. A server is anything with `absorb`, `emit` and `next_timeout`.
+Switches are the reference models, or the compiled P4 programs on memory ports. A server is anything with
+`absorb`, `emit` and `next_timeout`.
 """
 
 from __future__ import annotations
 
-import heapq
-import random
+import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bmv2_topos.testbeds.virtual.network import HOST_PORT, Device, LinkFaults, Station, SwitchNode, Wire
+from bmv2_topos.testbeds.virtual.network import Network as EventNetwork
 from hostlib import collectives, wire
 from hostlib.core.congestion import Congestion
+from hostlib.core.driver import Arrivals, Driver
 from hostlib.core.kernel import Kernel
 from hostlib.core.state import NEVER, CoreSettings, RtoLimits
 from hostlib.core.watchdog import Patience, Watchdog
 from hostlib.core.window import Mishaps, Window
-from hostlib.errors import JobBroken, RanksDisagree
+from hostlib.errors import JobBroken
 from hostlib.peers import NoPeers, Peers
 from hostlib.tree import Tree
 
-CHECK_NS = 250_000_000
-"""How often a waiting worker looks up."""
 
+@dataclass(frozen=True)
+class Impairments(LinkFaults):
+    """Of each link, both ways. Corruption is what Ethernet makes of it: a loss."""
 
-class VirtualSwitch(Protocol):
-    def inject(self, port: int, frames: Sequence[bytes], now_us: int | None = None) -> None: ...
-    def drain(self, port: int) -> list[bytes]: ...
-    def advance(self, now_us: int) -> None: ...
-    def next_event_us(self) -> int | None: ...
+    mark: float = 0.0
+    """Packets that get ECN."""
 
 
 class VirtualServer(Protocol):
@@ -42,30 +42,8 @@ class VirtualServer(Protocol):
     def next_timeout(self) -> int: ...
 
 
-@dataclass(frozen=True)
-class Impairments:
-    """Of each link, both ways. Corruption is what Ethernet makes of it: a loss."""
-
-    loss: float = 0.0
-    duplicate: float = 0.0
-    reorder: float = 0.0
-    corrupt: float = 0.0
-    delay_us: int = 5
-    reorder_us: int = 300
-    mark: float = 0.0
-    """Packets that get ECN."""
-
-
 Port = tuple[int, int]
 """Switch and port."""
-
-
-@dataclass(frozen=True)
-class End:
-    """Where a link ends: a port of a switch, a worker or a server."""
-
-    kind: str
-    at: Any
 
 
 @dataclass(frozen=True)
@@ -79,49 +57,92 @@ class Task:
     """From the end of the one before."""
 
 
-@dataclass
 class Worker:
-    window: Window
-    watchdog: Watchdog
-    error: JobBroken | None = None
-    buffer: NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, np.uint8))
-    absent: bool = False
-    begun: bool = False
-    """Has something to do, or had in this run."""
-    busy: bool = False
-    socket: list[bytes] = field(default_factory=list)
-    """What came when nobody looked."""
-    tasks: list[Task] = field(default_factory=list)
-    mishaps: list[Mishaps] = field(default_factory=list)
-    """Of each collective that is complete."""
+    def __init__(self, network: Network, number: int, window: Window, watchdog: Watchdog) -> None:
+        self.window = window
+        self.error: JobBroken | None = None
+        self.mishaps: list[Mishaps] = []
+        """Of each collective that is complete."""
+        self._network = network
+        self._absent = False
+        self._begun = False
+        """Has something to do, or had in this run."""
+        self._held: list[tuple[NDArray[Any], int]] = []
+        """What came when nobody looked."""
+        self._tasks: list[Task] = []
+        name = f"w{number}"
+        self._station = Station(network, name, self._serve)
+        send = functools.partial(network.send_all, name)
+        self._driver = Driver(window, send, batch=16, watchdog=watchdog)
+
+    @property
+    def finished(self) -> bool:
+        """Whether it has nothing to do any more in this run."""
+        return self.error is not None or self._absent or not (self._tasks or self._driver.busy)
+
+    def set_to_work(self, tasks: Sequence[Task], *, absent: bool) -> None:
+        """Carry out tasks in their order from now on."""
+        self._absent = absent
+        self._begun = self._driver.busy = False
+        self._tasks = list(tasks)
+        self._begin_later()
+
+    def _begin_later(self) -> None:
+        if self._tasks and not self._absent:
+            self._network.at(self._network.now + self._tasks[0].wait_us * 1000, self._begin)
+
+    def _begin(self) -> None:
+        if self.error is not None:
+            return
+        now, task = self._network.now, self._tasks.pop(0)
+        staged = task.collective.staged
+        self.window.begin(
+            staged.source,
+            staged.target,
+            tag=task.collective.tag,
+            average=task.collective.average,
+            priority=task.priority,
+            target=task.target,
+            now=now,
+        )
+        self._driver.start(now)
+        self._begun = True
+        held, self._held = self._held, []
+        self._station.wake(self._serve(now, held))
+
+    def _serve(self, now: int, arrivals: Arrivals) -> int:
+        if self.error is not None or self._absent:
+            return NEVER
+        if not self._begun and not self.window.settings.fallback:
+            self._held += arrivals
+            return NEVER
+        busy = self._driver.busy
+        try:
+            due = self._driver.serve(now, arrivals)
+        except JobBroken as error:
+            self.error = error
+            return NEVER
+        if busy and not self._driver.busy:
+            self.mishaps.append(self.window.mishaps())
+            self._begin_later()
+        return due
 
 
-def endpoints(rank: int) -> wire.Endpoints:
-    return wire.Endpoints(
-        f"02:00:00:00:00:{rank:02x}", "02:00:00:00:ff:01", f"10.0.0.{rank + 1}", "10.0.255.1", 42592
-    )
-
-
-class Network:
-    """Links, and what is connected to them; things are added one by one."""
+class Network(EventNetwork):
+    """Links, all with the same faults, and what is connected to them; things are added one by one."""
 
     def __init__(self, *, impairments: Impairments = Impairments(), seed: int = 0, lanes: int = 32) -> None:
+        super().__init__([impairments], seed=seed)
         self.impairments = impairments
-        self.random = random.Random(seed)
-        self.now_ns = 0
         self.workers: list[Worker] = []
-        self.switches: dict[int, VirtualSwitch] = {}
-        self.servers: list[VirtualServer] = []
+        self.switches: dict[int, Device] = {}
         self.on_packet: Callable[[int, bytes, bool], bool] = lambda rank, packet, upwards: True
         """Told of every packet (worker, bytes, towards the switch) on workers' links; False loses it."""
-        self.on_trunk: Callable[[End, bytes], bool] = lambda to, packet: True
-        """Told of every packet on other links (where to, bytes); False loses it."""
         self._packet_bytes = wire.packet_dtype(lanes, framed=True).itemsize
-        self._links: dict[End, End] = {}
-        self._ports: dict[int, list[int]] = {}
-        self._out = np.zeros(4 * self._packet_bytes, np.uint8)
-        self._events: list[tuple[int, int, str, Any, bytes]] = []
-        self._order = 0
+
+    def add_switch(self, number: int, switch: Device) -> None:
+        self.switches[number] = switch
+        SwitchNode(self, f"s{number}", switch)
 
     def add_worker(
         self,
@@ -132,175 +153,70 @@ class Network:
         peers: Peers | None = None,
         patience: Patience | None = None,
         congestion: Congestion | None = None,
-    ) -> int:
+    ) -> None:
         window = Window(settings, kernel, congestion)
-        worker = Worker(window, Watchdog(window, peers or NoPeers(), patience or Patience()))
-        worker.buffer = np.zeros(16 * self._packet_bytes, np.uint8)
-        self.workers.append(worker)
-        self.connect(End("worker", len(self.workers) - 1), End("switch", at))
-        return len(self.workers) - 1
+        number = len(self.workers)
+        watchdog = Watchdog(window, peers or NoPeers(), patience or Patience())
+        self.workers.append(Worker(self, number, window, watchdog))
+        self._connect(f"w{number}", HOST_PORT, at)
 
     def add_server(self, server: VirtualServer, at: Port) -> None:
-        self.servers.append(server)
-        self.connect(End("server", len(self.servers) - 1), End("switch", at))
+        out = np.zeros(4 * self._packet_bytes, np.uint8)
 
-    def connect(self, one: End, other: End) -> None:
-        self._links[one], self._links[other] = other, one
-        for end in (one, other):
-            if end.kind == "switch":
-                self._ports.setdefault(end.at[0], []).append(end.at[1])
+        def serve(now: int, arrivals: Arrivals) -> int:
+            for packets, length in arrivals:
+                server.absorb(packets, length, now)
+            while (sent := server.emit(out, now))[0]:
+                self.send_all("server", out, *sent)
+            return server.next_timeout()
+
+        Station(self, "server", serve)
+        self._connect("server", HOST_PORT, at)
+
+    def connect(self, one: Port, other: Port) -> None:
+        """Lay a cable between two switches."""
+        self._connect(f"s{one[0]}", one[1], other)
+
+    def _connect(self, node: str, port: int, at: Port) -> None:
+        switch = f"s{at[0]}"
+        self.wires.setdefault(node, {})[port] = Wire(0, switch, at[1])
+        self.wires.setdefault(switch, {})[at[1]] = Wire(0, node, port)
 
     def run_tasks(
         self, tasks: Sequence[Sequence[Task]], *, limit_s: float = 1000.0, absent: Sequence[int] = ()
     ) -> None:
         """Let each worker carry out its tasks in their order. Errors are left in `workers[...].error`."""
-        deadline = self.now_ns + round(limit_s * 1e9)
-        waiting: set[int] = set()
+        deadline = self.now + round(limit_s * 1e9)
         for number, worker in enumerate(self.workers):
-            worker.absent = number in absent
-            worker.begun = worker.busy = False
-            worker.tasks = list(tasks[number])
-            if worker.tasks and not worker.absent:
-                waiting.add(number)
-                self._push(self.now_ns + worker.tasks[0].wait_us * 1000, "begin", number)
-        while waiting:
-            at, _, what, where, data = heapq.heappop(self._events)
-            assert at < deadline, f"workers {waiting} hang"
-            self.now_ns = max(self.now_ns, at)
-            if what == "arrive":
-                if self._arrive(where, data) and self._serve(where.at, "deliver"):
-                    waiting.discard(where.at)
-            elif what == "switch":
-                self.switches[where].advance(self.now_ns // 1000)
-                self._collect(where)
-            elif what == "server":
-                self._serve_server(where)
-            elif self._serve(where, what):
-                waiting.discard(where)
-        # what is still under way stays under way; timers of this collective do not
-        self._events = [event for event in self._events if event[2] in ("arrive", "switch", "server")]
-        heapq.heapify(self._events)
+            worker.set_to_work(tasks[number], absent=number in absent)
+        while not all(worker.finished for worker in self.workers):
+            assert self.pending, "nothing will happen any more"
+            assert self.now < deadline, "workers hang"
+            self.step()
 
-    def _arrive(self, to: End, data: bytes) -> bool:
-        """Hand a packet over; return whether a worker has to go on because of it."""
-        if to.kind == "switch":
-            switch, port = to.at
-            self.switches[switch].inject(port, [data], self.now_ns // 1000)
-            self._collect(switch)
-        elif to.kind == "server":
-            self.servers[to.at].absorb(np.frombuffer(data, np.uint8), len(data), self.now_ns)
-            self._serve_server(to.at)
+    def send(self, node: str, port: int, frame: bytes) -> None:
+        to = self.wires[node][port].to
+        if node[0] == "w":
+            passes = self.on_packet(int(node[1:]), frame, True)
         else:
-            worker = self.workers[to.at]
-            if worker.error or worker.absent:
-                return False
-            if not worker.begun and not worker.window.settings.fallback:
-                worker.socket.append(data)
-                return False
-            worker.window.absorb(np.frombuffer(data, np.uint8), len(data), self.now_ns)
-            if not worker.busy:
-                self._emit(worker, to.at)  # answers
-            return worker.busy
-        return False
-
-    def _serve_server(self, number: int) -> None:
-        server = self.servers[number]
-        while (sent := server.emit(self._out, self.now_ns))[0]:
-            count, size = sent
-            for packet in self._out[: count * size].reshape(count, size):
-                self._transmit(End("server", number), packet.tobytes())
-        due = server.next_timeout()
-        if due != NEVER:
-            self._push(max(due, self.now_ns + 1), "server", number)
-
-    def _serve(self, number: int, what: str) -> bool:
-        """Let a worker do what it has to; return whether it has done all of its tasks, or failed."""
-        worker = self.workers[number]
-        window = worker.window
-        if worker.error:
-            return True
-        if what == "begin":
-            task = worker.tasks.pop(0)
-            staged = task.collective.staged
-            window.begin(
-                staged.source,
-                staged.target,
-                tag=task.collective.tag,
-                average=task.collective.average,
-                priority=task.priority,
-                target=task.target,
-                now=self.now_ns,
-            )
-            worker.begun = worker.busy = True
-            for data in worker.socket:
-                window.absorb(np.frombuffer(data, np.uint8), len(data), self.now_ns)
-            worker.socket.clear()
-            self._push(self.now_ns + CHECK_NS, "check", number)
-        if not worker.busy:
-            return False
-        if window.complete:
-            self._emit(worker, number)
-            worker.busy = False
-            worker.mishaps.append(window.mishaps())
-            if worker.tasks:
-                self._push(self.now_ns + worker.tasks[0].wait_us * 1000, "begin", number)
-            return not worker.tasks
-        if window.ranks_disagree:
-            worker.error = RanksDisagree("", job=window.settings.job, psns=window.outstanding())
-            return True
-        if what == "check":
-            worker.error = worker.watchdog.check(self.now_ns, 0)
-            self._push(self.now_ns + CHECK_NS, "check", number)
-        window.on_timeout(self.now_ns)
-        self._emit(worker, number)
-        due = window.next_timeout()
-        if due != NEVER:
-            self._push(due, "timer", number)
-        return worker.error is not None
-
-    def _emit(self, worker: Worker, number: int) -> None:
-        while count := worker.window.emit(worker.buffer, self.now_ns):
-            for packet in worker.buffer.reshape(-1, self._packet_bytes)[:count]:
-                self._transmit(End("worker", number), packet.tobytes())
-
-    def _collect(self, switch: int) -> None:
-        for port in self._ports[switch]:
-            for frame in self.switches[switch].drain(port):
-                self._transmit(End("switch", (switch, port)), frame)
-        event_us = self.switches[switch].next_event_us()
-        if event_us is not None:
-            self._push(event_us * 1000, "switch", switch)
-
-    def _transmit(self, source: End, packet: bytes) -> None:
-        impairments, chance = self.impairments, self.random.random
-        to = self._links[source]
-        if source.kind == "worker":
-            passes = self.on_packet(source.at, packet, True)
-        elif to.kind == "worker":
-            passes = self.on_packet(to.at, packet, False)
-        else:
-            passes = self.on_trunk(to, packet)
+            passes = to[0] != "w" or self.on_packet(int(to[1:]), frame, False)
         if not passes:
             return
-        if impairments.mark and chance() < impairments.mark:
+        if self.impairments.mark and self.random.random() < self.impairments.mark:
             flags = wire.FRAME_PREFIX_BYTES + 1
-            packet = packet[:flags] + bytes([packet[flags] | wire.FLAG_ECN]) + packet[flags + 1 :]
-        copies = 1 + (chance() < impairments.duplicate)
-        for _ in range(copies):
-            if chance() < impairments.loss or chance() < impairments.corrupt:
-                continue
-            delay_ns = impairments.delay_us * 1000
-            if chance() < impairments.reorder:
-                delay_ns += self.random.randrange(impairments.reorder_us * 1000)
-            self._push(self.now_ns + delay_ns, "arrive", to, packet)
+            frame = frame[:flags] + bytes([frame[flags] | wire.FLAG_ECN]) + frame[flags + 1 :]
+        super().send(node, port, frame)
 
     def deliver_again(self, worker: int, packet: bytes) -> None:
         """Let a copy of a worker's packet arrive at its switch, a microsecond from now."""
-        self._push(self.now_ns + 1000, "arrive", self._links[End("worker", worker)], packet)
+        at = self.wires[f"w{worker}"][HOST_PORT]
+        self.at(self.now + 1000, self.nodes[at.to].deliver, at.port, packet)
 
-    def _push(self, at_ns: int, what: str, where: Any, data: bytes = b"") -> None:
-        self._order += 1
-        heapq.heappush(self._events, (at_ns, self._order, what, where, data))
+
+def endpoints(rank: int) -> wire.Endpoints:
+    return wire.Endpoints(
+        f"02:00:00:00:00:{rank:02x}", "02:00:00:00:ff:01", f"10.0.0.{rank + 1}", "10.0.255.1", 42592
+    )
 
 
 class VirtualNetwork(Network):
@@ -311,7 +227,7 @@ class VirtualNetwork(Network):
 
     def __init__(
         self,
-        switch: VirtualSwitch | Mapping[int, VirtualSwitch],
+        switch: Device | Mapping[int, Device],
         make_kernel: Callable[[], Kernel],
         *,
         size: int,
@@ -330,7 +246,8 @@ class VirtualNetwork(Network):
         **core: Any,
     ) -> None:
         super().__init__(impairments=impairments, seed=seed, lanes=lanes)
-        self.switches = dict(switch) if isinstance(switch, Mapping) else {0: switch}
+        for number, each in (switch if isinstance(switch, Mapping) else {0: switch}).items():
+            self.add_switch(number, each)
         resolved = tree or Tree.star(size)
         if server is not None:
             core["fallback"] = True
@@ -339,7 +256,7 @@ class VirtualNetwork(Network):
             if node:
                 parent, bit = resolved.parent(-node)
                 above = (parent, bit.bit_length() - 1)
-                self.connect(End("switch", (node, resolved.fan_in(node))), End("switch", above))
+                self.connect((node, resolved.fan_in(node)), above)
         for rank in range(size):
             settings = CoreSettings(
                 job,
@@ -361,7 +278,7 @@ class VirtualNetwork(Network):
             )
 
     @property
-    def switch(self) -> VirtualSwitch:
+    def switch(self) -> Device:
         """The root's."""
         return self.switches[0]
 

@@ -27,7 +27,7 @@ from tests.twins.fallback_core import NumpyCore
 from tests.twins.fallback_store import Phase
 
 Packets = tuple[tuple[str, int | None, bytes], ...]
-"""What a step sends: to whom, to which port of it (None: a host), the bytes."""
+"""What a step sends: to whom, to which port of it, the bytes."""
 
 PASS = b"pass"
 """Instead of a packet: longer than any time-out goes by, and nothing is due."""

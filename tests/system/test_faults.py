@@ -126,9 +126,9 @@ def test_sums_are_exact_whatever_the_links_do(
     admission = bed.controller.admit(Job(members(size), slots))
     network = network_of(bed.switch, admission, impairments=impairments, seed=seed, first_psn=first_psn)
     # The bed has one clock: this job begins where the one before it ended.
-    network.now_ns = bed.time_ns
+    network.now = bed.time_ns
     carry_out(network, size, lengths, np.random.default_rng(seed))
-    bed.time_ns = network.now_ns + 1_000_000
+    bed.time_ns = network.now + 1_000_000
     counters = bed.controller.counters(admission.job)
     assert counters["overflow"] == counters["disagree"] == 0
     bed.controller.remove(admission.job)

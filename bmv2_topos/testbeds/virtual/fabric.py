@@ -14,7 +14,6 @@ microsecond.
 from __future__ import annotations
 
 import functools
-import heapq
 from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bmv2_topos.spec import Link, Topology
+from bmv2_topos.testbeds.virtual.network import Agenda
 from bmv2_topos.testbeds.virtual.settings import TestbedError
 from controller.programs import locate
 from softswitch import Impairments, PortImpairments, Switch, compile_file, load, parse_port
@@ -114,8 +114,7 @@ class Fabric:
         self._entrances: dict[str, _Entrance] = {}
         self._losses: dict[frozenset[str], _Losses] = {}
         self._trunks: list[_Trunk] = []
-        self._under_way: list[tuple[int, int, _Entrance, bytes]] = []
-        self._sent = 0
+        self._under_way: Agenda[tuple[_Entrance, bytes]] = Agenda()
         self._lengths: dict[tuple[int, int], array[int]] = {}
         kinds = {switch.name for switch in topology.switches}
         try:
@@ -167,8 +166,7 @@ class Fabric:
     def next_event_us(self) -> int | None:
         """When something moves next; None: never."""
         times = [switch.next_event_us() for switch in self.switches.values()]
-        if self._under_way:
-            times.append(self._under_way[0][0])
+        times.append(self._under_way.due)
         return min((time for time in times if time is not None), default=None)
 
     def advance(self, now_us: int) -> None:
@@ -198,18 +196,18 @@ class Fabric:
     def _enter(self, now_us: int) -> None:
         """Let arrive at switches, each at its time, what does so up to `now_us`."""
         under_way = self._under_way
-        while under_way and under_way[0][0] <= now_us:
-            time_us, _, entrance, frame = heapq.heappop(under_way)
+        while (due := under_way.due) is not None and due <= now_us:
+            entrance, frame = under_way.pop()
             frames = [frame]
-            while under_way and under_way[0][0] == time_us and under_way[0][2] is entrance:
-                frames.append(heapq.heappop(under_way)[3])
+            while under_way.due == due and under_way.first[0] is entrance:
+                frames.append(under_way.pop()[1])
             if entrance.host is not None:
                 losses = self._losses_of(entrance.host)
                 if losses.probability:
                     kept = losses.survivors(len(frames))
                     frames = [frame for frame, keeps in zip(frames, kept, strict=True) if keeps]
             if frames:
-                self.switches[entrance.switch].inject(entrance.port, frames, time_us)
+                self.switches[entrance.switch].inject(entrance.port, frames, due)
 
     def _collect(self) -> None:
         """Take what has left the switches towards each other."""
@@ -218,8 +216,7 @@ class Fabric:
             for time_us, frame in self.switches[trunk.source].drain_timed(trunk.port):
                 if losses.probability and not losses.survivors(1)[0]:
                     continue
-                self._sent += 1
-                heapq.heappush(self._under_way, (time_us + trunk.delay_us, self._sent, trunk.target, frame))
+                self._under_way.put(time_us + trunk.delay_us, (trunk.target, frame))
 
     # ------------------------------------------------------------------ hosts
 
@@ -248,8 +245,7 @@ class Fabric:
 
     def send_later(self, host: str, frame: bytes, time_us: int) -> None:
         """Let a host send a frame at a time that is not over yet."""
-        self._sent += 1
-        heapq.heappush(self._under_way, (time_us, self._sent, self._entrances[host], frame))
+        self._under_way.put(time_us, (self._entrances[host], frame))
 
     def set_loss(self, a: str, b: str, probability: float) -> None:
         """Let the link between two nodes lose packets with this probability, besides its own, from now on."""

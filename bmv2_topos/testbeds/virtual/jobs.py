@@ -14,7 +14,7 @@ from bmv2_topos.testbeds.virtual.gradients import Gradients
 from bmv2_topos.testbeds.virtual.interfaces import Interfaces
 from bmv2_topos.testbeds.virtual.placement import Placement, Ports, check_placement
 from bmv2_topos.testbeds.virtual.report import JobReport
-from bmv2_topos.testbeds.virtual.server import Server, endpoints
+from bmv2_topos.testbeds.virtual.server import PolledServer, endpoints
 from bmv2_topos.testbeds.virtual.settings import DEFAULT_WINDOW, TestbedError, VirtualSettings
 from bmv2_topos.testbeds.virtual.training import Training
 from bmv2_topos.testbeds.virtual.worker import Tally, Worker
@@ -47,7 +47,7 @@ class RunningJob:
     """When it is to be admitted, the next time."""
     admitted: TreeAdmission | None = None
     workers: list[Worker] = field(default_factory=list)
-    server: Server | None = None
+    server: PolledServer | None = None
     """Its fallback server; stays when the job is withdrawn."""
     ends_ns: list[int] = field(default_factory=list)
     """When each iteration was done by all ranks."""
@@ -81,7 +81,7 @@ class RunningJob:
         if host is not None:
             if self.server is None:
                 socket = self.interfaces.open(host, self.ports.server)
-                self.server = Server(socket, self.topology, self.settings)
+                self.server = PolledServer(socket, self.topology, self.settings)
             self.server.add_job(FallbackJob(self.id, self.admitted.epoch, tree, window=self.request.window))
         epoch = self.admitted.epoch
         self.workers = [self._worker(rank, now, epoch, tree) for rank in range(self.entry.workers)]
@@ -152,7 +152,7 @@ class RunningJob:
             resent_packets=self._tally.resent,
             outcomes=dict(self._outcomes),
             fallback_bytes=server.received_bytes + server.sent_bytes if server else 0,
-            fallback=server.counters() if server else {},
+            fallback=dict(server.counts()[self.id]) if server else {},
             checked_elements=self._compared,
             restarts=self.restarts,
             left_s=self._gone_ns * 1e-9,

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
+from collections.abc import Callable
+
 import numpy as np
 
 from bmv2_topos.spec import Topology
 from bmv2_topos.testbeds.virtual.interfaces import Socket
 from bmv2_topos.testbeds.virtual.settings import VirtualSettings
 from hostlib import wire
+from hostlib.core.driver import Arrivals, Send
 from hostlib.core.state import NEVER
 from hostlib.fallback.config import FallbackJob, FallbackSettings
 from hostlib.fallback.core import FallbackCore
@@ -24,33 +28,18 @@ def endpoints(topology: Topology, host: str, port: int = wire.INA_UDP_PORT) -> w
 class Server:
     """Serves the jobs it is given. Times are nanoseconds."""
 
-    def __init__(self, socket: Socket, topology: Topology, settings: VirtualSettings) -> None:
-        self.host = socket.host
-        self.due = NEVER
-        """When it has to be served even if nothing arrives."""
+    def __init__(self, make_core: Callable[[], FallbackCore], send: Send, *, batch: int) -> None:
+        """Emit up to `batch` packets at a time to `send`; `make_core` is asked again for every restart."""
+        self._make_core = make_core
+        self._send = send
+        self._core = make_core()
+        self._out = np.zeros(batch * self._core.settings.result_bytes, np.uint8)
+        self._jobs: dict[int, FallbackJob] = {}
+        self._counts: dict[int | None, Counter[str]] = defaultdict(Counter)
+        self._deaf_until = 0
         self.received_bytes = 0
         self.sent_bytes = 0
         """Whole frames, over its whole life."""
-        self._socket = socket
-        self._topology = topology
-        self._settings = settings
-        self._jobs: dict[int, FallbackJob] = {}
-        self._counters: dict[str, int] = {}
-        self._down_until = 0
-        self._core = self._make_core()
-        self._out = np.zeros(BATCH_PACKETS * self._core.settings.result_bytes, np.uint8)
-
-    def _make_core(self) -> FallbackCore:
-        settings = self._settings
-        return settings.cores.server(
-            FallbackSettings(
-                lanes=settings.lanes,
-                endpoints=endpoints(self._topology, self.host, self._socket.port),
-                capacity=settings.fallback_capacity,
-                remind_s=settings.remind_s,
-                remind_max_s=settings.remind_max_s,
-            )
-        )
 
     def add_job(self, job: FallbackJob) -> None:
         """Serve a job from now on."""
@@ -59,46 +48,57 @@ class Server:
 
     def remove_job(self, job: int) -> None:
         """Forget a job."""
-        self._note()
+        self._counts[job].update(self._core.statistics()[job])
         del self._jobs[job]
         self._core.remove_job(job)
 
     def restart(self, now: int, down_ns: int) -> None:
         """Forget everything but the jobs, and be deaf for a while."""
-        self._note()
+        self._counts = self.counts()
         self._core = self._make_core()
         for job in self._jobs.values():
             self._core.add_job(job)
-        self._down_until = now + down_ns
-        self.due = NEVER
+        self._deaf_until = now + down_ns
 
-    def counters(self) -> dict[str, int]:
-        """Return the counters of all jobs that it has served, summed."""
-        total = dict(self._counters)
-        for job in self._jobs:
-            for name, value in self._core.statistics()[job].items():
-                total[name] = total.get(name, 0) + value
-        return total
+    def counts(self) -> dict[int | None, Counter[str]]:
+        """Return the core's counters over its whole life, by job; under None, what belongs to no job."""
+        counts = defaultdict(Counter, {job: Counter(found) for job, found in self._counts.items()})
+        for job, found in self._core.statistics().items():
+            counts[job].update(found)
+        return counts
 
-    def _note(self) -> None:
-        self._counters = self.counters()
-
-    def serve(self, now: int) -> bool:
-        """Take in what has arrived and answer; whether anything had arrived."""
-        arrival = self._socket.receive()
-        if arrival is None and now < self.due:
-            return False
-        if now < self._down_until:
-            return False
-        if arrival is not None:
-            for data, length in arrival.segments():
-                self.received_bytes += len(data)
-                self._core.absorb(data, length, now)
-        while True:
-            count, length = self._core.emit(self._out, now)
-            if not count:
-                break
+    def serve(self, now: int, arrivals: Arrivals) -> int:
+        """Take in what has arrived and answer; return when to serve again if nothing arrives."""
+        if now < self._deaf_until:
+            return NEVER
+        for packets, length in arrivals:
+            self.received_bytes += len(packets)
+            self._core.absorb(packets, length, now)
+        while (sent := self._core.emit(self._out, now))[0]:
+            count, length = sent
             self.sent_bytes += count * length
-            self._socket.send(self._out, count, length)
-        self.due = self._core.next_timeout()
-        return arrival is not None
+            self._send(self._out, count, length)
+        return self._core.next_timeout()
+
+
+class PolledServer(Server):
+    """A server that looks at its socket whenever the testbed comes by."""
+
+    def __init__(self, socket: Socket, topology: Topology, settings: VirtualSettings) -> None:
+        self.due = NEVER
+        """When it has to be served even if nothing arrives."""
+        self._socket = socket
+        core = FallbackSettings(
+            lanes=settings.lanes,
+            endpoints=endpoints(topology, socket.host, socket.port),
+            capacity=settings.fallback_capacity,
+            remind_s=settings.remind_s,
+            remind_max_s=settings.remind_max_s,
+        )
+        super().__init__(lambda: settings.cores.server(core), socket.send, batch=BATCH_PACKETS)
+
+    def poll(self, now: int) -> None:
+        """Serve if something has arrived, or it is time to."""
+        arrival = self._socket.receive()
+        if arrival is not None or now >= self.due:
+            self.due = self.serve(now, () if arrival is None else arrival.segments())

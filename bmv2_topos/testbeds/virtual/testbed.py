@@ -32,7 +32,7 @@ from bmv2_topos.testbeds.virtual.jobs import RunningJob, request_of
 from bmv2_topos.testbeds.virtual.occupancy import OccupancySampler
 from bmv2_topos.testbeds.virtual.placement import Placement
 from bmv2_topos.testbeds.virtual.report import Report
-from bmv2_topos.testbeds.virtual.server import Server
+from bmv2_topos.testbeds.virtual.server import PolledServer
 from bmv2_topos.testbeds.virtual.settings import Stalled, TestbedError, VirtualSettings
 from bmv2_topos.testbeds.virtual.stall import check_stall, describe_waiting
 from bmv2_topos.testbeds.virtual.traffic import Flow, RunningFlow, running_flows
@@ -182,7 +182,7 @@ class VirtualTestbed:
         hosts = self._hosts()
         turn = number * _TURN % max(1, len(hosts))
         for host in (*hosts[turn:], *hosts[:turn]):
-            host.serve(now)
+            host.poll(now)
         for job in self._left:
             job.end_iterations(now)
         self.controllers.settle()
@@ -201,8 +201,8 @@ class VirtualTestbed:
         event_us = self.fabric.next_event_us()
         return next_us if event_us is None else min(next_us, event_us)
 
-    def _hosts(self) -> list[Worker | Server | RunningFlow]:
-        hosts: list[Worker | Server | RunningFlow] = [*self._flows]
+    def _hosts(self) -> list[Worker | PolledServer | RunningFlow]:
+        hosts: list[Worker | PolledServer | RunningFlow] = [*self._flows]
         for job in self._left:
             hosts += job.workers
             if job.server is not None:

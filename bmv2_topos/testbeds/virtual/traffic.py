@@ -89,14 +89,13 @@ class RunningFlow:
         self.due = 0
         """When it has to be served even if nothing arrives."""
 
-    def serve(self, now: int) -> bool:
-        """Count what has arrived, and send what is to go soon; whether anything had arrived."""
+    def poll(self, now: int) -> None:
+        """Count what has arrived, and send what is to go soon."""
         arrival = self._sink.receive()
         if arrival is not None:
             self._arrived += len(arrival.lengths)
         if now >= self.due:
             self._schedule(now)
-        return arrival is not None
 
     def report(self, now: int) -> FlowReport:
         """Return what was counted by now."""

@@ -8,9 +8,10 @@ import numpy as np
 
 from bmv2_topos.testbeds.virtual.gradients import Gradients
 from bmv2_topos.testbeds.virtual.interfaces import Socket
-from bmv2_topos.testbeds.virtual.settings import Prioritize, TestbedError, WrongSum
+from bmv2_topos.testbeds.virtual.settings import Prioritize, WrongSum
 from bmv2_topos.testbeds.virtual.training import Training
-from hostlib.core.state import NEVER, Counter
+from hostlib.core.driver import Driver
+from hostlib.core.state import Counter
 from hostlib.core.window import Window
 from hostlib.priority import Urgency
 
@@ -57,46 +58,30 @@ class Worker:
         self._prioritize = prioritize
         self._urgency = Urgency(now)
         self._layer: int | None = None
-        self._packet_bytes = int(window.state.struct.packet_bytes)
-        self._out = np.zeros(BATCH_PACKETS * self._packet_bytes, np.uint8)
+        self._driver = Driver(window, socket.send, batch=BATCH_PACKETS)
         self._sums = np.zeros(max(gradients.lengths), np.float32)
         self._urgency.progress(training.done, training.iterations, now)
         training.start(now)
 
-    def serve(self, now: int) -> bool:
-        """Take in what has arrived, compute, send what may be sent; whether anything had arrived.
+    def poll(self, now: int) -> None:
+        """Take in what has arrived, compute, send what may be sent.
 
         Raises:
             WrongSum: a result is not the sum.
-            TestbedError: the ranks' packets disagree, or a sum left the range: neither can be.
+            RanksDisagree: the ranks' packets do, which cannot be.
         """
-        window, training = self.window, self.training
+        driver, training = self._driver, self.training
         arrival = self._socket.receive()
         if arrival is None and now < self.due:
-            return False
-        if arrival is not None:
-            for data, length in arrival.segments():
-                window.absorb(data, length, now)
-        while True:
-            if self._layer is not None and window.complete:
-                self._finish(self._layer, now)
-            training.advance(now)
-            if self._layer is not None or not training.ready:
-                break
+            return
+        driver.take(now, () if arrival is None else arrival.segments())
+        if self._layer is not None and not driver.busy:
+            self._finish(self._layer, now)
+        training.advance(now)
+        if self._layer is None and training.ready:
             self._begin(training.ready.popleft(), now)
-            self._transmit(now)
-            if not window.complete:
-                break
-        timeout = NEVER
-        if self._layer is not None:
-            if window.ranks_disagree:
-                raise TestbedError(f"{self.host}: packets of different collectives met under one number")
-            window.on_timeout(now)
-        self._transmit(now)
-        if self._layer is not None:
-            timeout = window.next_timeout()
-        self.due = min(training.due, timeout)
-        return arrival is not None
+        driver.time_out(now)
+        self.due = min(driver.transmit(now), training.due)
 
     @property
     def waits(self) -> bool:
@@ -117,6 +102,7 @@ class Worker:
         self.window.begin(
             source, self._sums[: len(source)], tag=layer << 24 ^ len(source), priority=priority, now=now
         )
+        self._driver.start(now)
 
     def _finish(self, layer: int, now: int) -> None:
         training = self.training
@@ -137,9 +123,3 @@ class Worker:
         training.summed(layer, now)
         if training.done > before:
             self._urgency.progress(training.done, training.iterations, now)
-
-    def _transmit(self, now: int) -> None:
-        while count := self.window.emit(self._out, now):
-            self._socket.send(self._out, count, self._packet_bytes)
-            if count < BATCH_PACKETS:
-                break

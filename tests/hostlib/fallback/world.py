@@ -5,7 +5,6 @@ A switch keeps, forgets, evicts and pulls sums at random: only what it may do, b
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
@@ -13,6 +12,7 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 
+from bmv2_topos.testbeds.virtual.network import Agenda
 from hostlib import wire
 from hostlib.fallback import FallbackCore, FallbackJob, FallbackSettings
 from hostlib.tree import Tree
@@ -73,8 +73,7 @@ class World:
         ]  # each with its own node and bit there
         self.slots: dict[tuple[int, int], tuple[int, Lanes, int]] = {}
         self.now = 0
-        self.queue: list[tuple[int, int, Callable[[], None]]] = []
-        self.count = 0
+        self.queue: Agenda[Callable[[], None]] = Agenda()
         self.restarts = 0
         self.statistics: dict[str, int] = {}
         self.most_pieces = 0
@@ -106,10 +105,10 @@ class World:
         for worker in self.workers:
             self.later(self.plan.absent_us * US if worker.rank == 0 else 0, lambda w=worker: self.tick(w))  # type: ignore[misc]
         while any(len(worker.results) < self.plan.psns for worker in self.workers):
-            due = self.core.next_timeout()
-            if self.queue and self.queue[0][0] <= due:
-                self.now, _, event = heapq.heappop(self.queue)
-                event()
+            due, next_event = self.core.next_timeout(), self.queue.due
+            if next_event is not None and next_event <= due:
+                self.now = next_event
+                self.queue.pop()()
             else:
                 self.now = max(self.now, due)
             assert self.now < limit_s * 1e9, f"not done after {limit_s} s: {self.core.statistics()}"
@@ -122,8 +121,7 @@ class World:
                 assert np.array_equal(worker.results[index], self.expected(index)), (worker.rank, index)
 
     def later(self, delay: int, event: Callable[[], None]) -> None:
-        self.count += 1
-        heapq.heappush(self.queue, (self.now + delay, self.count, event))
+        self.queue.put(self.now + delay, event)
 
     def travel(self, event: Callable[[], None]) -> None:
         for _ in range(2 if self.random.random() < self.plan.duplicate else 1):

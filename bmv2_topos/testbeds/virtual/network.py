@@ -1,0 +1,319 @@
+"""Virtual time, packet by packet: what is due when, and nodes that send packets to each other over links.
+
+A node is whatever takes packets: a switch, or a host and what is served on it (`Station`). What a link does
+to a packet is drawn from the network's seed; whoever wants other faults overrides `Network.send` or
+`Network.corrupted`. Times are nanoseconds, but those of an `Agenda` are its user's.
+
+The testbed's links are the engine's own, with rates and queues: of this it has the `Agenda` (`fabric.py`).
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hostlib.core.driver import Arrivals
+from hostlib.core.state import NEVER
+
+T = TypeVar("T")
+
+HOST_PORT: Final = 0
+"""A host's only one."""
+
+Trace = Callable[[int, str, str, bytes, str], None]
+"""Told of every packet that is sent: when, from, to, its bytes, what becomes of it."""
+
+
+class Agenda(Generic[T]):
+    """What is due when; of what is due at the same time, first what was put down first."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, T]] = []
+        self._order = 0
+
+    def put(self, time: int, what: T) -> None:
+        """Put something down for a time."""
+        self._order += 1
+        heapq.heappush(self._heap, (time, self._order, what))
+
+    def pop(self) -> T:
+        """Take what is due first."""
+        return heapq.heappop(self._heap)[2]
+
+    @property
+    def first(self) -> T:
+        """What is due first. Raises IndexError if nothing is."""
+        return self._heap[0][2]
+
+    @property
+    def due(self) -> int | None:
+        """When the first is due; None: nothing is."""
+        return self._heap[0][0] if self._heap else None
+
+
+@dataclass(frozen=True, slots=True)
+class LinkFaults:
+    """What a link does to a packet, in each direction: probabilities."""
+
+    loss: float = 0.0
+    duplicate: float = 0.0
+    reorder: float = 0.0
+    corrupt: float = 0.0
+    delay_us: int = 5
+    reorder_us: int = 300
+    """A packet that is held back is held back by up to this."""
+
+    def describe(self) -> str:
+        """Say it in a line."""
+        shown = [
+            f"{name} {getattr(self, name):.1%}"
+            for name in ("loss", "duplicate", "reorder", "corrupt")
+            if getattr(self, name)
+        ]
+        if self.reorder:
+            shown.append(f"held back up to {self.reorder_us} µs")
+        return ", ".join([*shown, f"delay {self.delay_us} µs"])
+
+
+class Link:
+    """A cable."""
+
+    def __init__(self, faults: LinkFaults) -> None:
+        self.faults = faults
+        self.delay_ns = faults.delay_us * 1000
+        self.quiet = not (faults.loss or faults.duplicate or faults.reorder or faults.corrupt)
+        """Whether it does nothing but delay."""
+        self.cut_until = 0
+        """It loses everything before this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """Where a port leads: by which link, to which port of which node."""
+
+    link: int
+    to: str
+    port: int = HOST_PORT
+
+
+class Node(Protocol):
+    """What packets arrive at."""
+
+    def deliver(self, port: int, frame: bytes) -> None:
+        """Take a packet, now."""
+        ...
+
+
+class Network:
+    """The clock, what is due when, and the packets under way."""
+
+    def __init__(self, links: Iterable[LinkFaults], *, seed: int | str, start: int = 0) -> None:
+        self.now = start
+        self.nodes: dict[str, Node] = {}
+        self.links = [Link(faults) for faults in links]
+        self.wires: dict[str, dict[int, Wire]] = {}
+        """By node, where its ports lead."""
+        self.random = random.Random(seed)
+        self.calm_from = NEVER
+        """Links only delay from then on."""
+        self.trace: Trace | None = None
+        self.counts: Counter[str] = Counter()
+        """What happened to packets under way."""
+        self._agenda: Agenda[tuple[Callable[..., None], tuple[Any, ...]]] = Agenda()
+
+    # ------------------------------------------------------------------ time
+
+    def at(self, time: int, action: Callable[..., None], *arguments: Any) -> None:
+        """Let something happen at a time, after all that was asked for earlier."""
+        self._agenda.put(time, (action, arguments))
+
+    def step(self) -> bool:
+        """Let the next thing happen; False if there is none."""
+        due = self._agenda.due
+        if due is None:
+            return False
+        self.now = max(self.now, due)
+        action, arguments = self._agenda.pop()
+        action(*arguments)
+        return True
+
+    @property
+    def pending(self) -> bool:
+        """Whether anything will happen."""
+        return self._agenda.due is not None
+
+    # ------------------------------------------------------------------ packets
+
+    def send(self, node: str, port: int, frame: bytes) -> None:
+        """Let a packet leave a node."""
+        wire, now = self.wires[node][port], self.now
+        link = self.links[wire.link]
+        if now < link.cut_until:
+            self.counts["lost in a cut"] += 1
+            self._note(node, wire, frame, "cut")
+            return
+        deliver, arrival = self.nodes[wire.to].deliver, now + link.delay_ns
+        if link.quiet or now >= self.calm_from:
+            self._note(node, wire, frame, "")
+            self.at(arrival, deliver, wire.port, frame)
+            return
+        faults, chance = link.faults, self.random.random
+        copies = 1
+        if chance() < faults.duplicate:
+            copies = 2
+            self.counts["duplicated"] += 1
+        for _ in range(copies):
+            if chance() < faults.loss:
+                self.counts["lost"] += 1
+                self._note(node, wire, frame, "lost")
+                continue
+            if chance() < faults.corrupt:
+                happens = self.corrupted(wire, frame)
+                fate = "corrupted" if happens is None else "damaged"
+                self.counts[fate] += 1
+                self._note(node, wire, frame, fate)
+                if happens is not None:
+                    self.at(arrival, happens)
+                continue
+            later = 0
+            if chance() < faults.reorder:
+                later = self.random.randrange(faults.reorder_us * 1000)
+                self.counts["held back"] += 1
+            self._note(node, wire, frame, f"held back {later / 1000:.1f} us" if later else "")
+            self.at(arrival + later, deliver, wire.port, frame)
+
+    def send_all(self, host: str, packets: NDArray[np.uint8], count: int, length: int) -> None:
+        """Let a host send `count` packets of `length` bytes, back to back in `packets`."""
+        data = packets[: count * length].tobytes()
+        for at in range(0, len(data), length):
+            self.send(host, HOST_PORT, data[at : at + length])
+
+    def corrupted(self, wire: Wire, frame: bytes) -> Callable[[], None] | None:
+        """Return what happens when a corrupted packet arrives; None: nothing, for its frame check is bad."""
+        return None
+
+    def _note(self, node: str, wire: Wire, frame: bytes, fate: str) -> None:
+        if self.trace is not None:
+            self.trace(self.now, node, wire.to, frame, fate)
+
+
+class Device(Protocol):
+    """A switch, on memory ports: `softswitch.Switch`, or a model of one."""
+
+    def inject(self, port: int, frames: Sequence[bytes], now_us: int | None = None) -> None:
+        """Let frames arrive at a port."""
+
+    def drain(self, port: int) -> list[bytes]:
+        """Take what has left by a port."""
+
+    def advance(self, now_us: int) -> None:
+        """Let everything happen that is due."""
+
+    def next_event_us(self) -> int | None:
+        """Return when something is due next; None: never."""
+
+
+class SwitchNode:
+    """A switch; its clock may be ahead of the network's."""
+
+    def __init__(self, network: Network, name: str, device: Device, *, ahead_us: int = 0) -> None:
+        self._network = network
+        self._name = name
+        self._device = device
+        self._ahead_us = ahead_us
+        network.nodes[name] = self
+
+    def deliver(self, port: int, frame: bytes) -> None:
+        """Take a packet, and send what becomes of it."""
+        self._device.inject(port, (frame,), self._network.now // 1000 + self._ahead_us)
+        self._send(self.ways(frame))
+
+    def ways(self, frame: bytes) -> Iterable[int]:
+        """Return the ports by which anything can leave because of a packet."""
+        return self._network.wires[self._name]
+
+    def _advance(self) -> None:
+        self._device.advance(self._network.now // 1000 + self._ahead_us)
+        self._send(self._network.wires[self._name])
+
+    def _send(self, ports: Iterable[int]) -> None:
+        """Send what has left by these ports, and look again when something else is to."""
+        for port in ports:
+            for frame in self._device.drain(port):
+                self._network.send(self._name, port, frame)
+        event_us = self._device.next_event_us()
+        if event_us is not None:
+            self._network.at((event_us - self._ahead_us) * 1000, self._advance)
+
+
+Serve = Callable[[int, Arrivals], int]
+"""Takes the time and what has arrived; returns when to be called again if nothing arrives."""
+
+
+class Station:
+    """A host: serves what is on it when packets have arrived, and when it is due."""
+
+    def __init__(
+        self,
+        network: Network,
+        name: str,
+        serve: Serve,
+        *,
+        coalesce_us: int = 0,
+        ring: Callable[[], None] | None = None,
+    ) -> None:
+        """Serve every arrival at once, or together what came within `coalesce_us`.
+
+        `ring` is called before what is due is served.
+        """
+        self._network = network
+        self._serve = serve
+        self._coalesce_ns = coalesce_us * 1000
+        self._ring = ring
+        self._frames: list[bytes] = []
+        self._due = NEVER
+        network.nodes[name] = self
+
+    def deliver(self, port: int, frame: bytes) -> None:
+        """Take a packet."""
+        self._frames.append(frame)
+        if not self._coalesce_ns:
+            self.serve()
+        elif len(self._frames) == 1:
+            self._network.at(self._network.now + self._coalesce_ns, self.serve)
+
+    def serve(self) -> None:
+        """Serve now."""
+        frames, self._frames = self._frames, []
+        self.wake(self._serve(self._network.now, runs(frames)))
+
+    def wake(self, due: int) -> None:
+        """Serve at this time, or earlier; to ask for a later one than before costs nothing."""
+        if due < self._due:
+            self._due = max(due, self._network.now)
+            self._network.at(self._due, self._alarm, self._due)
+
+    def _alarm(self, due: int) -> None:
+        if due == self._due:
+            self._due = NEVER
+            if self._ring is not None:
+                self._ring()
+            self.serve()
+
+
+def runs(frames: Sequence[bytes]) -> list[tuple[NDArray[Any], int]]:
+    """Put packets together that follow each other and have the same length; return them with that length."""
+    found = []
+    start = 0
+    for at in range(1, len(frames) + 1):
+        if at == len(frames) or len(frames[at]) != len(frames[start]):
+            found.append((np.frombuffer(b"".join(frames[start:at]), np.uint8), len(frames[start])))
+            start = at
+    return found
