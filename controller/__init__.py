@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from controller.errors import (
         BadJob,
         ControllerError,
+        NoProgram,
         NoSuchJob,
         OtherProgram,
         ProgramMismatch,
@@ -42,6 +43,7 @@ __all__ = [
     "Lease",
     "Member",
     "Mode",
+    "NoProgram",
     "NoSuchJob",
     "OtherProgram",
     "Place",

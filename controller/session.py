@@ -20,6 +20,7 @@ from controller.checks import check_job
 from controller.errors import (
     BadJob,
     ControllerError,
+    NoProgram,
     NoSuchJob,
     OtherProgram,
     ProgramMismatch,
@@ -124,11 +125,11 @@ class Controller:
 
     @property
     def codec(self) -> Codec:
-        """Names and ids of the loaded program. Raises ProgramMismatch if there is none."""
+        """Names and ids of the loaded program. Raises NoProgram if there is none."""
         if self._codec is None:
             p4info = self._client.p4info()
             if p4info is None or not p4info.tables:
-                raise ProgramMismatch(f"the switch at {self.address} has no program loaded")
+                raise NoProgram(f"the switch at {self.address} has no program loaded")
             self._codec = Codec(p4info)
         return self._codec
 

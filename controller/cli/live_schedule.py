@@ -11,15 +11,15 @@ from typing import Annotated
 import typer
 
 from controller.cli import options
-from controller.cli.cluster import Cluster as Switches
-from controller.cli.cluster import open_cluster
-from controller.cli.errors import USAGE, Failure
+from controller.cli.errors import USAGE, Failure, verdict
 from controller.cli.live import print_output
-from controller.cli.live_jobs import LiveJobs, measure
 from controller.cli.output import Result, say, table
 from controller.cli.schedule import common
-from controller.cli.spec import ClusterSpec, JobSpec
 from controller.live import Entry, LiveController
+from controller.runtime.cluster import Cluster as Switches
+from controller.runtime.cluster import open_cluster
+from controller.runtime.live_jobs import LiveJobs, measure
+from controller.runtime.spec import ClusterSpec, JobSpec
 from controller.scheduling import RESOURCES, Cluster
 from controller.scheduling import JobSpec as Submission
 from controller.simulator.policies import family, make
@@ -106,7 +106,14 @@ def live(
     with open_cluster(ClusterSpec(impairments=impairments), sizes) as cluster, common.refusals():
         if profile:
             submissions = [_profiled(cluster, each, specs[each.id], profile) for each in submissions]
-        LiveJobs(controller, cluster, specs, on_output=print_output, on_entry=_print).run(submissions)
+        LiveJobs(
+            controller,
+            cluster,
+            specs,
+            on_output=print_output,
+            on_entry=_print,
+            describe=lambda error: verdict(error)[0],
+        ).run(submissions)
     _report(name, controller, submissions, as_json=json)
     if controller.failed:
         first, reason = next(iter(controller.failed.items()))

@@ -13,8 +13,8 @@ PACKAGES = ("softswitch", "controller", "hostlib")
 # Runs their cores against each other, from above.
 TESTBEDS = "bmv2_topos"
 
-# The one place that composes all packages, through their public roots only.
-COMPOSITION = "controller.cli"
+# The places that compose all packages, through their public roots only.
+COMPOSITION = ("controller.runtime", "controller.cli")
 PUBLIC = {"softswitch", "softswitch.engine.bench", "hostlib", "hostlib.fallback", "hostlib.launcher"}
 # Generated protobuf messages: a leaf without behaviour that both ends of P4Runtime share.
 NEUTRAL = "controller.p4runtime_shim.messages"

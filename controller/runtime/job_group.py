@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, fields
 
-from controller.cli.cluster import Cluster
-from controller.cli.errors import Failure
-from controller.cli.jobs import JobEnd, OnOutput, run_jobs
-from controller.cli.spec import JobSpec, Reports
+from controller.runtime.cluster import Cluster
+from controller.runtime.errors import GroupBroken
+from controller.runtime.jobs import JobEnd, OnOutput, run_jobs
+from controller.runtime.spec import JobSpec, Reports
 from hostlib import interleave
 
 
@@ -76,11 +76,11 @@ class GroupRun:
         self._stopping.set()
 
     def check(self, ends: Sequence[JobEnd]) -> None:
-        """Raise Failure if the group broke, naming the job that did it, or whatever else went wrong."""
+        """Raise GroupBroken if the group broke, naming the job that did it, or whatever else went wrong."""
         if why := self.conductor.broken:
             names = ", ".join(job.name for job in self._jobs)
             how = next((end.failure() for end in ends if end.spec.name == self.conductor.culprit), None)
-            raise Failure(f"the group of {names} broke: {why}" + (f" ({how})" if how else ""))
+            raise GroupBroken(f"the group of {names} broke: {why}" + (f" ({how})" if how else ""))
         for end in ends:
             end.check()
 
