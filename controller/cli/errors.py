@@ -77,10 +77,10 @@ def verdict(error: BaseException) -> tuple[str, int]:
         case (
             ControllerError()
             | LaunchError()
-            | RunError()
             | softswitch.SwitchError()
             | softswitch.PipelineError()
             | OSError()
+            | RunError()
         ):
             return str(error), FAILED
         case _:
