@@ -95,7 +95,7 @@ def live(
         raise Failure(f"--policy {name}: it grants CPUs and memory, which live does not", USAGE)
     with common.refusals():
         submissions = read(jobs, servers)
-        setup = make(name, inputs.ModelOptions().background(servers, [name], settings))
+        setup = make(name, inputs.ModelOptions().config(servers, [name], settings))
     specs = {each.id: _spec(jobs, each, slots) for each in submissions}
     controller = LiveController(
         servers, setup.policy, setup.speed, interval_s=interval, sharing=SHARING, retries=retries

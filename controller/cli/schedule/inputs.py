@@ -150,10 +150,10 @@ class ModelOptions:
         ),
     ] = None
 
-    def background(
+    def config(
         self, cluster: Cluster, policies: Sequence[str], settings: Sequence[str] | None, *, seed: int = 0
     ) -> Background:
-        """Return what setups of these policies are made for. Raises Failure."""
+        """Return what runs of these policies are made for. Raises Failure."""
         try:
             chosen = tuple(parse_setting(text) for text in settings or ())
             check_settings(chosen, policies)

@@ -101,7 +101,7 @@ def plan(
             common.check_plots(option, path)
             check_output(option, path)
     servers = cluster.servers()
-    around = models.background(servers, [name], settings, seed=seed)
+    around = models.config(servers, [name], settings, seed=seed)
     with common.refusals():
         specs = estimated(read(jobs, servers, known_to([name], around), format=format), models.estimates)
         model = None if history is None else learn(read(history), around)

@@ -69,7 +69,7 @@ def simulate(
         for name in (*NUMBERS, *PLOTS):
             check_output("--output", output / name)
     servers = cluster.servers()
-    around = models.background(servers, names, settings, seed=seed)
+    around = models.config(servers, names, settings, seed=seed)
     with common.refusals():
         source, jobs = workload.offered(names, around, load=load, seed=seed)
     tasks = [Task(name, source, around, curves=output is not None, verify=verify) for name in names]

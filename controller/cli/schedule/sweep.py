@@ -89,7 +89,7 @@ def sweep(
     if ray_address and not ray:
         raise Failure("--ray-address: of which cluster; --ray is missing", USAGE)
     servers = cluster.servers()
-    around = models.background(servers, names, settings)
+    around = models.config(servers, names, settings)
     with common.refusals():
         source, _ = workload.offered(names, around, load=1.0)
         planned = sweeps.tasks(

@@ -64,7 +64,7 @@ def tune(
     if metric not in METRICS:
         raise Failure(f"--metric {metric}: want one of {', '.join(METRICS)}", USAGE)
     servers = cluster.servers()
-    around = models.background(servers, [name], settings, seed=seed)
+    around = models.config(servers, [name], settings, seed=seed)
     with common.refusals():
         tried = parse_choices(choices, name)
         source, jobs = workload.offered([name], around, load=load, seed=seed)
