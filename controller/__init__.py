@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from controller.errors import (
         BadJob,
         ControllerError,
+        NoProgram,
         NoSuchJob,
         OtherProgram,
         ProgramMismatch,
@@ -44,6 +45,7 @@ __all__ = [
     "Lease",
     "Member",
     "Mode",
+    "NoProgram",
     "NoSuchJob",
     "OtherProgram",
     "Place",

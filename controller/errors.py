@@ -8,6 +8,7 @@ ControllerError
 ├── RegionChanging      the job is on its way to another region already
 ├── IdentityTaken       the job id or the generation asked for is another job's
 ├── ProgramMismatch     the switch runs, or was offered, a program that will not do
+│   ├── NoProgram       it runs none
 │   └── OtherProgram    it runs another one, which was not to be replaced
 ├── UnknownName         the program has no table, action or counter of that name
 ├── SchedulingError     what schedulers, grouper and simulator refuse (`controller.scheduling.errors`)
@@ -64,6 +65,10 @@ class IdentityTaken(ControllerError):
 
 class ProgramMismatch(ControllerError):
     """The program that the switch runs will not do."""
+
+
+class NoProgram(ProgramMismatch):
+    """The switch runs no program."""
 
 
 class OtherProgram(ProgramMismatch):

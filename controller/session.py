@@ -20,6 +20,7 @@ from controller.checks import check_job
 from controller.errors import (
     BadJob,
     ControllerError,
+    NoProgram,
     NoSuchJob,
     OtherProgram,
     ProgramMismatch,
@@ -139,11 +140,11 @@ class Controller:
 
     @property
     def program(self) -> ProgramInfo:
-        """What the loaded program has. Raises ProgramMismatch if there is none."""
+        """Objects of the loaded program. Raises NoProgram if there is none."""
         if self._program is None:
             self._program = self._target.program()
             if self._program is None:
-                raise ProgramMismatch(f"the switch at {self.address} has no program loaded")
+                raise NoProgram(f"the switch at {self.address} has no program loaded")
         return self._program
 
     def info(self) -> SwitchInfo:

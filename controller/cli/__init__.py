@@ -56,6 +56,10 @@ def _main() -> int:
     try:
         from controller.cli.commands import app
 
+        if os.environ.get("NO_COLOR"):
+            from typer import rich_utils
+
+            rich_utils.COLOR_SYSTEM = None  # or help would be in bold
         screen.progress("")
         app()  # ends with SystemExit, also on wrong usage
     except Interrupted as interrupted:

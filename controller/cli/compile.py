@@ -13,7 +13,7 @@ import softswitch
 from controller.cli import options
 from controller.cli.errors import USAGE, Failure
 from controller.cli.output import Result, out, table
-from controller.cli.programs import source_of
+from controller.runtime.programs import source_of
 
 EPILOG = """Examples:
 

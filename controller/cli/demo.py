@@ -14,11 +14,12 @@ import typer
 
 from controller.cli import options
 from controller.cli.errors import Failure
-from controller.cli.jobs import run_alone
 from controller.cli.live import Live
 from controller.cli.output import Result, err, out, plural, table
-from controller.cli.spec import ClusterSpec, JobSpec
-from controller.cli.summary import metrics, show
+from controller.cli.summary import show
+from controller.runtime.jobs import run_alone
+from controller.runtime.metrics import metrics
+from controller.runtime.spec import ClusterSpec, JobSpec
 
 DIGITS = (sys.executable, "-P", "-m", "hostlib.demos.digits")
 
@@ -31,7 +32,7 @@ EPILOG = """Examples:
 
 
 def demo(
-    workers: Annotated[int, typer.Option("-np", "--workers", help="Number of workers, 1 to 32.")] = 4,
+    workers: Annotated[int, typer.Option(*options.WORKERS, help="Number of workers, 1 to 32.")] = 4,
     lanes: options.Lanes = 256,
     loss: options.Loss = 0.0,
     seed: options.Seed = 0,

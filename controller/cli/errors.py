@@ -48,7 +48,8 @@ def verdict(error: BaseException) -> tuple[str, int]:
     import softswitch
     from bmv2_topos import JobFileError
     from controller import BadJob, ControllerError, ProgramMismatch
-    from controller.errors import TlsFailure
+    from controller.errors import OtherProgram, TlsFailure
+    from controller.runtime.errors import AddressTaken, BadRun, ProcessFailed, RunError
     from controller.scheduling import BadSpec, BadTrace
     from hostlib import ConfigError, NativeMissing
     from hostlib.launcher import LaunchError
@@ -56,6 +57,16 @@ def verdict(error: BaseException) -> tuple[str, int]:
     match error:
         case Failure():
             return str(error), error.exit_code
+        case BadRun(setting=str() as setting) if setting:
+            return f"--{setting.replace('_', '-')} {error.message}", USAGE
+        case BadRun():
+            return str(error), USAGE
+        case AddressTaken(chosen=True):
+            return f"{error}; see --worker-base", FAILED
+        case ProcessFailed(status=int() as status):
+            return str(error), status or FAILED
+        case OtherProgram():
+            return f"{error}; --replace-program replaces it", USAGE
         case softswitch.CompileError():
             return error.render(), COMPILE
         case BadJob() | BadSpec() | BadTrace() | ProgramMismatch() | JobFileError() | ConfigError():
@@ -73,6 +84,7 @@ def verdict(error: BaseException) -> tuple[str, int]:
             | softswitch.SwitchError()
             | softswitch.PipelineError()
             | OSError()
+            | RunError()
         ):
             return str(error), FAILED
         case _:

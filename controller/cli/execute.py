@@ -3,66 +3,75 @@
 from __future__ import annotations
 
 import contextlib
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from controller import ControllerError
-from controller.cli.cluster import Cluster, open_cluster
-from controller.cli.errors import Failure, Interrupted
-from controller.cli.jobs import JobEnd, first_failure, run_jobs
+from controller.cli.errors import Failure, Interrupted, verdict
 from controller.cli.live import Live
 from controller.cli.output import Result, plural, say, seconds
-from controller.cli.spec import NAMELESS, ClusterSpec, JobSpec
-from controller.cli.summary import by_switch, metrics, refusals, show, show_switches, total
+from controller.cli.summary import show, show_switches
+from controller.runtime.jobs import JobEnd, first_failure
+from controller.runtime.metrics import by_switch, metrics, refusals, total
+from controller.runtime.run import RunReport, run
+from controller.runtime.spec import NAMELESS, ClusterSpec, JobSpec
 
 
-def execute(cluster_spec: ClusterSpec, specs: Sequence[JobSpec], *, as_json: bool) -> None:
-    """Run the jobs, print the summary, and fail as the first that failed, or because of an interrupt."""
-    started = time.monotonic()
-    ends = [JobEnd(spec) for spec in specs]
-    interrupted: Interrupted | None = None
+def execute(cluster: ClusterSpec, specs: Sequence[JobSpec], *, switch: str, as_json: bool) -> None:
+    """Run the jobs, print the summary, and fail as the first that failed, or because of an interrupt.
+
+    `switch` is the user's name of the switch.
+    """
     with Live({spec.name: spec.workers for spec in specs}, quiet=as_json) as live:
-        live.doing(_starting(cluster_spec))
-        with open_cluster(cluster_spec, [spec.workers for spec in specs]) as cluster:
-            live.doing(f"starting {plural(sum(spec.workers for spec in specs), 'worker')}")
-            try:
-                run_jobs(cluster, ends, on_output=live.output, on_progress=live.update)
-            except Interrupted as error:
-                interrupted = error
-            refused = _refused(cluster)
-    elapsed_s = time.monotonic() - started
+        live.doing(_starting(cluster, switch))
+        report = run(
+            cluster,
+            specs,
+            on_output=live.output,
+            on_progress=live.update,
+            on_listening=_announce,
+            on_ready=lambda: live.doing(f"starting {plural(sum(spec.workers for spec in specs), 'worker')}"),
+        )
+    interrupted = report.interrupt
     with contextlib.suppress(OSError) if interrupted else contextlib.nullcontext():  # a terminal that is gone
-        _summarize(cluster_spec, ends, refused, elapsed_s, as_json=as_json)
-    _fail(ends, interrupted, elapsed_s)
+        if as_json:
+            _result(cluster, specs, switch, report).print_json()
+        else:
+            _show(cluster, report)
+    if interrupted is not None and not isinstance(interrupted, Interrupted):
+        raise interrupted  # by none of the signals that ask the command to end
+    _fail(report.ends, interrupted, report.elapsed_s)
 
 
-def _starting(cluster: ClusterSpec) -> str:
-    if cluster.switch != "embedded":
-        return f"loading the switch program into {cluster.switch}"
+def _starting(cluster: ClusterSpec, switch: str) -> str:
+    if cluster.attached:
+        return f"loading the switch program into {switch}"
     return "compiling the switch program and starting the switch" + ("es" if cluster.tree else "")
 
 
-def _summarize(
-    cluster_spec: ClusterSpec,
-    ends: Sequence[JobEnd],
-    refused: Mapping[str, int],
-    elapsed_s: float,
-    *,
-    as_json: bool,
-) -> None:
-    specs = [end.spec for end in ends]
-    results = {end.spec.name: end.result for end in ends if end.result}
+def _announce(switch: str, address: str) -> None:
+    say(f"ina: P4Runtime of {switch} at {address}")
+
+
+def _result(cluster: ClusterSpec, specs: Sequence[JobSpec], switch: str, report: RunReport) -> Result:
+    """Return what ``--json`` prints."""
+    results = {end.spec.name: end.result for end in report.ends if end.result}
     jobs = {name: metrics(result) for name, result in results.items()}
-    switches = by_switch(results.values()) if cluster_spec.tree else None
-    if as_json:
-        numbers = jobs.get(NAMELESS) or {"time_s": elapsed_s} | total(jobs.values())
-        setup = _setup(cluster_spec, specs)
-        of_jobs = None if specs[0].name == NAMELESS else jobs
-        Result("run", setup, numbers | refusals(refused), of_jobs, switches).print_json()
-    elif jobs:
-        show({name: numbers | refusals(refused) for name, numbers in jobs.items()})
-        if switches:
-            show_switches(switches)
+    numbers = jobs.get(NAMELESS) or {"time_s": report.elapsed_s} | total(jobs.values())
+    return Result(
+        "run",
+        _setup(cluster, specs, switch),
+        numbers | refusals(report.refused),
+        None if specs[0].name == NAMELESS else jobs,
+        by_switch(results.values()) if cluster.tree else None,
+    )
+
+
+def _show(cluster: ClusterSpec, report: RunReport) -> None:
+    results = {end.spec.name: end.result for end in report.ends if end.result}
+    if not results:
+        return
+    show({name: metrics(result) | refusals(report.refused) for name, result in results.items()})
+    if cluster.tree and (switches := by_switch(results.values())):
+        show_switches(switches)
 
 
 def _fail(ends: Sequence[JobEnd], interrupted: Interrupted | None, elapsed_s: float) -> None:
@@ -72,11 +81,13 @@ def _fail(ends: Sequence[JobEnd], interrupted: Interrupted | None, elapsed_s: fl
         if (end is first and not interrupted) or end.interrupted:
             continue
         if failure := end.failure():
-            say(f"ina: {_of(end)}{failure}")
+            message, _ = verdict(failure)
+            say(f"ina: {_of(end)}{message}")
     if interrupted:
         raise Failure(_what_ended(ends, interrupted, elapsed_s), exit_code=interrupted.code)
     if first and (failure := first.failure()):
-        raise Failure(f"{_of(first)}{failure}", exit_code=failure.exit_code)
+        message, code = verdict(failure)
+        raise Failure(f"{_of(first)}{message}", exit_code=code)
 
 
 def _of(end: JobEnd) -> str:
@@ -93,19 +104,11 @@ def _what_ended(ends: Sequence[JobEnd], interrupted: Interrupted, elapsed_s: flo
     return text
 
 
-def _refused(cluster: Cluster) -> dict[str, int]:
-    """Return the packets of no job; nothing if the switches are gone."""
-    try:
-        return {} if cluster.switch_ended() else cluster.refused()
-    except ControllerError:
-        return {}
-
-
-def _setup(cluster: ClusterSpec, specs: Sequence[JobSpec]) -> dict[str, object]:
+def _setup(cluster: ClusterSpec, specs: Sequence[JobSpec], switch: str) -> dict[str, object]:
     common: dict[str, object] = {
         "program": cluster.program,
         "lanes": cluster.lanes,
-        "switch": cluster.switch,
+        "switch": switch,
         "tree": "x".join(map(str, cluster.tree)),
         "impairments": cluster.impairments,
         "link_impairments": cluster.link_impairments,

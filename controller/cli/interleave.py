@@ -17,13 +17,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from controller.bench.interleave import GROUPS, KINDS, Comparison, compare, pool, steady
 from controller.cli import options
-from controller.cli.cluster import Cluster, open_cluster
 from controller.cli.errors import USAGE, Failure
-from controller.cli.grouped import GroupRun
 from controller.cli.live import print_output
 from controller.cli.output import Result, err, parse_size, plural, seconds, table
-from controller.cli.spec import ClusterSpec, JobSpec
 from controller.grouping.efficiency import best
+from controller.runtime.cluster import Cluster, open_cluster
+from controller.runtime.job_group import GroupRun
+from controller.runtime.spec import ClusterSpec, JobSpec
 from hostlib import interleave
 from hostlib.demos.four_stages import make
 
@@ -53,7 +53,7 @@ def interleave_(
         ),
     ] = ",".join(GROUPS),
     workers: Annotated[
-        int, typer.Option("-np", "--workers", min=1, max=8, help="Worker processes of each job.")
+        int, typer.Option(*options.WORKERS, min=1, max=8, help="Worker processes of each job.")
     ] = 2,
     iterations: Annotated[
         int, typer.Option(min=LEAST_ITERATIONS, help="Training iterations of each job in each measurement.")
@@ -172,7 +172,7 @@ class _Bench:
         ]
         run = GroupRun(self._cluster, specs, offsets, on_output=_complaint)
         run.check(run.run())
-        measured = [steady(run.conductor.measured(spec.name)) for spec in specs]
+        measured = [steady(run.turns.measured(spec.name)) for spec in specs]
         self._runs.setdefault(members, []).append(measured)
         self._progress.advance(task)
 

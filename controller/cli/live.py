@@ -9,7 +9,7 @@ from typing import Self
 
 from controller.cli.output import plural, say
 from controller.cli.screen import screen
-from controller.cli.spec import JobSpec, Reports
+from controller.runtime.spec import JobSpec, Reports
 
 
 def print_output(job: JobSpec, rank: int, data: bytes, is_error: bool) -> None:

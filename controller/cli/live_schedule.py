@@ -11,15 +11,15 @@ from typing import Annotated
 import typer
 
 from controller.cli import options
-from controller.cli.cluster import Cluster as Switches
-from controller.cli.cluster import open_cluster
-from controller.cli.errors import USAGE, Failure
+from controller.cli.errors import USAGE, Failure, verdict
 from controller.cli.live import print_output
-from controller.cli.live_jobs import LiveJobs, measure
 from controller.cli.output import Result, say, table
-from controller.cli.schedule import common
-from controller.cli.spec import ClusterSpec, JobSpec
+from controller.cli.schedule import common, inputs
 from controller.live import Entry, LiveController
+from controller.runtime.cluster import Cluster as Switches
+from controller.runtime.cluster import open_cluster
+from controller.runtime.live_jobs import LiveJobs, measure
+from controller.runtime.spec import ClusterSpec, JobSpec
 from controller.scheduling import RESOURCES, Cluster
 from controller.scheduling import JobSpec as Submission
 from controller.simulator.policies import family, make
@@ -47,7 +47,7 @@ def live(
             help="The jobs, as for 'plan', each with a column 'command': what its workers run.",
         ),
     ],
-    policy: common.Policy = "muri-s",
+    policy: inputs.Policy = "muri-s",
     gpus: Annotated[
         int, typer.Option(min=1, max=8, help="GPUs of this machine: a job has one worker process on each.")
     ] = 2,
@@ -75,7 +75,7 @@ def live(
             help="Start a job that fails again so often, where its program last saved.",
         ),
     ] = 0,
-    settings: common.Settings = None,
+    settings: inputs.Settings = None,
     slots: Annotated[
         int, typer.Option(metavar="PACKETS", min=2, help="Switch memory of each job, in packets.")
     ] = 256,
@@ -89,13 +89,13 @@ def live(
     where its program last saved. A GPU is a worker here: one process per job on each, of four jobs at most;
     further ones wait. Every decision is printed with its reason. Ends with status 1 if a job failed.
     """
-    name = common.parse_policy(policy)
+    name = inputs.parse_policy(policy)
     servers = Cluster.uniform(1, gpus)
     if family(name).startswith("synergy"):
         raise Failure(f"--policy {name}: it grants CPUs and memory, which live does not", USAGE)
     with common.refusals():
         submissions = read(jobs, servers)
-        setup = make(name, common.config(servers, None, None, None, 0, None, settings, [name]))
+        setup = make(name, inputs.ModelOptions().config(servers, [name], settings))
     specs = {each.id: _spec(jobs, each, slots) for each in submissions}
     controller = LiveController(
         servers, setup.policy, setup.speed, interval_s=interval, sharing=SHARING, retries=retries
@@ -106,7 +106,14 @@ def live(
     with open_cluster(ClusterSpec(impairments=impairments), sizes) as cluster, common.refusals():
         if profile:
             submissions = [_profiled(cluster, each, specs[each.id], profile) for each in submissions]
-        LiveJobs(controller, cluster, specs, on_output=print_output, on_entry=_print).run(submissions)
+        LiveJobs(
+            controller,
+            cluster,
+            specs,
+            on_output=print_output,
+            on_entry=_print,
+            describe=lambda error: verdict(error)[0],
+        ).run(submissions)
     _report(name, controller, submissions, as_json=json)
     if controller.failed:
         first, reason = next(iter(controller.failed.items()))

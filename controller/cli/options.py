@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import os
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from controller import Tls
 from controller.cli.errors import USAGE, Failure
-from hostlib import launcher
+
+if TYPE_CHECKING:  # most commands connect to nothing, and gRPC takes its time to load
+    from controller import Controller, Tls
 
 FAULTS = "What links do to frames"
 TLS = "TLS"
@@ -26,6 +28,8 @@ Program = Annotated[
         "array for all (shared), or ATP as published, to compare with (atp)."
     ),
 ]
+WORKERS = ("-np", "-n", "--workers")
+"""The names of the option for the number of workers."""
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
 Loss = Annotated[
     float,
@@ -59,32 +63,74 @@ Defines = Annotated[
     list[str] | None,
     typer.Option("-D", "--define", metavar="NAME[=VALUE]", help="For the preprocessor. Repeatable."),
 ]
-Switch = Annotated[
-    str, typer.Option(metavar="ADDRESS", help="A switch that runs: grpc://host:port or unix:PATH.")
-]
-DeviceId = Annotated[int, typer.Option(min=0, max=2**64 - 1, help="Its P4Runtime device id.")]
-TlsCa = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE",
-        rich_help_panel=TLS,
-        help="With a switch that runs: connect with TLS to a switch whose certificate is of this CA (PEM).",
-    ),
-]
-TlsCert = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", rich_help_panel=TLS, help="Client certificate (PEM), if it asks for one."),
-]
-TlsKey = Annotated[
-    Path | None, typer.Option(metavar="FILE", rich_help_panel=TLS, help="Its private key (PEM).")
-]
 Seed = Annotated[int, typer.Option(rich_help_panel=FAULTS, help="Seed of everything random in the switch.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsOptions:
+    """How to connect to a switch that runs."""
+
+    tls_ca: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            rich_help_panel=TLS,
+            help="With a switch that runs: connect with TLS to a switch whose certificate is of this CA "
+            "(PEM).",
+        ),
+    ] = None
+    tls_cert: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", rich_help_panel=TLS, help="Client certificate (PEM), if it asks for one."
+        ),
+    ] = None
+    tls_key: Annotated[
+        Path | None, typer.Option(metavar="FILE", rich_help_panel=TLS, help="Its private key (PEM).")
+    ] = None
+
+    def tls(self, address: str) -> Tls | None:
+        """Put the options together for a connection to `address`; None if none is given. Raises Failure."""
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise Failure("--tls-cert and --tls-key belong together: give both or neither", exit_code=USAGE)
+        if self.tls_ca is not None:
+            if address.startswith("unix:"):
+                raise Failure(
+                    f"--tls-ca: a Unix socket has no TLS; leave it out for {address}", exit_code=USAGE
+                )
+            from controller import Tls
+
+            return Tls(self.tls_ca, self.tls_cert, self.tls_key)
+        if self.tls_cert is not None:
+            raise Failure(
+                "--tls-cert needs --tls-ca FILE, the CA of the switch's certificate, too", exit_code=USAGE
+            )
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningSwitch(TlsOptions):
+    """A switch that runs, and how to connect to it."""
+
+    switch: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="A switch that runs: grpc://host:port or unix:PATH.")
+    ]
+    device_id: Annotated[int, typer.Option(min=0, max=2**64 - 1, help="Its P4Runtime device id.")] = 0
+
+    def connect(self) -> Controller:
+        """Return its controller. Raises Failure for options that cannot be; ControllerError."""
+        from controller import Controller
+
+        address = parse_switch("--switch", self.switch)
+        return Controller.connect(address, device_id=self.device_id, tls=self.tls(address))
 
 
 def parse_address(option: str, text: str) -> tuple[str, int]:
     """Split the ``host:port`` that was given to `option`. Raises Failure."""
+    from hostlib.launcher import parse_address as parse  # most commands have no address to read
+
     try:
-        return launcher.parse_address(text)
+        return parse(text)
     except ValueError as error:
         raise Failure(f"{option}: {error}", exit_code=USAGE) from error
 
@@ -106,24 +152,6 @@ def parse_switch(option: str, text: str, *, other: str = "") -> str:
     address = text.removeprefix("grpc://")
     parse_address(option, address)
     return address
-
-
-def client_tls(ca: Path | None, cert: Path | None, key: Path | None, address: str = "") -> Tls | None:
-    """Put the three TLS options together; None if none is given. Raises Failure.
-
-    `address` is refused if it is a Unix socket's.
-    """
-    if (cert is None) != (key is None):
-        raise Failure("--tls-cert and --tls-key belong together: give both or neither", exit_code=USAGE)
-    if ca is not None:
-        if address.startswith("unix:"):
-            raise Failure(f"--tls-ca: a Unix socket has no TLS; leave it out for {address}", exit_code=USAGE)
-        return Tls(ca, cert, key)
-    if cert is not None:
-        raise Failure(
-            "--tls-cert needs --tls-ca FILE, the CA of the switch's certificate, too", exit_code=USAGE
-        )
-    return None
 
 
 def parse_numbers(option: str, text: str) -> tuple[int, ...]:

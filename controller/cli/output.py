@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 
 from rich.console import Console
 from rich.measure import Measurement
@@ -17,9 +18,18 @@ from rich.table import Table
 
 from controller.cli.screen import screen
 
-# What people named must come out as it is: "[bold]", ":100:".
-out = Console(markup=False, emoji=False, highlight=False)
-err = Console(stderr=True, markup=False, emoji=False, highlight=False)
+
+def console(*, stderr: bool = False, width: int | None = None) -> Console:
+    """Return where text goes as it is, whatever people named: "[bold]", ":100:"."""
+    # By itself rich takes NO_COLOR for the colours alone, and leaves bold in.
+    system: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
+    return Console(
+        stderr=stderr, width=width, markup=False, emoji=False, highlight=False, color_system=system
+    )
+
+
+out = console()
+err = console(stderr=True)
 
 _SIZE = re.compile(r"(?P<number>\d+(\.\d+)?)((?P<prefix>[KMG])i?)?B?", re.IGNORECASE)
 
@@ -61,7 +71,7 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> 
         out.print(view)
     else:  # a file is as wide as it needs to be
         needed = Measurement.get(out, out.options.update(max_width=10_000), view).maximum
-        Console(width=needed, markup=False, emoji=False).print(view)
+        console(width=needed).print(view)
 
 
 class Bar:

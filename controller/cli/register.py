@@ -14,6 +14,8 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from controller.cli.option_groups import flattened
+
 
 class Group(TyperGroup):
     """A group of subcommands that were registered with `register`."""
@@ -70,7 +72,7 @@ def _load(name: str, place: str) -> Any:
 
 def _alone(name: str, command: Callable[..., None], epilog: str) -> typer.Typer:
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
-    app.command(name, help=unfold(command.__doc__ or ""), epilog=epilog)(command)
+    app.command(name, help=unfold(command.__doc__ or ""), epilog=epilog)(flattened(command))
     return app
 
 

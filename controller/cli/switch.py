@@ -13,8 +13,8 @@ import softswitch
 from controller.cli import options
 from controller.cli.errors import USAGE, Failure
 from controller.cli.options import parse_address, parse_defines
-from controller.cli.programs import source_of
-from controller.cli.spec import PRIVATE
+from controller.runtime.programs import source_of
+from controller.runtime.spec import PRIVATE
 
 EPILOG = """Examples:
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 
-from controller import Admission, Controller, SwitchInfo
+from controller import Admission, NoProgram
 from controller.cli import options
 from controller.cli.output import Result, out, table
 
@@ -16,29 +17,22 @@ EPILOG = """Examples:
 """
 
 
-def jobs(
-    switch: options.Switch,
-    device_id: options.DeviceId = 0,
-    tls_ca: options.TlsCa = None,
-    tls_cert: options.TlsCert = None,
-    tls_key: options.TlsKey = None,
-    json: options.Json = False,
-) -> None:
+def jobs(*, running: options.RunningSwitch, json: options.Json = False) -> None:
     """List the jobs that a switch serves, whoever had them admitted.
 
     The lease says how long the switch is certain to have somebody who will remove the job. 'ina run'
     renews it; one that has run out is that of a run which was killed, and the next admission removes its job.
     A job without a lease stays until 'ina remove'.
     """
-    address = options.parse_switch("--switch", switch)
-    tls = options.client_tls(tls_ca, tls_cert, tls_key, address)
-    with Controller.connect(address, device_id=device_id, tls=tls) as controller:
-        info = controller.info()
-        found = controller.jobs()
-    now_ms = int(time.time() * 1000)
-    described = {str(number): _describe(job, info, now_ms) for number, job in sorted(found.items())}
+    with running.connect() as controller:
+        address = controller.address
+        try:
+            program = controller.info().program
+            described = _describe(controller.jobs(), program)
+        except NoProgram:
+            described = {}
     if json:
-        Result("jobs", {"switch": switch}, {"jobs": len(described)}, described).print_json()
+        Result("jobs", {"switch": running.switch}, {"jobs": len(described)}, described).print_json()
     elif not described:
         out.print(f"the switch at {address} serves no jobs", markup=False, highlight=False, soft_wrap=True)
     else:
@@ -46,9 +40,14 @@ def jobs(
         table(f"jobs of the switch at {address}", columns, [_row(*job) for job in described.items()])
 
 
-def _describe(job: Admission, info: SwitchInfo, now_ms: int) -> dict[str, object]:
+def _describe(jobs: Mapping[int, Admission], program: str) -> dict[str, dict[str, object]]:
+    now_ms = int(time.time() * 1000)
+    return {str(number): _description(job, program, now_ms) for number, job in sorted(jobs.items())}
+
+
+def _description(job: Admission, program: str, now_ms: int) -> dict[str, object]:
     return {
-        "mode": info.program,
+        "mode": program,
         "workers": sum(member.rank is not None for member in job.members),
         "first_slot": job.region.offset,
         "slots": job.region.size,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from controller.errors import ProgramMismatch
+from controller.errors import NoProgram
 from controller.p4runtime_shim.client import P4RuntimeClient
 from controller.p4runtime_shim.codec import Codec
 from controller.p4runtime_shim.tls import Tls
@@ -65,8 +65,8 @@ class P4RuntimeTarget:
 
     @property
     def codec(self) -> Codec:
-        """Names and ids of the loaded program. Raises ProgramMismatch if there is none."""
+        """Names and ids of the loaded program. Raises NoProgram if there is none."""
         if self._codec is None and self.program() is None:
-            raise ProgramMismatch(f"the switch at {self.address} has no program loaded")
+            raise NoProgram(f"the switch at {self.address} has no program loaded")
         assert self._codec is not None
         return self._codec

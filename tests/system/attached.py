@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from controller.cli.embedded import EmbeddedSwitch
+from controller.runtime.switch_process import EmbeddedSwitch
 
 PORTS = range(1, 7)
 

@@ -125,7 +125,7 @@ def test_an_interrupted_run_takes_all_its_switches_and_its_fallback_server_along
     assert not any(runs(pid) for pid in family)
 
 
-def test_a_run_whose_job_was_removed_fails_as_its_workers(attached: Attached) -> None:
+def test_a_run_whose_job_was_removed_fails_and_says_so(attached: Attached) -> None:
     process = start("run", "-np", 2, *LANES, "--timeout", 4, *attached.options, *worker("sums.py"))
     begun(process, 2)
     with Controller.connect(attached.address) as controller:
@@ -134,7 +134,8 @@ def test_a_run_whose_job_was_removed_fails_as_its_workers(attached: Attached) ->
     output, errors = process.communicate()
     assert process.returncode == 1
     assert output.count("PeerTimeout") == 2
-    assert f"counters are not known: the switch at {attached.address} has no job {job}" in errors
+    why = f"job {job} was removed from the switch by somebody else, as 'ina remove' does"
+    assert errors.splitlines()[-1] == f"ina: {why}"
 
 
 def test_a_run_whose_switch_died_fails_as_its_workers_and_says_so(attached: Attached) -> None:

@@ -44,6 +44,15 @@ def test_run_recovers_from_every_impairment_at_once() -> None:
     assert metrics["switch_replayed_packets"] + metrics["switch_duplicate_packets"] > 0
 
 
+def test_n_is_short_for_np_and_a_run_without_sums_tells_of_none() -> None:
+    done = ina("run", "-n", 2, "--lanes", 32, "--", "sh", "-c", "echo rank")
+    assert done.returncode == 0, done.stderr
+    assert "[1] rank" in done.stdout
+    assert "allreduces" in done.stdout
+    for row in ("per worker", " MB in "):
+        assert row not in done.stdout
+
+
 def test_run_works_without_a_c_compiler_and_says_so_once(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

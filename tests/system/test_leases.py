@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Iterator
 
 import pytest
 
-from controller import Controller, Job, Lease, Member
+from controller import Controller, Job, Lease, Member, NoProgram, NoSuchJob
 from controller.p4runtime_shim.target import P4RuntimeTarget
 from tests.system.attached import Attached, open_switch
 from tests.system.command import ina, start, worker
@@ -84,7 +85,47 @@ def test_a_run_that_lost_its_job_fails_and_says_so(attached: Attached) -> None:
         assert (done.returncode, done.stdout) == (0, f"removed job {job}\n"), done.stderr
     output, errors = process.communicate()
     assert process.returncode not in (0, 2, 3, 4)
-    assert f"has no job {job}: it was removed, or its lease ran out (1 s) and others came" in output + errors
+    why = f"job {job} was removed from the switch by somebody else, as 'ina remove' does"
+    assert errors.splitlines()[-1] == f"ina: {why}", output + errors
+
+
+def test_a_run_whose_job_was_removed_says_so_before_its_lease_shows_it(attached: Attached) -> None:
+    """The workers only notice that nobody answers."""
+    process = start("run", *LANES, *attached.options, "--json", "--timeout", 1, *worker("sums.py"))
+    assert process.stderr is not None
+    while not (found := sum_is_under_way(attached)):
+        time.sleep(0.1)
+    done = ina("remove", *attached.options[:2], "--json", found)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report == {
+        "name": "remove",
+        "setup": {"switch": attached.options[1], "jobs": [found]},
+        "metrics": {"removed": 1},
+    }
+    output, errors = process.communicate()
+    assert process.returncode == 1
+    assert errors.splitlines()[-1] == (
+        f"ina: job {found} was removed from the switch by somebody else, as 'ina remove' does"
+    ), output + errors
+
+
+def sum_is_under_way(attached: Attached) -> int:
+    """Return the job whose packets the switch counts, or 0."""
+    with Controller.connect(attached.address) as controller, contextlib.suppress(NoProgram, NoSuchJob):
+        for job in controller.jobs():
+            if sum(controller.counters(job).values()):
+                return job
+    return 0
+
+
+def test_a_switch_without_a_program_serves_no_jobs() -> None:
+    with open_switch() as attached:
+        done = ina("jobs", *attached.options[:2])
+        report = json.loads(ina("jobs", *attached.options[:2], "--json").stdout)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "serves no jobs" in done.stdout
+    assert report["metrics"] == {"jobs": 0}
 
 
 def test_jobs_are_listed_and_removed(attached: Attached) -> None:

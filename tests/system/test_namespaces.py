@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from controller import Admission, Controller, Job, Member, forwarding
-from controller.cli.embedded import EmbeddedSwitch
+from controller.runtime.switch_process import EmbeddedSwitch
 from hostlib import JobConfig, TransportConfig
 from hostlib.launcher import Workers
 from hostlib.rendezvous import Rendezvous

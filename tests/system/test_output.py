@@ -100,8 +100,8 @@ class Terminal:
                 self._column += len(part)
 
 
-def on_a_terminal(*arguments: str) -> str:
-    """Return all that the ina command writes to a terminal."""
+def on_a_terminal(*arguments: str, **variables: str) -> str:
+    """Return all that the ina command, with these environment variables, writes to a terminal."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 25, COLUMNS, 0, 0))
     process = subprocess.Popen(
@@ -110,7 +110,7 @@ def on_a_terminal(*arguments: str) -> str:
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
-        env={**os.environ, "TERM": "xterm"},
+        env={**os.environ, "TERM": "xterm", **variables},
     )
     os.close(theirs)
     written = b""
@@ -144,6 +144,13 @@ def test_a_terminal_shows_lines_whole_above_the_line_of_progress() -> None:
         ]
         assert f"[{rank}] end" in said
     assert len(said) == 2 * (8 + 8 + 1)
+
+
+@pytest.mark.parametrize("arguments", [("schedule", "policies"), ("run", "--help")])
+def test_no_color_leaves_out_bold_too(arguments: tuple[str, ...]) -> None:
+    style = re.compile(r"\x1b\[[0-9;]*m")
+    assert style.search(on_a_terminal(*arguments, NO_COLOR=""))
+    assert not style.search(on_a_terminal(*arguments, NO_COLOR="1"))
 
 
 def test_a_progress_bar_of_a_worker_keeps_its_line_on_a_terminal() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bmv2_topos import JobEntry, parse_jobs
-from controller.cli.overrides import Overrides
+from controller.runtime.job_file import Overrides
 from tests.system.command import ina
 
 KEYS = {

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from controller import Admission, Controller, Job, Member, forwarding
-from controller.cli.embedded import EmbeddedSwitch
 from controller.outcomes import OUTCOMES
+from controller.runtime.switch_process import EmbeddedSwitch
 from hostlib import Communicator, JobConfig, TransportConfig, wire
 from tests.controller.frames import gradient, reminder
 from tests.system.tap import Tap

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from controller.cli.child import Child
-from controller.cli.cluster import connect
-from controller.cli.embedded import EmbeddedSwitch
-from controller.cli.errors import FAILED, Failure
-from controller.cli.spec import ClusterSpec
+from controller.cli.errors import FAILED, verdict
+from controller.runtime.cluster import connect
+from controller.runtime.errors import ProcessFailed
+from controller.runtime.server_process import ServerProcess
+from controller.runtime.spec import ClusterSpec
+from controller.runtime.switch_process import EmbeddedSwitch
 from tests.system.attached import open_switch
 from tests.system.command import PATIENT, ROOT, ina, start, worker
 
@@ -87,13 +88,13 @@ def test_no_module_is_taken_from_the_folder_in_which_a_run_is_started(tmp_path: 
 
 def test_a_switch_process_that_is_killed_as_it_starts_is_a_failure_with_its_reason() -> None:
     """Its status, -9, is no exit code of ours."""
-    with Child("switch", "the switch process", ["--p4runtime", "unix", "--until-eof"]) as child:
+    with ServerProcess("switch", "the switch process", ["--p4runtime", "unix", "--until-eof"]) as child:
         os.kill(child._process.pid, signal.SIGKILL)
         with pytest.raises(
-            Failure, match="the switch process was killed by SIGKILL before it had started"
+            ProcessFailed, match="the switch process was killed by SIGKILL before it had started"
         ) as caught:
             child.ready()
-    assert caught.value.exit_code == FAILED
+    assert verdict(caught.value)[1] == FAILED
 
 
 def test_a_switch_process_that_is_killed_before_it_is_controlled_is_told_by_its_end() -> None:
@@ -102,5 +103,5 @@ def test_a_switch_process_that_is_killed_before_it_is_controlled_is_told_by_its_
         switch.ready()
         os.kill(switch._process.pid, signal.SIGKILL)
         switch._process.wait()
-        with pytest.raises(Failure, match="the switch process was killed by SIGKILL"):
+        with pytest.raises(ProcessFailed, match="the switch process was killed by SIGKILL"):
             connect(switch, ClusterSpec())

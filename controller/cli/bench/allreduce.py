@@ -14,10 +14,10 @@ import typer
 from controller.bench.loopback import copy_time_s
 from controller.cli import options
 from controller.cli.errors import USAGE, Failure
-from controller.cli.jobs import run_alone
 from controller.cli.live import Live
 from controller.cli.output import Result, parse_size, plural, rate, seconds, table
-from controller.cli.spec import ClusterSpec, JobSpec
+from controller.runtime.jobs import run_alone
+from controller.runtime.spec import ClusterSpec, JobSpec
 
 FRAME_HEADERS_BYTES = 70  # Ethernet, IPv4, UDP, INA
 
@@ -32,7 +32,7 @@ EPILOG = """Examples:
 
 
 def allreduce(
-    workers: Annotated[int, typer.Option("-np", "--workers", help="Number of workers, 1 to 32.")] = 4,
+    workers: Annotated[int, typer.Option(*options.WORKERS, help="Number of workers, 1 to 32.")] = 4,
     size: Annotated[
         str, typer.Option(help="Bytes of the float32 array, such as 64MB (powers of 1024).")
     ] = "64MB",

@@ -22,9 +22,7 @@ EPILOG = """Examples:
 
 def fallback(
     lanes: options.Lanes = 256,
-    workers: Annotated[
-        int, typer.Option("-np", "--workers", min=1, max=32, help="Contributors per sum.")
-    ] = 4,
+    workers: Annotated[int, typer.Option(*options.WORKERS, min=1, max=32, help="Contributors per sum.")] = 4,
     contributions: Annotated[int, typer.Option(min=1000, help="Packets to send.")] = 400_000,
     batch: Annotated[
         int,

@@ -16,14 +16,14 @@ from rich.progress import track
 
 from controller.bench.jobs import throughput_bps
 from controller.cli import options
-from controller.cli.cluster import Cluster, open_cluster
 from controller.cli.errors import USAGE, Failure
-from controller.cli.jobs import JobEnd, run_jobs
-from controller.cli.layout import MAX_CHILDREN
 from controller.cli.live import print_output
 from controller.cli.output import Result, err, parse_size, plural, rate, table
-from controller.cli.spec import SHARED, ClusterSpec, JobSpec
-from controller.cli.summary import metrics, total
+from controller.runtime.cluster import Cluster, open_cluster
+from controller.runtime.jobs import JobEnd, run_jobs
+from controller.runtime.metrics import metrics, total
+from controller.runtime.spec import SHARED, ClusterSpec, JobSpec
+from controller.runtime.topology import MAX_CHILDREN
 
 EPILOG = """Examples:
 
@@ -35,7 +35,7 @@ EPILOG = """Examples:
 
 def jobs(
     number: Annotated[int, typer.Option("--jobs", min=2, max=16, help="Jobs at the same time.")] = 4,
-    workers: Annotated[int, typer.Option("-np", "--workers", min=1, help="Workers of each of them.")] = 2,
+    workers: Annotated[int, typer.Option(*options.WORKERS, min=1, help="Workers of each of them.")] = 2,
     size: Annotated[str, typer.Option(help="Bytes of each worker's float32 array.")] = "16MB",
     iterations: Annotated[int, typer.Option(min=2, help="Allreduces of each job in one round.")] = 30,
     rounds: Annotated[int, typer.Option(min=1, help="How often both are measured, taking turns.")] = 3,

@@ -10,7 +10,7 @@ import softswitch
 from controller.bench.pipeline import bench_pipeline
 from controller.cli import options
 from controller.cli.output import Result, count, out, seconds, table
-from controller.cli.programs import source_of
+from controller.runtime.programs import source_of
 
 ROUNDS = 9
 
@@ -25,9 +25,7 @@ EPILOG = """Examples:
 def pipeline(
     program: options.Program = "exclusive",
     lanes: options.Lanes = 256,
-    workers: Annotated[
-        int, typer.Option("-np", "--workers", min=1, max=32, help="Contributors per sum.")
-    ] = 4,
+    workers: Annotated[int, typer.Option(*options.WORKERS, min=1, max=32, help="Contributors per sum.")] = 4,
     duration: Annotated[float, typer.Option(min=0.01, metavar="SECONDS", help="How long to measure.")] = 3.0,
     json: options.Json = False,
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_module
+from dataclasses import dataclass
 from pathlib import Path
 from string import ascii_uppercase
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +13,7 @@ import typer
 from controller.cli import options
 from controller.cli.errors import USAGE, Failure
 from controller.cli.output import out, plural
-from controller.cli.schedule import common, timeline
+from controller.cli.schedule import common, inputs, timeline
 from controller.scheduling import RESOURCES, Cluster
 from controller.scheduling.policy import JobState
 from controller.simulator.estimates import expect as estimated
@@ -38,23 +39,24 @@ EPILOG = """Examples:
 """
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OneServer(inputs.ClusterOptions):
+    """The servers, one unless given."""
+
+    nodes: inputs.Nodes = 1
+
+
 def plan(
+    *,
     jobs: Annotated[
         Path,
         typer.Option("--jobs", metavar="FILE", help="The jobs: TOML, CSV, or any trace that simulate reads."),
     ],
-    policy: common.Policy = "muri-s",
-    format: common.Format = "",
-    nodes: common.Nodes = 1,
-    gpus: common.Gpus = 8,
-    cluster: common.ClusterFile = None,
-    cpus_per_gpu: common.CpusPerGpu = 3.0,
-    memory_per_gpu: common.MemoryPerGpu = 62.5,
-    matrix: common.Matrix = None,
-    profiles: common.Profiles = None,
-    pairs: common.Pairs = None,
-    estimates: common.Estimates = None,
-    settings: common.Settings = None,
+    policy: inputs.Policy = "muri-s",
+    format: inputs.Format = "",
+    cluster: OneServer,
+    models: inputs.ModelOptions,
+    settings: inputs.Settings = None,
     seed: Annotated[
         int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of made-up profiles, and of training.")
     ] = 0,
@@ -91,17 +93,17 @@ def plan(
     Submission times only tell the order. Of a group, gamma is how busy its resources are in the mean, 0 to 1,
     and speed-up how much more its GPUs do than with one job at a time.
     """
-    name = common.parse_policy(policy)
+    name = inputs.parse_policy(policy)
     if shapes is not None and history is None:
         raise Failure("--shapes draws what --history teaches; give that too", USAGE)
     for option, path in (("--plot", plot), ("--shapes", shapes)):
         if path is not None:
             common.check_plots(option, path)
             check_output(option, path)
-    servers = common.cluster_of(cluster, nodes, gpus, cpus_per_gpu, memory_per_gpu)
-    around = common.config(servers, matrix, profiles, pairs, seed, estimates, settings, [name])
+    servers = cluster.servers()
+    around = models.config(servers, [name], settings, seed=seed)
     with common.refusals():
-        specs = estimated(read(jobs, servers, known_to([name], around), format=format), estimates)
+        specs = estimated(read(jobs, servers, known_to([name], around), format=format), models.estimates)
         model = None if history is None else learn(read(history), around)
         if model is not None:
             specs = expect(specs, model, around)

@@ -13,12 +13,12 @@ import typer
 
 from controller.cli import options
 from controller.cli.output import count, out, plural, say, seconds
-from controller.cli.schedule import common
+from controller.cli.schedule import common, inputs
 from controller.simulator.files import check_output, whole
 from controller.simulator.plots import PlotsMissing, check, draw_jcts, draw_utilisation
 from controller.simulator.policies import family
 from controller.simulator.pool import run_all
-from controller.simulator.runs import MOST_JOBS, Outcome, Task
+from controller.simulator.runs import Outcome, Task
 
 EPILOG = """Examples:
 
@@ -36,32 +36,15 @@ PLOTS = ("jct.svg", "utilisation.svg")
 
 
 def simulate(
-    trace: common.Trace = None,
-    generated: Annotated[
-        int,
-        typer.Option(
-            "--generate",
-            metavar="JOBS",
-            min=1,
-            max=MOST_JOBS,
-            help="Without --trace: make up so many jobs, of one minute to one day.",
-        ),
-    ] = 500,
-    policy: common.Policies = "fifo,srtf,muri-s",
-    format: common.Format = "",
-    load: common.Load = None,
-    seed: common.Seed = 0,
-    nodes: common.Nodes = 8,
-    gpus: common.Gpus = 8,
-    cluster: common.ClusterFile = None,
-    cpus_per_gpu: common.CpusPerGpu = 3.0,
-    memory_per_gpu: common.MemoryPerGpu = 62.5,
-    matrix: common.Matrix = None,
-    profiles: common.Profiles = None,
-    pairs: common.Pairs = None,
-    estimates: common.Estimates = None,
-    settings: common.Settings = None,
-    processes: common.Processes = 0,
+    *,
+    policy: inputs.Policies = "fifo,srtf,muri-s",
+    workload: inputs.JobOptions,
+    load: inputs.Load = None,
+    seed: inputs.Seed = 0,
+    cluster: inputs.ClusterOptions,
+    models: inputs.ModelOptions,
+    settings: inputs.Settings = None,
+    processes: inputs.Processes = 0,
     verify: Annotated[
         bool, typer.Option("--verify", help="Check every decision: no GPU and no job twice; slower.")
     ] = False,
@@ -80,15 +63,15 @@ def simulate(
     cores; the figures do not depend on that. With --output, files are written when all is done, or not at
     all.
     """
-    names = common.parse_policies(policy)
+    names = inputs.parse_policies(policy)
     if output is not None:
         check_output("--output", output, directory=True)
         for name in (*NUMBERS, *PLOTS):
             check_output("--output", output / name)
-    servers = common.cluster_of(cluster, nodes, gpus, cpus_per_gpu, memory_per_gpu)
-    around = common.config(servers, matrix, profiles, pairs, seed, estimates, settings, names)
+    servers = cluster.servers()
+    around = models.config(servers, names, settings, seed=seed)
     with common.refusals():
-        source, jobs = common.offered(names, around, trace, format, generated, load=load, seed=seed)
+        source, jobs = workload.offered(names, around, load=load, seed=seed)
     tasks = [Task(name, source, around, curves=output is not None, verify=verify) for name in names]
     outcomes = run(tasks, processes)
     document = as_json(outcomes, jobs)

@@ -14,11 +14,11 @@ import typer
 from controller.cli import options
 from controller.cli.errors import USAGE, Failure
 from controller.cli.output import count, plural
-from controller.cli.schedule import common
+from controller.cli.schedule import common, inputs
 from controller.simulator import sweep as sweeps
 from controller.simulator.files import check_output, whole
 from controller.simulator.pool import run_all, run_on_ray
-from controller.simulator.runs import MOST_JOBS, Outcome, Task
+from controller.simulator.runs import Outcome, Task
 from controller.simulator.traces.rows import brief
 
 EPILOG = """Examples:
@@ -35,7 +35,8 @@ SEED_DIGITS = 6
 
 
 def sweep(
-    policy: common.Policies = "fifo,srtf,muri-s",
+    *,
+    policy: inputs.Policies = "fifo,srtf,muri-s",
     loads: Annotated[
         str,
         typer.Option(
@@ -47,29 +48,11 @@ def sweep(
     seeds: Annotated[
         str, typer.Option(metavar="SEEDS", help="Of generated jobs: numbers and ranges, such as 0-4,7.")
     ] = "0",
-    trace: common.Trace = None,
-    generated: Annotated[
-        int,
-        typer.Option(
-            "--generate",
-            metavar="JOBS",
-            min=1,
-            max=MOST_JOBS,
-            help="Without --trace: make up so many jobs for each seed and load.",
-        ),
-    ] = 500,
-    format: common.Format = "",
-    nodes: common.Nodes = 8,
-    gpus: common.Gpus = 8,
-    cluster: common.ClusterFile = None,
-    cpus_per_gpu: common.CpusPerGpu = 3.0,
-    memory_per_gpu: common.MemoryPerGpu = 62.5,
-    matrix: common.Matrix = None,
-    profiles: common.Profiles = None,
-    pairs: common.Pairs = None,
-    estimates: common.Estimates = None,
-    settings: common.Settings = None,
-    processes: common.Processes = 0,
+    workload: inputs.JobOptions,
+    cluster: inputs.ClusterOptions,
+    models: inputs.ModelOptions,
+    settings: inputs.Settings = None,
+    processes: inputs.Processes = 0,
     ray: Annotated[
         bool, typer.Option("--ray", help="Run on a Ray cluster; files must be at the same paths there.")
     ] = False,
@@ -97,7 +80,7 @@ def sweep(
     One simulation for each policy, load and seed; times are in seconds, ± is the standard deviation over the
     seeds. The figures do not depend on where, or in how many processes, the simulations run.
     """
-    names = common.parse_policies(policy)
+    names = inputs.parse_policies(policy)
     if plot is not None:
         common.check_plots("--plot", plot)
         check_output("--plot", plot)
@@ -105,10 +88,10 @@ def sweep(
         check_output("--output", output)
     if ray_address and not ray:
         raise Failure("--ray-address: of which cluster; --ray is missing", USAGE)
-    servers = common.cluster_of(cluster, nodes, gpus, cpus_per_gpu, memory_per_gpu)
-    around = common.config(servers, matrix, profiles, pairs, 0, estimates, settings, names)
+    servers = cluster.servers()
+    around = models.config(servers, names, settings)
     with common.refusals():
-        source, _ = common.offered(names, around, trace, format, generated, load=1.0)
+        source, _ = workload.offered(names, around, load=1.0)
         planned = sweeps.tasks(
             names,
             source,
@@ -128,7 +111,7 @@ def sweep(
     if json:
         print(document)
     else:
-        jobs = str(generated) if trace is None else str(trace)
+        jobs = workload.generated if workload.trace is None else workload.trace
         _show(points, f"{jobs} jobs on {plural(servers.gpus, 'GPU')}, mean of seeds {seeds}")
 
 

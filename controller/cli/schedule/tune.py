@@ -12,10 +12,10 @@ import typer
 from controller.cli import options
 from controller.cli.errors import USAGE, Failure
 from controller.cli.output import Bar, count, err, plural
-from controller.cli.schedule import common
+from controller.cli.schedule import common, inputs
 from controller.scheduling.lucid.tuner import Settings, Tuned, tune_settings
 from controller.simulator.policies import check_settings, parse_setting, settings_of
-from controller.simulator.runs import MOST_JOBS, Task, run
+from controller.simulator.runs import Task, run
 
 EPILOG = """Examples:
 
@@ -30,6 +30,7 @@ METRICS = ("avg_jct_s", "median_jct_s", "p99_jct_s", "makespan_s", "avg_wait_s")
 
 
 def tune(
+    *,
     choices: Annotated[
         list[str],
         typer.Option(
@@ -38,8 +39,8 @@ def tune(
             help="A setting and what to try for it, by comma. Again for others.",
         ),
     ],
-    policy: common.Policy = "lucid:lucid",
-    settings: common.Settings = None,
+    policy: inputs.Policy = "lucid:lucid",
+    settings: inputs.Settings = None,
     metric: Annotated[str, typer.Option(help=f"What is to become less: {', '.join(METRICS)}.")] = METRICS[0],
     rounds: Annotated[
         int, typer.Option(min=1, max=100, help="How often all settings are gone through, at most.")
@@ -47,25 +48,11 @@ def tune(
     min_gain: Annotated[
         float, typer.Option(help="Part of the metric, 0 to 1, that a change has to gain.")
     ] = 0.0,
-    trace: common.Trace = None,
-    generated: Annotated[
-        int,
-        typer.Option(
-            "--generate", metavar="JOBS", min=1, max=MOST_JOBS, help="Without --trace: make up so many jobs."
-        ),
-    ] = 500,
-    format: common.Format = "",
-    load: common.Load = None,
-    seed: common.Seed = 0,
-    nodes: common.Nodes = 8,
-    gpus: common.Gpus = 8,
-    cluster: common.ClusterFile = None,
-    cpus_per_gpu: common.CpusPerGpu = 3.0,
-    memory_per_gpu: common.MemoryPerGpu = 62.5,
-    matrix: common.Matrix = None,
-    profiles: common.Profiles = None,
-    pairs: common.Pairs = None,
-    estimates: common.Estimates = None,
+    workload: inputs.JobOptions,
+    load: inputs.Load = None,
+    seed: inputs.Seed = 0,
+    cluster: inputs.ClusterOptions,
+    models: inputs.ModelOptions,
     json: options.Json = False,
 ) -> None:
     """Replay the same jobs with other settings, and keep what makes a metric less.
@@ -73,14 +60,14 @@ def tune(
     Lucid's system tuner: one setting after the other is tried with the others as they are best so far, until
     a round through all of them gains nothing.
     """
-    name = common.parse_policy(policy)
+    name = inputs.parse_policy(policy)
     if metric not in METRICS:
         raise Failure(f"--metric {metric}: want one of {', '.join(METRICS)}", USAGE)
-    servers = common.cluster_of(cluster, nodes, gpus, cpus_per_gpu, memory_per_gpu)
-    around = common.config(servers, matrix, profiles, pairs, seed, estimates, settings, [name])
+    servers = cluster.servers()
+    around = models.config(servers, [name], settings, seed=seed)
     with common.refusals():
         tried = parse_choices(choices, name)
-        source, jobs = common.offered([name], around, trace, format, generated, load=load, seed=seed)
+        source, jobs = workload.offered([name], around, load=load, seed=seed)
         there = settings_of(name, around)
         start = {setting: there[setting] for setting in tried}
         most = 1 + rounds * sum(map(len, tried.values()))

@@ -8,13 +8,12 @@ import time
 import warnings
 from collections.abc import Sequence
 
-from controller import ControllerError
-from controller.cli.admission import Admitted, admitted
-from controller.cli.cluster import Cluster
-from controller.cli.lease import renewed
-from controller.cli.output import plural
-from controller.cli.spec import JobResult, JobSpec, Reports
-from controller.cli.summary import metrics
+from controller import ControllerError, NoSuchJob
+from controller.runtime.admission import Admitted, admitted
+from controller.runtime.cluster import Cluster
+from controller.runtime.lease import Renewal, renewed
+from controller.runtime.metrics import metrics
+from controller.runtime.spec import JobResult, JobSpec, Reports
 from hostlib.launcher import JobLog, Output, Rendezvous, WorkerExit, Workers
 
 
@@ -50,14 +49,15 @@ class JobRun:
 
         Raises:
             ControllerError: a switch refused the job.
-            Failure: the fallback server did not start.
+            ProcessFailed: the fallback server did not start.
+            AddressTaken: somebody else has the address of a host.
             LaunchError: the command cannot be run.
         """
         if self._cancelled.wait(self._spec.start_s):
             return None
         with contextlib.ExitStack() as stack:
             job = stack.enter_context(admitted(self._cluster, self._spec))
-            stack.enter_context(renewed(self._cluster, job.tree, self.fault))
+            renewal = stack.enter_context(renewed(self._cluster, job.tree, self.fault))
             rendezvous = stack.enter_context(Rendezvous(job=job.tree.job, size=self._spec.workers))
             environments = [
                 {**self._spec.environment(), "INA_JOB": job.config(rank, rendezvous)}
@@ -79,26 +79,34 @@ class JobRun:
             failure = workers.wait(on_tick=tick)
             elapsed = max(exit_.at_s for exit_ in workers.exits) - started
             if workers.left_running and not self._interrupted:
-                left = plural(workers.left_running, "process")
-                warnings.warn(f"the workers left {left} running; ended now", stacklevel=2)
+                left = workers.left_running
+                processes = f"{left:,} process" + "es" * (left != 1)
+                warnings.warn(f"the workers left {processes} running; ended now", stacklevel=2)
             if failure is None and self._fault is not None:
                 failure = WorkerExit(-1, 1, self._fault)
-            result = self._result(job, failure, elapsed)
+            result = self._result(job, failure, elapsed, renewal)
             if log:
                 _log_end(log, job.tree.job, workers.exits, result)
             return result
 
-    def _result(self, job: Admitted, failure: WorkerExit | None, elapsed: float) -> JobResult:
+    def _result(
+        self, job: Admitted, failure: WorkerExit | None, elapsed: float, renewal: Renewal
+    ) -> JobResult:
         switches: dict[str, dict[str, int]] = {}
         fallback: dict[str, float] = {}
         try:
             if self._cluster.switch_ended() is None:
                 switches = job.counters()
                 fallback = job.fallback_statistics()
+        except NoSuchJob:
+            renewal.lost = renewal.lost or renewal.why()
         except ControllerError as error:
             if failure is None:
                 raise
             warnings.warn(f"the switch's counters are not known: {error}", stacklevel=2)
+        if renewal.lost and not self._interrupted:
+            # Workers only notice that nobody answers.
+            failure = WorkerExit(-1, 1, renewal.lost)
         counters: dict[str, int] = {}
         for found in switches.values():
             for name, number in found.items():

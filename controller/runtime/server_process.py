@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from controller.cli.errors import FAILED, Failure
+from controller.runtime.errors import ProcessFailed
 from hostlib.launcher import signal_name
 
 STOP_TIMEOUT_S = 5.0
 
 
-class Child:
+class ServerProcess:
     """An ``ina NAME …`` that ends when its standard input does; a context manager that stops it."""
 
     def __init__(
@@ -47,15 +47,15 @@ class Child:
         """Wait for the line that says that it is ready, and return it.
 
         Raises:
-            Failure: it ended before; the reason has been printed by it, unless a signal ended it.
+            ProcessFailed: it ended before; the reason has been printed by it, unless a signal ended it.
         """
         if self._ready is None:
             self._ready = self.hear()
         if self._ready is None:
             status = self._process.wait()
             if status < 0:
-                raise Failure(f"{self.title} {_how(status)} before it had started")
-            raise Failure(f"{self.title} did not start", exit_code=status or FAILED)
+                raise ProcessFailed(f"{self.title} {_how(status)} before it had started")
+            raise ProcessFailed(f"{self.title} did not start", status=status)
         return self._ready
 
     @property

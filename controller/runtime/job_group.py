@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, fields
 
-from controller.cli.cluster import Cluster
-from controller.cli.errors import Failure
-from controller.cli.jobs import JobEnd, OnOutput, run_jobs
-from controller.cli.spec import JobSpec, Reports
+from controller.runtime.cluster import Cluster
+from controller.runtime.errors import GroupBroken
+from controller.runtime.jobs import JobEnd, OnOutput, run_jobs
+from controller.runtime.spec import JobSpec, Reports
 from hostlib import interleave
 
 
@@ -50,18 +50,18 @@ class GroupRun:
         self._on_end = on_end
         self._stopping = threading.Event()
         names = [spec.name for spec in specs]
-        self.conductor = interleave.TurnServer(
+        self.turns = interleave.TurnServer(
             dict(zip(names, offsets, strict=True)),
             {spec.name: spec.workers for spec in specs},
         )
-        self._jobs = [_grouped(spec, self.conductor.environment(spec.name)) for spec in specs]
+        self._jobs = [_grouped(spec, self.turns.environment(spec.name)) for spec in specs]
 
     def run(self) -> list[JobEnd]:
         """Run all jobs to their ends, in the order given; one that fails takes the others with it.
 
         Raises Cancelled after `cancel`. An exception here (an interrupt) ends all jobs before it goes on.
         """
-        with self.conductor, ThreadPoolExecutor(len(self._jobs)) as pool:
+        with self.turns, ThreadPoolExecutor(len(self._jobs)) as pool:
             try:
                 futures = [pool.submit(self._one, job) for job in self._jobs]
                 for future in as_completed(futures):
@@ -76,11 +76,11 @@ class GroupRun:
         self._stopping.set()
 
     def check(self, ends: Sequence[JobEnd]) -> None:
-        """Raise Failure if the group broke, naming the job that did it, or whatever else went wrong."""
-        if why := self.conductor.broken:
+        """Raise GroupBroken if the group broke, naming the job that did it, or whatever else went wrong."""
+        if why := self.turns.broken:
             names = ", ".join(job.name for job in self._jobs)
-            how = next((end.failure() for end in ends if end.spec.name == self.conductor.culprit), None)
-            raise Failure(f"the group of {names} broke: {why}" + (f" ({how})" if how else ""))
+            how = next((end.failure() for end in ends if end.spec.name == self.turns.culprit), None)
+            raise GroupBroken(f"the group of {names} broke: {why}" + (f" ({how})" if how else ""))
         for end in ends:
             end.check()
 
@@ -89,7 +89,7 @@ class GroupRun:
         run_jobs(self._cluster, [end], on_output=self._on_output, on_progress=self._on_tick)
         if len(self._jobs) > 1:  # alone it may do without
             why = str(end.failure() or "its processes ended without joining the group")
-            self.conductor.ended(job.name, why)
+            self.turns.ended(job.name, why)
         self._on_end(end)
         return end
 

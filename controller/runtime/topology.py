@@ -7,21 +7,10 @@ from collections.abc import Collection, Mapping, Sequence
 
 from bmv2_topos import Topology, TopologyError, tree
 from controller import Member, Region
-from controller.cli.errors import USAGE, Failure
+from controller.runtime.errors import BadRun
 from controller.tree import TreeLink, TreeSwitch
 
 MAX_CHILDREN = 32  # bits of the contribution bitmap (p4src/include/config.p4)
-
-
-def parse_tree(text: str) -> tuple[int, ...]:
-    """Read ``2x4``: children per switch level by level, the last number hosts. Raises Failure."""
-    parts = text.split("x")
-    if not all(part.isascii() and part.isdecimal() and 1 <= int(part) <= MAX_CHILDREN for part in parts):
-        raise Failure(
-            f"--tree {text!r}: want numbers from 1 to {MAX_CHILDREN} joined by x, such as 2x4 or 2x2x2",
-            exit_code=USAGE,
-        )
-    return tuple(map(int, parts))
 
 
 def plan(fan_outs: Sequence[int], jobs: Sequence[int], *, fallback: bool) -> Topology:
@@ -34,21 +23,19 @@ def plan(fan_outs: Sequence[int], jobs: Sequence[int], *, fallback: bool) -> Top
         fallback: whether the root also gets a link for a fallback server.
 
     Raises:
-        Failure: a job is larger than the tree, or a switch would need too many ports.
+        BadRun: a job is larger than the tree, or a switch would need too many ports.
     """
     *inner, machines = fan_outs
     leaves = math.prod(inner)
     for workers in jobs:
         if workers > leaves * machines:
             shape = "x".join(map(str, fan_outs))
-            raise Failure(
-                f"{workers} workers: a tree of {shape} has {leaves * machines} machines", exit_code=USAGE
-            )
+            raise BadRun(f"{workers} workers: a tree of {shape} has {leaves * machines} machines")
     links = sum(-(-workers // leaves) for workers in jobs)
     try:
         return tree([*inner, links], servers=int(fallback))
     except TopologyError as error:
-        raise Failure(str(error), exit_code=USAGE) from error
+        raise BadRun(str(error)) from error
 
 
 def spread(leaves: Sequence[str], workers: int) -> list[str]:

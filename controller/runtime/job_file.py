@@ -1,4 +1,4 @@
-"""What options of a command say about every job of a job file, beside what the file says."""
+"""What a job file, and the options beside it that hold for all of its jobs, make of jobs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 from bmv2_topos import JobEntry
-from controller.cli.spec import JobSpec
+from controller.runtime.spec import JobSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

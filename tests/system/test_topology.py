@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 from controller import Member
 from controller.bench import jobs as bench_jobs
 from controller.bench.jobs import throughput_bps
-from controller.cli import layout
 from controller.cli.errors import Failure
 from controller.cli.options import parse_numbers
+from controller.cli.run_options import parse_tree
+from controller.runtime.errors import BadRun
+from controller.runtime.topology import children, job_tree, plan, spread
 from controller.tree import JobTree, TreeSwitch, lay_out
 
 shapes = st.lists(st.integers(1, 3), min_size=1, max_size=3)
@@ -28,10 +30,10 @@ def members(switches: list[str]) -> dict[str, list[Member]]:
 
 
 def grown(shape: list[int], workers: int, transit: tuple[str, ...] = ()) -> TreeSwitch:
-    topology = layout.plan(shape, [workers], fallback=False)
-    leaves = [name for name, below in layout.children(topology).items() if not below]
-    switches = layout.spread(leaves, workers)
-    return layout.job_tree(topology, members(switches), region=None, transit=transit)
+    topology = plan(shape, [workers], fallback=False)
+    leaves = [name for name, below in children(topology).items() if not below]
+    switches = spread(leaves, workers)
+    return job_tree(topology, members(switches), region=None, transit=transit)
 
 
 @given(shapes)
@@ -58,23 +60,23 @@ def test_what_hangs_on_a_transit_switch_counts_above() -> None:
 
 @pytest.mark.parametrize(("text", "fan_outs"), [("4", (4,)), ("2x4", (2, 4)), ("2x2x2", (2, 2, 2))])
 def test_trees_are_read(text: str, fan_outs: tuple[int, ...]) -> None:
-    assert layout.parse_tree(text) == fan_outs
+    assert parse_tree(text) == fan_outs
 
 
 @pytest.mark.parametrize("text", ["", "x", "2x", "0x4", "2x33", "-2x4", "2 x 4", "²x4"])
 def test_what_is_no_tree_is_refused(text: str) -> None:
     with pytest.raises(Failure, match="want numbers from 1 to 32 joined by x"):
-        layout.parse_tree(text)
+        parse_tree(text)
 
 
 def test_a_job_that_does_not_fit_its_tree_is_refused() -> None:
-    with pytest.raises(Failure, match="9 workers: a tree of 2x4 has 8 machines"):
-        layout.plan((2, 4), [4, 9], fallback=True)
+    with pytest.raises(BadRun, match="9 workers: a tree of 2x4 has 8 machines"):
+        plan((2, 4), [4, 9], fallback=True)
 
 
 def test_a_switch_with_too_many_ports_is_refused() -> None:
-    with pytest.raises(Failure, match="510 ports"):
-        layout.plan((32,), [32] * 16, fallback=True)
+    with pytest.raises(BadRun, match="510 ports"):
+        plan((32,), [32] * 16, fallback=True)
 
 
 def test_numbers_and_ranges_are_read() -> None:

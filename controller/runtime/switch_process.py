@@ -7,13 +7,13 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from controller.cli.child import Child
-from controller.cli.spec import PRIVATE
+from controller.runtime.server_process import ServerProcess
+from controller.runtime.spec import PRIVATE
 
 ANSWER_S = 5.0
 
 
-class EmbeddedSwitch(Child):
+class EmbeddedSwitch(ServerProcess):
     """A running ``ina switch``; a context manager that stops it."""
 
     def __init__(
@@ -36,15 +36,15 @@ class EmbeddedSwitch(Child):
 
     @property
     def address(self) -> str:
-        """Where its P4Runtime service listens, once it does. Raises Failure."""
+        """Where its P4Runtime service listens, once it does. Raises ProcessFailed."""
         return str(self.ready()["p4runtime"])
 
     def udp_address(self, port: int) -> str:
-        """Return where a port's UDP socket is bound, once it is. Raises Failure."""
+        """Return where a port's UDP socket is bound, once it is. Raises ProcessFailed."""
         return f"127.0.0.1:{self.ready()['udp_ports'][str(port)]}"
 
     def statistics(self) -> dict[int, Mapping[str, int]]:
-        """Return the counters of each port; of none if it does not answer. Raises Failure."""
+        """Return the counters of each port; of none if it does not answer. Raises ProcessFailed."""
         self.ready()
         with self._turn:
             self.say({"statistics": True})

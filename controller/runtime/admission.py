@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from controller import ControllerError, Member, NoSuchJob, Region
-from controller.cli import layout
-from controller.cli.cluster import Cluster
-from controller.cli.lease import new_lease
-from controller.cli.spec import SHARED_WINDOW, JobSpec
 from controller.model import INA_UDP_PORT, Uplink
+from controller.runtime.cluster import Cluster
+from controller.runtime.lease import new_lease
+from controller.runtime.spec import SHARED_WINDOW, JobSpec
+from controller.runtime.topology import job_tree
 from controller.tree import JobTree, TreeAdmission, TreeSwitch, admit_tree, remove_tree
 from hostlib import DEFAULT_SLOTS, JobConfig, window_for
 from hostlib.launcher import Rendezvous
@@ -95,7 +95,8 @@ def admitted(cluster: Cluster, spec: JobSpec) -> Iterator[Admitted]:
 
     Raises:
         ControllerError: a switch refused the job; nothing of it is left there.
-        Failure: the fallback server did not start.
+        ProcessFailed: the fallback server did not start.
+        AddressTaken: somebody else has the address of one of its hosts.
     """
     with contextlib.ExitStack() as stack:
         members = _members(cluster, spec, stack)
@@ -106,12 +107,12 @@ def admitted(cluster: Cluster, spec: JobSpec) -> Iterator[Admitted]:
         if cluster.topology is None:
             root = TreeSwitch(cluster.root, tuple(members[cluster.root]), region=region)
         else:
-            root = layout.job_tree(cluster.topology, members, region=region, transit=cluster.spec.transit)
+            root = job_tree(cluster.topology, members, region=region, transit=cluster.spec.transit)
         with cluster.lock:
             tree = admit_tree(
                 cluster.controllers,
                 _job(cluster, spec, root),
-                ports={cluster.root: cluster.spec.ports},
+                ports=_ports(cluster),
                 lease=new_lease(cluster),
             )
         stack.callback(_remove, cluster, tree)
@@ -150,6 +151,12 @@ def _members(cluster: Cluster, spec: JobSpec, stack: contextlib.ExitStack) -> di
 
 def _member(rank: int) -> Member:
     return Member(rank, None, f"02:00:00:00:00:{rank + 1:02x}", f"10.0.0.{rank + 1}", INA_UDP_PORT)
+
+
+def _ports(cluster: Cluster) -> dict[str, tuple[int, ...]]:
+    """Return the ports to choose from, at the switches where the controller chooses."""
+    attached = cluster.spec.attached
+    return {cluster.root: attached.ports} if attached else {}
 
 
 def _job(cluster: Cluster, spec: JobSpec, root: TreeSwitch) -> JobTree:

@@ -11,12 +11,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
-from controller.cli.cluster import Cluster
-from controller.cli.errors import Failure
-from controller.cli.grouped import Cancelled, GroupRun
-from controller.cli.jobs import JobEnd, OnOutput
-from controller.cli.spec import JobSpec
 from controller.live import Entry, LiveController, Run, Start, Stop
+from controller.runtime.cluster import Cluster
+from controller.runtime.errors import NotMeasured, ProcessFailed
+from controller.runtime.job_group import Cancelled, GroupRun
+from controller.runtime.jobs import JobEnd, OnOutput
+from controller.runtime.spec import JobSpec
 from controller.scheduling import JobSpec as Submission
 from controller.scheduling import Stuck
 from hostlib import interleave
@@ -39,23 +39,23 @@ class _End:
 def measure(cluster: Cluster, job: JobSpec, iterations: int, on_output: OnOutput) -> interleave.StageProfile:
     """Run a job alone for some iterations, to learn its stage times; the first ones do not count.
 
-    Raises Failure if it fails, or ends without having marked its stages.
+    Raises what it failed with, or NotMeasured if it ends without having marked its stages.
     """
     group = GroupRun(cluster, [job], (0,), on_output=on_output)
     with ThreadPoolExecutor(1) as pool:
         run = pool.submit(group.run)
         try:
-            while not run.done() and group.conductor.iterations(job.name) < iterations + WARM_UP:
+            while not run.done() and group.turns.iterations(job.name) < iterations + WARM_UP:
                 wait([run], timeout=LOOK_S)
         finally:
             group.cancel()
     with contextlib.suppress(Cancelled):
         group.check(run.result())
     try:
-        return interleave.job_profile([times[WARM_UP:] for times in group.conductor.measured(job.name)])
+        return interleave.job_profile([times[WARM_UP:] for times in group.turns.measured(job.name)])
     except interleave.StageError as error:
-        raise Failure(
-            f"job {job.name}: {error} after {group.conductor.iterations(job.name)} iterations, of which"
+        raise NotMeasured(
+            f"job {job.name}: {error} after {group.turns.iterations(job.name)} iterations, of which"
             f" {WARM_UP} do not count; its program must mark its stages (hostlib.interleave.join)"
         ) from error
 
@@ -76,7 +76,7 @@ class _Active:
 
     def is_to_blame(self, job: JobEnd) -> bool:
         """Return whether a job failed by itself, and not because another one of the group did."""
-        return self.group.conductor.culprit in (None, job.spec.name)
+        return self.group.turns.culprit in (None, job.spec.name)
 
     def _run(self) -> None:
         try:
@@ -100,13 +100,18 @@ class LiveJobs:
         *,
         on_output: OnOutput,
         on_entry: Callable[[Entry], None] = lambda entry: None,
+        describe: Callable[[BaseException], str] = str,
     ) -> None:
-        """`jobs` says what the workers of each job run; `on_entry` gets the log, line by line."""
+        """`jobs` says what the workers of each job run; `on_entry` gets the log, line by line.
+
+        `describe` puts into words for the log why a job failed.
+        """
         self._controller = controller
         self._cluster = cluster
         self._jobs = jobs
         self._on_output = on_output
         self._on_entry = on_entry
+        self._describe = describe
         self._told = 0
         self._ends: queue.SimpleQueue[_End] = queue.SimpleQueue()
         self._active: dict[int, _Active] = {}
@@ -116,7 +121,7 @@ class LiveJobs:
     def run(self, submissions: Sequence[Submission]) -> None:
         """Submit each job at its time, and return when all have ended.
 
-        Raises Failure if the switches are gone, Stuck if jobs would wait for ever, and what the policy
+        Raises ProcessFailed if the switches are gone, Stuck if jobs would wait for ever, and what the policy
         raises; nothing runs then. A job that fails is noted (`LiveController.failed`), the others go on.
         """
         coming = deque(sorted(submissions, key=lambda spec: spec.submit_s))
@@ -171,7 +176,7 @@ class LiveJobs:
             self._ends.put(end)
         for job in active.failed:
             if active.is_to_blame(job):
-                over[job.spec.name] = str(job.failure())
+                over[job.spec.name] = self._why(job)
         return over
 
     def _start(self, run: Run, over: Collection[str]) -> None:
@@ -196,7 +201,7 @@ class LiveJobs:
             end = self._ends.get(timeout=timeout_s)
         except queue.Empty:
             if why := self._cluster.ended():
-                raise Failure(why) from None
+                raise ProcessFailed(why) from None
         else:
             self._take_in(end)
         for active in self._active.values():
@@ -219,15 +224,19 @@ class LiveJobs:
         self._note_progress(active)
         for job in active.failed:
             if active.is_to_blame(job):
-                self._controller.ended(job.spec.name, self._now_s(), str(job.failure()))
+                self._controller.ended(job.spec.name, self._now_s(), self._why(job))
             else:
-                why = active.group.conductor.broken
+                why = active.group.turns.broken
                 self._controller.interrupted(job.spec.name, self._now_s(), f"its group broke: {why}")
+
+    def _why(self, job: JobEnd) -> str:
+        failure = job.failure()
+        return self._describe(failure) if failure else ""
 
     def _note_progress(self, active: _Active) -> None:
         now_s = self._now_s()
         for name, before in active.before.items():
-            self._done[name] = before + active.group.conductor.iterations(name)
+            self._done[name] = before + active.group.turns.iterations(name)
             self._controller.progressed(name, self._done[name], now_s)
 
     def _tell(self) -> None:

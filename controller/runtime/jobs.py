@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from controller.cli.cluster import Cluster, open_cluster
-from controller.cli.errors import Failure, verdict
-from controller.cli.job import JobRun
-from controller.cli.spec import ClusterSpec, JobResult, JobSpec, Reports
+from controller.runtime.cluster import Cluster, open_cluster
+from controller.runtime.errors import WorkerFailed
+from controller.runtime.job import JobRun
+from controller.runtime.spec import ClusterSpec, JobResult, JobSpec, Reports
 from hostlib.launcher import Output
 
 TICK_S = 0.1
@@ -39,18 +39,16 @@ class JobEnd:
 
     def check(self) -> None:
         """Raise what went wrong, if anything did."""
-        if self.error is not None:
-            raise self.error
         if failure := self.failure():
             raise failure
 
-    def failure(self) -> Failure | None:
-        """Return why it failed, or None."""
+    def failure(self) -> BaseException | None:
+        """Return why it failed, or None: what it raised, or WorkerFailed."""
         if self.error is not None:
-            return Failure(*verdict(self.error))
+            return self.error
         if self.result is not None and (failed := self.result.failure):
             who = f"rank {failed.rank} " if failed.rank >= 0 else ""
-            return Failure(f"{who}{failed.reason}")
+            return WorkerFailed(f"{who}{failed.reason}")
         return None
 
 
@@ -98,7 +96,7 @@ def run_alone(
 ) -> JobResult:
     """Run one job on switches of its own.
 
-    Raises Failure if it failed, or what kept it from running.
+    Raises WorkerFailed if it failed, or what kept it from running.
     """
     with open_cluster(cluster_spec, [spec.workers]) as cluster:
         end = JobEnd(spec)

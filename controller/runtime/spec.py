@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from controller import Tls
+from controller.runtime.errors import BadRun
 from hostlib.launcher import WorkerExit
 
 SHARED = "shared"
@@ -14,14 +15,40 @@ ATP = "atp"
 """ATP as published, to compare with (docs/protocol.md)."""
 SHARED_WINDOW = 128
 """Packets in flight per worker where jobs share slots: more of them meet more often (docs/performance.md)."""
-EMBEDDED = "embedded"
 PRIVATE = "unix"
 """P4Runtime at a Unix socket in a folder that only this user can enter (softswitch/p4runtime/private.py)."""
+MAX_UDP_PORT = 0xFFFF
 NAMELESS = ""
 """Name of the job of a command line; those of a job file have one of their own."""
 PRIVATE_THREADS = "OMP_NUM_THREADS"
 
 Reports = Mapping[int, Mapping[str, float]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attachment:
+    """A switch that somebody else started, and how to use it."""
+
+    address: str
+    """Where its P4Runtime service listens, ``host:port`` or ``unix:path``."""
+    tls: Tls | None = None
+    replace_program: bool = False
+    """Whether its program may go if it is another one."""
+    lease_s: float = 60.0
+    """How long a job stays admitted if nobody renews its lease."""
+    udp_base: tuple[str, int] = ("127.0.0.1", 47000)
+    """Its port p is bound to this UDP port plus p."""
+    worker_base: tuple[str, int] = ("127.0.0.1", 48000)
+    """The host at its port p is bound to this UDP port plus p."""
+    ports: tuple[int, ...] = tuple(range(1, 256))
+    """Those that may be used."""
+
+    def __post_init__(self) -> None:
+        """Raise BadRun if a port's UDP port would have a number that there is not."""
+        for setting, (host, base) in (("worker_base", self.worker_base), ("udp_base", self.udp_base)):
+            last = max(self.ports)
+            if base + last > MAX_UDP_PORT:
+                raise BadRun(f"{host}:{base}: port {last} would be UDP {base + last}", setting=setting)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,22 +57,10 @@ class ClusterSpec:
 
     program: str = "exclusive"
     lanes: int = 256
-    switch: str = EMBEDDED
-    """``embedded``, or ``grpc://host:port`` or ``unix:path`` of a switch that runs."""
-    tls: Tls | None = None
-    """With a running switch: how to connect."""
-    replace_program: bool = False
-    """With a running switch: whether its program may go if it is another one."""
-    lease_s: float | None = None
-    """How long a job stays admitted if nobody renews its lease; None: until it is removed."""
+    attached: Attachment | None = None
+    """The switch, if it is one that runs; None: switches are started, as all that follows says."""
     p4runtime: str = PRIVATE
-    """Where the P4Runtime of an embedded switch listens; of several, at this port and the next ones."""
-    udp_base: str = "127.0.0.1:47000"
-    """With a running switch: port p of it is bound to this UDP port plus p."""
-    worker_base: str = "127.0.0.1:48000"
-    """With a running switch: the host at its port p is bound to this UDP port plus p."""
-    ports: tuple[int, ...] = tuple(range(1, 256))
-    """With a running switch: the ports that may be used."""
+    """Where the P4Runtime of the first one listens; that of others: at the next ports."""
     tree: tuple[int, ...] = ()
     """Children per switch, level by level, hosts last; empty: one switch."""
     transit: frozenset[str] = frozenset()

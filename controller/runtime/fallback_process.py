@@ -9,8 +9,8 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
-from controller.cli.child import Child
-from controller.cli.errors import Failure
+from controller.runtime.errors import ProcessFailed
+from controller.runtime.server_process import ServerProcess
 
 RESTARTS = 5
 ASK_S = 0.25
@@ -39,7 +39,7 @@ class FallbackProcess:
             patience_s: silence after which it counts as stuck, and is killed; workers wait longer.
 
         Raises:
-            Failure: it did not start.
+            ProcessFailed: it did not start.
         """
         self.port = port
         self._arguments = ["--switch", switch, "--lanes", str(lanes), "--local", local, "--held"]
@@ -122,11 +122,11 @@ class FallbackProcess:
         for description in self._jobs.values():
             self._child.say({"add": description})
 
-    def _start(self) -> Child:
+    def _start(self) -> ServerProcess:
         """Start a server; each one gets the same address."""
-        return Child("fallback", TITLE, self._arguments)
+        return ServerProcess("fallback", TITLE, self._arguments)
 
-    def _watch(self, child: Child) -> None:
+    def _watch(self, child: ServerProcess) -> None:
         """Have `child` be the server; it may still be starting."""
         self._child = child
         self._serves = False
@@ -134,9 +134,9 @@ class FallbackProcess:
         self._asked = self._answered = 0
         threading.Thread(target=self._listen, args=(child,), daemon=True).start()
 
-    def _listen(self, child: Child) -> None:
+    def _listen(self, child: ServerProcess) -> None:
         message: Mapping[str, Any] | None = None
-        with contextlib.suppress(Failure):  # `check` sees that it ended
+        with contextlib.suppress(ProcessFailed):  # `check` sees that it ended
             message = child.ready()
         while message is not None:
             with self._change:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 import threading
 
-from controller.cli.errors import Failure
+from controller.runtime.errors import AddressTaken
 from hostlib.launcher import HeldAddress, OwnSocket
 
 
@@ -27,7 +27,7 @@ class HostAddresses:
         """Return the address of the host at a port, whose UDP address is `peer`; keep it from now on.
 
         Raises:
-            Failure: somebody else has it.
+            AddressTaken: somebody else has it.
         """
         with self._lock:
             if (switch, port) not in self._held:
@@ -52,9 +52,9 @@ class HostAddresses:
         try:
             return HeldAddress(self._host, number)
         except OSError as error:
-            hint = "" if self._base is None else "; see --worker-base"
-            raise Failure(
-                f"cannot take UDP {self._host}:{number} for the host at port {port}: {error.strerror}{hint}"
+            raise AddressTaken(
+                f"cannot take UDP {self._host}:{number} for the host at port {port}: {error.strerror}",
+                chosen=self._base is not None,
             ) from error
 
 

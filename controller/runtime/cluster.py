@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from bmv2_topos import Topology
-from controller import Controller, ControllerError, OtherProgram
-from controller.cli import layout, options
-from controller.cli.addresses import HostAddresses, port_socket
-from controller.cli.embedded import EmbeddedSwitch
-from controller.cli.errors import USAGE, Failure
-from controller.cli.fallback_process import FallbackProcess
-from controller.cli.output import say
-from controller.cli.programs import bundle
-from controller.cli.spec import EMBEDDED, PRIVATE, ClusterSpec
+from controller import Controller, ControllerError
+from controller.runtime.addresses import HostAddresses, port_socket
+from controller.runtime.errors import BadRun, ProcessFailed
+from controller.runtime.fallback_process import FallbackProcess
+from controller.runtime.programs import bundle
+from controller.runtime.spec import PRIVATE, ClusterSpec
+from controller.runtime.switch_process import EmbeddedSwitch
+from controller.runtime.topology import children, plan, spread
+from hostlib.launcher import parse_address
 
 FALLBACK_HOST = "p1"
 
@@ -102,7 +102,10 @@ class Cluster:
         return self.topology.port_to(self.root, FALLBACK_HOST) if self.topology else None
 
     def start_fallback(self, port: int) -> FallbackProcess:
-        """Start the fallback server at a port of the root, unless it runs already. Raises Failure."""
+        """Start the fallback server at a port of the root, unless it runs already.
+
+        Raises ProcessFailed or AddressTaken.
+        """
         with self.lock:
             if self.fallback is None:
                 address = self.switches[self.root].udp_address(port)
@@ -111,8 +114,8 @@ class Cluster:
             return self.fallback
 
     def host_address(self, switch: str, port: int) -> str:
-        """Return the UDP address of the host at a switch's port, which is held for it. Raises Failure."""
-        peer = options.parse_address(f"port {port}", self.switches[switch].udp_address(port))
+        """Hold the UDP address of the host at a switch's port, and return it. Raises AddressTaken."""
+        peer = parse_address(self.switches[switch].udp_address(port))
         host, number = self.addresses.hold(switch, port, peer)
         return f"{host}:{number}"
 
@@ -120,8 +123,8 @@ class Cluster:
     def hosts(self, workers: int) -> Iterator[list[str]]:
         """Reserve a host for each rank, evenly over the switches at the bottom."""
         with self.lock:
-            leaves = [leaf for leaf, below in layout.children(self._require_topology()).items() if not below]
-            taken = [self._hosts[leaf].pop(0) for leaf in layout.spread(leaves, workers)]
+            leaves = [leaf for leaf, below in children(self._require_topology()).items() if not below]
+            taken = [self._hosts[leaf].pop(0) for leaf in spread(leaves, workers)]
         try:
             yield taken
         finally:
@@ -163,72 +166,54 @@ class Cluster:
 
 
 @contextlib.contextmanager
-def open_cluster(spec: ClusterSpec, jobs: Sequence[int]) -> Iterator[Cluster]:
+def open_cluster(
+    spec: ClusterSpec,
+    jobs: Sequence[int],
+    *,
+    on_listening: Callable[[str, str], None] = lambda switch, address: None,
+) -> Iterator[Cluster]:
     """Start or find the switches for jobs of so many workers that run at the same time.
 
+    `on_listening` gets name and address of each switch whose P4Runtime others may use, too.
+
     Raises:
-        Failure: the options do not fit together, or a switch cannot be used.
+        BadRun: the jobs have no room, or a switch of `ClusterSpec.transit` is not there.
+        ProcessFailed: a switch did not start.
+        AddressTaken: somebody else has the address of a host.
         ControllerError: a switch cannot be reached, or does not take the program.
     """
+    attached = spec.attached
     with contextlib.ExitStack() as stack:
+        addresses = HostAddresses(*attached.worker_base) if attached else HostAddresses()
+        stack.callback(addresses.close)
         switches: Mapping[str, Switch]
         topology = None
-        addresses = HostAddresses()
-        if spec.switch != EMBEDDED:
-            addresses = HostAddresses(*_base("--worker-base", spec.worker_base, spec.ports))
-        stack.callback(addresses.close)
-        if spec.switch == EMBEDDED:
-            machines = spec.tree or (max(max(jobs), 1),)
-            topology = layout.plan(machines, jobs, fallback=spec.shared)
+        if attached:
+            switches = {"s1": AttachedSwitch(attached.address, *attached.udp_base)}
+        else:
+            topology = plan(spec.tree or (max(max(jobs), 1),), jobs, fallback=spec.shared)
             _check_transit(spec, topology)
             switches = _start(spec, topology, addresses, stack)
-        else:
-            switches = {"s1": _attach(spec)}
-        if spec.p4runtime != PRIVATE:
-            for name, switch in switches.items():
-                where = f"ina: P4Runtime of {name} at {switch.address}"
-                say(where)
-        controllers = {}
-        for name, switch in switches.items():
-            controllers[name] = stack.enter_context(connect(switch, spec))
-        if spec.switch != EMBEDDED:
-            _load(controllers["s1"], spec)
+            if spec.p4runtime != PRIVATE:
+                for name, switch in switches.items():
+                    on_listening(name, switch.address)
+        controllers = {name: stack.enter_context(connect(switch, spec)) for name, switch in switches.items()}
+        if attached:
+            wanted = bundle(spec.program, spec.lanes)
+            controllers["s1"].load(wanted, replace=attached.replace_program)
         cluster = Cluster(spec, topology, switches, controllers, addresses)
         stack.callback(cluster.close)
         yield cluster
 
 
 def connect(switch: Switch, spec: ClusterSpec) -> Controller:
-    """Return the controller of a switch. Raises ControllerError, and Failure if the switch has ended."""
+    """Return the controller of a switch. Raises ControllerError; ProcessFailed if the switch has ended."""
     try:
-        return Controller.connect(switch.address, tls=spec.tls)
+        return Controller.connect(switch.address, tls=spec.attached.tls if spec.attached else None)
     except ControllerError as error:
         if why := switch.ended():
-            raise Failure(why) from error
+            raise ProcessFailed(why) from error
         raise
-
-
-def _attach(spec: ClusterSpec) -> AttachedSwitch:
-    server = options.parse_switch("--switch", spec.switch, other=f"{EMBEDDED}, ")
-    if spec.impairments or spec.link_impairments:
-        raise Failure("impairments belong to the switch: give them to 'ina switch'", exit_code=USAGE)
-    if spec.tree:
-        raise Failure("--tree starts its switches itself: leave --switch out", exit_code=USAGE)
-    return AttachedSwitch(server, *_base("--udp-base", spec.udp_base, spec.ports))
-
-
-def _base(option: str, text: str, ports: Sequence[int]) -> tuple[str, int]:
-    host, base = options.parse_address(option, text)
-    if base + max(ports) > 0xFFFF:
-        raise Failure(f"{option} {text}: port {max(ports)} would be UDP {base + max(ports)}", exit_code=USAGE)
-    return host, base
-
-
-def _load(controller: Controller, spec: ClusterSpec) -> None:
-    try:
-        controller.load(bundle(spec.program, spec.lanes), replace=spec.replace_program)
-    except OtherProgram as error:
-        raise Failure(f"{error}; --replace-program replaces it", exit_code=USAGE) from error
 
 
 def _check_transit(spec: ClusterSpec, topology: Topology) -> None:
@@ -236,7 +221,7 @@ def _check_transit(spec: ClusterSpec, topology: Topology) -> None:
     for name in sorted(spec.transit):
         if name not in names:
             known = f"there are {', '.join(names)}" if names else "there is only the root (see --tree)"
-            raise Failure(f"--transit {name!r}: {known}", exit_code=USAGE)
+            raise BadRun(f"{name!r}: {known}", setting="transit")
 
 
 def _start(

@@ -1,0 +1,61 @@
+"""One run from start to end: its switches, all of its jobs, and what came of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from controller import ControllerError
+from controller.runtime.cluster import Cluster, open_cluster
+from controller.runtime.jobs import JobEnd, OnOutput, OnProgress, run_jobs
+from controller.runtime.spec import ClusterSpec, JobSpec
+
+
+@dataclass(frozen=True, slots=True)
+class RunReport:
+    """What came of a run."""
+
+    ends: Sequence[JobEnd]
+    """Of its jobs, in the order of their specs."""
+    refused: Mapping[str, int]
+    """Packets of no job, by reason; nothing if the switches were gone."""
+    elapsed_s: float
+    interrupt: BaseException | None
+    """What ended the jobs before their time: KeyboardInterrupt or SystemExit, raised in this thread."""
+
+
+def run(
+    cluster_spec: ClusterSpec,
+    specs: Sequence[JobSpec],
+    *,
+    on_output: OnOutput,
+    on_progress: OnProgress = lambda reports: None,
+    on_listening: Callable[[str, str], None] = lambda switch, address: None,
+    on_ready: Callable[[], None] = lambda: None,
+) -> RunReport:
+    """Run jobs at the same time on switches of their own, or that run already.
+
+    A job that fails is reported, and leaves the others alone. `on_listening` is as in `open_cluster`;
+    `on_ready` is called when the switches are there and the jobs start.
+
+    Raises what `open_cluster` raises; no job has started then.
+    """
+    started = time.monotonic()
+    ends = [JobEnd(spec) for spec in specs]
+    interrupt: BaseException | None = None
+    with open_cluster(cluster_spec, [spec.workers for spec in specs], on_listening=on_listening) as cluster:
+        on_ready()
+        try:
+            run_jobs(cluster, ends, on_output=on_output, on_progress=on_progress)
+        except (KeyboardInterrupt, SystemExit) as error:
+            interrupt = error
+        refused = _refused(cluster)
+    return RunReport(ends, refused, time.monotonic() - started, interrupt)
+
+
+def _refused(cluster: Cluster) -> dict[str, int]:
+    try:
+        return {} if cluster.switch_ended() else cluster.refused()
+    except ControllerError:
+        return {}

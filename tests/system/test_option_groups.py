@@ -1,0 +1,58 @@
+"""Groups of options: on the command line their fields stand in their place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from controller.cli.option_groups import flattened
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """How large."""
+
+    width: Annotated[int, typer.Option(help="Across.")]
+    height: Annotated[int | None, typer.Option(help="Up.")] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flat(Size):
+    """The same, with a height of its own."""
+
+    height: Annotated[int | None, typer.Option(help="Up.")] = 1
+
+
+def draw(*, name: Annotated[str, typer.Argument()], size: Size, json: bool = False) -> None:
+    print(name, size, json)
+
+
+def draw_flat(*, size: Flat, width_of: Annotated[str, typer.Option()] = "") -> None:
+    print(size, width_of)
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "printed"),
+    [
+        (draw, ["a", "--width", "3"], "a Size(width=3, height=None) False\n"),
+        (draw, ["--height", "4", "--json", "--width", "3", "b"], "b Size(width=3, height=4) True\n"),
+        (draw_flat, ["--width", "3"], "Flat(width=3, height=1) \n"),
+    ],
+)
+def test_a_command_gets_its_groups_made(command: object, arguments: list[str], printed: str) -> None:
+    app = typer.Typer()
+    app.command()(flattened(command))  # type: ignore[arg-type]
+    done = CliRunner().invoke(app, arguments)
+    assert (done.exit_code, done.stdout) == (0, printed)
+
+
+def test_what_a_group_needs_is_asked_for() -> None:
+    app = typer.Typer()
+    app.command()(flattened(draw))
+    done = CliRunner(env={"TERM": "dumb"}).invoke(app, ["a"])
+    assert done.exit_code == 2
+    assert "--width" in done.stderr
