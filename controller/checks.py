@@ -1,4 +1,4 @@
-"""What makes a job impossible on any switch, with the reason in words."""
+"""Checks of jobs that are impossible on any switch, with the reason in words."""
 
 from __future__ import annotations
 

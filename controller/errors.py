@@ -105,7 +105,7 @@ class NotPrimary(SwitchError):
 
 @dataclass(frozen=True, slots=True)
 class UpdateError:
-    """Why one update of a batch failed: its position, the gRPC code's name, the switch's words."""
+    """Failure of one update of a batch: its position, the gRPC code's name, the switch's words."""
 
     position: int
     code: str

@@ -28,7 +28,7 @@ def generate(p4_source: str) -> str:
         "OUTCOMES = {",
         *(f'    "{name}": {number},' for number, name in outcomes),
         "}",
-        '"""What became of an INA packet: the column of its counter in the row."""',
+        '"""Outcome of an INA packet: the column of its counter in the row."""',
         "",
     ]
     return "\n".join(lines)

@@ -25,7 +25,7 @@ from controller.model import (
 from controller.rows import Group, Row
 
 TABLES = (names.JOB, names.MEMBER, names.UPLINK, names.RECEIVER)
-"""Where jobs have rows; in programs with shared slots in `names.CHANGE`, too."""
+"""Tables with rows of jobs; programs with shared slots have them in `names.CHANGE`, too."""
 
 
 def job_row(admission: Admission) -> Row:
@@ -137,7 +137,7 @@ def _receiver_row(job: int, replica: int, to: Member | Uplink, rank: int | None)
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What a switch holds of jobs: those complete, and rows that belong to none.
+    """Jobs on a switch: those complete, and rows that belong to none.
 
     Orphans are left by a controller that died at work. Rows of our tables whose job has no row in
     the job table are orphans, and so are groups in the jobs' range that no job uses.

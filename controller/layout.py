@@ -157,6 +157,6 @@ class _Layout:
 
 
 def _bits(switch: TreeSwitch) -> int:
-    """How many contributions come from a switch's children."""
+    """Number of contributions from a switch's children."""
     below = (_bits(link.child) if link.child.transit else 1 for link in switch.links)
     return len(switch.members) + sum(below)

@@ -1,4 +1,4 @@
-"""What the controller talks about: jobs, their members, regions of a switch's memory.
+"""Data model of the controller: jobs, their members, regions of a switch's memory.
 
 A job on one switch is one node of the job's tree: it sums its children (workers or switches) and
 has an uplink to its parent, or, at the root of a shared job, to the job's fallback server. A job
@@ -16,16 +16,16 @@ from typing import Literal
 from controller.errors import BadJob
 
 Mode = Literal["exclusive", "shared"]
-"""How jobs use a switch's slots: each its own region, or all in one array."""
+"""Use of a switch's slots: each job its own region, or all in one array."""
 
 INA_UDP_PORT = 42592
 """The UDP port by which switches know packets to aggregate: what goes to a switch goes there."""
 
 NOBODY = 0xFFFF
-"""What a receiver that is not a worker has for a rank (docs/protocol.md)."""
+"""Rank of a receiver that is not a worker (docs/protocol.md)."""
 
 AGEING = 1
-"""What a slot's priority loses, by default, to each packet that wanted the slot in vain."""
+"""Default ageing: the loss of a slot's priority to each packet that wanted the slot in vain."""
 
 _MAC = re.compile(r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}")
 
@@ -101,7 +101,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Uplink:
-    """What a node hangs on: its parent switch, or a root's fallback server.
+    """Uplink of a node: its parent switch, or a root's fallback server.
 
     `port` is the switch's own port towards it; None lets the controller choose. Towards a parent,
     sums go up as contribution `bitmap` of `fan_in` to its `node`; a switch that passes its members'
@@ -119,7 +119,7 @@ class Uplink:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where in a job's tree a switch stands; by default it is the root.
+    """Position of a switch in a job's tree; by default it is the root.
 
     A node below the root has a `parent`, and the `result_bitmap` of the root. A `transit` switch
     has no memory for the job: its members are members of the node above, whose id it has.
@@ -161,18 +161,18 @@ class Job:
 
     @property
     def uplink(self) -> Uplink | None:
-        """Where partial sums and finished ones go: the parent, or the fallback server."""
+        """Destination of partial and finished sums: the parent, or the fallback server."""
         return self.place.parent or self.fallback
 
     @property
     def fan_in(self) -> int:
-        """How many contributions complete the sum; on a transit switch that of the node above."""
+        """Number of contributions that complete the sum; on a transit switch that of the node above."""
         if self.place.transit and self.place.parent is not None:
             return self.place.parent.fan_in
         return sum(m.bitmap.bit_count() for m in self.members)
 
     def packets_under_way(self) -> int:
-        """How many packets a worker may have under way, if the region does not say otherwise."""
+        """Most packets that a worker may have under way, if the region does not say otherwise."""
         return self.slots // 2 if self.window is None else self.window
 
 
@@ -230,7 +230,7 @@ class Admission:
 
     @property
     def epoch(self) -> int:
-        """What of the generation packets carry."""
+        """Part of the generation that packets carry."""
         return self.generation & 0xFF
 
     @property
@@ -240,13 +240,13 @@ class Admission:
 
     @property
     def root(self) -> bool:
-        """Whether sums are complete here."""
+        """True if sums are complete here."""
         return self.node == 0 and not self.transit
 
 
 @dataclass(frozen=True, slots=True)
 class SwitchInfo:
-    """What a loaded program offers: values per packet, slots, jobs at a time, members of one job."""
+    """Capacity of a loaded program: values per packet, slots, jobs at a time, members of one job."""
 
     lanes: int
     slots: int

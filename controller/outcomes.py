@@ -37,4 +37,4 @@ OUTCOMES = {
     "wrong_direction": 30,
     "no_uplink": 31,
 }
-"""What became of an INA packet: the column of its counter in the row."""
+"""Outcome of an INA packet: the column of its counter in the row."""

@@ -15,7 +15,7 @@ _JOB_IDS = range(1, 1 << 16)
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """How packets and slots tell a job from others: the same on every switch of its tree."""
+    """Identity of a job in packets and slots: the same on every switch of its tree."""
 
     job: int
     generation: int

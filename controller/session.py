@@ -90,7 +90,7 @@ class Controller:
 
     @property
     def address(self) -> str:
-        """Where the switch is reached, ``host:port`` or ``unix:path``."""
+        """Address of the switch, ``host:port`` or ``unix:path``."""
         return self._target.address
 
     def _turn(self) -> AbstractContextManager[None]:
@@ -148,7 +148,7 @@ class Controller:
         return self._program
 
     def info(self) -> SwitchInfo:
-        """What the loaded program offers. Raises ProgramMismatch if it is not one for aggregation."""
+        """Capacity of the loaded program. Raises ProgramMismatch if it is not one for aggregation."""
         if self._info is None:
             try:
                 self._info = _info(self.program)
@@ -402,7 +402,7 @@ def _info(program: ProgramInfo) -> SwitchInfo:
 
 
 def _counter_rows(program: ProgramInfo) -> int:
-    """How many rows of outcome counters there are; row 0 is for packets of no job."""
+    """Number of rows of outcome counters; row 0 is for packets of no job."""
     return find("counter", names.OUTCOMES, program.counters) // COLUMNS
 
 

@@ -48,12 +48,12 @@ class TreeAdmission:
 
     @property
     def epoch(self) -> int:
-        """What of the generation packets carry."""
+        """Part of the generation that packets carry."""
         return self._any.epoch
 
     @property
     def window(self) -> int:
-        """How many packets a worker may have under way."""
+        """Most packets that a worker may have under way."""
         return self._any.window
 
     @property
@@ -74,7 +74,7 @@ class TreeAdmission:
 
     @property
     def whole(self) -> bool:
-        """Whether every child of every node is on one of these switches."""
+        """True if every child of every node is on one of these switches."""
         fan_ins = {a.node: a.fan_in for a in self.switches.values() if not a.transit}
         return 0 in fan_ins and {node: len(of) for node, of in self.tree.items()} == fan_ins
 

@@ -22,7 +22,7 @@ WIRE_DTYPES: Final = {
     np.dtype(np.float16): np.dtype(np.float32),
     np.dtype(np.int32): np.dtype(np.int32),
 }
-"""What each dtype is summed as. float64 is rounded to float32 first; float16 fits, its sums are rounded."""
+"""Type in which each is summed. float64 is rounded to float32 first; float16 fits, its sums are rounded."""
 
 _INT32: Final = np.iinfo(np.int32)
 
@@ -36,7 +36,7 @@ class Tensor(Protocol):
 
 
 Output = NDArray[Any] | Tensor
-"""What a sum can be written to."""
+"""Array that a sum can be written to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Staged:
     target: NDArray[Any]
     """Like `source`, and possibly the same memory."""
     dtype: np.dtype[Any]
-    """What the user's array holds."""
+    """Kind of the user's array."""
     shape: tuple[int, ...]
     beyond: tuple[int, float] | None
     """First number, and where in `source`, that float64 holds and float32 does not: infinite in `source`."""

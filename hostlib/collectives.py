@@ -26,9 +26,9 @@ class Collective:
     average: bool
     nonfinite: NonFinite
     description: str
-    """What all ranks must agree on besides `number`, readable."""
+    """Description of all that ranks must agree on besides `number`."""
     number: int = 0
-    """How many calls of this rank came before, those that were refused included."""
+    """Number of earlier calls of this rank, those that were refused included."""
     root: int | None = None
     """The only rank that gets the result; None: all do."""
     layer: Layer | None = None

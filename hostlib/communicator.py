@@ -29,7 +29,7 @@ from hostlib.errors import NotInitialized, UnsupportedArray
 from hostlib.peers import NoPeers, Peers
 
 Result = TypeVar("Result", bound=NDArray[Any] | None)
-"""What a collective gives: an array; or None, at ranks that a reduce is not for."""
+"""Result of a collective: an array; or None, at ranks that a reduce is not for."""
 
 
 class Handle(Generic[Result]):

@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class TransportConfig:
-    """How packets reach the switch."""
+    """Transport of packets to the switch."""
 
     kind: Literal["loopback", "udp"]
     """``loopback``: whole Ethernet frames inside UDP datagrams; ``udp``: an ordinary UDP socket."""
@@ -86,7 +86,7 @@ class JobConfig:
     rendezvous: str | None = None
     """``host:port`` where the workers meet; None: nobody watches them."""
     token: str | None = field(default=None, repr=False)
-    """What proves at the rendezvous that a worker is one of the job's; goes with `rendezvous`. A secret."""
+    """Secret that proves at the rendezvous that a worker is one of the job's; goes with `rendezvous`."""
     tree: Tree | None = None
     """The switches that add up; None: one, to which all ranks are connected. In JSON an object: node id to
     the list of its children, a rank or minus a node id."""
@@ -97,14 +97,14 @@ class JobConfig:
     Without a fallback server as many packets may be in flight, with one an eighth (`hostlib.window_for`),
     but with `atp` all."""
     fallback: bool = False
-    """Whether the job has a fallback server, which takes what finds no slot."""
+    """True if the job has a fallback server, which takes what finds no slot."""
     atp: bool = False
     """The switch program is ``atp.p4``, to compare with: the whole window may be in flight, and what collides
     gets another slot. Needs a fallback server."""
     congestion: CongestionName = "fixed"
-    """What decides how much of the window is used (`hostlib.core.congestion`)."""
+    """Congestion control, which decides how much of the window is used (`hostlib.core.congestion`)."""
     numbers: Numbers = "exponent"
-    """How float32 travels: with an exponent per packet, or on a fixed scale, ``round(x * 2**scale_bits)``."""
+    """Encoding of float32: with an exponent per packet, or on a fixed scale, ``round(x * 2**scale_bits)``."""
     scale_bits: int = 20
     """For the fixed scale. An element of a sum is off by at most ``size / 2 * 2**-scale_bits``, and every
     element must stay below ``2**(31 - scale_bits) / size``. Packets with larger ones are repaired, exactly,
@@ -190,7 +190,7 @@ class JobConfig:
 
     @property
     def patience(self) -> Patience:
-        """How long to wait without progress."""
+        """Times to wait without progress."""
         return Patience(self.timeout_s, self.straggler_timeout_s)
 
     def to_json(self) -> str:

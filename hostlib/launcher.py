@@ -51,7 +51,7 @@ class LaunchError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class WorkerExit:
-    """How a worker ended: its rank, exit status (128 + signal if it was killed), and when (monotonic)."""
+    """End of a worker: its rank, exit status (128 + signal if it was killed), and time (monotonic)."""
 
     rank: int
     status: int

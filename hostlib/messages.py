@@ -1,4 +1,4 @@
-"""What workers and the meeting point of their job say to each other: one JSON object per line.
+"""Messages between workers and the meeting point of their job: one JSON object per line.
 
 ===========  =========================================================  ==================================
 from worker  ``{"join": rank, "size": n, "job": id, "token": text}``    once, first
@@ -40,7 +40,7 @@ _STRING = re.compile(r'"(?:[^"\\]|\\.)*+"?')  # one without an end goes to the e
 
 
 class MessageError(ValueError):
-    """What arrived is no message of this protocol; says why."""
+    """A line that is no message of this protocol; says why."""
 
 
 class Lines:
@@ -106,7 +106,7 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """How far a worker is: numbers by name."""
+    """Progress of a worker: numbers by name."""
 
     numbers: Mapping[str, float]
 
@@ -147,7 +147,7 @@ def parse_from_member(message: Mapping[str, Any]) -> Report | Farewell:
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What the meeting point tells a worker; empty where a message does not speak of it."""
+    """Message of the meeting point to a worker; fields that it does not speak of are empty."""
 
     refused: str | None = None
     go: bool = False

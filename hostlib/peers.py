@@ -1,4 +1,4 @@
-"""What a worker knows about the other workers of its job besides their packets.
+"""Other workers of a job, as far as a worker knows of them besides their packets.
 
 The data path cannot tell a slow rank from a dead one: neither sends anything. Someone who watches
 the processes can, and a worker asks that someone through `Peers`.
@@ -11,7 +11,7 @@ from typing import Protocol
 
 
 class Peers(Protocol):
-    """What a communicator asks while it waits. All methods return at once."""
+    """The peers, as a communicator asks for them while it waits. All methods return at once."""
 
     def gone(self) -> Mapping[int, str]:
         """Return the ranks that are known to be dead, each with the reason."""

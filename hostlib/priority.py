@@ -1,4 +1,4 @@
-"""How urgent a tensor is: the policy of ESA, where urgent packets take the switch's memory from others.
+"""Urgency of tensors: the policy of ESA, where urgent packets take the switch's memory from others.
 
 The priority is the logarithm of a product of three factors, each of which says that memory is worth more
 here than elsewhere:

@@ -1,4 +1,4 @@
-"""Where the workers of a job meet: over TCP on the management network, in `hostlib.messages`.
+"""Meeting point of a job's workers: over TCP on the management network, in `hostlib.messages`.
 
 A worker joins with its rank, the job's size, the job's id and the job's token, which only those know who were
 given the job's configuration; when all have joined, all are let go together. From then on each open
@@ -34,7 +34,7 @@ from hostlib.messages import (
 )
 
 JOIN_S: Final = 10.0
-"""How long a connection may stay open without having joined."""
+"""Longest time for which a connection stays open without having joined."""
 MAX_STRANGERS: Final = 64
 """Connections that have not joined, beside one for each rank; beyond that the oldest gives way."""
 
@@ -44,7 +44,7 @@ _NO_ROOM: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 @dataclass(slots=True)
 class _Connection:
     until: float
-    """When it is closed unless it has joined, monotonic seconds."""
+    """Time at which it is closed unless it has joined, monotonic seconds."""
     lines: Lines = field(default_factory=lambda: Lines(FROM_WORKER_BYTES))
     join: Join | None = None
 
@@ -55,7 +55,7 @@ class Rendezvous:
     def __init__(self, *, job: int, size: int, host: str = "127.0.0.1", join_s: float = JOIN_S) -> None:
         """Listen at `host`; whoever has not joined within `join_s` seconds of connecting is cut off."""
         self.token: Final = secrets.token_hex(32)
-        """What a worker has to know to join; to be kept out of command lines and logs."""
+        """Secret that a worker needs to join; to be kept out of command lines and logs."""
         self._job = job
         self._size = size
         self._join_s = join_s
@@ -88,7 +88,7 @@ class Rendezvous:
 
     @property
     def complete(self) -> bool:
-        """Whether all ranks have joined."""
+        """True once all ranks have joined."""
         return self._released
 
     def reports(self) -> dict[int, dict[str, float]]:

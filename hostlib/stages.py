@@ -1,4 +1,4 @@
-"""Where the time of an iteration goes: seconds on storage, CPU, GPU and network, measured as the job runs.
+"""Stage timing: seconds of an iteration on storage, CPU, GPU and network, measured as the job runs.
 
 A training iteration is four stages, each of which keeps one resource busy (Muri, SIGCOMM'22, section 2):
 reading data, preprocessing it, computing, and exchanging gradients. Training code says which is which::
@@ -55,7 +55,7 @@ class Iteration:
 
 @dataclass(frozen=True, slots=True)
 class StageProfile:
-    """What an iteration takes.
+    """Time of an iteration.
 
     Attributes:
         stages_s: Seconds in each stage, in the order of `STAGES`.
@@ -103,7 +103,7 @@ def _of_all(ranks: Sequence[Iteration]) -> Iteration:
 
 
 class Turns(Protocol):
-    """Who else a timer's stages concern: whoever lets jobs take turns on the resources."""
+    """Listener to a timer's stages: whoever lets jobs take turns on the resources."""
 
     def take(self, stage: Stage) -> None:
         """Return when the stage may begin."""

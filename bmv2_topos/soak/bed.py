@@ -26,12 +26,12 @@ from softswitch.engine.pipeline import Pipeline
 
 _PORTS = range(1, 33)
 SLOT_PREFIX = names.SLOT_REGISTER.removesuffix("psn")
-"""What the names of registers with slots' state begin with."""
+"""Prefixes of the names of registers with slots' state."""
 MOVE_PREFIX = f"{names.CHANGE}_"
-"""What those begin with that hold, by counter row, how far a move to another region is."""
+"""Prefixes of those that hold, by counter row, how far a move to another region is."""
 _GENERATION = f"{SLOT_PREFIX}generation"
 _JUNK = 0x5A5A_A5A5
-"""What lanes hold before anything has been added: nobody may count on zero."""
+"""Content of lanes before anything has been added: nobody may count on zero."""
 
 
 def slots_of(program: Mode) -> int:
@@ -78,7 +78,7 @@ class Rack:
 
     @property
     def worn_out(self) -> bool:
-        """Whether the clock may soon leave the range that the switches count in."""
+        """True if the clock may soon leave the range that the switches count in."""
         return self._rounds > 1 << 20
 
     def close(self) -> None:
@@ -105,9 +105,9 @@ class BuiltBed:
         )
         self.admitted: dict[int, TreeAdmission] = {}
         self._as_built = False
-        """Whether the jobs are on the switches as they were admitted first."""
+        """True while the jobs are on the switches as they were admitted first."""
         self._counted = False
-        """Whether the counters have been taken since the last schedule began."""
+        """True once the counters have been taken since the last schedule began."""
 
     def __enter__(self) -> Self:
         return self

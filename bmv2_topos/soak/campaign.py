@@ -53,11 +53,11 @@ class ProcessDied(Exception):
 
 @dataclass(slots=True)
 class Tally:
-    """What a campaign has done so far."""
+    """Results of a campaign so far."""
 
     schedules: int = 0
     counts: Counter[str] = field(default_factory=Counter)
-    """How often what happened."""
+    """Occurrences of events, by name."""
     failures: list[Failure] = field(default_factory=list)
     recoveries: list[Recovery] = field(default_factory=list)
 
@@ -78,7 +78,7 @@ class Tally:
 
     @property
     def usual_share(self) -> float:
-        """What nine in ten recoveries of what was under way before the calm took at most of what they might.
+        """Share of its time that nine in ten recoveries took at most, of what was under way before.
 
         One that needs the whole time has met with bad luck; when many do, all are repaired too slowly. Of ten
         at least; 0 for fewer.

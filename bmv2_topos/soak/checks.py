@@ -1,4 +1,4 @@
-"""What counters must never show, and what they have to add up to."""
+"""Checks of counters: values that they must never show, and sums that they have to give."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a campaign that is long enough must have seen: every kind of schedule, fault, outcome and repair."""
+"""Coverage of a campaign: kinds of schedules, faults, outcomes and repairs that a long one must have seen."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from hostlib.wire import FRAME_PREFIX_BYTES, KIND_GRADIENT
 
 _KIND = FRAME_PREFIX_BYTES
 _JOB = slice(_KIND + 2, _KIND + 4)
-"""Where a frame says what it is, and of which job."""
+"""Offsets of kind and job in a frame."""
 START_NS = 1_000_000_000
 
 

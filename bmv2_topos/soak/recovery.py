@@ -1,4 +1,4 @@
-"""How long jobs take once nothing goes wrong any more: in round trips, for every packet still to come.
+"""Recovery of jobs once nothing goes wrong any more: in round trips, for every packet still to come.
 
 Theory of operation
 -------------------
@@ -61,7 +61,7 @@ class Recovery:
 
     @property
     def round_trips_per_packet(self) -> float:
-        """How many round trips it took, time-outs included, for each packet."""
+        """Round trips that it took for each packet, time-outs included."""
         return self.duration_ns / self.round_trip_ns / self.packets
 
     @property

@@ -52,10 +52,10 @@ class Stuck(Exception):
 
 
 class Course(NamedTuple):
-    """What came of a schedule."""
+    """Result of a schedule."""
 
     happened: Counter[str]
-    """How often what happened."""
+    """Occurrences of events, by name."""
     recoveries: list[Recovery]
 
 
@@ -83,7 +83,7 @@ class _RunningJob:
 
     @property
     def wrapped(self) -> bool:
-        """Whether its PSNs went past their limit."""
+        """True if its PSNs went past their limit."""
         window = self.stations[0].window
         return window is not None and window.psns().last < self.plan.first_psn
 

@@ -36,7 +36,7 @@ class Bed:
 
     @property
     def levels(self) -> int:
-        """How many switches the longest way up has."""
+        """Number of switches on the longest way up."""
         parents = self.topology.parents
 
         def depth(switch: str) -> int:
@@ -78,7 +78,7 @@ class Collective:
     """Some values are infinite or NaN."""
     priority: int = 0
     waits_us: tuple[int, ...] = ()
-    """How long each rank takes before it calls, from the end of its last one."""
+    """Time that each rank takes before it calls, from the end of its last one."""
 
     def describe(self) -> str:
         """Say it in a line."""
@@ -101,7 +101,7 @@ class Defector:
 
 @dataclass(frozen=True, slots=True)
 class JobPlan:
-    """What one job does, and how it was admitted."""
+    """Plan of one job: its admission and its collectives."""
 
     number: int
     generation: int
@@ -222,11 +222,11 @@ class Schedule:
     """The switches' clock when it begins; it wraps at 2**32."""
     events: tuple[Event, ...]
     calm_us: int
-    """When links begin to hand on every packet, once and at once; all events are over by then."""
+    """Time at which links begin to hand on every packet, once and at once; all events are over by then."""
 
     @property
     def settled_us(self) -> int:
-        """When nothing is held back any more that was sent before the calm."""
+        """Time from which nothing is held back any more that was sent before the calm."""
         return self.calm_us + max(faults.reorder_us if faults.reorder else 0 for faults in self.faults)
 
     def describe(self) -> str:

@@ -13,7 +13,7 @@ from hostlib import wire
 _HEADER = wire.FRAME_PREFIX_BYTES
 _NO_LANES = _HEADER + wire.INA_BYTES
 _ADDRESSES = wire.ETHERNET_BYTES + 12
-"""Where the IPv4 addresses begin: 8 bytes, every one of which the header checksum protects."""
+"""Offset of the IPv4 addresses: 8 bytes, every one of which the header checksum protects."""
 
 Packet = NDArray[Any]
 """One packet of `wire.packet_dtype`."""

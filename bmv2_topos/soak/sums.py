@@ -1,4 +1,4 @@
-"""What the ranks of a collective contribute, and what each may be handed for it.
+"""Contributions of the ranks to a collective, and the results that each may be handed.
 
 The oracle is NumPy in 64 bits, and the bounds that the protocol page gives.
 """
@@ -50,7 +50,7 @@ class Sum:
         self.tag = zlib.crc32(described.encode())
         self.inputs = self._draw(generator)
         self.results: dict[int, tuple[bytes, Mishaps]] = {}
-        """What the ranks were handed."""
+        """Results that the ranks were handed."""
         self._prepare()
 
     # ------------------------------------------------------------------ what is right

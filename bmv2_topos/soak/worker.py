@@ -48,9 +48,9 @@ class WorkerStation:
     ) -> None:
         self.rank = rank
         self.error: JobBroken | None = None
-        """Why it has given up."""
+        """Reason for which it has given up."""
         self.silent = False
-        """Whether it has died."""
+        """True once it has died."""
         self._defector = defector
         self.done = 0
         """Collectives that it has finished."""
@@ -68,7 +68,7 @@ class WorkerStation:
 
     @property
     def finished(self) -> bool:
-        """Whether it has done all that it has to, or given up as it has to."""
+        """True once it has done all that it has to, or given up as it has to."""
         return self.done == len(self._sums) or self.error is not None or self.silent
 
     @property
@@ -78,7 +78,7 @@ class WorkerStation:
 
     @property
     def busy(self) -> bool:
-        """Whether it has called a collective that it has not finished."""
+        """True while it has called a collective that it has not finished."""
         return self._driver is not None and self._driver.busy
 
     def start(self, window: Window, done: int) -> None:

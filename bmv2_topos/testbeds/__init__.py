@@ -1,1 +1,1 @@
-"""Where a topology and its jobs run: so far in virtual time (`virtual`)."""
+"""Testbeds, on which a topology and its jobs run: so far in virtual time (`virtual`)."""

@@ -1,4 +1,4 @@
-"""How many packets may be in flight, and how many of them may claim memory in the switch.
+"""Congestion control: how many packets may be in flight, and how many of them may claim memory in the switch.
 
 A congestion control is asked between batches, never per packet. It answers with `Limits`: once at `start`,
 then after every *round*: as many results, in the order of their PSNs, as packets were allowed in flight. The
@@ -33,7 +33,7 @@ _ROUNDS_AHEAD: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What the results of one round brought."""
+    """Outcome of one round, from its results."""
 
     results: int
     """As many as were allowed in flight before it or are since, whichever is more: so whatever a round brings
@@ -50,7 +50,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a worker may do from the end of a round on. 1 <= both <= window."""
+    """Limits of a worker from the end of a round on. 1 <= both <= window."""
 
     in_flight: int
     """Packets without a result."""
@@ -65,7 +65,7 @@ class Congestion(Protocol):
 
     @property
     def wants_rounds(self) -> bool:
-        """Whether rounds have to be counted at all; constant."""
+        """True if rounds have to be counted at all; constant."""
         ...
 
     def start(self, window: int) -> Limits:
@@ -113,7 +113,7 @@ class Aimd:
     initial_packets: int = 200
     step_packets: int = 5
     threshold: float = float("inf")
-    """Where slow start ends, packets."""
+    """Packets at which slow start ends."""
     _most: int = field(default=1, init=False)
     _packets: float = field(default=1.0, init=False)
     _deaf: bool = field(default=False, init=False)

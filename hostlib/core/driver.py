@@ -22,7 +22,7 @@ from hostlib.core.window import Window
 from hostlib.errors import RanksDisagree
 
 CHECK_NS: Final = 250_000_000
-"""How often a waiting worker looks up: for the death of a peer, for signals, to report."""
+"""Interval at which a waiting worker looks up: for the death of a peer, for signals, to report."""
 
 Arrivals = Iterable[tuple[NDArray[Any], int]]
 """Packets of one length back to back, and that length; several such runs."""

@@ -1,4 +1,4 @@
-"""What the core leaves to compiled code: `hostlib._native.NativeKernel` is it; tests have a twin in numpy."""
+"""The part of the core that is compiled: `hostlib._native.NativeKernel`; tests have a twin in numpy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hostlib.core.state import CoreState
 
 
 class Kernel(Protocol):
-    """What runs for every packet. All times are nanoseconds of the caller's clock."""
+    """The functions that run for every packet. All times are nanoseconds of the caller's clock."""
 
     def begin(self, state: CoreState, now: int) -> None:
         """Reset the window for the collective described in `state`."""

@@ -129,7 +129,7 @@ class Kept(enum.IntFlag):
 
 
 class Mark(enum.IntFlag):
-    """What a result brought, kept until its round counts it; the byte above is what it told of waiting."""
+    """Marks of a result, kept until its round counts them; the byte above is what it told of waiting."""
 
     ECN = 0x01
     COLLISION = 0x02
@@ -140,7 +140,7 @@ class Mark(enum.IntFlag):
 
 
 class Counter(enum.IntEnum):
-    """What the core counts; STALE to WRONG_EPOCH are packets that it ignored."""
+    """Counters of the core; STALE to WRONG_EPOCH are packets that it ignored."""
 
     SENT = 0
     RESENT = 1
@@ -281,15 +281,15 @@ class RtoLimits:
     margin_s: float = 0.005
     """Least distance from the smoothed round trip time: what the scheduler may add to any packet's."""
     max_s: float = 0.25
-    """Where doubling ends; also how often a stalled worker asks who is missing."""
+    """Longest time-out, where doubling ends; also how often a stalled worker asks who is missing."""
     probe_s: float | None = 0.002
-    """How much later than a smoothed round trip, and than the last result, a probe asks for what is missing:
+    """Time from a smoothed round trip, and from the last result, until a probe asks for what is missing:
     more than the scheduler mostly adds, for a wrong guess costs a few packets. None: no probes."""
 
 
 @dataclass(frozen=True, slots=True)
 class CoreSettings:
-    """What does not change during the life of a job."""
+    """Settings that do not change during the life of a job."""
 
     job: int
     rank: int
@@ -302,7 +302,7 @@ class CoreSettings:
     rto: RtoLimits = RtoLimits()
     first_psn: int = 0
     tree: Tree | None = None
-    """Who adds up what; None: one switch for all ranks."""
+    """Nodes that add up, and for whom; None: one switch for all ranks."""
     epoch: int = 0
     """Low byte of the job's generation."""
     window: int | None = None

@@ -1,4 +1,4 @@
-"""When a collective that makes no progress has to be given up, and what to say then."""
+"""Decides when a collective without progress has to be given up, and says why."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ SUSPICIOUS_NS: Final = 200_000_000
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long to wait without a new result, seconds."""
+    """Times to wait without a new result, seconds."""
 
     timeout_s: float = TIMEOUT_S
-    """When the switch does not answer, or nobody knows that the missing ranks live."""
+    """If the switch does not answer, or nobody knows that the missing ranks live."""
     straggler_timeout_s: float = STRAGGLER_TIMEOUT_S
-    """When the missing ranks are known to live: they compute, or wait for something else."""
+    """If the missing ranks are known to live: they compute, or wait for something else."""
 
 
 class Watchdog:

@@ -17,12 +17,12 @@ from hostlib.errors import PsnRange
 _MAX_DOUBLINGS = 20
 _FIRST_PROBES = 8
 _ALL_WAIT = 254
-"""What a packet says of waiting if every result keeps this rank waiting; 255 means another thing there."""
+"""Value in a packet if every result keeps this rank waiting; 255 means another thing there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mishaps:
-    """What happened to a finished collective; each is the first element of the first packet concerned."""
+    """Numeric errors of a finished collective: of each the first element of the first packet concerned."""
 
     nonfinite: int | None
     """Some rank's values there are NaN or infinite; the packet's results are NaN."""
@@ -52,7 +52,7 @@ class Window:
 
     @property
     def congestion(self) -> Congestion:
-        """What limits the packets in flight; setting it starts it. All ranks must set the same one alike."""
+        """Congestion control of the window; setting it starts it. All ranks must set the same one alike."""
         return self._congestion
 
     @congestion.setter
@@ -124,7 +124,7 @@ class Window:
 
     @property
     def round_due(self) -> bool:
-        """Whether the congestion control has to be asked: as many results are in as a round takes."""
+        """True if the congestion control has to be asked: as many results are in as a round takes."""
         core = self.state.struct
         return bool(0 < core.round_target <= core.round_results)
 
@@ -245,12 +245,12 @@ class Window:
 
     @property
     def complete(self) -> bool:
-        """Whether every result of the collective is in."""
+        """True once every result of the collective is in."""
         return bool(self.state.struct.completed == self.state.struct.total)
 
     @property
     def ranks_disagree(self) -> bool:
-        """Whether the switch saw contributions with different tags: the collective can never complete."""
+        """True if the switch saw contributions with different tags: the collective can never complete."""
         return bool(self.state.struct.disagree_index >= 0)
 
     def mishaps(self) -> Mishaps:
@@ -273,7 +273,7 @@ class Window:
 
     @property
     def first_result_at(self) -> int:
-        """When the first result of the collective came; before that, when it began."""
+        """Time of the collective's first result; before that, of its beginning."""
         return int(self.state.struct.first_at)
 
     def stalled_ns(self, now: int) -> int:

@@ -1,4 +1,4 @@
-"""What a fallback server is told: its own settings, and the jobs that it serves."""
+"""Configuration of a fallback server: its own settings, and the jobs that it serves."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STATUS_QUEUE: Final = 1024
 
 
 class Count(enum.IntEnum):
-    """What is counted per job; from `UNKNOWN_JOB` on, packets that were dropped, by reason.
+    """Counters of a job; from `UNKNOWN_JOB` on, packets that were dropped, by reason.
 
     Those that cannot be attributed to a job are counted for the server.
     """
@@ -72,7 +72,7 @@ class Count(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class FallbackSettings:
-    """What does not change during the life of a server."""
+    """Settings that do not change during the life of a server."""
 
     lanes: int = 256
     """Values per packet that the switch program was built for."""
@@ -83,7 +83,7 @@ class FallbackSettings:
     remind_s: float = 0.002
     """About a round trip: the least wait before a reminder, and between two replays of a result."""
     remind_max_s: float = 0.25
-    """Where the doubling of the distance between reminders ends."""
+    """Longest distance between reminders, where its doubling ends."""
     forget_s: float = 60.0
     """An unfinished entry that nobody has sent anything for in this time is forgotten."""
 
@@ -164,7 +164,7 @@ class FallbackJob:
 
     @property
     def psn_limit(self) -> int:
-        """What PSNs count modulo."""
+        """Modulus of PSNs."""
         slots = self.slots if self.slots is not None else 2 * (self.window or 0)
         return 2**32 - 2**32 % slots if slots else 2**32
 

@@ -14,7 +14,7 @@ from hostlib.io.datagrams import DATAGRAM_BYTES, PacketSocket, open_socket
 from hostlib.io.link import Pumped
 
 RECEIVE_BUFFER_BYTES: Final = 32 << 20
-"""What the socket is to hold unread: several jobs' windows may come at once. The kernel may grant less."""
+"""Receive buffer: several jobs' windows may come at once. The kernel may grant less."""
 
 
 class FallbackLink:
@@ -58,12 +58,12 @@ class FallbackLink:
 
     @property
     def strangers(self) -> int:
-        """How many datagrams did not come from the switch, and were dropped."""
+        """Number of datagrams that did not come from the switch, and were dropped."""
         return self._packets.strangers
 
     @property
     def errors(self) -> int:
-        """How often sending or receiving failed."""
+        """Number of failed calls to send or receive."""
         return int(self._packets.io.errors)
 
     def close(self) -> None:

@@ -26,7 +26,7 @@ from hostlib.fallback.link import FallbackLink
 from hostlib.fallback.native_core import NativeCore
 
 _SLICE_NS = 50_000_000
-"""How long the loop may keep a command or a signal waiting."""
+"""Longest time for which the loop keeps a command or a signal waiting."""
 _LINE_BYTES = 1 << 20
 
 

@@ -16,7 +16,7 @@ from hostlib.core.window import Window
 from hostlib.io.link import SocketLink
 
 TICK_S: Final = 0.02
-"""How often the thread looks for reminders. They are rare, and whoever computes wants its processor."""
+"""Interval of looking for reminders. They are rare, and whoever computes wants its processor."""
 
 QUIET_S: Final = 0.6
 """With nobody to tell whether the other ranks are done: leave after so long without a reminder. Those who

@@ -83,7 +83,7 @@ class PacketSocket:
 
     @property
     def strangers(self) -> int:
-        """How many datagrams did not come from the switch, and were dropped."""
+        """Number of datagrams that did not come from the switch, and were dropped."""
         return int(self.io.strangers)
 
     def last_error(self) -> str | None:

@@ -14,7 +14,7 @@ from hostlib.io.datagrams import DATAGRAM_BYTES, SEGMENTS, PacketSocket
 
 
 class Pumped(enum.IntEnum):
-    """Why a pump came back (``PUMP_*`` in ``ina_core.h``)."""
+    """Reason for which a pump came back (``PUMP_*`` in ``ina_core.h``)."""
 
     DONE = 0
     TIMER = 1
@@ -43,7 +43,7 @@ class SocketLink:
 
     @property
     def room_packets(self) -> int:
-        """How many results the socket holds unread; half of its memory is overhead."""
+        """Number of results that the socket holds unread; half of its memory is overhead."""
         return self._socket.socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2 // self._packet_bytes
 
     def pump(self, window: Window, deadline: int) -> Pumped:
@@ -65,7 +65,7 @@ class SocketLink:
 
     @property
     def strangers(self) -> int:
-        """How many datagrams did not come from the switch, and were dropped."""
+        """Number of datagrams that did not come from the switch, and were dropped."""
         return self._socket.strangers
 
     def last_error(self) -> str | None:

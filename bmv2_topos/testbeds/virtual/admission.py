@@ -29,7 +29,7 @@ from softswitch.engine.pipeline import Pipeline
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a job asks for: `slots` of its own or, shared, a `region` at every switch."""
+    """Request of a job: `slots` of its own or, shared, a `region` at every switch."""
 
     placement: Placement
     _: KW_ONLY

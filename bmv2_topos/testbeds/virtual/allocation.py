@@ -38,11 +38,11 @@ class JobView:
     iterations_done: int
     """By all ranks."""
     iterations: int
-    """How many it is to do."""
+    """Number of iterations that it is to do."""
     mean_iteration_s: float | None
     """So far; None: none is done."""
     outcomes: Mapping[str, Mapping[str, int]]
-    """How many packets met which outcome since the policy was asked last, or since the job's admission if
+    """Packets by outcome since the policy was asked last, or since the job's admission if
     that is later, by switch."""
     slots_in_use: int
     """Slots of all switches that hold part of a sum of it now; an estimate where switches have many."""
@@ -56,7 +56,7 @@ class JobView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """What a policy is told."""
+    """State of the jobs, as a policy is told."""
 
     time_s: float
     slots: int
@@ -98,7 +98,7 @@ class Allocator:
         self._seen: Mapping[int, Mapping[str, Mapping[str, int]]] = {}
         """Counters when the policy was asked last, by the generations of jobs."""
         self.due = self._period
-        """When the policy is to be asked next."""
+        """Time at which the policy is to be asked next."""
 
     def serve(self, now: int, jobs: Iterable[RunningJob]) -> None:
         """Ask the policy if it is time, and change the regions that it returns.

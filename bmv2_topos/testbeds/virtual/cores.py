@@ -13,7 +13,7 @@ from hostlib.fallback import FallbackCore, FallbackSettings, NativeCore
 
 @dataclass(frozen=True, slots=True)
 class Cores:
-    """What makes them. Tests put others in their place: twins of them, or broken ones.
+    """Makers of the cores. Tests put others in their place: twins of them, or broken ones.
 
     Either may raise `hostlib.errors.NativeMissing`.
     """

@@ -30,7 +30,7 @@ from softswitch.compiler import ir
 from softswitch.engine.pipeline import Pipeline
 
 _HOST_QUEUE_PACKETS = 16384
-"""What a host may have waiting for its own link; more than any window."""
+"""Queue of a host for its own link; longer than any window."""
 
 Bytes = NDArray[np.uint8]
 
@@ -164,7 +164,7 @@ class Fabric:
     # ------------------------------------------------------------------ time
 
     def next_event_us(self) -> int | None:
-        """When something moves next; None: never."""
+        """Time of the next event; None: never."""
         times = [switch.next_event_us() for switch in self.switches.values()]
         times.append(self._under_way.due)
         return min((time for time in times if time is not None), default=None)

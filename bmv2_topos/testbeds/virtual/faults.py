@@ -1,4 +1,4 @@
-"""What can go wrong in a testbed, and when: faults as data, and schedules of them drawn from a seed."""
+"""Faults of a testbed: as data with their times, and schedules of them drawn from a seed."""
 
 from __future__ import annotations
 

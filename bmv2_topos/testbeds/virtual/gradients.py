@@ -1,4 +1,4 @@
-"""What the ranks of a job contribute, and what the sums are that they must be handed."""
+"""Contributions of the ranks of a job, and the sums that they must be handed."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Gradients:
         return total
 
     def _overflows(self, iteration: int) -> bool:
-        """Whether one rank has a value that the fixed scale cannot hold."""
+        """True if one rank has a value that the fixed scale cannot hold."""
         return self._overflow_every > 0 and iteration % self._overflow_every == self._overflow_every - 1
 
     def _part(self, iteration: int, layer: int) -> slice:

@@ -57,7 +57,7 @@ class Assignment:
 
 
 class Interfaces:
-    """What has arrived at the hosts, by UDP port."""
+    """Arrivals at the hosts, by UDP port."""
 
     def __init__(self, fabric: Fabric) -> None:
         self._fabric = fabric

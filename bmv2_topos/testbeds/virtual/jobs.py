@@ -44,19 +44,19 @@ class RunningJob:
     controllers: Controllers
     kernel: Kernel
     starts_ns: int
-    """When it is to be admitted, the next time."""
+    """Time of its next admission."""
     admitted: TreeAdmission | None = None
     workers: list[Worker] = field(default_factory=list)
     server: PolledServer | None = None
     """Its fallback server; stays when the job is withdrawn."""
     ends_ns: list[int] = field(default_factory=list)
-    """When each iteration was done by all ranks."""
+    """Time at which each iteration was done by all ranks."""
     restarts: int = 0
     gone: bool = False
     """Done, removed or refused: it will not be admitted again."""
     removed: bool = False
     refused: str | None = None
-    """Why the switches could not take it."""
+    """Reason for which the switches could not take it."""
     _gone_ns: int = 0
     _gradients: Gradients | None = None
     _outcomes: Counter[str] = field(default_factory=Counter)
@@ -95,7 +95,7 @@ class RunningJob:
 
     @property
     def gradients(self) -> Gradients:
-        """What its ranks contribute: made when it is first asked for, and forgotten when the job is gone."""
+        """Contributions of its ranks: made when first asked for, and forgotten when the job is gone."""
         if self._gradients is None:
             self._gradients = Gradients(
                 self.entry.workers,

@@ -60,7 +60,7 @@ class Agenda(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class LinkFaults:
-    """What a link does to a packet, in each direction: probabilities."""
+    """Faults of a link, in each direction: probabilities."""
 
     loss: float = 0.0
     duplicate: float = 0.0
@@ -125,7 +125,7 @@ class Network:
         """Links only delay from then on."""
         self.trace: Trace | None = None
         self.counts: Counter[str] = Counter()
-        """What happened to packets under way."""
+        """Events of packets under way, by name."""
         self._agenda: Agenda[tuple[Callable[..., None], tuple[Any, ...]]] = Agenda()
 
     # ------------------------------------------------------------------ time
@@ -146,7 +146,7 @@ class Network:
 
     @property
     def pending(self) -> bool:
-        """Whether anything will happen."""
+        """True if anything will happen."""
         return self._agenda.due is not None
 
     # ------------------------------------------------------------------ packets

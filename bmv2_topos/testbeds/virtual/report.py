@@ -1,4 +1,4 @@
-"""What a run of the virtual testbed found out, as data and as JSON."""
+"""Report of a run of the virtual testbed, as data and as JSON."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Occupancy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobReport:
-    """How one job went."""
+    """Report of one job."""
 
     name: str
     workers: int
@@ -48,20 +48,20 @@ class JobReport:
     """Elements of results that were compared with the exact sum, and equal: one that is not ends the run."""
     restarts: int = 0
     left_s: float = 0.0
-    """When it was done, removed or refused."""
+    """Time at which it was done, removed or refused."""
     refused: str | None = None
-    """Why the switches could not take it, in the controller's words; None: they could."""
+    """Reason for which the switches could not take it, in the controller's words; None: they could."""
 
     @property
     def fate(self) -> Fate:
-        """What became of it."""
+        """Fate of the job."""
         if self.refused is not None:
             return "refused"
         return "removed" if self.jct_s is None else "done"
 
     @property
     def iterations(self) -> int:
-        """How many it finished."""
+        """Number of iterations that it finished."""
         return len(self.iteration_s)
 
     @property
@@ -84,7 +84,7 @@ class JobReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowReport:
-    """What became of the packets of one flow of ordinary traffic."""
+    """Report of one flow of ordinary traffic."""
 
     source: str
     target: str
@@ -111,7 +111,7 @@ class Report:
     """By the links."""
     flows: tuple[FlowReport, ...] = ()
     wall_s: float = field(default=0.0, compare=False)
-    """How long the simulation took."""
+    """Time that the simulation took."""
 
     @property
     def mean_jct_s(self) -> float:

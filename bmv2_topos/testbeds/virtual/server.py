@@ -86,7 +86,7 @@ class PolledServer(Server):
 
     def __init__(self, socket: Socket, topology: Topology, settings: VirtualSettings) -> None:
         self.due = NEVER
-        """When it has to be served even if nothing arrives."""
+        """Time at which it has to be served even if nothing arrives."""
         self._socket = socket
         core = FallbackSettings(
             lanes=settings.lanes,

@@ -1,4 +1,4 @@
-"""What a virtual testbed is told besides its topology and its jobs."""
+"""Settings of a virtual testbed besides its topology and its jobs."""
 
 from __future__ import annotations
 
@@ -83,9 +83,9 @@ class VirtualSettings:
     samples: int = 100
     """Samples of the slots in use over a run: at least half as many, at most this many. 0: none."""
     cores: Cores = COMPILED
-    """What runs on the hosts."""
+    """Cores that run on the hosts."""
     ageing: int = AGEING
-    """What a slot's priority loses to each packet that wanted it in vain."""
+    """Ageing: the loss of a slot's priority to each packet that wanted it in vain."""
     prioritize: Prioritize = Urgency.priority
     """Makes the priorities of jobs that have none in the job file."""
     rehashes: bool = True
@@ -97,7 +97,7 @@ class VirtualSettings:
 
     @property
     def shares(self) -> bool:
-        """Whether jobs share slots, and so have fallback servers."""
+        """True if jobs share slots, and so have fallback servers."""
         return self.program != "exclusive"
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""When a run is given up: all that wait have waited too long, and nobody computes what they may wait for."""
+"""Stall detection: all that wait have waited too long, and nobody computes what they may wait for."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class Flow:
     packet_bytes: int = 1500
     """A whole frame."""
     arrivals: Literal["constant", "poisson"] = "constant"
-    """Whether packets follow each other evenly, or each independently of all others."""
+    """Arrivals: packets follow each other evenly, or each independently of all others."""
     start_s: float = 0.0
     end_s: float | None = None
     """None: the end of the run."""
@@ -87,7 +87,7 @@ class RunningFlow:
         self._sent = 0
         self._arrived = 0
         self.due = 0
-        """When it has to be served even if nothing arrives."""
+        """Time at which it has to be served even if nothing arrives."""
 
     def poll(self, now: int) -> None:
         """Count what has arrived, and send what is to go soon."""

@@ -1,4 +1,4 @@
-"""When a worker computes, and which tensors that makes ready: the model of one rank of a training job.
+"""Model of one rank of a training job: when it computes, and which tensors that makes ready.
 
 Theory of operation
 -------------------
@@ -39,7 +39,7 @@ class Training:
     ready: deque[int] = field(default_factory=deque)
     """Layers whose tensors wait to be summed, in that order."""
     due: int = NEVER
-    """When the layer that is being computed ends; NEVER: waiting for a sum, or finished."""
+    """Time at which the layer that is being computed ends; NEVER: waiting for a sum, or finished."""
     _computed: int = 0
     _layer: int = 0
     _backward: bool = False
@@ -57,7 +57,7 @@ class Training:
 
     @property
     def finished(self) -> bool:
-        """Whether all iterations are done."""
+        """True once all iterations are done."""
         return self.done >= self.iterations
 
     def advance(self, now: int) -> None:

@@ -51,7 +51,7 @@ class Worker:
         self.compared = 0
         """Elements that were compared with the exact sum."""
         self.due = now
-        """When it has to be served even if nothing arrives."""
+        """Time at which it has to be served even if nothing arrives."""
         self._socket = socket
         self._gradients = gradients
         self._priority = priority
@@ -85,7 +85,7 @@ class Worker:
 
     @property
     def waits(self) -> bool:
-        """Whether a sum is under way."""
+        """True while a sum is under way."""
         return self._layer is not None
 
     def tally(self) -> Tally:
