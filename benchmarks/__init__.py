@@ -1,1 +1,1 @@
-"""What fills the published pages, by many runs each. What `ina bench` runs is `controller.bench`."""
+"""Makers of the published pages, by many runs each. `ina bench` runs `controller.bench`."""

@@ -63,7 +63,7 @@ def main() -> None:
     """Run, print the tables, and write page and rows on request."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--traces", type=Path, metavar="DIR", help="folder with the public traces")
-    parser.add_argument("--slow", action="store_true", help="also what takes minutes")
+    parser.add_argument("--slow", action="store_true", help="also run the slow parts (minutes)")
     parser.add_argument("--output", type=Path, metavar="DIR", help=f"write {NAME}.json, and into {NAME}.md")
     given = parser.parse_args()
     if given.output is not None:

@@ -68,7 +68,7 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 def main() -> None:
     """Write the tables of the page beside the file of measurements."""
     parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("measured", type=Path, help="what 'ina schedule interleave --json' has printed")
+    parser.add_argument("measured", type=Path, help="output of 'ina schedule interleave --json'")
     path: Path = parser.parse_args().measured
     fill(path.with_suffix(".md"), tables(json.loads(path.read_text())))
 

@@ -85,7 +85,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--traces", type=Path, metavar="DIR", help="folder with the public traces")
     parser.add_argument("--only", default=",".join(MAKE), help=f"tables, by comma: {', '.join(MAKE)}")
-    parser.add_argument("--slow", action="store_true", help="also run what takes minutes")
+    parser.add_argument("--slow", action="store_true", help="also run the slow parts (minutes)")
     parser.add_argument("--output", type=Path, metavar="DIR", help=f"write {NAME}.md and {NAME}.json")
     parser.add_argument("--json", action="store_true", help="print the rows")
     given = parser.parse_args()

@@ -17,7 +17,7 @@ from controller.simulator.replicas.muri.tiresias import TiresiasReplica
 from controller.simulator.speed import Exclusive, Interleaved
 
 Step = tuple[str, Callable[[], PolicyRun]]
-"""What is different from the step before, and the policy run."""
+"""Difference from the step before, and the policy run."""
 
 ON_CHANGE = "restarts cost only those who start or move"
 

@@ -31,7 +31,7 @@ class Range:
 
 
 Match = int | Lpm | Ternary | Range
-"""How one field is matched; a number is an exact (or optional) match."""
+"""Match of one field; a number is an exact (or optional) match."""
 
 
 @dataclass(frozen=True, slots=True)

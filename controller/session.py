@@ -407,7 +407,7 @@ def _counter_rows(program: ProgramInfo) -> int:
 
 
 def _width(program: ProgramInfo, action: str, param: str) -> int:
-    """How many bits a parameter of an action has."""
+    """Width of a parameter of an action, bits."""
     return find(f"parameter of {action}", param, find("action", action, program.actions))
 
 

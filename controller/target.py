@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from controller.programs import ProgramBundle
 
 Kind = Literal["INSERT", "MODIFY", "DELETE"]
-"""What to do with an entry."""
+"""Kind of update of an entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Target(Protocol):
     """One switch. Every method may raise SwitchError; writing happens inside `turn`."""
 
     address: str
-    """What messages call the switch: where it is reached."""
+    """Address of the switch, which is its name in messages."""
 
     def close(self) -> None:
         """Let go of the switch; its entries stay."""

@@ -27,7 +27,7 @@ class BedSwitch(SwitchNode):
         self.damaged = 0
         """Of these, those with a damaged header."""
         self.sampled = False
-        """Whether contributions are kept, the last one that entered."""
+        """True if contributions are kept, the last one that entered."""
         self.sample: tuple[int, bytes] | None = None
         """A contribution, and the port that it entered by."""
         self._ways = built.ways[name]

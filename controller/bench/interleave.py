@@ -1,4 +1,4 @@
-"""What `ina schedule interleave` runs and compares: jobs, groups of them, predicted and measured speed.
+"""Jobs and groups of `ina schedule interleave`, with predicted and measured speeds.
 
 The jobs are `hostlib.demos.four_stages` with different options, so that each is long in another stage, as the
 four models of the paper are (Muri, SIGCOMM'22, table 1).

@@ -1,4 +1,4 @@
-"""How many aggregation packets a second one core puts through a compiled program, in memory.
+"""Throughput of a compiled program on one core, in aggregation packets per second, in memory.
 
 The traffic of ``exclusive.p4`` is that of one job of `contributors` workers: bursts of consecutive packets
 from one worker after the other, sequence numbers running on for ever. In ``shared.p4`` several such jobs
@@ -34,7 +34,7 @@ COMPLETED_SHARE = 0.8
 UPLINK_PORT = 100
 MAX_AGE_PASSES = 2
 PSN_APART = 1_001_097
-"""How far the jobs are apart in their sequence numbers: so that with 2048 shared slots neighbours, whose
+"""Distance between the jobs' sequence numbers: so that with 2048 shared slots neighbours, whose
 packets follow each other through the slots, are a tenth of a burst into each other's."""
 
 SWITCH_MAC, SWITCH_IP = "02:00:00:00:00:01", "10.0.0.254"
@@ -66,7 +66,7 @@ class PipelineBench:
 
 @dataclass(frozen=True, slots=True)
 class _Traffic:
-    """What goes in: `burst` packets of each worker of each job, all jobs on the same slots."""
+    """Input: `burst` packets of each worker of each job, all jobs on the same slots."""
 
     jobs: int
     contributors: int

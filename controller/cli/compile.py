@@ -26,7 +26,7 @@ EPILOG = """Examples:
 
 
 class Pass(StrEnum):
-    """What ``--dump`` can show."""
+    """Passes that ``--dump`` can show."""
 
     PREPROCESS = "preprocess"
     LEX = "lex"
@@ -47,7 +47,7 @@ def compile_(
         Path | None, typer.Option("-o", "--output", metavar="FILE.c", help="Write the generated C.")
     ] = None,
     p4info: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the P4Info, as text.")] = None,
-    dump: Annotated[Pass | None, typer.Option(help="Print what this pass makes.")] = None,
+    dump: Annotated[Pass | None, typer.Option(help="Print the output of this compiler pass.")] = None,
     build: Annotated[
         bool, typer.Option(help="Run the C compiler too, and say where the shared object is.")
     ] = False,

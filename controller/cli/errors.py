@@ -1,4 +1,4 @@
-"""How a command fails: exit codes and the one line that says why.
+"""Failures of commands: exit codes and the one line that says why.
 
 ===  =====================================================
 0    done

@@ -58,9 +58,7 @@ def interleave_(
     iterations: Annotated[
         int, typer.Option(min=LEAST_ITERATIONS, help="Training iterations of each job in each measurement.")
     ] = 20,
-    rounds: Annotated[
-        int, typer.Option(min=1, help="How often all jobs and groups are measured, one after the other.")
-    ] = 1,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds of measuring all jobs and groups.")] = 1,
     directory: Annotated[
         Path | None,
         typer.Option(

@@ -1,4 +1,4 @@
-"""What people see while jobs run: what workers write, above one line of progress on a terminal."""
+"""Output while jobs run: the lines of workers, above one line of progress on a terminal."""
 
 from __future__ import annotations
 

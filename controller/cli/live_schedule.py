@@ -44,7 +44,7 @@ def live(
         typer.Option(
             "--jobs",
             metavar="FILE",
-            help="The jobs, as for 'plan', each with a column 'command': what its workers run.",
+            help="The jobs, as for 'plan', each with a column 'command' for its workers.",
         ),
     ],
     policy: inputs.Policy = "muri-s",

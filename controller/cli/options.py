@@ -15,7 +15,7 @@ from controller.cli.errors import USAGE, Failure
 if TYPE_CHECKING:  # most commands connect to nothing, and gRPC takes its time to load
     from controller import Controller, Tls
 
-FAULTS = "What links do to frames"
+FAULTS = "Link faults"
 TLS = "TLS"
 SOCKET_PATH_BYTES = 107
 """Longest path that a Unix socket's address has room for."""
@@ -68,7 +68,7 @@ Seed = Annotated[int, typer.Option(rich_help_panel=FAULTS, help="Seed of everyth
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsOptions:
-    """How to connect to a switch that runs."""
+    """Connection to a switch that runs."""
 
     tls_ca: Annotated[
         Path | None,

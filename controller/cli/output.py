@@ -1,4 +1,4 @@
-"""How results reach people (tables) and programs (one JSON object)."""
+"""Output of results for people (tables) and for programs (one JSON object)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _SIZE = re.compile(r"(?P<number>\d+(\.\d+)?)((?P<prefix>[KMG])i?)?B?", re.IGNORE
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a command measured: `metrics` is flat, with SI units in the keys; so is each job, each switch."""
+    """Result of a command: `metrics` is flat, with SI units in the keys; so is each job, each switch."""
 
     name: str
     setup: Mapping[str, object]

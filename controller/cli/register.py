@@ -1,4 +1,4 @@
-"""How subcommands are registered: by name and one line of help, and imported when they run.
+"""Registration of subcommands: by name and one line of help; they are imported when they run.
 
 What a command needs takes up to a second to import; the others are not to wait for it.
 """

@@ -22,7 +22,7 @@ MAX_LEASE_S = 366 * 86400
 
 
 class Congestion(StrEnum):
-    """How workers pace themselves (hostlib/core/congestion.py)."""
+    """Congestion controls (hostlib/core/congestion.py)."""
 
     FIXED = "fixed"
     AIMD = "aimd"
@@ -30,7 +30,7 @@ class Congestion(StrEnum):
 
 
 class Numbers(StrEnum):
-    """How float32 travels (docs/protocol.md, Numbers)."""
+    """Encodings of float32 (docs/protocol.md, Numbers)."""
 
     EXPONENT = "exponent"
     FIXED = "fixed"
@@ -38,7 +38,7 @@ class Numbers(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryOptions:
-    """What jobs have of the switches' memory, and how workers use it; None: as a job file says."""
+    """Shares of the switches' memory, and how workers use them; None: as a job file says."""
 
     slots: Annotated[
         int | None,
@@ -68,13 +68,13 @@ class MemoryOptions:
     ] = None
     congestion: Annotated[
         Congestion | None,
-        typer.Option(rich_help_panel=MEMORY, help="How workers pace themselves; fixed unless given."),
+        typer.Option(rich_help_panel=MEMORY, help="Congestion control; fixed unless given."),
     ] = None
     numbers: Annotated[
         Numbers | None,
         typer.Option(
             rich_help_panel=MEMORY,
-            help="How float32 travels: with an exponent per packet (unless given), or at a fixed scale.",
+            help="Encoding of float32: an exponent per packet (unless given), or a fixed scale.",
         ),
     ] = None
 
@@ -146,7 +146,7 @@ class SwitchOptions:
         typer.Option(
             metavar="HOST:PORT",
             rich_help_panel=SWITCHES,
-            help="With a switch that runs: whoever is at port p of that switch has this UDP port plus p.",
+            help="With a switch that runs: the host at port p of that switch is at this UDP port plus p.",
         ),
     ] = "127.0.0.1:48000"
     ports: Annotated[
@@ -164,7 +164,7 @@ class SwitchOptions:
             max=MAX_LEASE_S,
             metavar="SECONDS",
             rich_help_panel=SWITCHES,
-            help="With a switch that runs: how long jobs stay admitted once this command is killed.",
+            help="With a switch that runs: time for which jobs stay admitted if this command is killed.",
         ),
     ] = 60.0
 
@@ -217,7 +217,7 @@ class SwitchOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultOptions:
-    """What the links of switches that are started do to frames."""
+    """Faults of the links of switches that are started."""
 
     loss: options.Loss = 0.0
     duplicate: options.Duplicate = 0.0

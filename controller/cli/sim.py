@@ -35,7 +35,7 @@ NETWORK = "Network"
 
 
 class SimProgram(StrEnum):
-    """How the jobs use a switch's memory."""
+    """Use of a switch's memory by the jobs."""
 
     SHARED = "shared"
     EXCLUSIVE = "exclusive"
@@ -43,9 +43,7 @@ class SimProgram(StrEnum):
 
 
 def sim(
-    jobs: Annotated[
-        Path, typer.Argument(metavar="FILE", help="The jobs, in TOML: what ina run --jobs takes.")
-    ],
+    jobs: Annotated[Path, typer.Argument(metavar="FILE", help="The jobs, in TOML, as for ina run --jobs.")],
     program: Annotated[
         SimProgram,
         typer.Option(
@@ -119,7 +117,10 @@ def sim(
         float, typer.Option(metavar="SECONDS", rich_help_panel=NETWORK, help="Delay of every link, one way.")
     ] = 2e-6,
     queue: Annotated[
-        int, typer.Option(metavar="PACKETS", rich_help_panel=NETWORK, help="What waits at a switch's port.")
+        int,
+        typer.Option(
+            metavar="PACKETS", rich_help_panel=NETWORK, help="Length of the queue at each port of a switch."
+        ),
     ] = 2048,
     coalesce_us: Annotated[
         int,

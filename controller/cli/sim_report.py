@@ -1,4 +1,4 @@
-"""What ``ina sim`` prints of a report: a table for people, one JSON object for programs."""
+"""Output of ``ina sim``: a table for people, one JSON object for programs."""
 
 from __future__ import annotations
 

@@ -28,11 +28,9 @@ _LARGEST_SEED = 2**48
 
 
 def soak(
-    minutes: Annotated[
-        float | None, typer.Option(min=0.0, show_default="1", help="How long to go on.")
-    ] = None,
+    minutes: Annotated[float | None, typer.Option(min=0.0, show_default="1", help="Duration.")] = None,
     schedules: Annotated[
-        int | None, typer.Option(min=1, help="How many schedules to run, instead of or beside --minutes.")
+        int | None, typer.Option(min=1, help="Number of schedules, instead of or beside --minutes.")
     ] = None,
     seed: Annotated[
         int | None,

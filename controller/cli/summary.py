@@ -10,7 +10,7 @@ from controller.runtime.metrics import Numbers
 
 WHERE: Final = {"switch": "in the switch", "fallback": "fallback", "refused": "of no job"}
 MOMENTARY: Final = {"fallback_entries", "fallback_unfinished", "fallback_pieces"}
-"""What is in use at the end says nothing to most people."""
+"""Gauges of the end, which say nothing to most people."""
 
 
 def show(jobs: Mapping[str, Numbers]) -> None:

@@ -64,7 +64,7 @@ def switch(
         typer.Option(
             metavar="[N:]K=V,…",
             rich_help_panel=options.FAULTS,
-            help="What links do to frames, on port N or all: loss, duplicate, reorder, "
+            help="Faults of the link at port N, or at all: loss, duplicate, reorder, "
             "corrupt, delay, jitter, rate, queue, seed; rx. or tx. before a key for one direction.",
         ),
     ] = None,

@@ -26,7 +26,7 @@ class Codec:
 
     @property
     def program(self) -> ProgramInfo:
-        """What the program has."""
+        """Objects of the program."""
         return ProgramInfo(
             {name: table.size for name, table in self._tables.items()},
             {name: counter.size for name, counter in self._counters.items()},

@@ -27,7 +27,7 @@ class Switch(Protocol):
 
     @property
     def address(self) -> str:
-        """Where its P4Runtime service listens."""
+        """Address of its P4Runtime service."""
         ...
 
     def udp_address(self, port: int) -> str:

@@ -17,7 +17,7 @@ class RunError(Exception):
 
 
 class BadRun(RunError):
-    """What was asked for cannot be run.
+    """The request cannot be run.
 
     The message goes on after the name of a field of a spec, `setting`, if that is to blame.
     """

@@ -14,7 +14,7 @@ from controller.runtime.server_process import ServerProcess
 
 RESTARTS = 5
 ASK_S = 0.25
-"""How often it is asked for statistics, which also tells that it lives."""
+"""Interval at which it is asked for statistics, which also tells that it lives."""
 
 ANSWER_S = 1.0
 START_S = 30.0

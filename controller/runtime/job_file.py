@@ -1,4 +1,4 @@
-"""What a job file, and the options beside it that hold for all of its jobs, make of jobs."""
+"""Jobs of a job file, with the options beside it that hold for all of them."""
 
 from __future__ import annotations
 

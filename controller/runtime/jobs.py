@@ -24,7 +24,7 @@ OnProgress = Callable[[Mapping[str, Reports]], None]
 
 @dataclass(slots=True)
 class JobEnd:
-    """What came of a job: a result, or an error before it could have one."""
+    """End of a job: its result, or an error before it could have one."""
 
     spec: JobSpec
     result: JobResult | None = None
@@ -34,7 +34,7 @@ class JobEnd:
 
     @property
     def interrupted(self) -> bool:
-        """Whether its workers were ended because `run_jobs` was."""
+        """True if its workers were ended because `run_jobs` was."""
         return self.result is not None and self.result.interrupted
 
     def check(self) -> None:

@@ -14,18 +14,18 @@ from controller.runtime.cluster import Cluster
 from controller.tree import TreeAdmission
 
 PER_LEASE = 4
-"""How often a lease is renewed in its time: one or two renewals may fail."""
+"""Renewals of a lease in its time: one or two may fail."""
 
 
 class Renewal:
-    """What is known of the lease of a job; of one that has none, too."""
+    """Status of the lease of a job; of one that has none, too."""
 
     def __init__(self, job: int, length_s: float | None) -> None:
         self._job = job
         self._length_s = length_s
         self._renewed_at = time.time()
         self.lost: str | None = None
-        """Why the switch has the job no more, once that has shown."""
+        """Reason for which the switch has the job no more, once that has shown."""
 
     def why(self) -> str:
         """Say why a job that the switch has no more is gone."""

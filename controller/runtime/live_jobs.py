@@ -22,7 +22,7 @@ from controller.scheduling import Stuck
 from hostlib import interleave
 
 LOOK_S = 0.2
-"""How often the progress of the jobs is looked at."""
+"""Interval at which the progress of the jobs is looked at."""
 WARM_UP = 2
 """Iterations that pay for first uses."""
 

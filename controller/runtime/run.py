@@ -14,7 +14,7 @@ from controller.runtime.spec import ClusterSpec, JobSpec
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
-    """What came of a run."""
+    """Report of a run."""
 
     ends: Sequence[JobEnd]
     """Of its jobs, in the order of their specs."""
@@ -22,7 +22,7 @@ class RunReport:
     """Packets of no job, by reason; nothing if the switches were gone."""
     elapsed_s: float
     interrupt: BaseException | None
-    """What ended the jobs before their time: KeyboardInterrupt or SystemExit, raised in this thread."""
+    """Interrupt that ended the jobs: KeyboardInterrupt or SystemExit, raised in this thread."""
 
 
 def run(

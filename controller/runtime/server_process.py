@@ -60,7 +60,7 @@ class ServerProcess:
 
     @property
     def started(self) -> bool:
-        """Whether it has been seen to be ready."""
+        """True once it has been seen to be ready."""
         return self._ready is not None
 
     def ended(self) -> str | None:

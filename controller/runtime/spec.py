@@ -1,4 +1,4 @@
-"""What a run consists of: the cluster that carries the jobs, and each job. Plain data."""
+"""Specification of a run: the switches that carry the jobs, and each job. Plain data."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class Attachment:
     """A switch that somebody else started, and how to use it."""
 
     address: str
-    """Where its P4Runtime service listens, ``host:port`` or ``unix:path``."""
+    """Address of its P4Runtime service, ``host:port`` or ``unix:path``."""
     tls: Tls | None = None
     replace_program: bool = False
-    """Whether its program may go if it is another one."""
+    """True: another program that it runs may be replaced."""
     lease_s: float = 60.0
-    """How long a job stays admitted if nobody renews its lease."""
+    """Time for which a job stays admitted if nobody renews its lease."""
     udp_base: tuple[str, int] = ("127.0.0.1", 47000)
     """Its port p is bound to this UDP port plus p."""
     worker_base: tuple[str, int] = ("127.0.0.1", 48000)
@@ -60,25 +60,25 @@ class ClusterSpec:
     attached: Attachment | None = None
     """The switch, if it is one that runs; None: switches are started, as all that follows says."""
     p4runtime: str = PRIVATE
-    """Where the P4Runtime of the first one listens; that of others: at the next ports."""
+    """Address of the first one's P4Runtime; others are at the next ports."""
     tree: tuple[int, ...] = ()
     """Children per switch, level by level, hosts last; empty: one switch."""
     transit: frozenset[str] = frozenset()
     """Switches that pass packets on without adding."""
     impairments: str = ""
-    """What ports towards workers and the fallback server do to frames, as ``ina switch --impair``."""
+    """Faults of ports towards workers and the fallback server, as ``ina switch --impair``."""
     link_impairments: str = ""
     """The same between switches."""
     seed: int = 0
 
     @property
     def shared(self) -> bool:
-        """Whether jobs share slots, and need a fallback server."""
+        """True if jobs share slots, and need a fallback server."""
         return self.program in (SHARED, ATP)
 
     @property
     def atp(self) -> bool:
-        """Whether they do so as in ATP: no priorities, and workers that count collisions."""
+        """True if they do so as in ATP: no priorities, and workers that count collisions."""
         return self.program == ATP
 
 
@@ -92,7 +92,7 @@ class JobSpec:
     slots: int | None = None
     """Slots asked for; None: `DEFAULT_SLOTS`, or the whole array if it is shared."""
     first_slot: int = 0
-    """Where they begin, if jobs share the array."""
+    """The first of them, if jobs share the array."""
     window: int | None = None
     """Packets in flight at most; None: half the slots, or `SHARED_WINDOW` if they are shared."""
     preempt: bool = False
@@ -115,7 +115,7 @@ class JobSpec:
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """How a job went."""
+    """Result of a job."""
 
     failure: WorkerExit | None
     time_s: float

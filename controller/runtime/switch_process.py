@@ -36,7 +36,7 @@ class EmbeddedSwitch(ServerProcess):
 
     @property
     def address(self) -> str:
-        """Where its P4Runtime service listens, once it does. Raises ProcessFailed."""
+        """Address of its P4Runtime service, once it listens. Raises ProcessFailed."""
         return str(self.ready()["p4runtime"])
 
     def udp_address(self, port: int) -> str:

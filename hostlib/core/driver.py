@@ -1,4 +1,4 @@
-"""What a loop around a window does whenever it may have to do something, without I/O.
+"""Steps of a loop around a window, without I/O.
 
 Loops differ in their clock and in how packets move; the rest is here. A loop waits until something has
 arrived, or until the time that `serve` returned, and calls `serve` again. `serve` is `take`, `time_out` and
@@ -40,11 +40,11 @@ class Driver:
         """Emit up to `batch` packets at a time to `send`; None: others emit, and nobody calls `transmit`."""
         self.window = window
         self.busy = False
-        """Whether a collective is under way; the loop is to look for its end after `serve` or `take`."""
+        """True while a collective is under way; the loop is to look for its end after `serve` or `take`."""
         self.done = 0
         """Collectives that have ended."""
         self.check_at = NEVER
-        """When the watchdog is to be asked, if there is one and a collective is under way."""
+        """Time to ask the watchdog, if there is one and a collective is under way."""
         self._send = send
         self._batch = batch
         self._packet_bytes = window.state.packet_dtype.itemsize

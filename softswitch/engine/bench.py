@@ -23,7 +23,7 @@ Frames = Sequence[tuple[bytes, int]]
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """What some passes over the frames took: `packets` count on the way in, `copies` on the way out."""
+    """Cost of some passes over the frames: `packets` count on the way in, `copies` on the way out."""
 
     packets: int
     copies: int

@@ -32,7 +32,7 @@ Trace = Callable[[int, str, str, bytes, str], None]
 
 
 class Agenda(Generic[T]):
-    """What is due when; of what is due at the same time, first what was put down first."""
+    """Events by time; of those at the same time, first what was put down first."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, T]] = []
@@ -49,12 +49,12 @@ class Agenda(Generic[T]):
 
     @property
     def first(self) -> T:
-        """What is due first. Raises IndexError if nothing is."""
+        """The next event. Raises IndexError if there is none."""
         return self._heap[0][2]
 
     @property
     def due(self) -> int | None:
-        """When the first is due; None: nothing is."""
+        """Time of the next event; None: there is none."""
         return self._heap[0][0] if self._heap else None
 
 
@@ -89,14 +89,14 @@ class Link:
         self.faults = faults
         self.delay_ns = faults.delay_us * 1000
         self.quiet = not (faults.loss or faults.duplicate or faults.reorder or faults.corrupt)
-        """Whether it does nothing but delay."""
+        """True if it does nothing but delay."""
         self.cut_until = 0
         """It loses everything before this."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """Where a port leads: by which link, to which port of which node."""
+    """Far end of a port: by which link, at which port of which node."""
 
     link: int
     to: str
@@ -104,7 +104,7 @@ class Wire:
 
 
 class Node(Protocol):
-    """What packets arrive at."""
+    """A receiver of packets."""
 
     def deliver(self, port: int, frame: bytes) -> None:
         """Take a packet, now."""

@@ -39,7 +39,7 @@ def grouping(
         bool,
         typer.Option(
             "--exact",
-            help="Also match exactly, and say what part of the efficiency each round loses;"
+            help="Also match exactly, and report the loss of efficiency in each round;"
             f" for up to {MOST_EXACT} jobs, which takes minutes.",
         ),
     ] = False,

@@ -38,7 +38,7 @@ def jobs(
     workers: Annotated[int, typer.Option(*options.WORKERS, min=1, help="Workers of each of them.")] = 2,
     size: Annotated[str, typer.Option(help="Bytes of each worker's float32 array.")] = "16MB",
     iterations: Annotated[int, typer.Option(min=2, help="Allreduces of each job in one round.")] = 30,
-    rounds: Annotated[int, typer.Option(min=1, help="How often both are measured, taking turns.")] = 3,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds, both measured in turns.")] = 3,
     program: options.Program = SHARED,
     lanes: options.Lanes = 256,
     slots: Annotated[int | None, typer.Option(min=0, help="Aggregator slots, as in 'ina run'.")] = None,
@@ -112,7 +112,7 @@ def jobs(
 
 @dataclass(frozen=True, slots=True)
 class _Measured:
-    """What jobs' workers sent together, and the shares of it that found slots taken, or were sent again."""
+    """Packets of the jobs' workers together, and the shares that found slots taken, or were sent again."""
 
     bps: float
     collided: float

@@ -26,7 +26,9 @@ def pipeline(
     program: options.Program = "exclusive",
     lanes: options.Lanes = 256,
     workers: Annotated[int, typer.Option(*options.WORKERS, min=1, max=32, help="Contributors per sum.")] = 4,
-    duration: Annotated[float, typer.Option(min=0.01, metavar="SECONDS", help="How long to measure.")] = 3.0,
+    duration: Annotated[
+        float, typer.Option(min=0.01, metavar="SECONDS", help="Duration of the measurement.")
+    ] = 3.0,
     json: options.Json = False,
 ) -> None:
     """Aggregation packets through the compiled program, in memory, on one core."""

@@ -1,4 +1,4 @@
-"""What the commands of ``ina schedule`` share: refusals, tables, checks before a run, and progress bars."""
+"""Common parts of ``ina schedule``: refusals, tables, checks before a run, and progress bars."""
 
 from __future__ import annotations
 

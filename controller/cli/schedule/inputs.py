@@ -1,4 +1,4 @@
-"""What the commands of ``ina schedule`` are given, as options: policies, jobs, servers, measured models."""
+"""Options that commands of ``ina schedule`` share: policies, jobs, servers, measured models."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from controller.simulator.runs import LARGEST_SEED, MOST_JOBS, Source, kind_for,
 from controller.simulator.traces import READERS
 
 CLUSTER = "Cluster"
-PROFILES = "What was measured of the models"
+PROFILES = "Measured models"
 
 Policy = Annotated[str, typer.Option(metavar="NAME", help="One policy; 'ina schedule policies' lists them.")]
 Policies = Annotated[
@@ -31,7 +31,7 @@ Load = Annotated[
     float | None,
     typer.Option(
         metavar="FACTOR",
-        help="How much work generated jobs bring, 1: all that the cluster can do (default 1.2);"
+        help="Offered load of generated jobs, 1: the cluster's capacity (default 1.2);"
         " how many times as fast a trace's jobs arrive (default 1).",
     ),
 ]
@@ -40,7 +40,7 @@ Settings = Annotated[
     typer.Option(
         "--set",
         metavar="NAME=VALUE",
-        help="What policies go by; 'ina schedule policies --all' lists what there is. Again for others.",
+        help="Parameter of a policy; 'ina schedule policies --all' lists them. Repeatable.",
     ),
 ]
 Processes = Annotated[int, typer.Option(min=0, help="Simulations at once; 0: as many as there are cores.")]
@@ -50,7 +50,7 @@ Format = Annotated[str, typer.Option(help=f"Format of the trace: {', '.join(READ
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobOptions:
-    """Where the jobs come from: a trace, or they are made up."""
+    """Source of the jobs: a trace, or the generator."""
 
     trace: Annotated[
         Path | None,
@@ -122,7 +122,7 @@ class ClusterOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelOptions:
-    """What was measured of the models, and is expected of the jobs."""
+    """Measurements of models, and expected durations of jobs."""
 
     matrix: Annotated[
         Path | None,
@@ -145,8 +145,7 @@ class ModelOptions:
         typer.Option(
             metavar="FILE",
             rich_help_panel=PROFILES,
-            help="How long the jobs of a trace are expected to run: columns job_id and estimate_s"
-            " (or priority).",
+            help="Expected durations of the jobs of a trace: columns job_id and estimate_s (or priority).",
         ),
     ] = None
 

@@ -64,14 +64,14 @@ def plan(
         bool,
         typer.Option(
             "--explain",
-            help="Say of each job what predictions rest on: lucid:… and --history make some.",
+            help="Explain the predictions for each job, of lucid:… and --history.",
         ),
     ] = False,
     history: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="A trace of jobs that have ended, which teaches how long jobs run;"
+            help="A trace of finished jobs, to learn durations from;"
             " policies that go by a job's estimate use that.",
         ),
     ] = None,
@@ -83,7 +83,7 @@ def plan(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Draw what --history teaches, one panel for each feature: .svg, .png or .pdf.",
+            help="Draw the model learned from --history, one panel for each feature: .svg, .png or .pdf.",
         ),
     ] = None,
     json: options.Json = False,

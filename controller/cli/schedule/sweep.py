@@ -41,7 +41,7 @@ def sweep(
         str,
         typer.Option(
             metavar="FACTORS",
-            help="By comma: how much work generated jobs bring, 1: all that the cluster can do;"
+            help="By comma: offered loads of generated jobs, 1: the cluster's capacity;"
             " how many times as fast a trace's jobs arrive.",
         ),
     ] = "1",

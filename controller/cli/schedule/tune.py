@@ -36,15 +36,13 @@ def tune(
         typer.Option(
             "--try",
             metavar="NAME=VALUES",
-            help="A setting and what to try for it, by comma. Again for others.",
+            help="A setting and values to try, by comma. Repeatable.",
         ),
     ],
     policy: inputs.Policy = "lucid:lucid",
     settings: inputs.Settings = None,
-    metric: Annotated[str, typer.Option(help=f"What is to become less: {', '.join(METRICS)}.")] = METRICS[0],
-    rounds: Annotated[
-        int, typer.Option(min=1, max=100, help="How often all settings are gone through, at most.")
-    ] = 3,
+    metric: Annotated[str, typer.Option(help=f"Metric to minimise: {', '.join(METRICS)}.")] = METRICS[0],
+    rounds: Annotated[int, typer.Option(min=1, max=100, help="Most rounds through all settings.")] = 3,
     min_gain: Annotated[
         float, typer.Option(help="Part of the metric, 0 to 1, that a change has to gain.")
     ] = 0.0,

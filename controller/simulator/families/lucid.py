@@ -40,13 +40,15 @@ GPU_MEMORY_MB = 24_576
 PROFILE_S = 80.0
 TIRESIAS_GPU_S = 18_000
 SETTINGS = {
-    "profiler_nodes": Setting("nodes that profile; 0: what profiling finds is known", 1, 0, 1000, whole=True),
+    "profiler_nodes": Setting(
+        "nodes that profile; 0: results of profiling are known", 1, 0, 1000, whole=True
+    ),
     "lent_nodes": Setting("nodes lent to the profiler while jobs queue for it", 0, 0, 1000, whole=True),
-    "profile_s": Setting("how long a job is profiled at most", PROFILE_S, 1.0, 1e6),
-    "capacity": Setting("what sharing scores may add up to; 0: no sharing", 2, 0, 2, whole=True),
-    "patience": Setting("how many times as long as its partner a newcomer may stay", 2.0, 0.01, 1e6),
+    "profile_s": Setting("longest profiling of a job", PROFILE_S, 1.0, 1e6),
+    "capacity": Setting("largest sum of sharing scores; 0: no sharing", 2, 0, 2, whole=True),
+    "patience": Setting("largest ratio of a newcomer's remaining time to its partner's", 2.0, 0.01, 1e6),
     "unstable_at": Setting("variation of GPU use at which a job is evicted", 0.5, 0.01, 1e6),
-    "period_s": Setting("how long lucid:online uses a model until it trains it anew", 86_400.0, 60.0, 1e9),
+    "period_s": Setting("interval at which lucid:online trains its models anew", 86_400.0, 60.0, 1e9),
     "low": Setting("jobs in ten minutes up to which lucid:online shares apathetically", 1.0, 0.0, 1e6),
     "very_low": Setting("the same up to which it does not share while GPUs are idle", 0.5, 0.0, 1e6),
 }

@@ -142,11 +142,13 @@ POLICIES: Mapping[str, tuple[str, Callable[[PaperConfig], PolicyRun]]] = {
 DEFAULT = PaperConfig()
 
 SETTINGS = {
-    "interval_s": Setting("how often groups are formed (muri, weave)", DEFAULT.interval_s, 1.0, 1e6),
+    "interval_s": Setting(
+        "interval between formations of groups (muri, weave)", DEFAULT.interval_s, 1.0, 1e6
+    ),
     "quantum_s": Setting("length of a time slice (las, 2d-las, gandiva)", DEFAULT.quantum_s, 1.0, 1e6),
     "noise": Setting("relative error of the stage times that muri measures", DEFAULT.noise, 0.0, 0.99),
-    "restart_scale": Setting("factor on what restarts cost", DEFAULT.restart_scale, 0.0, 1e6),
-    "members": Setting("jobs in a group of muri's, at most", DEFAULT.members, 1, len(RESOURCES), whole=True),
+    "restart_scale": Setting("factor on the cost of restarts", DEFAULT.restart_scale, 0.0, 1e6),
+    "members": Setting("most jobs in a group (muri)", DEFAULT.members, 1, len(RESOURCES), whole=True),
     "worst_order": Setting("1: muri interleaves as badly as possible", 0, 0, 1, whole=True),
     "in_order": Setting("1: muri groups neighbours in the queue", 0, 0, 1, whole=True),
 }

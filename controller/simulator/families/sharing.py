@@ -27,7 +27,7 @@ WITHIN_S, BEYOND_S = 40.0, 60.0
 
 SETTINGS = {
     "speeds_known": Setting("1: speeds are known instead of predicted", 0, 0, 1, whole=True),
-    "interval_s": Setting("how often jobs may be preempted; 0: by load and cost", 0, 0, 1e6),
+    "interval_s": Setting("interval between preemptions; 0: by load and cost", 0, 0, 1e6),
 }
 
 

@@ -1,4 +1,4 @@
-"""What policies go by: `--set`, and `ina schedule tune`, which tries other settings."""
+"""Parameters of policies: `--set`, and `ina schedule tune`, which tries other settings."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ POLICIES: Mapping[str, tuple[str, Callable[[Mapping[str, float]], MuriRun]]] = {
 """Description of each, and what makes a fresh policy run."""
 
 SETTINGS = {
-    "members": Setting("jobs in a group of muri's, at most", SLOTS, 1, SLOTS, whole=True),
+    "members": Setting("most jobs in a group (muri)", SLOTS, 1, SLOTS, whole=True),
     "worst_order": Setting("1: muri interleaves as badly as possible", 0, 0, 1, whole=True),
     "in_order": Setting("1: muri groups neighbours in the queue", 0, 0, 1, whole=True),
     "unpack": Setting("0: muri keeps groups that do not pay (--autopack False there)", 1, 0, 1, whole=True),
