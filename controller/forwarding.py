@@ -3,46 +3,46 @@
 from __future__ import annotations
 
 from controller import names
+from controller.entries import Lpm, MulticastGroup, TableEntry
 from controller.model import ipv4_to_int, mac_to_int
-from controller.rows import Group, Lpm, Row
 
 
-def bridge(mac: str, port: int) -> Row:
+def bridge(mac: str, port: int) -> TableEntry:
     """Send frames for `mac` out of `port`."""
-    return Row(names.BRIDGE, {names.BRIDGE_KEY: mac_to_int(mac)}, names.FORWARD, {"port": port})
+    return TableEntry(names.BRIDGE, {names.BRIDGE_KEY: mac_to_int(mac)}, names.FORWARD, {"port": port})
 
 
-def broadcast(group: int) -> Row:
+def broadcast(group: int) -> TableEntry:
     """Flood broadcast frames to the ports of a multicast group (but the one that they came from)."""
-    return Row(names.BRIDGE, {names.BRIDGE_KEY: 0xFFFF_FFFF_FFFF}, names.FLOOD, {"group": group})
+    return TableEntry(names.BRIDGE, {names.BRIDGE_KEY: 0xFFFF_FFFF_FFFF}, names.FLOOD, {"group": group})
 
 
-def flood_unknown(group: int) -> Row:
+def flood_unknown(group: int) -> TableEntry:
     """Flood frames for MACs without a row to the ports of a multicast group."""
-    return Row(names.BRIDGE, {}, names.FLOOD, {"group": group}, default=True)
+    return TableEntry(names.BRIDGE, {}, names.FLOOD, {"group": group}, default=True)
 
 
-def flood_group(group: int, ports: list[int]) -> Group:
+def flood_group(group: int, ports: list[int]) -> MulticastGroup:
     """Make the multicast group that frames are flooded to."""
-    return Group(group, tuple((port, 0) for port in ports))
+    return MulticastGroup(group, tuple((port, 0) for port in ports))
 
 
-def own_address(ip: str, mac: str) -> Row:
+def own_address(ip: str, mac: str) -> TableEntry:
     """Have the switch answer ARP requests for `ip` with `mac`."""
-    return Row(
+    return TableEntry(
         names.OWN_ADDRESS, {names.OWN_ADDRESS_KEY: ipv4_to_int(ip)}, names.ARP_REPLY, {"mac": mac_to_int(mac)}
     )
 
 
-def own_mac(mac: str) -> Row:
+def own_mac(mac: str) -> TableEntry:
     """Have the switch route frames for `mac` instead of bridging them."""
-    return Row(names.OWN_MAC, {names.OWN_MAC_KEY: mac_to_int(mac)}, names.NO_ACTION)
+    return TableEntry(names.OWN_MAC, {names.OWN_MAC_KEY: mac_to_int(mac)}, names.NO_ACTION)
 
 
-def route(ip: str, prefix_len: int, *, port: int, src: str, dst: str) -> Row:
+def route(ip: str, prefix_len: int, *, port: int, src: str, dst: str) -> TableEntry:
     """Route a prefix out of `port`, from the switch's MAC `src` to the next hop's `dst`."""
     mask = (1 << 32) - (1 << (32 - prefix_len))
     match = {names.ROUTES_KEY: Lpm(ipv4_to_int(ip) & mask, prefix_len)} if prefix_len else {}
-    return Row(
+    return TableEntry(
         names.ROUTES, match, names.ROUTE, {"port": port, "src": mac_to_int(src), "dst": mac_to_int(dst)}
     )

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from controller import leases, names
+from controller.entries import MulticastGroup, TableEntry
 from controller.model import (
     NOBODY,
     Admission,
@@ -22,15 +23,14 @@ from controller.model import (
     mac_from_int,
     mac_to_int,
 )
-from controller.rows import Group, Row
 
 TABLES = (names.JOB, names.MEMBER, names.UPLINK, names.RECEIVER)
 """Tables with rows of jobs; programs with shared slots have them in `names.CHANGE`, too."""
 
 
-def job_row(admission: Admission) -> Row:
+def job_row(admission: Admission) -> TableEntry:
     """Make the row that lets the job's packets in."""
-    return Row(
+    return TableEntry(
         names.JOB,
         {names.JOB_KEY: admission.job},
         names.SET_JOB,
@@ -55,12 +55,12 @@ def job_row(admission: Admission) -> Row:
     )
 
 
-def change_row(admission: Admission) -> Row:
+def change_row(admission: Admission) -> TableEntry:
     """Make the row that moves the job to another region. Raises ValueError if it does not move."""
     change = admission.change
     if change is None:
         raise ValueError(f"job {admission.job} is not on its way to another region")
-    return Row(
+    return TableEntry(
         names.CHANGE,
         {names.JOB_KEY: admission.job},
         names.MOVE,
@@ -68,12 +68,12 @@ def change_row(admission: Admission) -> Row:
     )
 
 
-def supporting_rows(admission: Admission) -> tuple[Row | Group, ...]:
+def supporting_rows(admission: Admission) -> tuple[TableEntry | MulticastGroup, ...]:
     """Make everything else: members by port, their addresses by bit, the uplink, the multicast group.
 
     Raises BadJob for an address that is none; ValueError for a member or an uplink without a port.
     """
-    rows: list[Row | Group] = []
+    rows: list[TableEntry | MulticastGroup] = []
     replicas = []
     at_port: dict[int | None, int] = {}
     for member in admission.members:
@@ -90,13 +90,13 @@ def supporting_rows(admission: Admission) -> tuple[Row | Group, ...]:
             rows.append(_port_row(admission.job, member.port, names.SET_MEMBER, of_port))
         rows.append(_receiver_row(admission.job, replica, member, member.rank))
         replicas.append((member.port, replica))
-    return (*rows, Group(admission.group, tuple(replicas)))
+    return (*rows, MulticastGroup(admission.group, tuple(replicas)))
 
 
-def _uplink_rows(admission: Admission, uplink: Uplink) -> list[Row | Group]:
+def _uplink_rows(admission: Admission, uplink: Uplink) -> list[TableEntry | MulticastGroup]:
     if uplink.port is None:
         raise ValueError("the uplink has no port yet")
-    row = Row(
+    row = TableEntry(
         names.UPLINK,
         {names.JOB_KEY: admission.job},
         names.SET_UPLINK,
@@ -117,12 +117,12 @@ def _uplink_rows(admission: Admission, uplink: Uplink) -> list[Row | Group]:
     ]
 
 
-def _port_row(job: int, port: int, action: str, params: dict[str, int]) -> Row:
-    return Row(names.MEMBER, {names.JOB_KEY: job, names.INGRESS_PORT: port}, action, params)
+def _port_row(job: int, port: int, action: str, params: dict[str, int]) -> TableEntry:
+    return TableEntry(names.MEMBER, {names.JOB_KEY: job, names.INGRESS_PORT: port}, action, params)
 
 
-def _receiver_row(job: int, replica: int, to: Member | Uplink, rank: int | None) -> Row:
-    return Row(
+def _receiver_row(job: int, replica: int, to: Member | Uplink, rank: int | None) -> TableEntry:
+    return TableEntry(
         names.RECEIVER,
         {names.JOB_KEY: job, names.REPLICA: replica},
         names.DELIVER,
@@ -144,30 +144,30 @@ class Contents:
     """
 
     jobs: dict[int, Admission]
-    orphans: tuple[Row | Group, ...]
+    orphans: tuple[TableEntry | MulticastGroup, ...]
 
 
 @dataclass(slots=True)
 class _Found:
     """The rows of one job id, as they turn up."""
 
-    job: Row | None = None
-    uplink: Row | None = None
-    change: Row | None = None
-    ports: list[Row] = field(default_factory=list)
-    receivers: dict[int, Row] = field(default_factory=dict)
-    supporting: list[Row] = field(default_factory=list)
+    job: TableEntry | None = None
+    uplink: TableEntry | None = None
+    change: TableEntry | None = None
+    ports: list[TableEntry] = field(default_factory=list)
+    receivers: dict[int, TableEntry] = field(default_factory=dict)
+    supporting: list[TableEntry] = field(default_factory=list)
 
 
-def parse(rows: Iterable[Row | Group], *, job_groups: range) -> Contents:
+def parse(rows: Iterable[TableEntry | MulticastGroup], *, job_groups: range) -> Contents:
     """Sort out what was read of the tables in `TABLES` and the multicast groups.
 
     `job_groups` are the group ids that only jobs use.
     """
     found: dict[int, _Found] = {}
-    groups: list[Group] = []
+    groups: list[MulticastGroup] = []
     for row in rows:
-        if isinstance(row, Group):
+        if isinstance(row, MulticastGroup):
             groups.append(row)
             continue
         of_job = found.setdefault(_number(row, names.JOB_KEY), _Found())
@@ -196,7 +196,7 @@ def parse(rows: Iterable[Row | Group], *, job_groups: range) -> Contents:
     )
 
 
-def _admission(job: int, row: Row, found: _Found) -> Admission:
+def _admission(job: int, row: TableEntry, found: _Found) -> Admission:
     members = []
     for replica, receiver in sorted(found.receivers.items()):
         if replica == 0:
@@ -228,7 +228,7 @@ def _admission(job: int, row: Row, found: _Found) -> Admission:
     )
 
 
-def _port(rows: Iterable[Row], bit: int) -> tuple[int | None, int, range]:
+def _port(rows: Iterable[TableEntry], bit: int) -> tuple[int | None, int, range]:
     """Return the port of a contribution bit, all bits of that port, and the nodes behind it."""
     for row in rows:
         if row.params["bitmap"] & bit:
@@ -237,7 +237,7 @@ def _port(rows: Iterable[Row], bit: int) -> tuple[int | None, int, range]:
     return None, bit, range(0)
 
 
-def _change(row: Row | None) -> RegionChange | None:
+def _change(row: TableEntry | None) -> RegionChange | None:
     if row is None:
         return None
     return RegionChange(row.params["number"], Region(row.params["offset"], row.params["size"]))
@@ -251,12 +251,12 @@ def _uplink(found: _Found) -> Uplink | None:
     return Uplink(params["port"], *_address(receiver), params["node"], params["bitmap"], params["fan_in"])
 
 
-def _address(receiver: Row) -> tuple[str, str, int]:
+def _address(receiver: TableEntry) -> tuple[str, str, int]:
     params = receiver.params
     return mac_from_int(params["mac"]), ipv4_from_int(params["ip"]), params["udp_port"]
 
 
-def _number(row: Row, name: str) -> int:
+def _number(row: TableEntry, name: str) -> int:
     value = row.match[name]
     if not isinstance(value, int):
         raise ValueError(f"{row.table} matches {name} exactly, not by {value}")

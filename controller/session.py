@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Self
 
 from controller import names
 from controller.checks import check_job
+from controller.entries import CounterCell, Entry, MulticastGroup, TableEntry
 from controller.errors import (
     BadJob,
     ControllerError,
@@ -34,7 +35,6 @@ from controller.memory import shared
 from controller.model import Admission, Job, Lease, Region, RegionChange, SwitchInfo
 from controller.outcomes import COLUMNS, OUTCOMES
 from controller.planning import Identity, choose_identity, plan
-from controller.rows import Cell, Entry, Group, Row
 from controller.target import ProgramInfo, Target, find
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class Controller:
         self, running: ProgramInfo, entries: int, bundle: ProgramBundle, replace: bool
     ) -> None:
         if names.JOB in running.tables:  # or it is not a program of ours, and has no jobs
-            jobs = sum(isinstance(row, Row) for row in self._target.read([names.JOB]))
+            jobs = sum(isinstance(row, TableEntry) for row in self._target.read([names.JOB]))
             if jobs:
                 raise ProgramMismatch(
                     f"the switch runs another program than '{bundle.name}' with these lanes, which serves"
@@ -285,14 +285,14 @@ class Controller:
 
     # ------------------------------------------------------------------ ordinary traffic
 
-    def install(self, entries: Iterable[Row | Group]) -> None:
+    def install(self, entries: Iterable[TableEntry | MulticastGroup]) -> None:
         """Write entries of `controller.forwarding`, replacing those with the same match.
 
         Raises SwitchError; entries before the one that failed stay.
         """
         with self._turn():
             for entry in entries:
-                if isinstance(entry, Row) and entry.default:
+                if isinstance(entry, TableEntry) and entry.default:
                     self._target.write("MODIFY", [entry])
                     continue
                 try:
@@ -310,9 +310,9 @@ class Controller:
         highest = (1 << _width(self.program, names.SET_ECN, "depth")) - 1
         if not 0 <= depth <= highest:
             raise ValueError(f"a queue can be 0 to {highest} packets deep, not {depth}")
-        self.install([Row(names.ECN, {}, names.SET_ECN, {"depth": depth}, default=True)])
+        self.install([TableEntry(names.ECN, {}, names.SET_ECN, {"depth": depth}, default=True)])
 
-    def uninstall(self, entries: Iterable[Row | Group]) -> None:
+    def uninstall(self, entries: Iterable[TableEntry | MulticastGroup]) -> None:
         """Delete entries; those that are not there any more are left out. Raises SwitchError."""
         with self._turn():
             self._delete(list(entries))
@@ -378,7 +378,7 @@ class Controller:
     def _reset_counters(self, row: int) -> None:
         """Start a job's counters at zero, or remember where they stand if the switch cannot write them."""
         self._baselines.pop(row, None)
-        zeros = [Cell(names.OUTCOMES, row * COLUMNS + column) for column in OUTCOMES.values()]
+        zeros = [CounterCell(names.OUTCOMES, row * COLUMNS + column) for column in OUTCOMES.values()]
         try:
             self._target.write("MODIFY", zeros)
         except Refused:

@@ -12,8 +12,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
+from controller.entries import Entry, MulticastGroup, TableEntry
 from controller.errors import UnknownName
-from controller.rows import Entry, Group, Row
 
 if TYPE_CHECKING:
     from controller.programs import ProgramBundle
@@ -70,7 +70,7 @@ class Target(Protocol):
         the program has no such table, field, action, parameter or counter.
         """
 
-    def read(self, tables: Iterable[str]) -> list[Row | Group]:
+    def read(self, tables: Iterable[str]) -> list[TableEntry | MulticastGroup]:
         """Read all entries of these tables but the defaults, and all multicast groups."""
 
     def read_counter(self, counter: str, cells: Sequence[int]) -> list[int]:

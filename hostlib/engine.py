@@ -16,7 +16,7 @@ from hostlib.core.congestion import CONGESTION
 from hostlib.core.driver import CHECK_NS, Driver
 from hostlib.core.state import SPREAD, CoreSettings, Counter
 from hostlib.core.watchdog import Watchdog
-from hostlib.core.window import Mishaps, Window
+from hostlib.core.window import NumericErrors, Window
 from hostlib.errors import (
     ConfigError,
     Interrupted,
@@ -128,7 +128,7 @@ class SwitchEngine:
         with self._urgency_lock:
             self._urgency.collective(self._window.first_result_at, now)
         self._report(now)
-        self._raise_mishaps(collective, self._window.mishaps())
+        self._raise_numeric_errors(collective, self._window.numeric_errors())
 
     def progress(self, done: int, total: int) -> None:
         """Note that `done` of `total` iterations are over. Raises ValueError for what cannot be."""
@@ -201,17 +201,17 @@ class SwitchEngine:
             self._reported_at = now
             self._peers.report(self.statistics())
 
-    def _raise_mishaps(self, collective: Collective, mishaps: Mishaps) -> None:
+    def _raise_numeric_errors(self, collective: Collective, numeric_errors: NumericErrors) -> None:
         job = self._config.job
-        if mishaps.overflow is not None:
+        if numeric_errors.overflow is not None:
             reason = "left the int32 range"
             if collective.staged.source.dtype == np.float32:
                 bits = self._config.scale_bits
                 reason = f'does not fit numbers="fixed" with {bits} scale_bits and {self._config.size} ranks'
-            raise SumOverflow(job, self._window.psns(), mishaps.overflow, reason)
-        if mishaps.nonfinite is not None and collective.nonfinite == "raise":
-            what = collective.staged.unfit(mishaps.nonfinite, self._config.lanes)
-            raise NonFiniteError(job, mishaps.nonfinite, what)
+            raise SumOverflow(job, self._window.psns(), numeric_errors.overflow, reason)
+        if numeric_errors.nonfinite is not None and collective.nonfinite == "raise":
+            what = collective.staged.unfit(numeric_errors.nonfinite, self._config.lanes)
+            raise NonFiniteError(job, numeric_errors.nonfinite, what)
 
 
 def _open_log(path: str | None) -> JobLog | None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from bmv2_topos.soak.schedule import Collective, Numbers
 from hostlib import quantize, wire
-from hostlib.core.window import Mishaps
+from hostlib.core.window import NumericErrors
 
 SCALE_BITS = 20
 SENTINEL = 77
@@ -49,7 +49,7 @@ class Sum:
         described = f"{index} {collective.dtype} {collective.length} {collective.target} {collective.average}"
         self.tag = zlib.crc32(described.encode())
         self.inputs = self._draw(generator)
-        self.results: dict[int, tuple[bytes, Mishaps]] = {}
+        self.results: dict[int, tuple[bytes, NumericErrors]] = {}
         """Results that the ranks were handed."""
         self._prepare()
 
@@ -138,34 +138,34 @@ class Sum:
         source = self.inputs[rank].copy()
         return source, source if self.collective.in_place else np.full_like(source, SENTINEL)
 
-    def take(self, rank: int, output: NDArray[Any], mishaps: Mishaps) -> None:
+    def take(self, rank: int, output: NDArray[Any], numeric_errors: NumericErrors) -> None:
         """Judge what a rank has after the collective.
 
         Raises:
             WrongSum: it is not what it has to be.
         """
-        self._judge_mishaps(rank, mishaps)
+        self._judge_numeric_errors(rank, numeric_errors)
         if self.collective.target in (wire.ALL, rank):
-            self._judge_values(rank, output, mishaps.overflow is not None)
+            self._judge_values(rank, output, numeric_errors.overflow is not None)
         else:
             kept = self.inputs[rank] if self.collective.in_place else np.full_like(output, SENTINEL)
             if output.tobytes() != kept.tobytes():
                 raise WrongSum(f"rank {rank} is not the target, and its output was written to")
         for other, (_, told) in self.results.items():
-            if told != mishaps:
-                raise WrongSum(f"rank {rank} was told {mishaps}, rank {other} {told}")
-        self.results[rank] = output.tobytes(), mishaps
+            if told != numeric_errors:
+                raise WrongSum(f"rank {rank} was told {numeric_errors}, rank {other} {told}")
+        self.results[rank] = output.tobytes(), numeric_errors
 
-    def _judge_mishaps(self, rank: int, mishaps: Mishaps) -> None:
+    def _judge_numeric_errors(self, rank: int, numeric_errors: NumericErrors) -> None:
         nonfinite = int(self.starts[self.nonfinite][0]) if self.nonfinite.any() else None
-        if mishaps.nonfinite != nonfinite:
+        if numeric_errors.nonfinite != nonfinite:
             raise WrongSum(
-                f"rank {rank}: first non-finite packet at {mishaps.nonfinite}, must be {nonfinite}"
+                f"rank {rank}: first non-finite packet at {numeric_errors.nonfinite}, must be {nonfinite}"
             )
         lost = int(self.starts[self.lost][0]) if self.lost.any() else None
-        if mishaps.overflow == lost:
+        if numeric_errors.overflow == lost:
             return
-        at = mishaps.overflow
+        at = numeric_errors.overflow
         if at is not None and self.risky[at // self.lanes] and (lost is None or at < lost):
             return
         raise WrongSum(f"rank {rank}: first overflow told of is at {at}, must be {lost}")

@@ -165,7 +165,7 @@ class WorkerStation:
         self._station.wake(driver.transmit(now))
 
     def _finish(self, window: Window) -> None:
-        self._sums[self.done].take(self.rank, self._output, window.mishaps())
+        self._sums[self.done].take(self.rank, self._output, window.numeric_errors())
         if self._defector is not None and self.done == len(self._sums) - 1:
             raise WrongSum(f"rank {self.rank} has a result, which cannot be")
         self.done += 1

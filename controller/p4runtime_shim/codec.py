@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, assert_never
 
-from controller.rows import Cell, Entry, Group, Lpm, Match, Range, Row, Ternary
+from controller.entries import CounterCell, Entry, Lpm, Match, MulticastGroup, Range, TableEntry, Ternary
 from controller.target import ProgramInfo, find
 from p4src.messages import p4runtime_pb2 as p4
 
@@ -39,15 +39,15 @@ class Codec:
     def encode(self, entry: Entry) -> Any:
         """Encode an entry as a ``p4.v1.Entity``."""
         match entry:
-            case Row():
+            case TableEntry():
                 return p4.Entity(table_entry=self._encode_row(entry))
-            case Group():
+            case MulticastGroup():
                 group = p4.MulticastGroupEntry(multicast_group_id=entry.id)
                 for port, instance in entry.replicas:
                     # Switches older than P4Runtime 1.4 know only this of the two ways to give a port.
                     group.replicas.add(egress_port=port, instance=instance)
                 return _replication(group)
-            case Cell():
+            case CounterCell():
                 counter = find("counter", entry.counter, self._counters)
                 return p4.Entity(
                     counter_entry=p4.CounterEntry(
@@ -77,7 +77,7 @@ class Codec:
 
     def cell(self, counter: str, index: int) -> Any:
         """Return the entity that reads one cell of a counter."""
-        return self.encode(Cell(counter, index))
+        return self.encode(CounterCell(counter, index))
 
     # ------------------------------------------------------------------ decode
 
@@ -88,7 +88,7 @@ class Codec:
                 return self._decode_row(entity.table_entry)
             case "counter_entry":
                 cell = entity.counter_entry
-                return Cell(
+                return CounterCell(
                     self._counter_names[cell.counter_id],
                     cell.index.index,
                     cell.data.packet_count,
@@ -99,7 +99,9 @@ class Codec:
                 if entry.WhichOneof("type") != "multicast_group_entry":
                     return None
                 group = entry.multicast_group_entry
-                return Group(group.multicast_group_id, tuple((_port(r), r.instance) for r in group.replicas))
+                return MulticastGroup(
+                    group.multicast_group_id, tuple((_port(r), r.instance) for r in group.replicas)
+                )
             case _:
                 return None
 
@@ -108,7 +110,7 @@ class Codec:
     def _table_id(self, table: str) -> int:
         return int(find("table", table, self._tables).preamble.id)
 
-    def _encode_row(self, row: Row) -> Any:
+    def _encode_row(self, row: TableEntry) -> Any:
         table = find("table", row.table, self._tables)
         message = p4.TableEntry(
             table_id=table.preamble.id,
@@ -128,12 +130,12 @@ class Codec:
             message.action.action.params.add(param_id=param.id, value=_bytes(argument))
         return message
 
-    def _decode_row(self, message: Any) -> Row:
+    def _decode_row(self, message: Any) -> TableEntry:
         name = self._table_names[message.table_id]
         fields = {f.id: f.name for f in self._tables[name].match_fields}
         action_name = self._action_names[message.action.action.action_id]
         params = {p.id: p.name for p in self._actions[action_name].params}
-        return Row(
+        return TableEntry(
             table=name,
             match={fields[m.field_id]: _decode_match(m) for m in message.match},
             action=action_name,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from controller.entries import CounterCell, Entry, MulticastGroup, TableEntry
 from controller.errors import NoProgram
 from controller.p4runtime_shim.client import P4RuntimeClient
 from controller.p4runtime_shim.codec import Codec
 from controller.p4runtime_shim.tls import Tls
 from controller.programs import ProgramBundle
-from controller.rows import Cell, Entry, Group, Row
 from controller.target import Kind, ProgramInfo
 
 
@@ -50,17 +50,17 @@ class P4RuntimeTarget:
         """Apply the same kind of update to some entries. Raises Refused and UnknownName."""
         self._client.write(kind, list(map(self.codec.encode, entries)))
 
-    def read(self, tables: Iterable[str]) -> list[Row | Group]:
+    def read(self, tables: Iterable[str]) -> list[TableEntry | MulticastGroup]:
         """Read all entries of these tables but the defaults, and all multicast groups."""
         codec = self.codec
         entities = self._client.read([*map(codec.all_rows, tables), codec.all_groups()])
-        return [row for row in map(codec.decode, entities) if isinstance(row, Row | Group)]
+        return [row for row in map(codec.decode, entities) if isinstance(row, TableEntry | MulticastGroup)]
 
     def read_counter(self, counter: str, cells: Sequence[int]) -> list[int]:
         """Read how many packets some cells of a counter have counted; those that do not answer, none."""
         codec = self.codec
         found = map(codec.decode, self._client.read([codec.cell(counter, index) for index in cells]))
-        packets = {cell.index: cell.packets for cell in found if isinstance(cell, Cell)}
+        packets = {cell.index: cell.packets for cell in found if isinstance(cell, CounterCell)}
         return [packets.get(index, 0) for index in cells]
 
     @property

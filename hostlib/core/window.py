@@ -21,7 +21,7 @@ _ALL_WAIT = 254
 
 
 @dataclass(frozen=True, slots=True)
-class Mishaps:
+class NumericErrors:
     """Numeric errors of a finished collective: of each the first element of the first packet concerned."""
 
     nonfinite: int | None
@@ -253,11 +253,11 @@ class Window:
         """True if the switch saw contributions with different tags: the collective can never complete."""
         return bool(self.state.struct.disagree_index >= 0)
 
-    def mishaps(self) -> Mishaps:
+    def numeric_errors(self) -> NumericErrors:
         """Return what went wrong with the numbers of the complete collective."""
         core = self.state.struct
         nonfinite, overflow = int(core.nonfinite_index), int(core.overflow_index)
-        return Mishaps(
+        return NumericErrors(
             nonfinite=nonfinite * core.lanes if nonfinite >= 0 else None,
             overflow=(overflow - core.lookahead) * core.lanes if overflow >= 0 else None,
         )

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from controller import Admission, Member, Region, Uplink, forwarding, names
+from controller.entries import MulticastGroup, TableEntry
 from controller.jobs import job_row, supporting_rows
 from controller.outcomes import COLUMNS, OUTCOMES
 from controller.p4runtime_shim.codec import Codec
 from controller.programs import LANES, locate
-from controller.rows import Group, Row
 from softswitch.compiler import compile_file, p4info
 
 PROGRAMS = ("exclusive", "shared", "atp")
@@ -27,10 +27,10 @@ ADMISSION = Admission(
     uplink=Uplink(1, MAC, IP),
     result_bitmap=1,
 )
-ENTRIES: list[Row | Group] = [
+ENTRIES: list[TableEntry | MulticastGroup] = [
     job_row(ADMISSION),
     *supporting_rows(ADMISSION),
-    Row(names.ECN, {}, names.SET_ECN, {"depth": 1}, default=True),
+    TableEntry(names.ECN, {}, names.SET_ECN, {"depth": 1}, default=True),
     forwarding.bridge(MAC, 1),
     forwarding.broadcast(1),
     forwarding.flood_unknown(1),
@@ -59,7 +59,7 @@ def test_every_entry_has_all_fields_and_parameters(info: Any) -> None:
     actions = {a.preamble.name: a for a in info.actions}
     for row in ENTRIES:
         codec.encode(row)
-        if isinstance(row, Row):
+        if isinstance(row, TableEntry):
             table, action = tables[row.table], actions[row.action]
             assert row.default or set(row.match) == {f.name for f in table.match_fields}
             assert set(row.params) == {p.name for p in action.params}

@@ -87,7 +87,7 @@ def test_an_int32_overflow_reaches_every_rank() -> None:
         inputs = [np.zeros(100, np.int32), np.zeros(100, np.int32)]
         inputs[0][70], inputs[1][70] = -(2**31), -1
         network.run(inputs)
-        assert [worker.window.mishaps().overflow for worker in network.workers] == [64, 64]
+        assert [worker.window.numeric_errors().overflow for worker in network.workers] == [64, 64]
 
 
 def test_values_that_are_not_finite_reach_every_rank() -> None:

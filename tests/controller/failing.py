@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from controller.entries import Entry
 from controller.errors import Refused, Unreachable, UpdateError
-from controller.rows import Entry
 from controller.target import Kind, Target
 
 How = Literal["refused", "not written", "not answered"]

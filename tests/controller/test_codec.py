@@ -5,9 +5,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from controller import ProgramBundle, names
+from controller.entries import CounterCell, Entry, Lpm, MulticastGroup, Range, TableEntry, Ternary
 from controller.errors import UnknownName
 from controller.p4runtime_shim.codec import Codec
-from controller.rows import Cell, Entry, Group, Lpm, Range, Row, Ternary
 from p4src.messages import p4info_pb2
 from p4src.messages import p4runtime_pb2 as p4
 
@@ -23,7 +23,7 @@ def bits(width: int) -> st.SearchStrategy[int]:
 
 ROWS = st.one_of(
     st.builds(
-        lambda job, port, bitmap, node: Row(
+        lambda job, port, bitmap, node: TableEntry(
             names.MEMBER,
             {names.JOB_KEY: job, names.INGRESS_PORT: port},
             names.SET_MEMBER,
@@ -35,7 +35,7 @@ ROWS = st.one_of(
         bits(16),
     ),
     st.builds(
-        lambda value, length, port: Row(
+        lambda value, length, port: TableEntry(
             names.ROUTES,
             {names.ROUTES_KEY: Lpm(value >> (32 - length) << (32 - length), length)},
             names.ROUTE,
@@ -45,8 +45,8 @@ ROWS = st.one_of(
         st.integers(1, 32),
         bits(9),
     ),
-    st.builds(Group, st.integers(1, 65535), st.lists(st.tuples(bits(9), bits(16))).map(tuple)),
-    st.builds(Cell, st.just(names.OUTCOMES), bits(13), bits(62), bits(62)),
+    st.builds(MulticastGroup, st.integers(1, 65535), st.lists(st.tuples(bits(9), bits(16))).map(tuple)),
+    st.builds(CounterCell, st.just(names.OUTCOMES), bits(13), bits(62), bits(62)),
 )
 
 
@@ -62,7 +62,7 @@ def test_ternary_and_range_and_optional_matches() -> None:
     for i, kind in enumerate(("TERNARY", "RANGE", "OPTIONAL"), 1):
         table.match_fields.add(id=i, name=kind, bitwidth=16, match_type=kind)
     info.actions.add(preamble={"id": 2, "name": "a"})
-    row = Row("t", {"TERNARY": Ternary(1, 3), "RANGE": Range(0, 9), "OPTIONAL": 4}, "a", priority=7)
+    row = TableEntry("t", {"TERNARY": Ternary(1, 3), "RANGE": Range(0, 9), "OPTIONAL": 4}, "a", priority=7)
     entity = Codec(info).encode(row)
     assert entity.table_entry.match[2].optional.value == b"\4"
     assert Codec(info).decode(entity) == row
@@ -71,7 +71,7 @@ def test_ternary_and_range_and_optional_matches() -> None:
 def test_ports_as_bytes_are_understood(codec: Codec) -> None:
     group = p4.MulticastGroupEntry(multicast_group_id=1, replicas=[p4.Replica(port=b"\1\2", instance=3)])
     entry = p4.PacketReplicationEngineEntry(multicast_group_entry=group)
-    assert codec.decode(p4.Entity(packet_replication_engine_entry=entry)) == Group(1, ((258, 3),))
+    assert codec.decode(p4.Entity(packet_replication_engine_entry=entry)) == MulticastGroup(1, ((258, 3),))
 
 
 def test_entities_without_a_row_are_left_out(codec: Codec) -> None:
@@ -83,17 +83,20 @@ def test_entities_without_a_row_are_left_out(codec: Codec) -> None:
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        (Row("InaIngress.admission.jobs", {}, "x"), r"no table '.*jobs'; did you mean \w+\.admission\.job"),
         (
-            Row(names.JOB, {"hdr.ina.jobb": 1}, names.SET_JOB),
+            TableEntry("InaIngress.admission.jobs", {}, "x"),
+            r"no table '.*jobs'; did you mean \w+\.admission\.job",
+        ),
+        (
+            TableEntry(names.JOB, {"hdr.ina.jobb": 1}, names.SET_JOB),
             r"no match field of InaIngress\.admission\.job 'hdr\.ina\.jobb'; did you mean hdr\.ina\.job",
         ),
-        (Row(names.JOB, {}, "set_job"), r"no action 'set_job'"),
+        (TableEntry(names.JOB, {}, "set_job"), r"no action 'set_job'"),
         (
-            Row(names.JOB, {}, names.SET_JOB, {"row": 1}),
+            TableEntry(names.JOB, {}, names.SET_JOB, {"row": 1}),
             r"no parameter of InaIngress\.admission\.set_job 'row'",
         ),
-        (Cell("outcome", 1), "no counter 'outcome'"),
+        (CounterCell("outcome", 1), "no counter 'outcome'"),
     ],
 )
 def test_an_unknown_name_is_refused_with_a_suggestion(codec: Codec, row: Entry, message: str) -> None:

@@ -12,6 +12,7 @@ import grpc
 import pytest
 
 from controller import Controller, Job, Member, ProgramBundle, Region, SwitchInfo, forwarding, names
+from controller.entries import TableEntry
 from controller.errors import (
     BadJob,
     NoSuchJob,
@@ -28,7 +29,6 @@ from controller.p4runtime_shim.client import P4RuntimeClient
 from controller.p4runtime_shim.codec import Codec
 from controller.p4runtime_shim.mastership import ArbitrationStream
 from controller.p4runtime_shim.target import P4RuntimeTarget
-from controller.rows import Row
 from p4src.messages import p4runtime_pb2_grpc
 from softswitch.engine.ports import MemoryPort
 from softswitch.engine.switch import Switch
@@ -186,7 +186,9 @@ def test_generations_are_never_zero_nor_in_use(running: Running) -> None:
 def test_an_admission_that_fails_half_way_leaves_nothing(controller: Controller, running: Running) -> None:
     """The receiver table is full but for one row, so that some of the job's rows fit and others do not."""
     holder = controller.admit(job(1))
-    (receiver,) = (r for r in supporting_rows(holder) if isinstance(r, Row) and r.table == names.RECEIVER)
+    (receiver,) = (
+        r for r in supporting_rows(holder) if isinstance(r, TableEntry) and r.table == names.RECEIVER
+    )
     size = controller.program.tables[receiver.table]
     fill = [replace(receiver, match={**receiver.match, names.REPLICA: 100 + i}) for i in range(size - 2)]
     target = running.target()
@@ -324,7 +326,7 @@ def test_unknown_destinations_are_flooded_on_request(
     frame = bytes.fromhex("020000000077 020000000000 88b5") + b"hello"
     running.switch.inject(0, [frame])
     assert running.switch.drain(1) == [frame]
-    assert isinstance(drop, Row)
+    assert isinstance(drop, TableEntry)
     controller.install([drop])
     controller.uninstall([forwarding.flood_group(300, [])])
 

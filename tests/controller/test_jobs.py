@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from controller import names
 from controller.checks import check_job
+from controller.entries import MulticastGroup, TableEntry
 from controller.errors import BadJob
 from controller.jobs import change_row, job_row, parse, supporting_rows
 from controller.model import Admission, Job, Member, Place, Region, RegionChange, Uplink
-from controller.rows import Group, Row
 
 GROUPS = range(1, 256)
 FALLBACK = Uplink(40, "02:00:00:00:fb:01", "10.0.255.2", 42592)
@@ -75,22 +75,24 @@ TRANSIT = replace(
 MOVING = replace(admission(11, row=6, first_port=20), change=RegionChange(7 << 32 | 5, Region(8, 100)))
 
 
-def all_rows(admission: Admission) -> list[Row | Group]:
+def all_rows(admission: Admission) -> list[TableEntry | MulticastGroup]:
     moves = [] if admission.change is None else [change_row(admission)]
     return [*supporting_rows(admission), *moves, job_row(admission)]
 
 
-def member_row(job: int, port: int, action: str, **params: int) -> Row:
-    return Row(names.MEMBER, {"hdr.ina.job": job, "standard_metadata.ingress_port": port}, action, params)
+def member_row(job: int, port: int, action: str, **params: int) -> TableEntry:
+    return TableEntry(
+        names.MEMBER, {"hdr.ina.job": job, "standard_metadata.ingress_port": port}, action, params
+    )
 
 
-def receiver_row(job: int, replica: int, **params: int) -> Row:
+def receiver_row(job: int, replica: int, **params: int) -> TableEntry:
     match = {"hdr.ina.job": job, "standard_metadata.egress_rid": replica}
-    return Row(names.RECEIVER, match, names.DELIVER, params)
+    return TableEntry(names.RECEIVER, match, names.DELIVER, params)
 
 
 def test_the_rows_of_a_job_of_two() -> None:
-    assert job_row(admission()) == Row(
+    assert job_row(admission()) == TableEntry(
         names.JOB,
         {"hdr.ina.job": 7},
         names.SET_JOB,
@@ -117,7 +119,7 @@ def test_the_rows_of_a_job_of_two() -> None:
         receiver_row(7, 1, mac=0x020000000000, ip=0x0A000001, udp_port=9000, rank=0),
         member_row(7, 1, names.SET_MEMBER, bitmap=2, **NOTHING_BELOW),
         receiver_row(7, 2, mac=0x020000000001, ip=0x0A000002, udp_port=9001, rank=1),
-        Group(3, ((0, 1), (1, 2))),
+        MulticastGroup(3, ((0, 1), (1, 2))),
     )
 
 
@@ -132,7 +134,7 @@ def test_the_rows_of_a_node_between_others() -> None:
     }
     switch = {"mac": 0x0200000000FE, "ip": 0x0A0000FE, "udp_port": 42592, "rank": 0xFFFF}
     assert supporting_rows(INNER) == (
-        Row(
+        TableEntry(
             names.UPLINK,
             {"hdr.ina.job": 9},
             names.SET_UPLINK,
@@ -154,7 +156,7 @@ def test_the_rows_of_a_node_between_others() -> None:
         receiver_row(9, 2, **switch),
         member_row(9, 3, names.SET_MEMBER, bitmap=0b11100, **NOTHING_BELOW),
         receiver_row(9, 3, **switch),
-        Group(4, ((1, 1), (2, 2), (3, 3))),
+        MulticastGroup(4, ((1, 1), (2, 2), (3, 3))),
     )
 
 
@@ -180,7 +182,7 @@ def test_any_jobs_in_any_order_read_back_as_they_were(sizes: list[int], order: r
 
 
 def test_rows_without_their_job_are_orphans_and_others_groups_are_not() -> None:
-    whole, half, flood = admission(), INNER, Group(300, ((0, 0),))
+    whole, half, flood = admission(), INNER, MulticastGroup(300, ((0, 0),))
     contents = parse([*all_rows(whole), *supporting_rows(half), flood], job_groups=GROUPS)
     assert contents.jobs == {7: whole}
     assert list(contents.orphans) == list(supporting_rows(half))

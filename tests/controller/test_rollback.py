@@ -21,9 +21,9 @@ from controller import (
     names,
     remove_tree,
 )
+from controller.entries import MulticastGroup, TableEntry
 from controller.jobs import TABLES, change_row, job_row, supporting_rows
 from controller.planning import Identity
-from controller.rows import Group, Row
 from tests.controller.fabric import Fabric
 from tests.controller.failing import HOWS, Failing, Fault, How
 from tests.controller.trees import TREES
@@ -46,7 +46,7 @@ def attempts(fabric: Fabric, target: str, fault: Fault) -> Iterator[dict[str, Co
         each.close()
 
 
-def contents(fabric: Fabric) -> dict[str, list[Row | Group]]:
+def contents(fabric: Fabric) -> dict[str, list[TableEntry | MulticastGroup]]:
     """Read all that jobs have on the switches that serve any."""
     found = {}
     for name, running in fabric.running.items():

@@ -19,12 +19,12 @@ from controller import (
     Uplink,
     names,
 )
+from controller.entries import TableEntry
 from controller.errors import IdentityTaken, OutOfRows, RegionChanging
 from controller.jobs import job_row
 from controller.p4runtime_shim.client import P4RuntimeClient
 from controller.p4runtime_shim.codec import Codec
 from controller.planning import Identity
-from controller.rows import Row
 from tests.controller.conftest import LANES, over_p4runtime
 from tests.controller.fabric import Fabric
 from tests.controller.frames import (
@@ -306,7 +306,7 @@ def test_queues_mark_packets_from_a_depth_on(
     (default,) = client.read([codec.default_row(names.ECN)])
     client.close()
     before = codec.decode(default)
-    assert isinstance(before, Row)
+    assert isinstance(before, TableEntry)
     admission = admit(job(2))
     marks = []
     for depth in (0, 1):

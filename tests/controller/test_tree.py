@@ -24,8 +24,8 @@ from controller import (
     read_trees,
     remove_tree,
 )
+from controller.entries import TableEntry
 from controller.errors import NotPrimary, OutOfMemory, Refused, Unreachable
-from controller.rows import Row
 from tests.controller.conftest import LANES, over_p4runtime, start
 from tests.controller.fabric import Fabric
 from tests.controller.frames import KIND_GRADIENT, KIND_RESULT, RESEND, gradient, reminder
@@ -157,7 +157,9 @@ def test_a_failure_in_the_middle_leaves_nothing(shared_fabric: Fabric) -> None:
     free = controllers["b"].program.tables[names.RECEIVER] - 2  # a worker's row and the fallback server's
     address = {"mac": 1, "ip": 1, "udp_port": 1, "rank": 1}
     fill = [
-        Row(names.RECEIVER, {names.JOB_KEY: holder.job, names.REPLICA: 100 + i}, names.DELIVER, address)
+        TableEntry(
+            names.RECEIVER, {names.JOB_KEY: holder.job, names.REPLICA: 100 + i}, names.DELIVER, address
+        )
         for i in range(free - 1)
     ]
     target = shared_fabric.running["b"].target()

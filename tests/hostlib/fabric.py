@@ -291,7 +291,7 @@ def carry_out(case: FabricCase, network: Network) -> None:
                 wait = int(rng.integers(0, job.skew_us + 1))
                 tasks[-1].append(Task(plan, job.target, job.priority, wait))
     for worker in network.workers:
-        worker.mishaps.clear()
+        worker.numeric_errors.clear()
     network.run_tasks(tasks)
     first = 0
     for job, rounds in zip(case.jobs, inputs, strict=True):
@@ -303,7 +303,7 @@ def carry_out(case: FabricCase, network: Network) -> None:
                 if job.target not in (rank, wire.ALL):
                     assert (result == (arrays[rank] if job.in_place else SENTINEL)).all(), "output touched"
             got = results if job.target == wire.ALL else [results[job.target]]
-            overflows = [worker.mishaps[i].overflow is not None for worker in workers]
+            overflows = [worker.numeric_errors[i].overflow is not None for worker in workers]
             check(case, job, got, arrays, overflows)
         first += len(job.places)
 

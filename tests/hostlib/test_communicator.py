@@ -490,7 +490,7 @@ def test_an_interrupt_at_any_point_of_a_job_ends_it_or_does_no_harm() -> None:
                 assert np.array_equal(comm.allreduce(2 * one), 2 * one), where
             comm.close()
         if not where:
-            assert {"Communicator._run", "Window.begin", "SocketLink.pump", "Window.mishaps"} <= met
+            assert {"Communicator._run", "Window.begin", "SocketLink.pump", "Window.numeric_errors"} <= met
             return
 
 

@@ -180,7 +180,7 @@ def test_an_int32_sum_is_repaired_if_only_a_part_of_it_overflowed(make_kernel: M
     assert all(np.array_equal(result, np.full(100, top)) for result in results)
     for worker in network.workers:
         assert worker.window.count(Counter.REPAIRS) == 4
-        assert worker.mishaps[-1].overflow is None
+        assert worker.numeric_errors[-1].overflow is None
 
 
 def test_an_int32_sum_that_does_not_fit_is_told_to_every_rank(make_kernel: MakeKernel) -> None:
@@ -188,7 +188,7 @@ def test_an_int32_sum_that_does_not_fit_is_told_to_every_rank(make_kernel: MakeK
     inputs = [np.zeros(100, np.int32), np.zeros(100, np.int32)]
     inputs[0][70], inputs[1][70] = 2**31 - 1, 1
     network.run(inputs)
-    assert [worker.mishaps[-1].overflow for worker in network.workers] == [64, 64]
+    assert [worker.numeric_errors[-1].overflow for worker in network.workers] == [64, 64]
 
 
 def test_values_beyond_the_fixed_scale_are_summed_as_they_are(make_kernel: MakeKernel) -> None:
@@ -213,7 +213,7 @@ def test_what_is_not_finite_passes_a_fixed_scale_and_is_told(make_kernel: MakeKe
         assert np.isnan(result[40])
         assert result[41] == np.inf
         assert (np.delete(result, [40, 41]) == 2).all()
-    assert [worker.mishaps[-1].nonfinite for worker in network.workers] == [32, 32]
+    assert [worker.numeric_errors[-1].nonfinite for worker in network.workers] == [32, 32]
 
 
 class Scripted:
@@ -385,7 +385,9 @@ def trace(kernel: Kernel, sent: list[dict[str, Any]], numbers: str, target: int,
         count = window.emit(out, now)
         core, state = window.state.struct, window.state
         found.append((count, out[: count * PACKET.itemsize].tobytes(), output.tobytes(), list(core.counters)))
-        found.append((state.status.tolist(), state.kept.tolist(), state.answers.tobytes(), window.mishaps()))
+        found.append(
+            (state.status.tolist(), state.kept.tolist(), state.answers.tobytes(), window.numeric_errors())
+        )
         found.append((core.oldest, core.in_flight, core.srtt, core.rto, core.tolerance, core.min_rtt))
         found.append((core.round_results, core.round_marked, core.round_collided, core.round_late))
         found.append((core.settled, core.round_waits, core.change_at, core.echo, state.wanted.tolist()))

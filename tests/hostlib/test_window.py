@@ -119,7 +119,7 @@ def test_values_that_are_not_finite_are_told_to_every_rank(make_kernel: MakeKern
     inputs[1][40] = np.inf
     results = network.run(inputs)
     for worker, result in zip(network.workers, results, strict=True):
-        assert worker.window.mishaps().nonfinite == 32
+        assert worker.window.numeric_errors().nonfinite == 32
         assert np.isnan(result[32:64]).all()
         assert (np.delete(result, slice(32, 64)) == 3).all()
     assert np.array_equal(network.run([np.ones(100, np.float32)] * 3)[0], np.full(100, 3, np.float32))
@@ -130,9 +130,9 @@ def test_an_int32_overflow_is_told_to_every_rank(make_kernel: MakeKernel) -> Non
     inputs = [np.zeros(100, np.int32), np.zeros(100, np.int32)]
     inputs[0][70], inputs[1][70] = 2**31 - 1, 1
     network.run(inputs)
-    assert [worker.window.mishaps().overflow for worker in network.workers] == [64, 64]
+    assert [worker.window.numeric_errors().overflow for worker in network.workers] == [64, 64]
     network.run([np.zeros(100, np.int32)] * 2)
-    assert [worker.window.mishaps().overflow for worker in network.workers] == [None, None]
+    assert [worker.window.numeric_errors().overflow for worker in network.workers] == [None, None]
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from hostlib.core.driver import Arrivals, Driver
 from hostlib.core.kernel import Kernel
 from hostlib.core.state import NEVER, CoreSettings, RtoLimits
 from hostlib.core.watchdog import Patience, Watchdog
-from hostlib.core.window import Mishaps, Window
+from hostlib.core.window import NumericErrors, Window
 from hostlib.errors import JobBroken
 from hostlib.peers import NoPeers, Peers
 from hostlib.tree import Tree
@@ -61,7 +61,7 @@ class Worker:
     def __init__(self, network: Network, number: int, window: Window, watchdog: Watchdog) -> None:
         self.window = window
         self.error: JobBroken | None = None
-        self.mishaps: list[Mishaps] = []
+        self.numeric_errors: list[NumericErrors] = []
         """Of each collective that is complete."""
         self._network = network
         self._absent = False
@@ -123,7 +123,7 @@ class Worker:
             self.error = error
             return NEVER
         if busy and not self._driver.busy:
-            self.mishaps.append(self.window.mishaps())
+            self.numeric_errors.append(self.window.numeric_errors())
             self._begin_later()
         return due
 

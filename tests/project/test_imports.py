@@ -59,7 +59,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     "controller": (*CONTROLLER, "p4src.messages"),
     "controller.memory": ("controller.errors", "controller.model"),
     "controller.p4runtime_shim": (
-        *("controller.errors", "controller.programs", "controller.rows", "controller.target"),
+        *("controller.errors", "controller.programs", "controller.entries", "controller.target"),
         "p4src.messages",
     ),
     "controller.grouping": ("controller.errors",),

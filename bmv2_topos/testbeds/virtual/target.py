@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from controller import names
+from controller.entries import CounterCell, Entry, Match, MulticastGroup, TableEntry
 from controller.errors import NotPrimary, Refused, UpdateError
 from controller.programs import ProgramBundle
-from controller.rows import Cell, Entry, Group, Match, Row
 from controller.target import Kind, ProgramInfo, find
 from softswitch import PipelineError, Switch
 from softswitch.compiler import ir
@@ -81,38 +81,38 @@ class PipelineTarget:
     def _write(self, kind: Kind, entry: Entry) -> None:
         pipeline, switch = self._pipeline, self._switch
         match entry:
-            case Row(default=True):
+            case TableEntry(default=True):
                 pipeline.set_default(entry.table, self._invocation(entry))
-            case Row():
+            case TableEntry():
                 keys = find("table", entry.table, pipeline.program.tables).keys
                 patterns = tuple(_exact(entry.match[key.name]) for key in keys)
                 encoded = ir.ConstEntry(patterns, self._invocation(entry), 0)
                 getattr(pipeline, kind.lower())(entry.table, encoded)
                 self._metadata[entry.table, patterns] = b"" if kind == "DELETE" else entry.metadata
-            case Group():
+            case MulticastGroup():
                 if (entry.id in switch.multicast_groups()) == (kind == "INSERT"):
                     error = EntryExists if kind == "INSERT" else NoSuchEntry
                     raise error(f"{kind} of multicast group {entry.id}")
                 switch.set_multicast_group(entry.id, None if kind == "DELETE" else entry.replicas)
-            case Cell():
+            case CounterCell():
                 pipeline.write_counter(entry.counter, entry.index, entry.packets, entry.bytes)
 
-    def _invocation(self, row: Row) -> ir.Invocation:
+    def _invocation(self, row: TableEntry) -> ir.Invocation:
         params = find("action", row.action, self._pipeline.program.actions).params
         return ir.Invocation(row.action, tuple(row.params[param.name] for param in params))
 
-    def read(self, tables: Iterable[str]) -> list[Row | Group]:
+    def read(self, tables: Iterable[str]) -> list[TableEntry | MulticastGroup]:
         """Read all entries of these tables but the defaults, and all multicast groups."""
-        groups = [Group(number, tuple(to)) for number, to in self._switch.multicast_groups().items()]
+        groups = [MulticastGroup(number, tuple(to)) for number, to in self._switch.multicast_groups().items()]
         return [*(row for table in tables for row in self._rows(table)), *groups]
 
-    def _rows(self, table: str) -> Iterator[Row]:
+    def _rows(self, table: str) -> Iterator[TableEntry]:
         program = self._pipeline.program
         keys = [key.name for key in program.tables[table].keys]
         for entry in self._pipeline.entries(table):
             action, arguments = entry.invocation.action, entry.invocation.args
             params = [param.name for param in program.actions[action].params]
-            yield Row(
+            yield TableEntry(
                 table,
                 dict(zip(keys, (pattern.value for pattern in entry.patterns), strict=True)),
                 action,

@@ -35,7 +35,7 @@ Match = int | Lpm | Ternary | Range
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TableEntry:
     """A table entry. Fields left out of `match` match anything; `default` makes it the miss entry.
 
     The switch stores `metadata` with it for controllers.
@@ -51,7 +51,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class MulticastGroup:
     """A multicast group: pairs of port and replication id."""
 
     id: int
@@ -59,7 +59,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class CounterCell:
     """One cell of an indirect counter."""
 
     counter: str
@@ -68,4 +68,4 @@ class Cell:
     bytes: int = 0
 
 
-Entry = Row | Group | Cell
+Entry = TableEntry | MulticastGroup | CounterCell
