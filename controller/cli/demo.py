@@ -19,7 +19,7 @@ from controller.cli.output import Result, err, out, plural, table
 from controller.cli.summary import show
 from controller.runtime.jobs import run_alone
 from controller.runtime.metrics import metrics
-from controller.runtime.spec import ClusterSpec, JobSpec
+from controller.runtime.spec import FabricSpec, LaunchSpec
 
 DIGITS = (sys.executable, "-P", "-m", "hostlib.demos.digits")
 
@@ -45,19 +45,19 @@ def demo(
     """
     with tempfile.TemporaryDirectory() as directory:
         switch_file, alone_file = Path(directory) / "switch.npz", Path(directory) / "alone.npz"
-        spec = JobSpec(
+        spec = LaunchSpec(
             command=[*DIGITS, "--save", str(switch_file)],
             workers=workers,
         )
-        cluster = ClusterSpec(lanes=lanes, impairments=options.impairments(loss=loss), seed=seed)
+        fabric = FabricSpec(lanes=lanes, impairments=options.impairments(loss=loss), seed=seed)
         console = err if json else out
         console.print(f"{plural(workers, 'worker')}, every gradient summed in the switch", style="bold")
         with Live({"": workers}, quiet=json) as live:
-            result = run_alone(cluster, spec, on_output=live.output, on_progress=live.update)
+            result = run_alone(fabric, spec, on_output=live.output, on_progress=live.update)
         console.print("the same batches in one process", style="bold")
         command = [*DIGITS, "--shards", str(workers), "--save", str(alone_file)]
         with Live({"": 1}, quiet=json) as live:
-            _run_here(JobSpec(command, workers=1), live)
+            _run_here(LaunchSpec(command, workers=1), live)
         comparison = compare(switch_file, alone_file)
     numbers = metrics(result)
     if json:
@@ -71,7 +71,7 @@ def demo(
         raise Failure("the network trained through the switch differs by more than quantisation allows")
 
 
-def _run_here(spec: JobSpec, live: Live) -> None:
+def _run_here(spec: LaunchSpec, live: Live) -> None:
     # as many threads as in the workers: the same sums in the same order
     environment = {**os.environ, "PYTHONUNBUFFERED": "1", **spec.environment()}
     with subprocess.Popen(spec.command, env=environment, stdout=subprocess.PIPE) as process:

@@ -1,4 +1,4 @@
-"""Runs the jobs of ``ina run`` on their cluster, prints what came of them, and fails as they did."""
+"""Runs the jobs of ``ina run`` on a switch fabric, prints their results, and fails as they did."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from controller.cli.summary import show, show_switches
 from controller.runtime.jobs import JobEnd, first_failure
 from controller.runtime.metrics import by_switch, metrics, refusals, total
 from controller.runtime.run import RunReport, run
-from controller.runtime.spec import NAMELESS, ClusterSpec, JobSpec
+from controller.runtime.spec import NAMELESS, FabricSpec, LaunchSpec
 
 
-def execute(cluster: ClusterSpec, specs: Sequence[JobSpec], *, switch: str, as_json: bool) -> None:
+def execute(fabric: FabricSpec, specs: Sequence[LaunchSpec], *, switch: str, as_json: bool) -> None:
     """Run the jobs, print the summary, and fail as the first that failed, or because of an interrupt.
 
     `switch` is the user's name of the switch.
     """
     with Live({spec.name: spec.workers for spec in specs}, quiet=as_json) as live:
-        live.doing(_starting(cluster, switch))
+        live.doing(_starting(fabric, switch))
         report = run(
-            cluster,
+            fabric,
             specs,
             on_output=live.output,
             on_progress=live.update,
@@ -33,44 +33,44 @@ def execute(cluster: ClusterSpec, specs: Sequence[JobSpec], *, switch: str, as_j
     interrupted = report.interrupt
     with contextlib.suppress(OSError) if interrupted else contextlib.nullcontext():  # a terminal that is gone
         if as_json:
-            _result(cluster, specs, switch, report).print_json()
+            _result(fabric, specs, switch, report).print_json()
         else:
-            _show(cluster, report)
+            _show(fabric, report)
     if interrupted is not None and not isinstance(interrupted, Interrupted):
         raise interrupted  # by none of the signals that ask the command to end
     _fail(report.ends, interrupted, report.elapsed_s)
 
 
-def _starting(cluster: ClusterSpec, switch: str) -> str:
-    if cluster.attached:
+def _starting(fabric: FabricSpec, switch: str) -> str:
+    if fabric.attached:
         return f"loading the switch program into {switch}"
-    return "compiling the switch program and starting the switch" + ("es" if cluster.tree else "")
+    return "compiling the switch program and starting the switch" + ("es" if fabric.tree else "")
 
 
 def _announce(switch: str, address: str) -> None:
     say(f"ina: P4Runtime of {switch} at {address}")
 
 
-def _result(cluster: ClusterSpec, specs: Sequence[JobSpec], switch: str, report: RunReport) -> Result:
+def _result(fabric: FabricSpec, specs: Sequence[LaunchSpec], switch: str, report: RunReport) -> Result:
     """Return what ``--json`` prints."""
     results = {end.spec.name: end.result for end in report.ends if end.result}
     jobs = {name: metrics(result) for name, result in results.items()}
     numbers = jobs.get(NAMELESS) or {"time_s": report.elapsed_s} | total(jobs.values())
     return Result(
         "run",
-        _setup(cluster, specs, switch),
+        _setup(fabric, specs, switch),
         numbers | refusals(report.refused),
         None if specs[0].name == NAMELESS else jobs,
-        by_switch(results.values()) if cluster.tree else None,
+        by_switch(results.values()) if fabric.tree else None,
     )
 
 
-def _show(cluster: ClusterSpec, report: RunReport) -> None:
+def _show(fabric: FabricSpec, report: RunReport) -> None:
     results = {end.spec.name: end.result for end in report.ends if end.result}
     if not results:
         return
     show({name: metrics(result) | refusals(report.refused) for name, result in results.items()})
-    if cluster.tree and (switches := by_switch(results.values())):
+    if fabric.tree and (switches := by_switch(results.values())):
         show_switches(switches)
 
 
@@ -104,15 +104,15 @@ def _what_ended(ends: Sequence[JobEnd], interrupted: Interrupted, elapsed_s: flo
     return text
 
 
-def _setup(cluster: ClusterSpec, specs: Sequence[JobSpec], switch: str) -> dict[str, object]:
+def _setup(fabric: FabricSpec, specs: Sequence[LaunchSpec], switch: str) -> dict[str, object]:
     common: dict[str, object] = {
-        "program": cluster.program,
-        "lanes": cluster.lanes,
+        "program": fabric.program,
+        "lanes": fabric.lanes,
         "switch": switch,
-        "tree": "x".join(map(str, cluster.tree)),
-        "impairments": cluster.impairments,
-        "link_impairments": cluster.link_impairments,
-        "seed": cluster.seed,
+        "tree": "x".join(map(str, fabric.tree)),
+        "impairments": fabric.impairments,
+        "link_impairments": fabric.link_impairments,
+        "seed": fabric.seed,
     }
     of_jobs = [
         {

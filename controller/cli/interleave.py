@@ -21,9 +21,9 @@ from controller.cli.errors import USAGE, Failure
 from controller.cli.live import print_output
 from controller.cli.output import Result, err, parse_size, plural, seconds, table
 from controller.grouping.efficiency import best
-from controller.runtime.cluster import Cluster, open_cluster
+from controller.runtime.fabric import SwitchFabric, open_fabric
 from controller.runtime.job_group import GroupRun
-from controller.runtime.spec import ClusterSpec, JobSpec
+from controller.runtime.spec import FabricSpec, LaunchSpec
 from hostlib import interleave
 from hostlib.demos.four_stages import make
 
@@ -106,14 +106,14 @@ def interleave_(
     chosen = _two_cores(cores)
     kinds = sorted({kind for members in wanted for kind in members})
     most = max(len(members) for members in wanted)
-    cluster_spec = ClusterSpec(impairments=options.impairments(rate=rate_bps, queue=SLOTS))
+    fabric_spec = FabricSpec(impairments=options.impairments(rate=rate_bps, queue=SLOTS))
     steps = rounds * (len(kinds) + len(wanted))
     with (
         _records(directory, size) as data,
-        open_cluster(cluster_spec, [workers] * most) as cluster,
+        open_fabric(fabric_spec, [workers] * most) as fabric,
         _progress(steps) as progress,
     ):
-        bench = _Bench(cluster, workers, lambda kind: KINDS[kind].command(data, iterations, chosen), progress)
+        bench = _Bench(fabric, workers, lambda kind: KINDS[kind].command(data, iterations, chosen), progress)
         offsets: dict[Members, tuple[int, ...]] = {}
         for _ in range(rounds):
             for kind in kinds:
@@ -152,9 +152,9 @@ class _Bench:
     """Runs groups, of one job too, as often as asked, and keeps what each run measured."""
 
     def __init__(
-        self, cluster: Cluster, workers: int, command: Callable[[str], list[str]], progress: Progress
+        self, fabric: SwitchFabric, workers: int, command: Callable[[str], list[str]], progress: Progress
     ) -> None:
-        self._cluster = cluster
+        self._fabric = fabric
         self._workers = workers
         self._command = command
         self._progress = progress
@@ -165,10 +165,10 @@ class _Bench:
         (task,) = self._progress.task_ids
         self._progress.update(task, description=" + ".join(members))
         specs = [
-            JobSpec(self._command(kind), self._workers, name=f"{kind}-{number}", slots=SLOTS)
+            LaunchSpec(self._command(kind), self._workers, name=f"{kind}-{number}", slots=SLOTS)
             for number, kind in enumerate(members)
         ]
-        run = GroupRun(self._cluster, specs, offsets, on_output=_complaint)
+        run = GroupRun(self._fabric, specs, offsets, on_output=_complaint)
         run.check(run.run())
         measured = [steady(run.turns.measured(spec.name)) for spec in specs]
         self._runs.setdefault(members, []).append(measured)
@@ -231,7 +231,7 @@ def _progress(steps: int) -> Iterator[Progress]:
         yield progress
 
 
-def _complaint(job: JobSpec, rank: int, data: bytes, is_error: bool) -> None:
+def _complaint(job: LaunchSpec, rank: int, data: bytes, is_error: bool) -> None:
     if is_error:
         print_output(job, rank, data, is_error)
 

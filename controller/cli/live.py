@@ -9,10 +9,10 @@ from typing import Self
 
 from controller.cli.output import plural, say
 from controller.cli.screen import screen
-from controller.runtime.spec import JobSpec, Reports
+from controller.runtime.spec import LaunchSpec, Reports
 
 
-def print_output(job: JobSpec, rank: int, data: bytes, is_error: bool) -> None:
+def print_output(job: LaunchSpec, rank: int, data: bytes, is_error: bool) -> None:
     """Show what a worker of a benchmark wrote: a complaint, then."""
     for line in data.decode(errors="replace").splitlines():
         say(f"[{job.name}:{rank}] {line}")
@@ -28,7 +28,7 @@ class Live:
         self._began = time.monotonic()
         self._done = ""
 
-    def output(self, job: JobSpec, rank: int, data: bytes, is_error: bool) -> None:
+    def output(self, job: LaunchSpec, rank: int, data: bytes, is_error: bool) -> None:
         """Show what a worker wrote, its lines with what tells it from others: rank, or job and rank."""
         several = len(self._workers) > 1
         prefix = f"[{job.name}:{rank}] " if several else f"[{rank}] " if job.workers > 1 else ""

@@ -16,12 +16,10 @@ from controller.cli.live import print_output
 from controller.cli.output import Result, say, table
 from controller.cli.schedule import common, inputs
 from controller.live import Entry, LiveController
-from controller.runtime.cluster import Cluster as Switches
-from controller.runtime.cluster import open_cluster
+from controller.runtime.fabric import SwitchFabric, open_fabric
 from controller.runtime.live_jobs import LiveJobs, measure
-from controller.runtime.spec import ClusterSpec, JobSpec
-from controller.scheduling import RESOURCES, Cluster
-from controller.scheduling import JobSpec as Submission
+from controller.runtime.spec import FabricSpec, LaunchSpec
+from controller.scheduling import RESOURCES, Cluster, JobSpec
 from controller.simulator.policies import family, make
 from controller.simulator.traces import read
 
@@ -103,12 +101,12 @@ def live(
     impairments = options.impairments(rate=rate_bps, queue=slots)
     sizes = [gpus] * min(SHARING, len(submissions))
     # on a terminal and with --json too: what happens is news, the table the result
-    with open_cluster(ClusterSpec(impairments=impairments), sizes) as cluster, common.refusals():
+    with open_fabric(FabricSpec(impairments=impairments), sizes) as fabric, common.refusals():
         if profile:
-            submissions = [_profiled(cluster, each, specs[each.id], profile) for each in submissions]
+            submissions = [_profiled(fabric, each, specs[each.id], profile) for each in submissions]
         LiveJobs(
             controller,
-            cluster,
+            fabric,
             specs,
             on_output=print_output,
             on_entry=_print,
@@ -120,21 +118,21 @@ def live(
         raise Failure(f"{len(controller.failed)} of {len(submissions)} jobs failed; {first}: {reason}")
 
 
-def _spec(path: Path, job: Submission, slots: int) -> JobSpec:
+def _spec(path: Path, job: JobSpec, slots: int) -> LaunchSpec:
     try:
         command = shlex.split(job.extra.get("command", ""))
     except ValueError as error:  # a quote that is not closed
         raise Failure(f"{path}: the command of job {job.id!r}: {error}", USAGE) from error
     if not command:
         raise Failure(f"{path}: job {job.id!r} has no command: what its workers run", USAGE)
-    return JobSpec(command, job.gpus, name=job.id, slots=slots)
+    return LaunchSpec(command, job.gpus, name=job.id, slots=slots)
 
 
-def _profiled(switches: Switches, job: Submission, spec: JobSpec, iterations: int) -> Submission:
+def _profiled(fabric: SwitchFabric, job: JobSpec, spec: LaunchSpec, iterations: int) -> JobSpec:
     """Return the job with its stage times, measured unless the file gives them."""
     if job.stages_s:
         return job
-    found = measure(switches, spec, iterations, print_output)
+    found = measure(fabric, spec, iterations, print_output)
     parts = ", ".join(f"{stage} {s:.4f}" for stage, s in zip(RESOURCES, found.stages_s, strict=True))
     line = f"{job.id}: {parts} s of {found.iteration_s:.4f} s per iteration"
     say(line)
@@ -147,7 +145,7 @@ def _print(entry: Entry) -> None:
 
 
 def _report(
-    policy: str, controller: LiveController, submissions: Sequence[Submission], *, as_json: bool
+    policy: str, controller: LiveController, submissions: Sequence[JobSpec], *, as_json: bool
 ) -> None:
     ended = {job.spec.id: job for job in controller.ended_jobs}
     times = {

@@ -17,7 +17,7 @@ from controller.cli.execute import execute
 from controller.cli.run_options import FaultOptions, MemoryOptions, SwitchOptions
 from controller.runtime.job_file import Overrides, spec_of, specs_of_file
 from controller.runtime.run_log import begin_log
-from controller.runtime.spec import ATP, NAMELESS, SHARED, ClusterSpec, JobSpec
+from controller.runtime.spec import ATP, NAMELESS, SHARED, FabricSpec, LaunchSpec
 from controller.runtime.topology import MAX_CHILDREN
 
 EPILOG = """Examples:
@@ -90,7 +90,7 @@ def run(
     if program == ATP and memory.preempt:
         raise Failure(f"--preempt: {ATP} has no priorities; use --program {SHARED}", exit_code=USAGE)
     impairments = faults.impairments()
-    cluster = ClusterSpec(
+    fabric = FabricSpec(
         program=program,
         lanes=lanes,
         attached=switches.attachment(tls),
@@ -101,9 +101,9 @@ def run(
         link_impairments=faults.link_impairments() if fan_outs else "",
         seed=faults.seed,
     )
-    if cluster.attached and impairments:
+    if fabric.attached and impairments:
         raise Failure("impairments belong to the switch: give them to 'ina switch'", exit_code=USAGE)
-    common = JobSpec(
+    common = LaunchSpec(
         command=command or [],
         workers=0,
         timeout_s=timeout,
@@ -115,17 +115,17 @@ def run(
     else:
         if command or workers is not None:
             raise Failure("--jobs FILE says what to run: leave -np and the command out", exit_code=USAGE)
-        specs = specs_of_file(common, overrides, load_jobs(jobs, require=["command"]), shared=cluster.shared)
-    _check(cluster, specs)
+        specs = specs_of_file(common, overrides, load_jobs(jobs, require=["command"]), shared=fabric.shared)
+    _check(fabric, specs)
     if log is not None:
         place = str(begin_log(log))
         specs = [replace(spec, log=place) for spec in specs]
-    execute(cluster, specs, switch=switches.switch, as_json=json)
+    execute(fabric, specs, switch=switches.switch, as_json=json)
 
 
 def _only_job(
-    common: JobSpec, overrides: Overrides, workers: int | None, fan_outs: tuple[int, ...]
-) -> JobSpec:
+    common: LaunchSpec, overrides: Overrides, workers: int | None, fan_outs: tuple[int, ...]
+) -> LaunchSpec:
     if not common.command:
         raise Failure("nothing to run: give -- COMMAND..., or --jobs FILE", exit_code=USAGE)
     if workers is None:
@@ -134,16 +134,16 @@ def _only_job(
     return spec_of(common, entry, slots=entry.slots)
 
 
-def _check(cluster: ClusterSpec, specs: Sequence[JobSpec]) -> None:
+def _check(fabric: FabricSpec, specs: Sequence[LaunchSpec]) -> None:
     for spec in specs:
         what = f"job {spec.name!r}: " if spec.name else ""
-        if spec.workers < 1 or (not cluster.tree and spec.workers > MAX_CHILDREN):
+        if spec.workers < 1 or (not fabric.tree and spec.workers > MAX_CHILDREN):
             raise Failure(
                 f"{what}{spec.workers} workers: one switch sums 1 to {MAX_CHILDREN} children, the"
                 " width of its bitmap; --tree has more",
                 exit_code=USAGE,
             )
-        if cluster.shared:
+        if fabric.shared:
             continue
         if spec.slots is not None and spec.slots < 2:
             raise Failure(f"{what}{spec.slots} slots: an exclusive job needs 2", exit_code=USAGE)

@@ -1,4 +1,4 @@
-"""Admits a job to a cluster and takes it off again: table entries, ports, fallback server."""
+"""Admits a job to a switch fabric and takes it off again: table entries, ports, fallback server."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 
 from controller import ControllerError, Member, NoSuchJob, Region
 from controller.model import INA_UDP_PORT, Uplink
-from controller.runtime.cluster import Cluster
+from controller.runtime.fabric import SwitchFabric
 from controller.runtime.lease import new_lease
-from controller.runtime.spec import SHARED_WINDOW, JobSpec
+from controller.runtime.spec import SHARED_WINDOW, LaunchSpec
 from controller.runtime.topology import job_tree
 from controller.tree import JobTree, TreeAdmission, TreeSwitch, admit_tree, remove_tree
 from hostlib import DEFAULT_SLOTS, JobConfig, window_for
@@ -25,8 +25,8 @@ FALLBACK = Uplink(port=None, mac="02:00:00:00:fb:01", ip="10.0.255.2")
 class Admitted:
     """A job that the switches serve."""
 
-    cluster: Cluster
-    spec: JobSpec
+    fabric: SwitchFabric
+    spec: LaunchSpec
     tree: TreeAdmission
 
     def config(self, rank: int, rendezvous: Rendezvous) -> str:
@@ -43,11 +43,11 @@ class Admitted:
             "rank": rank,
             "size": self.spec.workers,
             "tree": None if list(tree) == [0] else tree,
-            "lanes": self.cluster.spec.lanes,
+            "lanes": self.fabric.spec.lanes,
             "slots": 2 * self.tree.window,
             "window": self.tree.window,
-            "fallback": self.cluster.spec.shared,
-            "atp": self.cluster.spec.atp,
+            "fallback": self.fabric.spec.shared,
+            "atp": self.fabric.spec.atp,
             "congestion": self.spec.congestion,
             "numbers": self.spec.numbers,
             "priority": self.spec.priority,
@@ -58,9 +58,9 @@ class Admitted:
             "log": self.spec.log,
             "transport": {
                 "kind": "loopback",
-                "local": self.cluster.host_address(switch, member.port),
+                "local": self.fabric.host_address(switch, member.port),
                 "held": True,
-                "switch": self.cluster.switches[switch].udp_address(member.port),
+                "switch": self.fabric.switches[switch].udp_address(member.port),
                 "src_mac": member.mac,
                 "src_ip": member.ip,
                 "udp_port": member.udp_port,
@@ -70,14 +70,14 @@ class Admitted:
 
     def counters(self) -> dict[str, dict[str, int]]:
         """Return what the job's packets met, by switch and outcome. Raises ControllerError."""
-        with self.cluster.lock:
+        with self.fabric.lock:
             return {
-                name: self.cluster.controllers[name].counters(self.tree.job) for name in self.tree.switches
+                name: self.fabric.controllers[name].counters(self.tree.job) for name in self.tree.switches
             }
 
     def fallback_statistics(self) -> dict[str, float]:
         """Return what the fallback server counted for the job; nothing without one."""
-        fallback = self.cluster.fallback
+        fallback = self.fabric.fallback
         return fallback.statistics(self.tree.job) if fallback else {}
 
     def _members(self) -> dict[int, tuple[str, Member]]:
@@ -90,7 +90,7 @@ class Admitted:
 
 
 @contextlib.contextmanager
-def admitted(cluster: Cluster, spec: JobSpec) -> Iterator[Admitted]:
+def admitted(fabric: SwitchFabric, spec: LaunchSpec) -> Iterator[Admitted]:
     """Have the switches, and the fallback server if there is one, serve a job while the context lasts.
 
     Raises:
@@ -99,28 +99,28 @@ def admitted(cluster: Cluster, spec: JobSpec) -> Iterator[Admitted]:
         AddressTaken: somebody else has the address of one of its hosts.
     """
     with contextlib.ExitStack() as stack:
-        members = _members(cluster, spec, stack)
-        shared = cluster.spec.shared
+        members = _members(fabric, spec, stack)
+        shared = fabric.spec.shared
         region = None
         if shared and spec.slots is not None:
             region = Region(spec.first_slot, spec.slots)
-        if cluster.topology is None:
-            root = TreeSwitch(cluster.root, tuple(members[cluster.root]), region=region)
+        if fabric.topology is None:
+            root = TreeSwitch(fabric.root, tuple(members[fabric.root]), region=region)
         else:
-            root = job_tree(cluster.topology, members, region=region, transit=cluster.spec.transit)
-        with cluster.lock:
+            root = job_tree(fabric.topology, members, region=region, transit=fabric.spec.transit)
+        with fabric.lock:
             tree = admit_tree(
-                cluster.controllers,
-                _job(cluster, spec, root),
-                ports=_ports(cluster),
-                lease=new_lease(cluster),
+                fabric.controllers,
+                _job(fabric, spec, root),
+                ports=_ports(fabric),
+                lease=new_lease(fabric),
             )
-        stack.callback(_remove, cluster, tree)
+        stack.callback(_remove, fabric, tree)
         if shared:
-            uplink = tree.switches[cluster.root].uplink
+            uplink = tree.switches[fabric.root].uplink
             assert uplink is not None
             assert uplink.port is not None
-            fallback = cluster.start_fallback(uplink.port)
+            fallback = fabric.start_fallback(uplink.port)
             fallback.add(
                 tree.job,
                 {
@@ -131,16 +131,16 @@ def admitted(cluster: Cluster, spec: JobSpec) -> Iterator[Admitted]:
                 },
             )
             stack.callback(fallback.remove, tree.job)
-        yield Admitted(cluster, spec, tree)
+        yield Admitted(fabric, spec, tree)
 
 
-def _members(cluster: Cluster, spec: JobSpec, stack: contextlib.ExitStack) -> dict[str, list[Member]]:
+def _members(fabric: SwitchFabric, spec: LaunchSpec, stack: contextlib.ExitStack) -> dict[str, list[Member]]:
     """Return the job's workers by the switch they are plugged into."""
-    topology = cluster.topology
+    topology = fabric.topology
     if topology is None:
-        return {cluster.root: [_member(rank) for rank in range(spec.workers)]}
+        return {fabric.root: [_member(rank) for rank in range(spec.workers)]}
     members: dict[str, list[Member]] = {}
-    for rank, host in enumerate(stack.enter_context(cluster.hosts(spec.workers))):
+    for rank, host in enumerate(stack.enter_context(fabric.hosts(spec.workers))):
         switch = topology.switch_of(host)
         port = topology.port_to(switch, host)
         members.setdefault(switch, []).append(
@@ -153,31 +153,31 @@ def _member(rank: int) -> Member:
     return Member(rank, None, f"02:00:00:00:00:{rank + 1:02x}", f"10.0.0.{rank + 1}", INA_UDP_PORT)
 
 
-def _ports(cluster: Cluster) -> dict[str, tuple[int, ...]]:
+def _ports(fabric: SwitchFabric) -> dict[str, tuple[int, ...]]:
     """Return the ports to choose from, at the switches where the controller chooses."""
-    attached = cluster.spec.attached
-    return {cluster.root: attached.ports} if attached else {}
+    attached = fabric.spec.attached
+    return {fabric.root: attached.ports} if attached else {}
 
 
-def _job(cluster: Cluster, spec: JobSpec, root: TreeSwitch) -> JobTree:
-    if not cluster.spec.shared:
+def _job(fabric: SwitchFabric, spec: LaunchSpec, root: TreeSwitch) -> JobTree:
+    if not fabric.spec.shared:
         return JobTree(root, DEFAULT_SLOTS if spec.slots is None else spec.slots)
     in_flight = spec.window or SHARED_WINDOW
     return JobTree(
         root,
         mode="shared",
-        preempt=spec.preempt and not cluster.spec.atp,
-        window=in_flight if cluster.spec.atp else window_for(in_flight),
-        fallback=replace(FALLBACK, port=cluster.fallback_port()),
+        preempt=spec.preempt and not fabric.spec.atp,
+        window=in_flight if fabric.spec.atp else window_for(in_flight),
+        fallback=replace(FALLBACK, port=fabric.fallback_port()),
     )
 
 
-def _remove(cluster: Cluster, tree: TreeAdmission) -> None:
-    if cluster.switch_ended() is not None:
+def _remove(fabric: SwitchFabric, tree: TreeAdmission) -> None:
+    if fabric.switch_ended() is not None:
         return
     try:
-        with cluster.lock:
-            remove_tree(cluster.controllers, tree)
+        with fabric.lock:
+            remove_tree(fabric.controllers, tree)
     except NoSuchJob:
         return  # somebody else removed it
     except ControllerError as error:

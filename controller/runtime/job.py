@@ -1,4 +1,4 @@
-"""Runs one job on a cluster: its admission, its workers, and all of it taken down again."""
+"""Runs one job on a fabric: its admission, its workers, and all of it taken down again."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from collections.abc import Sequence
 
 from controller import ControllerError, NoSuchJob
 from controller.runtime.admission import Admitted, admitted
-from controller.runtime.cluster import Cluster
+from controller.runtime.fabric import SwitchFabric
 from controller.runtime.lease import Renewal, renewed
 from controller.runtime.metrics import metrics
-from controller.runtime.spec import JobResult, JobSpec, Reports
+from controller.runtime.spec import JobResult, LaunchSpec, Reports
 from hostlib.launcher import JobLog, Output, Rendezvous, WorkerExit, Workers
 
 
 class JobRun:
     """One job from its admission to its end; `run` blocks, the rest may be called from other threads."""
 
-    def __init__(self, cluster: Cluster, spec: JobSpec, on_output: Output) -> None:
-        self._cluster = cluster
+    def __init__(self, fabric: SwitchFabric, spec: LaunchSpec, on_output: Output) -> None:
+        self._fabric = fabric
         self._spec = spec
         self._on_output = on_output
         self._cancelled = threading.Event()
@@ -56,8 +56,8 @@ class JobRun:
         if self._cancelled.wait(self._spec.start_s):
             return None
         with contextlib.ExitStack() as stack:
-            job = stack.enter_context(admitted(self._cluster, self._spec))
-            renewal = stack.enter_context(renewed(self._cluster, job.tree, self.fault))
+            job = stack.enter_context(admitted(self._fabric, self._spec))
+            renewal = stack.enter_context(renewed(self._fabric, job.tree, self.fault))
             rendezvous = stack.enter_context(Rendezvous(job=job.tree.job, size=self._spec.workers))
             environments = [
                 {**self._spec.environment(), "INA_JOB": job.config(rank, rendezvous)}
@@ -95,7 +95,7 @@ class JobRun:
         switches: dict[str, dict[str, int]] = {}
         fallback: dict[str, float] = {}
         try:
-            if self._cluster.switch_ended() is None:
+            if self._fabric.switch_ended() is None:
                 switches = job.counters()
                 fallback = job.fallback_statistics()
         except NoSuchJob:

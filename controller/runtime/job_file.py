@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 from bmv2_topos import JobEntry
-from controller.runtime.spec import JobSpec
+from controller.runtime.spec import LaunchSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,8 +30,8 @@ class Overrides:
 
 
 def specs_of_file(
-    common: JobSpec, overrides: Overrides, entries: Sequence[JobEntry], *, shared: bool
-) -> list[JobSpec]:
+    common: LaunchSpec, overrides: Overrides, entries: Sequence[JobEntry], *, shared: bool
+) -> list[LaunchSpec]:
     """Return the jobs of a file, with an option that was given in the place of what the file says.
 
     Of a shared array --slots are those of all jobs together: jobs with slots of their own get these behind
@@ -54,7 +54,7 @@ def specs_of_file(
     return specs
 
 
-def spec_of(common: JobSpec, entry: JobEntry, *, slots: int | None, first_slot: int = 0) -> JobSpec:
+def spec_of(common: LaunchSpec, entry: JobEntry, *, slots: int | None, first_slot: int = 0) -> LaunchSpec:
     """Return the job of an entry: `common`, with what entries say, and these slots."""
     return replace(
         common,

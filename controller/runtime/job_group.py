@@ -7,15 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, fields
 
-from controller.runtime.cluster import Cluster
 from controller.runtime.errors import GroupBroken
+from controller.runtime.fabric import SwitchFabric
 from controller.runtime.jobs import JobEnd, OnOutput, run_jobs
-from controller.runtime.spec import JobSpec, Reports
+from controller.runtime.spec import LaunchSpec, Reports
 from hostlib import interleave
 
 
 @dataclass(frozen=True)  # without slots, which super() cannot cope with
-class GroupedJob(JobSpec):
+class GroupedJob(LaunchSpec):
     """A job whose workers find their group in the environment."""
 
     variables: Mapping[str, str] = field(default_factory=dict)
@@ -34,8 +34,8 @@ class GroupRun:
 
     def __init__(
         self,
-        cluster: Cluster,
-        specs: Sequence[JobSpec],
+        fabric: SwitchFabric,
+        specs: Sequence[LaunchSpec],
         offsets: Sequence[int],
         *,
         on_output: OnOutput,
@@ -45,7 +45,7 @@ class GroupRun:
 
         `on_end` gets each job's end at once, in a thread of its own; not of a job that was cancelled.
         """
-        self._cluster = cluster
+        self._fabric = fabric
         self._on_output = on_output
         self._on_end = on_end
         self._stopping = threading.Event()
@@ -84,9 +84,9 @@ class GroupRun:
         for end in ends:
             end.check()
 
-    def _one(self, job: JobSpec) -> JobEnd:
+    def _one(self, job: LaunchSpec) -> JobEnd:
         end = JobEnd(job)
-        run_jobs(self._cluster, [end], on_output=self._on_output, on_progress=self._on_tick)
+        run_jobs(self._fabric, [end], on_output=self._on_output, on_progress=self._on_tick)
         if len(self._jobs) > 1:  # alone it may do without
             why = str(end.failure() or "its processes ended without joining the group")
             self.turns.ended(job.name, why)
@@ -98,5 +98,5 @@ class GroupRun:
             raise Cancelled
 
 
-def _grouped(spec: JobSpec, variables: Mapping[str, str]) -> GroupedJob:
+def _grouped(spec: LaunchSpec, variables: Mapping[str, str]) -> GroupedJob:
     return GroupedJob(**{each.name: getattr(spec, each.name) for each in fields(spec)}, variables=variables)

@@ -1,4 +1,4 @@
-"""Runs jobs at the same time on one cluster: a thread for each, and one that watches over all."""
+"""Runs jobs at the same time on one fabric: a thread for each, and one that watches over all."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from controller.runtime.cluster import Cluster, open_cluster
 from controller.runtime.errors import WorkerFailed
+from controller.runtime.fabric import SwitchFabric, open_fabric
 from controller.runtime.job import JobRun
-from controller.runtime.spec import ClusterSpec, JobResult, JobSpec, Reports
+from controller.runtime.spec import FabricSpec, JobResult, LaunchSpec, Reports
 from hostlib.launcher import Output
 
 TICK_S = 0.1
 
-OnOutput = Callable[[JobSpec, int, bytes, bool], None]
+OnOutput = Callable[[LaunchSpec, int, bytes, bool], None]
 """Gets what workers write: job, and the rest as in `hostlib.launcher.Output`."""
 
 OnProgress = Callable[[Mapping[str, Reports]], None]
@@ -26,7 +26,7 @@ OnProgress = Callable[[Mapping[str, Reports]], None]
 class JobEnd:
     """End of a job: its result, or an error before it could have one."""
 
-    spec: JobSpec
+    spec: LaunchSpec
     result: JobResult | None = None
     error: BaseException | None = None
     at_s: float = 0.0
@@ -53,7 +53,7 @@ class JobEnd:
 
 
 def run_jobs(
-    cluster: Cluster,
+    fabric: SwitchFabric,
     ends: Sequence[JobEnd],
     *,
     on_output: OnOutput,
@@ -63,7 +63,7 @@ def run_jobs(
 
     An exception here (an interrupt) ends all of them, and notes what they came to, before it goes on.
     """
-    runs = [JobRun(cluster, end.spec, _for_job(on_output, end.spec)) for end in ends]
+    runs = [JobRun(fabric, end.spec, _for_job(on_output, end.spec)) for end in ends]
     threads = [
         threading.Thread(target=_run, args=(run, end), name=end.spec.name)
         for run, end in zip(runs, ends, strict=True)
@@ -72,7 +72,7 @@ def run_jobs(
         for thread in threads:
             thread.start()
         while not all(end.over.wait(TICK_S) for end in ends):
-            if why := cluster.ended():
+            if why := fabric.ended():
                 for run in runs:
                     run.fault(why)
             on_progress({end.spec.name: run.reports() for end, run in zip(ends, runs, strict=True)})
@@ -88,8 +88,8 @@ def run_jobs(
 
 
 def run_alone(
-    cluster_spec: ClusterSpec,
-    spec: JobSpec,
+    fabric_spec: FabricSpec,
+    spec: LaunchSpec,
     *,
     on_output: OnOutput,
     on_progress: OnProgress = lambda reports: None,
@@ -98,9 +98,9 @@ def run_alone(
 
     Raises WorkerFailed if it failed, or what kept it from running.
     """
-    with open_cluster(cluster_spec, [spec.workers]) as cluster:
+    with open_fabric(fabric_spec, [spec.workers]) as fabric:
         end = JobEnd(spec)
-        run_jobs(cluster, [end], on_output=on_output, on_progress=on_progress)
+        run_jobs(fabric, [end], on_output=on_output, on_progress=on_progress)
     end.check()
     assert end.result is not None
     return end.result
@@ -126,5 +126,5 @@ def _run(run: JobRun, end: JobEnd) -> None:
     end.over.set()
 
 
-def _for_job(on_output: OnOutput, spec: JobSpec) -> Output:
+def _for_job(on_output: OnOutput, spec: LaunchSpec) -> Output:
     return lambda rank, data, is_error: on_output(spec, rank, data, is_error)

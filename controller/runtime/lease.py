@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from controller import ControllerError, Lease, NoSuchJob
-from controller.runtime.cluster import Cluster
+from controller.runtime.fabric import SwitchFabric
 from controller.tree import TreeAdmission
 
 PER_LEASE = 4
@@ -38,37 +38,37 @@ class Renewal:
         self._renewed_at = time.time()
 
 
-def new_lease(cluster: Cluster) -> Lease | None:
+def new_lease(fabric: SwitchFabric) -> Lease | None:
     """Make a lease from now on; None where the switches end with the run anyway."""
-    if cluster.spec.attached is None:
+    if fabric.spec.attached is None:
         return None
-    length_s = cluster.spec.attached.lease_s
+    length_s = fabric.spec.attached.lease_s
     return Lease(int((time.time() + length_s) * 1000), f"{socket.gethostname()} pid {os.getpid()}")
 
 
 @contextlib.contextmanager
-def renewed(cluster: Cluster, job: TreeAdmission, on_lost: Callable[[str], None]) -> Iterator[Renewal]:
+def renewed(fabric: SwitchFabric, job: TreeAdmission, on_lost: Callable[[str], None]) -> Iterator[Renewal]:
     """Renew the lease of a job as long as the context lasts.
 
     If the switch has the job no more, `on_lost` is told why, again and again. A renewal that fails otherwise
     is tried again: while nobody sweeps the switch, nothing is lost.
     """
-    if cluster.spec.attached is None:
+    if fabric.spec.attached is None:
         yield Renewal(job.job, None)
         return
-    length_s = cluster.spec.attached.lease_s
+    length_s = fabric.spec.attached.lease_s
     renewal = Renewal(job.job, length_s)
     over = threading.Event()
 
     def renew() -> None:
         while not over.wait(length_s / PER_LEASE):
-            lease = new_lease(cluster)
+            lease = new_lease(fabric)
             assert lease is not None
             try:
-                with cluster.lock:
+                with fabric.lock:
                     if not over.is_set():
                         for name, admission in job.switches.items():
-                            cluster.controllers[name].renew(admission, lease)
+                            fabric.controllers[name].renew(admission, lease)
                 renewal.renewed()
             except NoSuchJob:
                 renewal.lost = renewal.lost or renewal.why()

@@ -12,13 +12,12 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
 from controller.live import Entry, LiveController, Run, Start, Stop
-from controller.runtime.cluster import Cluster
 from controller.runtime.errors import NotMeasured, ProcessFailed
+from controller.runtime.fabric import SwitchFabric
 from controller.runtime.job_group import Cancelled, GroupRun
 from controller.runtime.jobs import JobEnd, OnOutput
-from controller.runtime.spec import JobSpec
-from controller.scheduling import JobSpec as Submission
-from controller.scheduling import Stuck
+from controller.runtime.spec import LaunchSpec
+from controller.scheduling import JobSpec, Stuck
 from hostlib import interleave
 
 LOOK_S = 0.2
@@ -36,12 +35,14 @@ class _End:
     error: BaseException | None = None
 
 
-def measure(cluster: Cluster, job: JobSpec, iterations: int, on_output: OnOutput) -> interleave.StageProfile:
+def measure(
+    fabric: SwitchFabric, job: LaunchSpec, iterations: int, on_output: OnOutput
+) -> interleave.StageProfile:
     """Run a job alone for some iterations, to learn its stage times; the first ones do not count.
 
     Raises what it failed with, or NotMeasured if it ends without having marked its stages.
     """
-    group = GroupRun(cluster, [job], (0,), on_output=on_output)
+    group = GroupRun(fabric, [job], (0,), on_output=on_output)
     with ThreadPoolExecutor(1) as pool:
         run = pool.submit(group.run)
         try:
@@ -90,13 +91,13 @@ class _Active:
 
 
 class LiveJobs:
-    """Runs submitted jobs on a cluster as a policy says, to their ends."""
+    """Runs submitted jobs on a fabric as a policy says, to their ends."""
 
     def __init__(
         self,
         controller: LiveController,
-        cluster: Cluster,
-        jobs: Mapping[str, JobSpec],
+        fabric: SwitchFabric,
+        jobs: Mapping[str, LaunchSpec],
         *,
         on_output: OnOutput,
         on_entry: Callable[[Entry], None] = lambda entry: None,
@@ -107,7 +108,7 @@ class LiveJobs:
         `describe` puts into words for the log why a job failed.
         """
         self._controller = controller
-        self._cluster = cluster
+        self._fabric = fabric
         self._jobs = jobs
         self._on_output = on_output
         self._on_entry = on_entry
@@ -118,7 +119,7 @@ class LiveJobs:
         self._done = dict.fromkeys(jobs, 0.0)  # iterations, over all runs of a job
         self._began = time.monotonic()
 
-    def run(self, submissions: Sequence[Submission]) -> None:
+    def run(self, submissions: Sequence[JobSpec]) -> None:
         """Submit each job at its time, and return when all have ended.
 
         Raises ProcessFailed if the switches are gone, Stuck if jobs would wait for ever, and what the policy
@@ -184,7 +185,7 @@ class LiveJobs:
         if not names:
             return
         group = GroupRun(
-            self._cluster,
+            self._fabric,
             [self._jobs[name] for name in names],
             [offset for name, offset in zip(run.jobs, run.offsets, strict=True) if name in names],
             on_output=self._on_output,
@@ -200,7 +201,7 @@ class LiveJobs:
         try:
             end = self._ends.get(timeout=timeout_s)
         except queue.Empty:
-            if why := self._cluster.ended():
+            if why := self._fabric.ended():
                 raise ProcessFailed(why) from None
         else:
             self._take_in(end)

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from controller import ControllerError
-from controller.runtime.cluster import Cluster, open_cluster
+from controller.runtime.fabric import SwitchFabric, open_fabric
 from controller.runtime.jobs import JobEnd, OnOutput, OnProgress, run_jobs
-from controller.runtime.spec import ClusterSpec, JobSpec
+from controller.runtime.spec import FabricSpec, LaunchSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +26,8 @@ class RunReport:
 
 
 def run(
-    cluster_spec: ClusterSpec,
-    specs: Sequence[JobSpec],
+    fabric_spec: FabricSpec,
+    specs: Sequence[LaunchSpec],
     *,
     on_output: OnOutput,
     on_progress: OnProgress = lambda reports: None,
@@ -36,26 +36,26 @@ def run(
 ) -> RunReport:
     """Run jobs at the same time on switches of their own, or that run already.
 
-    A job that fails is reported, and leaves the others alone. `on_listening` is as in `open_cluster`;
+    A job that fails is reported, and leaves the others alone. `on_listening` is as in `open_fabric`;
     `on_ready` is called when the switches are there and the jobs start.
 
-    Raises what `open_cluster` raises; no job has started then.
+    Raises what `open_fabric` raises; no job has started then.
     """
     started = time.monotonic()
     ends = [JobEnd(spec) for spec in specs]
     interrupt: BaseException | None = None
-    with open_cluster(cluster_spec, [spec.workers for spec in specs], on_listening=on_listening) as cluster:
+    with open_fabric(fabric_spec, [spec.workers for spec in specs], on_listening=on_listening) as fabric:
         on_ready()
         try:
-            run_jobs(cluster, ends, on_output=on_output, on_progress=on_progress)
+            run_jobs(fabric, ends, on_output=on_output, on_progress=on_progress)
         except (KeyboardInterrupt, SystemExit) as error:
             interrupt = error
-        refused = _refused(cluster)
+        refused = _refused(fabric)
     return RunReport(ends, refused, time.monotonic() - started, interrupt)
 
 
-def _refused(cluster: Cluster) -> dict[str, int]:
+def _refused(fabric: SwitchFabric) -> dict[str, int]:
     try:
-        return {} if cluster.switch_ended() else cluster.refused()
+        return {} if fabric.switch_ended() else fabric.refused()
     except ControllerError:
         return {}

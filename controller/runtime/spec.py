@@ -52,7 +52,7 @@ class Attachment:
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterSpec:
+class FabricSpec:
     """Switches, and what they run."""
 
     program: str = "exclusive"
@@ -83,7 +83,7 @@ class ClusterSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class JobSpec:
+class LaunchSpec:
     """One job."""
 
     command: Sequence[str]

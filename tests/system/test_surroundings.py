@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from controller.cli.errors import FAILED, verdict
-from controller.runtime.cluster import connect
 from controller.runtime.errors import ProcessFailed
+from controller.runtime.fabric import connect
 from controller.runtime.server_process import ServerProcess
-from controller.runtime.spec import ClusterSpec
+from controller.runtime.spec import FabricSpec
 from controller.runtime.switch_process import EmbeddedSwitch
 from tests.system.attached import open_switch
 from tests.system.command import PATIENT, ROOT, ina, start, worker
@@ -104,4 +104,4 @@ def test_a_switch_process_that_is_killed_before_it_is_controlled_is_told_by_its_
         os.kill(switch._process.pid, signal.SIGKILL)
         switch._process.wait()
         with pytest.raises(ProcessFailed, match="the switch process was killed by SIGKILL"):
-            connect(switch, ClusterSpec())
+            connect(switch, FabricSpec())

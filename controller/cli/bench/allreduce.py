@@ -17,7 +17,7 @@ from controller.cli.errors import USAGE, Failure
 from controller.cli.live import Live
 from controller.cli.output import Result, parse_size, plural, rate, seconds, table
 from controller.runtime.jobs import run_alone
-from controller.runtime.spec import ClusterSpec, JobSpec
+from controller.runtime.spec import FabricSpec, LaunchSpec
 
 FRAME_HEADERS_BYTES = 70  # Ethernet, IPv4, UDP, INA
 
@@ -64,10 +64,10 @@ def allreduce(
         command += ["--iterations", str(repeats), "--output", directory]
         if baseline:
             command += ["--gloo-store", str(Path(directory) / "store")]
-        spec = JobSpec(command=command, workers=workers, slots=slots)
-        cluster = ClusterSpec(program=program, lanes=lanes)
+        spec = LaunchSpec(command=command, workers=workers, slots=slots)
+        fabric = FabricSpec(program=program, lanes=lanes)
         with Live({"": workers}, quiet=True) as live:
-            result = run_alone(cluster, spec, on_output=live.output, on_progress=live.update)
+            result = run_alone(fabric, spec, on_output=live.output, on_progress=live.update)
         times = _slowest(Path(directory), workers)
     floor = _floor_s(payload, lanes, workers)
     numbers = _numbers(times, floor, payload)

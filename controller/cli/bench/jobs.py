@@ -19,10 +19,10 @@ from controller.cli import options
 from controller.cli.errors import USAGE, Failure
 from controller.cli.live import print_output
 from controller.cli.output import Result, err, parse_size, plural, rate, table
-from controller.runtime.cluster import Cluster, open_cluster
+from controller.runtime.fabric import SwitchFabric, open_fabric
 from controller.runtime.jobs import JobEnd, run_jobs
 from controller.runtime.metrics import metrics, total
-from controller.runtime.spec import SHARED, ClusterSpec, JobSpec
+from controller.runtime.spec import SHARED, FabricSpec, LaunchSpec
 from controller.runtime.topology import MAX_CHILDREN
 
 EPILOG = """Examples:
@@ -59,9 +59,9 @@ def jobs(
     shapes = {"several": [workers] * number, "one_job": [all_workers], "alone": [workers]}
     measured: dict[str, list[_Measured]] = {name: [] for name in shapes}
     turns = list(shapes) * rounds
-    with open_cluster(ClusterSpec(program=program, lanes=lanes), [all_workers]) as cluster:
+    with open_fabric(FabricSpec(program=program, lanes=lanes), [all_workers]) as fabric:
         for name in track(turns, "measuring", console=err, transient=True, disable=not err.is_terminal):
-            measured[name].append(_measure(cluster, shapes[name], payload, iterations, slots))
+            measured[name].append(_measure(fabric, shapes[name], payload, iterations, slots))
     medians = {name: statistics.median(each.bps for each in found) for name, found in measured.items()}
     # Of rounds, for what else the machine does comes and goes.
     ratios = {
@@ -124,7 +124,7 @@ def _words(shape: Sequence[int]) -> str:
 
 
 def _measure(
-    cluster: Cluster, shape: Sequence[int], payload: int, iterations: int, slots: int | None
+    fabric: SwitchFabric, shape: Sequence[int], payload: int, iterations: int, slots: int | None
 ) -> _Measured:
     """Run jobs of so many workers once, at the same time."""
     with tempfile.TemporaryDirectory() as directory:
@@ -133,9 +133,9 @@ def _measure(
             command = [sys.executable, "-P", "-m", "controller.bench.jobs", "--bytes", str(payload)]
             command += ["--iterations", str(iterations), "--output", directory]
             command += ["--name", f"job{index}", "--jobs", str(len(shape))]
-            specs.append(JobSpec(command, workers, name=f"job{index}", slots=slots))
+            specs.append(LaunchSpec(command, workers, name=f"job{index}", slots=slots))
         ends = [JobEnd(spec) for spec in specs]
-        run_jobs(cluster, ends, on_output=print_output)
+        run_jobs(fabric, ends, on_output=print_output)
         for end in ends:
             end.check()
         times = [json_module.loads((Path(directory) / f"{spec.name}.json").read_text()) for spec in specs]

@@ -14,7 +14,7 @@ from controller.runtime.addresses import HostAddresses, port_socket
 from controller.runtime.errors import BadRun, ProcessFailed
 from controller.runtime.fallback_process import FallbackProcess
 from controller.runtime.programs import bundle
-from controller.runtime.spec import PRIVATE, ClusterSpec
+from controller.runtime.spec import PRIVATE, FabricSpec
 from controller.runtime.switch_process import EmbeddedSwitch
 from controller.runtime.topology import children, plan, spread
 from hostlib.launcher import parse_address
@@ -64,12 +64,12 @@ class AttachedSwitch:
         return 0
 
 
-class Cluster:
+class SwitchFabric:
     """Switches that run a program, their controllers, and the fallback server once a job needs one."""
 
     def __init__(
         self,
-        spec: ClusterSpec,
+        spec: FabricSpec,
         topology: Topology | None,
         switches: Mapping[str, Switch],
         controllers: Mapping[str, Controller],
@@ -166,18 +166,18 @@ class Cluster:
 
 
 @contextlib.contextmanager
-def open_cluster(
-    spec: ClusterSpec,
+def open_fabric(
+    spec: FabricSpec,
     jobs: Sequence[int],
     *,
     on_listening: Callable[[str, str], None] = lambda switch, address: None,
-) -> Iterator[Cluster]:
+) -> Iterator[SwitchFabric]:
     """Start or find the switches for jobs of so many workers that run at the same time.
 
     `on_listening` gets name and address of each switch whose P4Runtime others may use, too.
 
     Raises:
-        BadRun: the jobs have no room, or a switch of `ClusterSpec.transit` is not there.
+        BadRun: the jobs have no room, or a switch of `FabricSpec.transit` is not there.
         ProcessFailed: a switch did not start.
         AddressTaken: somebody else has the address of a host.
         ControllerError: a switch cannot be reached, or does not take the program.
@@ -201,12 +201,12 @@ def open_cluster(
         if attached:
             wanted = bundle(spec.program, spec.lanes)
             controllers["s1"].load(wanted, replace=attached.replace_program)
-        cluster = Cluster(spec, topology, switches, controllers, addresses)
-        stack.callback(cluster.close)
-        yield cluster
+        fabric = SwitchFabric(spec, topology, switches, controllers, addresses)
+        stack.callback(fabric.close)
+        yield fabric
 
 
-def connect(switch: Switch, spec: ClusterSpec) -> Controller:
+def connect(switch: Switch, spec: FabricSpec) -> Controller:
     """Return the controller of a switch. Raises ControllerError; ProcessFailed if the switch has ended."""
     try:
         return Controller.connect(switch.address, tls=spec.attached.tls if spec.attached else None)
@@ -216,7 +216,7 @@ def connect(switch: Switch, spec: ClusterSpec) -> Controller:
         raise
 
 
-def _check_transit(spec: ClusterSpec, topology: Topology) -> None:
+def _check_transit(spec: FabricSpec, topology: Topology) -> None:
     names = [switch.name for switch in topology.switches if switch.name != topology.root]
     for name in sorted(spec.transit):
         if name not in names:
@@ -225,7 +225,7 @@ def _check_transit(spec: ClusterSpec, topology: Topology) -> None:
 
 
 def _start(
-    spec: ClusterSpec, topology: Topology, addresses: HostAddresses, stack: contextlib.ExitStack
+    spec: FabricSpec, topology: Topology, addresses: HostAddresses, stack: contextlib.ExitStack
 ) -> dict[str, EmbeddedSwitch]:
     """Start all switches at once, on sockets that are made before: each port is told who its peer is."""
     switches: dict[str, EmbeddedSwitch] = {}
