@@ -7,7 +7,7 @@ callbacks, to `warnings`, and into the errors of `controller.runtime.errors`.
 =====================  =========================================================================
 `spec`                 what a run consists of, and what came of each job: plain data
 `run`                  one run from start to end: start reading here
-`cluster`              the switches of a run, started or found running, and the fallback server
+`fabric`               the switches of a run, started or found running, and the fallback server
 `admission`, `lease`   a job's entries in the switches, and their renewal
 `job`, `jobs`          one job from its admission to its end; several at the same time
 `job_group`            jobs that take turns on storage, CPU, GPU and network
