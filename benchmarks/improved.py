@@ -29,7 +29,7 @@ from controller.simulator.runs import RunFailed, Source, Task
 from controller.simulator.speed import Interleaved
 from controller.simulator.traces import read
 
-Row = dict[str, Any]
+ResultRow = dict[str, Any]
 
 NAME = "improved"
 PAIRS: Mapping[tuple[str, str], str] = {
@@ -85,7 +85,7 @@ def main() -> None:
         (given.output / f"{NAME}.json").write_text(rows + "\n", encoding="utf-8")
 
 
-def compared(files: Sequence[Trace], *, slow: bool) -> list[Row]:
+def compared(files: Sequence[Trace], *, slow: bool) -> list[ResultRow]:
     """Run all pairs of policies on all traces, one simulation per core."""
     wanted = [
         (trace, policy)
@@ -113,7 +113,7 @@ def compared(files: Sequence[Trace], *, slow: bool) -> list[Row]:
     ]
 
 
-def varied(files: Sequence[Trace]) -> list[Row]:
+def varied(files: Sequence[Trace]) -> list[ResultRow]:
     """Run the variants on the traces that they are measured on."""
     rows = []
     for trace in [trace for trace in files if trace.name in VARIED]:
@@ -125,7 +125,7 @@ def varied(files: Sequence[Trace]) -> list[Row]:
     return rows
 
 
-def text(tables: Mapping[str, Sequence[Row]]) -> str:
+def text(tables: Mapping[str, Sequence[ResultRow]]) -> str:
     """Return all tables."""
     found = {(row["trace"], row["policy"]): row for row in tables["pairs"]}
     names = list(dict.fromkeys(row["trace"] for row in tables["pairs"]))
@@ -140,7 +140,7 @@ def text(tables: Mapping[str, Sequence[Row]]) -> str:
     return "\n\n".join(parts)
 
 
-def _beside(theirs: Row, ours: Row) -> list[str]:
+def _beside(theirs: ResultRow, ours: ResultRow) -> list[str]:
     cells = [theirs["trace"], f"{theirs['jobs']:,}"]
     for key in ("avg_jct_s", "p99_jct_s", "median_jct_s"):
         change = ours[key] / theirs[key] - 1
@@ -148,7 +148,7 @@ def _beside(theirs: Row, ours: Row) -> list[str]:
     return cells
 
 
-def _variants(rows: Sequence[Row]) -> str:
+def _variants(rows: Sequence[ResultRow]) -> str:
     names = list(dict.fromkeys(row["trace"] for row in rows))
     found = {(row["variant"], row["trace"]): row for row in rows}
     columns = ["variant", *(f"{name}, {figure}" for name in names for figure in ("average", "p99"))]

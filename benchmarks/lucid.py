@@ -38,7 +38,7 @@ NODES, GPUS = 8, 8
 PAPER = ("fifo", "sjf", "srtf", "qssf", "tiresias", "lucid-2", "lucid", "no-sharing")
 REPLICA = ("fifo", "sjf", "qssf", "srtf", "tiresias", "lucid")
 
-Row = dict[str, object]
+ResultRow = dict[str, object]
 
 
 def main() -> None:
@@ -67,14 +67,14 @@ def main() -> None:
         show(rows, title)
 
 
-def run_tree(options: argparse.Namespace) -> tuple[list[Row], str]:
+def run_tree(options: argparse.Namespace) -> tuple[list[ResultRow], str]:
     """Train on parts and ask for the others."""
     usages, pairs = measurements(background_of(options))
     sizes = sizes_from_pairs(pairs)
     configs = [c for c in usages if c in sizes]
     samples = [(usages[c], sizes[c]) for c in configs]
     models = [c.model for c in configs]
-    rows: list[Row] = []
+    rows: list[ResultRow] = []
     for name, prune in (("by cross-validation", None), ("0.02", 0.02)):
 
         def fit(inside: Sequence[tuple[Usage, Size]], prune: float | None = prune):  # type: ignore[no-untyped-def]
@@ -96,7 +96,7 @@ def run_tree(options: argparse.Namespace) -> tuple[list[Row], str]:
     return rows, f"{len(samples)} configurations of {len(set(models))} models, {len(pairs)} pairs"
 
 
-def packing(pairs: Sequence[Pair], sizes: Mapping[Config, Size], *, good: float = 0.85) -> Row:
+def packing(pairs: Sequence[Pair], sizes: Mapping[Config, Size], *, good: float = 0.85) -> ResultRow:
     """Return how many of the pairs that may be packed are fast, and how many of the fast ones may."""
     mean = {p: (p.speed_one + p.speed_other) / 2 for p in pairs}
     allowed = [p for p in pairs if sizes[p.one] + sizes[p.other] <= 2]
@@ -107,7 +107,7 @@ def packing(pairs: Sequence[Pair], sizes: Mapping[Config, Size], *, good: float 
     }
 
 
-def run_schedule(options: argparse.Namespace) -> tuple[list[Row], str]:
+def run_schedule(options: argparse.Namespace) -> tuple[list[ResultRow], str]:
     """Run the policies."""
     config = background_of(options)
     family, names = ("lucid-replica", REPLICA) if options.replica else ("lucid", PAPER)
@@ -136,7 +136,7 @@ def jobs_of(folder: Path | None, predictor: str, config: SimulationConfig) -> li
     return Source(folder / "cluster_full_log.csv").jobs(replace(config, estimates=estimates))
 
 
-def run(name: str, policy: str, specs: Sequence[JobSpec], config: SimulationConfig) -> Row:
+def run(name: str, policy: str, specs: Sequence[JobSpec], config: SimulationConfig) -> ResultRow:
     """Simulate one policy; the figures are those that the public simulator's results are compared by."""
     policy, settings = resolved(policy)
     policy_run = make(policy, replace(config, settings=settings))
@@ -153,7 +153,7 @@ def run(name: str, policy: str, specs: Sequence[JobSpec], config: SimulationConf
     }
 
 
-def show(rows: Sequence[Row], title: str) -> None:
+def show(rows: Sequence[ResultRow], title: str) -> None:
     """Print the table."""
     table = Table(title=title)
     for column in rows[0]:

@@ -33,7 +33,7 @@ from controller.scheduling.lucid.samples import make_counts, make_history
 from controller.scheduling.lucid.throughput import features
 from controller.simulator.traces import read
 
-Row = dict[str, object]
+ResultRow = dict[str, object]
 
 INTERVAL_S = 600
 DAY = 86_400 // INTERVAL_S
@@ -67,7 +67,7 @@ def main() -> None:
         show(rows)
 
 
-def run_throughput(options: argparse.Namespace) -> list[Row]:
+def run_throughput(options: argparse.Namespace) -> list[ResultRow]:
     """Compare the model with the interval before, the day before, and somebody else's predictions."""
     if options.series is None:
         counts = list(make_counts(30, interval_s=INTERVAL_S, seed=options.seed))
@@ -77,7 +77,7 @@ def run_throughput(options: argparse.Namespace) -> list[Row]:
         read_series(options.predicted, [name for _, name in COLUMNS.values()]) if options.predicted else {}
     )
     begin_s = min(series)
-    rows: list[Row] = []
+    rows: list[ResultRow] = []
     for what, (column, predicted) in COLUMNS.items():
         counts = [series[begin_s + number * INTERVAL_S][column] for number in range(len(series))]
         known = {at: row[predicted] for at, row in others.items()}
@@ -87,7 +87,7 @@ def run_throughput(options: argparse.Namespace) -> list[Row]:
 
 def one_ahead(
     what: str, counts: Sequence[float], begin_s: float, others: Mapping[float, float], seed: int
-) -> list[Row]:
+) -> list[ResultRow]:
     """Return the mean absolute error of each predictor on the last sixth, or on what `others` predict."""
     times = [begin_s + number * INTERVAL_S for number in range(len(counts))]
     held_out = [number for number, at in enumerate(times) if at in others] or list(
@@ -120,7 +120,7 @@ def one_ahead(
     ]
 
 
-def run_durations(options: argparse.Namespace) -> list[Row]:
+def run_durations(options: argparse.Namespace) -> list[ResultRow]:
     """Compare the model with the mean of jobs that have as many GPUs."""
     if options.trace is None:
         jobs, durations_s = make_history(2000, seed=options.seed)
@@ -195,7 +195,7 @@ def _explained(real: Sequence[float], guess: Sequence[float]) -> float:
     return 1 - left / math.fsum((a - mean) ** 2 for a in real)
 
 
-def show(rows: Sequence[Row]) -> None:
+def show(rows: Sequence[ResultRow]) -> None:
     """Print the table."""
     table = Table()
     for column in rows[0]:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from benchmarks.ablations import resolved, with_ablations
 from benchmarks.references import LUCID, MURI, SYNERGY
-from benchmarks.reproduce_page import SHOW, Row, page
+from benchmarks.reproduce_page import SHOW, ResultRow, page
 from benchmarks.rule_sets import STEPS
 from benchmarks.trace_files import Trace, takes_minutes, traces
 from controller.bench.grouping import measure_grouping
@@ -94,7 +94,7 @@ def main() -> None:
         if name not in MAKE:
             parser.error(f"--only {name}: there are {', '.join(MAKE)}")
     stored = None if given.output is None else given.output / f"{NAME}.json"
-    tables: dict[str, list[Row]] = {}
+    tables: dict[str, list[ResultRow]] = {}
     if stored is not None and stored.exists() and len(wanted) < len(MAKE):
         tables = json.loads(stored.read_text(encoding="utf-8"))["tables"]
     for name in wanted:
@@ -112,11 +112,11 @@ def main() -> None:
         print(_text(tables))
 
 
-def _text(tables: Mapping[str, list[Row]]) -> str:
+def _text(tables: Mapping[str, list[ResultRow]]) -> str:
     return json.dumps({"name": NAME, "tables": tables}, indent=1)
 
 
-def simulated(trace: Trace, policy: str) -> Row:
+def simulated(trace: Trace, policy: str) -> ResultRow:
     """Return the figures of a policy on a trace. Raises RunFailed."""
     cluster = Cluster.uniform(trace.nodes, 8, cpus=24, memory_gb=500)
     name, settings = resolved(policy)
@@ -126,7 +126,7 @@ def simulated(trace: Trace, policy: str) -> Row:
     return {**asdict(outcome.metrics), "trace": trace.name, "policy": policy, "took_s": outcome.cpu_s}
 
 
-def replicas(options: Options) -> list[Row]:
+def replicas(options: Options) -> list[ResultRow]:
     """Run the public code's rules: policies with public figures and our own, and all on the first trace."""
     rows = []
     for trace in options.traces():
@@ -144,7 +144,7 @@ def replicas(options: Options) -> list[Row]:
     return rows
 
 
-def paper(options: Options) -> list[Row]:
+def paper(options: Options) -> list[ResultRow]:
     """Run all policies that are as the papers have them; Muri's ablations on the first trace only."""
     first, *others = [trace for trace in options.traces() if trace.name in PAPER] or options.traces()[:1]
     names = with_ablations([name for name in known() if not family(name)])
@@ -153,7 +153,7 @@ def paper(options: Options) -> list[Row]:
     return [simulated(trace, name) for trace, name in pairs if not options.skips(trace, name)]
 
 
-def rules(options: Options) -> list[Row]:
+def rules(options: Options) -> list[ResultRow]:
     """Go from the public code's rules to the paper's, one difference at a time, on the first trace."""
     trace = options.traces()[0]
     cluster = Cluster.uniform(trace.nodes, 8)
@@ -171,7 +171,7 @@ def rules(options: Options) -> list[Row]:
     return rows
 
 
-def synergy(options: Options) -> list[Row]:
+def synergy(options: Options) -> list[ResultRow]:
     """Set TUNE beside OPT, in one round and over traces; and the replica beside the public simulator."""
     folder = options.folder
     if folder is None:
@@ -191,8 +191,8 @@ def synergy(options: Options) -> list[Row]:
     return rows
 
 
-def _rounds(matrices: str, mixes: Sequence[str], *given: object) -> list[Row]:
-    rows: list[Row] = []
+def _rounds(matrices: str, mixes: Sequence[str], *given: object) -> list[ResultRow]:
+    rows: list[ResultRow] = []
     for mix in mixes:
         for sizes in SIZES:
             made = _module("synergy", "allocate", *given, "--mix", mix, "--sizes", sizes)
@@ -200,8 +200,8 @@ def _rounds(matrices: str, mixes: Sequence[str], *given: object) -> list[Row]:
     return rows
 
 
-def _traces(matrices: str, *given: object, jobs: int, loads: Sequence[int]) -> list[Row]:
-    rows: list[Row] = []
+def _traces(matrices: str, *given: object, jobs: int, loads: Sequence[int]) -> list[ResultRow]:
+    rows: list[ResultRow] = []
     for load in loads:
         made = _module("synergy", "end-to-end", *given, "--jobs", jobs, "--load", load)
         trace = f"{jobs:,} jobs, {load} an hour" if load else f"{jobs:,} jobs at once"
@@ -209,7 +209,7 @@ def _traces(matrices: str, *given: object, jobs: int, loads: Sequence[int]) -> l
     return rows
 
 
-def _labelled(rows: Iterable[Row], **labels: str) -> list[Row]:
+def _labelled(rows: Iterable[ResultRow], **labels: str) -> list[ResultRow]:
     return [{**labels, **row} for row in rows]
 
 
@@ -218,7 +218,7 @@ def by_workload(references: Iterable[tuple[str, str]]) -> dict[Workload, str]:
     return {w: ",".join(p for name, p in references if name == w.name) for w in WORKLOADS}
 
 
-def _published(workload: str, row: Row) -> Row:
+def _published(workload: str, row: ResultRow) -> ResultRow:
     theirs = SYNERGY[workload, row["policy"]]
     return {
         "table": "published",
@@ -230,7 +230,7 @@ def _published(workload: str, row: Row) -> Row:
     }
 
 
-def lucid(options: Options) -> list[Row]:
+def lucid(options: Options) -> list[ResultRow]:
     """Run Lucid, by both rule sets if the public trace is there, and train its models."""
     if options.folder is None:
         rows = [{"table": "paper", **row} for row in _module("lucid", "schedule")]
@@ -266,13 +266,13 @@ def lucid(options: Options) -> list[Row]:
     ]
 
 
-def grouping(options: Options) -> list[Row]:
+def grouping(options: Options) -> list[ResultRow]:
     """Group jobs of four resources."""
     sizes = ((1000, 0), (1000, 8), (10_000, 0), (10_000, 8))
     return [asdict(measure_grouping(jobs, kinds=kinds)) for jobs, kinds in sizes]
 
 
-MAKE: Mapping[str, Callable[[Options], list[Row]]] = {
+MAKE: Mapping[str, Callable[[Options], list[ResultRow]]] = {
     "replicas": replicas,
     "paper": paper,
     "rules": rules,
@@ -282,11 +282,11 @@ MAKE: Mapping[str, Callable[[Options], list[Row]]] = {
 }
 
 
-def _module(name: str, *arguments: object) -> Sequence[Row]:
+def _module(name: str, *arguments: object) -> Sequence[ResultRow]:
     """Run another benchmark with ``--json`` and return its rows."""
     command = [sys.executable, "-m", f"benchmarks.{name}", *map(str, arguments), "--json"]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    rows: list[Row] = json.loads(done.stdout)
+    rows: list[ResultRow] = json.loads(done.stdout)
     return rows
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from bmv2_topos.experiments.harness import markdown
 from bmv2_topos.experiments.wrap import wrap
 
-Row = dict[str, Any]
+ResultRow = dict[str, Any]
 Column = tuple[str, str, str]
 """Heading, key of the row, and format of its value; a value that is None or missing leaves the cell empty."""
 
@@ -20,10 +20,10 @@ class Shown:
 
     title: str
     about: str
-    table: Callable[[Sequence[Row]], str]
+    table: Callable[[Sequence[ResultRow]], str]
 
 
-def grid(rows: Sequence[Row], columns: Sequence[Column]) -> str:
+def grid(rows: Sequence[ResultRow], columns: Sequence[Column]) -> str:
     """Return a table."""
     cells = [
         ["" if row.get(key) is None else form.format(row[key]) for _, key, form in columns] for row in rows
@@ -154,15 +154,15 @@ GROUPING: Sequence[Column] = (
 )
 
 
-def by(rows: Sequence[Row], key: str) -> dict[str, list[Row]]:
+def by(rows: Sequence[ResultRow], key: str) -> dict[str, list[ResultRow]]:
     """Return the rows by the value of `key`, in the order in which the values turn up."""
-    found: dict[str, list[Row]] = {}
+    found: dict[str, list[ResultRow]] = {}
     for row in rows:
         found.setdefault(row[key], []).append(row)
     return found
 
 
-def _paper(rows: Sequence[Row]) -> str:
+def _paper(rows: Sequence[ResultRow]) -> str:
     tables = (
         f"`{name}`, {found[0]['jobs']} jobs:\n\n{grid(found, PAPER)}"
         for name, found in by(rows, "trace").items()
@@ -170,8 +170,8 @@ def _paper(rows: Sequence[Row]) -> str:
     return "\n\n".join(tables)
 
 
-def _kinds(columns: Mapping[str, tuple[str, Sequence[Column]]]) -> Callable[[Sequence[Row]], str]:
-    def show(rows: Sequence[Row]) -> str:
+def _kinds(columns: Mapping[str, tuple[str, Sequence[Column]]]) -> Callable[[Sequence[ResultRow]], str]:
+    def show(rows: Sequence[ResultRow]) -> str:
         found = by(rows, "table")
         return "\n\n".join(
             f"{title}\n\n{grid(found[name], spec)}"
@@ -182,13 +182,13 @@ def _kinds(columns: Mapping[str, tuple[str, Sequence[Column]]]) -> Callable[[Seq
     return show
 
 
-def pivot(rows: Sequence[Row], over: Sequence[str], by_value_of: str) -> list[Row]:
+def pivot(rows: Sequence[ResultRow], over: Sequence[str], by_value_of: str) -> list[ResultRow]:
     """Return a row for each combination of `over`; before its other keys stands the value of `by_value_of`.
 
     >>> pivot([{"a": 1, "b": "x", "c": 5}, {"a": 1, "b": "y", "c": 6}], ["a"], "b")
     [{'a': 1, 'x c': 5, 'y c': 6}]
     """
-    found: dict[tuple[Any, ...], Row] = {}
+    found: dict[tuple[Any, ...], ResultRow] = {}
     for row in rows:
         merged = found.setdefault(tuple(row[key] for key in over), {key: row[key] for key in over})
         before = row[by_value_of]
@@ -196,7 +196,7 @@ def pivot(rows: Sequence[Row], over: Sequence[str], by_value_of: str) -> list[Ro
     return list(found.values())
 
 
-def _synergy(rows: Sequence[Row]) -> str:
+def _synergy(rows: Sequence[ResultRow]) -> str:
     found = by(rows, "table")
     rounds = found["allocate"]
     first = [row for row in rounds if (row["mix"], row["sizes"]) == (rounds[0]["mix"], rounds[0]["sizes"])]
@@ -222,7 +222,7 @@ def _synergy(rows: Sequence[Row]) -> str:
     return "\n\n".join(parts)
 
 
-def _within(mixes: Sequence[Row], name: str) -> str:
+def _within(mixes: Sequence[ResultRow], name: str) -> str:
     of_opt = [row[f"{name} of_opt"] for row in mixes]
     times = [row[f"{name} opt_takes_times"] for row in mixes]
     return (
@@ -305,7 +305,7 @@ SHOW: Mapping[str, Shown] = {
 }
 
 
-def page(tables: Mapping[str, Sequence[Row]]) -> str:
+def page(tables: Mapping[str, Sequence[ResultRow]]) -> str:
     """Return the page."""
     parts = [
         "# Schedulers against the originals",

@@ -44,7 +44,7 @@ from controller.simulator.traces import read
 NODES, GPUS = 8, 8
 MODEL_COUNTS = (1, 2, 8)  # of reference jobs, beside the one that is asked for
 
-Row = dict[str, object]
+ResultRow = dict[str, object]
 
 
 def main() -> None:
@@ -99,9 +99,9 @@ def setting_of(options: argparse.Namespace, seed: int, *, references: int) -> Sc
     return Scenario(pairs, seed=seed, references=references, samples=options.samples)
 
 
-def run_models(options: argparse.Namespace) -> tuple[list[Row], str]:
+def run_models(options: argparse.Namespace) -> tuple[list[ResultRow], str]:
     """Train on two kinds in three, and ask for groups with one of the others."""
-    rows: list[Row] = []
+    rows: list[ResultRow] = []
     for count in sorted({*MODEL_COUNTS, options.references}):
         found: dict[Model, list[tuple[float, float, float, float]]] = {model: [] for model in Model}
         for seed in range(options.first_seed, options.first_seed + options.seeds):
@@ -131,11 +131,11 @@ def jobs_of(options: argparse.Namespace, cluster: Cluster, kinds: Sequence[str],
     return of_kinds(specs, kinds, seed=seed)
 
 
-def run_schedule(options: argparse.Namespace) -> tuple[list[Row], str]:
+def run_schedule(options: argparse.Namespace) -> tuple[list[ResultRow], str]:
     """Run the policies over the seeds, and return means."""
     cluster = Cluster.uniform(NODES, GPUS)
     cost = PreemptionCost(options.preemption_s, options.preemption_s * 1.5, GPUS)
-    found: dict[str, list[Row]] = {}
+    found: dict[str, list[ResultRow]] = {}
     for seed in range(options.first_seed, options.first_seed + options.seeds):
         setting = setting_of(options, seed, references=options.references)
         specs = jobs_of(options, cluster, sorted(setting.truth.kinds), seed)
@@ -143,7 +143,7 @@ def run_schedule(options: argparse.Namespace) -> tuple[list[Row], str]:
             policy = make(name, SharingConfig(setting, cost))
             row = run(policy, specs, cluster, setting.truth, cost)
             found.setdefault(name, []).append(row)
-    rows: list[Row] = []
+    rows: list[ResultRow] = []
     for name, runs in found.items():
         row = {"policy": name, **{k: statistics.fmean(float(str(r[k])) for r in runs) for k in runs[0]}}
         if "sharing" in found:
@@ -188,7 +188,7 @@ class GpuUsage:
 
 def run(
     policy: Policy, specs: Sequence[JobSpec], cluster: Cluster, truth: InterferenceModel, cost: PreemptionCost
-) -> Row:
+) -> ResultRow:
     """Simulate one policy."""
     began = time.perf_counter()
     usage = GpuUsage(policy)
@@ -210,7 +210,7 @@ def run(
     }
 
 
-def show(rows: Sequence[Row], title: str) -> None:
+def show(rows: Sequence[ResultRow], title: str) -> None:
     """Print the table."""
     table = Table(title=title)
     for column in rows[0]:
