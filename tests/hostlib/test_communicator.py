@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
-import os
-import signal
 import socket
-import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
 from dataclasses import replace
-from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import numpy as np
 import pytest
 
 import hostlib as ina
-from hostlib import _native
 from hostlib.core.congestion import CONGESTION, Limits, Round
-from hostlib.errors import Interrupted
 from hostlib.rendezvous import Rendezvous
 from hostlib.rendezvous_peers import RendezvousPeers
 from tests.hostlib.socket_switch import FallbackOnly, SocketSwitch
@@ -422,78 +413,6 @@ def test_the_death_of_a_rank_that_the_launcher_saw_reaches_the_others_before_the
     assert error.missing == (1,)
 
 
-@pytest.fixture
-def interruptible() -> Iterator[None]:
-    """Have SIGINT interrupt this process, also where whoever started the tests has it ignored."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.usefixtures("interruptible")
-def test_an_interrupt_ends_the_wait_and_the_job() -> None:
-    with SocketSwitch(2, **ENDLESS) as switch:
-        communicator = ina.Communicator(switch.configs[0])
-        timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
-        timer.start()
-        with pytest.raises(KeyboardInterrupt):
-            communicator.allreduce(np.ones(3, np.float32))
-        with pytest.raises(Interrupted, match="sum of 3 float32 was abandoned: KeyboardInterrupt"):
-            communicator.allreduce(np.ones(3, np.float32))
-        communicator.close()
-        timer.join()
-
-
-@contextmanager
-def interrupted_at(number: int) -> Iterator[list[str]]:
-    """Raise KeyboardInterrupt at that call of a function, as a signal would; say which function it was."""
-    calls = itertools.count(1)
-    where: list[str] = []
-
-    def interrupt(frame: FrameType, event: str, _: object) -> None:
-        ours = any(folder in frame.f_code.co_filename for folder in ("hostlib", "threading"))
-        if event == "call" and ours and frame.f_code.co_filename != __file__ and next(calls) == number:
-            sys.setprofile(None)
-            where.append(frame.f_code.co_qualname)
-            raise KeyboardInterrupt
-
-    sys.setprofile(interrupt)
-    try:
-        yield where
-    except KeyboardInterrupt:
-        assert where
-    finally:
-        sys.setprofile(None)
-
-
-def test_an_interrupt_at_any_point_leaves_the_turn_to_the_next_call() -> None:
-    one = np.ones(3, np.float32)
-    for number in itertools.count(1):
-        comm = ina.Communicator(None)
-        with interrupted_at(number) as where:
-            comm.allreduce(one)
-        assert np.array_equal(comm.allreduce_async(one).wait(timeout=10), one), where
-        comm.close()
-        if not where:
-            return
-
-
-def test_an_interrupt_at_any_point_of_a_job_ends_it_or_does_no_harm() -> None:
-    one, met = np.ones(3, np.float32), set()
-    for number in itertools.count(1):
-        with SocketSwitch(1, timeout_s=1.0, straggler_timeout_s=1.0) as switch:
-            comm = ina.Communicator(switch.configs[0])
-            with interrupted_at(number) as where:
-                comm.allreduce(one)
-            met.update(where)
-            with suppress(Interrupted):
-                assert np.array_equal(comm.allreduce(2 * one), 2 * one), where
-            comm.close()
-        if not where:
-            assert {"Communicator._run", "Window.begin", "SocketLink.pump", "Window.numeric_errors"} <= met
-            return
-
-
 def test_numbers_of_numpy_serve_as_arguments() -> None:
     def body(comm: ina.Communicator) -> Any:
         one = np.ones(3, np.float32)
@@ -548,92 +467,3 @@ def test_a_handle_can_be_asked_before_it_is_done() -> None:
         other.close()
         with pytest.raises(ina.NotInitialized):
             one.allreduce(np.ones(3))
-
-
-def test_a_process_alone_is_a_job_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("INA_JOB", raising=False)
-    with pytest.raises(ina.NotInitialized, match=r"init\(\)"):
-        ina.rank()
-    ina.init()
-    ina.init()
-    assert (ina.rank(), ina.size(), ina.is_initialized()) == (0, 1, True)
-    values = np.arange(6.0).reshape(2, 3)
-    assert np.array_equal(ina.allreduce(values), values)
-    assert np.array_equal(ina.allreduce_async(values, op="average").wait(), values)
-    assert np.array_equal(ina.reduce(values), values)
-    assert np.array_equal(ina.reduce_async(values).wait(), values)
-    ina.progress(1, 2)
-    with pytest.raises(ina.NonFiniteError):
-        ina.allreduce(np.array([1.0, np.inf]))
-    ina.barrier()
-    assert ina.statistics() == {}
-    ina.shutdown()
-    ina.shutdown()
-    assert not ina.is_initialized()
-
-
-def test_the_environment_describes_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    with SocketSwitch(1) as switch:
-        monkeypatch.setenv("INA_JOB", switch.configs[0].to_json())
-        ina.init()
-        assert ina.allreduce(np.full(4, 2, np.int32)).tolist() == [2, 2, 2, 2]
-        statistics = ina.statistics()
-        ina.shutdown()
-    assert statistics["collectives"] == 1
-    assert statistics["elements"] == 4
-    assert statistics["packets_sent"] == statistics["packets_results"] == 1
-
-
-def test_a_job_that_was_left_cannot_be_joined_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    with SocketSwitch(1) as switch:
-        monkeypatch.setenv("INA_JOB", switch.configs[0].to_json())
-        ina.init()
-        assert ina.allreduce(np.full(4, 2, np.int32)).tolist() == [2, 2, 2, 2]
-        ina.shutdown()
-        with pytest.raises(ina.NotInitialized, match=r"job 7 was left with shutdown\(\).* once in a process"):
-            ina.init()  # the switch would answer with the sums of before
-        assert not ina.is_initialized()
-
-
-def test_a_forked_process_does_not_wait_for_what_its_parent_has_begun() -> None:
-    with SocketSwitch(2, **ENDLESS) as switch:
-        one, other = (ina.Communicator(config) for config in switch.configs)
-        handle = one.allreduce_async(np.ones(4, np.float32))  # which the other rank has not called
-        child = os.fork()
-        if child == 0:
-            try:
-                handle.wait(timeout=60)
-            except ina.NotInitialized:
-                os._exit(0)
-            finally:
-                os._exit(1)
-        _, status = os.waitpid(child, 0)
-        other.allreduce(np.ones(4, np.float32))
-        assert handle.wait().tolist() == [2.0] * 4
-        for communicator in (one, other):
-            communicator.close()
-    assert status == 0
-
-
-def test_a_process_alone_can_begin_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("INA_JOB", raising=False)
-    for value in (1, 2):
-        ina.init()
-        assert ina.allreduce(np.full(2, value, np.int32)).tolist() == [value, value]
-        ina.shutdown()
-
-
-def test_a_taken_address_is_refused() -> None:
-    with SocketSwitch(1) as switch, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
-        taken.bind(("127.0.0.1", 0))
-        local = f"127.0.0.1:{taken.getsockname()[1]}"
-        transport = ina.TransportConfig("udp", local, switch.configs[0].transport.switch)
-        with pytest.raises(ina.ConfigError, match=f"cannot open {local}.*Address already in use"):
-            ina.Communicator(ina.JobConfig(7, 0, 1, 32, transport))
-
-
-def test_without_its_compiled_part_the_library_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_native, "library_path", lambda: Path("/nowhere/_ina.so"))
-    remedy = r"cannot be loaded .*hostlib\._native\.build"
-    with SocketSwitch(1) as switch, pytest.raises(ina.NativeMissing, match=remedy):
-        ina.Communicator(switch.configs[0])
