@@ -12,7 +12,7 @@ from hostlib._native import NativeKernel
 from hostlib.core.congestion import CONGESTION
 from hostlib.core.state import CoreSettings
 from hostlib.core.watchdog import Patience
-from hostlib.fallback import FallbackJob, FallbackSettings, choose_core
+from hostlib.fallback import FallbackJob, FallbackSettings, NativeCore
 from hostlib.tree import Tree
 from tests.contract.admitted import LANES, admit, serving
 from tests.hostlib.fabric import ABOVE, UPLINK, FabricCase, JobCase, worker_port
@@ -38,7 +38,7 @@ def compiled_fabric(case: FabricCase) -> Iterator[Network]:
             if below in network.switches:
                 network.connect((below, UPLINK), (above, 100 + below))
         if program == "shared":
-            server = choose_core(FallbackSettings(LANES, endpoints(200)), "native")
+            server = NativeCore(FallbackSettings(LANES, endpoints(200)))
             for job in admitted:
                 server.add_job(FallbackJob(job.job, job.epoch, Tree.of(job.tree)))
             network.add_server(server, (0, UPLINK))
