@@ -53,7 +53,7 @@ bench-schedulers: $(VENV)/dev
 clean:
 	rm -rf $(VENV) build *.egg-info hostlib/_native/*.so controller/simulator/replicas/muri/*.so
 
-# A C compiler makes the switch and the host library fast; venv is a package of its own on Debian.
+# The host library needs a C compiler, and the switch is slow without; venv is a package of its own on Debian.
 $(VENV)/created: Makefile
 	@if ! command -v cc >/dev/null || ! $(PYTHON) -c 'import ensurepip' 2>/dev/null; then \
 	    apt="apt-get"; [ "$$(id -u)" = 0 ] || apt="sudo -n apt-get"; \
