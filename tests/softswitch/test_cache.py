@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -264,10 +263,14 @@ def test_where_there_is_no_room_at_all_the_message_names_all_places(tmp_path: Pa
 
 def test_a_full_disk_is_told_with_the_folder_and_what_to_do(usual: Path) -> None:
     """A file-size limit stands for the full disk: writing fails in the same places."""
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))"
     done = subprocess.run(
-        [sys.executable, "-c", LOAD],
+        [
+            sys.executable,
+            "-c",
+            f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)); {LOAD}",
+        ],
         cwd=ROOT,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)),
         capture_output=True,
         text=True,
         check=False,
