@@ -265,11 +265,7 @@ def test_a_full_disk_is_told_with_the_folder_and_what_to_do(usual: Path) -> None
     """A file-size limit stands for the full disk: writing fails in the same places."""
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))"
     done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)); {LOAD}",
-        ],
+        [sys.executable, "-c", f"{limit}\n{LOAD}"],
         cwd=ROOT,
         capture_output=True,
         text=True,
