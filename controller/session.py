@@ -108,6 +108,7 @@ class Controller:
         def refuse(running: ProgramInfo, entries: int) -> None:
             self._refuse_to_replace(running, entries, bundle, replace)
 
+        self._program = self._info = None  # somebody else may have loaded another one
         if self._target.runs(bundle):
             return False
         # Who has its turn at a switch without a program is likely to load one, and a switch may compile it.
@@ -115,7 +116,6 @@ class Controller:
         timeout_s = self._load_turn_timeout_s if is_empty else self._turn_timeout_s
         with self._target.turn(timeout_s=timeout_s):
             anew = self._target.load(bundle, refuse)
-            self._program = self._info = None
             if anew:
                 self._baselines.clear()
         return anew

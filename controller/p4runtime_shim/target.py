@@ -31,20 +31,23 @@ class P4RuntimeTarget:
 
     def runs(self, bundle: ProgramBundle) -> bool:
         """Return True if the switch runs this program."""
-        return bool(self._client.p4info() == bundle.p4info)
+        same = bool(self._client.p4info() == bundle.p4info)
+        if same:
+            self._codec = Codec(bundle.p4info)
+        return same
 
     def load(self, bundle: ProgramBundle, replacing: Callable[[ProgramInfo, int], None]) -> bool:
         """See to it that the switch runs this program; False if it did already."""
+        if self.runs(bundle):
+            return False
         loaded = self._client.p4info()
-        anew = bool(loaded != bundle.p4info)
-        if anew:
-            if loaded is not None and loaded.ByteSize():
-                codec = self._codec = Codec(loaded)
-                entries = self._client.read([codec.every_row()])
-                replacing(codec.program, sum(not e.table_entry.is_const for e in entries))
-            self._client.load(bundle.p4info, bundle.device_config)
+        if loaded is not None and loaded.ByteSize():
+            codec = self._codec = Codec(loaded)
+            entries = self._client.read([codec.every_row()])
+            replacing(codec.program, sum(not e.table_entry.is_const for e in entries))
+        self._client.load(bundle.p4info, bundle.device_config)
         self._codec = Codec(bundle.p4info)
-        return anew
+        return True
 
     def write(self, kind: Kind, entries: Sequence[Entry]) -> None:
         """Apply the same kind of update to some entries. Raises Refused and UnknownName."""

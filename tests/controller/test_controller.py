@@ -250,6 +250,21 @@ def test_controllers_that_come_while_another_loads_the_program_wait_for_it(bundl
         service.close()
 
 
+def test_what_another_controller_loaded_is_known_from_then_on(
+    bundle: ProgramBundle, shared_bundle: ProgramBundle
+) -> None:
+    with Switch({n: MemoryPort() for n in range(8)}) as switch:
+        service = serve(switch)
+        with Controller.connect(service.address) as controller, Controller.connect(service.address) as other:
+            controller.load(bundle)
+            assert controller.info().program == "exclusive"
+            other.load(shared_bundle, replace=True)
+            assert not controller.load(shared_bundle)
+            assert controller.info().program == "shared"
+            assert controller.jobs() == {}
+        service.close()
+
+
 def test_controllers_take_turns_after_the_highest_election_id_was_claimed(bundle: ProgramBundle) -> None:
     """By anybody, once: P4Runtime then lets no other id in until the switch restarts."""
     with Switch({n: MemoryPort() for n in range(8)}) as switch:
