@@ -45,8 +45,8 @@ class Ina(Packet):
     name = "INA"
     fields_desc = [  # noqa: RUF012  # scapy's way to declare a layer
         BitField("version", wire.INA_VERSION, 4),
-        BitEnumField("kind", wire.KIND_GRADIENT, 4, wire.KIND_NAMES),
-        FlagsField("flags", 0, 8, [wire.FLAG_NAMES[1 << bit] for bit in range(8)]),
+        BitEnumField("kind", wire.KIND_GRADIENT, 4, wire.NAMES_OF_KINDS),
+        FlagsField("flags", 0, 8, [wire.NAMES_OF_FLAGS[1 << bit] for bit in range(8)]),
         ShortField("job", 0),
         IntField("psn", 0),
         XIntField("bitmap", 0),

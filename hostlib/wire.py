@@ -34,14 +34,14 @@ FLAG_ECN: Final = 0x20
 FLAG_BYPASS: Final = 0x40
 FLAG_RAW: Final = 0x80
 
-KIND_NAMES: Final = {
+NAMES_OF_KINDS: Final = {
     KIND_GRADIENT: "gradient",
     KIND_RESULT: "result",
     KIND_STATUS: "status",
     KIND_PARTIAL: "partial",
     KIND_REMINDER: "reminder",
 }
-FLAG_NAMES: Final = {
+NAMES_OF_FLAGS: Final = {
     FLAG_RESEND: "resend",
     FLAG_QUERY: "query",
     FLAG_OVERFLOW: "overflow",

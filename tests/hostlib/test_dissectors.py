@@ -39,7 +39,7 @@ def packet(kind: int, lanes: int, number: int) -> NDArray[Any]:
 
 EVERY = [
     packet(kind, lanes, 1 + number)
-    for number, (kind, lanes) in enumerate(product(wire.KIND_NAMES, wire.LANE_COUNTS))
+    for number, (kind, lanes) in enumerate(product(wire.NAMES_OF_KINDS, wire.LANE_COUNTS))
 ]
 
 
@@ -53,7 +53,7 @@ def raw(*, int32: bool) -> NDArray[Any]:
 
 
 def names_of(flags: int) -> list[str]:
-    return [name for bit, name in wire.FLAG_NAMES.items() if flags & bit]
+    return [name for bit, name in wire.NAMES_OF_FLAGS.items() if flags & bit]
 
 
 # ------------------------------------------------------------------ scapy
@@ -66,7 +66,7 @@ def test_scapy_shows_every_field_of_every_kind(sent: NDArray[Any]) -> None:
     from hostlib.scapy_ina import Ina
 
     ina = Ether(sent.tobytes())[Ina]
-    assert ina.sprintf("%Ina.kind%") == wire.KIND_NAMES[sent["version_kind"][0] & 15]
+    assert ina.sprintf("%Ina.kind%") == wire.NAMES_OF_KINDS[sent["version_kind"][0] & 15]
     assert str(ina.flags).split("+") == (names_of(sent["flags"][0]) or [""])
     assert {name: int(getattr(ina, name)) for name in FIELDS} == {name: int(sent[name][0]) for name in FIELDS}
     assert ina.values == sent["values"][0].tolist()
@@ -129,7 +129,7 @@ def test_tshark_shows_every_field_of_every_kind(tmp_path: Path) -> None:
     script = tmp_path / "ina.lua"
     script.write_text(dissector())
     packets = [*EVERY, raw(int32=False), raw(int32=True)]
-    shown = [*FIELDS, "kind", "value", "float", *(f"flags.{name}" for name in wire.FLAG_NAMES.values())]
+    shown = [*FIELDS, "kind", "value", "float", *(f"flags.{name}" for name in wire.NAMES_OF_FLAGS.values())]
     command = ["tshark", "-X", f"lua_script:{script}", "-r", str(pcap(tmp_path / "all.pcap", packets))]
     command += ["-T", "fields", *(part for name in shown for part in ("-e", f"ina.{name}"))]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
@@ -140,7 +140,7 @@ def test_tshark_shows_every_field_of_every_kind(tmp_path: Path) -> None:
         seen = dict(zip(shown, line.split("\t"), strict=True))
         assert {name: int(seen[name], 0) for name in FIELDS} == {name: int(sent[name][0]) for name in FIELDS}
         assert int(seen["kind"]) == sent["version_kind"][0] & 15
-        for bit, name in wire.FLAG_NAMES.items():
+        for bit, name in wire.NAMES_OF_FLAGS.items():
             assert seen[f"flags.{name}"] in (("1", "True") if sent["flags"][0] & bit else ("0", "False"))
         lanes = sent["values"][0]
         if sent["flags"][0] & wire.FLAG_RAW and not sent["valid"][0] & wire.VALID_INT32:
