@@ -55,10 +55,11 @@ def played(engine: str, seed: int, capacity: int = 1 << 20) -> tuple[Switch, lis
         engine=engine,  # type: ignore[arg-type]
     )
     switch.capture(CaptureSettings(epoch_ns=7 * 10**18, snap=48, capacity=capacity))
-    switch.inject(0, [frame("U", 1)], 0)  # before there is a program
+    switch.inject(0, [frame("U", 1)] * 4, 0)  # before there is a program
+    switch.advance(1000)
     switch.load(ScriptPipeline() if engine == "native" else ScriptInterpreter())  # type: ignore[arg-type]
     switch.set_multicast_group(1, [(0, 0), (1, 1), (2, 2)])
-    now = 1
+    now = 1001
     for _ in range(60):
         now += draw.randrange(4)
         frames = [
@@ -80,7 +81,7 @@ def test_both_engines_record_the_same(seed: int) -> None:
 
 @needs_compiler
 def test_every_packet_of_the_statistics_is_recorded_by_its_fate(tmp_path: Path) -> None:
-    switch, records = played("native", 1)
+    switch, records = played("native", 2)
     times = []
     for port, found in enumerate(records):
         fates = Counter[tuple[int, str]]()
