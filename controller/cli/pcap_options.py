@@ -24,7 +24,7 @@ class PcapOptions:
         typer.Option(
             metavar="DIR",
             rich_help_panel=CAPTURES,
-            help="Write what passes each port to DIR/SWITCH-portN.pcapng.",
+            help="Write what passes each port to DIR/SWITCH-portN.pcapng; see docs/tracing.md.",
         ),
     ] = None
     pcap_limit: Annotated[

@@ -1,0 +1,84 @@
+"""``ina trace`` and ``ina sim --explain``: JSON and refusals. What people see is tested with docs/tracing.md."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.cli.errors import USAGE, Failure
+from controller.cli.trace import trace
+from tests.system.command import ROOT, ina
+
+JOBS = ROOT / "examples" / "three_jobs.toml"
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("captures")
+    done = ina(
+        *("sim", JOBS, "--iterations", 1, "--slots", 16, "--loss", 0.01),
+        *("--pcap", folder, "--explain", "--json"),
+    )
+    assert done.returncode == 0, done.stderr
+    for job in json.loads(done.stdout)["jobs"].values():
+        (told,) = job["explained"]
+        assert sum(told["spent_s"].values()) == pytest.approx(told["time_s"])
+        assert told["time_s"] == pytest.approx(job["iteration_s"][0])
+    return folder
+
+
+def told(capsys: pytest.CaptureFixture[str], *captures: Path, **options: Any) -> Any:
+    trace(list(captures), json=True, **options)
+    return json.loads(capsys.readouterr().out)
+
+
+def test_numbers_are_there_as_json(simulated: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    seen = told(capsys, simulated)["jobs"]
+    assert set(seen) == {"1", "2", "3"}
+    life = told(capsys, simulated, job=2, psn=seen["2"]["lost_psns"][0])["metrics"]
+    assert life["missing"] == []
+    assert "lost" in {step["fate"] for step in life["steps"]}
+    assert life["steps"][0]["kind"] == "gradient"
+    slots = told(capsys, simulated, slots=True, top=2)["metrics"]["slots"]
+    assert len(slots) == 2
+    assert slots[0]["attempts"]
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "said"),
+    [
+        ({"psn": 1}, USAGE, "--job: which one? there are 1, 2, 3"),
+        ({"job": 9}, USAGE, "--job 9: there are 1, 2, 3"),
+        ({"job": 1, "psn": 4_000_000}, 1, "--psn 4000000: not seen of job 1; there are 0 to"),
+        ({"slots": True, "psn": 1}, USAGE, "leave --psn out"),
+    ],
+)
+def test_what_is_not_there_is_one_error(
+    simulated: Path, options: dict[str, Any], status: int, said: str
+) -> None:
+    with pytest.raises(Failure) as failed:
+        trace([simulated], **options)
+    assert failed.value.exit_code == status
+    assert said in str(failed.value)
+
+
+def test_captures_that_are_none_or_of_others_are_one_error(tmp_path: Path, simulated: Path) -> None:
+    with pytest.raises(Failure, match="not a capture file"):
+        trace([ROOT / "README.md"])
+    other = tmp_path / "other.pcap"
+    other.write_bytes(struct.pack("<IHHiIIIIIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1, 0, 0, 60, 60) + bytes(60))
+    with pytest.raises(Failure, match="no packets of ours"):
+        trace([other])
+    with pytest.raises(Failure, match="no slots in there"):
+        trace([simulated / "h1.pcapng"], slots=True)
+
+
+def test_a_folder_that_cannot_be_written_is_one_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = ina("sim", JOBS, "--iterations", 1, "--pcap", tmp_path / "file")
+    assert done.returncode == 1
+    assert done.stderr.count("File exists") == 1
