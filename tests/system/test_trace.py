@@ -1,4 +1,4 @@
-"""``ina trace`` and ``ina sim --explain``: JSON and refusals. What people see is tested with docs/tracing.md."""
+"""``ina trace``, ``ina sim --explain``: JSON and refusals; what people see is tested with docs/tracing.md."""
 
 from __future__ import annotations
 
