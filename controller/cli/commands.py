@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from typing import Annotated
 
 import typer
@@ -19,6 +18,8 @@ app = group(
 
 def _show_version(wanted: bool) -> None:
     if wanted:
+        from importlib.metadata import version  # a quarter of the start, for one option
+
         print(f"ina {version('ina')}")
         raise typer.Exit
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from controller import Tls
 from controller.runtime.errors import BadRun
-from hostlib.launcher import WorkerExit
+
+if TYPE_CHECKING:  # a switch process needs neither the host library nor NumPy
+    from controller import Tls
+    from hostlib.launcher import WorkerExit
 
 SHARED = "shared"
 ATP = "atp"
