@@ -67,18 +67,29 @@ def lower_package(unit: Unit, main: ast.Instantiation) -> tuple[Storages, dict[S
     storages = _storages(unit, blocks[0], formals[Stage.PARSER])
     bodies: dict[Stage, tuple[ir.Stmt, ...]] = {}
     for slot, block in zip(SLOTS, blocks, strict=True):
-        _check_types(slot, block, formals[slot.stage], storages)
-        passed = Passed(_values(unit, slot, formals[slot.stage], storages), ())
-        caller = Body(unit, unit.globals, Place.CONSTANT, slot.stage, block.decl.name)
-        with unit.entered(block.decl, f"{slot.kind} {block.decl.name!r}", block.pos):
-            if slot.stage is Stage.PARSER:
-                lower_main_parser(caller, block, block.decl.name, formals[slot.stage], passed)
-            else:
-                body = lower_control(
-                    caller, block, block.decl.name, formals[slot.stage], passed, repeats=False
-                )
-                bodies[slot.stage] = body.finished(block.pos)
+        with unit.reporting():
+            _lower_block(unit, slot, block, formals[slot.stage], storages, bodies)
+    unit.raise_errors()
     return storages, bodies
+
+
+def _lower_block(
+    unit: Unit,
+    slot: Slot,
+    block: Block,
+    formals: list[Formal],
+    storages: Storages,
+    bodies: dict[Stage, tuple[ir.Stmt, ...]],
+) -> None:
+    _check_types(slot, block, formals, storages)
+    passed = Passed(_values(unit, slot, formals, storages), ())
+    caller = Body(unit, unit.globals, Place.CONSTANT, slot.stage, block.decl.name)
+    with unit.entered(block.decl, f"{slot.kind} {block.decl.name!r}", block.pos):
+        if slot.stage is Stage.PARSER:
+            lower_main_parser(caller, block, block.decl.name, formals, passed)
+        else:
+            body = lower_control(caller, block, block.decl.name, formals, passed, repeats=False)
+            bodies[slot.stage] = body.finished(block.pos)
 
 
 def _blocks(unit: Unit, main: ast.Instantiation) -> list[Block]:

@@ -29,6 +29,18 @@ from softswitch.compiler.lowering.syntax import control_name
 from softswitch.compiler.lowering.unit import Body, Unit, constant_body
 
 
+CORE_ERRORS = (
+    "NoError",
+    "PacketTooShort",
+    "NoMatch",
+    "StackOutOfBounds",
+    "HeaderTooShort",
+    "ParserTimeout",
+    "ParserInvalidArgument",
+)
+"""The errors of core.p4: numbered first, wherever a program includes it, so that NoError is 0."""
+
+
 def error_type(declarations: Sequence[ast.Decl]) -> ir.Enum:
     """Return the type ``error`` with the members of all ``error`` declarations."""
     members: dict[str, ir.Position] = {}
@@ -39,7 +51,8 @@ def error_type(declarations: Sequence[ast.Decl]) -> ir.Enum:
                     message = f"error {member.name!r} is already declared at {members[member.name]}"
                     raise CompileError(message, member.pos, "each error once")
                 members[member.name] = member.pos
-    return ir.Enum("error", tuple(members))
+    core = [name for name in CORE_ERRORS if name in members]
+    return ir.Enum("error", (*core, *(name for name in members if name not in core)))
 
 
 def declare_all(unit: Unit, declarations: Sequence[ast.Decl]) -> ast.Instantiation | None:
@@ -49,40 +62,52 @@ def declare_all(unit: Unit, declarations: Sequence[ast.Decl]) -> ast.Instantiati
     body = constant_body(unit, names)
     main: ast.Instantiation | None = None
     for decl in declarations:
-        match decl:
-            case ast.ConstDecl():
-                declare_constant(body, names, decl)
-            case ast.Instantiation():
-                if not _is_package(names, decl):
-                    declare_instance(body, decl, "")
-                elif main is not None:
-                    raise CompileError("a second package is instantiated", decl.pos, "one package, main")
-                else:
-                    main = decl
-            case ast.HeaderDecl() | ast.StructDecl():
-                _declare_fields(body, decl)
-            case ast.HeaderUnionDecl():
-                raise Unsupported("header unions", decl.pos)
-            case ast.EnumDecl():
-                names.declare(decl.name, TypeName(_enum(body, decl), decl.pos))
-            case ast.TypedefDecl():
-                names.declare(decl.name, TypeName(_typedef(body, decl), decl.pos))
-            case ast.ExternFunctionDecl(prototype):
-                _declare_extern_function(names, prototype)
-            case ast.ExternDecl():
-                names.declare(decl.name, ExternDef(decl, Scope(names), decl.pos))
-            case ast.FunctionDecl():
-                _declare_function(names, decl)
-            case ast.ActionDecl():
-                action = Action(decl, control_name("", decl.name, decl.annotations), Scope(names), None)
-                names.declare(decl.name, Local(action, decl.pos))
-            case ast.ParserTypeDecl() | ast.ControlTypeDecl() | ast.PackageDecl():
-                names.declare(decl.name, Signature(decl, decl.pos))
-            case ast.ParserDecl() | ast.ControlDecl():
-                names.declare(decl.name, BlockDef(decl, Scope(names), decl.pos))
-            case ast.ErrorDecl() | ast.MatchKindDecl():
-                pass  # errors are known from the start, match kinds by name
+        with unit.reporting():
+            if not isinstance(decl, ast.Instantiation) or not _is_package(names, decl):
+                _declare(body, decl)
+            elif main is not None:
+                raise CompileError("a second package is instantiated", decl.pos, "one package, main")
+            else:
+                main = decl
+            continue
+        name = decl.prototype.name if isinstance(decl, _FUNCTIONS) else getattr(decl, "name", "")
+        names.break_name(name, decl.pos)
     return main
+
+
+_FUNCTIONS = (ast.FunctionDecl, ast.ExternFunctionDecl)
+
+
+def _declare(body: Body, decl: ast.Decl) -> None:
+    names = body.scope
+    match decl:
+        case ast.ConstDecl():
+            declare_constant(body, names, decl)
+        case ast.Instantiation():
+            declare_instance(body, decl, "")
+        case ast.HeaderDecl() | ast.StructDecl():
+            _declare_fields(body, decl)
+        case ast.HeaderUnionDecl():
+            raise Unsupported("header unions", decl.pos)
+        case ast.EnumDecl():
+            names.declare(decl.name, TypeName(_enum(body, decl), decl.pos))
+        case ast.TypedefDecl():
+            names.declare(decl.name, TypeName(_typedef(body, decl), decl.pos))
+        case ast.ExternFunctionDecl(prototype):
+            _declare_extern_function(names, prototype)
+        case ast.ExternDecl():
+            names.declare(decl.name, ExternDef(decl, Scope(names), decl.pos))
+        case ast.FunctionDecl():
+            _declare_function(names, decl)
+        case ast.ActionDecl():
+            action = Action(decl, control_name("", decl.name, decl.annotations), Scope(names), None)
+            names.declare(decl.name, Local(action, decl.pos))
+        case ast.ParserTypeDecl() | ast.ControlTypeDecl() | ast.PackageDecl():
+            names.declare(decl.name, Signature(decl, decl.pos))
+        case ast.ParserDecl() | ast.ControlDecl():
+            names.declare(decl.name, BlockDef(decl, Scope(names), decl.pos))
+        case ast.ErrorDecl() | ast.MatchKindDecl():
+            pass  # errors are known from the start, match kinds by name
 
 
 def _is_package(names: Scope, decl: ast.Instantiation) -> bool:

@@ -43,6 +43,19 @@ def lower(program: ast.Program, name: str) -> ir.Program:
 
 def _lower(program: ast.Program, name: str) -> ir.Program:
     unit = Unit(name, error_type(program.declarations))
+    try:
+        lowered = _lowered(unit, program, name)
+    except CompileError as error:
+        unit.report(error)
+    except Exception:
+        unit.raise_errors()  # what follows an error may be its consequence
+        raise
+    unit.raise_errors()
+    verify_program(lowered)
+    return lowered
+
+
+def _lowered(unit: Unit, program: ast.Program, name: str) -> ir.Program:
     unit.call = call
     unit.statements = lower_statements
     main = declare_all(unit, program.declarations)
@@ -51,7 +64,8 @@ def _lower(program: ast.Program, name: str) -> ir.Program:
     storages, bodies = lower_package(unit, main)
     check_type_arguments(unit, main, storages)
     check_uncalled(unit)
-    lowered = ir.Program(
+    unit.raise_errors()
+    return ir.Program(
         name=name,
         hdr=storages.hdr.ir,
         meta=storages.meta.ir,
@@ -71,5 +85,3 @@ def _lower(program: ast.Program, name: str) -> ir.Program:
         field_lists={**unit.field_lists, **annotated_lists(storages.meta)},
         annotations=ir_annotations(main.annotations),
     )
-    verify_program(lowered)
-    return lowered

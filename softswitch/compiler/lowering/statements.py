@@ -28,7 +28,14 @@ from softswitch.compiler.lowering.values import Outcome, Run, Value, show
 def lower_statements(body: Body, statements: tuple[ast.Stmt, ...]) -> None:
     """Emit statements in the scope that `body` has now. Raises CompileError."""
     for statement in statements:
-        _lower(body, statement)
+        try:
+            _lower(body, statement)
+        except Unsupported:
+            raise
+        except CompileError as error:
+            body.unit.report(error)
+            if isinstance(statement, ast.VarDecl | ast.ConstDecl):
+                body.scope.break_name(statement.name, statement.pos)
 
 
 def _lower(body: Body, statement: ast.Stmt) -> None:

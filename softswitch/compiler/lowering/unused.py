@@ -25,7 +25,7 @@ def check_uncalled(unit: Unit) -> None:
     parsers, are not looked at: without arguments they mean nothing yet.
     """
     for _, symbol in list(unit.globals.names.values()):
-        with unit.scratch(), suppress(Unsupported):
+        with unit.scratch(), unit.reporting(), suppress(Unsupported):
             match symbol:
                 case BlockDef(ast.ControlDecl() as decl) if id(decl) not in unit.instantiated:
                     if not decl.type_params and not decl.constructor_params:

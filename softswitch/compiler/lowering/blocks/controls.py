@@ -103,7 +103,13 @@ def lower_control(
         body.scope.declare(arg_name, Variable(value, block.pos))
     passed.declare(body.scope, formals)
     body.scope = Scope(body.scope)
-    items = [item for local in decl.locals if (item := _declare_local(body, local, decl, name)) is not None]
+    items: list[Action | Table] = []
+    for local in decl.locals:
+        with body.unit.reporting():
+            item = _declare_local(body, local, decl, name)
+            items += [] if item is None else [item]
+            continue
+        body.scope.break_name(local.name, local.pos)
     with body.block() as out:
         body.unit.statements(body, decl.body.body)
     body.out.extend(out)
@@ -150,6 +156,8 @@ def check_unused(body: Body, items: Sequence[Action | Table]) -> None:
                     check_action(body, item)
             except Unsupported:
                 pass  # it is not part of the program
+            except CompileError as error:
+                body.unit.report(error)
 
 
 def check_action(body: Body, action: Action) -> None:

@@ -99,7 +99,8 @@ def _lower(
     body.repeats = True
     states = _States(body, decl, prefix, accept)
     for state in decl.states:
-        states.lower(state)
+        with body.unit.reporting():
+            states.lower(state)
     return Entry(prologue, states.names["start"])
 
 
