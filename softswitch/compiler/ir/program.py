@@ -157,6 +157,17 @@ class Counter:
 
 
 @dataclass(frozen=True, slots=True)
+class Remark:
+    """Something legal that is perhaps not what was meant."""
+
+    message: str
+    pos: Position
+
+    def __str__(self) -> str:
+        return f"{self.pos}: warning: {self.message}"
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
     """A whole v1model pipeline. Dictionaries keep source order and are keyed by name."""
 
@@ -179,3 +190,4 @@ class Program:
     # @field_list(n) metadata fields: n to paths such as ("meta", "i2e", "x")
     field_lists: Mapping[int, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
     annotations: tuple[Annotation, ...] = ()
+    remarks: tuple[Remark, ...] = ()

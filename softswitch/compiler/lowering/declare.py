@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
+from softswitch.compiler.ir import fold
 from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.expressions.check import type_at, whole_number
-from softswitch.compiler.lowering.expressions.convert import fit
+from softswitch.compiler.lowering.expressions.convert import fit, fits
 from softswitch.compiler.lowering.instances import declare_instance
 from softswitch.compiler.lowering.items import Action
 from softswitch.compiler.lowering.resolve import make_fields
@@ -23,11 +24,15 @@ from softswitch.compiler.lowering.scope import (
     Scope,
     Signature,
     TypeName,
+    Variable,
 )
 from softswitch.compiler.lowering.statements import declare_constant
 from softswitch.compiler.lowering.syntax import control_name
 from softswitch.compiler.lowering.unit import Body, Unit, constant_body
+from softswitch.compiler.lowering.values import Run
 
+VERSIONS = (20180101, 20200408)
+"""What ``V1MODEL_VERSION`` may be."""
 
 CORE_ERRORS = (
     "NoError",
@@ -83,8 +88,12 @@ def _declare(body: Body, decl: ast.Decl) -> None:
     match decl:
         case ast.ConstDecl():
             declare_constant(body, names, decl)
+            _check_version(names, decl)
         case ast.Instantiation():
             declare_instance(body, decl, "")
+            if isinstance(names.find(decl.name), Local):
+                message = f"{decl.name!r} is an instance of a control or parser outside of any"
+                raise CompileError(message, decl.pos, "its declaration inside of the one that applies it")
         case ast.HeaderDecl() | ast.StructDecl():
             _declare_fields(body, decl)
         case ast.HeaderUnionDecl():
@@ -108,6 +117,14 @@ def _declare(body: Body, decl: ast.Decl) -> None:
             names.declare(decl.name, BlockDef(decl, Scope(names), decl.pos))
         case ast.ErrorDecl() | ast.MatchKindDecl():
             pass  # errors are known from the start, match kinds by name
+
+
+def _check_version(names: Scope, decl: ast.ConstDecl) -> None:
+    symbol = names.find(decl.name) if decl.name == "__v1model_version" else None
+    value = symbol.value if isinstance(symbol, Variable) else None
+    if isinstance(value, Run) and isinstance(value.expr, ir.Const) and value.expr.value not in VERSIONS:
+        message = f"version {value.expr.value} of v1model is unknown"
+        raise CompileError(message, decl.pos, " or ".join(map(str, VERSIONS)))
 
 
 def _is_package(names: Scope, decl: ast.Instantiation) -> bool:
@@ -139,10 +156,18 @@ def _enum(body: Body, decl: ast.EnumDecl) -> t.Type:
             raise CompileError(f"{decl.name} has two members {member.name!r}", member.pos, "each member once")
         members[member.name] = number
         if underlying is not None and member.value is not None:
-            members[member.name] = fit(whole_number(body, member.value), underlying, member.value.pos).value
+            members[member.name] = _member_value(body, member.value, underlying)
     if underlying is None:
         return ir.Enum(decl.name, tuple(members))
     return t.SerialEnum(decl.name, underlying, members)
+
+
+def _member_value(body: Body, expr: ast.Expr, underlying: ir.Bits) -> int:
+    number = whole_number(body, expr)
+    if not fits(number, underlying):
+        low, high = fold.limits(underlying)
+        raise CompileError(f"{number} does not fit in {t.describe(underlying)}", expr.pos, f"{low} to {high}")
+    return fit(number, underlying, expr.pos).value
 
 
 def _typedef(body: Body, decl: ast.TypedefDecl) -> t.Type:

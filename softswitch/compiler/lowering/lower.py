@@ -19,6 +19,8 @@ Code that nothing uses is checked too (`unused`), but leaves no trace in the pro
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
@@ -27,6 +29,7 @@ from softswitch.compiler.lowering.architecture import check_type_arguments, lowe
 from softswitch.compiler.lowering.calls.dispatch import call
 from softswitch.compiler.lowering.calls.field_lists import annotated_lists
 from softswitch.compiler.lowering.declare import declare_all, error_type
+from softswitch.compiler.lowering.remarks import collecting
 from softswitch.compiler.lowering.statements import lower_statements
 from softswitch.compiler.lowering.syntax import ir_annotations
 from softswitch.compiler.lowering.unit import Stage, Unit
@@ -42,6 +45,13 @@ def lower(program: ast.Program, name: str) -> ir.Program:
 
 
 def _lower(program: ast.Program, name: str) -> ir.Program:
+    with collecting() as remarks:
+        lowered = _gather(program, name)
+    verify_program(lowered)
+    return replace(lowered, remarks=tuple(remarks))
+
+
+def _gather(program: ast.Program, name: str) -> ir.Program:
     unit = Unit(name, error_type(program.declarations))
     try:
         lowered = _lowered(unit, program, name)
@@ -51,7 +61,6 @@ def _lower(program: ast.Program, name: str) -> ir.Program:
         unit.raise_errors()  # what follows an error may be its consequence
         raise
     unit.raise_errors()
-    verify_program(lowered)
     return lowered
 
 

@@ -6,7 +6,7 @@ whose ``accept`` is the second half.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from softswitch.compiler import ir
@@ -42,7 +42,7 @@ def lower_main_parser(
 ) -> None:
     """Add the states of the pipeline's parser to the program; it starts in ``start``."""
     states = caller.unit.states
-    entry = _lower(caller, block, name, formals, passed, prefix="", accept="accept")
+    entry = _enter_main(caller, block, name, formals, passed)
     if not entry.prologue:
         return
     first = states["start"]
@@ -59,6 +59,35 @@ def lower_main_parser(
         own = renamed if state.name == "start" else state.name
         states[own] = ir.State(own, state.body, transition, state.pos)
     states["start"] = ir.State("start", entry.prologue, _goto(renamed, first.pos), first.pos)
+
+
+def _enter_main(caller: Body, block: Block, name: str, formals: Sequence[Formal], passed: Passed) -> Entry:
+    entry = _lower(caller, block, name, formals, passed, prefix="", accept="accept")
+    _refuse_idle_loop(caller.unit.states)
+    return entry
+
+
+def _refuse_idle_loop(states: Mapping[str, ir.State]) -> None:
+    """Refuse states that lead only to each other, in a circle, and take nothing from the packet."""
+    for start in states:
+        seen: list[str] = []
+        name = start
+        while name in states and name not in seen and _only_passes_on(states[name]):
+            seen.append(name)
+            name = states[name].transition.cases[0][1]
+        if seen and name == seen[0]:
+            circle = " → ".join((*(repr(state) for state in seen), repr(name)))
+            raise CompileError(f"the parser never leaves {circle}", states[name].pos, "a way to accept")
+
+
+def _only_passes_on(state: ir.State) -> bool:
+    takes = any(isinstance(statement, ir.Extract | ir.Advance | ir.Verify) for statement in state.body)
+    return not takes and len(state.transition.cases) == 1 and not state.transition.subjects
+
+
+def check_parser(caller: Body, block: Block, formals: Sequence[Formal], passed: Passed) -> None:
+    """Lower a parser that nothing applies; its states get names that no other has."""
+    _lower(caller, block, block.decl.name, formals, passed, prefix=f"{block.decl.name}.", accept="accept")
 
 
 def _goto(target: str, pos: ir.Position) -> ir.Transition:

@@ -120,8 +120,6 @@ def _key_name(element: ast.KeyElement) -> str:
     text = source_text(element.expr)
     if text is None:
         expected = '@name("…") behind the match kind'
-        if isinstance(element.expr, ast.Binary) and element.expr.op == "&":
-            raise Unsupported("a masked key without a name for the control plane", element.expr.pos, expected)
         raise CompileError("this key has no name for the control plane", element.expr.pos, expected)
     return text
 
