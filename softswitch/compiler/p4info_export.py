@@ -108,11 +108,11 @@ class _Export:
         direct = {name: counter for name, counter in program.counters.items() if counter.table is not None}
         arrays = {name: counter for name, counter in program.counters.items() if counter.table is None}
         self._tables = _Symbols.of(_Ids.TABLE, program.tables)
-        self._actions = _Symbols.of(_Ids.ACTION, program.actions)
+        self._actions = _Symbols.of(_Ids.ACTION, _plain(program.actions))
         self._counters = _Symbols.of(_Ids.COUNTER, arrays)
         self._direct_counters = _Symbols.of(_Ids.DIRECT_COUNTER, direct)
         self._registers = _Symbols.of(_Ids.REGISTER, program.registers)
-        names = {*program.tables, *program.actions, *program.counters, *program.registers}
+        names = {*program.tables, *_plain(program.actions), *program.counters, *program.registers}
         self._aliases = _aliases(names)
 
     def message(self) -> p4info_pb2.P4Info:
@@ -122,7 +122,7 @@ class _Export:
         _describe(info.pkg_info, program.annotations)
         for table in _visible(program.tables.values()):
             self._table(info.tables.add(), table)
-        for action in _visible(program.actions.values()):
+        for action in _visible(_plain(program.actions).values()):
             self._action(info.actions.add(), action)
         for counter in _visible(program.counters.values()):
             if counter.table is None:
@@ -158,12 +158,14 @@ class _Export:
                 field.other_match_type = key.match
         for ref in table.actions:
             _annotate(
-                message.action_refs.add(id=self._actions.ids[ref.action], scope=_SCOPES[ref.scope]),
+                message.action_refs.add(
+                    id=self._actions.ids[ir.plain_name(ref.action)], scope=_SCOPES[ref.scope]
+                ),
                 ref.annotations,
             )
         default = table.default
         if table.const_default:
-            message.const_default_action_id = self._actions.ids[default.action]
+            message.const_default_action_id = self._actions.ids[ir.plain_name(default.action)]
         self._initial_default(message.initial_default_action, default, table.pos)
         if table.direct_counter is not None:
             message.direct_resource_ids.append(self._direct_counters.ids[table.direct_counter])
@@ -172,7 +174,7 @@ class _Export:
         message.has_initial_entries = bool(table.entries)
 
     def _initial_default(self, message: Any, default: ir.Invocation, pos: ir.Position) -> None:
-        message.action_id = self._actions.ids[default.action]
+        message.action_id = self._actions.ids[ir.plain_name(default.action)]
         params = self._program.actions[default.action].params
         ids = _field_ids([param.annotations for param in params], pos)
         for param_id, param, value in zip(ids, params, default.args, strict=True):
@@ -202,6 +204,11 @@ class _Export:
                 message.type_spec.bitstring.bit.bitwidth = width
 
 
+def _plain(actions: Mapping[str, ir.Action]) -> dict[str, ir.Action]:
+    """Return the actions as the control plane knows them: see `ir.Action`."""
+    return {name: action for name, action in actions.items() if ir.plain_name(name) == name}
+
+
 def _visible(items: Iterable[_Item]) -> Iterator[_Item]:
     return (item for item in items if not any(note.name == "hidden" for note in item.annotations))
 
@@ -212,6 +219,8 @@ def _width(type_: ir.Type) -> int:
             return width
         case ir.Bool():
             return 1
+        case ir.Enum():
+            return 32
         case _:
             return 0  # P4Runtime: the value is a string
 

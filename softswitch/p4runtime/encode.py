@@ -33,7 +33,7 @@ def default_entry(schema: Schema, table: Table, invocation: ir.Invocation) -> An
 
 def table_action(schema: Schema, invocation: ir.Invocation) -> Any:
     """Encode an action with its arguments."""
-    action = schema.action_named(invocation.action)
+    action = schema.action_named(ir.plain_name(invocation.action))
     message = p4.TableAction()
     message.action.action_id = action.id
     for param, value in zip(action.params, invocation.args, strict=True):

@@ -45,7 +45,8 @@ def invocation_of(
     program: ir.Program, table: ir.Table, name: str, args: tuple[tuple[str, int], ...], line: int
 ) -> ir.Invocation:
     """Return the call of one of a table's actions. Raises ScriptError."""
-    action = program.actions[find("action", name, [ref.action for ref in table.actions], line)]
+    own = {ir.plain_name(ref.action): ref.action for ref in table.actions}
+    action = program.actions[own[find("action", name, own, line)]]
     given = dict(args)
     values = []
     for param in action.params:

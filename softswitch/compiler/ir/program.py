@@ -65,13 +65,22 @@ class Param:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """An action; all its directional parameters are ordinary variables by now."""
+    """An action; all its directional parameters are ordinary variables by now.
+
+    Tables that bind other arguments for its directional parameters have actions of their own, ``name#2`` and
+    so on, which are one action to the control plane: `plain_name`.
+    """
 
     name: str
     params: tuple[Param, ...]
     body: tuple[Stmt, ...]
     pos: Position
     annotations: tuple[Annotation, ...] = ()
+
+
+def plain_name(action: str) -> str:
+    """Return the control-plane name of an action."""
+    return action.partition("#")[0]
 
 
 @dataclass(frozen=True, slots=True)

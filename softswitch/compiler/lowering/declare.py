@@ -13,7 +13,7 @@ from softswitch.compiler.lowering.expressions.check import type_at, whole_number
 from softswitch.compiler.lowering.expressions.convert import fit, fits
 from softswitch.compiler.lowering.instances import declare_instance
 from softswitch.compiler.lowering.items import Action
-from softswitch.compiler.lowering.resolve import make_fields
+from softswitch.compiler.lowering.resolve import Fields, make_fields
 from softswitch.compiler.lowering.scope import (
     BlockDef,
     ExternDef,
@@ -94,10 +94,8 @@ def _declare(body: Body, decl: ast.Decl) -> None:
             if isinstance(names.find(decl.name), Local):
                 message = f"{decl.name!r} is an instance of a control or parser outside of any"
                 raise CompileError(message, decl.pos, "its declaration inside of the one that applies it")
-        case ast.HeaderDecl() | ast.StructDecl():
+        case ast.HeaderDecl() | ast.StructDecl() | ast.HeaderUnionDecl():
             _declare_fields(body, decl)
-        case ast.HeaderUnionDecl():
-            raise Unsupported("header unions", decl.pos)
         case ast.EnumDecl():
             names.declare(decl.name, TypeName(_enum(body, decl), decl.pos))
         case ast.TypedefDecl():
@@ -134,7 +132,7 @@ def _is_package(names: Scope, decl: ast.Instantiation) -> bool:
     return isinstance(symbol, Signature) and isinstance(symbol.decl, ast.PackageDecl)
 
 
-def _declare_fields(body: Body, decl: ast.HeaderDecl | ast.StructDecl) -> None:
+def _declare_fields(body: Body, decl: Fields) -> None:
     names = body.scope
     if decl.type_params:
         names.declare(decl.name, GenericType(decl, Scope(names), decl.pos))
@@ -172,10 +170,8 @@ def _member_value(body: Body, expr: ast.Expr, underlying: ir.Bits) -> int:
 
 def _typedef(body: Body, decl: ast.TypedefDecl) -> t.Type:
     match decl.type:
-        case ast.HeaderDecl() | ast.StructDecl() as inner:
+        case ast.HeaderDecl() | ast.StructDecl() | ast.HeaderUnionDecl() as inner:
             type_ = make_fields(inner, decl.name, body.scope, lambda expr: whole_number(body, expr))
-        case ast.HeaderUnionDecl():
-            raise Unsupported("header unions", decl.pos)
         case ast.EnumDecl() as inner:
             type_ = _enum(body, inner)
         case ref:

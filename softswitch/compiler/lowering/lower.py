@@ -12,6 +12,7 @@ The steps, each in a module of its own::
     tables         keys, actions, entries
     statements     ┐
     expressions    ┘ → operators, members, convert, calls → extern functions and methods
+    flatten        header unions and structs in headers become what the back ends know
     ir.verify      what came out is consistent
 
 Code that nothing uses is checked too (`unused`), but leaves no trace in the program.
@@ -29,6 +30,7 @@ from softswitch.compiler.lowering.architecture import check_type_arguments, lowe
 from softswitch.compiler.lowering.calls.dispatch import call
 from softswitch.compiler.lowering.calls.field_lists import annotated_lists
 from softswitch.compiler.lowering.declare import declare_all, error_type
+from softswitch.compiler.lowering.flatten import flattened
 from softswitch.compiler.lowering.remarks import collecting
 from softswitch.compiler.lowering.statements import lower_statements
 from softswitch.compiler.lowering.syntax import ir_annotations
@@ -74,23 +76,25 @@ def _lowered(unit: Unit, program: ast.Program, name: str) -> ir.Program:
     check_type_arguments(unit, main, storages)
     check_uncalled(unit)
     unit.raise_errors()
-    return ir.Program(
-        name=name,
-        hdr=storages.hdr.ir,
-        meta=storages.meta.ir,
-        standard_metadata=storages.standard_metadata.ir,
-        errors=unit.errors,
-        variables=unit.variables,
-        states=unit.states,
-        verify=bodies[Stage.VERIFY],
-        ingress=bodies[Stage.INGRESS],
-        egress=bodies[Stage.EGRESS],
-        compute=bodies[Stage.COMPUTE],
-        deparser=bodies[Stage.DEPARSER],
-        actions=unit.actions,
-        tables=unit.tables,
-        registers=unit.registers,
-        counters=unit.counters,
-        field_lists={**unit.field_lists, **annotated_lists(storages.meta)},
-        annotations=ir_annotations(main.annotations),
+    return flattened(
+        ir.Program(
+            name=name,
+            hdr=storages.hdr.ir,
+            meta=storages.meta.ir,
+            standard_metadata=storages.standard_metadata.ir,
+            errors=unit.errors,
+            variables=unit.variables,
+            states=unit.states,
+            verify=bodies[Stage.VERIFY],
+            ingress=bodies[Stage.INGRESS],
+            egress=bodies[Stage.EGRESS],
+            compute=bodies[Stage.COMPUTE],
+            deparser=bodies[Stage.DEPARSER],
+            actions=unit.actions,
+            tables=unit.tables,
+            registers=unit.registers,
+            counters=unit.counters,
+            field_lists={**unit.field_lists, **annotated_lists(storages.meta)},
+            annotations=ir_annotations(main.annotations),
+        )
     )

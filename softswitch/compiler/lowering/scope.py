@@ -35,9 +35,9 @@ class TypeName:
 
 @dataclass(frozen=True, slots=True)
 class GenericType:
-    """A struct or header with type parameters; `made` holds its specialisations."""
+    """A struct, header or header union with type parameters; `made` holds its specialisations."""
 
-    decl: ast.StructDecl | ast.HeaderDecl
+    decl: ast.StructDecl | ast.HeaderDecl | ast.HeaderUnionDecl
     scope: Scope
     pos: ir.Position
     made: dict[tuple[t.Type, ...], t.Type] = field(default_factory=dict)

@@ -98,11 +98,20 @@ class StructType:
     lists: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class UnionType:
+    """A header union; in the IR a struct of its headers (`flatten` keeps all but one invalid)."""
+
+    name: str
+    fields: Mapping[str, HeaderType]
+    ir: ir.Struct
+
+
 @dataclass(frozen=True, slots=True)
 class StackType:
-    """A header stack."""
+    """A stack of headers or header unions."""
 
-    element: HeaderType
+    element: HeaderType | UnionType
     size: int
 
 
@@ -139,6 +148,7 @@ Type = (
     | NewType
     | HeaderType
     | StructType
+    | UnionType
     | StackType
     | ExternType
     | BlockType
@@ -195,10 +205,14 @@ def lowered(type_: Type) -> ir.Type | None:
             return type_
         case SerialEnum() | NewType():
             return lowered(type_.underlying)
-        case HeaderType() | StructType():
+        case HeaderType() | StructType() | UnionType():
             return type_.ir
-        case StackType():
-            return ir.Stack(type_.element.ir, type_.size)
+        case StackType(HeaderType() as element, size):
+            return ir.Stack(element.ir, size)
+        case StackType(UnionType() as element, size):
+            # One stack for each member; `flatten` keeps them in step.
+            stacks = ((name, ir.Stack(header.ir, size)) for name, header in element.fields.items())
+            return ir.Struct(describe(type_), tuple(stacks), union=True)
         case Tuple(elements):
             fields = [(f"f{i}", lowered(element)) for i, element in enumerate(elements)]
             known = tuple((name, t) for name, t in fields if t is not None)
@@ -217,7 +231,7 @@ def base(type_: Type) -> Type:
 def fields_of(type_: Type) -> Mapping[str, Type] | None:
     """Return the named parts of a struct, header or tuple (``f0``, ``f1``, …); None of other types."""
     match type_:
-        case HeaderType() | StructType():
+        case HeaderType() | StructType() | UnionType():
             return type_.fields
         case Tuple(elements):
             return {f"f{i}": element for i, element in enumerate(elements)}
@@ -242,6 +256,9 @@ def width(type_: Type, *, varbits: str = "max") -> int | None:
         case StackType():
             element = width(type_.element, varbits=varbits)
             return None if element is None else element * type_.size
+        case UnionType():
+            sizes = [width(member, varbits=varbits) or 0 for member in type_.fields.values()]
+            return max(sizes, default=0) if varbits == "max" else min(sizes, default=0)
         case HeaderType() | StructType() | Tuple():
             total = 0
             for part in (fields_of(type_) or {}).values():

@@ -159,6 +159,7 @@ class Body:
     usage: Usage = field(default_factory=Usage)
     # What `exit` has to copy back to callers, innermost first.
     copy_outs: tuple[ir.Assign, ...] = ()
+    loops: int = 0  # around this place, in the same body
 
     def inside(
         self,
@@ -179,6 +180,7 @@ class Body:
             out=[],
             usage=Usage(),
             copy_outs=copy_outs + self.copy_outs,
+            loops=0,
         )
 
     @contextmanager

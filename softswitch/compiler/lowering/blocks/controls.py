@@ -15,10 +15,10 @@ from softswitch.compiler.frontend import ast
 from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.blocks.actions import formals_of, inline
 from softswitch.compiler.lowering.blocks.tables import lowered_table
-from softswitch.compiler.lowering.instances import declare_instance, make_block
+from softswitch.compiler.lowering.instances import declare_arguments, declare_instance, make_block
 from softswitch.compiler.lowering.items import Action, Instance, Table
 from softswitch.compiler.lowering.passing import Formal, Passed, bind, named, pass_arguments
-from softswitch.compiler.lowering.scope import BlockDef, Local, Scope, Variable
+from softswitch.compiler.lowering.scope import BlockDef, Local, Scope
 from softswitch.compiler.lowering.statements import declare_constant
 from softswitch.compiler.lowering.syntax import control_name, spelling
 from softswitch.compiler.lowering.unit import Body, Place
@@ -99,8 +99,7 @@ def lower_control(
     )
     body.control = name
     body.repeats = caller.repeats or repeats
-    for arg_name, value in block.args:
-        body.scope.declare(arg_name, Variable(value, block.pos))
+    declare_arguments(body.scope, block, name)
     passed.declare(body.scope, formals)
     body.scope = Scope(body.scope)
     items: list[Action | Table] = []

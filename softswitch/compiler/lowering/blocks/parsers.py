@@ -17,10 +17,10 @@ from softswitch.compiler.lowering.blocks.actions import formals_of
 from softswitch.compiler.lowering.emit import expression
 from softswitch.compiler.lowering.expressions.check import evaluate_all
 from softswitch.compiler.lowering.expressions.keysets import ANY, pattern
-from softswitch.compiler.lowering.instances import declare_instance, make_block
+from softswitch.compiler.lowering.instances import declare_arguments, declare_instance, make_block
 from softswitch.compiler.lowering.items import Instance
 from softswitch.compiler.lowering.passing import Formal, Passed, bind, pass_arguments
-from softswitch.compiler.lowering.scope import BlockDef, Local, Scope, Variable, unknown
+from softswitch.compiler.lowering.scope import BlockDef, Local, Scope, unknown
 from softswitch.compiler.lowering.statements import declare_constant
 from softswitch.compiler.lowering.syntax import control_name
 from softswitch.compiler.lowering.unit import Body, Place
@@ -110,8 +110,7 @@ def _lower(
     assert isinstance(definition, BlockDef)
     body = caller.inside(scope=Scope(definition.scope), place=Place.PARSER, prefix=name)
     body.repeats = prefix != ""
-    for arg_name, value in block.args:
-        body.scope.declare(arg_name, Variable(value, block.pos))
+    declare_arguments(body.scope, block, name)
     passed.declare(body.scope, formals)
     body.scope = Scope(body.scope)
     for local in decl.locals:

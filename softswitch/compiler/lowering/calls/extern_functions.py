@@ -188,8 +188,7 @@ def _verify(body: Body, values: list[Value], expr: ast.Call) -> Value:
     condition, error = values
     if body.place is not Place.PARSER:
         raise CompileError(f"verify in {body.place.value}", expr.pos, "a parser state")
-    if not isinstance(error, Run) or not isinstance(error.expr, ir.Const):
-        raise Unsupported("an error known only at run time", expr.args[1].value.pos, "error.…")
+    assert isinstance(error, Run)
     body.out.append(ir.Verify(expression(body, condition, expr.args[0].value.pos), error.expr, expr.pos))
     return Nothing()
 

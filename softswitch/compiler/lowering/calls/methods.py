@@ -10,6 +10,7 @@ from softswitch.compiler.lowering.calls.extern_calls import choose, extern_argum
 from softswitch.compiler.lowering.calls.packets import call_packet_method
 from softswitch.compiler.lowering.emit import expression
 from softswitch.compiler.lowering.expressions.check import whole_number
+from softswitch.compiler.lowering.expressions.logic import disjunction
 from softswitch.compiler.lowering.scope import unknown
 from softswitch.compiler.lowering.unit import Body, Place
 from softswitch.compiler.lowering.values import (
@@ -22,6 +23,7 @@ from softswitch.compiler.lowering.values import (
     Run,
     Value,
     constant,
+    parts_of,
     show,
     type_of,
 )
@@ -42,6 +44,8 @@ def call_method(body: Body, base: Value, expr: ast.Call, method: str) -> Value:
                 return header_size(shape, expr, method)
             if isinstance(shape, t.HeaderType):
                 return _call_header(body, base, expr, method)
+            if isinstance(shape, t.UnionType) and method == "isValid":
+                return _union_is_valid(base, expr)
             if isinstance(shape, t.StackType) and isinstance(base, Run):
                 return _call_stack(body, base, shape, expr, method)
     assert isinstance(expr.callee, ast.Member)
@@ -89,6 +93,21 @@ def _call_header(body: Body, base: Value, expr: ast.Call, method: str) -> Value:
             return Nothing()
     names = ("isValid", "setValid", "setInvalid", *_SIZES)
     raise unknown(f"method of header {t.describe(type_of(base))}", method, names, expr.callee.pos)
+
+
+def _union_is_valid(base: Run | Group | Invalid, expr: ast.Call) -> Value:
+    _no_arguments(expr, "isValid")
+    valid: ir.Expr = ir.Const(t.BOOL, 0, expr.pos)
+    for part in parts_of(base, expr.pos):
+        one = _validity(part, expr.pos)
+        valid = disjunction(valid, one, expr.pos)
+    return Run(t.BOOL, valid)
+
+
+def _validity(part: Value, pos: ir.Position) -> ir.Expr:
+    if isinstance(part, Run):
+        return ir.IsValid(t.BOOL, part.expr, pos)
+    return ir.Const(t.BOOL, int(isinstance(part, Group)), pos)
 
 
 def _call_stack(body: Body, base: Run, stack: t.StackType, expr: ast.Call, method: str) -> Value:

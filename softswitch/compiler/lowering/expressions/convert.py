@@ -59,13 +59,13 @@ def convert(value: Value, type_: t.Type, pos: ir.Position, what: str = "the valu
     elif isinstance(value, Group):
         return _convert_group(value, type_, pos, what)
     elif isinstance(value, Default):
-        if t.contains_varbits(type_):
-            raise Unsupported("a default value for a varbit", pos)
         if isinstance(type_, t.Int) or t.lowered(type_) is not None:
             return zero(type_, pos)
     elif isinstance(value, Invalid):
         if isinstance(type_, t.HeaderType) and value.type in (None, type_):
             return Invalid(type_)
+        if isinstance(type_, t.UnionType) and value.type is None:
+            return zero(type_, pos)
     elif t.same(type_of(value), type_):
         return value
     raise mismatch(value, type_, pos, what)
