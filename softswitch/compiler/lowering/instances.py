@@ -135,6 +135,10 @@ def _block_argument(
         case ast.Name(name, absolute, pos):
             symbol = body.scope.lookup(name, pos, absolute=absolute)
             found = symbol.item if isinstance(symbol, Local) and isinstance(symbol.item, Instance) else None
+            if found is not None:  # applied here and there, with different arguments
+                found.sites += 1
+                params = (p for p in found.block.decl.params if p.direction)
+                found.copied |= {p.name for p in params}
     if found is None:
         raise CompileError(f"this is no instance for {param.name!r}", expr.pos, t.describe(type_))
     return found

@@ -170,9 +170,8 @@ class Body:
         number = self._labels[0]
         before = set(self.brought)
         self._loops.append(number)
-        with self.out.block(
-            f"for (uint32_t round_{number} = 0; round_{number} < P4_MAX_ROUNDS; round_{number}++)"
-        ):
+        count = f"p4_round_{number}"
+        with self.out.block(f"for (uint32_t {count} = 0; {count} < P4_MAX_ROUNDS; {count}++)"):
             with self.out.block(""):
                 self.statements(statement.body)
             self.out.line(f"continue_{number}: __attribute__((unused));")
