@@ -111,7 +111,6 @@ LOCALS = [
         "this key has no name for the control plane",
         '@name("…") behind the match kind',
     ),
-    (T + "@@sizes = 4; }", "unknown table property 'sizes'", "'size'"),
     (T + "size = @@0; }", "a table of size 0", "at least 1"),
     (T + "default_action = @@b; }", "unknown action of table 't' 'b'", None),
     (T + "default_action = @@a; }", "no argument for parameter 'v' of action a", "action a(v)"),
@@ -217,6 +216,10 @@ def test_an_unknown_version_of_v1model_is_refused():
 
 
 REMARKS = [
+    (
+        {"locals": T + "@@sizes = 4; }", "apply": "t.apply();"},
+        "unknown table property 'sizes' means nothing; there is 'size'",
+    ),
     ({"apply": "hdr.h.a = @@256;"}, "256 does not fit in bit<8> (0 to 255) and becomes 0"),
     ({"apply": "hdr.h.a = @@-129;"}, "-129 does not fit in bit<8> (0 to 255) and becomes 127"),
     ({"apply": "meta.i = @@128;"}, "128 does not fit in int<8> (-128 to 127) and becomes -128"),
@@ -367,7 +370,6 @@ UNSUPPORTED = [
     ("", "action_profile(4) @@m;", "action profiles"),
     ("", "@@register<inner_t>(4) r;", "a register of inner_t"),
     ("@@digest<bit<8>>(1, hdr.h.a);", "", "digest"),
-    ("@@for (bit<8> i = 0; i < 3; i = i + 1) { }", "", "for loops"),
     ("hash(meta.w, HashAlgorithm.@@random, 8w0, { hdr.h }, 8w1);", "", "HashAlgorithm.random"),
     (
         "@@update_checksum(true, { hdr.h }, hdr.h.a, HashAlgorithm.csum16);",
@@ -391,9 +393,6 @@ def test_what_is_not_supported_is_refused(apply: str, locals_: str, message: str
 @pytest.mark.parametrize(
     ("declarations", "message"),
     [
-        ("header_union @@u_t { h_t a; }", "header unions"),
-        ("header k_t { inner_t @@n; }", "struct inner_t inside a header"),
-        ("struct k_t { varbit<8> @@n; }", "a varbit in a struct"),
         ("const bit<@@0> K = 0;", "a width of 0 bits"),
         ("struct k_t { bit<8>@@[4] n; }", "an array of bit<8>"),
         ("extern thing { thing(); } thing() @@one;", "extern 'thing': v1model has none"),
@@ -405,10 +404,28 @@ def test_declarations_that_are_not_supported_are_refused(declarations: str, mess
     assert error.message.startswith(message)
 
 
-def test_value_sets_are_refused():
-    error = refusal(source(parser="value_set<bit<8>>(4) @@vs; state start { transition accept; }"))
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        (
+            {
+                "declarations": "header odd_t { bit<4> a; }",
+                "parser": "state start { odd_t o; packet.@@extract(o);",
+            },
+            "header odd_t has 4 bits",
+        ),
+        (
+            {"declarations": "struct w_t { bit<200> w; }", "locals": "w_t x;", "apply": "x.w = x.w @@+ 1;"},
+            "a computation with 200 bits",
+        ),
+    ],
+)
+def test_what_is_beyond_the_limits_is_refused_with_its_place(parts: dict[str, str], message: str):
+    if "parser" in parts:
+        parts = parts | {"parser": parts["parser"] + " transition accept; }"}
+    error = refusal(source(**parts))
     assert isinstance(error, Unsupported)
-    assert error.message == "value sets"
+    assert error.message.startswith(message)
 
 
 def test_unsupported_code_that_nothing_uses_does_no_harm():

@@ -61,6 +61,7 @@ class Param:
     variable: str
     type: Bits | Bool
     annotations: tuple[Annotation, ...] = ()
+    type_name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,7 @@ class Key:
     expr: Expr
     match: str
     annotations: tuple[Annotation, ...] = ()
+    type_name: str = ""  # of a type that `Program.new_types` has
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +126,10 @@ class ConstEntry:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A match-action table. With no keys only the default action ever runs (a miss)."""
+    """A match-action table. With no keys only the default action ever runs (a miss).
+
+    A `value_set` of a parser is a table, too: its entries are the set's members.
+    """
 
     name: str
     keys: tuple[Key, ...]
@@ -137,6 +142,7 @@ class Table:
     direct_counter: str | None
     pos: Position
     annotations: tuple[Annotation, ...] = ()
+    value_set: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +167,26 @@ class Counter:
     unit: str
     size: int
     table: str | None
+    pos: Position
+    annotations: tuple[Annotation, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NewType:
+    """A ``type``; `uri` and `width` are those of ``@p4runtime_translation``, "" and 0 without one."""
+
+    name: str
+    type: Bits | Bool
+    uri: str = ""
+    width: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerHeader:
+    """A header ``@controller_header("packet_in")`` or ``("packet_out")``: its `name`, and its fields."""
+
+    name: str
+    fields: tuple[Param, ...]
     pos: Position
     annotations: tuple[Annotation, ...] = ()
 
@@ -200,3 +226,5 @@ class Program:
     field_lists: Mapping[int, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
     annotations: tuple[Annotation, ...] = ()
     remarks: tuple[Remark, ...] = ()
+    new_types: Mapping[str, NewType] = field(default_factory=dict)
+    controller_headers: Mapping[str, ControllerHeader] = field(default_factory=dict)

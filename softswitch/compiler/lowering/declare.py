@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
+from softswitch.compiler.frontend.lexer import unescape
 from softswitch.compiler.ir import fold
 from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.expressions.check import type_at, whole_number
@@ -27,7 +28,7 @@ from softswitch.compiler.lowering.scope import (
     Variable,
 )
 from softswitch.compiler.lowering.statements import declare_constant
-from softswitch.compiler.lowering.syntax import control_name
+from softswitch.compiler.lowering.syntax import control_name, ir_annotations
 from softswitch.compiler.lowering.unit import Body, Unit, constant_body
 from softswitch.compiler.lowering.values import Run
 
@@ -139,6 +140,25 @@ def _declare_fields(body: Body, decl: Fields) -> None:
         return
     type_ = make_fields(decl, decl.name, names, lambda expr: whole_number(body, expr))
     names.declare(decl.name, TypeName(type_, decl.pos))
+    for annotation in decl.annotations:
+        if annotation.name == "controller_header" and isinstance(type_, t.HeaderType):
+            assert isinstance(decl, ast.HeaderDecl)
+            _add_controller_header(body.unit, decl, type_, unescape(annotation.body))
+
+
+def _add_controller_header(unit: Unit, decl: ast.HeaderDecl, type_: t.HeaderType, name: str) -> None:
+    params = []
+    for field in decl.fields:
+        declared = type_.fields[field.name]
+        scalar = t.lowered(declared)
+        if not isinstance(scalar, ir.Bits | ir.Bool):
+            message = f"field {field.name!r} of type {t.describe(declared)} in a controller header"
+            raise Unsupported(message, field.pos, "bit<W>, int<W> or bool")
+        new = declared.name if isinstance(declared, t.NewType) else ""
+        params.append(ir.Param(field.name, "", scalar, ir_annotations(field.annotations), new))
+    unit.controller_headers[name] = ir.ControllerHeader(
+        name, tuple(params), decl.pos, ir_annotations(decl.annotations)
+    )
 
 
 def _enum(body: Body, decl: ast.EnumDecl) -> t.Type:
@@ -178,12 +198,31 @@ def _typedef(body: Body, decl: ast.TypedefDecl) -> t.Type:
             type_ = type_at(body, ref)
     if not decl.distinct:
         return type_
-    for annotation in decl.annotations:
-        if annotation.name == "p4runtime_translation":
-            raise Unsupported("translation of values for P4Runtime", annotation.pos)
-    if not isinstance(t.base(type_), ir.Bits | ir.Bool):
+    scalar = t.lowered(type_)
+    if not isinstance(scalar, ir.Bits | ir.Bool):
         raise CompileError(f"a new type of {t.describe(type_)}", decl.pos, "bit<W>, int<W> or bool")
+    uri, width = _translation(decl)
+    body.unit.new_types[decl.name] = ir.NewType(decl.name, scalar, uri, width)
     return t.NewType(decl.name, type_)
+
+
+def _translation(decl: ast.TypedefDecl) -> tuple[str, int]:
+    """Return the URI and the width at the controller of ``@p4runtime_translation``, if it is there."""
+    for annotation in decl.annotations:
+        if annotation.name != "p4runtime_translation":
+            continue
+        uri, _, kind = map(str.strip, annotation.body.rpartition(","))
+        if kind == "string":
+            raise Unsupported(
+                "translation to strings", annotation.pos, "the number of bits at the controller"
+            )
+        try:
+            return unescape(uri), int(kind.removeprefix("bit<").removesuffix(">"), 0)
+        except ValueError:
+            raise CompileError(
+                f"@p4runtime_translation({annotation.body})", annotation.pos, '("URI", width)'
+            ) from None
+    return "", 0
 
 
 def _declare_extern_function(names: Scope, prototype: ast.Prototype) -> None:

@@ -14,6 +14,7 @@ The steps, each in a module of its own::
     expressions    ┘ → operators, members, convert, calls → extern functions and methods
     flatten        header unions and structs in headers become what the back ends know
     ir.verify      what came out is consistent
+    limits         what is right but too wide for the back ends
 
 Code that nothing uses is checked too (`unused`), but leaves no trace in the program.
 """
@@ -31,6 +32,7 @@ from softswitch.compiler.lowering.calls.dispatch import call
 from softswitch.compiler.lowering.calls.field_lists import annotated_lists
 from softswitch.compiler.lowering.declare import declare_all, error_type
 from softswitch.compiler.lowering.flatten import flattened
+from softswitch.compiler.lowering.limits import check_limits
 from softswitch.compiler.lowering.remarks import collecting
 from softswitch.compiler.lowering.statements import lower_statements
 from softswitch.compiler.lowering.syntax import ir_annotations
@@ -50,6 +52,7 @@ def _lower(program: ast.Program, name: str) -> ir.Program:
     with collecting() as remarks:
         lowered = _gather(program, name)
     verify_program(lowered)
+    check_limits(lowered)
     return replace(lowered, remarks=tuple(remarks))
 
 
@@ -96,5 +99,7 @@ def _lowered(unit: Unit, program: ast.Program, name: str) -> ir.Program:
             counters=unit.counters,
             field_lists={**unit.field_lists, **annotated_lists(storages.meta)},
             annotations=ir_annotations(main.annotations),
+            new_types=unit.new_types,
+            controller_headers=unit.controller_headers,
         )
     )

@@ -137,7 +137,8 @@ def make_fields(decl: Fields, name: str, scope: Scope, number: Evaluate) -> t.Ty
     if isinstance(decl, ast.HeaderUnionDecl):
         return t.UnionType(name, *_members(decl, name, fields))
     lists = {f.name: numbers for f in decl.fields if (numbers := _field_lists(f, scope))}
-    return t.StructType(name, fields, ir.Struct(name, _struct_fields(decl, fields)), lists)
+    matches = {f.name: a.body.strip() for f in decl.fields for a in f.annotations if a.name == "match"}
+    return t.StructType(name, fields, ir.Struct(name, _struct_fields(decl, fields)), lists, matches)
 
 
 def _members(

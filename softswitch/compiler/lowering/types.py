@@ -90,12 +90,17 @@ class HeaderType:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StructType:
-    """A struct; `lists` maps its fields to their ``@field_list`` numbers."""
+    """A struct; `lists` maps its fields to their ``@field_list`` numbers, `matches` to their ``@match``."""
 
     name: str
     fields: Mapping[str, Type]
     ir: ir.Struct
     lists: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    matches: Mapping[str, str] = field(default_factory=dict)
+
+    def match(self, name: str) -> str:
+        """Return the match kind of a field in a value set."""
+        return self.matches.get(name, "exact")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -51,6 +51,8 @@ class Unit:
         self.registers: dict[str, ir.Register] = {}
         self.counters: dict[str, ir.Counter] = {}
         self.field_lists: dict[int, tuple[tuple[str, ...], ...]] = {}
+        self.new_types: dict[str, ir.NewType] = {}
+        self.controller_headers: dict[str, ir.ControllerHeader] = {}
         self.active: list[object] = []
         self.instantiated: set[int] = set()  # ids of the declarations of controls and parsers in use
         # The two knots that tie the recursion of expressions, calls and statements; lower.py sets them.

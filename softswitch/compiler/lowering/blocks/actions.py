@@ -114,12 +114,14 @@ def _own_body(action: Action, user: Body) -> Body:
 
 def _control_plane_param(body: Body, action: Action, index: int) -> ir.Param:
     decl = action.decl.params[index]
-    type_ = t.lowered(type_at(constant_body(body.unit, action.scope), decl.type))
+    declared = type_at(constant_body(body.unit, action.scope), decl.type)
+    type_ = t.lowered(declared)
     if not isinstance(type_, ir.Bits | ir.Bool):
         message = f"parameter {decl.name!r} of action {action.decl.name!r} cannot come from the control plane"
         raise Unsupported(message, decl.pos, "bit<W>, int<W> or bool")
     variable = body.unit.variable(f"{action.name}.{decl.name}", type_)
-    return ir.Param(decl.name, variable, type_, ir_annotations(decl.annotations))
+    name = declared.name if isinstance(declared, t.NewType) else ""
+    return ir.Param(decl.name, variable, type_, ir_annotations(decl.annotations), name)
 
 
 def _lower_statements(body: Body, action: Action) -> None:

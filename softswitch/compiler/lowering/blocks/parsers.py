@@ -10,16 +10,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from softswitch.compiler import ir
-from softswitch.compiler.errors import CompileError, Unsupported
+from softswitch.compiler.errors import CompileError
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.blocks.actions import formals_of
+from softswitch.compiler.lowering.blocks.value_sets import declare_value_set, look_up
 from softswitch.compiler.lowering.emit import expression
 from softswitch.compiler.lowering.expressions.check import evaluate_all
 from softswitch.compiler.lowering.expressions.keysets import ANY, pattern
 from softswitch.compiler.lowering.instances import declare_arguments, declare_instance, make_block
-from softswitch.compiler.lowering.items import Instance
+from softswitch.compiler.lowering.items import Instance, ValueSet
 from softswitch.compiler.lowering.passing import Formal, Passed, bind, pass_arguments
+from softswitch.compiler.lowering.paths import path_of
 from softswitch.compiler.lowering.scope import BlockDef, Local, Scope, unknown
 from softswitch.compiler.lowering.statements import declare_constant
 from softswitch.compiler.lowering.syntax import control_name
@@ -122,7 +124,7 @@ def _lower(
             case ast.Instantiation():
                 declare_instance(body, local, name)
             case ast.ValueSetDecl():
-                raise Unsupported("value sets", local.pos)
+                declare_value_set(body, local, name)
     prologue = body.take_since(0)
     body.repeats = True
     states = _States(body, decl, prefix, accept)
@@ -247,10 +249,32 @@ class _States:
                 raise CompileError(f"select on {show(value)}", select.pos, "bit<W>, int<W>, bool or an enum")
             types.append(value.type)
             exprs.append(expression(self._body, value, select.pos))
-        cases = tuple(
-            (self._patterns(case, types), self._target(case.target, case.pos)) for case in select.cases
-        )
-        return ir.Transition(tuple(exprs), cases, select.pos)
+        sets = {id(case): found for case in select.cases if (found := self._value_set(case)) is not None}
+        if sets:
+            exprs = [self._kept(expr) for expr in exprs]
+        hits = {key: look_up(self._body, found, exprs, select.pos) for key, found in sets.items()}
+        cases = []
+        for case in select.cases:
+            patterns = (ANY,) * len(types) if id(case) in sets else self._patterns(case, types)
+            members = tuple(ir.Pattern("exact", 1) if key == id(case) else ANY for key in hits)
+            cases.append(((*patterns, *members), self._target(case.target, case.pos)))
+        return ir.Transition((*exprs, *hits.values()), tuple(cases), select.pos)
+
+    def _kept(self, expr: ir.Expr) -> ir.Expr:
+        """Return a subject that is looked at more than once: what may fail fails once, and first."""
+        if path_of(expr) is not None or isinstance(expr, ir.Const):
+            return expr
+        scalar = expr.type
+        assert isinstance(scalar, ir.Bits | ir.Bool | ir.Enum)
+        variable = self._body.temporary(scalar, "subject", expr.pos)
+        self._body.out.append(ir.Assign(variable, expr, expr.pos))
+        return variable
+
+    def _value_set(self, case: ast.SelectCase) -> ValueSet | None:
+        """Return the value set that a case names."""
+        key = case.keys[0] if len(case.keys) == 1 else None
+        symbol = self._body.scope.find(key.name) if isinstance(key, ast.Name) else None
+        return symbol.item if isinstance(symbol, Local) and isinstance(symbol.item, ValueSet) else None
 
     def _patterns(self, case: ast.SelectCase, types: list[t.Type]) -> tuple[ir.Pattern, ...]:
         if len(case.keys) == 1 and isinstance(case.keys[0], ast.Default | ast.DontCare):

@@ -117,7 +117,10 @@ def _key(element: ast.KeyElement, value: Value) -> ir.Key:
         raise CompileError(f"{show(value)} as {element.match} key", pos, "exact or optional")
     if isinstance(scalar, ir.Bool) and element.match in ("lpm", "range"):
         raise CompileError(f"a bool as {element.match} key", pos, "exact, ternary or optional")
-    return ir.Key(_key_name(element), value.expr, element.match, ir_annotations(element.annotations))
+    type_name = value.type.name if isinstance(value.type, t.NewType) else ""
+    return ir.Key(
+        _key_name(element), value.expr, element.match, ir_annotations(element.annotations), type_name
+    )
 
 
 def _key_name(element: ast.KeyElement) -> str:

@@ -54,6 +54,10 @@ def convert(value: Value, type_: t.Type, pos: ir.Position, what: str = "the valu
     elif isinstance(value, Number):
         if isinstance(type_, ir.Bits):
             return Run(type_, fit(value.value, type_, pos))
+        if isinstance(type_, t.NewType) and isinstance(t.base(type_), ir.Bits):
+            inner = convert(value, t.base(type_), pos, what)
+            assert isinstance(inner, Run)
+            return Run(type_, inner.expr)
         if isinstance(type_, t.Int):
             return value
     elif isinstance(value, Group):
