@@ -21,7 +21,6 @@ _REFUSED = {
     "direct_meter": "meters",
     "action_profile": "action profiles",
     "action_selector": "action selectors",
-    "Checksum16": "Checksum16",
 }
 MAX_REGISTER = 1 << 28
 """Cells of one register or counter."""
@@ -179,6 +178,8 @@ def _make_object(
             size, kind = _cells(body, args[0]), _counter_unit(body, args[1])
             _claim(name, decl.pos, unit.counters.get(name))
             unit.counters[name] = ir.Counter(name, kind, size, None, decl.pos, annotations)
+            return Object(type_, symbol.decl, name, decl.pos)
+        case "Checksum16":
             return Object(type_, symbol.decl, name, decl.pos)
         case "direct_counter":
             return Object(type_, symbol.decl, name, decl.pos, _counter_unit(body, args[0]), annotations)

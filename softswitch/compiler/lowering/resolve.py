@@ -72,11 +72,13 @@ def _width(expr: ast.Expr, number: Evaluate) -> int:
 
 
 def _stack(element: t.Type, size: int, ref: ast.StackType, size_pos: ir.Position) -> t.Type:
-    if not isinstance(element, t.HeaderType | t.UnionType):
-        raise Unsupported(f"an array of {t.describe(element)}", ref.pos, "a stack of headers")
     if not 0 < size <= MAX_STACK:
         raise CompileError(f"a header stack of size {size}", size_pos, f"1 to {MAX_STACK}")
-    return t.StackType(element, size)
+    if isinstance(element, t.HeaderType | t.UnionType):
+        return t.StackType(element, size)
+    if t.lowered(element) is None:
+        raise Unsupported(f"an array of {t.describe(element)}", ref.pos, "a stack of headers")
+    return t.Tuple((element,) * size, array=True)
 
 
 def _named(scope: Scope, ref: ast.NamedType, number: Evaluate) -> t.Type:
@@ -160,8 +162,9 @@ Wire = ir.Bits | ir.Bool | ir.VarBits
 def _wire_fields(name: str, type_: t.Type, pos: ir.Position) -> list[tuple[str, Wire]]:
     """Return the scalars of a header field; those of a struct in it as ``field.member``."""
     inner = t.base(type_)
-    if isinstance(inner, t.StructType):
-        parts = [_wire_fields(f"{name}.{member}", part, pos) for member, part in inner.fields.items()]
+    if isinstance(inner, t.StructType) or (isinstance(inner, t.Tuple) and inner.array):
+        members = t.fields_of(inner) or {}
+        parts = [_wire_fields(f"{name}.{member}", part, pos) for member, part in members.items()]
         return [field for part in parts for field in part]
     scalar = t.lowered(type_)
     if not isinstance(scalar, ir.Bits | ir.Bool | ir.VarBits):

@@ -45,9 +45,10 @@ class TypeVar:
 
 @dataclass(frozen=True, slots=True)
 class Tuple:
-    """``tuple<…>``, and the type of ``{a, b}``."""
+    """``tuple<…>``, the type of ``{a, b}``, and, as an `array`, that of ``bit<8>[4]``."""
 
     elements: tuple[Type, ...]
+    array: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +192,8 @@ def describe(type_: Type) -> str:
             return "_"
         case Rest():
             return "a default value"
+        case Tuple(elements, array=True):
+            return f"{describe(elements[0])}[{len(elements)}]"
         case Tuple(elements):
             return f"tuple<{', '.join(map(describe, elements))}>"
         case Record(fields):

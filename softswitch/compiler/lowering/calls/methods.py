@@ -6,12 +6,18 @@ from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.lowering import types as t
-from softswitch.compiler.lowering.calls.extern_calls import choose, extern_arguments, plain_target, scalar
+from softswitch.compiler.lowering.calls.extern_calls import (
+    choose,
+    extern_arguments,
+    flatten,
+    plain_target,
+    scalar,
+)
 from softswitch.compiler.lowering.calls.packets import call_packet_method
 from softswitch.compiler.lowering.emit import expression
 from softswitch.compiler.lowering.expressions.check import whole_number
 from softswitch.compiler.lowering.expressions.logic import disjunction
-from softswitch.compiler.lowering.scope import unknown
+from softswitch.compiler.lowering.scope import TypeName, unknown
 from softswitch.compiler.lowering.unit import Body, Place
 from softswitch.compiler.lowering.values import (
     Group,
@@ -127,6 +133,19 @@ def _call_stack(body: Body, base: Run, stack: t.StackType, expr: ast.Call, metho
 # --------------------------------------------------------------------------- extern objects
 
 
+def _checksum(body: Body, data: Value, expr: ast.Call, place: ir.Position) -> Value:
+    """Emit the Internet checksum of `data`."""
+    algorithms = body.unit.globals.find("HashAlgorithm")
+    assert isinstance(algorithms, TypeName)
+    assert isinstance(algorithms.type, ir.Enum)
+    kind = ir.Const(algorithms.type, algorithms.type.members.index("csum16"), expr.pos)
+    variable = body.temporary(ir.Bits(16), "checksum", expr.pos)
+    base, limit = (ir.Const(ir.Bits(32), number, expr.pos) for number in (0, 1 << 16))
+    args = ((variable,), (kind,), (base,), flatten(body, data, place), (limit,))
+    body.out.append(ir.Extern("hash", "", args, expr.pos))
+    return Run(ir.Bits(16), variable)
+
+
 def _call_object(body: Body, base: Object, expr: ast.Call, method: str) -> Value:
     assert isinstance(expr.callee, ast.Member)
     overloads = [
@@ -157,6 +176,8 @@ def _call_object(body: Body, base: Object, expr: ast.Call, method: str) -> Value
         case "counter.count":
             index = scalar(body, values[0], places[0], "the index")
             body.out.append(ir.Extern(what, base.name, ((index,),), expr.pos))
+        case "Checksum16.get":
+            return _checksum(body, values[0], expr, places[0])
         case "direct_counter.count":
             body.out.append(ir.Extern(what, base.name, (), expr.pos))
         case _:

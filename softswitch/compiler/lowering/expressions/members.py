@@ -106,6 +106,8 @@ def index_of(base: Value, index: Value, expr: ast.Index) -> Value:
     if isinstance(shape, t.StackType):
         return _element(base, shape, index, number, expr)
     if isinstance(shape, t.Tuple):
+        if number is None and shape.array:
+            raise Unsupported("a run-time index into an array", expr.index.pos, "a constant")
         if number is None:
             raise CompileError("a tuple's element by a run-time index", expr.index.pos, "a constant")
         _check_range(number, len(shape.elements), t.describe(shape), expr)
