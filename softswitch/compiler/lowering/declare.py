@@ -14,7 +14,7 @@ from softswitch.compiler.lowering.expressions.check import type_at, whole_number
 from softswitch.compiler.lowering.expressions.convert import fit, fits
 from softswitch.compiler.lowering.instances import declare_instance
 from softswitch.compiler.lowering.items import Action
-from softswitch.compiler.lowering.resolve import Fields, make_fields
+from softswitch.compiler.lowering.resolve import Fields, make_fields, wire_fields
 from softswitch.compiler.lowering.scope import (
     BlockDef,
     ExternDef,
@@ -147,15 +147,14 @@ def _declare_fields(body: Body, decl: Fields) -> None:
 
 
 def _add_controller_header(unit: Unit, decl: ast.HeaderDecl, type_: t.HeaderType, name: str) -> None:
-    params = []
+    params: list[ir.Param] = []
     for field in decl.fields:
         declared = type_.fields[field.name]
-        scalar = t.lowered(declared)
-        if not isinstance(scalar, ir.Bits | ir.Bool):
-            message = f"field {field.name!r} of type {t.describe(declared)} in a controller header"
-            raise Unsupported(message, field.pos, "bit<W>, int<W> or bool")
         new = declared.name if isinstance(declared, t.NewType) else ""
-        params.append(ir.Param(field.name, "", scalar, ir_annotations(field.annotations), new))
+        for wire_name, scalar in wire_fields(field.name, declared, field.pos):
+            if isinstance(scalar, ir.VarBits):
+                raise Unsupported("a varbit in a controller header", field.pos, "fields of fixed width")
+            params.append(ir.Param(wire_name, "", scalar, ir_annotations(field.annotations), new))
     unit.controller_headers[name] = ir.ControllerHeader(
         name, tuple(params), decl.pos, ir_annotations(decl.annotations)
     )

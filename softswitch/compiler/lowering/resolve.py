@@ -159,12 +159,12 @@ def _members(
 Wire = ir.Bits | ir.Bool | ir.VarBits
 
 
-def _wire_fields(name: str, type_: t.Type, pos: ir.Position) -> list[tuple[str, Wire]]:
+def wire_fields(name: str, type_: t.Type, pos: ir.Position) -> list[tuple[str, Wire]]:
     """Return the scalars of a header field; those of a struct in it as ``field.member``."""
     inner = t.base(type_)
     if isinstance(inner, t.StructType) or (isinstance(inner, t.Tuple) and inner.array):
         members = t.fields_of(inner) or {}
-        parts = [_wire_fields(f"{name}.{member}", part, pos) for member, part in members.items()]
+        parts = [wire_fields(f"{name}.{member}", part, pos) for member, part in members.items()]
         return [field for part in parts for field in part]
     scalar = t.lowered(type_)
     if not isinstance(scalar, ir.Bits | ir.Bool | ir.VarBits):
@@ -176,7 +176,7 @@ def _wire_fields(name: str, type_: t.Type, pos: ir.Position) -> list[tuple[str, 
 def _header_fields(decl: ast.HeaderDecl, fields: dict[str, t.Type]) -> tuple[tuple[str, Wire], ...]:
     lowered: list[tuple[str, Wire]] = []
     for field in decl.fields:
-        lowered += _wire_fields(field.name, fields[field.name], field.pos)
+        lowered += wire_fields(field.name, fields[field.name], field.pos)
     if sum(isinstance(scalar, ir.VarBits) for _, scalar in lowered) > 1:
         raise Unsupported(f"header {decl.name} with more than one varbit", decl.pos)
     return tuple(lowered)
