@@ -410,7 +410,7 @@ def test_declarations_that_are_not_supported_are_refused(declarations: str, mess
         (
             {
                 "declarations": "header odd_t { bit<4> a; }",
-                "parser": "state start { odd_t o; packet.@@extract(o);",
+                "parser": "state start { odd_t @@o; packet.extract(o);",
             },
             "header odd_t has 4 bits",
         ),

@@ -14,6 +14,7 @@ from softswitch.compiler.lowering.blocks.parsers import lower_main_parser
 from softswitch.compiler.lowering.expressions.check import type_at
 from softswitch.compiler.lowering.instances import make_block
 from softswitch.compiler.lowering.items import Instance
+from softswitch.compiler.lowering.limits import check_stored
 from softswitch.compiler.lowering.passing import Formal, Passed, bind
 from softswitch.compiler.lowering.scope import BlockDef, ExternDef, Local, Scope, Signature, TypeName
 from softswitch.compiler.lowering.unit import Body, Place, Stage, Unit, constant_body
@@ -181,6 +182,7 @@ def _storage(formal: Formal) -> t.StructType:
         case t.StructType() as struct:
             return struct
         case t.HeaderType(name) as header:
+            check_stored(header.ir, formal.pos)
             name = f"struct of {name}"
             return t.StructType(name, {WHOLE: header}, ir.Struct(name, ((WHOLE, header.ir),)))
         case other:

@@ -1,7 +1,7 @@
 """What the program is and the back ends cannot do, told with its place: headers and numbers.
 
-Headers that leave or enter by the wire are whole bytes, as on BMv2. Values of more than 128 bits can be
-stored, copied and compared, but not computed with.
+Headers are whole bytes, as on BMv2, and so are varbits and what is in front of them. Values of more than
+128 bits can be stored, copied and compared, but not computed with.
 """
 
 from __future__ import annotations
@@ -17,19 +17,35 @@ MAX_COMPUTED = 128
 
 
 def check_limits(program: ir.Program) -> None:
-    """Raise Unsupported for the first expression or header beyond the limits of the back ends."""
+    """Raise Unsupported for the first expression beyond the limits of the back ends."""
     for node in _nodes(program):
-        match node:
-            case ir.Extract(header, _, pos) | ir.Emit(header, pos):
-                _check_header(header.type, pos)
-            case ir.Unary() | ir.Binary() | ir.Cast() | ir.Mux() | ir.Slice() | ir.Lookahead():
-                _check_width(node)
+        if isinstance(node, ir.Unary | ir.Binary | ir.Cast | ir.Mux | ir.Slice | ir.Lookahead):
+            _check_width(node)
 
 
-def _check_header(type_: ir.Type, pos: ir.Position) -> None:
-    header = type_.element if isinstance(type_, ir.Stack) else type_
-    assert isinstance(header, ir.Header)
-    bits = sum(_bits(scalar) for _, scalar in header.fields)
+def check_stored(type_: ir.Type, pos: ir.Position) -> None:
+    """Raise Unsupported if what is declared at `pos` with `type_` has a header beyond the limits."""
+    match type_:
+        case ir.Header():
+            _check_header(type_, pos)
+        case ir.Stack(element):
+            _check_header(element, pos)
+        case ir.Struct(_, members):
+            for _, member in members:
+                check_stored(member, pos)
+
+
+def _check_header(header: ir.Header, pos: ir.Position) -> None:
+    bits = 0
+    for name, type_ in header.fields:
+        wide = _bits(type_) > MAX_COMPUTED
+        if isinstance(type_, ir.VarBits) and (bits % 8 or type_.max_width % 8):
+            raise Unsupported(f"varbit {name} of header {header.name} is no whole bytes", pos, "whole bytes")
+        if wide and (bits % 8 or _bits(type_) % 8):
+            raise Unsupported(
+                f"wide field {name} of header {header.name} is no whole bytes", pos, "whole bytes"
+            )
+        bits += _bits(type_)
     if bits % 8:
         raise Unsupported(f"header {header.name} has {bits} bits: no multiple of 8", pos, "whole bytes")
 

@@ -11,6 +11,7 @@ from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.lowering import types as t
+from softswitch.compiler.lowering.limits import check_stored
 from softswitch.compiler.lowering.scope import (
     BlockDef,
     ExternDef,
@@ -191,6 +192,7 @@ def _struct_fields(decl: ast.StructDecl, fields: dict[str, t.Type]) -> tuple[tup
             raise CompileError(
                 f"a struct field of type {description}", field.pos, "a type that exists at run time"
             )
+        check_stored(type_, field.pos)
         lowered.append((field.name, type_))
     return tuple(lowered)
 

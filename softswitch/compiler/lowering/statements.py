@@ -19,6 +19,7 @@ from softswitch.compiler.lowering.expressions.convert import convert, mismatch
 from softswitch.compiler.lowering.expressions.operands import Operand
 from softswitch.compiler.lowering.expressions.operators import binary
 from softswitch.compiler.lowering.items import Table
+from softswitch.compiler.lowering.limits import check_stored
 from softswitch.compiler.lowering.paths import path_of
 from softswitch.compiler.lowering.scope import Local, Scope, Variable, unknown
 from softswitch.compiler.lowering.unit import Body, Place
@@ -208,6 +209,7 @@ def _variable(body: Body, decl: ast.VarDecl) -> None:
         raise CompileError(
             f"a variable of type {t.describe(type_)}", decl.pos, "a type that exists at run time"
         )
+    check_stored(lowered, decl.pos)
     value = None
     if decl.value is not None:
         value = evaluate_as(body, decl.value, type_, f"the initial value of {decl.name!r}")
