@@ -188,6 +188,8 @@ STRICTER = [  # what p4c refuses, too
     ),
     ({"locals": "action a(in int @@v) { }", "apply": "a(1);"}, "parameter 'v' of type int is 'in'"),
     ({"parser": IDLE}, "the parser never leaves"),
+    ({"apply": "bit<8> i; @@for (i in 1 .. 6) { }"}, "the variable 'i' of the loop has no type"),
+    ({"apply": "@@break;"}, "break or continue outside a loop"),
     ({"locals": "action a() { @@switch (hdr.h.a) { 1: { } } }", "apply": "a();"}, "switch in an action"),
     ({"declarations": "control K() { apply { } } K() @@k;"}, "'k' is an instance of a control or parser"),
     (

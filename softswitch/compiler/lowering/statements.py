@@ -139,7 +139,8 @@ def _counted_up(variable: ir.Expr, type_: ir.Bits, pos: ir.Position) -> ir.Stmt:
 
 def _loop_variable(body: Body, loop: ast.ForIn) -> Run:
     if loop.type is None:
-        return writable(body, ast.Name(loop.name, False, loop.pos))
+        message = f"the variable {loop.name!r} of the loop has no type"
+        raise CompileError(message, loop.pos, f"a variable of its own: for (bit<8> {loop.name} in …)")
     type_ = type_at(body, loop.type)
     variable = Run(type_, body.temporary(type_, loop.name, loop.pos), writable=True)
     body.scope.declare(loop.name, Variable(variable, loop.pos))
