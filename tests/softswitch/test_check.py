@@ -396,7 +396,6 @@ def test_what_is_not_supported_is_refused(apply: str, locals_: str, message: str
     ("declarations", "message"),
     [
         ("const bit<@@0> K = 0;", "a width of 0 bits"),
-        ("struct k_t { bit<8>@@[4] n; }", "an array of bit<8>"),
         ("extern thing { thing(); } thing() @@one;", "extern 'thing': v1model has none"),
     ],
 )
