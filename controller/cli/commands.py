@@ -69,3 +69,4 @@ _add(
     "Sum what finds no room in the switches, and answer what was lost, until standard input ends.",
 )
 _add(_PARTS, "compile", "compile:compile_", "Compile a P4 program for the embedded switch.")
+_add(_PARTS, "stf", "stf:stf", "Send a script of packets through a P4 program and check what leaves.")

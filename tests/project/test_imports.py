@@ -26,7 +26,7 @@ PRODUCT = ("p4src", "softswitch", "hostlib", "controller", "bmv2_topos")
 NOT_INSTALLED = ("benchmarks", "examples", "tests")
 
 # Ways into a package from other packages. They meet on the wire, and here.
-SWITCH = ("softswitch",)
+SWITCH = ("softswitch", "softswitch.stf")
 HOST = ("hostlib", "hostlib.fallback", "hostlib.interleave", "hostlib.launcher")
 TOPOLOGIES = ("bmv2_topos", "bmv2_topos.jobfile")
 CONTROLLER = ("controller/", "controller.memory/", "controller.p4runtime_shim/")
