@@ -58,6 +58,11 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     # The controller knows P4Runtime. Schedulers stand on the grouper, the simulator and live jobs on them.
     "controller": (*CONTROLLER, "p4src.messages"),
     "controller.memory": ("controller.errors", "controller.model"),
+    # Jobs and cluster as data, for the policies that allocate.
+    "controller.workload": (
+        *("controller.documents", "controller.errors", "controller.model"),
+        "controller.scheduling.model",
+    ),
     "controller.p4runtime_shim": (
         *("controller.errors", "controller.programs", "controller.entries", "controller.target"),
         "p4src.messages",
