@@ -57,7 +57,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     "hostlib.demos": ("hostlib", "hostlib.interleave"),
     # The controller knows P4Runtime. Schedulers stand on the grouper, the simulator and live jobs on them.
     "controller": (*CONTROLLER, "p4src.messages"),
-    "controller.memory": ("controller.errors", "controller.model"),
+    "controller.memory": ("controller.errors", "controller.model", "controller.workload/"),
     # Jobs and cluster as data, for the policies that allocate.
     "controller.workload": (
         *("controller.documents", "controller.errors", "controller.model"),
