@@ -12,6 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+import numpy as np
+from numpy.typing import NDArray
+
 from controller.errors import BadSpec
 from controller.model import Mode
 
@@ -165,6 +168,22 @@ class Cluster:
                         waiting.append(other)
             self._towards[root] = parents
         return self._towards[root]
+
+    @cached_property
+    def slots(self) -> NDArray[np.int64]:
+        """The slots of the switches, in their order."""
+        return np.array([each.slots for each in self.switches], dtype=np.int64)
+
+    def hops(self, source: str) -> NDArray[np.int64]:
+        """Return the number of links from a switch to each switch, in their order."""
+        if source not in self._hops:
+            known = self.distances(source)
+            self._hops[source] = np.array([known[each.name] for each in self.switches], dtype=np.int64)
+        return self._hops[source]
+
+    @cached_property
+    def _hops(self) -> dict[str, NDArray[np.int64]]:
+        return {}
 
     @cached_property
     def _towards(self) -> dict[str, Mapping[str, str]]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
+import numpy as np
+
 from controller.errors import BadSpec
 from controller.workload.model import Cluster, TrainingJob, Tree
 
@@ -32,11 +34,14 @@ def racks_of(cluster: Cluster, job: TrainingJob) -> list[str]:
 def best_root(cluster: Cluster, racks: Collection[str]) -> str:
     """Return the switch with the shortest ways to all `racks`: one that sums, if any does.
 
-    Of equally near ones that with most memory, then the earlier one, is chosen. O(racks * links).
+    Of equally near ones that with most memory, then the earlier one, is chosen. O(racks * switches).
     """
-    ways = [cluster.distances(rack) for rack in racks]
-    choices = [each for each in cluster.switches if each.aggregates] or cluster.switches
-    return min(choices, key=lambda each: (sum(way[each.name] for way in ways), -each.slots)).name
+    slots = cluster.slots
+    ways = sum((cluster.hops(rack) for rack in racks), np.zeros(len(slots), dtype=np.int64))
+    if slots.any():
+        ways = np.where(slots > 0, ways, ways.max() + 1)
+    nearest = np.flatnonzero(ways == ways.min())
+    return cluster.switches[int(nearest[np.argmax(slots[nearest])])].name
 
 
 def paths_up(cluster: Cluster, racks: Iterable[str], root: str) -> dict[str, str]:
@@ -73,17 +78,13 @@ def fan_in(cluster: Cluster, job: TrainingJob, tree: Tree) -> Mapping[str, int]:
 
 def bottom_up(tree: Tree) -> list[str]:
     """Return the switches of a tree, children before their parents."""
-    depth = {tree.root: 0}
-
-    def depth_of(name: str) -> int:
-        way = [name]
-        while way[-1] not in depth:
-            way.append(tree.parents[way[-1]])
-        for each in reversed(way[:-1]):
-            depth[each] = depth[tree.parents[each]] + 1
-        return depth[name]
-
-    return sorted(tree.switches, key=depth_of, reverse=True)
+    order = [tree.root]
+    children: dict[str, list[str]] = {}
+    for child, parent in tree.parents.items():
+        children.setdefault(parent, []).append(child)
+    for name in order:
+        order += children.get(name, ())
+    return order[::-1]
 
 
 def slowest_link_bps(cluster: Cluster, job: TrainingJob, tree: Tree) -> float:
