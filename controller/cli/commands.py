@@ -62,6 +62,12 @@ _add(
 _add(
     _ALLOT, "alloc", "allocation.alloc:alloc", "Divide the slots of the switches among jobs that are placed."
 )
+_add(
+    _ALLOT,
+    "place",
+    "allocation.place:place",
+    "Place jobs on servers, all at once, and compute the rates that they come to.",
+)
 _add(_TRY, "schedule", "schedule:app", "Simulate schedulers of training jobs; see docs/schedulers/.")
 _add(_TRY, "bench", "bench:app", "Measure the parts alone and together; see docs/performance.md.")
 _add(_PARTS, "switch", "switch:switch", "Run the embedded switch until interrupted.")

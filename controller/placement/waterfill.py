@@ -185,30 +185,42 @@ class _Filling:
             if reached.size:
                 self._freeze(reached, level, NONE)
                 continue
-            self._fill(int(np.argmin(times)), level)
+            full = np.flatnonzero(times <= level * _SAME)
+            if full[0] < self.links:
+                self._fill_links(full[full < self.links], level)
+            else:
+                self._fill_pool(int(full[0]) - self.links, level)
         return Steady(self.rate, self.bound, self._load(level), self.full)
 
     def _load(self, level: float) -> Floats:
         at = np.where(self.users > 0, self.slope * (level if np.isfinite(level) else 0.0), 0.0)
         return (self.base + at)[: self.nowhere]
 
-    def _fill(self, resource: int, level: float) -> None:
-        """Have a resource be full."""
+    def _users_of(self, resource: int) -> Ints:
+        """Return the nodes of active jobs that are at a resource."""
         nodes = self.nodes_by_resource[self.begin[resource] : self.begin[resource + 1]]
-        nodes = nodes[self.active[self.flows.job[nodes]]]
-        if resource < self.links:
-            uses = np.where(self.up[nodes] == resource, self.out[nodes], 0.0)
-            uses += np.where(self.down[nodes] == resource, np.minimum(self.out[nodes], 1.0), 0.0)
-            self._freeze(np.unique(self.flows.job[nodes[uses > 0]]), level, resource)
-            return
+        return nodes[self.active[self.flows.job[nodes]]]
+
+    def _fill_links(self, links: Ints, level: float) -> None:
+        """Have links be full, all at this level."""
+        found = [self._users_of(int(link)) for link in links]
+        nodes = np.concatenate(found)
+        of_link = np.repeat(links, [len(each) for each in found])
+        sending = self.out[nodes] > 0
+        jobs, at = np.unique(self.flows.job[nodes[sending]], return_index=True)
+        self._freeze(jobs, level, of_link[sending][at])
+
+    def _fill_pool(self, pool: int, level: float) -> None:
+        """Have a switch's memory be full."""
+        nodes = self._users_of(self.links + pool)
         nodes = nodes[self.summing[nodes]]
-        self.full[resource - self.links] = level
+        self.full[pool] = level
         if self.reading == "freeze":
-            self._freeze(np.unique(self.flows.job[nodes]), level, resource)
+            self._freeze(np.unique(self.flows.job[nodes]), level, self.links + pool)
         else:
             self._spill(nodes, level)
 
-    def _freeze(self, jobs: Ints, level: float, resource: int) -> None:
+    def _freeze(self, jobs: Ints, level: float, resource: int | Ints) -> None:
         counts = self.first[jobs + 1] - self.first[jobs]
         starts = np.repeat(self.first[jobs] - np.concatenate([[0], np.cumsum(counts)[:-1]]), counts)
         self._add(starts + np.arange(counts.sum()), level, -1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from controller.memory.policy import Answer, Question, Standing
+from controller.placement.flows import State
 from controller.simulator.plots import new_figure, save
 
 HATCH = {Standing.GRANTED: "", Standing.SHARED: "//", Standing.ENDED: "xx"}
@@ -46,4 +47,49 @@ def draw_memory(question: Question, answer: Answer, path: Path) -> None:
         panel.barh(0, 0, color=colour, label=name)
     if len(colours) <= 30:
         panel.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    save(figure, path)
+
+
+def draw_placement(state: State, path: Path) -> None:
+    """Draw each server's GPUs by job, the rates, and how full the links are. Raises PlotsMissing."""
+    figure, (servers, rates, links) = new_figure(3)
+    figure.set_size_inches(9, 7.5)
+    names = [server.name for server in state.cluster.servers]
+    base = dict.fromkeys(names, 0)
+    for number, job in enumerate(state.jobs):
+        counts = {host: job.servers.count(host) * job.gpus for host in job.hosts}
+        servers.bar(
+            [names.index(host) for host in counts],
+            list(counts.values()),
+            bottom=[base[host] for host in counts],
+            color=f"C{number % 10}",
+            label=job.name,
+        )
+        for host, count in counts.items():
+            base[host] += count
+    servers.step(
+        range(len(names)),
+        [server.gpus for server in state.cluster.servers],
+        where="mid",
+        color="0.4",
+        linewidth=1,
+    )
+    if len(names) <= 64:
+        servers.set_xticks(range(len(names)), names, rotation=90, fontsize="x-small")
+    servers.set_ylabel("GPUs")
+    if len(state.jobs) <= 20:
+        servers.legend(fontsize="x-small", loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    known = [(job.name, float(bps) / 1e9) for job, bps in zip(state.jobs, state.steady.rate_bps, strict=True)]
+    levels = [(name, bps) for name, bps in known if bps != float("inf")]
+    colours = [f"C{number % 10}" for number, (_, bps) in enumerate(known) if bps != float("inf")]
+    rates.bar(range(len(levels)), [bps for _, bps in levels], color=colours)
+    if len(levels) <= 40:
+        rates.set_xticks(range(len(levels)), [name for name, _ in levels], rotation=30, fontsize="small")
+    rates.set_ylabel("rate (Gb/s)")
+    capacity = [link.rate_bps for link in state.cluster.links for _ in range(2)]
+    full = sorted((load / most for load, most in zip(state.load_bps, capacity, strict=True)), reverse=True)
+    links.fill_between(range(len(full)), [100 * part for part in full], step="mid", alpha=0.6)
+    links.set_ylabel("link load (%)")
+    links.set_xlabel("directions of links, fullest first")
+    links.set_ylim(0, 105)
     save(figure, path)
