@@ -68,6 +68,18 @@ _add(
     "allocation.place:place",
     "Place jobs on servers, all at once, and compute the rates that they come to.",
 )
+_add(
+    _ALLOT,
+    "route",
+    "allocation.route:route",
+    "Choose aggregation trees for jobs that are placed, and compute the rates that they come to.",
+)
+_add(
+    _ALLOT,
+    "explain",
+    "allocation.explain:explain",
+    "Say why a job got its slots, its servers or its tree: what bound it, and what more would bring.",
+)
 _add(_TRY, "schedule", "schedule:app", "Simulate schedulers of training jobs; see docs/schedulers/.")
 _add(_TRY, "bench", "bench:app", "Measure the parts alone and together; see docs/performance.md.")
 _add(_PARTS, "switch", "switch:switch", "Run the embedded switch until interrupted.")

@@ -51,7 +51,7 @@ def _bound(state: State, job: TrainingJob, rate_bps: float) -> list[str]:
         level = float(state.steady.spilled_at_bps[at])
         if level < rate_bps:
             lines.append(
-                f"{name} had no memory left above {level / 1e9:.4g} Gb/s per job: the rest passed it unsummed."
+                f"Above {level / 1e9:.4g} Gb/s per job {name} had no memory: the rest passed it unsummed."
             )
     better = steady_state(_enlarged(state.cluster, number), state.jobs).rate_bps(job)
     what = "slots at " + state.cluster.switches[number - links].name if number >= links else "rate there"

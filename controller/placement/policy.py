@@ -119,10 +119,9 @@ def settle(question: Question, job: TrainingJob, servers: Sequence[str]) -> Trai
     placed = replace(job, servers=tuple(servers), tree=None)
     if len(placed.hosts) == 1:
         return placed
-    placed = replace(placed, tree=tree_of(question.cluster, placed))
-    if job.mode == "exclusive":
-        return placed
-    return replace(placed, fallback=choose_fallback(question.state, placed))
+    if job.mode == "shared":
+        placed = replace(placed, fallback=choose_fallback(question.state, placed))
+    return replace(placed, tree=tree_of(question.cluster, placed))
 
 
 def _check(question: Question, job: TrainingJob, servers: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""The server that sums what finds no memory: near the root of the job, where most bandwidth is left."""
+"""The server that sums what finds no memory: at the root of the job, where most bandwidth is left."""
 
 from __future__ import annotations
 
@@ -6,21 +6,26 @@ import numpy as np
 
 from controller.placement.flows import State, directions
 from controller.workload import TrainingJob
-from controller.workload.trees import tree_of
+from controller.workload.trees import racks_of
 
 
 def choose_fallback(state: State, job: TrainingJob) -> str | None:
     """Return the fallback server of a placed job: not one of its own; None if there is no other.
 
-    Of those with the fewest links to the root, the one whose link has most left in the steady state is
-    chosen (NetPack's parameter server). O(racks + servers of the nearest).
+    Its switch becomes the root, so racks whose switch sums come first, nearest to the job's servers; of their
+    servers the one whose link has most left in the steady state is chosen (NetPack's parameter server).
+    O(racks² + servers of the nearest).
     """
     cluster = state.cluster
-    hops = cluster.hops(tree_of(cluster, job).root)
+    ways = sum((cluster.hops(rack) for rack in racks_of(cluster, job)), np.zeros(1, dtype=np.int64))
     order = {switch.name: number for number, switch in enumerate(cluster.switches)}
     load = state.load_bps
     own = set(job.hosts)
-    for rack in sorted(cluster.racks, key=lambda rack: (hops[order[rack]], order[rack])):
+
+    def distance(rack: str) -> tuple[bool, int, int]:
+        return (not cluster.switch[rack].aggregates, int(ways[order[rack]]), order[rack])
+
+    for rack in sorted(cluster.racks, key=distance):
         choices = [server for server in cluster.racks[rack] if server not in own]
         if choices:
             links = [directions(cluster, rack, server)[0] for server in choices]

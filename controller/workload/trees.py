@@ -18,10 +18,15 @@ def tree_of(cluster: Cluster, job: TrainingJob) -> Tree:
     if job.tree is not None:
         return job.tree
     racks = racks_of(cluster, job)
-    root = best_root(cluster, racks)
+    root = root_for(cluster, job)
     parents = paths_up(cluster, racks, root)
     can_sum = [name for name in (root, *parents) if cluster.switch[name].aggregates]
     return tidy(cluster, job, Tree(root, parents, frozenset(can_sum)))
+
+
+def root_for(cluster: Cluster, job: TrainingJob) -> str:
+    """Return the root of a job's tree: what sums nearest to its fallback server, or to all racks."""
+    return best_root(cluster, [cluster.rack_of[job.fallback]] if job.fallback else racks_of(cluster, job))
 
 
 def racks_of(cluster: Cluster, job: TrainingJob) -> list[str]:

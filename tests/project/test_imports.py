@@ -63,6 +63,10 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
         *("controller.documents", "controller.errors", "controller.model"),
         "controller.scheduling.model",
     ),
+    "controller.routing": (
+        *("controller.errors", "controller.layout", "controller.model"),
+        *("controller.placement/", "controller.workload/"),
+    ),
     "controller.placement": ("controller.errors", "controller.workload/"),
     "controller.p4runtime_shim": (
         *("controller.errors", "controller.programs", "controller.entries", "controller.target"),
@@ -98,7 +102,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
 # Packages and modules that get bytes, events and the time, and return what is to be done.
 CORES = (
     *("hostlib.core", "hostlib.fallback.config", "hostlib.fallback.core", "hostlib.interleave.turn_order"),
-    *("controller.memory", "controller.placement", "controller.grouping", "controller.live"),
+    *("controller.memory", "controller.placement", "controller.routing", "controller.grouping", "controller.live"),
 )
 IO = {"asyncio", "multiprocessing", "select", "selectors", "socket", "subprocess", "threading", "time"}
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from controller.memory.policy import Answer, Question, Standing
 from controller.placement.flows import State
 from controller.simulator.plots import new_figure, save
+from controller.workload import Cluster
 
 HATCH = {Standing.GRANTED: "", Standing.SHARED: "//", Standing.ENDED: "xx"}
 
@@ -93,3 +94,69 @@ def draw_placement(state: State, path: Path) -> None:
     links.set_xlabel("directions of links, fullest first")
     links.set_ylim(0, 105)
     save(figure, path)
+
+
+MOST_TREES = 6
+
+
+def draw_trees(state: State, path: Path) -> None:
+    """Draw the trees of the first jobs on the topology: what sums is filled. Raises PlotsMissing."""
+    routed = [job for job in state.jobs if job.tree is not None][:MOST_TREES]
+    figure, panels = new_figure(max(1, len(routed)))
+    figure.set_size_inches(9, 0.8 + 2.4 * max(1, len(routed)))
+    places = _places(state.cluster)
+    for job, panel in zip(routed, panels, strict=False):
+        assert job.tree is not None
+        for link in state.cluster.links:
+            ends = [places[link.a], places[link.b]]
+            panel.plot(*zip(*ends, strict=True), color="0.9", linewidth=0.6, zorder=1)
+        hosts = {(host, state.cluster.rack_of[host]) for host in job.hosts}
+        for a, b in (*job.tree.parents.items(), *hosts):
+            panel.plot(*zip(places[a], places[b], strict=True), color="C0", linewidth=1.6, zorder=2)
+        for switch in state.cluster.switches:
+            sums, there = switch.name in job.tree.aggregators, switch.name in job.tree.switches
+            panel.scatter(
+                *places[switch.name],
+                s=60,
+                marker="s",
+                zorder=3,
+                linewidth=1.2,
+                facecolor="C1" if sums else "white",
+                edgecolor=("C1" if switch.aggregates else "0.3") if there else "0.85",
+            )
+            if len(state.cluster.switches) <= 30:
+                panel.annotate(
+                    switch.name,
+                    places[switch.name],
+                    (0, 6),
+                    textcoords="offset points",
+                    ha="center",
+                    fontsize="x-small",
+                )
+        used = [places[host] for host in job.hosts]
+        panel.scatter([x for x, _ in used], [y for _, y in used], s=12, color="C0", zorder=3)
+        if job.fallback:
+            panel.scatter(*places[job.fallback], s=30, marker="^", color="C3", zorder=3)
+        gbps = state.rate_bps(job) / 1e9
+        panel.set_title(f"{job.name}: {gbps:.3g} Gb/s (filled: sums, triangle: fallback)", fontsize="small")
+        panel.axis("off")
+    save(figure, path)
+
+
+def _places(cluster: Cluster) -> dict[str, tuple[float, float]]:
+    """Return where to draw each node: servers below, every switch as high as it is far from them."""
+    height: dict[str, int] = dict.fromkeys(cluster.racks, 1)
+    front = list(cluster.racks)
+    for name in front:
+        for other in cluster.neighbours[name]:
+            if other in cluster.switch and other not in height:
+                height[other] = height[name] + 1
+                front.append(other)
+    rows: dict[int, list[str]] = {0: [server for rack in cluster.racks.values() for server in rack]}
+    for switch in cluster.switches:
+        rows.setdefault(height[switch.name], []).append(switch.name)
+    return {
+        name: ((at + 0.5) / len(row), float(level))
+        for level, row in rows.items()
+        for at, name in enumerate(row)
+    }
