@@ -37,7 +37,8 @@ def _add(panel: str, name: str, place: str, line: str) -> None:
     register(app, name, f"controller.cli.{place}", line, panel=panel)
 
 
-_RUN, _TRY, _PARTS = "Run jobs", "Simulate, test, measure", "Parts by themselves"
+_RUN, _ALLOT = "Run jobs", "Decide who gets what, on files"
+_TRY, _PARTS = "Simulate, test, measure", "Parts by themselves"
 _add(_RUN, "run", "run:run", "Run training jobs whose gradients are summed inside P4 switches.")
 _add(_RUN, "jobs", "switch_jobs:jobs", "List the jobs that a switch serves, whoever had them admitted.")
 _add(_RUN, "remove", "remove:remove", "Take jobs off a switch, whoever had them admitted.")
@@ -58,6 +59,27 @@ _add(
     "soak",
     "soak:soak",
     "Check the invariants over random schedules of everything at once, in virtual time.",
+)
+_add(
+    _ALLOT, "alloc", "allocation.alloc:alloc", "Divide the slots of the switches among jobs that are placed."
+)
+_add(
+    _ALLOT,
+    "place",
+    "allocation.place:place",
+    "Place jobs on servers, all at once, and compute the rates that they come to.",
+)
+_add(
+    _ALLOT,
+    "route",
+    "allocation.route:route",
+    "Choose aggregation trees for jobs that are placed, and compute the rates that they come to.",
+)
+_add(
+    _ALLOT,
+    "explain",
+    "allocation.explain:explain",
+    "Say why a job got its slots, its servers or its tree: what bound it, and what more would bring.",
 )
 _add(_TRY, "schedule", "schedule:app", "Simulate schedulers of training jobs; see docs/schedulers/.")
 _add(_TRY, "bench", "bench:app", "Measure the parts alone and together; see docs/performance.md.")

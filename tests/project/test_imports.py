@@ -57,7 +57,17 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     "hostlib.demos": ("hostlib", "hostlib.interleave"),
     # The controller knows P4Runtime. Schedulers stand on the grouper, the simulator and live jobs on them.
     "controller": (*CONTROLLER, "p4src.messages"),
-    "controller.memory": ("controller.errors", "controller.model"),
+    "controller.memory": ("controller.errors", "controller.model", "controller.workload/"),
+    # Jobs and cluster as data, for the policies that allocate.
+    "controller.workload": (
+        *("controller.documents", "controller.errors", "controller.model"),
+        "controller.scheduling.model",
+    ),
+    "controller.routing": (
+        *("controller.errors", "controller.layout", "controller.model"),
+        *("controller.placement/", "controller.workload/"),
+    ),
+    "controller.placement": ("controller.errors", "controller.workload/"),
     "controller.p4runtime_shim": (
         *("controller.errors", "controller.programs", "controller.entries", "controller.target"),
         "p4src.messages",
@@ -92,7 +102,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
 # Packages and modules that get bytes, events and the time, and return what is to be done.
 CORES = (
     *("hostlib.core", "hostlib.fallback.config", "hostlib.fallback.core", "hostlib.interleave.turn_order"),
-    *("controller.memory", "controller.grouping", "controller.live"),
+    *("controller.memory", "controller.placement", "controller.routing", "controller.grouping", "controller.live"),
 )
 IO = {"asyncio", "multiprocessing", "select", "selectors", "socket", "subprocess", "threading", "time"}
 
