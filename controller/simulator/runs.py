@@ -21,7 +21,7 @@ from controller.simulator.estimates import expect
 from controller.simulator.families.base import SimulationConfig
 from controller.simulator.generate import generate
 from controller.simulator.metrics import Metrics, measure
-from controller.simulator.policies import FAMILIES, dress, family, make
+from controller.simulator.policies import FAMILIES, dress, family, is_outside, make
 from controller.simulator.record import Curves
 from controller.simulator.traces import read
 from controller.simulator.traces.rows import JobCheck
@@ -144,7 +144,8 @@ def known_to(policies: Iterable[str], config: SimulationConfig) -> JobCheck:
 
     Raises what `make` raises.
     """
-    of_families = {family(name): name for name in policies}  # one speed model each
+    # one speed model each; those from outside may bring their own
+    of_families = {name if is_outside(name) else family(name): name for name in policies}
     speeds = [make(name, config).speed for name in of_families.values()]
 
     def known(spec: JobSpec) -> None:
