@@ -44,6 +44,14 @@ Settings = Annotated[
 ]
 Processes = Annotated[int, typer.Option(min=0, help="Simulations at once; 0: as many as there are cores.")]
 Nodes = Annotated[int, typer.Option(min=1, rich_help_panel=CLUSTER, help="Servers.")]
+JobsCsv = Annotated[
+    Path | None,
+    typer.Option(
+        "--jobs-csv",
+        metavar="FILE",
+        help="Write a line for each job there: arrival, start, end, waiting, slowdown, GPUs, preemptions.",
+    ),
+]
 Format = Annotated[str, typer.Option(help=f"Format of the trace: {', '.join(READERS)}.")]
 
 
