@@ -75,7 +75,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     "controller.grouping": ("controller.errors",),
     "controller.scheduling": ("controller.errors", "controller.grouping/", "controller.scheduling/*"),
     "controller.simulator": (
-        *("controller.errors", "controller.grouping/", "controller.scheduling/*"),
+        *("controller.errors", "controller.plugins", "controller.grouping/", "controller.scheduling/*"),
         "controller.simulator/*",
     ),
     "controller.live": ("controller.errors", "controller.scheduling/*", "controller.simulator/"),
