@@ -81,6 +81,7 @@ _add(
     "allocation.explain:explain",
     "Say why a job got its slots, its servers or its tree: what bound it, and what more would bring.",
 )
+_add(_TRY, "trace", "trace:trace", "Show a packet's life across hosts and switches, from captures.")
 _add(_TRY, "schedule", "schedule:app", "Simulate schedulers of training jobs; see docs/schedulers/.")
 _add(_TRY, "bench", "bench:app", "Measure the parts alone and together; see docs/performance.md.")
 _add(_PARTS, "switch", "switch:switch", "Run the embedded switch until interrupted.")
@@ -92,3 +93,4 @@ _add(
 )
 _add(_PARTS, "compile", "compile:compile_", "Compile a P4 program for the embedded switch.")
 _add(_PARTS, "stf", "stf:stf", "Send a script of packets through a P4 program and check what leaves.")
+_add(_PARTS, "dissector", "dissector:dissector", "Print a dissector of INA packets for Wireshark.")

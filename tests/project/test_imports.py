@@ -94,8 +94,9 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
         *(*SWITCH, *PIPELINES, *HOST, *PACKETS),
     ),
     "controller.cli": (
-        *("controller/*", *SWITCH, *HOST, "hostlib.demos.four_stages", *TOPOLOGIES),
+        *("controller/*", *SWITCH, *HOST, "hostlib.lua_dissector", "hostlib.demos.four_stages", *TOPOLOGIES),
         *("bmv2_topos.experiments.plots", "bmv2_topos.soak", "bmv2_topos.testbeds.virtual"),
+        "bmv2_topos.trace",
     ),
 }
 
