@@ -58,6 +58,7 @@ _add(
     "soak:soak",
     "Check the invariants over random schedules of everything at once, in virtual time.",
 )
+_add(_TRY, "topo", "topo:app", "Topologies, and testbeds that have their shape; see docs/testbeds.md.")
 _add(_TRY, "schedule", "schedule:app", "Simulate schedulers of training jobs; see docs/schedulers/.")
 _add(_TRY, "bench", "bench:app", "Measure the parts alone and together; see docs/performance.md.")
 _add(_PARTS, "switch", "switch:switch", "Run the embedded switch until interrupted.")

@@ -46,7 +46,7 @@ def verdict(error: BaseException) -> tuple[str, int]:
     """
     # Loaded when something has gone wrong: `ina --help` needs none of it.
     import softswitch
-    from bmv2_topos import JobFileError
+    from bmv2_topos import JobFileError, TopologyError
     from controller import BadJob, ControllerError, ProgramMismatch
     from controller.errors import OtherProgram, TlsFailure
     from controller.runtime.errors import AddressTaken, BadRun, ProcessFailed, RunError
@@ -69,7 +69,15 @@ def verdict(error: BaseException) -> tuple[str, int]:
             return f"{error}; --replace-program replaces it", USAGE
         case softswitch.CompileError():
             return error.render(), COMPILE
-        case BadJob() | BadSpec() | BadTrace() | ProgramMismatch() | JobFileError() | ConfigError():
+        case (
+            BadJob()
+            | BadSpec()
+            | BadTrace()
+            | ProgramMismatch()
+            | JobFileError()
+            | TopologyError()
+            | ConfigError()
+        ):
             return str(error), USAGE
         case TlsFailure():
             return f"{error} (see --tls-ca, --tls-cert and --tls-key)", FAILED

@@ -28,7 +28,7 @@ NOT_INSTALLED = ("benchmarks", "examples", "tests")
 # Ways into a package from other packages. They meet on the wire, and here.
 SWITCH = ("softswitch",)
 HOST = ("hostlib", "hostlib.fallback", "hostlib.interleave", "hostlib.launcher")
-TOPOLOGIES = ("bmv2_topos", "bmv2_topos.jobfile")
+TOPOLOGIES = ("bmv2_topos", "bmv2_topos.draw", "bmv2_topos.jobfile")
 CONTROLLER = ("controller/", "controller.memory/", "controller.p4runtime_shim/")
 # Programs as data, a pipeline to run one and its table entries, the loop that measures it.
 PIPELINES = (

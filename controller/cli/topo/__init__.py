@@ -1,0 +1,16 @@
+"""``ina topo``: topologies, and testbeds that have their shape."""
+
+from __future__ import annotations
+
+from controller.cli.register import group, register
+
+app = group("topo", "Topologies, and testbeds of network namespaces that have their shape; docs/testbeds.md.")
+
+
+def _add(name: str, line: str) -> None:
+    register(app, name, f"controller.cli.topo.{name}:{name}_", line)
+
+
+_add("list", "List the topologies of the catalog.")
+_add("show", "Show a topology: its switches, hosts and links; --yaml writes it down to be changed.")
+_add("draw", "Draw a topology, and the aggregation trees of jobs on it.")
