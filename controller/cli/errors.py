@@ -47,6 +47,7 @@ def verdict(error: BaseException) -> tuple[str, int]:
     # Loaded when something has gone wrong: `ina --help` needs none of it.
     import softswitch
     from bmv2_topos import JobFileError, TopologyError
+    from bmv2_topos.testbeds.netns.errors import BadName, LiveError
     from controller import BadJob, ControllerError, ProgramMismatch
     from controller.errors import OtherProgram, TlsFailure
     from controller.runtime.errors import AddressTaken, BadRun, ProcessFailed, RunError
@@ -76,6 +77,7 @@ def verdict(error: BaseException) -> tuple[str, int]:
             | ProgramMismatch()
             | JobFileError()
             | TopologyError()
+            | BadName()
             | ConfigError()
         ):
             return str(error), USAGE
@@ -93,6 +95,7 @@ def verdict(error: BaseException) -> tuple[str, int]:
             | softswitch.PipelineError()
             | OSError()
             | RunError()
+            | LiveError()
         ):
             return str(error), FAILED
         case _:

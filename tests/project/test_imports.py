@@ -28,7 +28,7 @@ NOT_INSTALLED = ("benchmarks", "examples", "tests")
 # Ways into a package from other packages. They meet on the wire, and here.
 SWITCH = ("softswitch",)
 HOST = ("hostlib", "hostlib.fallback", "hostlib.interleave", "hostlib.launcher")
-TOPOLOGIES = ("bmv2_topos", "bmv2_topos.draw", "bmv2_topos.jobfile")
+TOPOLOGIES = ("bmv2_topos", "bmv2_topos.draw", "bmv2_topos.jobfile", "bmv2_topos.places")
 CONTROLLER = ("controller/", "controller.memory/", "controller.p4runtime_shim/")
 # Programs as data, a pipeline to run one and its table entries, the loop that measures it.
 PIPELINES = (
@@ -74,6 +74,10 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
         *("bmv2_topos/*", *CONTROLLER, *SWITCH, *PIPELINES),
         *("hostlib/", "hostlib._native", "hostlib.core/", "hostlib.fallback/"),
     ),
+    # Testbeds of real processes: the runtime, in network namespaces.
+    "bmv2_topos.testbeds.netns": (
+        *("bmv2_topos/*", *CONTROLLER, "controller.runtime/", "hostlib", "hostlib.launcher"),
+    ),
     # These compose the packages.
     "controller.runtime": (
         *(*CONTROLLER, "controller.live/", "controller.scheduling/", "controller.simulator/"),
@@ -86,6 +90,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     "controller.cli": (
         *("controller/*", *SWITCH, *HOST, "hostlib.demos.four_stages", *TOPOLOGIES),
         *("bmv2_topos.experiments.plots", "bmv2_topos.soak", "bmv2_topos.testbeds.virtual"),
+        "bmv2_topos.testbeds.netns/",
     ),
 }
 

@@ -18,6 +18,13 @@ Name = Annotated[
     ),
 ]
 
+Testbed = Annotated[
+    str | None,
+    typer.Option(
+        "--name", metavar="NAME", help="Name of the testbed; unless given, the topology's, or the only one."
+    ),
+]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkOptions:
