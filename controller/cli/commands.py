@@ -82,6 +82,7 @@ _add(
     "Say why a job got its slots, its servers or its tree: what bound it, and what more would bring.",
 )
 _add(_TRY, "trace", "trace:trace", "Show a packet's life across hosts and switches, from captures.")
+_add(_TRY, "topo", "topo:app", "Topologies, and testbeds that have their shape; see docs/testbeds.md.")
 _add(_TRY, "schedule", "schedule:app", "Simulate schedulers of training jobs; see docs/schedulers/.")
 _add(_TRY, "bench", "bench:app", "Measure the parts alone and together; see docs/performance.md.")
 _add(_PARTS, "switch", "switch:switch", "Run the embedded switch until interrupted.")
