@@ -59,6 +59,12 @@ _add(
     "soak:soak",
     "Check the invariants over random schedules of everything at once, in virtual time.",
 )
+_add(
+    _TRY,
+    "experiment",
+    "experiment:experiment",
+    "Make a page of docs/results: run its sweep in virtual time, write rows, tables and plots.",
+)
 _add(_TRY, "schedule", "schedule:app", "Simulate schedulers of training jobs; see docs/schedulers/.")
 _add(_TRY, "bench", "bench:app", "Measure the parts alone and together; see docs/performance.md.")
 _add(_PARTS, "switch", "switch:switch", "Run the embedded switch until interrupted.")

@@ -85,7 +85,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     ),
     "controller.cli": (
         *("controller/*", *SWITCH, *HOST, "hostlib.demos.four_stages", *TOPOLOGIES),
-        *("bmv2_topos.experiments.plots", "bmv2_topos.soak", "bmv2_topos.testbeds.virtual"),
+        *("bmv2_topos.experiments/", "bmv2_topos.soak", "bmv2_topos.testbeds.virtual"),
     ),
 }
 
