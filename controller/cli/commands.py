@@ -61,6 +61,12 @@ _add(
     "Check the invariants over random schedules of everything at once, in virtual time.",
 )
 _add(
+    _TRY,
+    "experiment",
+    "experiment:experiment",
+    "Make a page of docs/results: run its sweep in virtual time, write rows, tables and plots.",
+)
+_add(
     _ALLOT, "alloc", "allocation.alloc:alloc", "Divide the slots of the switches among jobs that are placed."
 )
 _add(

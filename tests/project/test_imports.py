@@ -99,7 +99,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     ),
     "controller.cli": (
         *("controller/*", *SWITCH, *HOST, "hostlib.lua_dissector", "hostlib.demos.four_stages", *TOPOLOGIES),
-        *("bmv2_topos.experiments.plots", "bmv2_topos.soak", "bmv2_topos.testbeds.virtual"),
+        *("bmv2_topos.experiments/", "bmv2_topos.soak", "bmv2_topos.testbeds.virtual"),
         "bmv2_topos.trace",
         "bmv2_topos.testbeds.netns/",
     ),
