@@ -6,10 +6,14 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from controller import Tls
 from controller.runtime.errors import BadRun
-from hostlib.launcher import WorkerExit
+
+if TYPE_CHECKING:  # a switch process needs neither the host library nor NumPy
+    from bmv2_topos import Topology
+    from controller import Tls
+    from hostlib.launcher import WorkerExit
 
 SHARED = "shared"
 ATP = "atp"
@@ -82,6 +86,8 @@ class FabricSpec:
     """Address of the first one's P4Runtime; others are at the next ports."""
     tree: tuple[int, ...] = ()
     """Children per switch, level by level, hosts last; empty: one switch."""
+    topology: Topology | None = None
+    """The switches, hosts and links themselves, faults of links included; None: as `tree` says."""
     transit: frozenset[str] = frozenset()
     """Switches that pass packets on without adding."""
     impairments: str = ""

@@ -252,8 +252,8 @@ def _emit_field_lists(unit: Unit, out: Writer) -> None:
     with out.block("struct kept_fields", "};"):
         out.line("char none;")
         for number, homes in kept.items():
-            for position, home in enumerate(homes):
-                out.line(f"{storage_type(home.type)} list_{number}_{position};")
+            for position, (_, type_) in enumerate(homes):
+                out.line(f"{storage_type(type_)} list_{number}_{position};")
     out.line()
     for function, parameters in (
         ("keep_fields", "struct kept_fields *kept, const struct p4_packet *p, int32_t list"),
@@ -265,12 +265,12 @@ def _emit_field_lists(unit: Unit, out: Writer) -> None:
                 for number, homes in kept.items():
                     out.line(f"case {number}:")
                     with out.indented():
-                        for position, home in enumerate(homes):
+                        for position, (text, _) in enumerate(homes):
                             there = f"kept->list_{number}_{position}"
                             if function == "keep_fields":
-                                out.line(f"{there} = {home.text};")
+                                out.line(f"{there} = {text};")
                             else:
-                                out.line(f"{home.text} = {there};")
+                                out.line(f"{text} = {there};")
                         out.line("break;")
                 out.line("default:")
                 with out.indented():
@@ -292,14 +292,15 @@ def _describe_metadata(unit: Unit, out: Writer) -> None:
     out.line()
 
 
-def _scalar_home(unit: Unit, path: tuple[str, ...]) -> ScalarHome:
+def _scalar_home(unit: Unit, path: tuple[str, ...]) -> tuple[str, ir.Scalar]:
+    """Return the C lvalue of metadata in a field list, and its type."""
     try:
         home = unit.homes.home(path)
     except KeyError:
         home = None
-    if not isinstance(home, ScalarHome) or is_wide(home.type):
+    if not isinstance(home, ScalarHome) or isinstance(home.type, ir.VarBits) or is_wide(home.type):
         raise Unsupported(f"{'.'.join(path)} in a field list: only scalars are", NOWHERE)
-    return home
+    return home.text, home.type
 
 
 # --------------------------------------------------------------------------- creation
