@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -168,3 +170,39 @@ def test_without_root_the_loopback_runner_has_the_same_topologies() -> None:
     output = good("run", "fat-tree:2", "--runner", "loopback", "--rate", 0, "--json", "--", *EXACT, "5003")
     assert metrics(output)["switch_completed_packets"] > 0
     assert json.loads(output)["setup"]["switch"] == "loopback fat-tree:2"
+
+
+have_mininet = pytest.mark.skipif(
+    shutil.which("mnexec") is None, reason="no Mininet: apt-get install mininet"
+)
+
+
+@needs_namespaces
+@have_mininet
+def test_mininet_runs_the_same_jobs_and_ends_when_it_is_killed() -> None:
+    name = f"{PREFIX}-m"
+    good("up", "two-racks:1", "--runner", "mininet", "--name", name, "--lanes", 32, "--rate", "1e9")
+    found = metrics(good("run", name, "--json", "--", *EXACT, "5003"))
+    assert found["switch_completed_packets"] > 2 * 5003 // 32
+    state = json.loads((Path(os.environ["INA_TESTBEDS"]) / name / "state.json").read_text())
+    os.kill(state["switches"]["s2"], signal.SIGKILL)
+    assert "s2" in bad("run", name, "--", *EXACT, "100")
+    good("down", name)
+    assert namespaces() == []
+
+
+@needs_namespaces
+@have_mininet
+def test_somebody_elses_mininet_has_our_switch_and_is_not_disturbed() -> None:
+    name = f"{PREFIX}-n"
+    script = Path(__file__).parent / "workers" / "own_mininet.py"
+    theirs = subprocess.Popen(
+        [sys.executable, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert theirs.stdin is not None
+    assert theirs.stdout is not None
+    assert theirs.stdout.readline() == "reached\n"
+    good("up", "single-switch:2", "--runner", "mininet", "--name", name, "--lanes", 32)
+    good("down", name)
+    output, _ = theirs.communicate("go on\n")
+    assert (output, theirs.returncode) == ("reached\n", 0)
