@@ -19,6 +19,7 @@ from bmv2_topos.testbeds.netns.names import check_name, check_nodes, namespace, 
 from bmv2_topos.testbeds.netns.store import State
 from controller import Controller
 from controller.errors import NoProgram, UnknownName
+from controller.runtime.programs import source_of
 
 NETNS = "netns"
 
@@ -50,9 +51,13 @@ def bring(
     make: Callable[[State, Callable[[str], None]], dict[str, int]],
     on_step: Callable[[str], None] = lambda text: None,
 ) -> State:
-    """Bring a testbed up, as `up`. `make` makes all of it, and returns the switches' process ids."""
+    """Bring a testbed up, as `up`. `make` makes all of it, and returns the switches' process ids.
+
+    Raises ProgramMismatch, too: there is no such program, or not for so many lanes.
+    """
     check_name(state.name)
     check_nodes(state.topology)
+    source_of(state.program.name, state.program.lanes)  # which refuses what is none
     namespaces.check_here()
     with store.locked(state.name):
         _check_free(state.name)
