@@ -18,7 +18,7 @@ A file looks so::
       - {a: s1, b: s2, rate_bps: 10e9, loss: 0.01}
       - [p1, s1]
 
-Properties of links are the fields of `Link`. PyYAML reads it: ``pip install 'ina[testbeds]'``.
+Properties of links are the fields of `Link`. PyYAML reads it: ``pip install 'ina[yaml]'``.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def _yaml(what: str) -> Any:
     try:
         import yaml
     except ImportError:
-        raise TopologyFileError(f"{what}: YAML needs PyYAML: pip install 'ina[testbeds]'") from None
+        raise TopologyFileError(f"{what}: YAML needs PyYAML: pip install 'ina[yaml]'") from None
     return yaml
 
 

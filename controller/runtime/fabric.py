@@ -302,6 +302,8 @@ def _start(
             if impairments:
                 # A link between switches has two ports: each answers for what leaves it.
                 arguments += ["--impair", f"{port}:{outgoing(impairments) if trunk else impairments}"]
+        if spec.captures is not None:
+            arguments += spec.captures.options(name)
         title = "the switch process" if alone else f"the process of switch {name}"
         fds = [sockets[name, port].fileno() for port in topology.ports[name]]
         p4runtime = _p4runtime(spec.p4runtime, number)
