@@ -78,6 +78,8 @@ $(VENV)/dev: $(VENV)/created pyproject.toml
 	@$(BIN)/python -c 'import torch' 2>/dev/null \
 	    || $(BIN)/python -m pip install --quiet --disable-pip-version-check 'torch==2.13.0+cpu' 2>/dev/null \
 	    || echo "no CPU build of torch here: the comparison with gloo is not tested"
+	@command -v mnexec >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get install -y -qq --no-install-recommends mininet >/dev/null 2>&1; } \
+	    || echo "no Mininet here: testbeds in it are not tested"
 	@touch $@
 
 $(VENV)/bench: $(VENV)/created pyproject.toml

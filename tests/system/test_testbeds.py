@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -60,18 +62,17 @@ def metrics(output: str) -> dict[str, Any]:
 @needs_namespaces
 def test_two_testbeds_run_jobs_side_by_side_until_they_are_taken_down() -> None:
     a, b = f"{PREFIX}-a", f"{PREFIX}-b"
-    good("up", "two-racks:2", "--name", a, "--rate", "1e9", "--lanes", 64)
+    good("up", "two-racks:1", "--name", a, "--rate", "1e9", "--lanes", 64)
     good("up", "single-switch:2", "--name", b, "--program", "shared", "--lanes", 32, "--loss", "0.02")
     assert "is up, or something is left of it" in bad("up", "dumbbell", "--name", a)
-    assert "10.0.0.2/16" in good("exec", "h2", "--name", a, "--", "ip", "-br", "address")
-    assert "has no node 'h9'; it has h1, h2, h3, h4, p1, s1" in bad("exec", "h9", "--name", a, "--", "true")
+    assert "has no node 'h9'; it has h1, h2, p1, s1" in bad("exec", "h9", "--name", a, "--", "true")
     assert ina("topo", "exec", "h1", "--name", a, "--", "sh", "-c", "exit 7").returncode == 7
     runs = [start("topo", "run", name, "--json", "--", *EXACT, "5003", "70000") for name in (a, b)]
     first, second = (metrics(run.communicate()[0]) for run in runs)
-    assert first["switch_completed_packets"] > 4 * 75_000 // 64
+    assert first["switch_completed_packets"] > 2 * 75_000 // 64
     assert first["resent_packets"] < 500, "two levels: workers hear the switch whose address they know"
     assert second["switch_completed_packets"] > 0
-    assert "-np 5: the topology has 4 hosts" in bad("run", a, "-np", 5, "--", "true", status=2)
+    assert "-np 5: the topology has 2 hosts" in bad("run", a, "-np", 5, "--", "true", status=2)
     good("down", a)
     assert {name.split(".")[1] for name in namespaces()} == {b}
     assert "nothing of it" in ina("topo", "down", a).stderr
@@ -80,21 +81,21 @@ def test_two_testbeds_run_jobs_side_by_side_until_they_are_taken_down() -> None:
 @needs_namespaces
 def test_what_was_killed_is_named_and_taken_down() -> None:
     name = f"{PREFIX}-c"
-    process = start("topo", "up", "leaf-spine:1x2x1", "--name", name)
+    process = start("topo", "up", "single-switch:1", "--name", name)
     while not namespaces():
         assert process.poll() is None
     process.kill()
     process.communicate()
-    left = bad("up", "leaf-spine:1x2x1", "--name", name)
+    left = bad("up", "single-switch:1", "--name", name)
     assert f"ina topo down {name}" in left
     assert f"ina topo down {name}" in bad("exec", "h1", "--name", name, "--", "true")
     good("down", name)
     assert namespaces() == []
 
-    good("up", "leaf-spine:1x2x1", "--name", name, "--lanes", 32)
+    good("up", "single-switch:1", "--name", name, "--lanes", 32)
     state = json.loads((Path(os.environ["INA_TESTBEDS"]) / name / "state.json").read_text())
-    os.kill(state["switches"]["s2"], signal.SIGKILL)
-    assert "s2" in bad("run", name, "--", *EXACT, "100")
+    os.kill(state["switches"]["s1"], signal.SIGKILL)
+    assert "switch s1" in bad("run", name, "--", *EXACT, "100")
     (Path(os.environ["INA_TESTBEDS"]) / name / "state.json").unlink()
     good("down", name)
     assert namespaces() == []
@@ -103,6 +104,8 @@ def test_what_was_killed_is_named_and_taken_down() -> None:
 @needs_namespaces
 def test_somebody_elses_namespace_is_left_alone() -> None:
     name = f"{PREFIX}-d"
+    refused = bad("up", "single-switch:2", "--name", name, "--program", "no", status=2)
+    assert "there are atp, exclusive, shared" in refused
     subprocess.run(["ip", "netns", "add", f"ina.{name}.h1"], check=True)
     try:
         said = bad("up", "single-switch:2", "--name", name)
@@ -121,7 +124,7 @@ def test_a_program_of_ones_own_has_the_controllers_forwarding(tmp_path: Path) ->
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(path.read_text())
     mine = tmp_path / "exclusive.p4"
-    good("up", "two-racks:1", "--name", name, "--p4", mine.rename(tmp_path / "mine.p4"), "--lanes", 32)
+    good("up", "single-switch:2", "--name", name, "--p4", mine.rename(tmp_path / "mine.p4"), "--lanes", 32)
     listener = start("topo", "exec", "h2", "--name", name, "--", "python3", "-c", HEAR)
     assert listener.stdout is not None
     assert listener.stdout.readline() == "listening\n"
@@ -164,7 +167,37 @@ V1Switch(P(), C(), I(), E(), C(), D()) main;
 """
 
 
-def test_without_root_the_loopback_runner_has_the_same_topologies() -> None:
-    output = good("run", "fat-tree:2", "--runner", "loopback", "--rate", 0, "--json", "--", *EXACT, "5003")
-    assert metrics(output)["switch_completed_packets"] > 0
-    assert json.loads(output)["setup"]["switch"] == "loopback fat-tree:2"
+have_mininet = pytest.mark.skipif(
+    shutil.which("mnexec") is None, reason="no Mininet: apt-get install mininet"
+)
+
+
+@needs_namespaces
+@have_mininet
+def test_mininet_runs_the_same_jobs_and_ends_when_it_is_killed() -> None:
+    name = f"{PREFIX}-m"
+    good("up", "single-switch:2", "--runner", "mininet", "--name", name, "--lanes", 32, "--rate", "1e9")
+    found = metrics(good("run", name, "--json", "--", *EXACT, "5003"))
+    assert found["switch_completed_packets"] >= 2 * 5003 // 32
+    state = json.loads((Path(os.environ["INA_TESTBEDS"]) / name / "state.json").read_text())
+    os.kill(state["switches"]["s1"], signal.SIGKILL)
+    assert "switch s1" in bad("run", name, "--", *EXACT, "100")
+    good("down", name)
+    assert namespaces() == []
+
+
+@needs_namespaces
+@have_mininet
+def test_somebody_elses_mininet_has_our_switch_and_is_not_disturbed() -> None:
+    name = f"{PREFIX}-n"
+    script = Path(__file__).parent / "workers" / "own_mininet.py"
+    theirs = subprocess.Popen(
+        [sys.executable, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert theirs.stdin is not None
+    assert theirs.stdout is not None
+    assert theirs.stdout.readline() == "reached\n"
+    good("up", "single-switch:2", "--runner", "mininet", "--name", name, "--lanes", 32)
+    good("down", name)
+    output, _ = theirs.communicate("go on\n")
+    assert (output, theirs.returncode) == ("reached\n", 0)

@@ -54,7 +54,7 @@ def bring_up(testbed: str, topology: Topology) -> list[Command]:
         *_links(testbed, topology),
         *(_batch(testbed, switch, _switch_lines(topology, switch)) for switch in topology.ports),
         *(_batch(testbed, host.name, list(host_lines(topology, host.name))) for host in topology.hosts),
-        *_rates(testbed, topology),
+        *rates(testbed, topology),
     ]
 
 
@@ -68,6 +68,12 @@ def host_lines(topology: Topology, host: str) -> Iterator[str]:
     yield f"link set {own} addrgenmode none"  # no IPv6 that nobody asked for
     yield f"address add {topology.ip(host)}/16 dev {own}"
     yield f"link set {own} up"
+    yield from neighbour_lines(topology, host)
+
+
+def neighbour_lines(topology: Topology, host: str) -> Iterator[str]:
+    """Yield what tells a host, in the same way, the MACs of all others and of the switches."""
+    own = interface(host)
     for other in topology.hosts:
         if other.name != host:
             yield _neighbour(topology.ip(other.name), topology.mac(other.name), own)
@@ -82,29 +88,24 @@ def rate_commands(dev: str, rate_bps: float) -> Iterator[tuple[str, ...]]:
     yield ("class", "add", "dev", dev, "parent", "1:", "classid", "1:1", *shaped)
 
 
-def switch_options(
-    topology: Topology, switch: str, program: Program, socket: Path, *, rx_rate: bool = False
-) -> list[str]:
-    """Return the options of ``ina switch`` for a switch whose interfaces are in its namespace.
+def switch_options(topology: Topology, switch: str, program: Program, socket: Path) -> list[str]:
+    """Return the options of ``ina switch`` for a switch whose interfaces are in its namespace."""
+    loaded = ["--program", program.name, "--lanes", str(program.lanes), "--p4runtime", f"unix:{socket}"]
+    ports = [f"--port={port}=veth:{interface(switch, port)}" for port in topology.ports[switch]]
+    return [*loaded, *ports, *impairment_options(topology, switch, program)]
+
+
+def impairment_options(topology: Topology, switch: str, program: Program) -> list[str]:
+    """Return the options for what its links do, each switch with random numbers of its own.
 
     The switch itself holds its ports to their rates, where programs see the queue, and delays and loses;
     hosts hold themselves to theirs.
     """
-    number = list(topology.ports).index(switch)
-    arguments = [
-        "--program",
-        program.name,
-        "--lanes",
-        str(program.lanes),
-        "--seed",
-        str(program.seed + number),
-    ]
-    arguments += ["--p4runtime", f"unix:{socket}"]
+    options = ["--seed", str(program.seed + list(topology.ports).index(switch))]
     for port, link in topology.ports[switch].items():
-        arguments += ["--port", f"{port}=veth:{interface(switch, port)}"]
         if impairments := _impairments(topology, switch, link):
-            arguments += ["--impair", f"{port}:{impairments}"]
-    return arguments
+            options += ["--impair", f"{port}:{impairments}"]
+    return options
 
 
 def switch_command(testbed: str, topology: Topology, switch: str, program: Program, socket: Path) -> Command:
@@ -144,7 +145,8 @@ def _switch_lines(topology: Topology, switch: str) -> list[str]:
     return [f"link set {each} {what}" for each in interfaces for what in ("addrgenmode none", "up")]
 
 
-def _rates(testbed: str, topology: Topology) -> Iterator[Command]:
+def rates(testbed: str, topology: Topology) -> Iterator[Command]:
+    """Yield what holds hosts to the rates of their links."""
     for host in topology.hosts:
         (link,) = (each for each in topology.links if host.name in (each.a, each.b))
         if link.rate_bps:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 from bmv2_topos.places import spread
 from bmv2_topos.testbeds.netns import namespaces
+from bmv2_topos.testbeds.netns.errors import NoTestbed
 from bmv2_topos.testbeds.netns.names import namespace
 from bmv2_topos.testbeds.netns.store import State
 from bmv2_topos.testbeds.netns.testbed import controllers
@@ -130,7 +131,10 @@ class NamespaceFabric(SwitchFabric):
 
 @contextlib.contextmanager
 def opened(state: State) -> Iterator[NamespaceFabric]:
-    """Use a testbed that is up for jobs. Raises ControllerError."""
+    """Use a testbed that is up for jobs. Raises NoTestbed if a switch has ended; ControllerError."""
+    for switch, process in state.switches.items():
+        if why := RunningSwitch(switch, "", process).ended():
+            raise NoTestbed(f"testbed {state.name!r}: {why}; take it down: ina topo down {state.name}")
     with controllers(state) as at:
         fabric = NamespaceFabric(state, at)
         try:
@@ -141,7 +145,7 @@ def opened(state: State) -> Iterator[NamespaceFabric]:
 
 def _runs(process: int) -> bool:
     try:
-        os.kill(process, 0)
-    except ProcessLookupError:
+        after_name = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2]
+    except (FileNotFoundError, ProcessLookupError):
         return False
-    return True
+    return after_name.split()[0] not in "ZX"  # one that nobody has waited for yet

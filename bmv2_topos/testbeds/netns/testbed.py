@@ -19,6 +19,7 @@ from bmv2_topos.testbeds.netns.names import check_name, check_nodes, namespace, 
 from bmv2_topos.testbeds.netns.store import State
 from controller import Controller
 from controller.errors import NoProgram, UnknownName
+from controller.runtime.programs import source_of
 
 NETNS = "netns"
 
@@ -42,27 +43,28 @@ def up(
 
     Raises LiveError, with nothing left of it; so does an interrupt.
     """
-    return bring(State(name, NETNS, topology, program), _make_namespaces, on_step)
+    return bring(State(name, NETNS, topology, program), _make, on_step)
 
 
 def bring(
     state: State,
-    make: Callable[[State], None],
+    make: Callable[[State, Callable[[str], None]], dict[str, int]],
     on_step: Callable[[str], None] = lambda text: None,
 ) -> State:
-    """Bring a testbed up whose namespaces `make` makes. As `up`."""
+    """Bring a testbed up, as `up`. `make` makes all of it, and returns the switches' process ids.
+
+    Raises ProgramMismatch, too: there is no such program, or not for so many lanes.
+    """
     check_name(state.name)
     check_nodes(state.topology)
+    source_of(state.program.name, state.program.lanes)  # which refuses what is none
     namespaces.check_here()
     with store.locked(state.name):
         _check_free(state.name)
         state.folder.mkdir(mode=0o755)
         try:
             state.save()
-            on_step("making namespaces and links")
-            make(state)
-            on_step("starting the switches")
-            state = replace(state, switches=_start_switches(state))
+            state = replace(state, switches=make(state, on_step))
             state.save()
             on_step("setting up forwarding")
             _install(state, on_step)
@@ -139,9 +141,12 @@ def _install(state: State, on_step: Callable[[str], None]) -> None:
                 )
 
 
-def _make_namespaces(state: State) -> None:
+def _make(state: State, on_step: Callable[[str], None]) -> dict[str, int]:
+    on_step("making namespaces and links")
     for command in bring_up(state.name, state.topology):
         run_step(command)
+    on_step("starting the switches")
+    return _start_switches(state)
 
 
 def _check_free(name: str) -> None:

@@ -16,7 +16,7 @@ from controller.cli.errors import USAGE, Failure
 from controller.cli.execute import execute
 from controller.cli.output import say
 from controller.cli.run_options import MemoryOptions
-from controller.cli.topo.topology import LinkOptions, Name
+from controller.cli.topo.topology import LinkOptions, LiveRunner, Name, bring_up
 from controller.runtime.fabric import SwitchFabric, open_fabric
 from controller.runtime.job_file import spec_of
 from controller.runtime.spec import ATP, NAMELESS, SHARED, FabricSpec, LaunchSpec
@@ -38,6 +38,7 @@ class Runner(StrEnum):
     """Where workers and switches run."""
 
     NETNS = "netns"
+    MININET = "mininet"
     LOOPBACK = "loopback"
 
 
@@ -50,7 +51,7 @@ def run_(
     ] = None,
     runner: Annotated[
         Runner,
-        typer.Option(help="netns: network namespaces, as root; loopback: UDP on this machine, without."),
+        typer.Option(help="netns, mininet: as of 'ina topo up', as root; loopback: UDP on this machine."),
     ] = Runner.NETNS,
     program: options.Program = "exclusive",
     lanes: options.Lanes = 256,
@@ -65,7 +66,7 @@ def run_(
     """
     from bmv2_topos.testbeds import netns
 
-    if runner is Runner.NETNS and netns.slug(topology) in netns.known():
+    if runner is not Runner.LOOPBACK and netns.slug(topology) in netns.known():
         state = netns.find(netns.slug(topology))
         spec = FabricSpec(state.program.name, state.program.lanes, topology=state.topology)
         opened: AbstractContextManager[SwitchFabric] = netns.opened(state)
@@ -73,10 +74,12 @@ def run_(
     else:
         shape = links.topology(topology)
         spec = FabricSpec(program, lanes, topology=shape)
-        chosen = netns.Program(program, lanes)
-        opened = (
-            _once(netns.slug(topology), shape, chosen) if runner is Runner.NETNS else open_fabric(spec, [])
-        )
+        if runner is Runner.LOOPBACK:
+            opened = open_fabric(spec, [])
+        else:
+            opened = _once(
+                LiveRunner(runner.value), netns.slug(topology), shape, netns.Program(program, lanes)
+            )
     if memory.preempt and (not spec.shared or spec.program == ATP):
         raise Failure(f"--preempt is for --program {SHARED}", exit_code=USAGE)
     entry = memory.overrides().of(JobEntry(name=NAMELESS, workers=_workers(shape, workers)))
@@ -92,11 +95,13 @@ def _workers(topology: Topology, given: int | None) -> int:
 
 
 @contextlib.contextmanager
-def _once(name: str, topology: Topology, program: netns.Program) -> Iterator[SwitchFabric]:
+def _once(
+    runner: LiveRunner, name: str, topology: Topology, program: netns.Program
+) -> Iterator[SwitchFabric]:
     """Bring a testbed up for as long as the context lasts."""
     from bmv2_topos.testbeds import netns
 
-    state = netns.up(name, topology, program)
+    state = bring_up(runner)(name, topology, program)
     try:
         with netns.opened(state) as fabric:
             yield fabric

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Annotated
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bmv2_topos import Link, Topology, find_topology
+
+if TYPE_CHECKING:
+    from bmv2_topos.testbeds.netns import State
 
 LINKS = "Links"
 
@@ -24,6 +29,26 @@ Testbed = Annotated[
         "--name", metavar="NAME", help="Name of the testbed; unless given, the topology's, or the only one."
     ),
 ]
+
+
+class LiveRunner(StrEnum):
+    """Makers of the namespaces of a testbed."""
+
+    NETNS = "netns"
+    MININET = "mininet"
+
+
+def bring_up(runner: LiveRunner) -> Callable[..., State]:
+    """Return what brings a testbed up, as `bmv2_topos.testbeds.netns.up`."""
+    match runner:
+        case LiveRunner.NETNS:
+            from bmv2_topos.testbeds import netns
+
+            return netns.up
+        case LiveRunner.MININET:
+            from bmv2_topos.testbeds import mininet
+
+            return mininet.up
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

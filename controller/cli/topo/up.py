@@ -10,7 +10,7 @@ import typer
 from controller.cli import options
 from controller.cli.errors import USAGE, Failure
 from controller.cli.output import Result, say
-from controller.cli.topo.topology import LinkOptions, Name, Testbed
+from controller.cli.topo.topology import LinkOptions, LiveRunner, Name, Testbed, bring_up
 
 EPILOG = """Examples:
 
@@ -19,6 +19,8 @@ EPILOG = """Examples:
   sudo ina topo up leaf-spine --name lab --program shared --lanes 64
 
   ina topo up two-racks:2 --dry-run
+
+  sudo ina topo up single-switch --runner mininet
 
   sudo ina topo up single-switch --p4 my.p4 --lanes 32
 """
@@ -37,6 +39,10 @@ def up_(
             help="Instead of --program: your own program, with the controller's forwarding only.",
         ),
     ] = None,
+    runner: Annotated[
+        LiveRunner,
+        typer.Option(help="netns: namespaces by iproute2 alone; mininet: the nodes of a Mininet of its own."),
+    ] = LiveRunner.NETNS,
     seed: options.Seed = 0,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the commands, one after the other, and run none.")
@@ -57,11 +63,15 @@ def up_(
         raise Failure(f"--p4 {p4}: want a name that ends in .p4", exit_code=USAGE)
     chosen = netns.Program(str(p4.resolve()) if p4 else program, lanes, seed)
     shape, called = links.topology(topology), name or netns.slug(topology)
+    if dry_run and runner is LiveRunner.MININET:
+        raise Failure("--dry-run: Mininet chooses its commands itself; --runner netns prints its own", USAGE)
     if dry_run:
         for command in netns.planned(called, shape, chosen):
             print(command.text)
         return
-    state = netns.up(called, shape, chosen, on_step=lambda text: None if json else say(f"ina: {text}"))
+    state = bring_up(runner)(
+        called, shape, chosen, on_step=lambda text: None if json else say(f"ina: {text}")
+    )
     if json:
         sizes = {"switches": len(shape.switches), "hosts": len(shape.hosts)}
         Result("topo up", {"testbed": called, "runner": state.runner}, sizes).print_json()

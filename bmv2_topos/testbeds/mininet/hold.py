@@ -1,0 +1,74 @@
+"""The process that holds a Mininet network: ``python -m bmv2_topos.testbeds.mininet.hold TESTBED``.
+
+It prints one line of JSON, the process ids of nodes and switches, once all are there. It ends, and all of the
+network with it, at a signal, or when the shell of any node has ended.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+
+from bmv2_topos.testbeds.mininet.switch import EmbeddedSwitch
+from bmv2_topos.testbeds.netns import store
+from bmv2_topos.testbeds.netns.commands import impairment_options
+from bmv2_topos.testbeds.netns.names import interface
+from bmv2_topos.testbeds.netns.store import State
+
+from mininet.link import Link  # isort: skip - found by the line of EmbeddedSwitch
+from mininet.net import Mininet  # isort: skip
+
+
+def main() -> None:
+    """Hold the network of the testbed whose name is the argument."""
+    state = store.load(sys.argv[1])
+    ends = {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD}
+    network = make(state)
+    try:
+        network.start()
+        signal.pthread_sigmask(signal.SIG_BLOCK, ends)
+        nodes = {node.name: node.pid for node in (*network.hosts, *network.switches)}
+        switches = {switch.name: switch.process.pid for switch in network.switches}
+        print(json.dumps({"nodes": nodes, "switches": switches}), flush=True)
+        while signal.sigwait(ends) == signal.SIGCHLD and _whole(network):
+            pass
+    finally:
+        network.stop()
+
+
+def _whole(network: Mininet) -> bool:
+    """Return whether the shells of all nodes run; a switch that ended is only waited for."""
+    for switch in network.switches:
+        switch.process.poll()
+    return all(node.shell.poll() is None for node in (*network.hosts, *network.switches))
+
+
+def make(state: State) -> Mininet:
+    """Return the network of a topology, with the interfaces' names and the addresses of the runner netns."""
+    topology = state.topology
+    network = Mininet(switch=EmbeddedSwitch, link=Link, controller=None, build=False)
+    for number, switch in enumerate(topology.ports):
+        network.addSwitch(
+            switch,
+            dpid=f"{number + 1:x}",
+            inNamespace=True,
+            program=state.program.name,
+            lanes=state.program.lanes,
+            flood=False,
+            socket=state.socket(switch),
+            options=impairment_options(topology, switch, state.program),
+        )
+    for host in topology.hosts:
+        network.addHost(host.name, ip=f"{topology.ip(host.name)}/16", mac=topology.mac(host.name))
+    ports = {switch: iter(of) for switch, of in topology.ports.items()}
+    for link in topology.links:
+        numbers = [next(ports[end]) if end in ports else 0 for end in (link.a, link.b)]
+        names = [interface(end, number) for end, number in zip((link.a, link.b), numbers, strict=True)]
+        network.addLink(*(network[link.a], network[link.b], *numbers), intfName1=names[0], intfName2=names[1])
+    network.build()
+    return network
+
+
+if __name__ == "__main__":
+    main()

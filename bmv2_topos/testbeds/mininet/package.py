@@ -1,0 +1,41 @@
+"""Finds Mininet: where Python finds it, or in Debian's folder, which a virtual environment does not see."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import warnings
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+
+from bmv2_topos.testbeds.netns import NotHere
+
+DEBIAN = Path("/usr/lib/python3/dist-packages/mininet")
+
+
+def find() -> None:
+    """Make ``import mininet`` work. Raises NotHere, which says what to install."""
+    if "mininet" in sys.modules:
+        return
+    spec = _spec()
+    if spec is None or spec.loader is None:
+        raise NotHere("the runner mininet needs Mininet: apt-get install mininet")
+    sys.modules["mininet"] = module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it compares versions with distutils, and has odd escapes
+            importlib.import_module("mininet.net")
+    except ImportError as error:
+        raise NotHere(f"Mininet does not load with this Python: {error}; pip install setuptools") from error
+
+
+def _spec() -> ModuleSpec | None:
+    """Return the package alone: the folder has other packages, which may not fit ours."""
+    if found := importlib.util.find_spec("mininet"):
+        return found
+    if not (DEBIAN / "__init__.py").exists():
+        return None
+    return importlib.util.spec_from_file_location(
+        "mininet", DEBIAN / "__init__.py", submodule_search_locations=[str(DEBIAN)]
+    )
