@@ -116,6 +116,18 @@ def flatten(body: Body, value: Value, pos: ir.Position) -> tuple[ir.Expr, ...]:
     return (expression(body, value, pos),)
 
 
+def hash_into(
+    body: Body, target: ir.Var, algorithm: str, data: tuple[ir.Expr, ...], limit: ir.Expr, pos: ir.Position
+) -> ir.Extern:
+    """Return the statement ``target = H(data) % limit``, by the name of one of v1model's algorithms."""
+    algorithms = body.unit.globals.find("HashAlgorithm")
+    assert isinstance(algorithms, TypeName)
+    assert isinstance(algorithms.type, ir.Enum)
+    kind = ir.Const(algorithms.type, algorithms.type.members.index(algorithm), pos)
+    base = ir.Const(t.BIT32, 0, pos)
+    return ir.Extern("hash", "", ((target,), (kind,), (base,), data, (limit,)), pos)
+
+
 def enum_constant(value: Value, pos: ir.Position, what: str) -> ir.Const:
     """Return an argument that must be a constant of an enum."""
     if isinstance(value, Run) and isinstance(value.expr, ir.Const) and isinstance(value.expr.type, ir.Enum):
