@@ -369,7 +369,6 @@ def test_the_pipeline(old: str, new: str, message: str, expected: str | None):
 
 UNSUPPORTED = [
     ("", "meter(4, MeterType.bytes) @@m;", "meters"),
-    ("", "action_profile(4) @@m;", "action profiles"),
     ("", "@@register<inner_t>(4) r;", "a register of inner_t"),
     ("@@digest<bit<8>>(1, hdr.h.a);", "", "digest"),
     ("hash(meta.w, HashAlgorithm.@@random, 8w0, { hdr.h }, 8w1);", "", "HashAlgorithm.random"),
