@@ -150,6 +150,7 @@ const struct p4_program p4_program = {
     .copy = p4_copy_packet,
     .clone = p4_clone_packet,
     .egress = p4_egress,
+    .metadata = p4_metadata,
 };
 """
 
@@ -185,6 +186,7 @@ def _indirect_counters(unit: Unit) -> list[ir.Counter]:
 def emit_entry_points(unit: Unit, tables: Sequence[TableLayout], out: Writer) -> None:
     """Write everything that ``struct p4_program`` points to, and it."""
     _emit_field_lists(unit, out)
+    _describe_metadata(unit, out)
     fields = dict(unit.program.standard_metadata.fields)
     has_priority = "priority" in fields
     _write(
@@ -274,6 +276,20 @@ def _emit_field_lists(unit: Unit, out: Writer) -> None:
                 with out.indented():
                     out.line("break;")
         out.line()
+
+
+def _describe_metadata(unit: Unit, out: Writer) -> None:
+    """Write the table by which captures find metadata in a packet."""
+    with out.block("static const struct p4_field p4_metadata[] =", "};"):
+        for path, home in unit.homes.scalars_under("meta"):
+            place = home.text.removeprefix("p->")
+            name = ".".join(path[1:])
+            out.line(
+                f'{{"{name}", offsetof(struct p4_packet, {place}),'
+                f" sizeof(((struct p4_packet *)0)->{place})}},"
+            )
+        out.line("{NULL, 0, 0},")
+    out.line()
 
 
 def _scalar_home(unit: Unit, path: tuple[str, ...]) -> tuple[str, ir.Scalar]:

@@ -221,6 +221,14 @@ class Homes:
                 flags += [home.valid, home.next]
         return flags
 
+    def scalars_under(self, root: str) -> Iterator[tuple[Path, ScalarHome]]:
+        """Yield the scalars of up to 64 bits below `root`."""
+        for path, home in self._homes.items():
+            if path[0] != root or not isinstance(home, ScalarHome) or isinstance(home.type, ir.VarBits):
+                continue
+            if width_of(home.type) <= 64:
+                yield path, home
+
     def _place(self, path: Path, type_: ir.Type, *, variable: bool = False) -> None:
         if isinstance(type_, ir.Struct):
             for name, member in type_.fields:
