@@ -276,8 +276,6 @@ def _exit(body: Body, statement: ast.Exit) -> None:
 
 
 def _switch(body: Body, statement: ast.Switch) -> None:
-    if body.place not in (Place.CONTROL, Place.FUNCTION):
-        raise CompileError(f"switch in {body.place.value}", statement.pos, "if, or a switch in the control")
     _check_labels(statement)
     subject = statement.subject
     table = _table_of(body, subject)

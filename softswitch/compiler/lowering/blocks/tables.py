@@ -8,7 +8,7 @@ from softswitch.compiler.frontend import ast
 from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.blocks.entries import Order, lower_entries, lower_invocation
 from softswitch.compiler.lowering.blocks.table_actions import ActionList, action_list
-from softswitch.compiler.lowering.calls.extern_calls import flatten
+from softswitch.compiler.lowering.emit import flatten
 from softswitch.compiler.lowering.expressions.check import evaluate, evaluate_all, known, whole_number
 from softswitch.compiler.lowering.instances import make_implementation
 from softswitch.compiler.lowering.items import Selector, Table

@@ -9,13 +9,12 @@ from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.calls.extern_calls import (
     choose,
     extern_arguments,
-    flatten,
     hash_into,
     plain_target,
     scalar,
 )
 from softswitch.compiler.lowering.calls.packets import call_packet_method
-from softswitch.compiler.lowering.emit import expression
+from softswitch.compiler.lowering.emit import expression, flatten
 from softswitch.compiler.lowering.expressions.check import whole_number
 from softswitch.compiler.lowering.expressions.logic import disjunction
 from softswitch.compiler.lowering.scope import unknown
