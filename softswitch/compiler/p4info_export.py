@@ -49,7 +49,7 @@ _PACKAGE_TEXTS = frozenset(["name", "version", "arch", "organization", "contact"
 _KEY_TEXT = re.compile(r'(\w+)\s*=\s*("(?:[^"\\]|\\.)*")')
 _KEY_NUMBER = re.compile(r"(\w+)\s*=\s*(\w+)")
 
-_Object = ir.Table | ir.Action | ir.Counter | ir.Register | ir.ControllerHeader
+_Object = ir.Table | ir.Action | ir.Counter | ir.Register | ir.ControllerHeader | ir.ActionProfile
 _Item = TypeVar("_Item", bound=_Object)
 
 
@@ -107,16 +107,27 @@ class _Export:
         self._program = program
         direct = {name: counter for name, counter in program.counters.items() if counter.table is not None}
         arrays = {name: counter for name, counter in program.counters.items() if counter.table is None}
-        tables = {name: table for name, table in program.tables.items() if not table.value_set}
+        tables = {
+            name: table
+            for name, table in program.tables.items()
+            if not table.value_set and ir.plain_name(name) == name
+        }
         sets = {name: table for name, table in program.tables.items() if table.value_set}
         self._tables = _Symbols.of(_Ids.TABLE, tables)
+        self._profiles = _Symbols.of(_Ids.ACTION_PROFILE, program.action_profiles)
         self._controller_headers = _Symbols.of(_Ids.CONTROLLER_HEADER, program.controller_headers)
         self._value_sets = _Symbols.of(_Ids.VALUE_SET, sets)
         self._actions = _Symbols.of(_Ids.ACTION, _plain(program.actions))
         self._counters = _Symbols.of(_Ids.COUNTER, arrays)
         self._direct_counters = _Symbols.of(_Ids.DIRECT_COUNTER, direct)
         self._registers = _Symbols.of(_Ids.REGISTER, program.registers)
-        names = {*program.tables, *_plain(program.actions), *program.counters, *program.registers}
+        names = {
+            *program.tables,
+            *_plain(program.actions),
+            *program.action_profiles,
+            *program.counters,
+            *program.registers,
+        }
         self._aliases = _aliases(names)
 
     def message(self) -> p4info_pb2.P4Info:
@@ -127,10 +138,12 @@ class _Export:
         for table in _visible(program.tables.values()):
             if table.value_set:
                 self._value_set(info.value_sets.add(), table)
-            else:
+            elif table.name in self._tables.ids:
                 self._table(info.tables.add(), table)
         for action in _visible(_plain(program.actions).values()):
             self._action(info.actions.add(), action)
+        for profile in _visible(program.action_profiles.values()):
+            self._profile(info.action_profiles.add(), profile)
         for counter in _visible(program.counters.values()):
             if counter.table is None:
                 message = info.counters.add()
@@ -161,6 +174,13 @@ class _Export:
             message.translated_type.sdn_bitwidth = new.width
         else:
             _describe_scalar(message.original_type, new.type)
+
+    def _profile(self, message: Any, profile: ir.ActionProfile) -> None:
+        self._preamble(message.preamble, profile, self._profiles)
+        users = [table for table in self._program.tables.values() if table.implementation == profile.name]
+        message.table_ids.extend(self._tables.ids[table.name] for table in users)
+        message.with_selector = profile.selector
+        message.size = profile.size
 
     def _controller_header(self, message: Any, header: ir.ControllerHeader) -> None:
         message.preamble.id = self._controller_headers.ids[header.name]
@@ -204,7 +224,11 @@ class _Export:
                 field.match_type = _MATCH_TYPES[key.match]
             else:
                 field.other_match_type = key.match
+        if table.implementation:
+            message.implementation_id = self._profiles.ids[table.implementation]
         for ref in table.actions:
+            if ir.plain_name(ref.action) not in self._actions.ids:
+                continue  # the action by which entries name groups
             _annotate(
                 message.action_refs.add(
                     id=self._actions.ids[ir.plain_name(ref.action)], scope=_SCOPES[ref.scope]

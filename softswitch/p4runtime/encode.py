@@ -10,14 +10,17 @@ from softswitch.p4runtime.bytestrings import encode
 from softswitch.p4runtime.schema import Field, Schema, Table
 
 
-def table_entry(schema: Schema, table: Table, entry: ir.ConstEntry) -> Any:
-    """Encode one entry: match, action and, where the table has them, priority."""
+def table_entry(schema: Schema, table: Table, entry: ir.ConstEntry, chosen: Any = None) -> Any:
+    """Encode one entry: match, action and, where the table has them, priority.
+
+    `chosen` is the action as it was written, if that names a member or group of an action profile.
+    """
     message = p4.TableEntry(table_id=table.id, is_const=table.const_entries)
     for field, pattern in zip(table.fields, entry.patterns, strict=True):
         match_field(message.match, field, pattern)
     if table.takes_priority:
         message.priority = entry.priority
-    message.action.CopyFrom(table_action(schema, entry.invocation))
+    message.action.CopyFrom(table_action(schema, entry.invocation) if chosen is None else chosen)
     return message
 
 

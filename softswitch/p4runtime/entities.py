@@ -6,14 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from p4src.messages import p4runtime_pb2 as p4
-from softswitch.p4runtime import counters, replication, tables, value_sets
+from softswitch.p4runtime import action_profiles, counters, replication, tables, value_sets
 from softswitch.p4runtime.errors import InvalidArgument, Unimplemented
 from softswitch.p4runtime.state import Device
 
 _UNSUPPORTED = {
     "extern_entry": "externs other than v1model's",
-    "action_profile_member": "action profiles",
-    "action_profile_group": "action profiles",
     "meter_entry": "meters",
     "direct_meter_entry": "meters",
     "register_entry": "access to registers (as on BMv2); programs report through counters and packets",
@@ -23,8 +21,6 @@ _UNSUPPORTED = {
 # Of these no program here has any, so that reading all of them finds none; ids of what they belong to.
 _NONE_OF = {
     "extern_entry": "extern_type_id",
-    "action_profile_member": "action_profile_id",
-    "action_profile_group": "action_profile_id",
     "meter_entry": "meter_id",
     "digest_entry": "digest_id",
 }
@@ -42,6 +38,10 @@ def write(device: Device, update: Any) -> None:
                 tables.write_direct_counter(bundle, update.type, entity.direct_counter_entry)
             case "counter_entry":
                 counters.write(bundle, update.type, entity.counter_entry)
+            case "action_profile_member":
+                action_profiles.write_member(bundle, update.type, entity.action_profile_member)
+            case "action_profile_group":
+                action_profiles.write_group(bundle, update.type, entity.action_profile_group)
             case "value_set_entry":
                 value_sets.write(bundle, update.type, entity.value_set_entry)
             case "packet_replication_engine_entry":
@@ -71,6 +71,12 @@ def _read(device: Device, entity: Any) -> Iterator[Any]:
         case "counter_entry":
             for cell in counters.read(bundle, entity.counter_entry):
                 yield p4.Entity(counter_entry=cell)
+        case "action_profile_member":
+            for member in action_profiles.read_members(bundle, entity.action_profile_member):
+                yield p4.Entity(action_profile_member=member)
+        case "action_profile_group":
+            for group in action_profiles.read_groups(bundle, entity.action_profile_group):
+                yield p4.Entity(action_profile_group=group)
         case "value_set_entry":
             for members in value_sets.read(bundle, entity.value_set_entry):
                 yield p4.Entity(value_set_entry=members)

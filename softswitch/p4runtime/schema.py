@@ -63,6 +63,7 @@ class Table:
     const_default: bool
     direct_counter: int | None
     size: int
+    implementation: int | None = None
 
     @property
     def takes_priority(self) -> bool:
@@ -81,6 +82,16 @@ class Counter:
 
 
 @dataclass(frozen=True, slots=True)
+class Profile:
+    """An action profile, or a selector, of `size` members."""
+
+    id: int
+    name: str
+    size: int
+    selector: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Schema:
     """All objects of one P4Info, each kind by id.
 
@@ -92,6 +103,7 @@ class Schema:
     counters: Mapping[int, Counter] = field(default_factory=dict)
     direct_counters: Mapping[int, Counter] = field(default_factory=dict)
     value_sets: Mapping[int, Table] = field(default_factory=dict)
+    profiles: Mapping[int, Profile] = field(default_factory=dict)
     packet_headers: Mapping[str, tuple[Param, ...]] = field(default_factory=dict)
 
     def action_named(self, name: str) -> Action:
@@ -103,12 +115,13 @@ class Schema:
 
     def describe_unknown(self, kind: str, id_: int) -> str:
         """Describe the error in `id_` as the id of a `kind`, with the valid ids."""
-        of_kind: dict[str, Mapping[int, Table | Action | Counter]] = {
+        of_kind: dict[str, Mapping[int, Table | Action | Counter | Profile]] = {
             "table": self.tables,
             "action": self.actions,
             "counter": self.counters,
             "direct counter": self.direct_counters,
             "value set": self.value_sets,
+            "action profile": self.profiles,
         }
         for other, objects in of_kind.items():
             if other != kind and id_ in objects:
@@ -116,7 +129,7 @@ class Schema:
         return f"no {kind} has id 0x{id_:08x}; {listing(kind, of_kind[kind].values())}"
 
 
-def listing(kind: str, known: Iterable[Table | Action | Counter | Field | Param]) -> str:
+def listing(kind: str, known: Iterable[Table | Action | Counter | Profile | Field | Param]) -> str:
     """Name up to eight valid choices with their ids."""
     choices = list(known)
     if not choices:
@@ -144,6 +157,10 @@ def from_p4info(p4info: Any) -> Schema:
         },
         counters={c.preamble.id: Counter(c.preamble.id, c.preamble.name, c.size) for c in p4info.counters},
         direct_counters=direct_counters,
+        profiles={
+            a.preamble.id: Profile(a.preamble.id, a.preamble.name, a.size, a.with_selector)
+            for a in p4info.action_profiles
+        },
         value_sets={v.preamble.id: _value_set(v) for v in p4info.value_sets},
         packet_headers={
             h.preamble.name: tuple(Param(m.id, m.name, m.bitwidth) for m in h.metadata)
@@ -165,6 +182,7 @@ def _table(table: Any, direct_counters: Mapping[int, Counter]) -> Table:
         const_default=table.const_default_action_id != 0,
         direct_counter=next((i for i in table.direct_resource_ids if i in direct_counters), None),
         size=table.size,
+        implementation=table.implementation_id or None,
     )
 
 

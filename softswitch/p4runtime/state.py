@@ -26,12 +26,21 @@ EntryKey = tuple[str, tuple[ir.Pattern, ...] | None, int]
 """Table, match and priority; the match of a table's default entry is None."""
 
 
+@dataclass(slots=True)
+class ProfileState:
+    """Members and groups of one action profile, as they were written."""
+
+    members: dict[int, Any] = field(default_factory=dict)
+    groups: dict[int, Any] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, slots=True)
 class Bundle:
     """One loaded program with everything that controllers have written to it.
 
     `groups` and `sessions` hold the packet replication entries as they were written; `metadata`
-    the two opaque fields (metadata, controller_metadata) of table entries that have them.
+    the two opaque fields (metadata, controller_metadata) of table entries that have them; `profiles` the
+    members and groups by the profile's id, and `choices` the actions of entries that name one of them.
     """
 
     config: Any
@@ -41,6 +50,8 @@ class Bundle:
     groups: dict[int, Any] = field(default_factory=dict)
     sessions: dict[int, Any] = field(default_factory=dict)
     metadata: dict[EntryKey, tuple[bytes, int]] = field(default_factory=dict)
+    profiles: dict[int, ProfileState] = field(default_factory=dict)
+    choices: dict[EntryKey, Any] = field(default_factory=dict)
 
 
 def prepare(config: Any, *, backend: Backend = "auto") -> Bundle:

@@ -8,7 +8,7 @@ from typing import Any
 from p4src.messages import p4runtime_pb2 as p4
 from softswitch.compiler import ir
 from softswitch.engine.pipeline import BadEntry, EntryExists, NoSuchEntry, TableFull
-from softswitch.p4runtime import decode, encode
+from softswitch.p4runtime import action_profiles, decode, encode
 from softswitch.p4runtime.errors import (
     AlreadyExists,
     InvalidArgument,
@@ -59,9 +59,7 @@ def read(bundle: Bundle, request: Any) -> Iterator[Any]:
     table = decode.table(bundle.schema, request.table_id)
     patterns = decode.match_key(table, request.match) if request.match else None
     if request.action.WhichOneof("type") not in (None, "action"):
-        raise InvalidArgument(
-            f"'{table.name}' has no action profile; entries can be chosen by action_id only"
-        )
+        raise InvalidArgument(f"entries of '{table.name}' can be chosen by action_id only")
     yield from _read_table(bundle, table, request, patterns)
 
 
@@ -89,7 +87,8 @@ def read_direct_counter(bundle: Bundle, request: Any) -> Iterator[Any]:
         for entry in bundle.pipeline.entries(table.name):
             if patterns is None or _selects(table, request.table_entry, patterns, entry):
                 found = True
-                key = encode.table_entry(bundle.schema, table, entry)
+                chosen = bundle.choices.get((table.name, entry.patterns, entry.priority))
+                key = encode.table_entry(bundle.schema, table, entry, chosen)
                 key.ClearField("action")
                 yield p4.DirectCounterEntry(table_entry=key, data=_counter(bundle, table, entry))
     if patterns is not None and not found:
@@ -116,10 +115,12 @@ def _write_default(bundle: Bundle, table: Table, kind: int, message: Any) -> Non
 
 def _entry(bundle: Bundle, table: Table, message: Any) -> ir.ConstEntry:
     """Decode a table entry that has an action."""
+    if table.implementation is None:
+        called = decode.invocation(bundle.schema, table, message.action, default=False)
+    else:
+        called = action_profiles.invocation(bundle, table, message.action)
     return ir.ConstEntry(
-        decode.match_key(table, message.match),
-        decode.invocation(bundle.schema, table, message.action, default=False),
-        decode.priority(table, message.priority),
+        decode.match_key(table, message.match), called, decode.priority(table, message.priority)
     )
 
 
@@ -171,6 +172,7 @@ def _delete(bundle: Bundle, table: Table, message: Any) -> None:
     except NoSuchEntry as error:
         raise NotFound(f"'{table.name}' holds no entry with this match to delete") from error
     bundle.metadata.pop((table.name, entry.patterns, entry.priority), None)
+    bundle.choices.pop((table.name, entry.patterns, entry.priority), None)
 
 
 def _read_table(
@@ -184,7 +186,8 @@ def _read_table(
     for entry in bundle.pipeline.entries(table.name):
         if patterns is not None and entry.patterns != patterns:
             continue
-        message = encode.table_entry(bundle.schema, table, entry)
+        chosen = bundle.choices.get((table.name, entry.patterns, entry.priority))
+        message = encode.table_entry(bundle.schema, table, entry, chosen)
         _recall(bundle, (table.name, entry.patterns, entry.priority), message)
         if not _passes(request, message):
             continue
@@ -247,6 +250,9 @@ def _set_counter(bundle: Bundle, table: Table, entry: ir.ConstEntry, data: Any) 
 
 
 def _remember(bundle: Bundle, key: tuple[str, tuple[ir.Pattern, ...] | None, int], message: Any) -> None:
+    patterns = key[1]
+    if patterns is not None and message.action.WhichOneof("type") != "action":
+        bundle.choices[key] = message.action
     if message.metadata or message.controller_metadata:
         bundle.metadata[key] = (message.metadata, message.controller_metadata)
     else:

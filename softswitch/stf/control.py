@@ -9,7 +9,7 @@ from typing import TypeVar
 from softswitch.compiler import ir
 from softswitch.engine.pipeline import Pipeline, PipelineError
 from softswitch.engine.switch import Switch
-from softswitch.stf.names import entry_of, find, invocation_of
+from softswitch.stf.names import entry_of, find, invocation_of, tables_of
 from softswitch.stf.script import Add, CheckCounter, Command, ScriptError, SetDefault
 
 _Result = TypeVar("_Result")
@@ -45,7 +45,7 @@ class Control:
 
     def set_default(self, statement: SetDefault) -> None:
         """Set a default action. Raises ScriptError."""
-        name = find("table", statement.table, self._program.tables, statement.line)
+        name = find("table", statement.table, tables_of(self._program), statement.line)
         called = invocation_of(
             self._program, self._program.tables[name], statement.action, statement.args, statement.line
         )

@@ -28,9 +28,14 @@ def find(what: str, name: str, names: Iterable[str], line: int) -> str:
     raise ScriptError(f"no {what} {name!r}; the program has {', '.join(known) or 'none'}", line)
 
 
+def tables_of(program: ir.Program) -> list[str]:
+    """Return the tables that the control plane knows."""
+    return [name for name in program.tables if ir.plain_name(name) == name]
+
+
 def entry_of(program: ir.Program, statement: Add) -> tuple[str, ir.ConstEntry]:
     """Return the table and the entry that a statement adds. Raises ScriptError."""
-    name = find("table", statement.table, program.tables, statement.line)
+    name = find("table", statement.table, tables_of(program), statement.line)
     table = program.tables[name]
     given: dict[str, Operand] = {}
     for written, operand in statement.matches:

@@ -54,6 +54,7 @@ from softswitch.compiler.ir.expressions import (
 )
 from softswitch.compiler.ir.program import (
     Action,
+    ActionProfile,
     ActionRef,
     Annotation,
     ConstEntry,
@@ -70,6 +71,8 @@ from softswitch.compiler.ir.program import (
     State,
     Table,
     Transition,
+    group_action,
+    members_table,
     plain_name,
 )
 from softswitch.compiler.ir.statements import (
@@ -109,6 +112,7 @@ from softswitch.compiler.position import Position
 
 __all__ = [
     "Action",
+    "ActionProfile",
     "ActionRef",
     "Advance",
     "Annotation",
@@ -171,5 +175,7 @@ __all__ = [
     "Var",
     "VarBits",
     "Verify",
+    "group_action",
+    "members_table",
     "plain_name",
 ]

@@ -79,6 +79,16 @@ class Action:
     annotations: tuple[Annotation, ...] = ()
 
 
+def group_action(table: str) -> str:
+    """Return the name of the action by which an entry of a table with a selector names a group."""
+    return f"{table}#group"
+
+
+def members_table(table: str) -> str:
+    """Return the name of the table that has the members of a table's groups."""
+    return f"{table}#members"
+
+
 def plain_name(action: str) -> str:
     """Return the control-plane name of an action."""
     return action.partition("#")[0]
@@ -128,7 +138,10 @@ class ConstEntry:
 class Table:
     """A match-action table. With no keys only the default action ever runs (a miss).
 
-    A `value_set` of a parser is a table, too: its entries are the set's members.
+    A `value_set` of a parser is a table, too: its entries are the set's members. With an `implementation`,
+    the name of an `ActionProfile`, entries name its members. If that is a selector they may also run the
+    action `group_action`, with a group and its number of members; then a hash chooses one of the rows
+    (group, slot) of the table `members_table`.
     """
 
     name: str
@@ -143,6 +156,7 @@ class Table:
     pos: Position
     annotations: tuple[Annotation, ...] = ()
     value_set: bool = False
+    implementation: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +193,17 @@ class NewType:
     type: Bits | Bool
     uri: str = ""
     width: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ActionProfile:
+    """An action profile of up to `size` members or, as a `selector`, also of groups of them."""
+
+    name: str
+    size: int
+    selector: bool
+    pos: Position
+    annotations: tuple[Annotation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,3 +253,4 @@ class Program:
     remarks: tuple[Remark, ...] = ()
     new_types: Mapping[str, NewType] = field(default_factory=dict)
     controller_headers: Mapping[str, ControllerHeader] = field(default_factory=dict)
+    action_profiles: Mapping[str, ActionProfile] = field(default_factory=dict)

@@ -7,7 +7,17 @@ from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.paths import overlap, reads, storage_of
 from softswitch.compiler.lowering.unit import Body
-from softswitch.compiler.lowering.values import Group, Invalid, Number, Run, Value, show, stored_parts, zero
+from softswitch.compiler.lowering.values import (
+    Group,
+    Invalid,
+    Number,
+    Run,
+    Value,
+    parts_of,
+    show,
+    stored_parts,
+    zero,
+)
 
 
 def store(body: Body, target: Run, value: Value, pos: ir.Position) -> None:
@@ -104,6 +114,26 @@ def expression(body: Body, value: Value, pos: ir.Position) -> ir.Expr:
             f"the width of {value.value} is not known here", pos, f"a width, such as 8w{value.value}"
         )
     raise CompileError(f"{show(value)} does not exist at run time", pos, "a value that does")
+
+
+def flatten(body: Body, value: Value, pos: ir.Position) -> tuple[ir.Expr, ...]:
+    """Return the scalars that a value consists of, in order, for a hash or checksum."""
+    if isinstance(value, Number):
+        raise CompileError(
+            f"the width of {value.value} is not known", pos, f"a width, such as 8w{value.value}"
+        )
+    if isinstance(value, Group):
+        places = value.places or (pos,) * len(value.parts)
+        flat = [flatten(body, part, place) for part, place in zip(value.parts, places, strict=True)]
+        return tuple(expr for exprs in flat for expr in exprs)
+    if not isinstance(value, Run):
+        raise CompileError(f"{show(value)} as data", pos, "values that exist at run time")
+    lowered = t.lowered(value.type)
+    if isinstance(lowered, ir.Header | ir.Struct | ir.Stack):
+        return tuple(expr for part in parts_of(value, pos) for expr in flatten(body, part, pos))
+    if isinstance(lowered, ir.Enum):
+        raise CompileError(f"{show(value)} as data: it has no width", pos, "bit<W>, int<W> or bool")
+    return (expression(body, value, pos),)
 
 
 def clear(body: Body, target: Run, pos: ir.Position) -> None:

@@ -19,8 +19,6 @@ from softswitch.compiler.lowering.values import Block, Object, Run, Value, show
 _REFUSED = {
     "meter": "meters",
     "direct_meter": "meters",
-    "action_profile": "action profiles",
-    "action_selector": "action selectors",
 }
 MAX_REGISTER = 1 << 28
 """Cells of one register or counter."""
@@ -179,6 +177,8 @@ def _make_object(
             _claim(name, decl.pos, unit.counters.get(name))
             unit.counters[name] = ir.Counter(name, kind, size, None, decl.pos, annotations)
             return Object(type_, symbol.decl, name, decl.pos)
+        case "action_profile" | "action_selector":
+            return _make_profile(body, type_, symbol.decl, args, name, decl.pos, annotations)
         case "Checksum16":
             return Object(type_, symbol.decl, name, decl.pos)
         case "direct_counter":
@@ -187,7 +187,43 @@ def _make_object(
             raise Unsupported(f"extern {ref.name!r}: v1model has none of that name", decl.pos)
 
 
-def _claim(name: str, pos: ir.Position, other: ir.Register | ir.Counter | None) -> None:
+def _make_profile(
+    body: Body,
+    type_: t.ExternType,
+    decl: ast.ExternDecl,
+    args: Sequence[ast.Expr],
+    name: str,
+    pos: ir.Position,
+    annotations: tuple[ir.Annotation, ...],
+) -> Object:
+    selector = type_.name == "action_selector"
+    size = _cells(body, args[1 if selector else 0])
+    algorithm = ""
+    if selector:
+        kind = known(body, args[0])
+        if not (isinstance(kind, Run) and isinstance(kind.type, ir.Enum) and isinstance(kind.expr, ir.Const)):
+            raise CompileError(f"{show(kind)} as the algorithm", args[0].pos, "a HashAlgorithm")
+        algorithm = kind.type.members[kind.expr.value]
+    _claim(name, pos, body.unit.action_profiles.get(name))
+    body.unit.action_profiles[name] = ir.ActionProfile(name, size, selector, pos, annotations)
+    return Object(type_, decl, name, pos, algorithm, annotations)
+
+
+def make_implementation(body: Body, prop: ast.Property, table: str) -> Object:
+    """Return the profile or selector that a table's ``implementation`` constructs in its place."""
+    call = prop.value
+    assert isinstance(call, ast.Call)
+    assert isinstance(call.callee, ast.Name)
+    ref = ast.NamedType(call.callee.name, call.callee.absolute, (), call.callee.pos)
+    symbol = body.scope.lookup(ref.name, ref.pos, absolute=ref.absolute)
+    if not isinstance(symbol, ExternDef):
+        raise CompileError(f"{ref.name!r} as an implementation", ref.pos, "action_profile or action_selector")
+    decl = ast.Instantiation(ref, call.args, "implementation", None, prop.pos, prop.annotations)
+    prefix = table if not any(a.name == "name" for a in prop.annotations) else body.control
+    return _make_object(body, symbol, ref, decl, control_name(prefix, decl.name, decl.annotations))
+
+
+def _claim(name: str, pos: ir.Position, other: ir.Register | ir.Counter | ir.ActionProfile | None) -> None:
     if other is not None:
         message = f"two objects have the control-plane name {name!r}; the other is at {other.pos}"
         raise CompileError(message, pos, "another @name for one of them")

@@ -32,6 +32,20 @@ class Action:
     specialised: list[tuple[tuple[str, ...], str]] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Selector:
+    """What chooses a member of a group: a hash of `data`, cut to `count`, is the `slot`.
+
+    `index` is the position of the action that names a group among the table's actions.
+    """
+
+    algorithm: str
+    data: tuple[ir.Expr, ...]
+    count: ir.Var
+    slot: ir.Var
+    index: int
+
+
 @dataclass(slots=True, eq=False)
 class Table:
     """A table. `prelude` computes what its keys need and `names` are its actions as the source calls them."""
@@ -45,6 +59,7 @@ class Table:
     exits: bool = False
     prelude: tuple[ir.Stmt, ...] = ()
     names: tuple[str, ...] = ()
+    selector: Selector | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

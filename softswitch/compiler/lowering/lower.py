@@ -100,6 +100,7 @@ def _lowered(unit: Unit, program: ast.Program, name: str) -> ir.Program:
             field_lists={**unit.field_lists, **annotated_lists(storages.meta)},
             annotations=ir_annotations(main.annotations),
             new_types=unit.new_types,
+            action_profiles=unit.action_profiles,
             controller_headers=unit.controller_headers,
         )
     )

@@ -276,8 +276,6 @@ def _exit(body: Body, statement: ast.Exit) -> None:
 
 
 def _switch(body: Body, statement: ast.Switch) -> None:
-    if body.place not in (Place.CONTROL, Place.FUNCTION):
-        raise CompileError(f"switch in {body.place.value}", statement.pos, "if, or a switch in the control")
     _check_labels(statement)
     subject = statement.subject
     table = _table_of(body, subject)
@@ -285,8 +283,10 @@ def _switch(body: Body, statement: ast.Switch) -> None:
         assert isinstance(subject, ast.Member)
         outcome = evaluate(body, subject.base)
         assert isinstance(outcome, Outcome)
-        chosen = body.temporary(t.BIT32, "action_run", subject.pos)
-        body.out[-1] = ir.Apply(outcome.apply.table, None, chosen, outcome.apply.pos)
+        chosen = outcome.action
+        if chosen is None:
+            chosen = body.temporary(t.BIT32, "action_run", subject.pos)
+            body.out[-1] = ir.Apply(outcome.apply.table, None, chosen, outcome.apply.pos)
         labels = {id(case): _action_label(table, case.label) for case in statement.cases}
         body.out.append(ir.Switch(chosen, _cases(body, statement, labels), statement.pos))
         return

@@ -52,6 +52,7 @@ class Unit:
         self.counters: dict[str, ir.Counter] = {}
         self.field_lists: dict[int, tuple[tuple[str, ...], ...]] = {}
         self.new_types: dict[str, ir.NewType] = {}
+        self.action_profiles: dict[str, ir.ActionProfile] = {}
         self.controller_headers: dict[str, ir.ControllerHeader] = {}
         self.active: list[object] = []
         self.instantiated: set[int] = set()  # ids of the declarations of controls and parsers in use
@@ -101,6 +102,7 @@ class Unit:
                 self.tables,
                 self.registers,
                 self.counters,
+                self.action_profiles,
                 self.field_lists,
             )
         ]

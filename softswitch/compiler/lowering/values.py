@@ -69,9 +69,14 @@ class Nothing:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of ``table.apply()``; `apply` is the statement that was emitted for it."""
+    """The result of ``table.apply()``; `apply` is the statement that was emitted for it.
+
+    Of a table with a selector more follows it, and its variables are there already.
+    """
 
     apply: ir.Apply
+    hit: ir.Var | None = None
+    action: ir.Var | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +89,10 @@ class Packet:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Object:
-    """An instance of an extern; `name` is its control-plane name, `unit` what a counter counts."""
+    """An instance of an extern; `name` is its control-plane name.
+
+    `unit` is what a counter counts, or the algorithm of an action selector.
+    """
 
     type: t.ExternType
     decl: ast.ExternDecl

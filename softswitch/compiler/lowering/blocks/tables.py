@@ -8,8 +8,10 @@ from softswitch.compiler.frontend import ast
 from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.blocks.entries import Order, lower_entries, lower_invocation
 from softswitch.compiler.lowering.blocks.table_actions import ActionList, action_list
+from softswitch.compiler.lowering.emit import flatten
 from softswitch.compiler.lowering.expressions.check import evaluate, evaluate_all, known, whole_number
-from softswitch.compiler.lowering.items import Table
+from softswitch.compiler.lowering.instances import make_implementation
+from softswitch.compiler.lowering.items import Selector, Table
 from softswitch.compiler.lowering.remarks import remark
 from softswitch.compiler.lowering.scope import Scope, unknown
 from softswitch.compiler.lowering.syntax import ir_annotations, source_text
@@ -17,20 +19,20 @@ from softswitch.compiler.lowering.unit import Body
 from softswitch.compiler.lowering.values import Object, Run, Value, show, type_of
 
 MATCH_KINDS = ("exact", "lpm", "ternary", "range", "optional")
+MAX_MEMBERS = 1 << 20
+"""Members of all groups of one table."""
 DEFAULT_SIZE = 1024
 """Entries of a table that does not say; the same as p4c's."""
 
 _PROPERTIES = (
     *("default_action", "size", "counters", "key", "actions", "entries", "const entries"),
-    *("largest_priority_wins", "priority_delta"),
+    *("largest_priority_wins", "priority_delta", "implementation"),
 )
 _REFUSED = {
-    "implementation": "action profiles and selectors",
     "meters": "meters",
     "support_timeout": "idle timeouts",
     "idle_timeout": "idle timeouts",
     "psa_direct_counter": "PSA",
-    "action_selector": "action selectors",
 }
 
 
@@ -54,6 +56,8 @@ def _lower(table: Table) -> ir.Table:
     body = table.owner.inside(scope=Scope(table.scope), place=table.owner.place, prefix=table.name)
     body.copy_outs = table.owner.copy_outs
     keys, types = _keys(body, decl)
+    hashed = tuple(element.expr for element in decl.keys or () if element.match == "selector")
+    data = tuple(expr for value in evaluate_all(body, hashed) for expr in flatten(body, value, decl.pos))
     table.prelude = tuple(body.out)
     body.out.clear()
     actions = action_list(body, decl)
@@ -75,10 +79,16 @@ def _lower(table: Table) -> ir.Table:
         entries = lower_entries(body, decl.entries, keys, types, actions, order)
     size = _size(body, properties.get("size"))
     counter = _counter(body, table, properties.get("counters"), size)
+    profile = _implementation(body, properties.get("implementation"), table.name)
+    if hashed and (profile is None or profile.type.name != "action_selector"):
+        remark(f"the selector keys of table {decl.name!r} mean nothing without a selector", decl.pos)
+    refs = actions.refs()
+    if profile is not None and profile.type.name == "action_selector":
+        refs = _add_selector(body, table, profile, data, refs)
     return ir.Table(
         table.name,
         keys,
-        actions.refs(),
+        refs,
         default,
         "default_action" in properties and properties["default_action"].const,
         entries,
@@ -87,16 +97,57 @@ def _lower(table: Table) -> ir.Table:
         counter,
         decl.pos,
         ir_annotations(decl.annotations),
+        implementation="" if profile is None else profile.name,
     )
 
 
+def _implementation(body: Body, prop: ast.Property | None, table: str) -> Object | None:
+    """Return the action profile or selector of a table."""
+    if prop is None:
+        return None
+    if isinstance(prop.value, ast.Call):
+        return make_implementation(body, prop, table)
+    value = evaluate(body, prop.value)
+    if not isinstance(value, Object) or value.name not in body.unit.action_profiles:
+        expected = "an action_profile or action_selector"
+        raise CompileError(f"{show(value)} as the implementation", prop.value.pos, expected)
+    return value
+
+
+def _add_selector(
+    body: Body, table: Table, profile: Object, data: tuple[ir.Expr, ...], refs: tuple[ir.ActionRef, ...]
+) -> tuple[ir.ActionRef, ...]:
+    """Add what chooses a member of a group; return the table's actions with the one that names a group."""
+    unit, name, pos = body.unit, table.name, table.decl.pos
+    group, count, slot = (
+        ir.Var(t.BIT32, unit.variable(f"{name}.{part}", t.BIT32), pos) for part in ("group", "count", "slot")
+    )
+    params = tuple(ir.Param(var.name.rpartition(".")[2], var.name, t.BIT32) for var in (group, count))
+    chooses, none = ir.group_action(name), f"{name}#none"
+    unit.actions[chooses] = ir.Action(chooses, params, (), pos)
+    unit.actions[none] = ir.Action(none, (), (), pos)
+    rows = ir.members_table(name)
+    unit.tables[rows] = ir.Table(
+        rows,
+        (ir.Key("group", group, "exact"), ir.Key("slot", slot, "exact")),
+        (*refs, ir.ActionRef(none)),
+        ir.Invocation(none, ()),
+        True,
+        (),
+        False,
+        MAX_MEMBERS,
+        None,
+        pos,
+    )
+    table.selector = Selector(profile.unit, data, count, slot, len(refs))
+    return (*refs, ir.ActionRef(chooses))
+
+
 def _keys(body: Body, decl: ast.TableDecl) -> tuple[tuple[ir.Key, ...], tuple[t.Type, ...]]:
-    elements = decl.keys or ()
+    elements = tuple(element for element in decl.keys or () if element.match != "selector")
     keys: list[ir.Key] = []
     types: list[t.Type] = []
     for element in elements:
-        if element.match == "selector":
-            raise Unsupported("selector keys: action selectors", element.pos)
         if element.match not in MATCH_KINDS:
             raise unknown("match kind", element.match, MATCH_KINDS, element.pos)
     values = evaluate_all(body, tuple(element.expr for element in elements))

@@ -5,14 +5,16 @@ from __future__ import annotations
 from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
+from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.blocks.actions import call_action
 from softswitch.compiler.lowering.blocks.controls import apply_instance, apply_type
 from softswitch.compiler.lowering.blocks.tables import lowered_table
+from softswitch.compiler.lowering.calls.extern_calls import hash_into
 from softswitch.compiler.lowering.calls.extern_functions import call_extern_function
 from softswitch.compiler.lowering.calls.functions import call_function
 from softswitch.compiler.lowering.calls.methods import call_method, header_size
 from softswitch.compiler.lowering.expressions.check import evaluate
-from softswitch.compiler.lowering.items import Action, Instance, Table
+from softswitch.compiler.lowering.items import Action, Instance, Selector, Table
 from softswitch.compiler.lowering.scope import (
     BlockDef,
     ExternDef,
@@ -98,6 +100,22 @@ def apply_table(body: Body, table: Table, expr: ast.Call) -> Outcome:
     lowered = lowered_table(table, expr.pos)
     body.usage.exits |= table.exits
     body.out.extend(table.prelude)
+    if table.selector is not None:
+        return _apply_with_selector(body, lowered.name, table.selector, expr.pos)
     apply = ir.Apply(lowered.name, None, None, expr.pos)
     body.out.append(apply)
     return Outcome(apply)
+
+
+def _apply_with_selector(body: Body, name: str, selector: Selector, pos: ir.Position) -> Outcome:
+    """Emit a table's application and, if its entry names a group, that of the member that a hash chooses."""
+    hit, action = body.temporary(t.BOOL, "hit", pos), body.temporary(t.BIT32, "action_run", pos)
+    apply = ir.Apply(name, hit, action, pos)
+    body.out.append(apply)
+    chosen = (
+        hash_into(body, selector.slot, selector.algorithm, selector.data, selector.count, pos),
+        ir.Apply(ir.members_table(name), None, action, pos),
+    )
+    is_group = ir.Binary(t.BOOL, "==", action, ir.Const(t.BIT32, selector.index, pos), pos)
+    body.out.append(ir.If(is_group, chosen, (), pos))
+    return Outcome(apply, hit, action)

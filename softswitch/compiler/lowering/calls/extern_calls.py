@@ -12,13 +12,12 @@ from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.lowering import types as t
-from softswitch.compiler.lowering.emit import expression
 from softswitch.compiler.lowering.expressions.check import type_at
 from softswitch.compiler.lowering.passing import Formal, bind, check_argument, evaluate_arguments
 from softswitch.compiler.lowering.paths import path_of
 from softswitch.compiler.lowering.scope import Scope, TypeName
 from softswitch.compiler.lowering.unit import Body, constant_body
-from softswitch.compiler.lowering.values import Default, Group, Number, Run, Value, parts_of, show, type_of
+from softswitch.compiler.lowering.values import Default, Number, Run, Value, show, type_of
 
 
 def choose(overloads: Sequence[ast.Prototype], expr: ast.Call, what: str) -> ast.Prototype:
@@ -96,24 +95,16 @@ def plain_target(body: Body, value: Value, pos: ir.Position) -> tuple[ir.Expr, t
     return variable, (ir.Assign(value.expr, variable, pos),)
 
 
-def flatten(body: Body, value: Value, pos: ir.Position) -> tuple[ir.Expr, ...]:
-    """Return the scalars that a value consists of, in order, for a hash or checksum."""
-    if isinstance(value, Number):
-        raise CompileError(
-            f"the width of {value.value} is not known", pos, f"a width, such as 8w{value.value}"
-        )
-    if isinstance(value, Group):
-        places = value.places or (pos,) * len(value.parts)
-        flat = [flatten(body, part, place) for part, place in zip(value.parts, places, strict=True)]
-        return tuple(expr for exprs in flat for expr in exprs)
-    if not isinstance(value, Run):
-        raise CompileError(f"{show(value)} as data", pos, "values that exist at run time")
-    lowered = t.lowered(value.type)
-    if isinstance(lowered, ir.Header | ir.Struct | ir.Stack):
-        return tuple(expr for part in parts_of(value, pos) for expr in flatten(body, part, pos))
-    if isinstance(lowered, ir.Enum):
-        raise CompileError(f"{show(value)} as data: it has no width", pos, "bit<W>, int<W> or bool")
-    return (expression(body, value, pos),)
+def hash_into(
+    body: Body, target: ir.Var, algorithm: str, data: tuple[ir.Expr, ...], limit: ir.Expr, pos: ir.Position
+) -> ir.Extern:
+    """Return the statement ``target = H(data) % limit``, by the name of one of v1model's algorithms."""
+    algorithms = body.unit.globals.find("HashAlgorithm")
+    assert isinstance(algorithms, TypeName)
+    assert isinstance(algorithms.type, ir.Enum)
+    kind = ir.Const(algorithms.type, algorithms.type.members.index(algorithm), pos)
+    base = ir.Const(t.BIT32, 0, pos)
+    return ir.Extern("hash", "", ((target,), (kind,), (base,), data, (limit,)), pos)
 
 
 def enum_constant(value: Value, pos: ir.Position, what: str) -> ir.Const:

@@ -12,12 +12,11 @@ from softswitch.compiler.lowering.calls.extern_calls import (
     choose,
     enum_constant,
     extern_arguments,
-    flatten,
     plain_target,
     scalar,
 )
 from softswitch.compiler.lowering.calls.field_lists import legacy_field_list, list_number
-from softswitch.compiler.lowering.emit import expression
+from softswitch.compiler.lowering.emit import expression, flatten
 from softswitch.compiler.lowering.paths import path_of
 from softswitch.compiler.lowering.scope import ExternFunctions
 from softswitch.compiler.lowering.unit import Body, Place, Stage

@@ -9,15 +9,15 @@ from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.calls.extern_calls import (
     choose,
     extern_arguments,
-    flatten,
+    hash_into,
     plain_target,
     scalar,
 )
 from softswitch.compiler.lowering.calls.packets import call_packet_method
-from softswitch.compiler.lowering.emit import expression
+from softswitch.compiler.lowering.emit import expression, flatten
 from softswitch.compiler.lowering.expressions.check import whole_number
 from softswitch.compiler.lowering.expressions.logic import disjunction
-from softswitch.compiler.lowering.scope import TypeName, unknown
+from softswitch.compiler.lowering.scope import unknown
 from softswitch.compiler.lowering.unit import Body, Place
 from softswitch.compiler.lowering.values import (
     Group,
@@ -135,14 +135,9 @@ def _call_stack(body: Body, base: Run, stack: t.StackType, expr: ast.Call, metho
 
 def _checksum(body: Body, data: Value, expr: ast.Call, place: ir.Position) -> Value:
     """Emit the Internet checksum of `data`."""
-    algorithms = body.unit.globals.find("HashAlgorithm")
-    assert isinstance(algorithms, TypeName)
-    assert isinstance(algorithms.type, ir.Enum)
-    kind = ir.Const(algorithms.type, algorithms.type.members.index("csum16"), expr.pos)
     variable = body.temporary(ir.Bits(16), "checksum", expr.pos)
-    base, limit = (ir.Const(ir.Bits(32), number, expr.pos) for number in (0, 1 << 16))
-    args = ((variable,), (kind,), (base,), flatten(body, data, place), (limit,))
-    body.out.append(ir.Extern("hash", "", args, expr.pos))
+    limit = ir.Const(ir.Bits(32), 1 << 16, expr.pos)
+    body.out.append(hash_into(body, variable, "csum16", flatten(body, data, place), limit, expr.pos))
     return Run(ir.Bits(16), variable)
 
 

@@ -91,9 +91,11 @@ def _outcome(body: Body, outcome: Outcome, expr: ast.Member) -> Value:
                 "action_run outside the subject of a switch", expr.pos, "switch (….action_run)"
             )
         raise unknown("result of apply()", expr.name, ("hit", "miss", "action_run"), expr.pos)
-    assert body.out[-1] is apply
-    hit = body.temporary(t.BOOL, "hit", expr.pos)
-    body.out[-1] = ir.Apply(apply.table, hit, None, apply.pos)
+    hit = outcome.hit
+    if hit is None:
+        assert body.out[-1] is apply
+        hit = body.temporary(t.BOOL, "hit", expr.pos)
+        body.out[-1] = ir.Apply(apply.table, hit, None, apply.pos)
     if expr.name == "hit":
         return Run(t.BOOL, hit)
     return Run(t.BOOL, ir.Unary(t.BOOL, "!", hit, expr.pos))

@@ -1,0 +1,216 @@
+"""Members and groups of action profiles, and the table entries that name them.
+
+The data path knows actions and, for groups, rows of (group, slot): see `ir.Table`. What a member or a
+group becomes is written there anew whenever it changes, for every entry that names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from p4src.messages import p4runtime_pb2 as p4
+from softswitch.compiler import ir
+from softswitch.p4runtime import decode
+from softswitch.p4runtime.errors import (
+    AlreadyExists,
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    ResourceExhausted,
+    Unimplemented,
+)
+from softswitch.p4runtime.schema import Profile, Table
+from softswitch.p4runtime.state import Bundle, ProfileState
+
+MEMBER, GROUP = "action_profile_member_id", "action_profile_group_id"
+
+
+def invocation(bundle: Bundle, table: Table, action: Any) -> ir.Invocation:
+    """Return what an entry of a table with a profile runs. Raises RequestError."""
+    assert table.implementation is not None
+    profile = bundle.schema.profiles[table.implementation]
+    state = bundle.profiles.setdefault(profile.id, ProfileState())
+    match action.WhichOneof("type"):
+        case "action_profile_member_id":
+            number = action.action_profile_member_id
+            return _of_member(bundle, table, _known(state.members, "member", number, profile))
+        case "action_profile_group_id" if profile.selector:
+            number = action.action_profile_group_id
+            slots = _slots(_known(state.groups, "group", number, profile))
+            return ir.Invocation(ir.group_action(table.name), (number, len(slots)))
+        case "action_profile_action_set":
+            raise Unimplemented(f"action sets of '{table.name}' are not supported; use members and groups")
+        case other:
+            wanted = "a member or a group" if profile.selector else "a member"
+            raise InvalidArgument(f"'{table.name}' takes {wanted} of '{profile.name}', not {other}")
+
+
+def _of_member(bundle: Bundle, table: Table, member: Any) -> ir.Invocation:
+    return decode.invocation(bundle.schema, table, p4.TableAction(action=member.action), default=False)
+
+
+def _known(things: dict[int, Any], kind: str, number: int, profile: Profile) -> Any:
+    if number not in things:
+        raise NotFound(f"'{profile.name}' has no {kind} {number}")
+    return things[number]
+
+
+def _slots(group: Any) -> list[int]:
+    """Return the member of each slot: as many slots for a member as its weight."""
+    return [member.member_id for member in group.members for _ in range(member.weight)]
+
+
+def _profile(bundle: Bundle, id_: int) -> Profile:
+    if id_ not in bundle.schema.profiles:
+        raise InvalidArgument(bundle.schema.describe_unknown("action profile", id_))
+    return bundle.schema.profiles[id_]
+
+
+def _tables(bundle: Bundle, profile: Profile) -> list[Table]:
+    return [table for table in bundle.schema.tables.values() if table.implementation == profile.id]
+
+
+# --------------------------------------------------------------------------- members
+
+
+def write_member(bundle: Bundle, kind: int, message: Any) -> None:
+    """Insert, modify or delete a member. Raises RequestError, and then has changed nothing."""
+    profile = _profile(bundle, message.action_profile_id)
+    state = bundle.profiles.setdefault(profile.id, ProfileState())
+    number = message.member_id
+    if kind != p4.Update.DELETE:
+        for table in _tables(bundle, profile):
+            _of_member(bundle, table, message)  # every table must be able to run it
+    _insert_or_find(kind, state.members, number, f"member {number} of '{profile.name}'", profile.size)
+    if kind == p4.Update.DELETE:
+        in_groups = any(number in _slots(group) for group in state.groups.values())
+        if in_groups or _entries_naming(bundle, profile, MEMBER, number):
+            raise FailedPrecondition(f"member {number} of '{profile.name}' is in use")
+        del state.members[number]
+        return
+    state.members[number] = message
+    _refresh_entries(bundle, profile, MEMBER, number)
+    for group in state.groups.values():
+        if number in _slots(group):
+            _write_rows(bundle, profile, state, group)
+
+
+def _insert_or_find(kind: int, things: dict[int, Any], number: int, what: str, size: int) -> None:
+    match kind:
+        case p4.Update.INSERT if number in things:
+            raise AlreadyExists(f"{what} is there already")
+        case p4.Update.INSERT if len(things) >= size:
+            raise ResourceExhausted(f"no room for {what}: there are {size}")
+        case p4.Update.MODIFY | p4.Update.DELETE if number not in things:
+            raise NotFound(f"{what} is not there")
+        case p4.Update.INSERT | p4.Update.MODIFY | p4.Update.DELETE:
+            pass
+        case _:
+            raise InvalidArgument("the update has no type; it must be INSERT, MODIFY or DELETE")
+
+
+# --------------------------------------------------------------------------- groups
+
+
+def write_group(bundle: Bundle, kind: int, message: Any) -> None:
+    """Insert, modify or delete a group. Raises RequestError, and then has changed nothing."""
+    profile = _profile(bundle, message.action_profile_id)
+    state = bundle.profiles.setdefault(profile.id, ProfileState())
+    number = message.group_id
+    if not profile.selector:
+        raise InvalidArgument(f"'{profile.name}' is no selector: it has no groups")
+    if kind != p4.Update.DELETE:
+        _check_group(profile, state, message)
+    _insert_or_find(kind, state.groups, number, f"group {number} of '{profile.name}'", profile.size)
+    if kind == p4.Update.DELETE:
+        if _entries_naming(bundle, profile, GROUP, number):
+            raise FailedPrecondition(f"group {number} of '{profile.name}' is in use")
+        _clear_rows(bundle, profile, number)
+        del state.groups[number]
+        return
+    state.groups[number] = message
+    _write_rows(bundle, profile, state, message)
+    _refresh_entries(bundle, profile, GROUP, number)
+
+
+def _check_group(profile: Profile, state: ProfileState, message: Any) -> None:
+    numbers = [member.member_id for member in message.members]
+    for member in message.members:
+        _known(state.members, "member", member.member_id, profile)
+        if member.weight < 1:
+            raise InvalidArgument(f"member {member.member_id} has weight {member.weight}; want 1 or more")
+        if member.WhichOneof("watch_kind"):
+            raise Unimplemented("watch ports of members are not supported")
+    if len(set(numbers)) < len(numbers):
+        raise InvalidArgument(f"a member is twice in group {message.group_id}; a weight makes it count more")
+    slots, most = len(_slots(message)), message.max_size or profile.size
+    if slots > most:
+        raise ResourceExhausted(f"{slots} members, by weight, in group {message.group_id}: at most {most}")
+
+
+def _rows(bundle: Bundle, table: Table, group: int) -> list[ir.ConstEntry]:
+    entries = bundle.pipeline.entries(ir.members_table(table.name))
+    return [entry for entry in entries if entry.patterns[0].value == group]
+
+
+def _clear_rows(bundle: Bundle, profile: Profile, group: int) -> None:
+    for table in _tables(bundle, profile):
+        for row in _rows(bundle, table, group):
+            bundle.pipeline.delete(ir.members_table(table.name), row)
+
+
+def _write_rows(bundle: Bundle, profile: Profile, state: ProfileState, group: Any) -> None:
+    _clear_rows(bundle, profile, group.group_id)
+    for table in _tables(bundle, profile):
+        for slot, member in enumerate(_slots(group)):
+            key = (ir.Pattern("exact", group.group_id), ir.Pattern("exact", slot))
+            runs = _of_member(bundle, table, state.members[member])
+            bundle.pipeline.insert(ir.members_table(table.name), ir.ConstEntry(key, runs, 0))
+
+
+# --------------------------------------------------------------------------- entries that name them
+
+
+def _entries_naming(
+    bundle: Bundle, profile: Profile, kind: str, number: int
+) -> list[tuple[Table, ir.ConstEntry]]:
+    found = []
+    for table in _tables(bundle, profile):
+        for entry in bundle.pipeline.entries(table.name):
+            action = bundle.choices.get((table.name, entry.patterns, entry.priority))
+            if action is not None and action.WhichOneof("type") == kind and getattr(action, kind) == number:
+                found.append((table, entry))
+    return found
+
+
+def _refresh_entries(bundle: Bundle, profile: Profile, kind: str, number: int) -> None:
+    for table, entry in _entries_naming(bundle, profile, kind, number):
+        action = bundle.choices[(table.name, entry.patterns, entry.priority)]
+        runs = invocation(bundle, table, action)
+        bundle.pipeline.modify(table.name, ir.ConstEntry(entry.patterns, runs, entry.priority))
+
+
+# --------------------------------------------------------------------------- reading
+
+
+def read_members(bundle: Bundle, request: Any) -> Iterator[Any]:
+    """Yield one member, those of one profile or (id 0) of all."""
+    for state in _selected(bundle, request.action_profile_id):
+        for number, member in state.members.items():
+            if request.member_id in (0, number):
+                yield member
+
+
+def read_groups(bundle: Bundle, request: Any) -> Iterator[Any]:
+    """Yield one group, those of one selector or (id 0) of all."""
+    for state in _selected(bundle, request.action_profile_id):
+        for number, group in state.groups.items():
+            if request.group_id in (0, number):
+                yield group
+
+
+def _selected(bundle: Bundle, id_: int) -> list[ProfileState]:
+    if id_ == 0:
+        return list(bundle.profiles.values())
+    return [bundle.profiles.get(_profile(bundle, id_).id, ProfileState())]

@@ -1,0 +1,193 @@
+"""Action profiles and selectors over P4Runtime, down to the packets that both back ends send."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from p4src.messages import p4runtime_pb2 as p4
+from softswitch.compiler import compile_source, p4info, preprocess_file
+from softswitch.p4runtime import action_profiles, tables
+from softswitch.p4runtime.errors import (
+    AlreadyExists,
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    RequestError,
+    ResourceExhausted,
+    Unimplemented,
+)
+from softswitch.p4runtime.state import Backend, Bundle, prepare
+from tests.softswitch.lowering import source
+
+LOCALS = """
+    action to(bit<9> port) { standard_metadata.egress_spec = port; }
+    action mark(bit<8> v) { hdr.h.d = v; standard_metadata.egress_spec = 99; }
+    action_profile(4) profile;
+    action_selector(HashAlgorithm.identity, 8, 10) selector;
+    table direct {
+        key = { hdr.h.a: exact; }
+        actions = { to; NoAction; }
+        implementation = profile;
+    }
+    table hashed {
+        key = { hdr.h.a: exact; hdr.h.b: selector; hdr.h.c: selector; }
+        actions = { to; mark; NoAction; }
+        implementation = selector;
+        default_action = mark(1);
+    }
+    table again {
+        key = { hdr.h.c: ternary; hdr.h.b: selector; }
+        actions = { to; mark; NoAction; }
+        implementation = selector;
+    }
+"""
+APPLY = """
+    if (hdr.h.d == 1) { direct.apply(); }
+    else if (hdr.h.d == 2) { if (!again.apply().hit) { standard_metadata.egress_spec = 98; } }
+    else { switch (hashed.apply().action_run) { to: { hdr.h.d = 0x70; } mark: { hdr.h.c = 0x71; } } }
+"""
+TEXT = source(APPLY, locals=LOCALS)
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> str:
+    file: Path = tmp_path_factory.mktemp("profiles") / "profiles.p4"
+    file.write_text(TEXT)
+    return preprocess_file(file)
+
+
+@pytest.fixture(params=["interpreter", "compiled"])
+def bundle(request: pytest.FixtureRequest, text: str) -> Bundle:
+    backend: Backend = request.param
+    info = p4info(compile_source(text, preprocessed=True))
+    return prepare(p4.ForwardingPipelineConfig(p4info=info, p4_device_config=text.encode()), backend=backend)
+
+
+def profile_id(bundle: Bundle, name: str) -> int:
+    return next(profile.id for profile in bundle.schema.profiles.values() if profile.name == name)
+
+
+def member(bundle: Bundle, profile: str, number: int, action: str = "", value: int = 0) -> Any:
+    message = p4.ActionProfileMember(action_profile_id=profile_id(bundle, profile), member_id=number)
+    if action:
+        message.action.action_id = bundle.schema.action_named(action).id
+        message.action.params.add(param_id=1, value=bytes([value]))
+    return message
+
+
+def group(bundle: Bundle, number: int, **weights: int) -> Any:
+    message = p4.ActionProfileGroup(action_profile_id=profile_id(bundle, "C.selector"), group_id=number)
+    for name, weight in weights.items():
+        message.members.add(member_id=int(name[1:]), weight=weight)
+    return message
+
+
+def entry(bundle: Bundle, name: str, key: int, **action: int) -> Any:
+    table = next(table for table in bundle.schema.tables.values() if table.name == name)
+    message = p4.TableEntry(table_id=table.id, action=p4.TableAction(**action))
+    match = message.match.add(field_id=1)
+    if table.takes_priority:
+        match.ternary.value, match.ternary.mask, message.priority = bytes([key]), b"\xff", 1
+    else:
+        match.exact.value = bytes([key])
+    return message
+
+
+def sent(bundle: Bundle, a: int, b: int, c: int, d: int) -> int:
+    _, verdict = bundle.pipeline.ingress(bytes([a, b, c, d]), 0)
+    return verdict.egress_spec
+
+
+INSERT, MODIFY, DELETE = p4.Update.INSERT, p4.Update.MODIFY, p4.Update.DELETE
+
+
+def test_entries_run_what_their_member_runs(bundle: Bundle) -> None:
+    action_profiles.write_member(bundle, INSERT, member(bundle, "C.profile", 7, "C.to", 3))
+    written = entry(bundle, "C.direct", 5, action_profile_member_id=7)
+    tables.write(bundle, INSERT, written)
+    assert sent(bundle, 5, 0, 0, 1) == 3
+    assert list(tables.read(bundle, p4.TableEntry(table_id=written.table_id, match=written.match))) == [
+        written
+    ]
+    action_profiles.write_member(bundle, MODIFY, member(bundle, "C.profile", 7, "C.to", 4))
+    assert sent(bundle, 5, 0, 0, 1) == 4
+    with pytest.raises(FailedPrecondition, match="in use"):
+        action_profiles.write_member(bundle, DELETE, member(bundle, "C.profile", 7))
+    tables.write(bundle, DELETE, written)
+    action_profiles.write_member(bundle, DELETE, member(bundle, "C.profile", 7))
+    assert sent(bundle, 5, 0, 0, 1) == 0
+    assert list(action_profiles.read_members(bundle, p4.ActionProfileMember())) == []
+
+
+def test_a_hash_spreads_packets_over_the_members_of_a_group(bundle: Bundle) -> None:
+    for number in (1, 2, 3):
+        action_profiles.write_member(bundle, INSERT, member(bundle, "C.selector", number, "C.to", number))
+    action_profiles.write_group(bundle, INSERT, group(bundle, 9, m1=1, m2=2))
+    for name in ("C.hashed", "C.again"):
+        tables.write(bundle, INSERT, entry(bundle, name, 5, action_profile_group_id=9))
+    # The hash is the number that the selector's fields make, modulo the weights.
+    ports = [sent(bundle, 5, b, 0, 0) for b in range(3)]
+    assert ports == [[1, 2, 2][(b << 8) % 3] for b in range(3)]
+    assert [sent(bundle, 0, b, 5, 2) for b in range(3)] == [1, 2, 2]
+    action_profiles.write_member(bundle, MODIFY, member(bundle, "C.selector", 2, "C.mark", 8))
+    assert [sent(bundle, 0, b, 5, 2) for b in range(3)] == [1, 99, 99]
+    action_profiles.write_group(bundle, MODIFY, group(bundle, 9, m3=1))
+    assert [sent(bundle, 0, b, 5, 2) for b in range(3)] == [3, 3, 3]
+    action_profiles.write_group(bundle, MODIFY, group(bundle, 9))
+    assert sent(bundle, 0, 1, 5, 2) == 0
+    assert sent(bundle, 0, 1, 6, 2) == 98
+    assert sent(bundle, 6, 0, 0, 0) == 99  # the default action
+    tables.write(bundle, MODIFY, entry(bundle, "C.hashed", 5, action_profile_member_id=1))
+    assert sent(bundle, 5, 1, 0, 0) == 1
+    assert list(action_profiles.read_groups(bundle, p4.ActionProfileGroup())) == [group(bundle, 9)]
+
+
+def refused(bundle: Bundle, kind: int, message: Any) -> RequestError:
+    write = {
+        p4.ActionProfileMember: action_profiles.write_member,
+        p4.ActionProfileGroup: action_profiles.write_group,
+        p4.TableEntry: tables.write,
+    }[type(message)]
+    with pytest.raises(RequestError) as caught:
+        write(bundle, kind, message)
+    return caught.value
+
+
+def test_what_does_not_fit_is_refused(bundle: Bundle) -> None:
+    one = member(bundle, "C.selector", 1, "C.to", 1)
+    action_profiles.write_member(bundle, INSERT, one)
+    action_profiles.write_group(bundle, INSERT, group(bundle, 1, m1=1))
+    tables.write(bundle, INSERT, entry(bundle, "C.hashed", 1, action_profile_group_id=1))
+    cases: list[tuple[int, Any, type[RequestError]]] = [
+        (INSERT, one, AlreadyExists),
+        (MODIFY, member(bundle, "C.selector", 2, "C.to", 1), NotFound),
+        (DELETE, one, FailedPrecondition),
+        (INSERT, member(bundle, "C.profile", 1, "C.mark", 1), InvalidArgument),
+        (INSERT, group(bundle, 2, m5=1), NotFound),
+        (INSERT, group(bundle, 2, m1=0), InvalidArgument),
+        (INSERT, group(bundle, 2, m1=9), ResourceExhausted),
+        (DELETE, group(bundle, 1), FailedPrecondition),
+        (DELETE, group(bundle, 2), NotFound),
+        (INSERT, entry(bundle, "C.hashed", 2, action_profile_group_id=2), NotFound),
+        (INSERT, entry(bundle, "C.direct", 2, action_profile_group_id=1), InvalidArgument),
+    ]
+    for kind, message, error in cases:
+        assert isinstance(refused(bundle, kind, message), error), message
+    bare = entry(bundle, "C.hashed", 2)
+    bare.action.action.action_id = bundle.schema.action_named("C.to").id
+    assert isinstance(refused(bundle, INSERT, bare), InvalidArgument)
+    bare.action.action_profile_action_set.SetInParent()
+    assert isinstance(refused(bundle, INSERT, bare), Unimplemented)
+    assert sent(bundle, 1, 0, 0, 0) == 1
+
+
+def test_p4info_has_the_profiles_and_nothing_of_their_inside(text: str) -> None:
+    info = p4info(compile_source(text, preprocessed=True))
+    found = {p.preamble.name: (p.size, p.with_selector, len(p.table_ids)) for p in info.action_profiles}
+    assert found == {"C.profile": (4, False, 1), "C.selector": (8, True, 2)}
+    assert {t.preamble.name for t in info.tables} == {"C.direct", "C.hashed", "C.again"}
+    hashed = next(t for t in info.tables if t.preamble.name == "C.hashed")
+    assert [field.name for field in hashed.match_fields] == ["hdr.h.a"]
+    assert len(hashed.action_refs) == 3
+    assert all("#" not in action.preamble.name for action in info.actions)
