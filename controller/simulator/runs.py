@@ -199,7 +199,7 @@ def run(task: Task, progress: Progress | None = None) -> Outcome:
 
 def write_rows(path: Path, outcomes: Iterable[Outcome]) -> None:
     """Write what became of each job of each outcome to a CSV file. Raises OSError."""
-    named = (
+    named: Iterator[tuple[dict[str, str | float], Sequence[Row]]] = (
         ({"policy": o.task.policy, "load": o.task.source.load, "seed": o.task.source.seed}, o.rows)
         for o in outcomes
     )
