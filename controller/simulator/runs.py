@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -199,7 +199,7 @@ def run(task: Task, progress: Progress | None = None) -> Outcome:
 
 def write_rows(path: Path, outcomes: Iterable[Outcome]) -> None:
     """Write what became of each job of each outcome to a CSV file. Raises OSError."""
-    named: Iterator[tuple[dict[str, str | float], Sequence[Row]]] = (
+    named: Iterator[tuple[Mapping[str, str | float], Sequence[Row]]] = (
         ({"policy": o.task.policy, "load": o.task.source.load, "seed": o.task.source.seed}, o.rows)
         for o in outcomes
     )
