@@ -22,7 +22,7 @@ from controller.scheduling import Cluster
 from controller.scheduling.weave import Weave
 from controller.simulator import measure
 from controller.simulator.families.base import SimulationConfig
-from controller.simulator.families.papers import INTERVAL_S, policy_run
+from controller.simulator.families.papers import policy_run
 from controller.simulator.policy_run import PolicyRun
 from controller.simulator.pool import run_all
 from controller.simulator.runs import RunFailed, Source, Task
@@ -45,16 +45,17 @@ VARIED = ("trace3", "trace3_pr", "sample")
 
 def variants() -> dict[str, PolicyRun]:
     """Return `weave-s` with one thing changed at a time, and what it is to be better than."""
-    speed = Interleaved()
+    speed, told = Interleaved(), Interleaved(contention=(1.0,) * 4)
     changed = {
-        "`weave-s`": Weave(speed),
-        "no exchanges after the greedy start": Weave(speed, exchange=False),
-        "q = 0: the average alone is looked after": Weave(speed, power=0.0),
-        "looks at twice the cluster instead of eight times": Weave(speed, width=2),
-        "pairs only": Weave(speed, members=2),
-        "believes that groups have no contention": Weave(Interleaved(contention=(1.0,) * 4)),
+        "`weave-s`": Weave(told),
+        "no exchanges after the greedy start": Weave(told, exchange=False),
+        "q = 0: the average alone is looked after": Weave(told, power=0.0),
+        "s = 0: slowdowns are not looked after": Weave(told, short=0.0),
+        "looks at twice the cluster instead of eight times": Weave(told, width=2),
+        "pairs only": Weave(told, members=2),
+        "knows the contention of groups": Weave(speed),
     }
-    return {name: PolicyRun(policy, speed, INTERVAL_S) for name, policy in changed.items()} | {
+    return {name: PolicyRun(policy, speed) for name, policy in changed.items()} | {
         "`muri-s`": policy_run("muri-s")
     }
 

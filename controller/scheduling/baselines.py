@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from controller.scheduling.policy import JobState
 from controller.scheduling.ranked import Moves, Ranked
+from controller.scheduling.told import TRUTH, Told
 
 
 def _told_s(job: JobState) -> float:
@@ -18,19 +19,21 @@ def fifo(*, backfill: bool = False) -> Ranked:
     return Ranked(name, lambda job, now_s: job.order, moves=Moves.NEVER, backfill=backfill)
 
 
-def sjf() -> Ranked:
+def sjf(told: Told = TRUTH) -> Ranked:
     """Return shortest job first, not preemptive, durations known."""
-    return Ranked("sjf", lambda job, now_s: job.remaining_s(now_s), moves=Moves.NEVER)
+    return Ranked("sjf", told.remaining_s, moves=Moves.NEVER)
 
 
-def srtf() -> Ranked:
+def srtf(told: Told = TRUTH) -> Ranked:
     """Return shortest remaining time first."""
-    return Ranked("srtf", lambda job, now_s: job.remaining_s(now_s), moves=Moves.PREEMPT)
+    return Ranked("srtf", told.remaining_s, moves=Moves.PREEMPT)
 
 
-def srsf() -> Ranked:
+def srsf(told: Told = TRUTH) -> Ranked:
     """Return shortest remaining service (time x GPUs) first (Tiresias, NSDI'19)."""
-    return Ranked("srsf", lambda job, now_s: job.remaining_s(now_s) * job.spec.gpus, moves=Moves.PREEMPT)
+    return Ranked(
+        "srsf", lambda job, now_s: told.remaining_s(job, now_s) * job.spec.gpus, moves=Moves.PREEMPT
+    )
 
 
 def las(*, quantum_s: float = 360.0) -> Ranked:

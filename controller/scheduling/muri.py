@@ -22,6 +22,7 @@ from controller.scheduling.model import RESOURCES, Cluster, JobSpec
 from controller.scheduling.placement import Counts
 from controller.scheduling.policy import Decision, JobState, View
 from controller.scheduling.queue import Entry, Rank, Waiting
+from controller.scheduling.told import TRUTH, Told
 from controller.scheduling.turns import carry_on
 
 AGENTS = ("a2c", "dqn")
@@ -43,6 +44,23 @@ def profile(job: JobSpec) -> Profile:
     raise BadSpec(f"job {job.id!r} has {len(stages)} stage times; {len(RESOURCES)} are needed to group it")
 
 
+class Profiler:
+    """What is measured of jobs: each stage time is off by up to `noise`, evenly, either way."""
+
+    def __init__(self, noise: float = 0.0, seed: int = 0) -> None:
+        if not 0 <= noise < 1:
+            raise BadSpec(f"a profiling noise of {noise}; it must be at least 0 and below 1")
+        self._noise = noise
+        self._rng = random.Random(seed)
+
+    def measure(self, job: JobSpec) -> Profile:
+        """Return the job's seconds per iteration on each of `RESOURCES`, as measured."""
+        exact = profile(job)
+        if not self._noise:
+            return exact
+        return tuple(stage * self._rng.uniform(1 - self._noise, 1 + self._noise) for stage in exact)
+
+
 class Muri:
     """Muri-S if durations are `known`, else Muri-L.
 
@@ -61,18 +79,17 @@ class Muri:
         noise: float = 0.0,
         seed: int = 0,
         quantum_s: float = 360.0,
+        told: Told = TRUTH,
     ) -> None:
         if not 1 <= members <= len(RESOURCES):
             raise BadSpec(f"groups of {members} jobs; 1 to {len(RESOURCES)} are possible")
-        if not 0 <= noise < 1:
-            raise BadSpec(f"a profiling noise of {noise}; it must be at least 0 and below 1")
         self.name = name
         self._known = known
         self._members = members
         self._blossom = blossom
         self._worst = worst
-        self._noise = noise
-        self._rng = random.Random(seed)
+        self._profiler = Profiler(noise, seed)
+        self._told = told
         self._quantum_s = quantum_s
         self._waiting = Waiting()
         self._running: dict[int, JobState] = {}
@@ -88,7 +105,7 @@ class Muri:
                 self._waiting.discard(job)  # it came to its end while it was being stopped
             del self._profiles[job.order]
         for job in view.arrived:
-            self._profiles[job.order] = self._measured(job.spec)
+            self._profiles[job.order] = self._profiler.measure(job.spec)
             self._waiting.add(job, self._rank(job, view.now_s))
         held = [(self._rank(job, view.now_s), order, job) for order, job in self._running.items()]
         taken = self._take(view.cluster, held)
@@ -105,14 +122,8 @@ class Muri:
         wake_s = view.now_s + self._quantum_s if len(self._waiting) and not self._known else None
         return Decision(groups, wake_s)
 
-    def _measured(self, job: JobSpec) -> Profile:
-        exact = profile(job)
-        if not self._noise:
-            return exact
-        return tuple(stage * self._rng.uniform(1 - self._noise, 1 + self._noise) for stage in exact)
-
     def _rank(self, job: JobState, now_s: float) -> Rank:
-        service_s = job.remaining_s(now_s) if self._known else job.attained_s(now_s)
+        service_s = self._told.remaining_s(job, now_s) if self._known else job.attained_s(now_s)
         return service_s * job.spec.gpus
 
     def _take(self, cluster: Cluster, held: list[Entry]) -> dict[int, list[Entry]]:

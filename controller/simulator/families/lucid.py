@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -52,7 +52,12 @@ SETTINGS = {
     "low": Setting("jobs in ten minutes up to which lucid:online shares apathetically", 1.0, 0.0, 1e6),
     "very_low": Setting("the same up to which it does not share while GPUs are idle", 0.5, 0.0, 1e6),
 }
-BASELINES = {"fifo": baselines.fifo, "sjf": baselines.sjf, "srtf": baselines.srtf, "qssf": baselines.qssf}
+BASELINES: Mapping[str, Callable[[], Policy]] = {
+    "fifo": baselines.fifo,
+    "sjf": baselines.sjf,
+    "srtf": baselines.srtf,
+    "qssf": baselines.qssf,
+}
 
 
 def measurements(config: SimulationConfig) -> tuple[dict[Config, Usage], list[Pair]]:

@@ -13,7 +13,8 @@ from controller.scheduling.muri import Muri
 from controller.scheduling.policy import Policy
 from controller.scheduling.themis import Themis
 from controller.scheduling.tiresias import Tiresias
-from controller.scheduling.weave import Weave
+from controller.scheduling.told import Told
+from controller.scheduling.weave import SHORT, Weave
 from controller.simulator.families.base import Family, Setting, SimulationConfig, resolve_settings
 from controller.simulator.policy_run import PolicyRun
 from controller.simulator.speed import Exclusive, Interleaved
@@ -27,26 +28,32 @@ class PaperConfig:
     """Settings of the policies, and what makes their policy runs.
 
     Attributes:
-        interval_s: How often groups are formed (Muri, weave).
+        interval_s: How often groups are formed (Muri), or thought over while jobs wait (weave-l).
+        weave_interval_s: How often weave forms groups; 0: whenever jobs come or end.
         quantum_s: How long a time slice is (las, 2d-las, gandiva).
-        noise: Relative error of the stage times that Muri's profiler measures, at most.
+        noise: Relative error of the stage times that profilers measure (Muri, weave), at most.
+        estimate_error: Spread of the error of durations where they are known, as `Told` has it.
         restart_scale: Factor on what restarts cost.
         members: How many jobs Muri groups at most.
         worst_order: Muri interleaves as badly as possible.
         in_order: Muri groups neighbours in the queue.
+        short: How much weave looks after short jobs.
         power: How much weave looks after the tail.
         width: By how many times the jobs that weave looks at may exceed the cluster.
         seed: Of the noise.
     """
 
     interval_s: float = INTERVAL_S
+    weave_interval_s: float = 0.0
     quantum_s: float = 360.0
     noise: float = 0.0
+    estimate_error: float = 0.0
     restart_scale: float = 1.0
     members: float = len(RESOURCES)
     worst_order: float = 0
     in_order: float = 0
     power: float = 0.5
+    short: float = SHORT
     width: float = 8
     seed: int = 0
 
@@ -71,16 +78,30 @@ class PaperConfig:
             noise=self.noise,
             seed=self.seed,
             quantum_s=self.interval_s,
+            told=self.told,
         )
         return self.sharing(policy, worst=worst, interval_s=self.interval_s)
 
     def weave(self, name: str, *, known: bool = True) -> PolicyRun:
-        """Weave, which is told how fast groups are, with decisions at intervals."""
-        quantum_s = None if known else self.interval_s
+        """Weave, which is told what Muri is."""
         policy = Weave(
-            Interleaved(), name, known=known, power=self.power, width=int(self.width), quantum_s=quantum_s
+            Interleaved(contention=(1.0,) * len(RESOURCES)),
+            name,
+            known=known,
+            power=self.power,
+            short=self.short,
+            width=int(self.width),
+            quantum_s=None if known else self.interval_s,
+            noise=self.noise,
+            seed=self.seed,
+            told=self.told,
         )
-        return self.sharing(policy, interval_s=self.interval_s)
+        return self.sharing(policy, interval_s=self.weave_interval_s)
+
+    @property
+    def told(self) -> Told:
+        """Durations as policies are told that know them."""
+        return Told(self.estimate_error, self.seed)
 
 
 POLICIES: Mapping[str, tuple[str, Callable[[PaperConfig], PolicyRun]]] = {
@@ -94,15 +115,15 @@ POLICIES: Mapping[str, tuple[str, Callable[[PaperConfig], PolicyRun]]] = {
     ),
     "sjf": (
         "shortest job first, durations known; nobody is stopped",
-        lambda by: by.alone(baselines.sjf()),
+        lambda by: by.alone(baselines.sjf(by.told)),
     ),
     "srtf": (
         "shortest remaining time first, durations known; preemptive",
-        lambda by: by.alone(baselines.srtf()),
+        lambda by: by.alone(baselines.srtf(by.told)),
     ),
     "srsf": (
         "shortest remaining service (time x GPUs) first, durations known; preemptive",
-        lambda by: by.alone(baselines.srsf()),
+        lambda by: by.alone(baselines.srsf(by.told)),
     ),
     "las": (
         "least attained time first, durations unknown",
@@ -149,15 +170,22 @@ DEFAULT = PaperConfig()
 
 SETTINGS = {
     "interval_s": Setting(
-        "interval between formations of groups (muri, weave)", DEFAULT.interval_s, 1.0, 1e6
+        "interval between formations of groups (muri, weave-l while jobs wait)", DEFAULT.interval_s, 1.0, 1e6
     ),
+    "weave_interval_s": Setting("the same of weave; 0: whenever jobs come or end", 0.0, 0.0, 1e6),
     "quantum_s": Setting("length of a time slice (las, 2d-las, gandiva)", DEFAULT.quantum_s, 1.0, 1e6),
-    "noise": Setting("relative error of the stage times that muri measures", DEFAULT.noise, 0.0, 0.99),
+    "noise": Setting(
+        "relative error of the stage times that are measured (muri, weave)", DEFAULT.noise, 0.0, 0.99
+    ),
+    "estimate_error": Setting(
+        "spread (of the logarithm) of errors in durations (sjf, srtf, srsf, muri-s, weave-s)", 0.0, 0.0, 5.0
+    ),
     "restart_scale": Setting("factor on the cost of restarts", DEFAULT.restart_scale, 0.0, 1e6),
     "members": Setting("most jobs in a group (muri)", DEFAULT.members, 1, len(RESOURCES), whole=True),
     "worst_order": Setting("1: muri interleaves as badly as possible", 0, 0, 1, whole=True),
     "in_order": Setting("1: muri groups neighbours in the queue", 0, 0, 1, whole=True),
     "power": Setting("how much weave looks after the tail; 0: the average alone", DEFAULT.power, 0.0, 10.0),
+    "short": Setting("how much weave looks after short jobs' slowdown", DEFAULT.short, 0.0, 1.0),
     "width": Setting(
         "by how many times the jobs that weave looks at may exceed the cluster",
         DEFAULT.width,

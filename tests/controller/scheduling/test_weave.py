@@ -1,14 +1,19 @@
 from __future__ import annotations
 
+import math
 import os
+import statistics
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from controller.scheduling import BadSpec, Cluster, Decision, JobSpec, View
-from controller.scheduling.weave import Weave
+from controller.scheduling.told import Told
+from controller.scheduling.weave import Longer, Weave
 from controller.simulator import measure, simulate
 from controller.simulator.families.base import SimulationConfig
+from controller.simulator.generate import generate
 from controller.simulator.policies import make
 from controller.simulator.speed import Interleaved
 from controller.simulator.traces import read
@@ -64,7 +69,7 @@ def test_large_jobs_find_room_and_no_gpu_idles() -> None:
     assert {*first(jobs, Cluster.uniform(1, 4))} == {("small",), ("other",)}
 
 
-@pytest.mark.parametrize("options", [{"members": 0}, {"power": -1.0}, {"width": 0}])
+@pytest.mark.parametrize("options", [{"members": 0}, {"power": -1.0}, {"width": 0}, {"short": 2}])
 def test_options_out_of_range_are_refused(options: dict[str, int]) -> None:
     with pytest.raises(BadSpec):
         Weave(Interleaved(), **options)  # type: ignore[arg-type]
@@ -73,6 +78,80 @@ def test_options_out_of_range_are_refused(options: dict[str, int]) -> None:
 def test_jobs_without_a_profile_are_refused() -> None:
     with pytest.raises(BadSpec, match="job 'a' has 0 stage times"):
         first([JobSpec("a", 0, 1, 10)])
+
+
+def average_s(name: str, **settings: float) -> float:
+    cluster = Cluster.uniform(1, 4)
+    jobs = generate(60, cluster, load=2, seed=3, longest_s=20_000)
+    config = SimulationConfig(cluster, settings=tuple(settings.items()))
+    return measure(make(name, config).run(jobs, cluster)).avg_jct_s
+
+
+@pytest.mark.parametrize("name", ["muri-s", "weave-s"])
+@pytest.mark.parametrize("error", ["noise", "estimate_error"])
+def test_errors_of_profiles_and_durations_are_told_to_both(name: str, error: str) -> None:
+    assert average_s(name, **{error: 0.9}) != average_s(name)
+    assert average_s(name, **{error: 0.0}) == average_s(name)
+
+
+def test_an_error_is_a_factor_of_each_job_that_stays_and_has_no_bias() -> None:
+    told = Told(0.5, seed=1)
+    cluster = Cluster.uniform(1, 1)
+    asked: list[float] = []
+
+    class Asks(Weave):
+        def decide(self, view: View) -> Decision:
+            asked.extend(told.remaining_s(job, view.now_s) for job in view.arrived)
+            return super().decide(view)
+
+    jobs = [spec(f"j{number}", 100, COMPUTES) for number in range(400)]
+    simulate(jobs, cluster, Asks(Interleaved()), Interleaved())
+    assert statistics.fmean(math.log(left_s / 100) for left_s in asked) == pytest.approx(0, abs=0.05)
+    assert statistics.stdev(math.log(left_s / 100) for left_s in asked) == pytest.approx(0.5, abs=0.05)
+    with pytest.raises(BadSpec, match="must not be negative"):
+        Told(-1.0)
+
+
+def test_how_much_longer_rounds_are_is_learnt_from_groups_that_run() -> None:
+    longer = Longer()
+    assert longer.of(2) == 1.0
+    assert longer.learn([(2, 1.3), (2, 1.32)])
+    assert longer.of(2) == pytest.approx(1.31)
+    assert not longer.learn([(2, 1.31)])
+    assert longer.of(3) == 1.0
+
+
+def test_groups_that_do_not_pay_as_measured_are_given_up() -> None:
+    # predicted: 1.8 s of work in rounds of 1 s; as measured, rounds are twice as long, and alone is better
+    stages = (0.9, 0.0, 0.1, 0.0), (0.1, 0.0, 0.8, 0.1)
+    jobs = [spec(f"{kind}{number}", 1000, stages[kind]) for kind in (0, 1) for number in range(4)]
+    jobs.append(replace(jobs[0], id="late", submit_s=10.0))  # when it comes, a pair is seen running
+    measured = Interleaved(contention=(1.0, 2.0, 3.0, 4.0))
+    policy = Weave(Interleaved(contention=(1.0,) * 4), members=2)
+    sizes: list[int] = []
+
+    class Watches:
+        name = "watches"
+
+        def decide(self, view: View) -> Decision:
+            decision = policy.decide(view)
+            sizes.append(max((len(group.jobs) for group in decision.groups), default=0))
+            return decision
+
+    simulate(jobs, ONE, Watches(), measured, verify=True)
+    assert sizes[0] == 2
+    assert len(sizes) > 5
+    assert 2 not in sizes[1:]
+
+
+def test_a_weight_of_short_jobs_is_good_for_their_slowdown() -> None:
+    cluster = Cluster.uniform(2, 4)
+    jobs = generate(100, cluster, load=2, seed=5)
+    slowdowns = [
+        measure(make("weave-s", SimulationConfig(cluster, settings=(("short", short),))).run(jobs, cluster))
+        for short in (0.0, 0.3)
+    ]
+    assert slowdowns[1].avg_slowdown < slowdowns[0].avg_slowdown
 
 
 @pytest.mark.slow

@@ -58,7 +58,10 @@ def test_settings_are_part_of_the_result() -> None:
         (("noise=much",), "setting 'noise=much': want NAME=NUMBER"),
         (("noise=nan",), "setting noise=nan: want 0 to 0.99"),
         (("noise=1",), "setting noise=1: want 0 to 0.99"),
-        (("capacity=1",), "setting 'capacity' is unknown here; there are in_order, interval_s, members"),
+        (
+            ("capacity=1",),
+            "setting 'capacity' is unknown here; there are estimate_error, in_order, interval_s",
+        ),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(settings: tuple[str, ...], complaint: str) -> None:

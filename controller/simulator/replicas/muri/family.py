@@ -40,7 +40,14 @@ def muri(name: str, *, known: bool, settings: Mapping[str, float]) -> MuriRun:
 
 
 def _weave(name: str, *, known: bool, settings: Mapping[str, float]) -> MuriRun:
-    policy = Weave(MuriSpeed(), name, known=known, power=settings["power"], width=int(settings["width"]))
+    policy = Weave(
+        MuriSpeed(),
+        name,
+        known=known,
+        power=settings["power"],
+        short=settings["short"],
+        width=int(settings["width"]),
+    )
     return MuriRun(policy, MuriSpeed(), same_time_s=SAME_TIME_S)
 
 
@@ -72,6 +79,7 @@ SETTINGS = {
     "in_order": Setting("1: muri groups neighbours in the queue", 0, 0, 1, whole=True),
     "unpack": Setting("0: muri keeps groups that do not pay (--autopack False there)", 1, 0, 1, whole=True),
     "power": papers.SETTINGS["power"],
+    "short": papers.SETTINGS["short"],
     "width": papers.SETTINGS["width"],
 }
 
