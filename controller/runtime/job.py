@@ -9,12 +9,13 @@ import warnings
 from collections.abc import Sequence
 
 from controller import ControllerError, NoSuchJob
+from controller.runtime.addresses import tcp_port
 from controller.runtime.admission import Admitted, admitted
 from controller.runtime.fabric import SwitchFabric
 from controller.runtime.lease import Renewal, renewed
 from controller.runtime.metrics import metrics
 from controller.runtime.spec import JobResult, LaunchSpec, Reports
-from hostlib.launcher import JobLog, Output, Rendezvous, WorkerExit, Workers
+from hostlib.launcher import JobLog, Output, Rendezvous, WorkerExit, Workers, torch_variables
 
 
 class JobRun:
@@ -59,8 +60,13 @@ class JobRun:
             job = stack.enter_context(admitted(self._fabric, self._spec))
             renewal = stack.enter_context(renewed(self._fabric, job.tree, self.fault))
             rendezvous = stack.enter_context(Rendezvous(job=job.tree.job, size=self._spec.workers))
+            port = stack.enter_context(tcp_port())
             environments = [
-                {**self._spec.environment(), "INA_JOB": job.config(rank, rendezvous)}
+                {
+                    **self._spec.environment(),
+                    **torch_variables(rank, self._spec.workers, port),
+                    "INA_JOB": job.config(rank, rendezvous),
+                }
                 for rank in range(self._spec.workers)
             ]
             log = stack.enter_context(contextlib.closing(JobLog(self._spec.log))) if self._spec.log else None
