@@ -58,9 +58,12 @@ def placement(environment: Mapping[str, str] = os.environ) -> Placement | None:
     return None
 
 
-def torch_variables(rank: int, size: int, port: int) -> dict[str, str]:
-    """Return what ``torch.distributed`` expects of a launcher of `size` ranks on this machine."""
-    values = (rank, size, rank, size, "127.0.0.1", port)
+def torch_variables(rank: int, size: int, store: tuple[str, int]) -> dict[str, str]:
+    """Return what ``torch.distributed`` expects of a launcher of `size` ranks on this machine.
+
+    `store` is the address where rank 0 is to listen.
+    """
+    values = (rank, size, rank, size, *store)
     return {name: str(value) for name, value in zip(TORCH_VARIABLES, values, strict=True)}
 
 

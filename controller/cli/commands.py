@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from typing import Annotated
 
 import typer
@@ -19,6 +18,8 @@ app = group(
 
 def _show_version(wanted: bool) -> None:
     if wanted:
+        from importlib.metadata import version  # a quarter of the start, for one option
+
         print(f"ina {version('ina')}")
         raise typer.Exit
 
@@ -36,7 +37,8 @@ def _add(panel: str, name: str, place: str, line: str) -> None:
     register(app, name, f"controller.cli.{place}", line, panel=panel)
 
 
-_RUN, _TRY, _PARTS = "Run jobs", "Simulate, test, measure", "Parts by themselves"
+_RUN, _ALLOT = "Run jobs", "Decide who gets what, on files"
+_TRY, _PARTS = "Simulate, test, measure", "Parts by themselves"
 _add(_RUN, "run", "run:run", "Run training jobs whose gradients are summed inside P4 switches.")
 _add(_RUN, "admit", "admit:admit", "Admit a job whose workers somebody else starts: torchrun, mpirun, srun.")
 _add(_RUN, "jobs", "switch_jobs:jobs", "List the jobs that a switch serves, whoever had them admitted.")
@@ -59,6 +61,35 @@ _add(
     "soak:soak",
     "Check the invariants over random schedules of everything at once, in virtual time.",
 )
+_add(
+    _TRY,
+    "experiment",
+    "experiment:experiment",
+    "Make a page of docs/results: run its sweep in virtual time, write rows, tables and plots.",
+)
+_add(
+    _ALLOT, "alloc", "allocation.alloc:alloc", "Divide the slots of the switches among jobs that are placed."
+)
+_add(
+    _ALLOT,
+    "place",
+    "allocation.place:place",
+    "Place jobs on servers, all at once, and compute the rates that they come to.",
+)
+_add(
+    _ALLOT,
+    "route",
+    "allocation.route:route",
+    "Choose aggregation trees for jobs that are placed, and compute the rates that they come to.",
+)
+_add(
+    _ALLOT,
+    "explain",
+    "allocation.explain:explain",
+    "Say why a job got its slots, its servers or its tree: what bound it, and what more would bring.",
+)
+_add(_TRY, "trace", "trace:trace", "Show a packet's life across hosts and switches, from captures.")
+_add(_TRY, "topo", "topo:app", "Topologies, and testbeds that have their shape; see docs/testbeds.md.")
 _add(_TRY, "schedule", "schedule:app", "Simulate schedulers of training jobs; see docs/schedulers/.")
 _add(_TRY, "bench", "bench:app", "Measure the parts alone and together; see docs/performance.md.")
 _add(_PARTS, "switch", "switch:switch", "Run the embedded switch until interrupted.")
@@ -69,3 +100,5 @@ _add(
     "Sum what finds no room in the switches, and answer what was lost, until standard input ends.",
 )
 _add(_PARTS, "compile", "compile:compile_", "Compile a P4 program for the embedded switch.")
+_add(_PARTS, "stf", "stf:stf", "Send a script of packets through a P4 program and check what leaves.")
+_add(_PARTS, "dissector", "dissector:dissector", "Print a dissector of INA packets for Wireshark.")

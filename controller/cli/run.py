@@ -12,6 +12,7 @@ from bmv2_topos import load_jobs
 from controller.cli import options
 from controller.cli.errors import USAGE, Failure
 from controller.cli.execute import execute
+from controller.cli.pcap_options import PcapOptions
 from controller.cli.run_options import (
     FaultOptions,
     MemoryOptions,
@@ -24,7 +25,7 @@ from controller.cli.run_options import (
 )
 from controller.runtime.job_file import specs_of_file
 from controller.runtime.run_log import begin_log
-from controller.runtime.spec import LaunchSpec
+from controller.runtime.spec import Captures, LaunchSpec
 
 EPILOG = """Examples:
 
@@ -35,6 +36,8 @@ EPILOG = """Examples:
   ina run --program shared --preempt --slots 64 --jobs examples/three_jobs.toml
 
   ina run --program shared --tree 2x4 --link-loss 0.01 -- python examples/digits.py
+
+  ina run -np 2 --program shared --loss 0.01 --pcap captures -- python examples/digits.py
 
   ina run -np 2 --switch grpc://127.0.0.1:9559 --json -- python train.py
 
@@ -72,6 +75,7 @@ def run(
     switches: SwitchOptions,
     tls: options.TlsOptions,
     faults: FaultOptions,
+    captures: PcapOptions,
 ) -> None:
     """Run training jobs whose gradients are summed inside P4 switches.
 
@@ -81,7 +85,15 @@ def run(
     its summary so far. What the file of --jobs says
     of a job holds, except where an option is given.
     """
-    fabric = fabric_of(program, lanes, memory, switches, tls, faults)
+    fabric = fabric_of(
+        program,
+        lanes,
+        memory,
+        switches,
+        tls,
+        faults,
+        captures=None if captures.pcap is None else _captures(captures),
+    )
     common = LaunchSpec(
         command=command or [],
         workers=0,
@@ -102,3 +114,13 @@ def run(
         place = str(begin_log(log))
         specs = [replace(spec, log=place) for spec in specs]
     execute(fabric, specs, switch=switches.switch, as_json=json)
+
+
+def _captures(captures: PcapOptions) -> Captures:
+    """Make the folder now: a bad one is one error, before anything starts. Raises Failure."""
+    assert captures.pcap is not None
+    try:
+        captures.pcap.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Failure(f"--pcap {captures.pcap}: {error.strerror}") from error
+    return Captures(captures.pcap.absolute(), captures.limit(), captures.pcap_snap)

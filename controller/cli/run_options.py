@@ -15,7 +15,16 @@ from bmv2_topos.jobfile import MAX_WINDOW
 from controller.cli import options
 from controller.cli.errors import USAGE, Failure
 from controller.runtime.job_file import Overrides, spec_of
-from controller.runtime.spec import ATP, NAMELESS, PRIVATE, SHARED, Attachment, FabricSpec, LaunchSpec
+from controller.runtime.spec import (
+    ATP,
+    NAMELESS,
+    PRIVATE,
+    SHARED,
+    Attachment,
+    Captures,
+    FabricSpec,
+    LaunchSpec,
+)
 from controller.runtime.topology import MAX_CHILDREN
 
 EMBEDDED = "embedded"
@@ -276,6 +285,8 @@ def fabric_of(
     switches: SwitchOptions,
     tls: options.TlsOptions,
     faults: FaultOptions,
+    *,
+    captures: Captures | None = None,
 ) -> FabricSpec:
     """Return the switches that these options ask for. Raises Failure where they contradict each other."""
     fan_outs = switches.fan_outs
@@ -296,7 +307,10 @@ def fabric_of(
         impairments=impairments,
         link_impairments=faults.link_impairments() if fan_outs else "",
         seed=faults.seed,
+        captures=captures,
     )
+    if fabric.attached and captures:
+        raise Failure("--pcap is for switches that are started: give it to 'ina switch'", exit_code=USAGE)
     if fabric.attached and impairments:
         raise Failure("impairments belong to the switch: give them to 'ina switch'", exit_code=USAGE)
     return fabric

@@ -6,10 +6,8 @@ the place of a process that has not started yet, or has ended.
 
 from __future__ import annotations
 
-import contextlib
 import socket
 import threading
-from collections.abc import Iterator
 
 from controller.runtime.errors import AddressTaken
 from hostlib.launcher import HeldAddress, OwnSocket
@@ -67,13 +65,13 @@ def port_socket() -> socket.socket:
     return bound
 
 
-@contextlib.contextmanager
-def tcp_port() -> Iterator[int]:
-    """Keep a TCP port on loopback from being given to others, for a worker that serves there.
+def server_address(host: str) -> socket.socket:
+    """Return a socket that keeps a TCP port of `host` from being given to others, for a server there.
+
 
     A server can bind it beside this, with SO_REUSEADDR as servers do.
     """
-    with socket.socket() as held:
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        held.bind(("127.0.0.1", 0))
-        yield held.getsockname()[1]
+    held = socket.socket()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind((host, 0))
+    return held

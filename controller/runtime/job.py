@@ -9,7 +9,6 @@ import warnings
 from collections.abc import Sequence
 
 from controller import ControllerError, NoSuchJob
-from controller.runtime.addresses import tcp_port
 from controller.runtime.admission import Admitted, admitted
 from controller.runtime.fabric import SwitchFabric
 from controller.runtime.lease import Renewal, renewed
@@ -59,12 +58,13 @@ class JobRun:
         with contextlib.ExitStack() as stack:
             job = stack.enter_context(admitted(self._fabric, self._spec))
             renewal = stack.enter_context(renewed(self._fabric, job.tree, self.fault))
-            rendezvous = stack.enter_context(Rendezvous(job=job.tree.job, size=self._spec.workers))
-            port = stack.enter_context(tcp_port())
+            rendezvous = stack.enter_context(job.rendezvous())
+            store = stack.enter_context(job.torch_store())
             environments = [
                 {
                     **self._spec.environment(),
-                    **torch_variables(rank, self._spec.workers, port),
+                    **torch_variables(rank, self._spec.workers, store.getsockname()),
+                    **job.environment(rank),
                     "INA_JOB": job.config(rank, rendezvous),
                 }
                 for rank in range(self._spec.workers)
@@ -73,7 +73,7 @@ class JobRun:
             if log:
                 log.write("start", job=job.tree.job, name=self._spec.name, workers=self._spec.workers)
             started = time.monotonic()
-            workers = Workers(self._spec.command, environments, rendezvous, self._on_output)
+            workers = Workers(job.command(), environments, rendezvous, self._on_output)
             stack.callback(workers.kill)
             self._rendezvous = rendezvous
 

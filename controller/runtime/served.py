@@ -35,7 +35,7 @@ def serve(
     with contextlib.ExitStack() as stack:
         fabric = stack.enter_context(open_fabric(fabric_spec, [spec.workers]))
         job = stack.enter_context(admitted(fabric, spec))
-        rendezvous = stack.enter_context(Rendezvous(job=job.tree.job, size=spec.workers))
+        rendezvous = stack.enter_context(job.rendezvous())
         stack.enter_context(renewed(fabric, job.tree, rendezvous.fault))
         started = time.monotonic()
         on_ready([job.config(rank, rendezvous) for rank in range(spec.workers)])

@@ -81,7 +81,7 @@ def test_variables_that_cannot_be_are_named(environment: dict[str, str], message
 
 
 def test_what_torch_gets_is_what_is_read() -> None:
-    variables = torch_variables(1, 4, 2000)
+    variables = torch_variables(1, 4, ("127.0.0.1", 2000))
     assert (variables["MASTER_ADDR"], variables["MASTER_PORT"]) == ("127.0.0.1", "2000")
     assert place(variables).rank == 1
 

@@ -67,13 +67,13 @@ def _job(size: int) -> Iterator[list[dict[str, str]]]:
         SocketSwitch(size, slots=64) as switch,
         Rendezvous(job=JOB, size=size) as rendezvous,
     ):
-        port = taken.getsockname()[1]
+        store = taken.getsockname()
         taken.close()
         configs = [
             replace(config, rendezvous=rendezvous.address, token=rendezvous.token).to_json()
             for config in switch.configs
         ]
         yield [
-            {**torch_variables(rank, size, port), "INA_JOB": config, "OMP_NUM_THREADS": "1"}
+            {**torch_variables(rank, size, store), "INA_JOB": config, "OMP_NUM_THREADS": "1"}
             for rank, config in enumerate(configs)
         ]

@@ -1,0 +1,283 @@
+"""Descriptions in TOML, JSON or YAML: read with the line of every value, checked by tables of keys.
+
+A table of keys says for each what it may be (`Check`). What is wrong is one `BadSpec`, such as
+``cluster.toml:7: switch 's1': slots = -1: want a whole number, 0 to 1048576``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+import re
+import tomllib
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from controller.errors import BadSpec
+
+FORMATS = (".toml", ".json", ".yaml", ".yml")
+MAX_CHARACTERS = 1 << 27
+
+Where = tuple[str | int, ...]
+"""The way to a value: keys of tables and positions in lists."""
+
+Check = Callable[[Any], str | None]
+"""Returns the description of a valid value; None: the value is valid."""
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """What a file says, and in which lines."""
+
+    path: str
+    data: Mapping[str, Any]
+    lines: Mapping[Where, int] = field(default_factory=dict, repr=False)
+
+    def error(self, where: Where, message: str) -> BadSpec:
+        """Return the error about the value there, with the line of it or of what it is part of."""
+        inner = (where[:end] for end in range(len(where), 0, -1))
+        line = next((self.lines[part] for part in inner if part in self.lines), 0)
+        return BadSpec(f"{self.path}:{line}: {message}" if line else f"{self.path}: {message}")
+
+    def tables(self, key: str) -> list[tuple[Where, Mapping[str, Any]]]:
+        """Return the tables of a list; none if the key is not there. Raises BadSpec."""
+        found = self.data.get(key, [])
+        if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+            raise self.error((key,), f"{key}: want a list of tables, such as [[{key}]] in TOML")
+        return [((key, number), each) for number, each in enumerate(found)]
+
+    def check(
+        self, where: Where, checks: Mapping[str, Check], *, what: str = "", require: Collection[str] = ()
+    ) -> Mapping[str, Any]:
+        """Return the table there if all its keys are known and its values right. Raises BadSpec."""
+        table: Any = self.data
+        for part in where:
+            table = table[part]
+        begin = f"{what}: " if what else ""
+        if not isinstance(table, dict):
+            raise self.error(where, f"{begin}{shown(table)}: want a table of {', '.join(checks)}")
+        for key, value in table.items():
+            if key not in checks:
+                raise self.error((*where, key), f"{begin}unknown key {key!r}; {hint(key, checks)}")
+            if wanted := checks[key](value):
+                raise self.error((*where, key), f"{begin}{key} = {shown(value)}: {wanted}")
+        for key in require:
+            if key not in table:
+                raise self.error(where, f"{begin}{key} is missing")
+        return table
+
+
+def hint(key: str, known: Collection[str]) -> str:
+    """Return what a misspelt name may have been meant to be, or all that there are."""
+    close = difflib.get_close_matches(key, known, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
+
+
+def shown(value: object) -> str:
+    """Return a value as an error shows it."""
+    text = json.dumps(value) if not isinstance(value, int | float) or isinstance(value, bool) else str(value)
+    return text if len(text) <= 60 else f"{text[:60]}… ({len(text)} characters)"
+
+
+# --------------------------------------------------------------------------- what values may be
+
+
+def whole(least: int, most: int) -> Check:
+    """Check for a whole number; 1e3 is one, true is none."""
+
+    def check(value: object) -> str | None:
+        number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        good = number and value == int(value) and least <= value <= most  # type: ignore[operator,call-overload]
+        return None if good else f"want a whole number, {least} to {most}"
+
+    return check
+
+
+def number(least: float, most: float, unit: str = "a number", *, above: bool = False) -> Check:
+    """Check for a finite number from `least`, or from above it, to `most`."""
+
+    def check(value: object) -> str | None:
+        good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        good = good and (least < value if above else least <= value) and value <= most  # type: ignore[operator]
+        return None if good else f"want {unit}, {'above' if above else 'from'} {least:g} to {most:g}"
+
+    return check
+
+
+def flag(value: object) -> str | None:
+    """Check for true or false."""
+    return None if isinstance(value, bool) else "want true or false"
+
+
+def one_of(choices: Collection[str]) -> Check:
+    """Check for one of these texts."""
+    return lambda value: None if value in choices else f"want one of {', '.join(map(repr, choices))}"
+
+
+def name(value: object) -> str | None:
+    """Check for a name of printable characters."""
+    good = isinstance(value, str) and value and value.strip() == value and value.isprintable()
+    return None if good and len(value) <= 200 else "want a name in quotes"  # type: ignore[arg-type]
+
+
+def listing(check: Check, *, least: int = 1, most: int = 1_000_000) -> Check:
+    """Check for a list of such values."""
+
+    def all_good(value: object) -> str | None:
+        if not isinstance(value, list) or not least <= len(value) <= most:
+            return f"want a list of {least} to {most}"
+        wrong = next((number for number, each in enumerate(value) if check(each)), None)
+        return None if wrong is None else f"element {wrong}, {shown(value[wrong])}: {check(value[wrong])}"
+
+    return all_good
+
+
+def mapping(check: Check) -> Check:
+    """Check for a table of names and such values."""
+
+    def all_good(value: object) -> str | None:
+        if not isinstance(value, dict):
+            return "want a table"
+        wrong = next((key for key, each in value.items() if name(key) or check(each)), None)
+        return None if wrong is None else f"{wrong!r}: {check(value[wrong]) or name(wrong)}"
+
+    return all_good
+
+
+# --------------------------------------------------------------------------- reading
+
+
+def read(path: Path) -> Document:
+    """Return what a file says, in the format that its name ends in. Raises BadSpec."""
+    if path.suffix not in FORMATS:
+        raise BadSpec(f"{path}: want a name that ends in {', '.join(FORMATS)}")
+    try:
+        with path.open(encoding="utf-8-sig") as file:
+            text = file.read(MAX_CHARACTERS + 1)
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise BadSpec(f"{path}: cannot be read: {why}") from error
+    if len(text) > MAX_CHARACTERS:
+        raise BadSpec(f"{path}: longer than {MAX_CHARACTERS} characters")
+    return parse(text, str(path))
+
+
+def parse(text: str, path: str) -> Document:
+    """Return what a text says, in the format that `path` ends in. Raises BadSpec."""
+    reader = {".toml": _toml, ".json": _json}.get(Path(path).suffix, _yaml)
+    try:
+        data, lines = reader(text, path)
+    except (RecursionError, OverflowError) as error:
+        raise BadSpec(f"{path}: a number has too many digits, or brackets are too deep") from error
+    if not isinstance(data, dict):
+        raise BadSpec(f"{path}: want a table at the top, not {shown(data)}")
+    return Document(path, data, lines)
+
+
+_HEAD = re.compile(r"\s*(\[\[?)\s*([\w.-]+)\s*\]")
+_KEY = re.compile(r"\s*[\"']?([\w-]+)[\"']?\s*=")
+
+
+def _toml(text: str, path: str) -> tuple[Any, dict[Where, int]]:
+    try:
+        data = tomllib.loads(text)
+    except ValueError as error:
+        raise BadSpec(f"{path}: not TOML: {error}") from error
+    lines: dict[Where, int] = {}
+    counts: dict[str, int] = {}
+    table: Where = ()
+    for line, content in enumerate(text.splitlines(), 1):
+        if head := _HEAD.match(content):
+            table = (head[2],)
+            if head[1] == "[[":
+                counts[head[2]] = counts.get(head[2], -1) + 1
+                table = (head[2], counts[head[2]])
+            lines.setdefault(table, line)
+        elif key := _KEY.match(content):
+            lines.setdefault((*table, key[1]), line)
+    return data, lines
+
+
+_TOKEN = re.compile(r'"(?:\\.|[^"\\])*"|[{}\[\]:,]|[^\s{}\[\]:,"]+')
+
+
+def _json(text: str, path: str) -> tuple[Any, dict[Where, int]]:
+    def no_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        keys = [key for key, _ in pairs]
+        if twice := next((key for at, key in enumerate(keys) if key in keys[:at]), None):
+            raise BadSpec(f"{path}: the key {twice!r} is there twice in one table")
+        return dict(pairs)
+
+    try:
+        data = json.loads(text, object_pairs_hook=no_twins)
+    except json.JSONDecodeError as error:
+        raise BadSpec(f"{path}:{error.lineno}: not JSON: {error.msg}") from error
+    return data, dict(_json_lines(text))
+
+
+def _json_lines(text: str) -> Iterator[tuple[Where, int]]:
+    """Yield where every value of a right JSON text is."""
+    way: list[str | int] = []
+    line, at, key = 1, 0, True
+    for token in _TOKEN.finditer(text):
+        line += text.count("\n", at, token.start())
+        at = token.start()
+        match token[0]:
+            case "{" | "[" as bracket:
+                if way:
+                    yield tuple(way), line
+                way.append("" if bracket == "{" else 0)
+            case "}" | "]":
+                way.pop()
+            case ",":
+                if isinstance(number := way[-1], int):
+                    way[-1] = number + 1
+            case ":":
+                key = False
+                continue
+            case value:
+                if way and key and isinstance(way[-1], str):
+                    way[-1] = json.loads(value)
+                elif way:
+                    yield tuple(way), line
+        key = True
+
+
+_PLAIN_NUMBER = re.compile(r"[-+]?\d[\d_]*(\.\d*)?([eE][-+]?\d+)?")
+
+
+def _yaml(text: str, path: str) -> tuple[Any, dict[Where, int]]:
+    try:
+        import yaml
+    except ImportError:
+        raise BadSpec(f"{path}: YAML needs PyYAML: pip install 'ina[yaml]'; TOML and JSON do not") from None
+    lines: dict[Where, int] = {}
+    loader = yaml.SafeLoader(text)
+
+    def value(node: Any, where: Where) -> Any:
+        line = lines[where] = node.start_mark.line + 1
+        if isinstance(node, yaml.SequenceNode):
+            return [value(each, (*where, at)) for at, each in enumerate(node.value)]
+        if isinstance(node, yaml.MappingNode):
+            table: dict[str, Any] = {}
+            for key, below in node.value:
+                if key.value in table or not isinstance(key.value, str):
+                    raise BadSpec(f"{path}:{line}: the key {key.value!r} is there twice, or is no text")
+                table[key.value] = value(below, (*where, key.value))
+            return table
+        if node.style is None and _PLAIN_NUMBER.fullmatch(node.value):  # YAML 1.1 takes 1e9 for a text
+            return float(node.value) if re.search(r"[.eE]", node.value) else int(node.value)
+        return loader.construct_object(node)
+
+    try:
+        node = loader.get_single_node()
+        return ({} if node is None else value(node, ())), lines
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f":{mark.line + 1}" if mark else ""
+        raise BadSpec(f"{path}{line}: not YAML: {getattr(error, 'problem', error)}") from error
+    finally:
+        loader.dispose()

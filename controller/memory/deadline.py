@@ -1,0 +1,110 @@
+"""Memory by deadline: the most urgent jobs first, the rest shared (INAlloc, INFOCOM'23).
+
+Jobs with deadlines, earliest first, are each granted the slots that they need at all of their switches, as
+long as there are; what remains is one region at each switch that best-effort jobs share with those that do
+not fit now. A job whose deadline cannot be met even alone is ended, with its estimate.
+
+A job that has a region of the right size keeps it, for a move costs two windows of packets; new ones take
+the smallest hole that is large enough. If the holes beside the shared region come to more than `WASTE` of the
+free slots, or a job fits only into several of them, the switch is packed anew: memory never fragments into
+uselessness. O(n log n) per switch.
+
+>>> from controller.workload import fabrics
+>>> job = TrainingJob(
+...     name="a", workers=2, layers_bytes=(12_500_000,), iterations=100, compute_s=0.09, deadline_s=10,
+...     servers=("h1", "h2"),
+... )
+>>> deadline(Question((job,), fabrics.star(2))).regions
+{'a': {'s1': Region(offset=0, size=98)}}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from controller.errors import OutOfMemory
+from controller.memory.demand import slots_for
+from controller.memory.exclusive import allocate, holes
+from controller.memory.policy import Answer, Question, Standing, demands, everywhere, refuse_exclusive
+from controller.model import Region
+from controller.workload import TrainingJob
+
+WASTE = 1 / 8
+"""Most of a switch's free slots that may be in holes beside the shared region."""
+
+
+def deadline(question: Question) -> Answer:
+    """Grant what deadlines need and share the rest. Raises BadSpec for unplaced and exclusive jobs."""
+    refuse_exclusive(question)
+    wanted = demands(question, question.jobs)
+    standing = dict.fromkeys((job.name for job in question.jobs), Standing.SHARED)
+    sizes: dict[str, dict[str, int]] = {switch.name: {} for switch in question.cluster.switches}
+    for job in sorted(question.jobs, key=_urgency):
+        if (need := wanted.get(job.name)) is None:
+            continue
+        if not need.feasible:
+            standing[job.name] = Standing.ENDED
+        elif fitting := _fitting(question, job, need.rate_bps, sizes):
+            standing[job.name] = Standing.GRANTED
+            for at, size in fitting.items():
+                sizes[at][job.name] = size
+    regions: dict[str, dict[str, Region]] = {job.name: {} for job in question.jobs}
+    rest: dict[str, Region] = {}
+    for switch in question.cluster.switches:
+        held = {name: on[switch.name] for name, on in question.held.items() if switch.name in on}
+        placed, rest[switch.name] = arrange(switch.slots, sizes[switch.name], held)
+        for name, region in placed.items():
+            regions[name][switch.name] = region
+    for job in question.jobs:
+        if standing[job.name] is Standing.SHARED:
+            regions[job.name] = everywhere(question, job, rest)
+    return Answer(regions, standing, wanted)
+
+
+def _urgency(job: TrainingJob) -> tuple[float, str]:
+    return (job.deadline_s if job.deadline_s is not None else float("inf"), job.name)
+
+
+def _fitting(
+    question: Question, job: TrainingJob, rate_bps: float, sizes: Mapping[str, Mapping[str, int]]
+) -> dict[str, int] | None:
+    """Return the slots that a job needs at each of its switches; None if one has too few left, or none."""
+    need = {}
+    for name in question.switches[job.name]:
+        switch = question.cluster.switch[name]
+        need[name] = slots_for(job, switch, rate_bps, question.reading)
+        if need[name] > switch.slots - sum(sizes[name].values()):
+            return None
+    return need or None
+
+
+def arrange(
+    total: int, sizes: Mapping[str, int], held: Mapping[str, Region]
+) -> tuple[dict[str, Region], Region]:
+    """Return a region of each size, moving as few of those held as memory allows, and the rest in one piece.
+
+    The sizes must fit together. At most `WASTE` of the free slots are in neither.
+
+    >>> arrange(100, {"a": 20, "b": 10}, {"b": Region(90, 10)})
+    ({'b': Region(offset=90, size=10), 'a': Region(offset=0, size=20)}, Region(offset=20, size=70))
+    """
+    placed = {name: held[name] for name, size in sizes.items() if name in held and held[name].size == size}
+    try:
+        for name, size in sizes.items():
+            if name not in placed:
+                placed[name] = allocate(total, placed.values(), size)
+    except OutOfMemory:
+        return _packed(total, sizes)
+    free = holes(total, placed.values())
+    rest = max(free, key=lambda hole: hole.size, default=Region(total, 0))
+    if sum(hole.size for hole in free) - rest.size > WASTE * sum(hole.size for hole in free):
+        return _packed(total, sizes)
+    return placed, rest
+
+
+def _packed(total: int, sizes: Mapping[str, int]) -> tuple[dict[str, Region], Region]:
+    placed, begin = {}, 0
+    for name, size in sizes.items():
+        placed[name] = Region(begin, size)
+        begin += size
+    return placed, Region(begin, total - begin)

@@ -1,0 +1,12 @@
+"""Memory policies by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from controller.memory.common import common
+from controller.memory.deadline import deadline
+from controller.memory.policy import Policy
+from controller.memory.static import static
+
+POLICIES: Mapping[str, Policy] = {"deadline": deadline, "static": static, "shared": common}

@@ -1,0 +1,148 @@
+"""What a memory policy is asked, and what it answers.
+
+A policy is a function of a `Question`; its answer gives every job at every switch of its tree a region::
+
+    def halves(question: Question) -> Answer:
+        ...
+
+One from outside is named ``path.py:halves``, or offered by a package as an entry point of `GROUP`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+
+from controller.errors import BadSpec
+from controller.memory.demand import Demand, Reading, demand
+from controller.model import Region
+from controller.workload import Cluster, TrainingJob
+from controller.workload.model import Tree
+from controller.workload.trees import slowest_link_bps, tree_of
+
+GROUP = "ina.memory"
+
+
+class Standing(StrEnum):
+    """What becomes of a job."""
+
+    GRANTED = "granted"
+    """It has slots of its own."""
+    SHARED = "shared"
+    """It shares slots with others."""
+    ENDED = "ended"
+    """Its deadline cannot be met even alone: it is ended, and its owner told the estimate."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """Jobs that are placed, the cluster, the time, and the regions that jobs have now, by switch."""
+
+    jobs: tuple[TrainingJob, ...]
+    cluster: Cluster
+    now_s: float = 0.0
+    reading: Reading = "measured"
+    held: Mapping[str, Mapping[str, Region]] = field(default_factory=dict)
+
+    @cached_property
+    def trees(self) -> Mapping[str, Tree]:
+        """The trees of the jobs that use more than one server, by job. Raises BadSpec."""
+        return {job.name: tree_of(self.cluster, job) for job in self.jobs if _communicates(job)}
+
+    @cached_property
+    def switches(self) -> Mapping[str, tuple[str, ...]]:
+        """The switches at which each job is summed, by job; none if it stays on one server."""
+        return {
+            job.name: tuple(sorted(self.trees[job.name].aggregators))
+            if job.name in self.trees and job.aggregate
+            else ()
+            for job in self.jobs
+        }
+
+    def at(self, switch: str) -> list[TrainingJob]:
+        """Return the jobs that are summed at a switch."""
+        return [job for job in self.jobs if switch in self.switches[job.name]]
+
+    def link_bps(self, job: TrainingJob) -> float:
+        """Return the rate of the slowest link that a job takes; on one server it takes none."""
+        if job.name not in self.trees:
+            return math.inf
+        return slowest_link_bps(self.cluster, job, self.trees[job.name])
+
+
+def _communicates(job: TrainingJob) -> bool:
+    return not job.servers or len(job.hosts) > 1
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Regions by job and switch, how each job stands, and the demands of those that have deadlines."""
+
+    regions: Mapping[str, Mapping[str, Region]]
+    standing: Mapping[str, Standing]
+    demands: Mapping[str, Demand] = field(default_factory=dict)
+
+
+Policy = Callable[[Question], Answer]
+
+
+def check(question: Question, answer: Answer) -> Answer:
+    """Return the answer. Raises BadSpec if a region leaves its switch, or a granted one meets another's."""
+    jobs = {job.name: job for job in question.jobs}
+    if unknown := (answer.standing.keys() ^ jobs.keys()) | (answer.regions.keys() ^ jobs.keys()):
+        raise BadSpec(f"the policy's answer: want a standing and regions for each job; see {min(unknown)!r}")
+    for switch in question.cluster.switches:
+        own: list[tuple[Region, str]] = []
+        for name, regions in answer.regions.items():
+            if (region := regions.get(switch.name)) is None:
+                continue
+            if region.offset < 0 or region.size < 0 or region.end > switch.slots:
+                raise BadSpec(
+                    f"the policy gives {name!r} {region} of {switch.name!r}, which has {switch.slots} slots"
+                )
+            if region.size:
+                own.append((region, name))
+        _check_apart(switch.name, own, answer.standing)
+    return answer
+
+
+def _check_apart(switch: str, regions: list[tuple[Region, str]], standing: Mapping[str, Standing]) -> None:
+    """Raise BadSpec if a region that is granted to one job meets that of another."""
+    end, last = 0, ""
+    granted_end, granted = 0, ""
+    for region, name in sorted(regions, key=lambda each: (each[0].offset, each[1])):
+        mine = standing[name] is Standing.GRANTED
+        if (mine and region.offset < end) or region.offset < granted_end:
+            raise BadSpec(
+                f"the policy grants slots of {switch!r} twice: to {last if mine else granted!r} and {name!r}"
+            )
+        if region.end > end:
+            end, last = region.end, name
+        if mine:
+            granted_end, granted = region.end, name
+
+
+def everywhere(question: Question, job: TrainingJob, regions: Mapping[str, Region]) -> dict[str, Region]:
+    """Return the regions of a job at its own switches, out of one for each switch."""
+    return {switch: regions[switch] for switch in question.switches[job.name]}
+
+
+def demands(question: Question, jobs: Iterable[TrainingJob]) -> dict[str, Demand]:
+    """Return the demands of those jobs that have deadlines."""
+    return {
+        job.name: demand(job, now_s=question.now_s, link_bps=question.link_bps(job), reading=question.reading)
+        for job in jobs
+        if job.deadline_s is not None
+    }
+
+
+def refuse_exclusive(question: Question) -> None:
+    """Raise BadSpec for jobs that cannot share slots."""
+    if exclusive := [job.name for job in question.jobs if job.mode == "exclusive"]:
+        raise BadSpec(
+            f'job {exclusive[0]!r} is exclusive, and this policy shares slots; want mode = "shared",'
+            " or the policy static"
+        )

@@ -1,0 +1,79 @@
+"""Placements to compare with: by chance, by balance, by packing, by nearness, evenly (Optimus, EuroSys'18).
+
+Each is a function of the question and the job; all are O(servers · log servers) but for `gpu_balance`, which
+is O(workers · log servers) more.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+
+from controller.placement.policy import Question
+from controller.workload import TrainingJob
+
+
+def fill(room: Iterable[tuple[str, int]], workers: int) -> list[str] | None:
+    """Return servers for so many workers, each server filled before the next; None if they are too few.
+
+    >>> fill([("h1", 2), ("h2", 3)], 4)
+    ['h1', 'h1', 'h2', 'h2']
+    """
+    servers: list[str] = []
+    for name, count in room:
+        servers += [name] * min(count, workers - len(servers))
+        if len(servers) == workers:
+            return servers
+    return None
+
+
+def at_random(question: Question, job: TrainingJob) -> list[str] | None:
+    """Fill servers in random order."""
+    room = list(question.room(job).items())
+    question.rng.shuffle(room)
+    return fill(room, job.workers)
+
+
+def gpu_balance(question: Question, job: TrainingJob) -> list[str] | None:
+    """Put each worker where most GPUs are free, so that servers are equally busy."""
+    heap = [(-free, name) for name, free in question.free.items() if free >= job.gpus]
+    heapq.heapify(heap)
+    servers: list[str] = []
+    while heap and len(servers) < job.workers:
+        free, name = heapq.heappop(heap)
+        servers.append(name)
+        if -free - job.gpus >= job.gpus:
+            heapq.heappush(heap, (free + job.gpus, name))
+    return sorted(servers) if len(servers) == job.workers else None
+
+
+def least_fragmentation(question: Question, job: TrainingJob) -> list[str] | None:
+    """Fill the server that fits best; without one, those with fewest free GPUs, so that none is left half."""
+    room = sorted(question.room(job).items(), key=lambda each: each[1])
+    fitting = [each for each in room if each[1] >= job.workers]
+    return fill(fitting[:1] or room, job.workers)
+
+
+def locality_first(question: Question, job: TrainingJob) -> list[str] | None:
+    """Keep to one server, then to one rack, then to few racks."""
+    room = sorted(question.room(job).items(), key=lambda each: -each[1])
+    fitting = [each for each in room if each[1] >= job.workers]
+    if fitting:
+        return fill(fitting[-1:], job.workers)
+    racks: dict[str, list[tuple[str, int]]] = {}
+    for each in room:
+        racks.setdefault(question.cluster.rack_of[each[0]], []).append(each)
+    by_room = sorted(racks.values(), key=lambda rack: -sum(count for _, count in rack))
+    fits = [rack for rack in by_room if sum(count for _, count in rack) >= job.workers]
+    chosen = fits[-1] if fits else [each for rack in by_room for each in rack]
+    return fill(chosen, job.workers)
+
+
+def optimus(question: Question, job: TrainingJob) -> list[str] | None:
+    """Spread workers evenly over the fewest servers that have room for that, the freest first."""
+    room = sorted(question.room(job).items(), key=lambda each: -each[1])
+    for count in range(1, min(len(room), job.workers) + 1):
+        parts = [job.workers // count + (place < job.workers % count) for place in range(count)]
+        if all(part <= there for part, (_, there) in zip(parts, room, strict=False)):
+            return [name for part, (name, _) in zip(parts, room, strict=False) for _ in range(part)]
+    return fill(room, job.workers)

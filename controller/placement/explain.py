@@ -1,0 +1,90 @@
+"""Why a placed job runs as fast as it does, in words and numbers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from controller.placement.flows import State, directions, speed, steady_state
+from controller.placement.waterfill import NONE
+from controller.workload import Cluster, TrainingJob
+from controller.workload.trees import fan_in, tree_of
+
+
+def explain(state: State, job: TrainingJob) -> list[str]:
+    """Return sentences: where it is, its rate and what bound it, and what more of that would bring."""
+    count = len(job.hosts)
+    racks = dict.fromkeys(state.cluster.rack_of[host] for host in job.hosts)
+    lines = [
+        f"{job.workers} workers on {count} servers in {len(racks)} racks: {', '.join(job.hosts[:12])}"
+        + (" …" if count > 12 else "")
+        + (f"; what finds no slot is summed on {job.fallback}." if job.fallback else ".")
+    ]
+    rate_bps = state.rate_bps(job)
+    if not math.isfinite(rate_bps):
+        return [*lines, "It stays on one server: no gradient takes the network, and nothing bounds it."]
+    tree = tree_of(state.cluster, job)
+    fan_ins = fan_in(state.cluster, job, tree)
+    sums = ", ".join(f"{name} ({fan_ins[name]} flows)" for name in sorted(tree.aggregators))
+    lines.append(
+        f"Summed at {sums}; its root is {tree.root}." if job.aggregate and sums else "No switch sums it."
+    )
+    part = speed(job, rate_bps)
+    lines.append(
+        f"Its gradients come to {rate_bps / 1e9:.4g} Gb/s: an iteration takes"
+        f" {job.iteration_s(rate_bps) * 1e3:.4g} ms, and its GPUs compute {part:.1%} of the time."
+    )
+    return [*lines, *_bound(state, job, rate_bps)]
+
+
+def _bound(state: State, job: TrainingJob, rate_bps: float) -> list[str]:
+    """Say what froze it, who shares that, and what a tenth more of it would bring."""
+    number = int(state.steady.bound_by[state.jobs.index(job)])
+    if number == NONE:
+        return []
+    links = 2 * len(state.cluster.links)
+    others = [other.name for other in state.jobs if other is not job and number in _resources(state, other)]
+    shared = f", with {', '.join(others[:8])}" if others else ", alone"
+    lines = [f"{state.resource(number).capitalize()} bound it{shared}."]
+    for name in sorted(tree_of(state.cluster, job).aggregators if job.aggregate else ()):
+        at = [switch.name for switch in state.cluster.switches].index(name)
+        level = float(state.steady.spilled_at_bps[at])
+        if level < rate_bps:
+            lines.append(
+                f"Above {level / 1e9:.4g} Gb/s per job {name} had no memory: the rest passed it unsummed."
+            )
+    better = steady_state(_enlarged(state.cluster, number), state.jobs).rate_bps(job)
+    what = "slots at " + state.cluster.switches[number - links].name if number >= links else "rate there"
+    gain_s = (job.iteration_s(rate_bps) - job.iteration_s(better)) * job.iterations
+    lines.append(
+        f"A tenth more {what} would bring {(better - rate_bps) / 1e9:+.3g} Gb/s, and end it {gain_s:.4g} s"
+        " earlier."
+    )
+    return lines
+
+
+def _resources(state: State, job: TrainingJob) -> set[int]:
+    if len(job.hosts) < 2:
+        return set()
+    tree = tree_of(state.cluster, job)
+    pairs = [(host, state.cluster.rack_of[host]) for host in job.hosts] + list(tree.parents.items())
+    if job.fallback and state.cluster.rack_of[job.fallback] == tree.root:
+        pairs.append((tree.root, job.fallback))
+    names = [switch.name for switch in state.cluster.switches]
+    pools = {2 * len(state.cluster.links) + names.index(name) for name in tree.aggregators if job.aggregate}
+    return {end for pair in pairs for end in directions(state.cluster, *pair)} | pools
+
+
+def _enlarged(cluster: Cluster, number: int) -> Cluster:
+    """Return the cluster with a tenth more of one resource."""
+    links = list(cluster.links)
+    switches = list(cluster.switches)
+    if number < 2 * len(links):
+        link = links[number // 2]
+        links[number // 2] = replace(link, rate_bps=link.rate_bps * 1.1)
+    else:
+        switch = switches[number - 2 * len(links)]
+        switches[number - 2 * len(links)] = replace(
+            switch, slots=max(switch.slots + 1, switch.slots * 11 // 10)
+        )
+    return replace(cluster, links=tuple(links), switches=tuple(switches))

@@ -1,0 +1,132 @@
+"""The flows of placed jobs over a cluster, as `waterfill` takes them.
+
+Every link is two resources, one for each direction: 2n is from `a` to `b` of link n, 2n+1 the way back.
+Every switch that sums is a pool that its jobs share, with as much as its slots sum in round trips. What finds
+no memory ends at the job's fallback server, over the shortest path from its root; a job without one is taken
+to have one at its root, with a link that is never full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from controller.placement.waterfill import NONE, Flows, Node, Reading, Steady, waterfill
+from controller.workload import Cluster, TrainingJob
+from controller.workload.model import Tree
+from controller.workload.trees import bottom_up, tree_of
+
+
+@dataclass(frozen=True)
+class State:
+    """Jobs that run, and the rates that they come to; those on one server have an infinite rate."""
+
+    cluster: Cluster
+    jobs: tuple[TrainingJob, ...]
+    steady: Steady
+
+    def rate_bps(self, job: TrainingJob) -> float:
+        """Return the rate of a job's gradients."""
+        return float(self.steady.rate_bps[self.jobs.index(job)])
+
+    @property
+    def speeds(self) -> list[float]:
+        """Fraction of the time that each job computes: 1 if communication never holds it up."""
+        return [speed(job, float(rate)) for job, rate in zip(self.jobs, self.steady.rate_bps, strict=True)]
+
+    @property
+    def value(self) -> float:
+        """GPUs that compute, on average over time: what placements are compared by."""
+        gpus = (job.workers * job.gpus for job in self.jobs)
+        return sum(count * part for count, part in zip(gpus, self.speeds, strict=True))
+
+    @property
+    def load_bps(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        """What each direction of each link carries."""
+        return self.steady.load_bps[: 2 * len(self.cluster.links)]
+
+    def resource(self, number: int) -> str:
+        """Return what a resource of the steady state is, in words."""
+        if number == NONE:
+            return "nothing"
+        if number < 2 * len(self.cluster.links):
+            link = self.cluster.links[number // 2]
+            ends = (link.a, link.b) if number % 2 == 0 else (link.b, link.a)
+            return f"the link {ends[0]} to {ends[1]}"
+        return f"the memory of {self.cluster.switches[number - 2 * len(self.cluster.links)].name}"
+
+
+def speed(job: TrainingJob, rate_bps: float) -> float:
+    """Return the fraction of time that a job computes, if its gradients are summed at this rate."""
+    if job.compute_s == 0:
+        return 0.0
+    return job.compute_s / job.iteration_s(rate_bps)
+
+
+def steady_state(cluster: Cluster, jobs: Sequence[TrainingJob], reading: Reading = "spill") -> State:
+    """Return the rates that placed jobs come to. Raises BadSpec if one is not placed."""
+    return State(cluster, tuple(jobs), waterfill(flows_of(cluster, jobs), reading))
+
+
+def flows_of(cluster: Cluster, jobs: Sequence[TrainingJob]) -> Flows:
+    """Return the flows of placed jobs, through one tree each."""
+    nodes: list[Node] = []
+    pools = {switch.name: number for number, switch in enumerate(cluster.switches)}
+    for number, job in enumerate(jobs):
+        if len(job.hosts) > 1:
+            _grow(nodes, number, job, tree_of(cluster, job), cluster, pools)
+    return Flows.of(
+        jobs=len(jobs),
+        link_bps=np.repeat([link.rate_bps for link in cluster.links], 2),  # type: ignore[arg-type]
+        nodes=nodes,
+        pool_bps=[switch.aggregation_bps for switch in cluster.switches],
+    )
+
+
+def _grow(
+    nodes: list[Node], number: int, job: TrainingJob, tree: Tree, cluster: Cluster, pools: Mapping[str, int]
+) -> None:
+    """Add the nodes of one job: the way to its fallback server, its switches, its servers."""
+    way = list(way_to_fallback(cluster, job, tree))
+    at: dict[str, int] = {}
+    for position, name in enumerate(reversed(way[1:])):
+        above = way[len(way) - position] if position else (job.fallback or "")
+        link, back = directions(cluster, name, above)
+        at[name] = len(nodes)
+        parent = len(nodes) - 1 if position else NONE
+        nodes.append(Node(number, link, back, parent, source=0.0))
+    outer = at.get(way[1], NONE) if len(way) > 1 else NONE
+    place: dict[str, int] = {}
+    for name in reversed(bottom_up(tree)):
+        root = name == tree.root
+        above = (way[1] if len(way) > 1 else job.fallback or "") if root else tree.parents[name]
+        link, back = directions(cluster, name, above) if above else (NONE, NONE)
+        place[name] = len(nodes)
+        pool = pools[name] if job.aggregate and name in tree.aggregators else NONE
+        parent = outer if root else place[tree.parents[name]]
+        nodes.append(Node(number, link, back, parent, pool, source=0.0, kept=0.0 if root else 1.0))
+    for server in job.hosts:
+        rack = cluster.rack_of[server]
+        nodes.append(Node(number, *directions(cluster, server, rack), place[rack]))
+
+
+def way_to_fallback(cluster: Cluster, job: TrainingJob, tree: Tree) -> Iterator[str]:
+    """Yield the switches from a job's root to that of its fallback server."""
+    yield tree.root
+    if job.fallback is None:
+        return
+    last = cluster.rack_of[job.fallback]
+    towards = cluster.towards(last)
+    node = tree.root
+    while node != last:
+        node = towards[node]
+        yield node
+
+
+def directions(cluster: Cluster, a: str, b: str) -> tuple[int, int]:
+    """Return the resources of the link from `a` to `b`, and of the way back."""
+    number = cluster.neighbours[a][b]
+    forward = 2 * number if cluster.links[number].a == a else 2 * number + 1
+    return forward, forward ^ 1

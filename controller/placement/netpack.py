@@ -1,0 +1,194 @@
+"""Placement by the value of servers in the steady state (NetPack, ASPLOS'24, and the survey article).
+
+The value of k workers on a server is ``k · b - c - f · (room - k)``: b is the part of its link's rate that
+one more flow would have, from the water-filling of the jobs that run; c is the price of a flow, and f that of
+a GPU left alone. The best servers for w workers are found by dynamic programming from small sub-placements to
+large ones::
+
+    best[i][w] = max over k of best[i-1][w-k] + value(server i, k)
+
+once in each of the racks with most value, and once over all of these, where each rack that is entered costs a
+flow between racks. What comes out best is decided by water-filling each with the jobs beside it. The papers'
+pseudo-code is not public; the article gives the three steps, and the prices are ours.
+
+Complexity: O(servers + candidates · (workers² + events of the jobs beside it)).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from controller.placement.flows import speed, steady_state
+from controller.placement.policy import Question, settle
+from controller.workload import TrainingJob
+
+FLOW, LEFT, RACK = 0.5, 0.02, 1.0
+"""Prices of a flow, of a GPU left alone on its server, and of a rack."""
+
+RACKS = 4
+"""Racks that are looked at for one job, if they have room for twice its workers."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    name: str
+    room: int
+    bandwidth: float
+
+
+def netpack(question: Question, job: TrainingJob) -> list[str] | None:
+    """Return the servers with most value for a job; None if there is no room."""
+    room = question.room(job)
+    if sum(room.values()) < job.workers:
+        return None
+    alone = [name for name, count in room.items() if count >= job.workers]
+    if alone:
+        return [min(alone, key=lambda name: room[name])] * job.workers
+    racks = _racks(question, room, job.workers)
+    found = [_best(rack, job.workers) for rack in racks]
+    whole = [placed for placed in found if placed is not None]
+    across = _best_across(racks, job.workers) if len(racks) > 1 else None
+    candidates = [*whole, *([across] if across is not None else [])]
+    most = job.workers * job.gpus * speed(job, max(link.rate_bps for link in question.cluster.links))
+    best, chosen = -np.inf, None
+    for servers in candidates:
+        value = gain(question, job, servers)
+        if value > best:
+            best, chosen = value, servers
+        if best >= most * (1 - 1e-9):
+            break  # none can be better
+    return chosen
+
+
+def gain(question: Question, job: TrainingJob, servers: Sequence[str]) -> float:
+    """Return the GPUs that a placement lets compute, less those that it holds up, on average over time.
+
+    Only jobs at the switches of its tree are looked at.
+    """
+    placed = settle(question, job, servers)
+    if placed.tree is None:
+        return placed.workers * placed.gpus * speed(placed, float("inf"))
+    switches = {*placed.tree.switches}
+    beside = [
+        other
+        for other in question.running
+        if other.tree is not None and not switches.isdisjoint(other.tree.switches)
+    ]
+    before = steady_state(question.cluster, beside).value if beside else 0.0
+    return steady_state(question.cluster, [*beside, placed]).value - before
+
+
+def _racks(question: Question, room: dict[str, int], workers: int) -> list[list[_Choice]]:
+    """Return the racks with most value, their servers in order, as many as hold twice the workers."""
+    racks: dict[str, list[_Choice]] = {}
+    flows: dict[str, int] = {}
+    for other in question.running:
+        for host in other.hosts if len(other.hosts) > 1 else ():
+            flows[host] = flows.get(host, 0) + 1
+    busy = question.busy
+    rack_of, neighbours = question.cluster.rack_of, question.cluster.neighbours
+    for name, count in room.items():
+        rack = rack_of[name]
+        left = 1 - busy[neighbours[name][rack]]
+        racks.setdefault(rack, []).append(_Choice(name, count, max(left, 1 / (1 + flows.get(name, 0)))))
+    value = {rack: _value_of(servers, workers) for rack, servers in racks.items()}
+    chosen: list[list[_Choice]] = []
+    held = 0
+    for rack in sorted(racks, key=lambda rack: -value[rack]):
+        if len(chosen) >= RACKS and held >= 2 * workers:
+            break
+        chosen.append(_pruned(racks[rack], workers))
+        held += sum(each.room for each in racks[rack])
+    return chosen
+
+
+def _value_of(servers: Iterable[_Choice], workers: int) -> float:
+    """Return what a rack has for so many workers, roughly: its best servers, filled."""
+    value, left = 0.0, workers
+    for each in sorted(servers, key=lambda each: -each.bandwidth * each.room):
+        count = min(left, each.room)
+        value += count * each.bandwidth - FLOW
+        left -= count
+        if not left:
+            return value
+    return value - left
+
+
+def _pruned(servers: Iterable[_Choice], workers: int) -> list[_Choice]:
+    """Leave out servers that others with as much room are better than, and more of these than are needed."""
+    by_room: dict[int, list[_Choice]] = {}
+    for each in sorted(servers, key=lambda each: -each.bandwidth):
+        same = by_room.setdefault(each.room, [])
+        if len(same) <= workers // each.room:
+            same.append(each)
+    return [each for same in by_room.values() for each in same]
+
+
+def _values(server: _Choice, workers: int) -> list[float]:
+    """Return the value of 1, 2, ... workers on a server."""
+    most = min(server.room, workers)
+    return [k * server.bandwidth - FLOW - LEFT * (server.room - k) for k in range(1, most + 1)]
+
+
+def _extend(best: np.ndarray, server: _Choice) -> tuple[np.ndarray, np.ndarray]:
+    """Return the best values with one more server, and the workers that it has then."""
+    workers = len(best) - 1
+    after, taken = best.copy(), np.zeros(workers + 1, dtype=np.int64)
+    for k, value in enumerate(_values(server, workers), 1):
+        with_k = best[: workers + 1 - k] + value
+        better = with_k > after[k:]
+        after[k:][better] = with_k[better]
+        taken[k:][better] = k
+    return after, taken
+
+
+def _nothing(workers: int) -> np.ndarray:
+    best = np.full(workers + 1, -np.inf)
+    best[0] = 0.0
+    return best
+
+
+def _best(servers: Sequence[_Choice], workers: int) -> list[str] | None:
+    """Return the best servers of one rack; None if it has too little room."""
+    best, choices = _nothing(workers), []
+    for server in servers:
+        best, taken = _extend(best, server)
+        choices.append(taken)
+    if best[workers] == -np.inf:
+        return None
+    return _trace([(server.name, taken) for server, taken in zip(servers, choices, strict=True)], workers)
+
+
+def _trace(steps: Sequence[tuple[str, np.ndarray]], workers: int) -> list[str]:
+    """Return the servers that the choices of the dynamic programming lead back to."""
+    servers: list[str] = []
+    for name, taken in reversed(steps):
+        count = int(taken[workers - len(servers)])
+        servers += [name] * count
+    return servers[::-1]
+
+
+def _best_across(racks: Sequence[Sequence[_Choice]], workers: int) -> list[str] | None:
+    """Return the best servers of several racks, each at its price; None if there is too little room."""
+    best = _nothing(workers)
+    racks_so_far: list[tuple[list[tuple[str, np.ndarray]], np.ndarray]] = []
+    for rack in racks:
+        inner, steps = best - RACK, []
+        for server in rack:
+            inner, taken = _extend(inner, server)
+            steps.append((server.name, taken))
+        entered = inner > best
+        best = np.where(entered, inner, best)
+        racks_so_far.append((steps, entered))
+    if best[workers] == -np.inf:
+        return None
+    servers: list[str] = []
+    for steps, entered in reversed(racks_so_far):
+        if not entered[workers - len(servers)]:
+            continue
+        for name, taken in reversed(steps):
+            servers += [name] * int(taken[workers - len(servers)])
+    return servers[::-1]

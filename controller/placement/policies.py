@@ -1,0 +1,26 @@
+"""Placement policies by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from controller.placement.baselines import (
+    at_random,
+    gpu_balance,
+    least_fragmentation,
+    locality_first,
+    optimus,
+)
+from controller.placement.exact import exact
+from controller.placement.netpack import netpack
+from controller.placement.policy import Policy
+
+POLICIES: Mapping[str, Policy] = {
+    "netpack": Policy(netpack, netpack=True),
+    "random": Policy(at_random),
+    "gpu-balance": Policy(gpu_balance),
+    "least-fragmentation": Policy(least_fragmentation),
+    "locality": Policy(locality_first),
+    "optimus": Policy(optimus),
+    "exact": Policy(exact),
+}

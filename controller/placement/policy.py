@@ -1,0 +1,170 @@
+"""What a placement policy is asked, what it answers, and how a batch of jobs is placed by one.
+
+A policy is a function of a `Question` and a job; it returns the server of each worker, or None if there is
+no room::
+
+    def first_fit(question: Question, job: TrainingJob) -> list[str] | None:
+        free = [name for name, room in question.room(job).items() for _ in range(room)]
+        return free[: job.workers] if len(free) >= job.workers else None
+
+One from outside is named ``path.py:first_fit``, or offered by a package as an entry point of `GROUP`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from controller.errors import BadSpec
+from controller.placement.flows import State, steady_state
+from controller.placement.server import choose_fallback
+from controller.placement.switching import without_useless_sums
+from controller.workload import Cluster, TrainingJob
+from controller.workload.trees import tree_of
+
+GROUP = "ina.placement"
+
+
+@dataclass(frozen=True)
+class Question:
+    """A cluster with the jobs that run on it; what is random goes by `rng`."""
+
+    cluster: Cluster
+    running: tuple[TrainingJob, ...]
+    rng: random.Random
+
+    @cached_property
+    def free(self) -> Mapping[str, int]:
+        """Free GPUs of each server."""
+        left = {server.name: server.gpus for server in self.cluster.servers}
+        for job in self.running:
+            for server in job.servers:
+                left[server] -= job.gpus
+        return left
+
+    def room(self, job: TrainingJob) -> dict[str, int]:
+        """Return how many workers of a job each server has GPUs for; those without are left out."""
+        return {name: free // job.gpus for name, free in self.free.items() if free >= job.gpus}
+
+    @cached_property
+    def state(self) -> State:
+        """What the running jobs come to."""
+        return steady_state(self.cluster, self.running)
+
+    @cached_property
+    def busy(self) -> list[float]:
+        """How full the fuller direction of each link is then, 0 to 1."""
+        rates = np.array([link.rate_bps for link in self.cluster.links])
+        busy: list[float] = (self.state.load_bps.reshape(-1, 2).max(axis=1) / rates).tolist()
+        return busy
+
+
+Choose = Callable[[Question, TrainingJob], Sequence[str] | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How servers are chosen, and whether batches and aggregation are NetPack's."""
+
+    choose: Choose
+    netpack: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A batch, placed: all jobs that run then, with their state, and the names of those that wait."""
+
+    state: State
+    waiting: tuple[str, ...]
+
+
+def place(
+    cluster: Cluster,
+    batch: Sequence[TrainingJob],
+    policy: Policy,
+    *,
+    running: Sequence[TrainingJob] = (),
+    seed: int = 0,
+) -> Placed:
+    """Place a batch of jobs beside those that run.
+
+    Jobs come one after the other, larger ones first if the policy is NetPack's, which leaves out those that
+    fill the GPUs worst. Each gets a fallback server near its root. Raises BadSpec for an answer that cannot
+    be.
+    """
+    rng = random.Random(seed)
+    there = list(running)
+    gpus = sum(Question(cluster, tuple(there), rng).free.values())
+    order = _fullest(batch, gpus) if policy.netpack else list(batch)
+    waiting = [job.name for job in batch if job not in order]
+    for job in order:
+        question = Question(cluster, tuple(there), rng)
+        servers = policy.choose(question, job)
+        if servers is None:
+            waiting.append(job.name)
+            continue
+        _check(question, job, servers)
+        there.append(settle(question, job, servers))
+    if policy.netpack:
+        there = without_useless_sums(cluster, there)
+    return Placed(steady_state(cluster, there), tuple(waiting))
+
+
+def settle(question: Question, job: TrainingJob, servers: Sequence[str]) -> TrainingJob:
+    """Return the job on these servers, with its tree and a fallback server."""
+    placed = replace(job, servers=tuple(servers), tree=None)
+    if len(placed.hosts) == 1:
+        return placed
+    if job.mode == "shared":
+        placed = replace(placed, fallback=choose_fallback(question.state, placed))
+    return replace(placed, tree=tree_of(question.cluster, placed))
+
+
+def _check(question: Question, job: TrainingJob, servers: Sequence[str]) -> None:
+    if len(servers) != job.workers:
+        raise BadSpec(f"the policy places {len(servers)} workers of {job.name!r}, which has {job.workers}")
+    for name in set(servers):
+        room = question.free.get(name, 0) // job.gpus
+        if servers.count(name) > room:
+            raise BadSpec(
+                f"the policy places {servers.count(name)} workers of {job.name!r} on {name!r}, which has room"
+                f" for {room}"
+            )
+
+
+def _fullest(batch: Sequence[TrainingJob], gpus: int) -> list[TrainingJob]:
+    """Return the jobs that together leave fewest of `gpus` idle, larger ones first: a 0/1 knapsack.
+
+    Earlier jobs are preferred where it makes no difference. O(jobs * gpus).
+    """
+    sizes = [job.workers * job.gpus for job in batch]
+    if sum(sizes) <= gpus:
+        chosen = list(range(len(batch)))
+    else:
+        used = np.zeros((len(batch) + 1, gpus + 1), dtype=np.int64)
+        for row, size in reversed(list(enumerate(sizes))):
+            used[row] = used[row + 1]
+            if size <= gpus:
+                np.maximum(used[row, size:], used[row + 1, : gpus + 1 - size] + size, out=used[row, size:])
+        chosen, left = [], gpus
+        for row, size in enumerate(sizes):
+            if size <= left and used[row, left] == used[row + 1, left - size] + size:
+                chosen.append(row)
+                left -= size
+    return [batch[row] for row in sorted(chosen, key=lambda row: -sizes[row])]
+
+
+def overfull(cluster: Cluster, running: Sequence[TrainingJob]) -> str | None:
+    """Return what is wrong with jobs that share a server with too few GPUs for them; None: nothing is."""
+    free = Question(cluster, tuple(running), random.Random(0)).free
+    short = next((name for name, left in free.items() if left < 0), None)
+    if short is None:
+        return None
+    there = ", ".join(job.name for job in running if short in job.servers)
+    return (
+        f"servers: {there} need {-free[short]} GPUs more of {short!r} than its {cluster.server[short].gpus}"
+    )

@@ -1,0 +1,34 @@
+"""The server that sums what finds no memory: at the root of the job, where most bandwidth is left."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from controller.placement.flows import State, directions
+from controller.workload import TrainingJob
+from controller.workload.trees import racks_of
+
+
+def choose_fallback(state: State, job: TrainingJob) -> str | None:
+    """Return the fallback server of a placed job: not one of its own; None if there is no other.
+
+    Its switch becomes the root, so racks whose switch sums come first, nearest to the job's servers; of their
+    servers the one whose link has most left in the steady state is chosen (NetPack's parameter server).
+    O(racks² + servers of the nearest).
+    """
+    cluster = state.cluster
+    ways = sum((cluster.hops(rack) for rack in racks_of(cluster, job)), np.zeros(1, dtype=np.int64))
+    order = {switch.name: number for number, switch in enumerate(cluster.switches)}
+    load = state.load_bps
+    own = set(job.hosts)
+
+    def distance(rack: str) -> tuple[bool, int, int]:
+        return (not cluster.switch[rack].aggregates, int(ways[order[rack]]), order[rack])
+
+    for rack in sorted(cluster.racks, key=distance):
+        choices = [server for server in cluster.racks[rack] if server not in own]
+        if choices:
+            links = [directions(cluster, rack, server)[0] for server in choices]
+            left = np.array([cluster.links[link // 2].rate_bps - load[link] for link in links])
+            return choices[int(left.argmax())]
+    return None

@@ -1,0 +1,46 @@
+"""Which jobs are summed in switches at all, where memory is short (NetPack's last step)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from controller.placement.flows import steady_state
+from controller.workload import Cluster, TrainingJob
+from controller.workload.trees import fan_in, tree_of
+
+TRIES = 16
+
+
+def efficiency(cluster: Cluster, job: TrainingJob) -> float:
+    """Return the flows that a job's sums save, for each switch that spends memory on them."""
+    tree = tree_of(cluster, job)
+    fan_ins = fan_in(cluster, job, tree)
+    saved = sum(fan_ins[name] - 1 for name in tree.aggregators)
+    return saved / len(tree.aggregators) if tree.aggregators else 0.0
+
+
+def without_useless_sums(cluster: Cluster, jobs: Sequence[TrainingJob]) -> list[TrainingJob]:
+    """Return the jobs, those not summed whose memory serves the others better.
+
+    Of the jobs at switches whose memory is full, the least efficient are tried first, `TRIES` at most; one
+    stays switched off if more GPUs compute then. Each try is one water-filling.
+    """
+    best = list(jobs)
+    state = steady_state(cluster, best)
+    full = {
+        switch.name
+        for switch, level in zip(cluster.switches, state.steady.spilled_at_bps, strict=True)
+        if level < float("inf") and switch.aggregates
+    }
+    touched = [
+        number
+        for number, job in enumerate(best)
+        if job.aggregate and len(job.hosts) > 1 and tree_of(cluster, job).aggregators & full
+    ]
+    for number in sorted(touched, key=lambda number: efficiency(cluster, best[number]))[:TRIES]:
+        trial = [*best[:number], replace(best[number], aggregate=False), *best[number + 1 :]]
+        after = steady_state(cluster, trial)
+        if after.value > state.value * (1 + 1e-9):
+            best, state = trial, after
+    return best

@@ -1,0 +1,93 @@
+"""Policies from outside the project: from a Python file, a module, or a package's entry points."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import sys
+from functools import cache
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from controller.errors import BadSpec
+
+
+def is_external(spec: str) -> bool:
+    """Return whether `spec` names a file and something in it, as ``mine.py:Policy`` does."""
+    return spec.rpartition(":")[0].endswith(".py")
+
+
+def is_module(spec: str) -> bool:
+    """Return whether `spec` names a module and something in it, as ``package.module:Policy`` does."""
+    module, colon, name = spec.partition(":")
+    return bool(colon) and name.isidentifier() and all(part.isidentifier() for part in module.split("."))
+
+
+def names(group: str) -> list[str]:
+    """Return what installed packages offer in `group`, such as ``ina.memory``."""
+    return sorted(point.name for point in entry_points(group=group))
+
+
+def load(spec: str, group: str) -> Any:
+    """Return what `spec` names: ``path.py:Name``, ``package.module:Name`` or an entry point of `group`.
+
+    A file is run once in a process, however often it is named. Modules are looked for in the current folder,
+    too, after all others.
+
+    Raises:
+        BadSpec: there is no such file, module, name or entry point, or what it runs on import fails.
+    """
+    if not (is_external(spec) or is_module(spec)):
+        return _entry_point(spec, group)
+    path, _, name = spec.rpartition(":")
+    module = _module(Path(path).absolute()) if is_external(spec) else _imported(path)
+    try:
+        return getattr(module, name)
+    except AttributeError:
+        raise BadSpec(f"{path}: no {name!r} in it{_hint(name, list(vars(module)))}") from None
+
+
+def _entry_point(name: str, group: str) -> Any:
+    for point in entry_points(group=group, name=name):
+        try:
+            return point.load()
+        except Exception as error:
+            raise BadSpec(f"{name!r} ({point.value}): {type(error).__name__}: {error}") from error
+    raise BadSpec(
+        f"{name!r}: no package offers it as {group}; a file's is path.py:Name, a module's package.module:Name"
+    )
+
+
+def _imported(name: str) -> ModuleType:
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)
+    try:
+        return importlib.import_module(name)
+    except Exception as error:
+        raise BadSpec(f"module {name}: {type(error).__name__}: {error}") from error
+
+
+@cache
+def _module(path: Path) -> ModuleType:
+    name = f"ina_plugin_{path.stem}_{abs(hash(path)):x}"
+    found = importlib.util.spec_from_file_location(name, path)
+    if found is None or found.loader is None:
+        raise BadSpec(f"{path}: not a Python file")
+    module = importlib.util.module_from_spec(found)
+    sys.modules[name] = module  # dataclasses look their module up here
+    try:
+        found.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        why = error.strerror if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
+        raise BadSpec(f"{path}: {why}") from error
+    return module
+
+
+def _hint(name: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(name, [each for each in known if not each.startswith("_")], n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""

@@ -1,0 +1,40 @@
+"""Why a job's tree is as it is, in words and numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from controller.placement.explain import explain as explain_rate
+from controller.routing.policy import Question
+from controller.workload import TrainingJob
+from controller.workload.model import Tree
+from controller.workload.trees import fan_in
+
+
+def explain(question: Question, trees: Mapping[str, Tree], job: TrainingJob) -> list[str]:
+    """Return sentences: the tree, what it comes to and what bound it, and what shortest paths would do."""
+    if job.name not in trees:
+        return [f"{job.name} stays on one server: it needs no tree."]
+    tree = trees[job.name]
+    fan_ins = fan_in(question.cluster, job, tree)
+    near = f"it sums nearest to {job.fallback}" if job.fallback else "all its racks are nearest to it"
+    lines = [f"Root {tree.root}: of the switches that can sum, {near}."]
+    for name, parent in tree.parents.items():
+        able = question.cluster.switch[name].aggregates
+        if name in tree.aggregators:
+            does = f"sums {fan_ins[name]} flows into one"
+        elif not able:
+            does = f"has no slots and passes {fan_ins[name]} flows on"
+        else:
+            does = f"could sum, and passes {fan_ins[name]} flows on"
+        lines.append(f"{name} {does}, to {parent}.")
+    state = question.evaluate(trees)
+    placed = next(each for each in state.jobs if each.name == job.name)
+    lines += explain_rate(state, placed)[2:]
+    straight = question.summing_everywhere(job, question.grow(job, {}))
+    if straight == tree:
+        return [*lines, "It is the tree of shortest paths."]
+    other = question.evaluate({**trees, job.name: straight})
+    rate_bps = other.rate_bps(replace(placed, tree=straight))
+    return [*lines, f"On shortest paths to the same root it would come to {rate_bps / 1e9:.4g} Gb/s."]

@@ -1,0 +1,213 @@
+"""Aggregation trees by a linear program and randomised rounding (GRID, ToN 31(5), 2023).
+
+Every rack g of a job j with n servers may send its flows to any switch s that sums, or straight to the root;
+r is the rate per server that goes there, y the rate of the sums that leave s. Relaxed::
+
+    maximise   min_j λ_j + small · Σ_j λ_j
+    such that  λ_j <= Σ_s r_jgs                          for every rack
+               r_jgs <= y_js                             what leaves is as fast as what comes
+               Σ n_jg · r_jgs [l on g→s] + Σ y_js [l on s→root] <= C_l
+               Σ_j y_js <= M_s / RTT_s                   memory; at the root Σ_j λ_j
+
+The paper's program has one parameter server and links that suffice; this one has every link of the topology,
+and several jobs. Each draw has every rack pick s with probability r / Σ r; ways that meet go on as one, so
+that a tree comes out, and water-filling says what it is worth, with sums where they were picked and with sums
+at every switch of the tree that can. The best of the draws, of the likeliest pick and of all racks straight
+to the root is the answer.
+
+Complexity: one linear program of O(racks · switches) variables per job, solved by HiGHS (scipy), and
+O(draws · events).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from controller.errors import BadSpec
+from controller.placement.flows import directions, way_to_fallback
+from controller.routing.policy import Question, path, score
+from controller.workload import TrainingJob
+from controller.workload.model import Tree
+from controller.workload.trees import racks_of
+
+DETOUR = 2
+"""Links that a way over a switch may be longer than the shortest."""
+
+Shares = Mapping[tuple[str, str], Mapping[str, float]]
+"""By job and rack: the part of its rate that each switch sums."""
+
+
+def grid(question: Question) -> dict[str, Tree]:
+    """Return the best trees of all draws. Raises BadSpec if scipy is missing."""
+    if not question.routed:
+        return {}
+    best: tuple[tuple[float, float], dict[str, Tree]] | None = None
+    for trees in _draws(question, relaxed(question)):
+        for candidate in (trees, _everywhere(question, trees)):
+            worth = score(question.evaluate(candidate))
+            if best is None or worth > best[0]:
+                best = (worth, candidate)
+    assert best is not None, "there is one draw at least"
+    return best[1]
+
+
+def _draws(question: Question, shares: Shares) -> Iterator[dict[str, Tree]]:
+    """Yield the trees with every rack straight to the root, the likeliest, and those of all draws."""
+    yield {job.name: question.grow(job, {}) for job in question.routed}
+    yield _round(question, shares, likeliest=True)
+    for _ in range(question.draws):
+        yield _round(question, shares, likeliest=False)
+
+
+def _everywhere(question: Question, trees: Mapping[str, Tree]) -> dict[str, Tree]:
+    return {job.name: question.summing_everywhere(job, trees[job.name]) for job in question.routed}
+
+
+def _round(question: Question, shares: Shares, *, likeliest: bool) -> dict[str, Tree]:
+    """Have every rack pick one switch: the likeliest, or by chance."""
+    trees = {}
+    for job in question.routed:
+        picks = {}
+        for rack in racks_of(question.cluster, job):
+            parts = shares[job.name, rack]
+            if likeliest:
+                picks[rack] = max(parts, key=lambda name: parts[name])
+            else:
+                picks[rack] = question.rng.choices(list(parts), list(parts.values()))[0]
+        trees[job.name] = question.grow(job, picks)
+    return trees
+
+
+def candidates(question: Question, job: TrainingJob, rack: str) -> list[str]:
+    """Return the switches that could sum a rack's flows: the root, and those that are not too far off."""
+    cluster, root = question.cluster, question.roots[job.name]
+    there, onward = cluster.hops(rack), cluster.hops(root)
+    at = {switch.name: number for number, switch in enumerate(cluster.switches)}
+    most = there[at[root]] + DETOUR
+    near = [
+        switch.name
+        for number, switch in enumerate(cluster.switches)
+        if switch.aggregates and there[number] + onward[number] <= most and switch.name != root
+    ]
+    return [root, *near]
+
+
+class _Program:
+    """The linear program: columns are variables, rows are sums that are at most a limit."""
+
+    def __init__(self) -> None:
+        self.columns = 0
+        self.entries: list[tuple[int, int, float]] = []
+        self.limits: list[float] = []
+        self._named: dict[object, int] = {}
+
+    def variable(self) -> int:
+        self.columns += 1
+        return self.columns - 1
+
+    def row(self, limit: float) -> int:
+        self.limits.append(limit)
+        return len(self.limits) - 1
+
+    def named_row(self, name: object, limit: float) -> int:
+        """Return the row of a resource, the same for all who use it."""
+        if name not in self._named:
+            self._named[name] = self.row(limit)
+        return self._named[name]
+
+    def add(self, row: int, column: int, factor: float) -> None:
+        self.entries.append((row, column, factor))
+
+
+def relaxed(question: Question) -> Shares:
+    """Solve the relaxation. Rates are in units of the fastest link. Raises BadSpec if scipy is missing."""
+    program = _Program()
+    least = program.variable()
+    rates = [program.variable() for _ in question.routed]
+    of_rack: dict[tuple[str, str], dict[str, int]] = {}
+    for rate, job in zip(rates, question.routed, strict=True):
+        row = program.row(0.0)  # the least rate is at most every job's
+        program.add(row, least, 1.0)
+        program.add(row, rate, -1.0)
+        _add_job(program, question, job, rate, of_rack)
+    values = _solve(program, least, rates)
+    return {
+        key: {name: max(float(values[column]), 0.0) + 1e-9 for name, column in columns.items()}
+        for key, columns in of_rack.items()
+    }
+
+
+def _add_job(
+    program: _Program,
+    question: Question,
+    job: TrainingJob,
+    rate: int,
+    of_rack: dict[tuple[str, str], dict[str, int]],
+) -> None:
+    cluster, root = question.cluster, question.roots[job.name]
+    unit = max(link.rate_bps for link in cluster.links)
+    leaving: dict[str, int] = {}
+
+    def use(a: str, b: str, column: int, flows: float) -> None:
+        link = directions(cluster, a, b)[0]
+        program.add(program.named_row(link, cluster.links[link // 2].rate_bps / unit), column, flows)
+
+    def remember(name: str, column: int) -> None:
+        limit = cluster.switch[name].aggregation_bps / unit
+        program.add(program.named_row(name, limit), column, 1.0)
+
+    beyond = list(way_to_fallback(cluster, job, Tree(root, {}, frozenset())))
+    beyond += [job.fallback] if job.fallback else []
+    sums = cluster.switch[root].aggregates and job.aggregate
+
+    def climb(start: str, end: str, column: int, flows: float) -> None:
+        way = path(cluster, start, end)
+        if end == root and not sums:
+            way += beyond[1:]
+        for a, b in pairwise(way):
+            use(a, b, column, flows)
+
+    if sums:
+        remember(root, rate)
+    for host in job.hosts:
+        use(host, cluster.rack_of[host], rate, 1.0)
+    for rack in racks_of(cluster, job):
+        here = sum(cluster.rack_of[host] == rack for host in job.hosts)
+        enough = program.row(0.0)
+        program.add(enough, rate, 1.0)
+        of_rack[job.name, rack] = {}
+        for name in candidates(question, job, rack) if job.aggregate else [root]:
+            column = of_rack[job.name, rack][name] = program.variable()
+            program.add(enough, column, -1.0)
+            climb(rack, name, column, here)
+            if name == root:
+                continue
+            if name not in leaving:
+                leaving[name] = program.variable()
+                climb(name, root, leaving[name], 1.0)
+                remember(name, leaving[name])
+            row = program.row(0.0)
+            program.add(row, column, 1.0)
+            program.add(row, leaving[name], -1.0)
+
+
+def _solve(program: _Program, least: int, rates: list[int]) -> Any:
+    try:
+        from scipy.optimize import linprog
+        from scipy.sparse import coo_matrix
+    except ImportError:
+        raise BadSpec("--policy grid needs scipy: pip install 'ina[schedulers]'") from None
+    rows, columns, factors = zip(*program.entries, strict=True)
+    shape = (len(program.limits), program.columns)
+    matrix = coo_matrix((factors, (rows, columns)), shape=shape).tocsr()
+    cost = np.zeros(program.columns)
+    cost[least] = -1.0
+    cost[rates] = -0.01 / len(rates)
+    found = linprog(cost, A_ub=matrix, b_ub=program.limits, method="highs")
+    if not found.success:
+        raise BadSpec(f"the linear program has no solution: {found.message}")
+    return found.x

@@ -1,0 +1,119 @@
+"""What a routing policy is asked, what it answers, and how trees are compared.
+
+A policy is a function of a `Question`; it returns a tree for each job that uses more than one server::
+
+    def stars(question: Question) -> dict[str, Tree]:
+        return {job.name: question.grow(job, {}) for job in question.routed}
+
+One from outside is named ``path.py:stars``, or offered by a package as an entry point of `GROUP`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+
+from controller.errors import BadSpec
+from controller.placement.flows import State, steady_state
+from controller.workload import Cluster, TrainingJob
+from controller.workload.model import Tree
+from controller.workload.read import check_job
+from controller.workload.trees import racks_of, root_for, tidy
+
+GROUP = "ina.routing"
+
+
+@dataclass(frozen=True)
+class Question:
+    """Placed jobs on a cluster; what is random goes by `rng`, `draws` times."""
+
+    cluster: Cluster
+    jobs: tuple[TrainingJob, ...]
+    draws: int = 8
+    rng: random.Random = field(default_factory=lambda: random.Random(0))
+
+    @cached_property
+    def routed(self) -> tuple[TrainingJob, ...]:
+        """The jobs that need a tree. Raises BadSpec if one is not placed."""
+        return tuple(job for job in self.jobs if racks_of(self.cluster, job) and len(job.hosts) > 1)
+
+    @cached_property
+    def roots(self) -> Mapping[str, str]:
+        """The root of each such job: the switch that sums nearest to its fallback server, or to all racks."""
+        return {job.name: root_for(self.cluster, job) for job in self.routed}
+
+    def grow(self, job: TrainingJob, picks: Mapping[str, str]) -> Tree:
+        """Return the tree in which every rack's flows go to the switch picked for it, and on to the root.
+
+        Where two ways meet they go on as one, so that it is a tree. Switches that were picked sum, if more
+        than one flow comes, and so does the root if it can.
+        """
+        root = self.roots[job.name]
+        parents: dict[str, str] = {}
+        for rack in racks_of(self.cluster, job):
+            way = _way(self.cluster, rack, picks.get(rack, root), root)
+            for node, above in pairwise(way):
+                if node in parents:
+                    break
+                parents[node] = above
+        chosen = {name for name in (root, *picks.values()) if name == root or name in parents}
+        return tidy(self.cluster, job, Tree(root, parents, self._capable(chosen)))
+
+    def summing_everywhere(self, job: TrainingJob, tree: Tree) -> Tree:
+        """Return the tree with every switch of it that can summing, where flows meet."""
+        return tidy(self.cluster, job, replace(tree, aggregators=self._capable(tree.switches)))
+
+    def _capable(self, names: Collection[str]) -> frozenset[str]:
+        return frozenset(name for name in names if self.cluster.switch[name].aggregates)
+
+    def evaluate(self, trees: Mapping[str, Tree]) -> State:
+        """Return what the jobs come to on these trees."""
+        return steady_state(self.cluster, routed_by(self.jobs, trees))
+
+
+Policy = Callable[[Question], Mapping[str, Tree]]
+
+
+def routed_by(jobs: Sequence[TrainingJob], trees: Mapping[str, Tree]) -> list[TrainingJob]:
+    """Return the jobs with these trees."""
+    return [replace(job, tree=trees[job.name]) if job.name in trees else job for job in jobs]
+
+
+def score(state: State) -> tuple[float, float]:
+    """Return what trees are compared by: the smallest rate of a job, then all together."""
+    rates = [rate for rate in state.steady.rate_bps if rate < np.inf]
+    return (round(min(rates, default=0.0), 3), sum(rates))
+
+
+def check(question: Question, trees: Mapping[str, Tree]) -> Mapping[str, Tree]:
+    """Return the trees of a policy. Raises BadSpec if a job has none, or one that cannot be."""
+    for job in question.routed:
+        if job.name not in trees:
+            raise BadSpec(f"the policy has no tree for {job.name!r}")
+        check_job(replace(job, tree=trees[job.name]), question.cluster)
+        if unable := [n for n in trees[job.name].aggregators if not question.cluster.switch[n].aggregates]:
+            raise BadSpec(f"the policy has {job.name!r} summed at {unable[0]!r}, which has no slots")
+    return trees
+
+
+def _way(cluster: Cluster, start: str, via: str, end: str) -> list[str]:
+    """Return the shortest way over `via`, without what it would pass twice."""
+    way: list[str] = []
+    for node in (*path(cluster, start, via)[:-1], *path(cluster, via, end)):
+        if node in way:
+            del way[way.index(node) :]
+        way.append(node)
+    return way
+
+
+def path(cluster: Cluster, start: str, end: str) -> list[str]:
+    """Return the switches of a shortest path, both ends included."""
+    found, towards = [start], cluster.towards(end)
+    while found[-1] != end:
+        found.append(towards[found[-1]])
+    return found

@@ -1,0 +1,102 @@
+"""Jobs at random, and jobs of traces: models of real networks, computing times by their arithmetic."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+from controller.documents import hint
+from controller.errors import BadSpec
+from controller.scheduling.model import JobSpec
+from controller.workload import shapes
+from controller.workload.model import Cluster, TrainingJob
+
+MODELS = ("resnet50", "vgg16", "bert-base", "gpt2")
+WORKERS = ((1, 0.3), (2, 0.2), (4, 0.25), (8, 0.15), (16, 0.1))
+"""Workers of a generated job and how frequent they are; those too large for a cluster are left out."""
+
+
+def generate(
+    jobs: int,
+    cluster: Cluster,
+    *,
+    seed: int = 0,
+    models: Sequence[str] = MODELS,
+    batch: int = 32,
+    gap_s: float = 0.0,
+    deadlines: float = 0.0,
+    slack: float = 2.0,
+) -> list[TrainingJob]:
+    """Return jobs of random models and sizes that arrive every `gap_s` on average (Poisson).
+
+    A share of `deadlines` of them has a deadline: `slack` times what they take without communication.
+    Raises BadSpec for options out of range.
+    """
+    if jobs < 0 or not 0 <= deadlines <= 1 or not slack > 1 or gap_s < 0 or not models:
+        raise BadSpec(
+            f"{jobs} jobs, {deadlines} with deadlines at slack {slack}, gap {gap_s} s: out of range"
+        )
+    rng = random.Random(seed)
+    sizes = [(count, share) for count, share in WORKERS if count <= cluster.gpus] or [(1, 1.0)]
+    drawn, now_s = [], 0.0
+    for number in range(1, jobs + 1):
+        model = rng.choice(list(models))
+        workers = rng.choices([count for count, _ in sizes], [share for _, share in sizes])[0]
+        iterations = rng.randrange(200, 5000)
+        compute_s = shapes.compute_s(model, batch=batch)
+        due_s = now_s + slack * iterations * compute_s
+        drawn.append(
+            TrainingJob(
+                name=f"job{number}",
+                workers=workers,
+                layers_bytes=shapes.layers_bytes(model),
+                iterations=iterations,
+                compute_s=compute_s,
+                arrival_s=now_s,
+                deadline_s=due_s if rng.random() < deadlines else None,
+            )
+        )
+        now_s += rng.expovariate(1 / gap_s) if gap_s else 0.0
+    return drawn
+
+
+def from_trace(
+    specs: Sequence[JobSpec], *, models: Sequence[str] = MODELS, seed: int = 0, slack: float | None = None
+) -> list[TrainingJob]:
+    """Return the jobs of a scheduling trace (`controller.simulator.traces`), a worker for each GPU.
+
+    A job whose model's name begins like one of `shapes.SHAPES` has its layers; others are given one of
+    `models` at random, the same one to jobs of the same model. Computing takes what an iteration does beside
+    its network stage. With `slack`, each must be done in that many times its duration. Raises BadSpec.
+    """
+    if unknown := [model for model in models if model not in shapes.SHAPES]:
+        raise BadSpec(f"model {unknown[0]!r} is unknown; {hint(unknown[0], shapes.SHAPES)}")
+    if slack is not None and not slack > 1:
+        raise BadSpec(f"slack is {slack}; want more than 1")
+    rng = random.Random(seed)
+    known: dict[str, str] = {}
+    jobs = []
+    for spec in specs:
+        shape = known.setdefault(spec.model, _shape_of(spec.model) or rng.choice(list(models)))
+        job = TrainingJob(
+            name=spec.id,
+            workers=spec.gpus,
+            layers_bytes=shapes.layers_bytes(shape),
+            iterations=max(1, round(spec.iterations)),
+            compute_s=spec.iteration_s - (spec.stages_s[-1] if spec.stages_s else 0.0),
+            arrival_s=spec.submit_s,
+            stages_s=spec.stages_s,
+        )
+        if slack is not None:
+            job = replace(job, deadline_s=spec.submit_s + slack * spec.duration_s)
+        jobs.append(job)
+    return jobs
+
+
+def _shape_of(model: str) -> str | None:
+    plain = "".join(letter for letter in model.lower() if letter.isalnum())
+    matches = [name for name in shapes.SHAPES if plain and plain.startswith(name.replace("-", ""))]
+    if plain.startswith("bert") and not matches:
+        return "bert-base"
+    return max(matches, key=len, default=None)

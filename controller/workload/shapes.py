@@ -1,0 +1,126 @@
+"""Gradient sizes of real networks, layer by layer, counted from their architectures.
+
+Each function returns the parameters of each layer, front layer first; a layer is what frameworks hand over
+together: a convolution with its normalisation, an encoder block. Sources: VGG (Simonyan, ICLR'15), ResNet
+(He, CVPR'16), BERT (Devlin, NAACL'19), GPT-2 (Radford, 2019), AlexNet (Krizhevsky, NIPS'12). Totals are
+those of torchvision's and Hugging Face's models; the tests hold them.
+
+`FORWARD_FLOPS` is the arithmetic of one sample's forward pass (images of 224 by 224, texts of 128 tokens for
+BERT and 1024 for GPT-2); `compute_s` makes an iteration's time of it for a GPU of given speed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+
+from controller.documents import hint
+from controller.errors import BadSpec
+
+FLOAT_BYTES = 4
+
+
+def alexnet() -> list[int]:
+    """Return the layers of AlexNet: 61,100,840 parameters."""
+    convolutions = ((3, 64, 11), (64, 192, 5), (192, 384, 3), (384, 256, 3), (256, 256, 3))
+    dense = ((256 * 36, 4096), (4096, 4096), (4096, 1000))
+    return [i * o * k * k + o for i, o, k in convolutions] + [i * o + o for i, o in dense]
+
+
+def vgg16() -> list[int]:
+    """Return the layers of VGG-16: 138,357,544 parameters."""
+    widths = (3, 64, 64, 128, 128, 256, 256, 256, 512, 512, 512, 512, 512, 512)
+    convolutions = [i * o * 9 + o for i, o in pairwise(widths)]
+    return convolutions + [i * o + o for i, o in ((512 * 49, 4096), (4096, 4096), (4096, 1000))]
+
+
+def resnet50() -> list[int]:
+    """Return the layers of ResNet-50: 25,557,032 parameters."""
+
+    def convolution(i: int, o: int, k: int) -> int:
+        return i * o * k * k + 2 * o  # batch normalisation has two parameters per channel
+
+    layers = [convolution(3, 64, 7)]
+    width_in = 64
+    for blocks, width in ((3, 64), (4, 128), (6, 256), (3, 512)):
+        for block in range(blocks):
+            layers += [
+                convolution(width_in, width, 1),
+                convolution(width, width, 3),
+                convolution(width, 4 * width, 1),
+            ]
+            if block == 0:
+                layers.append(convolution(width_in, 4 * width, 1))
+            width_in = 4 * width
+    return [*layers, 2048 * 1000 + 1000]
+
+
+def _transformer_block(width: int) -> int:
+    attention = 4 * (width * width + width)
+    feed_forward = 2 * 4 * width * width + 5 * width
+    return attention + feed_forward + 2 * 2 * width
+
+
+def bert_base() -> list[int]:
+    """Return the layers of BERT-base: 109,482,240 parameters."""
+    return _bert(768, 12)
+
+
+def bert_large() -> list[int]:
+    """Return the layers of BERT-large: 335,141,888 parameters."""
+    return _bert(1024, 24)
+
+
+def _bert(width: int, blocks: int) -> list[int]:
+    embeddings = (30522 + 512 + 2) * width + 2 * width
+    return [embeddings, *[_transformer_block(width)] * blocks, width * width + width]
+
+
+def gpt2() -> list[int]:
+    """Return the layers of GPT-2's smallest model: 124,439,808 parameters."""
+    return [(50257 + 1024) * 768, *[_transformer_block(768)] * 12, 2 * 768]
+
+
+def gpt2_xl() -> list[int]:
+    """Return the layers of GPT-2's largest model: 1,557,611,200 parameters."""
+    return [(50257 + 1024) * 1600, *[_transformer_block(1600)] * 48, 2 * 1600]
+
+
+SHAPES: Mapping[str, Callable[[], Sequence[int]]] = {
+    "alexnet": alexnet,
+    "vgg16": vgg16,
+    "resnet50": resnet50,
+    "bert-base": bert_base,
+    "bert-large": bert_large,
+    "gpt2": gpt2,
+    "gpt2-xl": gpt2_xl,
+}
+
+FORWARD_FLOPS: Mapping[str, float] = {
+    "alexnet": 1.43e9,
+    "vgg16": 30.9e9,
+    "resnet50": 8.2e9,
+    "bert-base": 2 * 85e6 * 128,
+    "bert-large": 2 * 302e6 * 128,
+    "gpt2": 2 * 124e6 * 1024,
+    "gpt2-xl": 2 * 1.56e9 * 1024,
+}
+"""Of one sample; a multiplication with its addition counts two."""
+
+
+def layers_bytes(model: str) -> tuple[int, ...]:
+    """Return the gradient bytes of each layer in float32, front layer first. Raises BadSpec.
+
+    >>> sum(layers_bytes("resnet50")) // 4
+    25557032
+    """
+    if model not in SHAPES:
+        raise BadSpec(f"model {model!r} is unknown; {hint(model, SHAPES)}")
+    return tuple(count * FLOAT_BYTES for count in SHAPES[model]())
+
+
+def compute_s(model: str, *, batch: int = 32, flops_per_s: float = 40e12) -> float:
+    """Return the time of a forward and a backward pass, which costs twice as much, on one GPU."""
+    if model not in FORWARD_FLOPS:
+        raise BadSpec(f"model {model!r} is unknown; {hint(model, FORWARD_FLOPS)}")
+    return 3 * FORWARD_FLOPS[model] * batch / flops_per_s

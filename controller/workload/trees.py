@@ -1,0 +1,98 @@
+"""Trees of placed jobs: shortest paths from their servers to a root."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+import numpy as np
+
+from controller.errors import BadSpec
+from controller.workload.model import Cluster, TrainingJob, Tree
+
+
+def tree_of(cluster: Cluster, job: TrainingJob) -> Tree:
+    """Return the tree of a placed job: its own, or shortest paths with every useful switch summing.
+
+    Raises BadSpec if the job is not placed.
+    """
+    if job.tree is not None:
+        return job.tree
+    racks = racks_of(cluster, job)
+    root = root_for(cluster, job)
+    parents = paths_up(cluster, racks, root)
+    can_sum = [name for name in (root, *parents) if cluster.switch[name].aggregates]
+    return tidy(cluster, job, Tree(root, parents, frozenset(can_sum)))
+
+
+def root_for(cluster: Cluster, job: TrainingJob) -> str:
+    """Return the root of a job's tree: what sums nearest to its fallback server, or to all racks."""
+    return best_root(cluster, [cluster.rack_of[job.fallback]] if job.fallback else racks_of(cluster, job))
+
+
+def racks_of(cluster: Cluster, job: TrainingJob) -> list[str]:
+    """Return the switches that a job's servers are linked to, each once. Raises BadSpec."""
+    if not job.servers:
+        raise BadSpec(f"job {job.name!r} has no servers; ina place chooses some, or give servers = [...]")
+    return list(dict.fromkeys(cluster.rack_of[server] for server in job.hosts))
+
+
+def best_root(cluster: Cluster, racks: Collection[str]) -> str:
+    """Return the switch with the shortest ways to all `racks`: one that sums, if any does.
+
+    Of equally near ones that with most memory, then the earlier one, is chosen. O(racks * switches).
+    """
+    slots = cluster.slots
+    ways = sum((cluster.hops(rack) for rack in racks), np.zeros(len(slots), dtype=np.int64))
+    if slots.any():
+        ways = np.where(slots > 0, ways, ways.max() + 1)
+    nearest = np.flatnonzero(ways == ways.min())
+    return cluster.switches[int(nearest[np.argmax(slots[nearest])])].name
+
+
+def paths_up(cluster: Cluster, racks: Iterable[str], root: str) -> dict[str, str]:
+    """Return the parents of all switches on shortest paths from `racks` to `root`."""
+    towards = cluster.towards(root)
+    parents: dict[str, str] = {}
+    for node in racks:
+        while node != root and node not in parents:
+            parents[node] = towards[node]
+            node = towards[node]
+    return parents
+
+
+def tidy(cluster: Cluster, job: TrainingJob, tree: Tree) -> Tree:
+    """Return the tree without memory where nothing meets: at switches that only one contribution reaches.
+
+    The root keeps its own if it has some, for results come from there.
+    """
+    fan_ins = fan_in(cluster, job, tree)
+    useful = {name for name in tree.aggregators if fan_ins[name] > 1 or name == tree.root}
+    return Tree(tree.root, tree.parents, frozenset(useful))
+
+
+def fan_in(cluster: Cluster, job: TrainingJob, tree: Tree) -> Mapping[str, int]:
+    """Return the number of contributions that reach each switch of the tree."""
+    found = dict.fromkeys(tree.switches, 0)
+    for server in job.hosts:
+        found[cluster.rack_of[server]] += 1
+    for name in bottom_up(tree):
+        if name != tree.root and found[name]:
+            found[tree.parents[name]] += 1 if name in tree.aggregators else found[name]
+    return found
+
+
+def bottom_up(tree: Tree) -> list[str]:
+    """Return the switches of a tree, children before their parents."""
+    order = [tree.root]
+    children: dict[str, list[str]] = {}
+    for child, parent in tree.parents.items():
+        children.setdefault(parent, []).append(child)
+    for name in order:
+        order += children.get(name, ())
+    return order[::-1]
+
+
+def slowest_link_bps(cluster: Cluster, job: TrainingJob, tree: Tree) -> float:
+    """Return the rate of the slowest link that the job's flows take."""
+    pairs = [(server, cluster.rack_of[server]) for server in job.hosts] + list(tree.parents.items())
+    return min(cluster.links[cluster.neighbours[child][parent]].rate_bps for child, parent in pairs)

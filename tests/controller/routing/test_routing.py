@@ -1,0 +1,192 @@
+"""Trees: GRID against the exact best and the baselines, on any topology, and admitted to real switches."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller import JobTree, ProgramBundle, admit_tree
+from controller.errors import BadSpec
+from controller.layout import lay_out
+from controller.model import Region
+from controller.routing.admission import job_tree
+from controller.routing.explain import explain
+from controller.routing.grid import relaxed
+from controller.routing.policies import POLICIES
+from controller.routing.policy import Question, check, score
+from controller.workload import Cluster, TrainingJob, fabrics
+from controller.workload.model import Tree
+from tests.controller.conftest import LANES, start
+from tests.controller.fabric import Fabric
+from tests.controller.frames import KIND_RESULT, gradient
+
+
+def job(name: str, *servers: str, **more: object) -> TrainingJob:
+    return TrainingJob(
+        name=name,
+        workers=len(servers),
+        layers_bytes=(10**8,),
+        servers=servers,
+        **more,  # type: ignore[arg-type]
+    )
+
+
+@st.composite
+def questions(draw: st.DrawFn, *, small: bool = False) -> Question:
+    parts = fabrics.Parts(
+        slots=draw(st.sampled_from([32, 1024])),
+        trunk_bps=draw(st.sampled_from([40e9, 100e9])),
+        programmable=draw(st.sampled_from([0.2, 0.5, 1.0])),
+        seed=draw(st.integers(0, 50)),
+    )
+    makers = (
+        lambda: fabrics.leaf_spine(2, 3, 2, parts),
+        lambda: fabrics.fat_tree(4, 1, parts),
+        lambda: fabrics.star(4, parts),
+    )
+    cluster = makers[0]() if small else draw(st.sampled_from(makers))()
+    names = [server.name for server in cluster.servers]
+    jobs = []
+    for number in range(1 if small else draw(st.integers(1, 2))):
+        servers = draw(st.lists(st.sampled_from(names), min_size=2, max_size=3, unique=True))
+        others = [name for name in names if name not in servers]
+        jobs.append(job(f"j{number}", *servers, fallback=draw(st.none() | st.sampled_from(others))))
+    return Question(cluster, tuple(jobs), 4, random.Random(0))
+
+
+@settings(max_examples=15, deadline=None)
+@given(questions(small=True))
+def test_grid_comes_near_the_best_of_all_trees_and_never_below_shortest_paths(question: Question) -> None:
+    found = score(question.evaluate(check(question, POLICIES["grid"](question))))
+    best = score(question.evaluate(POLICIES["exact"](question)))
+    assert score(question.evaluate(POLICIES["shortest-path"](question))) <= found <= best
+    assert found[0] >= 0.8 * best[0]
+
+
+@settings(max_examples=30, deadline=None)
+@given(questions(), st.sampled_from(["grid", "tor-only", "shortest-path"]))
+def test_every_tree_can_be_laid_out_on_switches(question: Question, name: str) -> None:
+    trees = check(question, POLICIES[name](question))
+    for each in question.routed:
+        tree = trees[each.name]
+        assert all(explain(question, trees, each))
+        rack = question.cluster.switch[question.cluster.rack_of[each.fallback]] if each.fallback else None
+        try:
+            one = each if each.fallback else replace(each, mode="exclusive")
+            laid_out = job_tree(question.cluster, one, tree, slots=8)
+        except BadSpec:
+            assert tree.root not in tree.aggregators or (rack is not None and not rack.aggregates)
+            continue
+        jobs = lay_out(laid_out, max_members=32)
+        assert set(jobs) == set(tree.switches)
+        assert sum(member.rank is not None for j in jobs.values() for member in j.members) == len(each.hosts)
+
+
+def test_the_relaxation_is_no_less_than_any_tree() -> None:
+    """Where links alone bind, one tree is a point of the program: all of a rack's rate at one switch."""
+    cluster = fabrics.leaf_spine(2, 3, 2, fabrics.Parts(trunk_bps=40e9, programmable=0.4, seed=2))
+    question = Question(cluster, (job("a", *(server.name for server in cluster.servers)),))
+    shares = relaxed(question)
+    unit = 100e9
+    least = min(sum(parts.values()) for parts in shares.values()) * unit
+    assert least >= score(question.evaluate(POLICIES["exact"](question)))[0] * (1 - 1e-6)
+
+
+def test_where_few_switches_sum_grid_finds_them_and_shortest_paths_do_not() -> None:
+    spines = fabrics.leaf_spine(3, 3, 2, fabrics.Parts(trunk_bps=25e9, slots=4096))
+    some = {"leaf1", "spine3"}
+    switches = tuple(replace(s, slots=s.slots if s.name in some else 0) for s in spines.switches)
+    cluster = replace(spines, switches=switches)
+    question = Question(cluster, (job("a", "h3", "h4", "h5", "h6", fallback="h1"),))
+    rates = {name: score(question.evaluate(POLICIES[name](question)))[0] for name in POLICIES}
+    assert rates["grid"] == rates["exact"] > 1.2 * rates["shortest-path"]
+    assert POLICIES["grid"](question)["a"].aggregators == {"leaf1", "spine3"}
+
+
+def test_the_same_seed_gives_the_same_trees() -> None:
+    cluster = fabrics.fat_tree(4, 2, fabrics.Parts(programmable=0.5, seed=1))
+    jobs = (job("a", "h1", "h5", "h9", "h13"), job("b", "h2", "h6", "h10", "h14"))
+    once, again = (POLICIES["grid"](Question(cluster, jobs, rng=random.Random(4))) for _ in range(2))
+    assert once == again
+
+
+def leaf_spine() -> Cluster:
+    return fabrics.leaf_spine(2, 2, 2, fabrics.Parts(lanes=LANES))
+
+
+@pytest.fixture(scope="module")
+def fabric(shared_bundle: ProgramBundle) -> Iterator[Fabric]:
+    running = {switch.name: start(shared_bundle, "memory") for switch in leaf_spine().switches}
+    yield Fabric(running)
+    for each in running.values():
+        each.close()
+
+
+@pytest.mark.parametrize("sums", [{"spine1", "leaf1", "leaf2"}, {"leaf1"}, {"leaf1", "spine1"}])
+def test_a_routed_job_is_admitted_as_it_is_and_its_sums_come_out(fabric: Fabric, sums: set[str]) -> None:
+    plain = leaf_spine()
+    switches = tuple(replace(s, slots=s.slots if s.name in sums else 0) for s in plain.switches)
+    cluster = replace(plain, switches=switches)
+    one = job("a", "h1", "h3", "h4", fallback="h2")
+    question = Question(cluster, (one,))
+    tree = check(question, POLICIES["grid"](question))["a"]
+    routed = job_tree(cluster, one, tree, window=4, regions=dict.fromkeys(tree.aggregators, Region(16, 8)))
+    assert isinstance(routed, JobTree)
+    fabric.cable(routed.root)
+    admission = admit_tree(fabric.controllers, routed)
+    for name in tree.aggregators:
+        assert admission.switches[name].region == Region(16, 8)
+    ends = {m.rank: (s.name, m.port) for s in routed.root.walk() for m in s.members}
+    for rank, (name, port) in ends.items():
+        assert port is not None
+        value = 10 ** (rank or 0)
+        frame = gradient(admission.switches[name], 0, rank or 0, [value] * LANES)
+        arrived = fabric.send(name, port, frame)
+    assert arrived.keys() == set(ends.values())
+    for packets in arrived.values():
+        assert [(packet.kind, packet.lanes) for packet in packets] == [(KIND_RESULT, (111,) * LANES)]
+    for name in admission.switches:
+        fabric.controllers[name].remove(admission.job)
+
+
+def test_a_job_that_no_switch_sums_at_its_root_is_not_to_be_admitted() -> None:
+    cluster = fabrics.star(2, fabrics.Parts(slots=0))
+    question = Question(cluster, (job("a", "h1", "h2"),))
+    tree = POLICIES["grid"](question)["a"]
+    assert not tree.aggregators
+    with pytest.raises(BadSpec, match="'a' is not summed at its root, 's1'"):
+        job_tree(cluster, question.jobs[0], tree)
+
+
+def test_a_fallback_server_behind_a_switch_of_the_tree_is_refused() -> None:
+    plain = leaf_spine()
+    switches = tuple(replace(s, slots=s.slots if s.name == "spine2" else 0) for s in plain.switches)
+    cluster = replace(plain, switches=switches)
+    one = job("a", "h1", "h3", fallback="h2")
+    tree = POLICIES["shortest-path"](Question(cluster, (one,)))["a"]
+    with pytest.raises(BadSpec, match="'h2' is behind 'leaf1', a switch of the tree; want one at the root"):
+        job_tree(cluster, one, tree)
+
+
+def test_answers_of_policies_from_outside_are_looked_at() -> None:
+    cluster = fabrics.leaf_spine(2, 2, 1, fabrics.Parts(programmable=0.25, seed=0))
+    question = Question(cluster, (job("a", "h1", "h2"),))
+    able = next(switch.name for switch in cluster.switches if switch.aggregates)
+    unable = next(switch.name for switch in cluster.switches if not switch.aggregates)
+    for trees, said in (
+        ({}, "no tree for 'a'"),
+        ({"a": Tree("spine1", {"leaf1": "spine1"}, frozenset())}, "'h2' is at 'leaf2', which is not in it"),
+        (
+            {"a": Tree("spine1", {"leaf1": "spine1", "leaf2": "leaf1"}, frozenset())},
+            "has no link to its parent",
+        ),
+        ({"a": Tree("spine1", {"leaf1": "spine1", "leaf2": "spine1"}, frozenset([unable]))}, "has no slots"),
+    ):
+        with pytest.raises(BadSpec, match=said):
+            check(question, trees)
+    assert able != unable

@@ -1,0 +1,180 @@
+"""Memory policies: formulas, no slot granted twice, memory that stays in one piece."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.errors import BadSpec
+from controller.memory.deadline import WASTE, arrange, deadline
+from controller.memory.demand import demand, rate_of, slots_for
+from controller.memory.explain import explain
+from controller.memory.policies import POLICIES
+from controller.memory.policy import Answer, Question, Standing, check
+from controller.model import Region
+from controller.workload import Switch, TrainingJob, fabrics
+
+FABRIC = fabrics.leaf_spine(2, 3, 2, fabrics.Parts(slots=512, gpus=4))
+SERVERS = [server.name for server in FABRIC.servers]
+
+
+def job(name: str = "a", **more: object) -> TrainingJob:
+    known = {"workers": 2, "layers_bytes": (12_500_000,), "iterations": 100, "compute_s": 0.09}
+    known |= {"servers": ("h1", "h2")}
+    return TrainingJob(name=name, **{**known, **more})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("module", ["demand", "static", "common", "deadline"])
+def test_examples_are_true(module: str) -> None:
+    tried = doctest.testmod(importlib.import_module(f"controller.memory.{module}"))
+    assert tried.attempted > 0
+    assert tried.failed == 0
+
+
+@given(
+    left_s=st.floats(0.001, 10),
+    compute_s=st.floats(0, 1),
+    size=st.integers(1, 10**9),
+    rtt_s=st.floats(1e-6, 1e-2),
+)
+def test_slots_are_those_of_the_articles_formula(
+    left_s: float, compute_s: float, size: int, rtt_s: float
+) -> None:
+    one = job(
+        layers_bytes=(size,), compute_s=compute_s, deadline_s=left_s, iterations=1, overlap=0.7, hold_s=1.0
+    )
+    switch = Switch("s1", 1 << 20, 64, rtt_s)
+    need = demand(one, now_s=0, link_bps=1e18, reading="article")
+    if left_s <= compute_s:
+        assert not need.feasible
+    else:
+        slots = size / (left_s - compute_s) * rtt_s / 256
+        assert slots_for(one, switch, need.rate_bps, "article") == pytest.approx(
+            max(1, math.ceil(slots)), rel=1e-9, abs=1
+        )
+
+
+@given(overlap=st.floats(0, 1), hold_s=st.floats(1e-5, 1e-3), left_s=st.floats(0.1, 1))
+def test_with_measured_slots_the_deadline_is_met_and_with_one_fewer_missed(
+    overlap: float, hold_s: float, left_s: float
+) -> None:
+    one = job(overlap=overlap, hold_s=hold_s, deadline_s=left_s, iterations=1)
+    switch = Switch("s1", 1 << 30)
+    need = demand(one, now_s=0, link_bps=1e18)
+    slots = slots_for(one, switch, need.rate_bps)
+    assert one.iteration_s(rate_of(one, switch, slots)) <= left_s * (1 + 1e-9)
+    if slots > 1:
+        assert one.iteration_s(rate_of(one, switch, slots - 1)) > left_s * (1 - 1e-9)
+
+
+def test_an_exclusive_region_is_a_power_of_two_with_two_slots_for_each_packet() -> None:
+    switch = Switch("s1", 8192)
+    shared = slots_for(job(), switch, 10e9)
+    assert slots_for(job(mode="exclusive"), switch, 10e9) == 256 >= 2 * shared
+
+
+def test_the_most_urgent_are_granted_and_the_rest_share_what_remains() -> None:
+    rack = fabrics.star(2, fabrics.Parts(slots=200))
+    jobs = (job("late", deadline_s=10.5), job("soon", deadline_s=10), job("free"), job("never", deadline_s=9))
+    answer = check(q := Question(jobs, rack), deadline(q))
+    assert answer.standing == {
+        "late": Standing.GRANTED,
+        "soon": Standing.GRANTED,
+        "free": Standing.SHARED,
+        "never": Standing.ENDED,
+    }
+    assert answer.regions["soon"]["s1"] == Region(0, 98)
+    assert answer.regions["free"]["s1"].end == 200
+    assert not answer.regions["never"]
+    assert answer.demands["never"].estimate_s == pytest.approx(100 * 0.091)
+    tight = Question(jobs, fabrics.star(2, fabrics.Parts(slots=120)))
+    assert deadline(tight).standing["late"] is Standing.SHARED
+
+
+@st.composite
+def questions(draw: st.DrawFn) -> Question:
+    jobs = []
+    for number in range(draw(st.integers(1, 12))):
+        servers = tuple(draw(st.lists(st.sampled_from(SERVERS), min_size=1, max_size=4)))
+        jobs.append(
+            job(
+                f"j{number}",
+                workers=len(servers),
+                servers=servers,
+                deadline_s=draw(st.none() | st.floats(9, 14)),
+                arrival_s=draw(st.floats(0, 1)),
+                hold_s=draw(st.none() | st.floats(1e-5, 1e-4)),
+                overlap=draw(st.sampled_from([0.0, 0.5])),
+            )
+        )
+    return Question(tuple(jobs), FABRIC)
+
+
+@settings(max_examples=60)
+@given(questions(), st.sampled_from(sorted(POLICIES)), st.data())
+def test_no_slot_is_granted_twice_from_period_to_period(q: Question, name: str, data: st.DataObject) -> None:
+    answer = check(q, POLICIES[name](q))
+    stay = data.draw(st.sets(st.sampled_from(q.jobs)))
+    left = tuple(job for job in q.jobs if job in stay)
+    again = replace(q, jobs=left, now_s=1.0, held=answer.regions)
+    after = check(again, POLICIES[name](again))
+    for one in left:
+        assert all(line for line in explain(again, after, one))
+
+
+@settings(max_examples=200)
+@given(st.data())
+def test_memory_stays_in_one_piece(data: st.DataObject) -> None:
+    held: dict[str, Region] = {}
+    for period in range(6):
+        names = data.draw(st.sets(st.sampled_from("abcdefgh")))
+        sizes: dict[str, int] = {}
+        for name in sorted(names):
+            kept = held[name].size if name in held else 0
+            left = 100 - sum(sizes.values())
+            size = kept if kept and data.draw(st.booleans()) else data.draw(st.integers(1, 40))
+            if size <= left:
+                sizes[name] = size
+        placed, rest = arrange(100, sizes, held)
+        assert {name: region.size for name, region in placed.items()} == sizes, period
+        slots = [slot for region in (*placed.values(), rest) for slot in range(region.offset, region.end)]
+        assert len(slots) == len(set(slots))
+        assert all(0 <= slot < 100 for slot in slots)
+        free = 100 - sum(sizes.values())
+        assert rest.size >= free * (1 - WASTE)
+        held = placed
+
+
+def test_a_job_whose_need_has_not_changed_stays_where_it_is() -> None:
+    placed, rest = arrange(
+        100, {"b": 10, "c": 5}, {"a": Region(0, 4), "b": Region(4, 10), "c": Region(14, 5)}
+    )
+    assert placed == {"b": Region(4, 10), "c": Region(14, 5)}
+    assert rest == Region(19, 81)
+
+
+def test_exclusive_jobs_are_not_to_share() -> None:
+    q = Question((job(mode="exclusive"),), fabrics.star(2))
+    assert POLICIES["static"](q).regions["a"]["s1"].size == 8192
+    for name in ("shared", "deadline"):
+        with pytest.raises(BadSpec, match="'a' is exclusive, and this policy shares slots"):
+            POLICIES[name](q)
+
+
+def test_answers_of_policies_from_outside_are_looked_at() -> None:
+    q = Question((job("a"), job("b")), fabrics.star(2, fabrics.Parts(slots=10)))
+    own = dict.fromkeys("ab", Standing.GRANTED)
+    for regions, said in (
+        ((Region(0, 6), Region(5, 3)), "grants slots of 's1' twice: to 'a' and 'b'"),
+        ((Region(0, 6), Region(6, 5)), "gives 'b' Region"),
+    ):
+        with pytest.raises(BadSpec, match=said):
+            check(q, Answer({"a": {"s1": regions[0]}, "b": {"s1": regions[1]}}, own))
+    with pytest.raises(BadSpec, match="want a standing and regions for each job"):
+        check(q, Answer({}, own))

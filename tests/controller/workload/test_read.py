@@ -1,0 +1,194 @@
+"""Descriptions of jobs and clusters: what they say, and what is said of those that are wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import networkx
+import pytest
+
+import bmv2_topos
+from controller.documents import parse, read
+from controller.errors import BadSpec
+from controller.scheduling.model import Cluster as Servers
+from controller.simulator import generate as scheduling
+from controller.workload import Cluster, fabrics, generate, graphs, shapes
+from controller.workload.read import cluster_of, jobs_of, read_cluster, read_jobs, write_jobs
+
+ROOT = Path(__file__).parents[3]
+EXAMPLES = ROOT / "examples" / "allocation"
+RACK = fabrics.star(4, fabrics.Parts(gpus=2))
+
+JOB = {"name": "a", "workers": 2, "model": "vgg16", "deadline_s": 9.0, "servers": ["h1", "h2"]}
+TOML = '[[job]]\nname = "a"\nworkers = 2\nmodel = "vgg16"\ndeadline_s = 9.0\nservers = ["h1", "h2"]\n'
+YAML = "job:\n  - name: a\n    workers: 2\n    model: vgg16\n    deadline_s: 9e0\n    servers: [h1, h2]\n"
+
+
+@pytest.mark.parametrize("name", ["rack.toml", "fabric.toml"])
+def test_shipped_clusters_are_read(name: str) -> None:
+    assert read_cluster(EXAMPLES / name).gpus >= 32
+
+
+def test_shipped_jobs_are_read_for_their_clusters() -> None:
+    assert len(read_jobs(EXAMPLES / "jobs.toml", read_cluster(EXAMPLES / "rack.toml"))) == 6
+    assert len(read_jobs(EXAMPLES / "batch.yaml", read_cluster(EXAMPLES / "fabric.toml"))) == 8
+
+
+def test_three_formats_say_the_same() -> None:
+    texts = {"f.toml": TOML, "f.json": json.dumps({"job": [JOB]}), "f.yaml": YAML}
+    jobs = [jobs_of(parse(text, name), RACK) for name, text in texts.items()]
+    assert jobs[0] == jobs[1] == jobs[2]
+    assert jobs[0][0].model_bytes == 138_357_544 * 4
+
+
+def test_jobs_that_are_written_are_read_again(tmp_path: Path) -> None:
+    tree = {"root": "s1", "parents": {}, "aggregators": ["s1"]}
+    jobs = jobs_of(parse(json.dumps({"job": [{**JOB, "tree": tree, "hold_s": 1e-4}]}), "f.json"))
+    write_jobs(tmp_path / "out.json", jobs)
+    assert read_jobs(tmp_path / "out.json") == jobs
+
+
+@pytest.mark.parametrize(
+    ("change", "line", "said"),
+    [
+        ({"wrokers": 3}, 2, "unknown key 'wrokers'; did you mean 'workers'?"),
+        ({"workers": 0}, 2, "workers = 0: want a whole number, 1 to 1000000"),
+        ({"compute_s": float("nan")}, 2, "compute_s = nan: want seconds, from 0"),
+        ({"arrival_s": 10}, 2, "deadline_s is 9, which is past when it arrives, at 10"),
+        ({"model_bytes": 5}, 1, "want one of model, model_bytes and layers_bytes: model and model_bytes"),
+        ({"model": "vgg"}, 2, 'model = "vgg": want one of'),
+        ({"workers": 9, "servers": []}, 2, "servers = []: want a list of 1"),
+        ({"workers": 3}, 2, "2 servers for 3 workers; want one for each"),
+        ({"gpus": 3}, 1, "servers: 3 GPUs of 'h1', which has 2"),
+        ({"gpus": 5}, 1, "2 workers of 5 GPUs each; the cluster has 8 GPUs"),
+        ({"servers": ["h1", "h9"]}, 1, "there is no server 'h9'"),
+        ({"tree": {"root": "s1", "parents": {"s2": "s3", "s3": "s2"}}}, 2, "leads in a circle"),
+        ({"tree": {"root": "s1", "parent": {}}}, 2, "unknown key 'parent'; did you mean 'parents'?"),
+        ({"tree": {"root": "s7"}}, 1, "tree: there is no switch 's7'"),
+        ({"tree": "s1"}, 2, "want { root, parents, aggregators }"),
+        ({"name": ""}, 2, 'name = "": want a name'),
+    ],
+)
+def test_what_is_wrong_with_a_job_is_said_by_file_line_and_key(
+    change: dict[str, object], line: int, said: str
+) -> None:
+    lines = [f'"{key}": {json.dumps(value)}' for key, value in {**JOB, **change}.items()]
+    changed = [each for each in lines if each.startswith(tuple(f'"{key}"' for key in change))]
+    others = [each for each in lines if each not in changed]
+    text = '{"job": [{\n' + ", ".join(changed) + ",\n" + ",\n".join(others) + "}]}"
+    with pytest.raises(BadSpec) as raised:
+        jobs_of(parse(text, "f.json"), RACK)
+    assert said in str(raised.value)
+    assert str(raised.value).startswith("f.json:")
+    if line == 2 and "deadline_s is" not in said and "2 servers for" not in said:
+        assert str(raised.value).startswith("f.json:2: job ")
+
+
+@pytest.mark.parametrize("name", ["toml", "yaml"])
+def test_lines_are_those_of_the_keys(name: str) -> None:
+    text = {"toml": TOML, "yaml": YAML}[name].replace("workers", "wrokers")
+    with pytest.raises(BadSpec, match=rf"f\.{name}:3: job 'a': unknown key 'wrokers'"):
+        jobs_of(parse(text, f"f.{name}"))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[fabric]\nshape = "star"\nservers = 2\n[[server]]\nname = "h1"', "contradicts [fabric]"),
+        ('[fabric]\nshape = "star"\nservers = 0', "f.toml:3: fabric: servers = 0"),
+        ('[fabric]\nshape = "star"\nservers = 2\nk = 4', "k: it has servers only"),
+        ('[fabric]\nshape = "fat-tree"\nk = 3\nhosts = 1', "k = 3: want an even number"),
+        ('[fabric]\nshape = "star"\nservers = 2\nrate_bps = 0', "f.toml:4: fabric: rate_bps = 0"),
+        ('[[switch]]\nname = "s1"\nslots = 0\naggregates = true', "aggregates contradicts slots = 0"),
+        ('[[switch]]\nname = "s1"\n[[server]]\nname = "h1"', "f.toml:3: server 'h1' has 0 links"),
+        (
+            '[[switch]]\nname = "s1"\n[[server]]\nname = "s1"\nswitch = "s1"',
+            "two servers or switches are called 's1'",
+        ),
+        (
+            '[[switch]]\nname = "s1"\n[[switch]]\nname = "s2"\n[[server]]\nname = "h1"\nswitch = "s1"',
+            "f.toml:3: 's2' cannot be reached",
+        ),
+        (
+            '[[switch]]\nname = "s1"\n[[link]]\na = "s1"\nb = "s9"\n[[server]]\nname = "h1"\nswitch = "s1"',
+            "f.toml:3: link s1-s9: there is no server or switch 's9'",
+        ),
+        ("[[swich]]\n", "unknown key 'swich'; did you mean 'switch'?"),
+        ("[[switch]\n", "f.toml: not TOML"),
+    ],
+)
+def test_what_is_wrong_with_a_cluster_is_said(text: str, said: str) -> None:
+    with pytest.raises(BadSpec) as raised:
+        cluster_of(parse(text, "f.toml"))
+    assert said in str(raised.value)
+
+
+def test_texts_that_are_none_of_these_formats(tmp_path: Path) -> None:
+    for name, text, said in (
+        ("a.json", '{"job": 1, "job": 2}', "'job' is there twice"),
+        ("a.json", "[" * 100_000, "too deep"),
+        ("a.json", "{\n,}", "a.json:2: not JSON"),
+        ("a.yaml", "job: [\n", "a.yaml:2: not YAML"),
+        ("a.yaml", "a: 1\na: 2\n", "twice"),
+        ("a.txt", "", "want a name that ends in"),
+        ("a.toml", "\udcff", "cannot be read"),
+    ):
+        path = tmp_path / name
+        path.write_bytes(text.encode(errors="surrogateescape"))
+        with pytest.raises(BadSpec) as raised:
+            read(path)
+        assert said in str(raised.value)
+
+
+def test_models_have_as_many_parameters_as_published() -> None:
+    published = {"alexnet": 61_100_840, "vgg16": 138_357_544, "resnet50": 25_557_032}
+    published |= {"bert-base": 109_482_240, "bert-large": 335_141_888, "gpt2": 124_439_808}
+    for model, count in published.items():
+        assert sum(shapes.layers_bytes(model)) == 4 * count
+    assert shapes.FORWARD_FLOPS.keys() == shapes.SHAPES.keys()
+
+
+def test_a_fat_tree_has_the_size_of_grids() -> None:
+    tree = fabrics.fat_tree(8, 6, fabrics.Parts(programmable=0.2))
+    assert (len(tree.switches), len(tree.servers)) == (80, 192)
+    assert sum(switch.aggregates for switch in tree.switches) == 16
+
+
+def test_a_networkx_graph_is_a_cluster() -> None:
+    graph = networkx.Graph()
+    graph.add_node("s", slots=100, rtt_s=1e-5)
+    graph.add_edge("s", "h", rate_bps=5e9)
+    graph.nodes["h"]["gpus"] = 2
+    cluster = graphs.from_graph(graph)
+    assert cluster.switch["s"].slots == 100
+    assert cluster.links[0].rate_bps == 5e9
+    graph.edges["s", "h"]["rate_bps"] = 0
+    with pytest.raises(BadSpec, match=r"edge s-h: rate_bps = 0: want bits/s, above 0"):
+        graphs.from_graph(graph)
+
+
+def test_a_testbeds_topology_is_a_cluster() -> None:
+    topology = bmv2_topos.tree([2, 3], transit=[0])
+    cluster = graphs.from_topology(topology, slots=64, gpus=2)
+    assert [switch.slots for switch in cluster.switches] == [0, 64, 64]
+    assert cluster.racks == {"s2": ("h1", "h2", "h3"), "s3": ("h4", "h5", "h6")}
+    assert cluster.switch["s2"].rtt_s == pytest.approx(2 * 3 * 2e-6)
+
+
+def test_jobs_of_a_trace_have_layers_and_computing_times() -> None:
+    specs = scheduling.generate(20, Servers.uniform(4, 4), seed=1)
+    jobs = generate.from_trace(specs, slack=2.0)
+    for job, spec in zip(jobs, specs, strict=True):
+        assert (job.name, job.workers, job.arrival_s) == (spec.id, spec.gpus, spec.submit_s)
+        assert job.compute_s == pytest.approx(spec.iteration_s - spec.stages_s[-1])
+        assert job.deadline_s == spec.submit_s + 2 * spec.duration_s
+    assert {sum(job.layers_bytes) for job in jobs} <= {sum(shapes.layers_bytes(m)) for m in generate.MODELS}
+
+
+def test_generated_jobs_are_the_same_for_the_same_seed_and_fit() -> None:
+    cluster: Cluster = fabrics.star(4, fabrics.Parts(gpus=2))
+    jobs = generate.generate(50, cluster, seed=3, gap_s=10, deadlines=0.5)
+    assert jobs == generate.generate(50, cluster, seed=3, gap_s=10, deadlines=0.5)
+    assert max(job.workers for job in jobs) <= 8
+    assert 10 < sum(job.deadline_s is not None for job in jobs) < 40
