@@ -7,6 +7,7 @@ with an error that names ranks and calls. A rank that is only slow is named in a
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -89,6 +90,7 @@ class Watch:
                 pages = self._read()
                 complete = len(pages) == self._size and not behind(pages, number)
                 if (text := disagreement(pages)) and (complete or time.monotonic() > deadline):
+                    self._let_others_read()
                     return text
                 if time.monotonic() > deadline:
                     return None
@@ -129,6 +131,7 @@ class Watch:
         pages = self._read()
         if text := disagreement(pages):
             self._over.set()
+            self._let_others_read()
             self._on_disagreement(text)
         elif self._warned_of != stalled.number:
             self._warned_of = stalled.number
@@ -142,6 +145,14 @@ class Watch:
                 stalled.waited_s,
                 "; ".join(whom) or "no rank: all have called it",
             )
+
+    def _let_others_read(self) -> None:
+        """Wait until all ranks know: the store ends with the process of one of them."""
+        deadline = time.monotonic() + EXPLAIN_S
+        with contextlib.suppress(RuntimeError):
+            self._store.add("known", 1)
+            while self._store.add("known", 0) < self._size and time.monotonic() < deadline:
+                time.sleep(0.02)
 
     def _ask(self) -> None:
         self._show()

@@ -68,7 +68,6 @@ def port_socket() -> socket.socket:
 def server_address(host: str) -> socket.socket:
     """Return a socket that keeps a TCP port of `host` from being given to others, for a server there.
 
-
     A server can bind it beside this, with SO_REUSEADDR as servers do.
     """
     held = socket.socket()
