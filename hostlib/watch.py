@@ -59,6 +59,8 @@ class Watch:
         self._under_way: dict[int, Callable[[], bool]] = {}
         self._lock = threading.Lock()
         self._over = threading.Event()
+        self.found: str | None = None
+        """How the ranks disagree, once that is known; before any rank is told by `on_disagreement`."""
         self._answered = 0
         self._asked_of: int | None = None
         self._warned_of: int | None = None
@@ -131,6 +133,7 @@ class Watch:
         pages = self._read()
         if text := disagreement(pages):
             self._over.set()
+            self.found = text
             self._let_others_read()
             self._on_disagreement(text)
         elif self._warned_of != stalled.number:
