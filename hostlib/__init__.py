@@ -8,7 +8,8 @@
     mean = ina.allreduce(gradient, op="average")
     ina.shutdown()
 
-Started by ``ina run``, `init` joins the job described in the environment variable ``INA_JOB``. Without it the
+Started by ``ina run``, `init` joins the job described in the environment variable ``INA_JOB``. Started by
+torchrun, mpirun or srun on one machine, the ranks have a job admitted (`hostlib.hosting`). Otherwise the
 process is a job of its own: size 1, every sum is its input.
 
 A process has one job at a time through these functions; `Communicator` has no such limit.
@@ -21,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hostlib import quantize
+from hostlib import hosting, quantize
 from hostlib.arrays import Output, Tensor
 from hostlib.collectives import Layer, NonFinite, Op
 from hostlib.communicator import Communicator, Handle
@@ -44,7 +45,9 @@ from hostlib.errors import (
     UnsupportedArray,
 )
 from hostlib.peers import NoPeers, Peers
+from hostlib.placement import placement
 from hostlib.rendezvous_peers import RendezvousPeers
+from hostlib.settings import Settings
 
 _communicator: Communicator | None = None
 _config: JobConfig | None = None
@@ -53,7 +56,7 @@ _left: set[tuple[str, int, int, str | None]] = set()
 
 
 def init(config: JobConfig | None = None) -> None:
-    """Join a job: that of `config`, or of ``INA_JOB``, or one of this process alone.
+    """Join a job: that of `config`, of ``INA_JOB``, of a launcher (`hostlib.placement`), or of one process.
 
     With a rendezvous in the configuration, waits until all ranks are there. Without effect if done before. A
     job that was left with `shutdown` cannot be joined again, but the one of this process alone can.
@@ -63,10 +66,19 @@ def init(config: JobConfig | None = None) -> None:
         RendezvousError: the job could not be joined.
         NotInitialized: this process has left that job.
     """
-    global _communicator, _config
     if _communicator is not None:
         return
     config = config or JobConfig.from_environment()
+    place = None if config else placement()
+    if place is None or place.size == 1:
+        _join(config)
+        return
+    with hosting.launched(place, Settings.from_environment()) as found:
+        _join(found)
+
+
+def _join(config: JobConfig | None) -> None:
+    global _communicator, _config
     if config and _place(config) in _left:
         raise NotInitialized(
             f"job {config.job} was left with shutdown() and cannot be joined again: call init() and "
@@ -102,12 +114,12 @@ def is_initialized() -> bool:
 
 def rank() -> int:
     """Return this worker's number in the job, from 0."""
-    return _current().rank
+    return current().rank
 
 
 def size() -> int:
     """Return the number of workers of the job."""
-    return _current().size
+    return current().size
 
 
 def allreduce(
@@ -121,7 +133,7 @@ def allreduce(
     priority: int | None = None,
 ) -> NDArray[Any]:
     """Return the sum or average of `array` over all ranks; see `Communicator.allreduce`."""
-    return _current().allreduce(
+    return current().allreduce(
         array, op, out=out, name=name, nonfinite=nonfinite, layer=layer, priority=priority
     )
 
@@ -137,7 +149,7 @@ def allreduce_async(
     priority: int | None = None,
 ) -> Handle[NDArray[Any]]:
     """Start `allreduce` and return at once; see `Communicator.allreduce_async`."""
-    return _current().allreduce_async(
+    return current().allreduce_async(
         array, op, out=out, name=name, nonfinite=nonfinite, layer=layer, priority=priority
     )
 
@@ -154,7 +166,7 @@ def reduce(
     priority: int | None = None,
 ) -> NDArray[Any] | None:
     """Return the sum or average of `array` at rank `root`, None at others; see `Communicator.reduce`."""
-    return _current().reduce(
+    return current().reduce(
         array, root, op, out=out, name=name, nonfinite=nonfinite, layer=layer, priority=priority
     )
 
@@ -171,24 +183,24 @@ def reduce_async(
     priority: int | None = None,
 ) -> Handle[NDArray[Any] | None]:
     """Start `reduce` and return at once; see `Communicator.reduce_async`."""
-    return _current().reduce_async(
+    return current().reduce_async(
         array, root, op, out=out, name=name, nonfinite=nonfinite, layer=layer, priority=priority
     )
 
 
 def barrier() -> None:
     """Return when all ranks have called it."""
-    _current().barrier()
+    current().barrier()
 
 
 def progress(done: int, total: int) -> None:
     """Tell that `done` of `total` iterations are over; see `Communicator.progress`."""
-    _current().progress(done, total)
+    current().progress(done, total)
 
 
 def statistics() -> dict[str, float]:
     """Return counters since `init`: flat, numbers only, SI units in the names."""
-    return _current().statistics()
+    return current().statistics()
 
 
 def error_bound(largest: float, fan_in: int, *, scale_bits: int | None = None) -> float:
@@ -210,7 +222,8 @@ def _place(config: JobConfig) -> tuple[str, int, int, str | None]:
     return config.transport.switch, config.job, config.epoch, config.token
 
 
-def _current() -> Communicator:
+def current() -> Communicator:
+    """Return the communicator behind these functions. Raises NotInitialized."""
     if _communicator is None:
         raise NotInitialized("call hostlib.init() first")
     return _communicator
@@ -239,6 +252,7 @@ __all__ = [
     "allreduce",
     "allreduce_async",
     "barrier",
+    "current",
     "error_bound",
     "init",
     "is_initialized",

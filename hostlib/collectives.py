@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hostlib import arrays
-from hostlib.errors import NonFiniteError, UnsupportedArray
+from hostlib.errors import NO_PACKETS, JobBroken, NonFiniteError, UnsupportedArray
 
 Op = Literal["sum", "average"]
 NonFinite = Literal["raise", "propagate"]
@@ -113,6 +113,10 @@ class Engine(Protocol):
         """Learn that `done` of `total` iterations are over. Raises ValueError for what cannot be."""
         ...
 
+    def abort(self, reason: str, kind: type[JobBroken]) -> None:
+        """Have what is under way, and all that is run later, raise `kind`; any thread may call."""
+        ...
+
     def close(self) -> None:
         """Free what the engine holds."""
         ...
@@ -121,8 +125,13 @@ class Engine(Protocol):
 class LocalEngine:
     """A job of one rank: every sum is the input."""
 
+    def __init__(self) -> None:
+        self._broken: JobBroken | None = None
+
     def run(self, collective: Collective) -> None:
         """Copy. Raises NonFiniteError as a job in the switch would."""
+        if self._broken:
+            raise self._broken
         staged = collective.staged
         if collective.nonfinite == "raise" and not np.isfinite(staged.source).all():
             first = int(np.argmin(np.isfinite(staged.source)))
@@ -136,6 +145,10 @@ class LocalEngine:
 
     def progress(self, done: int, total: int) -> None:
         """Do nothing: there is nobody to be compared with."""
+
+    def abort(self, reason: str, kind: type[JobBroken]) -> None:
+        """Have all that is run later raise `kind`."""
+        self._broken = self._broken or kind(reason, job=0, psns=NO_PACKETS)
 
     def close(self) -> None:
         """Do nothing."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import os
 import threading
 from collections import deque
@@ -25,8 +26,10 @@ from hostlib.collectives import (
 )
 from hostlib.config import JobConfig
 from hostlib.engine import SwitchEngine
-from hostlib.errors import NotInitialized, UnsupportedArray
+from hostlib.errors import JobBroken, JobFault, NotInitialized, UnsupportedArray
 from hostlib.peers import NoPeers, Peers
+
+_log = logging.getLogger("hostlib")
 
 Result = TypeVar("Result", bound=NDArray[Any] | None)
 """Result of a collective: an array; or None, at ranks that a reduce is not for."""
@@ -42,6 +45,8 @@ class Handle(Generic[Result]):
         self._finished = threading.Event()
         self._outcome: list[Result] = []
         self._error: BaseException | None = None
+        self._callbacks: list[Callable[[Handle[Result]], None]] = []
+        self._lock = threading.Lock()
 
     def done(self) -> bool:
         """Return whether `wait` would return (or raise) at once."""
@@ -72,6 +77,17 @@ class Handle(Generic[Result]):
             raise self._error
         return self._outcome[0]
 
+    def on_done(self, callback: Callable[[Handle[Result]], None]) -> None:
+        """Have `callback` called with this handle once it is done: at once, or in the library's thread.
+
+        No further collective begins before it has returned. What it raises is logged.
+        """
+        with self._lock:
+            if not self._finished.is_set():
+                self._callbacks.append(callback)
+                return
+        self._call(callback)
+
     def execute(self, engine: Engine) -> None:
         """Carry the collective out and keep what came of it, for `result`; for the communicator only."""
         try:
@@ -80,7 +96,16 @@ class Handle(Generic[Result]):
         except BaseException as error:
             self._error = error
         finally:
-            self._finished.set()
+            with self._lock:
+                self._finished.set()
+            for callback in self._callbacks:
+                self._call(callback)
+
+    def _call(self, callback: Callable[[Handle[Result]], None]) -> None:
+        try:
+            callback(self)
+        except Exception:
+            _log.exception("a callback of %s failed", self._collective.description)
 
 
 class Communicator:
@@ -110,6 +135,7 @@ class Communicator:
             ConfigError: the socket cannot be opened.
             NativeMissing: the library's compiled part is not there.
         """
+        self.job = config.job if config else 0
         self.rank = config.rank if config else 0
         self.size = config.size if config else 1
         self._engine: Engine = LocalEngine()
@@ -244,6 +270,11 @@ class Communicator:
     def statistics(self) -> dict[str, float]:
         """Return counters since the start: flat, numbers only, SI units in the names."""
         return self._engine.statistics()
+
+    def abort(self, reason: str, kind: type[JobBroken] = JobFault) -> None:
+        """Give up what was submitted and what will be: all of it raises `kind`, soon. From any thread."""
+        self._check_process()
+        self._engine.abort(reason, kind)
 
     def close(self) -> None:
         """Finish what was submitted, then leave the job. May be called again."""

@@ -61,6 +61,7 @@ class SwitchEngine:
         self._driver = Driver(self._window, watchdog=watchdog)
         self._peers = peers
         self._broken: JobBroken | None = None
+        self._aborted: tuple[type[JobBroken], str] | None = None
         self._reported_at = 0
         self._elements = 0
         self._busy_ns = 0
@@ -114,6 +115,7 @@ class SwitchEngine:
                 )
                 call = f"; call {collective.number + 1} here: {collective.description}"
                 self._driver.start(started, call=call)
+                self._check_aborted()
                 self._serve()
             except JobBroken as error:
                 self._give_up(error)
@@ -129,6 +131,10 @@ class SwitchEngine:
             self._urgency.collective(self._window.first_result_at, now)
         self._report(now)
         self._raise_numeric_errors(collective, self._window.numeric_errors())
+
+    def abort(self, reason: str, kind: type[JobBroken]) -> None:
+        """Have what is under way, and all that is run later, raise `kind`, the first time for good."""
+        self._aborted = self._aborted or (kind, reason)
 
     def progress(self, done: int, total: int) -> None:
         """Note that `done` of `total` iterations are over. Raises ValueError for what cannot be."""
@@ -175,10 +181,16 @@ class SwitchEngine:
             if pumped is Pumped.ERROR:
                 reason = f"the socket failed: {self._link.last_error()}"
                 raise JobFault(reason, job=self._config.job, psns=window.outstanding())
+            self._check_aborted()
             if pumped is Pumped.ROUND:
                 window.on_round()
             if driver.time_out(now):
                 self._report(now)
+
+    def _check_aborted(self) -> None:
+        if self._aborted:
+            kind, reason = self._aborted
+            raise kind(reason, job=self._config.job, psns=self._window.outstanding())
 
     def _give_up(self, error: JobBroken) -> None:
         """Take in nothing more: a late result would be written to an array that is the caller's again."""

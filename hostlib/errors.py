@@ -32,13 +32,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class PsnRange:
-    """The packet numbers of a collective from the first that has no result to the last."""
+    """The packet numbers of a collective from the first that has no result to the last, if there are any."""
 
     first: int
     last: int
 
     def __str__(self) -> str:
-        return f"PSN {self.first}..{self.last}"
+        return f"PSN {self.first}..{self.last}" if self.first <= self.last else "no packets"
+
+
+NO_PACKETS = PsnRange(0, -1)
 
 
 class InaError(Exception):

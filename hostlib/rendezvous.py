@@ -91,6 +91,12 @@ class Rendezvous:
         """True once all ranks have joined."""
         return self._released
 
+    @property
+    def finished(self) -> bool:
+        """True once every rank has said farewell or is gone."""
+        with self._lock:
+            return len({*self._left, *self._gone}) == self._size
+
     def reports(self) -> dict[int, dict[str, float]]:
         """Return the latest report of each rank that has sent one."""
         with self._lock:

@@ -17,7 +17,7 @@ from typing import Final, TextIO
 from controller.cli.errors import COMPILE, FAILED, Interrupted, verdict
 from controller.cli.screen import screen
 
-SERVERS: Final = (["switch"], ["fallback"])
+SERVERS: Final = (["switch"], ["fallback"], ["admit"])
 """They run until they are ended."""
 
 

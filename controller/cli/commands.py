@@ -40,6 +40,7 @@ def _add(panel: str, name: str, place: str, line: str) -> None:
 _RUN, _ALLOT = "Run jobs", "Decide who gets what, on files"
 _TRY, _PARTS = "Simulate, test, measure", "Parts by themselves"
 _add(_RUN, "run", "run:run", "Run training jobs whose gradients are summed inside P4 switches.")
+_add(_RUN, "admit", "admit:admit", "Admit a job whose workers somebody else starts: torchrun, mpirun, srun.")
 _add(_RUN, "jobs", "switch_jobs:jobs", "List the jobs that a switch serves, whoever had them admitted.")
 _add(_RUN, "remove", "remove:remove", "Take jobs off a switch, whoever had them admitted.")
 _add(

@@ -2,23 +2,43 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
 import typer
 
+from bmv2_topos import JobEntry
 from bmv2_topos.jobfile import MAX_WINDOW
 from controller.cli import options
 from controller.cli.errors import USAGE, Failure
-from controller.runtime.job_file import Overrides
-from controller.runtime.spec import PRIVATE, Attachment
+from controller.runtime.job_file import Overrides, spec_of
+from controller.runtime.spec import (
+    ATP,
+    NAMELESS,
+    PRIVATE,
+    SHARED,
+    Attachment,
+    Captures,
+    FabricSpec,
+    LaunchSpec,
+)
 from controller.runtime.topology import MAX_CHILDREN
 
 EMBEDDED = "embedded"
 MEMORY = "Switch memory and windows"
 SWITCHES = "Switches"
 MAX_LEASE_S = 366 * 86400
+
+Timeout = Annotated[
+    float, typer.Option(min=0.1, metavar="SECONDS", help="Silence after which a worker gives up.")
+]
+StragglerTimeout = Annotated[
+    float,
+    typer.Option(min=0.1, metavar="SECONDS", help="The same for a rank that is known to live, only slow."),
+]
 
 
 class Congestion(StrEnum):
@@ -256,6 +276,70 @@ class FaultOptions:
             rate=self.rate_bps,
             queue=self.queue,
         )
+
+
+def fabric_of(
+    program: str,
+    lanes: int,
+    memory: MemoryOptions,
+    switches: SwitchOptions,
+    tls: options.TlsOptions,
+    faults: FaultOptions,
+    *,
+    captures: Captures | None = None,
+) -> FabricSpec:
+    """Return the switches that these options ask for. Raises Failure where they contradict each other."""
+    fan_outs = switches.fan_outs
+    if faults.link_loss is not None and not fan_outs:
+        raise Failure("--link-loss is for links between switches: give --tree too", exit_code=USAGE)
+    if program not in (SHARED, ATP) and (memory.preempt or memory.window):
+        raise Failure(f"--preempt and --window are for --program {SHARED}", exit_code=USAGE)
+    if program == ATP and memory.preempt:
+        raise Failure(f"--preempt: {ATP} has no priorities; use --program {SHARED}", exit_code=USAGE)
+    impairments = faults.impairments()
+    fabric = FabricSpec(
+        program=program,
+        lanes=lanes,
+        attached=switches.attachment(tls),
+        p4runtime=switches.listen_address(),
+        tree=fan_outs,
+        transit=switches.transit_switches(),
+        impairments=impairments,
+        link_impairments=faults.link_impairments() if fan_outs else "",
+        seed=faults.seed,
+        captures=captures,
+    )
+    if fabric.attached and captures:
+        raise Failure("--pcap is for switches that are started: give it to 'ina switch'", exit_code=USAGE)
+    if fabric.attached and impairments:
+        raise Failure("impairments belong to the switch: give them to 'ina switch'", exit_code=USAGE)
+    return fabric
+
+
+def only_job(
+    common: LaunchSpec, overrides: Overrides, workers: int | None, fan_outs: tuple[int, ...]
+) -> LaunchSpec:
+    """Return the job that no file describes; without `workers`, one for each machine of the tree."""
+    if workers is None:
+        workers = math.prod(fan_outs)  # of nothing, 1
+    entry = overrides.of(JobEntry(name=NAMELESS, workers=workers))
+    return spec_of(common, entry, slots=entry.slots)
+
+
+def check(fabric: FabricSpec, specs: Sequence[LaunchSpec]) -> None:
+    """Raise Failure for jobs that no switch could serve."""
+    for spec in specs:
+        what = f"job {spec.name!r}: " if spec.name else ""
+        if spec.workers < 1 or (not fabric.tree and spec.workers > MAX_CHILDREN):
+            raise Failure(
+                f"{what}{spec.workers} workers: one switch sums 1 to {MAX_CHILDREN} children, the"
+                " width of its bitmap; --tree has more",
+                exit_code=USAGE,
+            )
+        if fabric.shared:
+            continue
+        if spec.slots is not None and spec.slots < 2:
+            raise Failure(f"{what}{spec.slots} slots: an exclusive job needs 2", exit_code=USAGE)
 
 
 def parse_tree(text: str) -> tuple[int, ...]:

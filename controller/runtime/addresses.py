@@ -63,3 +63,14 @@ def port_socket() -> socket.socket:
     bound = OwnSocket()
     bound.take(("127.0.0.1", 0))
     return bound
+
+
+def server_address(host: str) -> socket.socket:
+    """Return a socket that keeps a TCP port of `host` from being given to others, for a server there.
+
+    A server can bind it beside this, with SO_REUSEADDR as servers do.
+    """
+    held = socket.socket()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind((host, 0))
+    return held

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import socket
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from controller import ControllerError, Member, NoSuchJob, Region
 from controller.model import INA_UDP_PORT
+from controller.runtime.addresses import server_address
 from controller.runtime.fabric import SwitchFabric
 from controller.runtime.lease import new_lease
 from controller.runtime.spec import SHARED_WINDOW, LaunchSpec
@@ -61,6 +63,11 @@ class Admitted:
         """Return where the workers are to meet."""
         first = self._members()[0]
         return self.fabric.inside(*first, lambda host: self._rendezvous(host))
+
+    def torch_store(self) -> socket.socket:
+        """Return a socket that keeps an address at rank 0, for the store of ``torch.distributed``."""
+        first = self._members()[0]
+        return self.fabric.inside(*first, server_address)
 
     def command(self) -> Sequence[str]:
         """Return what runs a worker, given its `environment`. Raises LaunchError."""

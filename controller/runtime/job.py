@@ -14,7 +14,7 @@ from controller.runtime.fabric import SwitchFabric
 from controller.runtime.lease import Renewal, renewed
 from controller.runtime.metrics import metrics
 from controller.runtime.spec import JobResult, LaunchSpec, Reports
-from hostlib.launcher import JobLog, Output, Rendezvous, WorkerExit, Workers
+from hostlib.launcher import JobLog, Output, Rendezvous, WorkerExit, Workers, torch_variables
 
 
 class JobRun:
@@ -59,8 +59,14 @@ class JobRun:
             job = stack.enter_context(admitted(self._fabric, self._spec))
             renewal = stack.enter_context(renewed(self._fabric, job.tree, self.fault))
             rendezvous = stack.enter_context(job.rendezvous())
+            store = stack.enter_context(job.torch_store())
             environments = [
-                {**self._spec.environment(), **job.environment(rank), "INA_JOB": job.config(rank, rendezvous)}
+                {
+                    **self._spec.environment(),
+                    **torch_variables(rank, self._spec.workers, store.getsockname()),
+                    **job.environment(rank),
+                    "INA_JOB": job.config(rank, rendezvous),
+                }
                 for rank in range(self._spec.workers)
             ]
             log = stack.enter_context(contextlib.closing(JobLog(self._spec.log))) if self._spec.log else None

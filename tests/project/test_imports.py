@@ -54,6 +54,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     "hostlib.io": ("hostlib.config", "hostlib.errors", "hostlib._native/", "hostlib.core/"),
     "hostlib.fallback": ("hostlib/", "hostlib._native/", "hostlib.core/", "hostlib.io/"),
     "hostlib.interleave": ("hostlib/",),
+    "hostlib.torch": ("hostlib/",),
     "hostlib.demos": ("hostlib", "hostlib.interleave"),
     # The controller knows P4Runtime. Schedulers stand on the grouper, the simulator and live jobs on them.
     "controller": (*CONTROLLER, "p4src.messages"),

@@ -1,4 +1,4 @@
-"""The programs of docs/hostlib.md run, with the commands that the page gives for them."""
+"""The programs of docs/hostlib.md and docs/torch.md run, with the commands that the pages give for them."""
 
 from __future__ import annotations
 
@@ -14,25 +14,28 @@ import pytest
 import hostlib
 from tests.system.command import PATIENT, ROOT, ina
 
-PAGE = (ROOT / "docs" / "hostlib.md").read_text(encoding="utf-8")
+PAGE, TORCH_PAGE = (
+    (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in ("hostlib", "torch")
+)
 
 
-def programs() -> dict[str, str]:
-    """Return the page's programs by their commands; a block without a command goes on with the one before."""
+def programs(page: str) -> dict[str, str]:
+    """Return a page's programs by their commands; a block without a command goes on with the one before."""
     found: dict[str, str] = {}
-    for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
+    for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
         first = re.match(r"# ((?:ina run|python) .*)\n", block)
         command = first[1] if first else list(found)[-1]
         found[command] = found.get(command, "") + block
     return found
 
 
-PROGRAMS = programs()
+PROGRAMS = programs(PAGE)
 
 
-@pytest.mark.parametrize("command", PROGRAMS)
-def test_a_program_of_the_guide_runs(command: str, tmp_path: Path) -> None:
-    text = PROGRAMS[command]
+@pytest.mark.parametrize(
+    ("command", "text"), [*PROGRAMS.items(), *programs(TORCH_PAGE).items()], ids=lambda text: text[:40]
+)
+def test_a_program_of_a_guide_runs(command: str, text: str, tmp_path: Path) -> None:
     if "import torch" in text and importlib.util.find_spec("torch") is None:
         pytest.skip("needs torch")
     *words, name = shlex.split(command)
@@ -63,6 +66,14 @@ def test_the_guide_names_every_error() -> None:
     assert {name for name in errors if f"`{name}`" not in PAGE} <= {"InaError"}
 
 
-def test_the_contents_of_the_guide_are_its_sections() -> None:
-    contents = re.findall(r"^- \[(.*?)\]\(#", PAGE, re.MULTILINE)
-    assert contents == re.findall(r"^## (.*)$", PAGE, re.MULTILINE)
+@pytest.mark.parametrize("page", [PAGE, TORCH_PAGE], ids=["hostlib", "torch"])
+def test_the_contents_of_a_guide_are_its_sections(page: str) -> None:
+    contents = re.findall(r"^- \[(.*?)\]\(#", page, re.MULTILINE)
+    assert contents == re.findall(r"^## (.*)$", page, re.MULTILINE)
+
+
+def test_the_guide_to_torch_names_every_variable() -> None:
+    source = (ROOT / "hostlib" / "settings.py").read_text(encoding="utf-8")
+    variables = set(re.findall(r"INA_[A-Z0-9_]+", source))
+    assert len(variables) >= 5
+    assert {name for name in variables if f"| `{name}` |" not in TORCH_PAGE} == set()

@@ -1,0 +1,49 @@
+"""Counts which way each collective of a framework takes: through the switch, or around it.
+
+A front end (`hostlib.torch`) notes every call here. The first call of a kind that goes around the switch is
+logged (logger ``hostlib.paths``), so that nothing does so unnoticed; all others at level DEBUG.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from typing import Final
+
+SWITCH: Final = "switch"
+_log = logging.getLogger("hostlib.paths")
+
+
+class Paths:
+    """The counters of one process group; any thread may call."""
+
+    def __init__(self, *, level: int = logging.WARNING) -> None:
+        """Log sums that go around the switch at `level`, and other calls at INFO, each kind once."""
+        self._level = level
+        self._counts: Counter[tuple[str, str]] = Counter()
+        self._lock = threading.Lock()
+
+    def took(self, call: str, path: str, reason: str = "", *, sums: bool = False) -> None:
+        """Note that a `call`, such as "allreduce max float32", takes a path, and why not the switch."""
+        with self._lock:
+            self._counts[call, path] += 1
+            first = self._counts[call, path] == 1
+        level = self._level if sums else logging.INFO
+        if path == SWITCH or not first:
+            _log.debug("%s goes through %s", call, path)
+        else:
+            _log.log(level, "%s goes through %s, not the switch%s", call, path, reason and f": {reason}")
+
+    def counts(self) -> dict[str, dict[str, int]]:
+        """Return the number of calls by kind and path."""
+        with self._lock:
+            counts: dict[str, dict[str, int]] = {}
+            for (call, path), number in sorted(self._counts.items()):
+                counts.setdefault(call, {})[path] = number
+            return counts
+
+    def total(self, path: str) -> int:
+        """Return the number of calls that took a path."""
+        with self._lock:
+            return sum(number for (_, taken), number in self._counts.items() if taken == path)

@@ -1,0 +1,145 @@
+"""A process's place among others, as whoever started it tells: torchrun, mpirun, srun, or `ina run`.
+
+=========  ======================================================================  =====================
+launcher   rank, size, local rank, local size                                      what tells launches
+                                                                                   apart
+=========  ======================================================================  =====================
+torchrun   ``RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE``                         run id, restart, port
+mpirun     ``OMPI_COMM_WORLD_RANK`` ``…_SIZE`` ``…_LOCAL_RANK`` ``…_LOCAL_SIZE``   PMIx namespace
+srun       ``SLURM_PROCID SLURM_NTASKS SLURM_LOCALID SLURM_TASKS_PER_NODE``        job and step
+=========  ======================================================================  =====================
+
+The first of these that is complete counts.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from hostlib.errors import ConfigError
+
+TORCH_VARIABLES: Final = (
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """One process's place."""
+
+    launcher: str
+    rank: int
+    size: int
+    local_rank: int
+    local_size: int
+    """Number of ranks on this machine."""
+    launch: str
+    """Text that all ranks of this launch know, and that others on this machine do not have."""
+
+
+def placement(environment: Mapping[str, str] = os.environ) -> Placement | None:
+    """Return where a launcher has put this process, None if none has.
+
+    Raises:
+        ConfigError: a variable is not the number that it must be.
+    """
+    for read in (_torchrun, _openmpi, _slurm):
+        if found := read(environment):
+            _check(found)
+            return found
+    return None
+
+
+def torch_variables(rank: int, size: int, store: tuple[str, int]) -> dict[str, str]:
+    """Return what ``torch.distributed`` expects of a launcher of `size` ranks on this machine.
+
+    `store` is the address where rank 0 is to listen.
+    """
+    values = (rank, size, rank, size, *store)
+    return {name: str(value) for name, value in zip(TORCH_VARIABLES, values, strict=True)}
+
+
+def _torchrun(environment: Mapping[str, str]) -> Placement | None:
+    if not {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"} <= environment.keys():
+        return None
+    identity = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT")
+    return Placement(
+        "torchrun",
+        _number(environment, "RANK"),
+        _number(environment, "WORLD_SIZE"),
+        _number(environment, "LOCAL_RANK"),
+        _number(environment, "LOCAL_WORLD_SIZE"),
+        _identity("torchrun", environment, identity),
+    )
+
+
+def _openmpi(environment: Mapping[str, str]) -> Placement | None:
+    if "OMPI_COMM_WORLD_RANK" not in environment:
+        return None
+    return Placement(
+        "mpirun",
+        _number(environment, "OMPI_COMM_WORLD_RANK"),
+        _number(environment, "OMPI_COMM_WORLD_SIZE"),
+        _number(environment, "OMPI_COMM_WORLD_LOCAL_RANK"),
+        _number(environment, "OMPI_COMM_WORLD_LOCAL_SIZE"),
+        _identity("mpirun", environment, ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid")),
+    )
+
+
+def _slurm(environment: Mapping[str, str]) -> Placement | None:
+    # A batch script has its job's variables too, but no step's: it is none of the tasks.
+    if not {"SLURM_STEP_ID", "SLURM_PROCID"} <= environment.keys():
+        return None
+    return Placement(
+        "srun",
+        _number(environment, "SLURM_PROCID"),
+        _number(environment, "SLURM_NTASKS"),
+        _number(environment, "SLURM_LOCALID"),
+        _tasks_here(environment),
+        _identity("srun", environment, ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT")),
+    )
+
+
+def _tasks_here(environment: Mapping[str, str]) -> int:
+    """Return this node's part of ``SLURM_TASKS_PER_NODE``: "4" or "2(x3),1"."""
+    text = environment.get("SLURM_STEP_TASKS_PER_NODE") or environment.get("SLURM_TASKS_PER_NODE", "")
+    counts: list[int] = []
+    try:
+        for part in text.split(","):
+            tasks, _, nodes = part.partition("(x")
+            counts += [int(tasks)] * (int(nodes.rstrip(")")) if nodes else 1)
+        return counts[int(environment.get("SLURM_NODEID", "0"))]
+    except (ValueError, IndexError):
+        raise ConfigError(f"SLURM_TASKS_PER_NODE is {text!r}, must be as in 4 or 2(x3),1") from None
+
+
+def _identity(launcher: str, environment: Mapping[str, str], names: tuple[str, ...]) -> str:
+    return " ".join([launcher, *(f"{name}={environment.get(name, '')}" for name in names)])
+
+
+def _number(environment: Mapping[str, str], name: str) -> int:
+    text = environment.get(name)
+    if text is None or not (text.isascii() and text.isdecimal()):
+        raise ConfigError(f"{name} is {text!r}, must be a whole number")
+    return int(text)
+
+
+def _check(found: Placement) -> None:
+    for what, rank, size in (
+        ("rank", found.rank, found.size),
+        ("local rank", found.local_rank, found.local_size),
+    ):
+        if rank >= size:
+            raise ConfigError(f"{found.launcher}: {what} is {rank}, must be 0..{size - 1} of {size}")
+    if found.local_size > found.size:
+        raise ConfigError(
+            f"{found.launcher}: {found.local_size} ranks on this machine, of {found.size} in all"
+        )

@@ -1,0 +1,39 @@
+"""A folder that only this user can enter: ranks of a job find there what others must not see."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+from hostlib.errors import ConfigError
+
+
+def private_folder() -> Path:
+    """Return the folder, made if need be.
+
+    Raises:
+        ConfigError: it is somebody else's, or open to others.
+    """
+    place = os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
+    folder = Path(place) / f"ina-jobs-{os.geteuid()}"
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        found = folder.lstat()
+    except OSError as error:
+        raise ConfigError(f"cannot make the folder {folder}: {error.strerror}") from error
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        raise ConfigError(
+            f"{folder} must be a folder that only user {os.geteuid()} can enter: remove it, or set "
+            "XDG_RUNTIME_DIR to another place"
+        )
+    return folder
+
+
+def publish(file: Path, text: str) -> None:
+    """Write a file that others see whole or not at all, and that only this user can read."""
+    draft = file.with_suffix(f".{os.getpid()}")
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as writer:
+        writer.write(text)
+    draft.replace(file)

@@ -1,0 +1,65 @@
+"""What a user sets through the environment, for programs that a launcher other than `ina run` starts."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal, Self, cast
+
+from hostlib.collectives import NonFinite
+from hostlib.errors import ConfigError
+
+EMBEDDED: Final = "embedded"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The variables, each with its default."""
+
+    switch: str = EMBEDDED
+    """``INA_SWITCH``: ``grpc://host:port`` or ``unix:path`` of a switch that runs; "embedded" starts one."""
+    options: tuple[str, ...] = ()
+    """``INA_OPTIONS``: further options of ``ina admit``, as in a shell."""
+    stall_s: float = 10.0
+    """``INA_STALL_S``: after so many seconds ranks that wait ask the others what they have called."""
+    nonfinite: NonFinite = "propagate"
+    """``INA_NONFINITE``: what NaN and infinity in a framework's tensors do, "propagate" or "raise"."""
+    float64: Literal["switch", "gloo"] = "switch"
+    """``INA_FLOAT64``: the way that sums of float64 take."""
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Self:
+        """Read the variables. Raises ConfigError with what is wrong."""
+        return cls(
+            switch=environment.get("INA_SWITCH") or EMBEDDED,
+            options=_words(environment.get("INA_OPTIONS", "")),
+            stall_s=_seconds(environment.get("INA_STALL_S", "10")),
+            nonfinite=cast(NonFinite, _one_of(environment, "INA_NONFINITE", ("propagate", "raise"))),
+            float64=cast(Literal["switch", "gloo"], _one_of(environment, "INA_FLOAT64", ("switch", "gloo"))),
+        )
+
+
+def _words(text: str) -> tuple[str, ...]:
+    try:
+        return tuple(shlex.split(text))
+    except ValueError as error:
+        raise ConfigError(f"INA_OPTIONS is {text!r}: {error}") from error
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0.1 <= seconds < 1e6:
+        raise ConfigError(f"INA_STALL_S is {text!r}, must be a number of seconds from 0.1 on")
+    return seconds
+
+
+def _one_of(environment: Mapping[str, str], name: str, known: tuple[str, ...]) -> str:
+    text = environment.get(name) or known[0]
+    if text not in known:
+        raise ConfigError(f"{name} is {text!r}, must be one of {', '.join(known)}")
+    return text

@@ -1,0 +1,63 @@
+"""What is said of calls: operation, type, shape, root; the same on all ranks that call the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+_OPERATIONS = ("SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR", "PREMUL_SUM")
+_SHAPED = ("broadcast", "allreduce", "reduce")
+"""Calls whose tensors have one shape on all ranks."""
+
+
+def operation(op: Any) -> str:
+    """Return the name of a reduction, in small letters."""
+    return next((name.lower() for name in _OPERATIONS if op == getattr(dist.ReduceOp, name)), str(op))
+
+
+def kind(name: str, arguments: Iterable[Any]) -> str:
+    """Return what calls are counted by: "allreduce max float32"."""
+    values = list(arguments)
+    found = tensors(values)
+    values = list(_flat(values))
+    words = [name.strip("_")]
+    words += [operation(value.reduceOp) for value in values if hasattr(value, "reduceOp")]
+    words += [type_name(tensor) for tensor in found[:1]]
+    return " ".join(words)
+
+
+def call(name: str, arguments: Iterable[Any]) -> str:
+    """Return what ranks must agree on: "broadcast float32 of 3x4 from rank 0"."""
+    values = list(_flat(arguments))
+    text = kind(name, values)
+    if name in _SHAPED:
+        text += "".join(f" of {shape(tensor)}" for tensor in tensors(values))
+    roots = [value.rootRank for value in values if hasattr(value, "rootRank")]
+    return text + "".join(f", rank {root} is root" for root in roots)
+
+
+def tensors(values: Iterable[Any]) -> list[torch.Tensor]:
+    """Return the tensors among values, also in lists."""
+    return [value for value in _flat(values) if isinstance(value, torch.Tensor)]
+
+
+def type_name(tensor: torch.Tensor) -> str:
+    """Return the name of a tensor's type, with its layout if that is not the usual one."""
+    name = str(tensor.dtype).removeprefix("torch.")
+    return name if tensor.layout is torch.strided else f"{str(tensor.layout).removeprefix('torch.')} {name}"
+
+
+def shape(tensor: torch.Tensor) -> str:
+    """Return a tensor's shape: 3x4; a tensor without dimensions is "scalar"."""
+    return "x".join(map(str, tensor.shape)) or "scalar"
+
+
+def _flat(values: Iterable[Any]) -> Iterable[Any]:
+    for value in values:
+        if isinstance(value, list | tuple):
+            yield from _flat(value)
+        else:
+            yield value

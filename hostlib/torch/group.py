@@ -1,0 +1,271 @@
+"""The process group "ina": sums through the switch, everything else through an inner gloo group.
+
+Which way a call takes depends on what all ranks agree on, never on values: operation, type, layout. The
+default group's sums go through the switch; groups of some ranks have no job there and use gloo alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
+from typing import Any, Final
+
+import torch
+import torch.distributed as dist
+
+import hostlib
+from hostlib.collectives import Layer
+from hostlib.errors import NO_PACKETS, JobBroken, JobFault, NotInitialized, RanksDisagree, UnsupportedArray
+from hostlib.paths import SWITCH, Paths
+from hostlib.settings import Settings
+from hostlib.torch import describe
+from hostlib.torch.joining import join
+from hostlib.torch.sums import Sum, SwitchSums
+from hostlib.torch.tensors import SUMMED
+from hostlib.torch.work import GlooWork
+from hostlib.watch import Watch
+
+BACKEND: Final = "ina"
+GLOO: Final = "gloo"
+PAIRWISE: Final = ("send", "recv", "recv_anysource")
+"""Calls that not all ranks make."""
+AROUND: Final = (
+    *("broadcast", "allgather", "allgather_coalesced", "allgather_into_tensor_coalesced"),
+    *("all_gather_single", "all_gather_single_coalesced", "_allgather_base", "gather", "scatter"),
+    *("reduce_scatter", "reduce_scatter_single", "reduce_scatter_single_coalesced", "_reduce_scatter_base"),
+    *("reduce_scatter_tensor_coalesced", "alltoall", "alltoall_base", "all_to_all_single", "barrier"),
+    *PAIRWISE,
+)
+"""Calls of torch that never go through the switch."""
+
+_CPU: Final = torch.device("cpu")
+
+
+class InaProcessGroup(dist.ProcessGroup):
+    """A process group of torch; made by `init_process_group` and `new_group`."""
+
+    def __init__(self, store: dist.Store, rank: int, size: int, timeout: timedelta, *, whole: bool) -> None:
+        """Join. `whole`: the group of all ranks, whose sums go through the switch.
+
+        Raises:
+            ConfigError, RendezvousError: the job could not be joined.
+        """
+        super().__init__(rank, size)
+        settings = Settings.from_environment()
+        self._float64 = settings.float64
+        self._process = os.getpid()
+        self._closed = False
+        self._broken: JobBroken | None = None
+        self._owner = whole and size > 1 and not hostlib.is_initialized()
+        self._paths = Paths(level=logging.WARNING if whole and not rank else logging.INFO)  # once per job
+        self._watch: Watch | None = None
+        self._sums: SwitchSums | None = None
+        self._why_never = "it has one rank" if size == 1 else "it is of some ranks only"
+        communicator = join(store, rank, size, timeout, settings) if whole and size > 1 else None
+        self._job = communicator.job if communicator else 0
+        self._gloo = dist.ProcessGroupGloo(store, rank, size, timeout)
+        self._inner = dist.ProcessGroup(store, rank, size)
+        kinds = dist.ProcessGroup.BackendType
+        for group, kind in ((self._inner, kinds.GLOO), (self, kinds.CUSTOM)):
+            group._register_backend(_CPU, kind, self._gloo)
+            group._set_default_backend(kind)
+        if communicator:
+            self._watch = Watch(
+                store.clone(), rank, size, stall_s=settings.stall_s, on_disagreement=self._disagree
+            )
+            self._sums = SwitchSums(communicator, self._watch, settings.nonfinite)
+
+    def getBackendName(self) -> str:
+        """Return "ina"."""
+        return BACKEND
+
+    def allreduce(self, tensors: Any, opts: Any = None, timeout: timedelta | None = None) -> Any:
+        """Reduce a tensor over all ranks, in place."""
+        return self._reduce("allreduce", tensors, _options(dist.AllreduceOptions, opts))
+
+    def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Any:
+        """Reduce several tensors over all ranks, in place."""
+        return self._reduce("allreduce_coalesced", tensors, _options(dist.AllreduceCoalescedOptions, opts))
+
+    def reduce(self, tensors: Any, opts: Any = None, op: Any = None, timeout: timedelta | None = None) -> Any:
+        """Reduce a tensor over all ranks, in place at one of them."""
+        if isinstance(opts, int):
+            root, opts = opts, _options(dist.ReduceOptions, op)
+            opts.rootRank = root
+        return self._reduce("reduce", tensors, _options(dist.ReduceOptions, opts))
+
+    def average(self, tensor: torch.Tensor, *, name: str, layer: Layer) -> Any:
+        """Average a tensor over all ranks, in place; the work's future has it in a list.
+
+        `name` shows in the errors of ranks that differ; `layer` makes the priority (`hostlib.allreduce`).
+        """
+        opts = dist.AllreduceOptions()
+        opts.reduceOp = dist.ReduceOp.AVG
+        return self._reduce("allreduce", tensor, opts, label=name, layer=layer)
+
+    def paths(self) -> dict[str, dict[str, int]]:
+        """Return how many calls of each kind went which way, as `hostlib.torch.paths`."""
+        return self._paths.counts()
+
+    def shutdown(self) -> None:
+        """Finish what was submitted, and leave. Without effect if done before, or in a forked process."""
+        if self._closed or os.getpid() != self._process:
+            return
+        self._closed = True
+        if self._watch:
+            self._watch.stop()
+        if self._owner:
+            hostlib.shutdown()
+        self._gloo.shutdown()
+
+    def abort(self) -> None:
+        """Have all calls under way, and all later ones, fail soon."""
+        if os.getpid() == self._process:
+            self._give_up("the process group was aborted by this rank", JobFault)
+
+    def _disagree(self, how: str) -> None:
+        self._give_up(how, RanksDisagree)
+
+    def _give_up(self, reason: str, kind: type[JobBroken]) -> None:
+        self._broken = self._broken or kind(reason, job=self._job, psns=NO_PACKETS)
+        if self._sums:
+            self._sums.abort(reason, kind)
+        self._gloo.abort()
+
+    def _reduce(
+        self, name: str, tensors: Any, opts: Any, *, label: str = "", layer: Layer | None = None
+    ) -> Any:
+        tensors = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+        self._check(tensors)
+        why_not = self._why_not(tensors, opts.reduceOp)
+        if why_not is not None or self._sums is None:
+            return self._go_around(name, (tensors, opts), {}, why_not or "", sums=True)
+        self._paths.took(describe.kind(name, (opts, tensors)), SWITCH)
+        what = Sum(
+            call=describe.call(name, (opts, tensors)) + (label and f", {label}"),
+            op="average" if opts.reduceOp == dist.ReduceOp.AVG else "sum",
+            root=getattr(opts, "rootRank", None),
+            label=label,
+            layer=layer,
+            at_once=not opts.asyncOp and len(tensors) == 1,
+        )
+        return self._sums.start(tensors, what)
+
+    def _why_not(self, tensors: Sequence[torch.Tensor], op: Any) -> str | None:
+        """Say why a reduction cannot go through the switch, None if it can."""
+        dtypes = {tensor.dtype for tensor in tensors}
+        operation = describe.operation(op)
+        reasons = (
+            (self._sums is None, f"of the group, {self._why_never}"),
+            (operation not in ("sum", "avg"), f"it has no {operation}"),
+            (any(tensor.layout is not torch.strided for tensor in tensors), "it adds dense tensors only"),
+            (not dtypes <= {*SUMMED}, f"it does not add {_names(dtypes - {*SUMMED})}"),
+            (
+                operation == "avg" and not all(dtype.is_floating_point for dtype in dtypes),
+                "the average of integers is no integer",
+            ),
+            (self._float64 == GLOO and torch.float64 in dtypes, "INA_FLOAT64 is gloo"),
+        )
+        return next((reason for holds, reason in reasons if holds), None)
+
+    def _go_around(
+        self,
+        name: str,
+        arguments: tuple[Any, ...],
+        named: dict[str, Any],
+        reason: str,
+        *,
+        sums: bool = False,
+    ) -> Any:
+        """Call the inner group."""
+        self._paths.took(describe.kind(name, arguments), GLOO, reason, sums=sums)
+        watched = self._watch if name not in PAIRWISE else None
+        number = watched.begin(describe.call(name, arguments)) if watched else 0
+        try:
+            inner = getattr(self._inner, name)(*arguments, **named)
+        except BaseException:
+            if watched:
+                watched.end(number)
+            raise
+        work = GlooWork(inner, self._why_broken, pairwise=name in PAIRWISE)
+        if watched:
+            watched.track(number, work.is_completed)
+        return work
+
+    def _why_broken(self) -> JobBroken | None:
+        if self._broken is None and self._watch and (how := self._watch.found):
+            return RanksDisagree(how, job=self._job, psns=NO_PACKETS)
+        return self._broken
+
+    def _check(self, values: Iterable[Any]) -> None:
+        if os.getpid() != self._process:
+            raise NotInitialized(
+                f"process {os.getpid()} was forked from process {self._process}, which alone can call "
+                "collectives of this process group"
+            )
+        if self._closed:
+            raise NotInitialized("the process group was destroyed")
+        for tensor in describe.tensors(values):
+            if tensor.device != _CPU:
+                raise UnsupportedArray(
+                    f"a tensor is on {tensor.device}, must be on the CPU: pass tensor.cpu()"
+                )
+
+
+def paths(group: dist.ProcessGroup | None = None) -> dict[str, dict[str, int]]:
+    """Return how many calls of each kind went which way: {"allreduce sum float32": {"switch": 12}}.
+
+    Raises TypeError if the group, or the default one, is of another backend.
+    """
+    group = group or dist.distributed_c10d._get_default_group()
+    if not isinstance(group, InaProcessGroup):
+        raise TypeError(f'the group is of {type(group).__name__}, must be of backend "ina"')
+    return group.paths()
+
+
+def register() -> None:
+    """Tell torch of the backend. Without effect if done before."""
+    if not hasattr(dist.Backend, BACKEND.upper()):
+        dist.Backend.register_backend(BACKEND, _create, extended_api=True, devices=["cpu"])
+
+
+def _create(options: Any, backend_options: Any) -> InaProcessGroup:
+    if backend_options is not None:
+        raise ValueError(f'pg_options is {backend_options!r}, must be None: backend "ina" has no options')
+    return InaProcessGroup(
+        options.store,
+        options.group_rank,
+        options.group_size,
+        options.timeout,
+        whole=not options.global_ranks_in_group,  # torch names none for the default group
+    )
+
+
+def _options(kind: type[Any], given: Any) -> Any:
+    """Return options as torch's own calls pass them, also if just an operation is given, or nothing."""
+    if isinstance(given, kind | dist.AllreduceOptions):
+        return given
+    opts = kind()
+    if given is not None:
+        opts.reduceOp = given
+    return opts
+
+
+def _around(name: str) -> Callable[..., Any]:
+    def call(self: InaProcessGroup, *arguments: Any, **named: Any) -> Any:
+        self._check((*arguments, *named.values()))
+        return self._go_around(name, arguments, named, "the switch adds, and does nothing else")
+
+    call.__name__ = name
+    call.__doc__ = f"Do as torch's `ProcessGroup.{name}`, through gloo."
+    return call
+
+
+for _name in AROUND:
+    setattr(InaProcessGroup, _name, _around(_name))
+
+
+def _names(dtypes: Iterable[torch.dtype]) -> str:
+    return ", ".join(sorted(str(dtype).removeprefix("torch.") for dtype in dtypes))

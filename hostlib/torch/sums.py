@@ -1,0 +1,113 @@
+"""Sums of tensors through the switch, as torch's works."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+
+from hostlib.collectives import Layer, NonFinite, Op
+from hostlib.communicator import Communicator, Handle
+from hostlib.errors import InaError, RanksDisagree
+from hostlib.torch.tensors import encode
+from hostlib.torch.work import SwitchWork
+from hostlib.watch import Watch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sum:
+    """What is to be done with tensors."""
+
+    call: str
+    """All that ranks must agree on, for the watch and for errors."""
+    op: Op
+    root: int | None = None
+    """The only rank that gets the result; None: all do."""
+    label: str = ""
+    """Name of what is summed, if it has one."""
+    layer: Layer | None = None
+    at_once: bool = False
+    """Carry it out in the caller's thread, who waits anyway."""
+
+
+class SwitchSums:
+    """Sums through a communicator, each known to the watch."""
+
+    def __init__(self, communicator: Communicator, watch: Watch, nonfinite: NonFinite) -> None:
+        self._communicator = communicator
+        self._watch = watch
+        self._nonfinite = nonfinite
+
+    def start(self, tensors: Sequence[torch.Tensor], what: Sum) -> SwitchWork:
+        """Sum tensors in place. Raises InaError for what cannot be submitted."""
+        number = self._watch.begin(what.call)
+        work = SwitchWork(tensors, what.call, len(tensors))
+        self._watch.track(number, work.is_completed)
+        try:
+            for tensor in tensors:
+                self._one(tensor, what, number, work)
+        except InaError as error:
+            named = self._named(error, number)
+            work.complete(named)
+            raise named from error
+        except BaseException as error:
+            work.complete(error)
+            raise
+        return work
+
+    def abort(self, reason: str, kind: Any) -> None:
+        """Have all sums fail, those under way too."""
+        self._communicator.abort(reason, kind)
+
+    def _one(self, tensor: torch.Tensor, what: Sum, number: int, work: SwitchWork) -> None:
+        array, finish = encode(tensor, self._communicator.size)
+        label = f"call {number}" + (f", {what.label}" if what.label else "")
+        if what.root not in (None, self._communicator.rank):
+            finish = _nothing
+        if what.at_once:
+            self._wait_for(array, what, label)
+            finish()
+            work.complete()
+            return
+        handle = self._submit(array, what, label)
+        handle.on_done(lambda done: work.complete(self._ended(done, finish, number)))
+
+    def _wait_for(self, array: NDArray[Any], what: Sum, label: str) -> None:
+        if what.root is None:
+            self._communicator.allreduce(
+                array, what.op, out=array, name=label, nonfinite=self._nonfinite, layer=what.layer
+            )
+        else:
+            self._communicator.reduce(
+                array, what.root, what.op, out=array, name=label, nonfinite=self._nonfinite
+            )
+
+    def _submit(self, array: NDArray[Any], what: Sum, label: str) -> Handle[Any]:
+        if what.root is None:
+            return self._communicator.allreduce_async(
+                array, what.op, out=array, name=label, nonfinite=self._nonfinite, layer=what.layer
+            )
+        return self._communicator.reduce_async(
+            array, what.root, what.op, out=array, name=label, nonfinite=self._nonfinite
+        )
+
+    def _ended(self, handle: Handle[Any], finish: Callable[[], None], number: int) -> BaseException | None:
+        try:
+            handle.result()
+            finish()
+        except BaseException as error:
+            return self._named(error, number)
+        return None
+
+    def _named(self, error: BaseException, number: int) -> BaseException:
+        """Add to an error that says that ranks disagree which ones do, and in what."""
+        if not isinstance(error, RanksDisagree) or (text := self._watch.explain(number)) is None:
+            return error
+        return RanksDisagree(text, job=error.job, psns=error.psns)
+
+
+def _nothing() -> None:
+    """Leave the tensor as it is: the result is for another rank."""

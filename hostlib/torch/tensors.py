@@ -1,0 +1,65 @@
+"""Tensors as arrays that the switch sums, and back.
+
+===============================  ===================================================================
+float32, float16, float64, int32  the tensor's own memory, as `hostlib.arrays` takes it
+bfloat16                          a copy in float32; the sum is rounded to bfloat16
+int64                             digits (`hostlib.wide_integers`): exact, modulo 2**64
+===============================  ===================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+from numpy.typing import NDArray
+
+from hostlib import wide_integers
+
+SUMMED: Final = (
+    torch.float32,
+    torch.float64,
+    torch.float16,
+    torch.bfloat16,
+    torch.int32,
+    torch.int64,
+)
+
+Encoded = tuple[NDArray[Any], Callable[[], None]]
+"""An array to be summed in place, and what to do then, so that the tensor holds the sum."""
+
+
+def encode(tensor: torch.Tensor, size: int) -> Encoded:
+    """Return a tensor on the CPU, of one of `SUMMED`, as what the switch sums over `size` ranks."""
+    plain = tensor.detach()
+    if plain.dtype is torch.bfloat16:
+        return _converted(plain)
+    if plain.dtype is torch.int64:
+        return _digits(plain, size)
+    array: NDArray[Any] = plain.numpy()
+    return array, _nothing
+
+
+def _converted(tensor: torch.Tensor) -> Encoded:
+    copy = tensor.to(torch.float32, memory_format=torch.contiguous_format)
+    return copy.numpy(), lambda: _copy(tensor, copy)
+
+
+def _digits(tensor: torch.Tensor, size: int) -> Encoded:
+    digits = wide_integers.split(tensor.contiguous().numpy().reshape(-1), size)
+
+    def finish() -> None:
+        sums = wide_integers.join(digits, size)
+        _copy(tensor, torch.from_numpy(sums).view(tensor.shape))
+
+    return digits, finish
+
+
+def _copy(tensor: torch.Tensor, values: torch.Tensor) -> None:
+    with torch.no_grad():  # grad mode is per thread, and this may run in the library's
+        tensor.copy_(values)
+
+
+def _nothing() -> None:
+    """Do nothing: the sum is where it should be."""

@@ -1,0 +1,159 @@
+"""A collective on its way, as torch waits for it."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any, Final
+
+import torch
+import torch.distributed as dist
+
+from hostlib.errors import NotInitialized
+
+_LOOK: Final = timedelta(seconds=0.25)
+_TIMED_OUT: Final = "Operation timed out!"
+"""What a wait says, in torch 2.13, that ends before gloo does."""
+
+
+class WaitTimeout(TimeoutError, RuntimeError):
+    """A collective did not end within the time given to `wait`; it goes on."""
+
+
+class SwitchWork(dist.Work):
+    """A collective that `complete` ends, from any thread; its result are `tensors`."""
+
+    def __init__(self, tensors: Sequence[torch.Tensor], what: str, parts: int = 1) -> None:
+        """`what` names it in errors; it ends when as many `parts` have, or the first fails."""
+        super().__init__()
+        self._tensors = list(tensors)
+        self._what = what
+        self._parts = parts
+        self._error: BaseException | None = None
+        self._lock = threading.Lock()
+        self._done = threading.Event()
+        self._process = os.getpid()
+        self._end: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
+        # What a callback raises reaches those who wait in C++, such as DDP; set_exception does not.
+        self._future = self._end.then(self._outcome)
+
+    def complete(self, error: BaseException | None = None) -> None:
+        """Note that a part has ended; the first error ends all. Without effect once it has ended."""
+        with self._lock:
+            self._parts -= 1
+            if self._done.is_set() or (self._parts > 0 and error is None):
+                return
+            self._error = error
+            self._done.set()
+        self._end.set_result(self._tensors)
+
+    def wait(self, timeout: timedelta = timedelta(0)) -> bool:
+        """Wait for the end; a `timeout` of 0 is none. Raises what it ran into, or WaitTimeout."""
+        if os.getpid() != self._process and not self._done.is_set():
+            raise NotInitialized(
+                f"{self._what} is on its way in process {self._process}, which alone can wait for it"
+            )
+        seconds = timeout.total_seconds()
+        if not self._done.wait(seconds if seconds > 0 else None):
+            raise WaitTimeout(f"{self._what} is not done within {seconds:g} s")
+        if self._error:
+            raise self._error
+        return True
+
+    def synchronize(self) -> None:
+        """Wait for the end."""
+        self.wait()
+
+    def get_future(self) -> Any:
+        """Return a future of the tensors."""
+        return self._future
+
+    def is_completed(self) -> bool:
+        """Return whether it has ended, however it did."""
+        return self._done.is_set()
+
+    def is_success(self) -> bool:
+        """Return whether it has ended well."""
+        return self._done.is_set() and self._error is None
+
+    def exception(self) -> BaseException | None:
+        """Return what it ran into, None if nothing or not yet."""
+        return self._error
+
+    def result(self) -> list[torch.Tensor]:
+        """Return the tensors."""
+        return self._tensors
+
+    def _outcome(self, end: Any) -> list[torch.Tensor]:
+        if self._error:
+            raise self._error
+        return self._tensors
+
+
+class GlooWork(dist.Work):
+    """A work of the inner group, whose failure is told in our words where we know better."""
+
+    def __init__(
+        self, inner: dist.Work, why: Callable[[], BaseException | None], *, pairwise: bool = False
+    ) -> None:
+        """`why` says what is behind a failure, if that is known; `pairwise`: it is a send or a receive."""
+        super().__init__()
+        self._inner = inner
+        self._why = why
+        self._pairwise = pairwise
+        self._waited = False
+
+    def wait(self, timeout: timedelta = timedelta(0)) -> bool:
+        """Wait for the end; a `timeout` of 0 is the group's. Raises what it ran into."""
+        deadline = time.monotonic() + timeout.total_seconds() if timeout else None
+        while not self._done_within(timeout):
+            if deadline is not None and time.monotonic() > deadline:
+                raise WaitTimeout(f"it is not done within {timeout.total_seconds():g} s")
+        self._waited = True  # some of gloo's works never count as completed
+        return True
+
+    def _done_within(self, timeout: timedelta) -> bool:
+        """Wait for some time: gloo does not hear that a group is given up, and so looks up now and then."""
+        try:
+            if self._pairwise:  # a time-out would end those for good
+                return bool(self._inner.wait(timeout) if timeout else self._inner.wait())
+            return bool(self._inner.wait(min(timeout, _LOOK) if timeout else _LOOK))
+        except RuntimeError as error:
+            if known := self._why():
+                raise known from error
+            if _TIMED_OUT in str(error) and not self._pairwise:
+                return False
+            raise
+
+    def synchronize(self) -> None:
+        """Wait for the end."""
+        self.wait()
+
+    def get_future(self) -> Any:
+        """Return the inner work's future."""
+        return self._inner.get_future()
+
+    def is_completed(self) -> bool:
+        """Return whether it has ended, however it did."""
+        return self._waited or bool(self._inner.is_completed())
+
+    def is_success(self) -> bool:
+        """Return whether it has ended well."""
+        return bool(self._inner.is_success())
+
+    def exception(self) -> Any:
+        """Return what it ran into."""
+        return self._inner.exception()
+
+    def result(self) -> Any:
+        """Return the tensors."""
+        return self._inner.result()
+
+    def source_rank(self) -> int:
+        """Return the rank that sent what `recv_anysource` received."""
+        return int(self._inner._source_rank())
+
+    _source_rank = source_rank

@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import logging
+import threading
+
+import pytest
+
+from hostlib.ledger import KEPT, Ledger, Page, behind, disagreement
+from hostlib.paths import SWITCH, Paths
+from hostlib.watch import Watch
+
+
+class DictStore:
+    """A store that threads share."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, str] = {}
+        self._numbers: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    def set(self, key: str, value: str, /) -> None:
+        self._texts[key] = value
+
+    def get(self, key: str, /) -> bytes:
+        return self._texts[key].encode()
+
+    def check(self, keys: list[str], /) -> bool:
+        return all(key in self._texts for key in keys)
+
+    def add(self, key: str, amount: int, /) -> int:
+        with self._lock:
+            self._numbers[key] = self._numbers.get(key, 0) + amount
+            return self._numbers[key]
+
+
+def test_the_first_call_that_differs_is_named_with_its_ranks() -> None:
+    same = Page(0, ["barrier", "sum of 3", "sum of 4"])
+    assert disagreement({0: same, 1: same}) is None
+    other = Page(0, ["barrier", "max of 3", "sum of 5"])
+    assert (
+        disagreement({0: same, 1: other, 2: same})
+        == "call 1 is sum of 3 at ranks 0, 2, but max of 3 at rank 1"
+    )
+
+
+def test_only_calls_that_two_pages_hold_are_compared() -> None:
+    assert disagreement({}) is None
+    assert disagreement({0: Page(0, ["a"]), 1: Page(1, ["b"])}) is None
+    assert (
+        disagreement({0: Page(0, ["a", "b"]), 1: Page(1, ["c"])}) == "call 1 is b at rank 0, but c at rank 1"
+    )
+
+
+def test_ranks_that_are_behind_are_named_with_their_last_call() -> None:
+    pages = {0: Page(0, ["a", "b"]), 1: Page(0, ["a"]), 2: Page(0, [])}
+    assert behind(pages, 1) == {1: "a", 2: "nothing"}
+    assert behind(pages, 0) == {2: "nothing"}
+
+
+def test_a_ledger_keeps_the_latest_calls_and_knows_the_oldest_that_is_open() -> None:
+    ledger = Ledger()
+    numbers = [ledger.begin(f"call {number}") for number in range(KEPT + 2)]
+    page = Page.from_json(ledger.page().to_json())
+    assert (page.first, page.last) == (2, KEPT + 1)
+    assert page.call(1) is None
+    assert page.call(2) == "call 2"
+    assert (oldest := ledger.oldest())
+    assert (oldest.number, oldest.call) == (0, "call 0"), "also of a call that is on the page no more"
+    for number in numbers:
+        ledger.end(number)
+        ledger.end(number)
+    assert ledger.oldest() is None
+
+
+def test_a_watch_finds_calls_that_differ() -> None:
+    store, told = DictStore(), [threading.Event(), threading.Event()]
+    said: dict[int, str] = {}
+
+    def tell(rank: int, text: str) -> None:
+        said[rank] = text
+        told[rank].set()
+
+    watches = [
+        Watch(store, rank, 2, stall_s=0.1, on_disagreement=lambda text, rank=rank: tell(rank, text))
+        for rank in (0, 1)
+    ]
+    watches[0].begin("sum")
+    watches[1].begin("max")
+    assert all(event.wait(60) for event in told)
+    for watch in watches:
+        watch.stop()
+    assert {*said.values()} == {"call 0 is sum at rank 0, but max at rank 1"}
+
+
+def test_a_watch_warns_of_a_rank_that_is_late(caplog: pytest.LogCaptureFixture) -> None:
+    store, warned = DictStore(), threading.Event()
+    handler = logging.Handler()
+    handler.emit = lambda record: warned.set()  # type: ignore[method-assign]
+    logging.getLogger("hostlib.watch").addHandler(handler)
+    watches = [Watch(store, rank, 3, stall_s=0.1, on_disagreement=lambda text: None) for rank in (0, 1)]
+    watches[0].begin("sum of 3")
+    assert warned.wait(60)
+    for watch in watches:
+        watch.stop()
+    logging.getLogger("hostlib.watch").removeHandler(handler)
+    assert "call 0, sum of 3, has not ended for" in caplog.text
+    assert "rank 1, which called nothing last; rank 2, which does not answer" in caplog.text
+
+
+def test_paths_are_counted_and_the_first_of_a_kind_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    paths = Paths()
+    for _ in range(2):
+        paths.took("allreduce sum float32", SWITCH)
+        paths.took("allreduce max float32", "gloo", "it has no max", sums=True)
+    paths.took("barrier", "gloo")
+    assert paths.counts() == {
+        "allreduce max float32": {"gloo": 2},
+        "allreduce sum float32": {"switch": 2},
+        "barrier": {"gloo": 1},
+    }
+    assert paths.total("gloo") == 3
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == [
+        "allreduce max float32 goes through gloo, not the switch: it has no max"
+    ]

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import pytest
+
+from hostlib import ConfigError
+from hostlib.placement import Placement, placement, torch_variables
+from hostlib.settings import Settings
+
+TORCHRUN = {
+    "RANK": "5",
+    "WORLD_SIZE": "8",
+    "LOCAL_RANK": "1",
+    "LOCAL_WORLD_SIZE": "4",
+    "MASTER_ADDR": "node0",
+    "MASTER_PORT": "29500",
+    "TORCHELASTIC_RUN_ID": "none",
+    "TORCHELASTIC_RESTART_COUNT": "0",
+}
+OPENMPI = {
+    "OMPI_COMM_WORLD_RANK": "2",
+    "OMPI_COMM_WORLD_SIZE": "3",
+    "OMPI_COMM_WORLD_LOCAL_RANK": "0",
+    "OMPI_COMM_WORLD_LOCAL_SIZE": "1",
+    "PMIX_NAMESPACE": "4711",
+}
+SLURM = {
+    "SLURM_JOB_ID": "99",
+    "SLURM_STEP_ID": "0",
+    "SLURM_PROCID": "3",
+    "SLURM_NTASKS": "7",
+    "SLURM_LOCALID": "1",
+    "SLURM_NODEID": "1",
+    "SLURM_TASKS_PER_NODE": "2(x3),1",
+}
+
+
+def place(environment: dict[str, str]) -> Placement:
+    found = placement(environment)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [(TORCHRUN, ("torchrun", 5, 8, 1, 4)), (OPENMPI, ("mpirun", 2, 3, 0, 1)), (SLURM, ("srun", 3, 7, 1, 2))],
+)
+def test_a_launchers_variables_are_read(environment: dict[str, str], expected: tuple[object, ...]) -> None:
+    found = place(environment)
+    assert (found.launcher, found.rank, found.size, found.local_rank, found.local_size) == expected
+
+
+def test_without_a_launcher_there_is_no_place() -> None:
+    assert placement({}) is None
+    assert placement({"RANK": "1", "WORLD_SIZE": "2"}) is None, "set by hand, for torch alone"
+    batch_script = {name: text for name, text in SLURM.items() if name != "SLURM_STEP_ID"}
+    assert placement(batch_script) is None
+
+
+def test_launches_are_told_apart_and_ranks_of_one_are_not() -> None:
+    assert place(TORCHRUN).launch == place(TORCHRUN | {"RANK": "4", "LOCAL_RANK": "0"}).launch
+    assert place(TORCHRUN).launch != place(TORCHRUN | {"TORCHELASTIC_RESTART_COUNT": "1"}).launch
+    assert place(SLURM).launch != place(SLURM | {"SLURM_STEP_ID": "1"}).launch
+
+
+@pytest.mark.parametrize(
+    ("environment", "message"),
+    [
+        (TORCHRUN | {"RANK": "x"}, "RANK is 'x', must be a whole number"),
+        (TORCHRUN | {"RANK": "8"}, "torchrun: rank is 8, must be 0..7 of 8"),
+        (TORCHRUN | {"LOCAL_RANK": "4"}, "local rank is 4, must be 0..3 of 4"),
+        (TORCHRUN | {"LOCAL_WORLD_SIZE": "9"}, "9 ranks on this machine, of 8"),
+        ({"OMPI_COMM_WORLD_RANK": "0"}, "OMPI_COMM_WORLD_SIZE is None"),
+        (SLURM | {"SLURM_TASKS_PER_NODE": "2(x"}, "SLURM_TASKS_PER_NODE is '2(x'"),
+        (SLURM | {"SLURM_NODEID": "4"}, "SLURM_TASKS_PER_NODE is '2(x3),1'"),
+    ],
+)
+def test_variables_that_cannot_be_are_named(environment: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        placement(environment)
+    assert message in str(raised.value)
+
+
+def test_what_torch_gets_is_what_is_read() -> None:
+    variables = torch_variables(1, 4, ("127.0.0.1", 2000))
+    assert (variables["MASTER_ADDR"], variables["MASTER_PORT"]) == ("127.0.0.1", "2000")
+    assert place(variables).rank == 1
+
+
+def test_settings_have_defaults() -> None:
+    assert Settings.from_environment({}) == Settings()
+    assert Settings.from_environment({"INA_SWITCH": "", "INA_OPTIONS": "--slots '64'"}).options == (
+        "--slots",
+        "64",
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("INA_OPTIONS", "'x", 'INA_OPTIONS is "\'x": No closing quotation'),
+        ("INA_STALL_S", "soon", "INA_STALL_S is 'soon', must be a number of seconds from 0.1 on"),
+        ("INA_STALL_S", "nan", "INA_STALL_S is 'nan'"),
+        ("INA_NONFINITE", "ignore", "INA_NONFINITE is 'ignore', must be one of propagate, raise"),
+        ("INA_FLOAT64", "double", "INA_FLOAT64 is 'double', must be one of switch, gloo"),
+    ],
+)
+def test_settings_that_cannot_be_are_named(name: str, text: str, message: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        Settings.from_environment({name: text})
+    assert message in str(raised.value)

@@ -1,0 +1,175 @@
+"""The backend "ina" of torch.distributed: every call beside gloo, unusual input, and groups that break."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import hostlib
+from tests.system.command import ROOT
+from tests.system.torch_group import Ranks
+
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch")
+
+
+@pytest.fixture(scope="module")
+def ranks() -> Iterator[Ranks]:
+    with Ranks() as started:
+        yield started
+
+
+def test_every_call_agrees_with_gloo(ranks: Ranks) -> None:
+    for result in ranks.results("agree_with_gloo"):
+        assert result["calls"] > 800
+        assert result["differ"] == []
+        paths = result["paths"]
+        for name in ("float32", "float64", "float16", "bfloat16", "int32", "int64"):
+            assert set(paths[f"allreduce sum {name}"]) == {"switch"}
+            assert set(paths[f"reduce sum {name}"]) == {"switch"}
+        assert set(paths["allreduce avg bfloat16"]) == {"switch"}
+        assert set(paths["allreduce_coalesced sum float32"]) == {"switch"}
+        for name in ("allreduce max float32", "allreduce sum int8", "broadcast float32", "barrier"):
+            assert set(paths[name]) == {"gloo"}
+        assert {path for taken in result["sub"].values() for path in taken} == {"gloo"}
+
+
+def test_unusual_input_is_summed_or_refused_by_name(ranks: Ranks) -> None:
+    for result in ranks.results("inputs"):
+        assert result["strided"] == [[0, 1, 4, 3], [8, 5, 12, 7], [16, 9, 20, 11], [24, 13, 28, 15]]
+        assert result["transposed"] == [[0, 6], [2, 8], [4, 10]]
+        assert result["nan"] == result["inf"] == [True, True]
+        assert result["half inf"]
+        for name, kind, text in (
+            ("overlapping", "UnsupportedArray", "elements of out share memory"),
+            ("device", "UnsupportedArray", "a tensor is on meta, must be on the CPU: pass tensor.cpu()"),
+            ("device of gloo", "UnsupportedArray", "a tensor is on meta"),
+            ("overflow", "SumOverflow", "left the int32 range"),
+            ("options", "ValueError", "pg_options is"),
+            ("twice", "ValueError", "twice"),
+            ("bucket of gloo", "TypeError", 'must be of backend "ina"'),
+            ("destroyed", "NotInitialized", "the process group was destroyed"),
+            ("destroyed here", "ValueError", "has not been initialized"),
+            ("again", "NotInitialized", "cannot be joined again"),
+        ):
+            assert result[name][0] == kind, (name, result[name])
+            assert text in result[name][1]
+        assert result["forked"].count("NotInitialized") == 2
+        assert result["after"] == [2, 2]
+
+
+def test_infinity_raises_if_asked_to(ranks: Ranks) -> None:
+    for text, after in ranks.results("nonfinite_raised", INA_NONFINITE="raise"):
+        assert "NaN or infinity" in text
+        assert after == [2]
+
+
+def test_float64_takes_the_way_that_the_environment_says(ranks: Ranks) -> None:
+    for exact, paths in ranks.results("float64_by_gloo", INA_FLOAT64="gloo"):
+        assert exact
+        assert paths == {"allreduce sum float64": {"gloo": 1}}
+
+
+def test_the_hook_trains_as_plain_sums_do(ranks: Ranks) -> None:
+    first, second = ranks.results("hook")
+    assert first["weights"] == second["weights"]
+    assert first["largest"] < 1e-5
+    assert first["paths"]["allreduce avg float32"]["switch"] >= 6
+    assert first["name"] == ["0.weight", "0.bias … 2.bias (3 tensors)"]
+    assert first["layer"] == [[0, 4], [2, 4]]
+
+
+def test_one_rank_needs_no_switch(ranks: Ranks) -> None:
+    [[values, paths]] = ranks.results("alone", size=1)
+    assert values == [1, 1]
+    assert {path for taken in paths.values() for path in taken} == {"gloo"}
+
+
+@pytest.mark.parametrize(
+    ("scenario", "text"),
+    [
+        (
+            "other_shapes",
+            "call 1 is allreduce sum float32 of 3 at rank 0, but allreduce sum float32 of 4 at rank 1",
+        ),
+        (
+            "other_ways",
+            "call 1 is allreduce sum float32 of 3 at rank 0, but allreduce max float32 of 3 at rank 1",
+        ),
+        ("other_calls", "call 0 is allreduce max float32 of 3 at rank 0, but barrier at rank 1"),
+    ],
+)
+def test_ranks_that_differ_are_named_with_their_calls(ranks: Ranks, scenario: str, text: str) -> None:
+    for kind, said in ranks.errors(scenario, INA_STALL_S="0.5"):
+        assert kind == "RanksDisagree", said
+        assert text in said
+
+
+def test_buckets_that_differ_are_named_by_their_parameters(ranks: Ranks) -> None:
+    for kind, said in ranks.errors("other_buckets", INA_STALL_S="0.5"):
+        assert kind == "RuntimeError", "of DDP's"
+        assert "RanksDisagree" in said
+        first, second = (f"{name}.0.weight … {name}.2.bias (4 tensors)" for name in ("encoder", "decoder"))
+        assert f"{first} at rank 0, but" in said
+        assert f"{second} at rank 1" in said
+
+
+def test_a_hook_that_fails_ends_its_rank_and_the_others_hear_of_it(ranks: Ranks) -> None:
+    other, failed = ranks.errors("hook_that_fails")
+    assert "a mistake in a hook" in failed[1]
+    assert "PeerLost" in other[1]
+    assert "rank 1" in other[1]
+
+
+def test_a_rank_that_is_terminated_is_named(ranks: Ranks) -> None:
+    other, terminated = ranks.run("terminated")
+    assert terminated == {"status": -15}
+    assert other["error"][0] == "PeerLost"
+    assert "lost rank 1" in other["error"][1]
+
+
+def test_time_outs(ranks: Ranks) -> None:
+    (early, late, completed, success), _ = ranks.results("too_late")
+    assert early == ["WaitTimeout", "allreduce sum float32 of 3 is not done within 0.2 s"]
+    assert late[0] == "PeerTimeout"
+    assert "rank 1" in late[1]
+    assert completed
+    assert not success
+
+
+def test_abort_ends_what_is_under_way(ranks: Ranks) -> None:
+    errors, _ = ranks.results("aborted")
+    assert [kind for kind, _ in errors] == ["JobFault", "JobFault", "JobFault"]
+    assert all("aborted by this rank" in text for _, text in errors)
+
+
+def test_an_unmodified_script_trains_under_torchrun_as_with_gloo(ranks: Ranks, tmp_path: Path) -> None:
+    """Must agree within what the sums' error can do to the losses.
+
+    A weight moves by the learning rate times the average gradient, whose error per step is that of a sum over
+    the ranks divided by their number; a loss, by the sum over all weights of how far they are off times its
+    derivatives. No element of a rank's gradient is larger than 1 here: inputs and errors are within 0..1.
+    """
+    epochs, size, steps, weights = 2, 4, 5, 64 * 128 + 128 + 128 * 10 + 10
+    file = tmp_path / "losses"
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(size)),
+            *("examples/torch_ddp.py", "--epochs", str(epochs), "--losses", str(file)),
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    found, expected = json.loads(file.read_text()), ranks.results("example_with_gloo", size)[0]
+    bound = epochs * steps * 0.2 * hostlib.error_bound(1.0, size) / size * weights
+    assert bound < 0.01
+    assert expected[0] - expected[1] > 0.05, "it learns"
+    for mine, other in zip(found, expected, strict=True):
+        assert abs(mine - other) <= bound + 1e-6

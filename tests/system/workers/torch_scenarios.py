@@ -1,0 +1,512 @@
+"""What ranks of a torch process group do in tests; each returns what is to be checked, as JSON has it."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import signal
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch._dynamo  # which DDP imports when it is made: once for all ranks
+import torch.distributed as dist
+import torch.distributed._functional_collectives as functional
+from torch.nn.parallel import DistributedDataParallel
+
+import hostlib
+import hostlib.torch
+
+OPERATIONS = ("SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR")
+DTYPES = (
+    *(torch.float32, torch.float64, torch.float16, torch.bfloat16),
+    *(torch.int32, torch.int64, torch.int16, torch.int8, torch.uint8, torch.bool),
+)
+SHAPE = (5, 3)
+
+
+def begin(timeout_s: float = 60) -> int:
+    warnings.simplefilter("ignore", hostlib.PrecisionWarning)
+    dist.init_process_group("ina", timeout=timedelta(seconds=timeout_s))
+    return dist.get_rank()
+
+
+def values(dtype: torch.dtype, *, seed: int = 0, shape: tuple[int, ...] = SHAPE) -> torch.Tensor:
+    """Values that differ by rank, and that no sum of takes out of the type."""
+    generator = torch.Generator().manual_seed(100 * seed + dist.get_rank())
+    if dtype.is_floating_point:
+        return (torch.rand(shape, generator=generator) * 2 - 1).to(dtype)
+    return torch.randint(0, 2 if dtype is torch.bool else 9, shape, generator=generator).to(dtype)
+
+
+def close(found: torch.Tensor, expected: torch.Tensor) -> bool:
+    """Whether a sum or average of numbers below 1 is as close as the wire promises, and rounding allows."""
+    if found.dtype != expected.dtype or found.shape != expected.shape:
+        return False
+    if not found.dtype.is_floating_point or not found.numel():
+        return torch.equal(found, expected)
+    size = dist.get_world_size()
+    rounding = size * size * max(torch.finfo(found.dtype).eps, torch.finfo(torch.float32).eps)
+    bound = hostlib.error_bound(1.0, size) + rounding
+    return bool((found.double() - expected.double()).abs().max() <= bound)
+
+
+def outcome(call: Callable[[Any], Any], group: Any) -> tuple[str, list[torch.Tensor]]:
+    """What a call comes to: its tensors, or the type of error that torch raises for it."""
+    try:
+        return "", [tensor for tensor in call(group) if tensor is not None]
+    except (RuntimeError, ValueError, NotImplementedError) as error:
+        return type(error).__name__, []
+
+
+def reductions(op: str, dtype: torch.dtype, is_async: bool) -> Iterator[tuple[str, Callable[[Any], Any]]]:
+    rank, size = dist.get_rank(), dist.get_world_size()
+    reduce_op = getattr(dist.ReduceOp, op)
+
+    def done(work: Any) -> None:
+        if is_async:
+            work.wait()
+
+    def all_reduce(group: Any) -> list[torch.Tensor]:
+        tensor = values(dtype)
+        done(dist.all_reduce(tensor, reduce_op, group=group, async_op=is_async))
+        return [tensor]
+
+    def reduce(group: Any) -> list[torch.Tensor]:
+        tensor = values(dtype)
+        done(dist.reduce(tensor, 1, reduce_op, group=group, async_op=is_async))
+        return [tensor] if rank == 1 else []
+
+    def reduce_scatter(group: Any) -> list[torch.Tensor]:
+        output = torch.zeros(SHAPE, dtype=dtype)
+        inputs = [values(dtype, seed=seed) for seed in range(size)]
+        done(dist.reduce_scatter(output, inputs, reduce_op, group=group, async_op=is_async))
+        return [output]
+
+    def reduce_scatter_tensor(group: Any) -> list[torch.Tensor]:
+        output = torch.zeros(SHAPE, dtype=dtype)
+        inputs = torch.cat([values(dtype, seed=seed) for seed in range(size)])
+        done(dist.reduce_scatter_tensor(output, inputs, reduce_op, group=group, async_op=is_async))
+        return [output]
+
+    for call in (all_reduce, reduce, reduce_scatter, reduce_scatter_tensor):
+        yield f"{call.__name__} {op} {dtype} async={is_async}", call
+
+
+def movements(dtype: torch.dtype, is_async: bool) -> Iterator[tuple[str, Callable[[Any], Any]]]:
+    rank, size = dist.get_rank(), dist.get_world_size()
+
+    def done(work: Any) -> None:
+        if is_async:
+            work.wait()
+
+    def blank() -> torch.Tensor:
+        return torch.zeros(SHAPE, dtype=dtype)
+
+    def broadcast(group: Any) -> list[torch.Tensor]:
+        tensor = values(dtype)
+        done(dist.broadcast(tensor, 1, group=group, async_op=is_async))
+        return [tensor]
+
+    def all_gather(group: Any) -> list[torch.Tensor]:
+        outputs = [blank() for _ in range(size)]
+        done(dist.all_gather(outputs, values(dtype), group=group, async_op=is_async))
+        return outputs
+
+    def all_gather_into_tensor(group: Any) -> list[torch.Tensor]:
+        output = torch.zeros((size * SHAPE[0], SHAPE[1]), dtype=dtype)
+        done(dist.all_gather_into_tensor(output, values(dtype), group=group, async_op=is_async))
+        return [output]
+
+    def gather(group: Any) -> list[torch.Tensor]:
+        outputs = [blank() for _ in range(size)] if rank == 0 else None
+        done(dist.gather(values(dtype), outputs, 0, group=group, async_op=is_async))
+        return outputs or []
+
+    def scatter(group: Any) -> list[torch.Tensor]:
+        output = blank()
+        inputs = [values(dtype, seed=seed) for seed in range(size)] if rank == 0 else None
+        done(dist.scatter(output, inputs, 0, group=group, async_op=is_async))
+        return [output]
+
+    def all_to_all_single(group: Any) -> list[torch.Tensor]:
+        output = torch.zeros(2 * size, dtype=dtype)
+        done(dist.all_to_all_single(output, values(dtype, shape=(2 * size,)), group=group, async_op=is_async))
+        return [output]
+
+    def all_to_all(group: Any) -> list[torch.Tensor]:
+        outputs = [blank() for _ in range(size)]
+        inputs = [values(dtype, seed=seed) for seed in range(size)]
+        done(dist.all_to_all(outputs, inputs, group=group, async_op=is_async))
+        return outputs
+
+    def to_and_fro(group: Any) -> list[torch.Tensor]:
+        output, other = blank(), (rank + 1) % size
+        if is_async:
+            works = [dist.isend(values(dtype), other, group=group), dist.irecv(output, group=group)]
+            for work in works:
+                work.wait()
+        elif rank == 0:
+            dist.send(values(dtype), other, group=group)
+            dist.recv(output, other, group=group)
+        else:
+            dist.recv(output, other, group=group)
+            dist.send(values(dtype), other, group=group)
+        return [output]
+
+    def batch(group: Any) -> list[torch.Tensor]:
+        output, other = blank(), (rank + 1) % size
+        operations = [
+            dist.P2POp(dist.isend, values(dtype), other, group),
+            dist.P2POp(dist.irecv, output, other, group),
+        ]
+        for work in dist.batch_isend_irecv(operations):
+            work.wait()
+        return [output]
+
+    calls = (broadcast, all_gather, all_gather_into_tensor, gather, scatter)
+    for call in (*calls, all_to_all_single, all_to_all, to_and_fro, batch):
+        yield f"{call.__name__} {dtype} async={is_async}", call
+
+
+def others() -> Iterator[tuple[str, Callable[[Any], Any]]]:
+    rank, size = dist.get_rank(), dist.get_world_size()
+
+    def numbers(found: list[Any]) -> list[torch.Tensor]:
+        return [torch.tensor(each["n"]) for each in found]
+
+    def all_gather_object(group: Any) -> list[torch.Tensor]:
+        found: list[Any] = [None] * size
+        dist.all_gather_object(found, {"n": rank * 7, "text": "x" * rank}, group=group)
+        return numbers(found)
+
+    def gather_object(group: Any) -> list[torch.Tensor]:
+        found: list[Any] | None = [None] * size if rank == 0 else None
+        dist.gather_object({"n": rank * 7}, found, 0, group=group)
+        return numbers(found or [])
+
+    def broadcast_object_list(group: Any) -> list[torch.Tensor]:
+        found: list[Any] = [{"n": 5}, {"n": 6}] if rank == 0 else [None, None]
+        dist.broadcast_object_list(found, 0, group=group)
+        return numbers(found)
+
+    def scatter_object_list(group: Any) -> list[torch.Tensor]:
+        found: list[Any] = [None]
+        dist.scatter_object_list(
+            found, [{"n": n} for n in range(size)] if rank == 0 else None, 0, group=group
+        )
+        return numbers(found)
+
+    def barrier(group: Any) -> list[torch.Tensor]:
+        dist.barrier(group=group)
+        work = dist.barrier(group=group, async_op=True)
+        work.wait()
+        return []
+
+    def coalesced(group: Any) -> list[torch.Tensor]:
+        tensors = [values(torch.float32), values(torch.float32, seed=1, shape=(7,))]
+        with dist._coalescing_manager(group=group, async_ops=True) as manager:
+            for tensor in tensors:
+                dist.all_reduce(tensor, group=group)
+        manager.wait()
+        return tensors
+
+    def future(group: Any) -> list[torch.Tensor]:
+        work = dist.all_reduce(values(torch.float32), group=group, async_op=True)
+        found = work.get_future().then(lambda done: [2 * tensor for tensor in done.value()]).wait()
+        work.wait()
+        return list(found)
+
+    def functionally(group: Any) -> list[torch.Tensor]:
+        group = group or dist.group.WORLD
+        return [
+            functional.all_reduce(values(torch.float32), "sum", group) + 0,
+            functional.all_gather_tensor(values(torch.float32), 0, group) + 0,
+        ]
+
+    def complex_sum(group: Any) -> list[torch.Tensor]:
+        tensor = torch.complex(values(torch.float32), values(torch.float32, seed=1))
+        dist.all_reduce(tensor, group=group)
+        return [torch.view_as_real(tensor)]
+
+    def wide(group: Any) -> list[torch.Tensor]:
+        tensor = torch.tensor([2**62 + rank, -(2**50) - rank, -1, 2**63 - 1])  # the last wraps around
+        dist.all_reduce(tensor, group=group)
+        return [tensor]
+
+    def from_gradients(group: Any) -> list[torch.Tensor]:
+        tensor = values(torch.float32).requires_grad_()
+        dist.all_reduce(tensor, group=group)
+        return [tensor.detach()]
+
+    def empty_and_scalar(group: Any) -> list[torch.Tensor]:
+        tensors = [torch.zeros(0), torch.zeros(3, 0, 2), torch.tensor(rank + 0.5), torch.tensor(rank)]
+        for tensor in tensors:
+            dist.all_reduce(tensor, group=group)
+        return tensors[2:] + [torch.tensor(tensor.shape) for tensor in tensors]
+
+    yield from (
+        (call.__name__, call)
+        for call in (
+            *(all_gather_object, gather_object, broadcast_object_list, scatter_object_list, barrier),
+            *(coalesced, future, functionally, complex_sum, wide, from_gradients, empty_and_scalar),
+        )
+    )
+
+
+def agree_with_gloo() -> dict[str, Any]:
+    """Make every call in the default group, in one of all ranks, and in one of gloo, and compare."""
+    begin()
+    groups = {"default": None, "sub": dist.new_group(list(range(dist.get_world_size())))}
+    gloo = dist.new_group(backend="gloo")
+    calls = [
+        *(
+            each
+            for op in OPERATIONS
+            for dtype in DTYPES
+            for way in (False, True)
+            for each in reductions(op, dtype, way)
+        ),
+        *(each for dtype in DTYPES for way in (False, True) for each in movements(dtype, way)),
+        *others(),
+    ]
+    differ = []
+    for name, call in calls:
+        expected_error, expected = outcome(call, gloo)
+        for label, group in groups.items():
+            if label == "sub" and "async=True" in name:
+                continue
+            error, found = outcome(call, group)
+            same = error == expected_error and len(found) == len(expected)
+            if not same or not all(map(close, found, expected)):
+                differ.append(f"{label}: {name}: {error} {found}, gloo: {expected_error} {expected}")
+    sub = hostlib.torch.paths(groups["sub"])
+    paths = hostlib.torch.paths()
+    dist.destroy_process_group()
+    return {"calls": len(calls), "differ": differ, "paths": paths, "sub": sub}
+
+
+def inputs() -> dict[str, Any]:
+    """Hand in what is unusual, or not to be summed; the group goes on after each."""
+    rank = begin()
+    found: dict[str, Any] = {}
+
+    def refused(name: str, call: Callable[[], Any]) -> None:
+        try:
+            call()
+            found[name] = None
+        except Exception as error:
+            found[name] = [type(error).__name__, str(error)]
+
+    def summed(tensor: torch.Tensor, op: Any = dist.ReduceOp.SUM) -> torch.Tensor:
+        dist.all_reduce(tensor, op)
+        return tensor
+
+    whole = torch.arange(16.0).reshape(4, 4)
+    summed(whole[:, ::2])
+    found["strided"] = whole.tolist()
+    found["transposed"] = summed(torch.arange(6.0).reshape(2, 3).T).tolist()
+    found["nan"] = summed(torch.tensor([1.0, torch.nan if rank else 1.0])).isnan().tolist()
+    found["inf"] = summed(torch.tensor([1.0, torch.inf])).isnan().tolist()
+    found["half inf"] = summed(torch.tensor([6e4, 1.0], dtype=torch.float16)).tolist()[0] == float("inf")
+    refused("overlapping", lambda: summed(torch.ones(1).expand(3)))
+    refused("device", lambda: summed(torch.ones(3, device="meta")))
+    refused("device of gloo", lambda: dist.broadcast(torch.ones(3, device="meta"), 0))
+    refused("overflow", lambda: summed(torch.full((3,), 2**31 - 1, dtype=torch.int32)))
+    refused("options", lambda: dist.new_group(backend="ina", pg_options=object()))
+    refused("twice", lambda: dist.init_process_group("ina"))
+    work = dist.all_reduce(torch.ones(2), async_op=True)
+    reader, writer = os.pipe()
+    if os.fork() == 0:
+        signal.alarm(20)
+        refused("forked", lambda: summed(torch.ones(3)))
+        refused("forked barrier", dist.barrier)
+        dist.destroy_process_group()
+        os.write(writer, repr((found["forked"], found["forked barrier"])).encode())
+        os._exit(0)
+    os.wait()
+    found["forked"] = os.read(reader, 4096).decode()
+    work.wait()
+    found["after"] = summed(torch.ones(2)).tolist()
+    gloo = dist.new_group(backend="gloo")
+    refused("bucket of gloo", lambda: hostlib.torch.BucketState(torch.nn.Linear(1, 1), gloo))
+    group = dist.group.WORLD
+    dist.destroy_process_group()
+    refused("destroyed", lambda: group.allreduce([torch.ones(2)]))
+    refused("destroyed here", lambda: summed(torch.ones(2)))
+    group.shutdown()  # again: nothing to do
+    refused("again", lambda: dist.init_process_group("ina", store=dist.HashStore(), rank=rank, world_size=2))
+    return found
+
+
+def nonfinite_raised() -> list[Any]:
+    """With INA_NONFINITE=raise."""
+    rank = begin()
+    try:
+        dist.all_reduce(torch.tensor([torch.inf if rank else 1.0]))
+    except hostlib.NonFiniteError as error:
+        tensor = torch.ones(1)
+        dist.all_reduce(tensor)
+        return [str(error), tensor.tolist()]
+    return []
+
+
+def float64_by_gloo() -> Any:
+    """With INA_FLOAT64=gloo."""
+    rank = begin()
+    tensor = torch.tensor([1.0, 1e-12 if rank else 1e300], dtype=torch.float64)
+    dist.all_reduce(tensor)
+    return [tensor.tolist() == [2.0, 1e300 + 1e-12], hostlib.torch.paths()]
+
+
+def bench_model(width: int = 4) -> torch.nn.Module:
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(3, width), torch.nn.ReLU(), torch.nn.Linear(width, 2))
+
+
+def hook() -> dict[str, Any]:
+    """Train with the communication hook, in buckets of one tensor or so, and without."""
+    rank = begin()
+    weights = []
+    for hooked in (True, False):
+        network = DistributedDataParallel(bench_model(), bucket_cap_mb=1e-5)
+        if hooked:
+            network.register_comm_hook(hostlib.torch.BucketState(network), hostlib.torch.bucket_hook)
+        optimizer = torch.optim.SGD(network.parameters(), 0.1)
+        for step in range(3):
+            optimizer.zero_grad()
+            torch.manual_seed(10 * step + rank)
+            network(torch.randn(5, 3)).square().sum().backward()
+            optimizer.step()
+        weights.append(torch.cat([parameter.detach().reshape(-1) for parameter in network.parameters()]))
+    largest = float((weights[0] - weights[1]).abs().max())
+    paths = hostlib.torch.paths()
+    names = hostlib.torch.BucketState(network)
+    parameters = list(network.parameters())
+    dist.destroy_process_group()
+    return {
+        "largest": largest,
+        "weights": weights[0].tolist(),
+        "paths": paths,
+        "name": [names.name(parameters[:1]), names.name(parameters[1:])],
+        "layer": [names.layer(parameters[:1]), names.layer(parameters[2:])],
+    }
+
+
+def example_with_gloo() -> list[float]:
+    dist.init_process_group("gloo")
+    script = Path(__file__).parents[3] / "examples" / "torch_ddp.py"
+    losses: list[float] = runpy.run_path(str(script))["train"](2)
+    return losses
+
+
+# Each of these breaks its group.
+
+
+def other_shapes() -> None:
+    rank = begin()
+    dist.all_reduce(torch.ones(2))
+    dist.all_reduce(torch.ones(3 + rank))
+
+
+def other_ways() -> None:
+    """One rank waits in the switch, the other in gloo."""
+    rank = begin()
+    dist.barrier()
+    dist.all_reduce(torch.ones(3), dist.ReduceOp.MAX if rank else dist.ReduceOp.SUM)
+
+
+def other_calls() -> None:
+    """Both wait in gloo, in different calls."""
+    rank = begin()
+    if rank:
+        dist.barrier()
+    else:
+        dist.all_reduce(torch.ones(3), dist.ReduceOp.MAX)
+
+
+def other_buckets() -> None:
+    """Two models alike, of which one rank trains the other first."""
+    rank = begin()
+    networks = []
+    for name in ("encoder", "decoder"):
+        network = DistributedDataParallel(torch.nn.ModuleDict({name: bench_model()}))
+        network.register_comm_hook(hostlib.torch.BucketState(network), hostlib.torch.bucket_hook)
+        network.module.forward = network.module[name].forward
+        networks.append(network)
+    networks[rank](torch.ones(1, 3)).sum().backward()
+
+
+def hook_that_fails() -> None:
+    rank = begin()
+    network = DistributedDataParallel(bench_model())
+    state = hostlib.torch.BucketState(network)
+
+    def hook(state: hostlib.torch.BucketState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        if rank:
+            raise ValueError("a mistake in a hook")
+        return hostlib.torch.bucket_hook(state, bucket)
+
+    hook.__annotations__ = {"bucket": dist.GradBucket, "return": torch.futures.Future[torch.Tensor]}
+    network.register_comm_hook(state, hook)
+    network(torch.ones(1, 3)).sum().backward()
+
+
+def terminated() -> None:
+    rank = begin()
+    dist.all_reduce(torch.ones(3))
+    if rank:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(60)
+    dist.all_reduce(torch.ones(3))
+
+
+def too_late() -> Any:
+    """A wait that ends before the call does; then the group's own time-out."""
+    rank = begin(timeout_s=1.5)
+    if rank:
+        time.sleep(5)
+        return None
+    work = dist.all_reduce(torch.ones(3), async_op=True)
+    try:
+        work.wait(timedelta(seconds=0.2))
+    except RuntimeError as error:
+        early = [type(error).__name__, str(error)]
+    try:
+        work.wait()
+    except RuntimeError as error:
+        return [early, [type(error).__name__, str(error)], work.is_completed(), work.is_success()]
+    return None
+
+
+def aborted() -> Any:
+    rank = begin()
+    if rank:
+        time.sleep(3)
+        return None
+    works = [dist.all_reduce(torch.ones(3), async_op=True), dist.barrier(async_op=True)]
+    dist.group.WORLD.abort()
+    found = []
+    for wait in (works[0].wait, works[1].wait, lambda: dist.all_reduce(torch.ones(3))):
+        try:
+            wait()
+            found.append(None)
+        except RuntimeError as error:
+            found.append([type(error).__name__, str(error)])
+    return found
+
+
+def alone() -> Any:
+    """One rank: no switch."""
+    begin()
+    tensor = torch.ones(2)
+    dist.all_reduce(tensor)
+    network = DistributedDataParallel(bench_model())
+    network(torch.ones(1, 3)).sum().backward()
+    paths = hostlib.torch.paths()
+    dist.destroy_process_group()
+    return [tensor.tolist(), paths]
