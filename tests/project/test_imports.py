@@ -90,6 +90,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
         *(*SWITCH, *HOST, *TOPOLOGIES),
     ),
     "controller.bench": (
+        *("controller.placement/", "controller.routing/", "controller.workload/"),
         *(*CONTROLLER, "controller.grouping/", "controller.simulator/"),
         *(*SWITCH, *PIPELINES, *HOST, *PACKETS),
     ),
@@ -102,7 +103,8 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
 # Packages and modules that get bytes, events and the time, and return what is to be done.
 CORES = (
     *("hostlib.core", "hostlib.fallback.config", "hostlib.fallback.core", "hostlib.interleave.turn_order"),
-    *("controller.memory", "controller.placement", "controller.routing", "controller.grouping", "controller.live"),
+    *("controller.memory", "controller.placement", "controller.routing"),
+    *("controller.grouping", "controller.live"),
 )
 IO = {"asyncio", "multiprocessing", "select", "selectors", "socket", "subprocess", "threading", "time"}
 
