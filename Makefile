@@ -6,7 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 SOURCES := softswitch controller hostlib bmv2_topos examples benchmarks p4src tests
 
-.PHONY: help demo test lint check bench bench-schedulers clean
+.PHONY: help demo test lint check bench bench-schedulers experiments-quick clean
 .DEFAULT_GOAL := help
 
 help:
@@ -16,6 +16,7 @@ help:
 	@echo "make check   both of these"
 	@echo "make bench   pipeline, allreduce (beside gloo), several jobs at once, fallback server"
 	@echo "make bench-schedulers   the scheduling tables, on shipped samples; TRACES=DIR: on the public traces"
+	@echo "make experiments-quick   a short trial of every page of docs/results that runs in virtual time"
 	@echo "make clean   remove .venv and build products"
 
 demo: $(VENV)/examples
@@ -42,6 +43,9 @@ bench: $(VENV)/bench
 
 # RESULTS=docs/results writes the published pages anew.
 RESULTS ?= build/results
+experiments-quick: $(VENV)/dev
+	$(BIN)/ina experiment all --quick --output $(RESULTS)
+
 bench-schedulers: $(VENV)/dev
 	$(BIN)/ina bench grouping --jobs 1000
 	$(BIN)/python -m benchmarks.reproduce $(if $(TRACES),--traces $(TRACES)) --output $(RESULTS)

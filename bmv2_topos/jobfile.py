@@ -19,21 +19,20 @@ it does not use, so that one file serves both commands::
 
 from __future__ import annotations
 
-import difflib
-import math
 import shlex
 import tomllib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
+
+from bmv2_topos.checks import Check, flag, fraction, label, one_of, read_text, seconds, unknown, whole
 
 CONGESTION = ("fixed", "aimd", "a2tp")
 NUMBERS = ("exponent", "fixed")
 MAX_WORKERS = 1024
 MAX_ELEMENTS = 1 << 30
 MAX_WINDOW = 1 << 16
-MAX_CHARACTERS = 1 << 24
 
 
 class JobFileError(ValueError):
@@ -78,43 +77,6 @@ class JobEntry:
     straggler: Straggler | None = None
 
 
-Check = Callable[[Any], str | None]
-"""Returns the description of a valid value; None: the value is valid."""
-
-
-def _whole(least: int, most: int) -> Check:
-    def check(value: object) -> str | None:
-        good = isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
-        return None if good else f"want a whole number, {least} to {most}"
-
-    return check
-
-
-def _seconds(value: object) -> str | None:
-    good = (
-        isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
-    )
-    return None if good else "want seconds, 0 or more"
-
-
-def _fraction(value: object) -> str | None:
-    good = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1
-    return None if good else "want a fraction, 0 to below 1"
-
-
-def _flag(value: object) -> str | None:
-    return None if isinstance(value, bool) else "want true or false"
-
-
-def _one_of(choices: Collection[str]) -> Check:
-    return lambda value: None if value in choices else f"want one of {', '.join(map(repr, choices))}"
-
-
-def _name(value: object) -> str | None:
-    good = isinstance(value, str) and value.strip() == value and value.isprintable() and value
-    return None if good else "want a name in quotes"
-
-
 def _command(value: object) -> str | None:
     wanted = "want the program and its arguments, in one string or as a list of strings"
     if isinstance(value, str):
@@ -127,7 +89,7 @@ def _command(value: object) -> str | None:
 
 
 def _tensors(value: object) -> str | None:
-    check = _whole(1, MAX_ELEMENTS)
+    check = whole(1, MAX_ELEMENTS)
     good = isinstance(value, list) and value and all(check(part) is None for part in value)
     return None if good else f"want a list of whole numbers, 1 to {MAX_ELEMENTS}: elements, front layer first"
 
@@ -136,25 +98,25 @@ def _straggler(value: object) -> str | None:
     wanted = "want { rank = 0, compute_s = 0.01 } with a rank of the job and its seconds"
     if not isinstance(value, dict) or set(value) != {"rank", "compute_s"}:
         return wanted
-    good = _whole(0, MAX_WORKERS)(value["rank"]) is None and _seconds(value["compute_s"]) is None
+    good = whole(0, MAX_WORKERS)(value["rank"]) is None and seconds(value["compute_s"]) is None
     return None if good else wanted
 
 
 _CHECKS: Mapping[str, Check] = {
-    "name": _name,
-    "workers": _whole(1, MAX_WORKERS),
+    "name": label,
+    "workers": whole(1, MAX_WORKERS),
     "command": _command,
-    "preempt": _flag,
-    "window": _whole(1, MAX_WINDOW),
-    "slots": _whole(0, 1 << 32),
-    "congestion": _one_of(CONGESTION),
-    "numbers": _one_of(NUMBERS),
-    "priority": _whole(0, 255),
-    "start_s": _seconds,
-    "iterations": _whole(1, 1 << 32),
+    "preempt": flag,
+    "window": whole(1, MAX_WINDOW),
+    "slots": whole(0, 1 << 32),
+    "congestion": one_of(CONGESTION),
+    "numbers": one_of(NUMBERS),
+    "priority": whole(0, 255),
+    "start_s": seconds,
+    "iterations": whole(1, 1 << 32),
     "tensors": _tensors,
-    "compute_s": _seconds,
-    "jitter": _fraction,
+    "compute_s": seconds,
+    "jitter": fraction,
     "straggler": _straggler,
 }
 assert set(_CHECKS) == {f.name for f in fields(JobEntry)}
@@ -168,14 +130,7 @@ def load_jobs(path: str | Path, *, require: Collection[str] = ()) -> tuple[JobEn
     Raises:
         JobFileError: the file cannot be read, is not TOML, or something in it is wrong or missing.
     """
-    try:
-        with Path(path).open(encoding="utf-8-sig") as file:  # editors on Windows begin with a mark
-            text = file.read(MAX_CHARACTERS + 1)
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else error
-        raise JobFileError(f"{path}: cannot be read: {why}") from error
-    if len(text) > MAX_CHARACTERS:
-        raise JobFileError(f"{path}: longer than {MAX_CHARACTERS} characters, which no job file is")
+    text = read_text(path, JobFileError, "job file")
     return parse_jobs(text, source=str(path), require=require)
 
 
@@ -185,8 +140,8 @@ def parse_jobs(text: str, *, source: str = "job file", require: Collection[str] 
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise JobFileError(f"{source}: not TOML: {error}") from error
-    if unknown := sorted(document.keys() - {"job"}):
-        raise JobFileError(f"{source}: unknown key {unknown[0]!r} outside of jobs; want only [[job]] tables")
+    if others := sorted(document.keys() - {"job"}):
+        raise JobFileError(f"{source}: unknown key {others[0]!r} outside of jobs; want only [[job]] tables")
     tables = document.get("job", [])
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         raise JobFileError(f"{source}: job: want double brackets, [[job]], for each job")
@@ -215,9 +170,7 @@ def _read_job(source: str, number: int, table: dict[str, Any], require: Collecti
     location = _Location(source, repr(name) if isinstance(name, str) else str(number))
     for key, value in table.items():
         if key not in _CHECKS:
-            close = difflib.get_close_matches(key, _CHECKS, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(_CHECKS)}"
-            raise location.error(f"unknown key {key!r}; {hint}")
+            raise location.error(unknown("key", key, _CHECKS))
         if wanted := _CHECKS[key](value):
             raise location.error(f"{key} = {_toml(value)}: {wanted}")
     for key in ("workers", *require):

@@ -10,9 +10,13 @@ from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Literal
 
 MAX_PORT = 510
 """v1model's port numbers are bit<9>, and 511 means drop."""
+
+Role = Literal["worker", "server", "traffic"]
+ROLES: tuple[Role, ...] = ("worker", "server", "traffic")
 
 MAX_HOSTS = 65_000
 """Number of the addresses 10.0.0.1 to 10.0.253.232."""
@@ -77,6 +81,14 @@ class Host:
     """A machine with one network interface."""
 
     name: str
+    role: Role = "worker"
+    """Its use: jobs' workers, a fallback server, or ordinary traffic beside the jobs."""
+
+    def __post_init__(self) -> None:
+        if self.role not in ROLES:
+            raise TopologyError(
+                f"host {self.name!r}: role is {self.role!r}, must be one of {', '.join(ROLES)}"
+            )
 
 
 @dataclass(frozen=True)
@@ -146,6 +158,10 @@ class Topology:
             if link.other(switch) == neighbour:
                 return port
         raise KeyError(f"{switch} has no link to {neighbour}")
+
+    def hosts_for(self, role: Role) -> tuple[str, ...]:
+        """Return the names of the hosts with a role, in their order."""
+        return tuple(host.name for host in self.hosts if host.role == role)
 
     @cached_property
     def parents(self) -> Mapping[str, str | None]:

@@ -1,8 +1,9 @@
-"""Policies from outside the project: from a Python file, or from an installed package's entry points."""
+"""Policies from outside the project: from a Python file, a module, or a package's entry points."""
 
 from __future__ import annotations
 
 import difflib
+import importlib
 import importlib.util
 import sys
 from functools import cache
@@ -19,23 +20,30 @@ def is_external(spec: str) -> bool:
     return spec.rpartition(":")[0].endswith(".py")
 
 
+def is_module(spec: str) -> bool:
+    """Return whether `spec` names a module and something in it, as ``package.module:Policy`` does."""
+    module, colon, name = spec.partition(":")
+    return bool(colon) and name.isidentifier() and all(part.isidentifier() for part in module.split("."))
+
+
 def names(group: str) -> list[str]:
     """Return what installed packages offer in `group`, such as ``ina.memory``."""
     return sorted(point.name for point in entry_points(group=group))
 
 
 def load(spec: str, group: str) -> Any:
-    """Return the object that `spec` names: ``path.py:Name``, or the name of an entry point of `group`.
+    """Return what `spec` names: ``path.py:Name``, ``package.module:Name`` or an entry point of `group`.
 
-    A file is run once in a process, however often it is named.
+    A file is run once in a process, however often it is named. Modules are looked for in the current folder,
+    too, after all others.
 
     Raises:
-        BadSpec: there is no such file, name or entry point, or what it runs on import fails.
+        BadSpec: there is no such file, module, name or entry point, or what it runs on import fails.
     """
-    if not is_external(spec):
+    if not (is_external(spec) or is_module(spec)):
         return _entry_point(spec, group)
     path, _, name = spec.rpartition(":")
-    module = _module(Path(path).absolute())
+    module = _module(Path(path).absolute()) if is_external(spec) else _imported(path)
     try:
         return getattr(module, name)
     except AttributeError:
@@ -48,7 +56,19 @@ def _entry_point(name: str, group: str) -> Any:
             return point.load()
         except Exception as error:
             raise BadSpec(f"{name!r} ({point.value}): {type(error).__name__}: {error}") from error
-    raise BadSpec(f"{name!r}: no package offers it as {group}; a file's is written path.py:Name")
+    raise BadSpec(
+        f"{name!r}: no package offers it as {group}; a file's is path.py:Name, a module's package.module:Name"
+    )
+
+
+def _imported(name: str) -> ModuleType:
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)
+    try:
+        return importlib.import_module(name)
+    except Exception as error:
+        raise BadSpec(f"module {name}: {type(error).__name__}: {error}") from error
 
 
 @cache

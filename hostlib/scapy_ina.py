@@ -10,9 +10,11 @@ from scapy.fields import (
     BitEnumField,
     BitField,
     ByteField,
+    ConditionalField,
     FieldLenField,
     FieldListField,
     FlagsField,
+    IEEEFloatField,
     IntField,
     ShortField,
     SignedIntField,
@@ -24,24 +26,27 @@ from scapy.packet import Packet, bind_bottom_up, bind_layers
 
 from hostlib import wire
 
-KINDS = {
-    wire.KIND_GRADIENT: "gradient",
-    wire.KIND_RESULT: "result",
-    wire.KIND_STATUS: "status",
-    wire.KIND_PARTIAL: "partial",
-    wire.KIND_REMINDER: "reminder",
-}
-FLAGS = ["resend", "query", "overflow", "disagree", "collision", "ecn", "bypass", "raw"]
+_MOST = 0xFFFF
+"""Lanes; scapy's own bound on lists is 100."""
+
+
+def _lanes(packet: Packet) -> int:
+    return int(packet.lanes)
+
+
+def _is_float(packet: Packet) -> bool:
+    """Tell whether the lanes are float32 as the user has them."""
+    return bool(packet.flags & wire.FLAG_RAW) and not packet.valid & wire.VALID_INT32
 
 
 class Ina(Packet):
-    """INA header (``p4src/include/headers.p4``) with its int32 values."""
+    """INA header (``p4src/include/headers.p4``) with its lanes: `values` (int32), in RAW packets `floats`."""
 
     name = "INA"
     fields_desc = [  # noqa: RUF012  # scapy's way to declare a layer
         BitField("version", wire.INA_VERSION, 4),
-        BitEnumField("kind", wire.KIND_GRADIENT, 4, KINDS),
-        FlagsField("flags", 0, 8, FLAGS),
+        BitEnumField("kind", wire.KIND_GRADIENT, 4, wire.NAMES_OF_KINDS),
+        FlagsField("flags", 0, 8, [wire.NAMES_OF_FLAGS[1 << bit] for bit in range(8)]),
         ShortField("job", 0),
         IntField("psn", 0),
         XIntField("bitmap", 0),
@@ -54,8 +59,19 @@ class Ina(Packet):
         XIntField("tag", 0),
         ShortField("node", 0),
         XShortField("target", wire.ALL),
-        FieldListField("values", [], SignedIntField("value", 0), count_from=lambda packet: packet.lanes),
+        ConditionalField(
+            FieldListField("values", [], SignedIntField("value", 0), count_from=_lanes, max_count=_MOST),
+            lambda packet: not _is_float(packet),
+        ),
+        ConditionalField(
+            FieldListField("floats", [], IEEEFloatField("value", 0), count_from=_lanes, max_count=_MOST),
+            _is_float,
+        ),
     ]
+
+    def mysummary(self) -> str:
+        """Return the line that scapy shows of a packet."""
+        return self.sprintf("INA %Ina.kind% job %Ina.job% psn %Ina.psn% %Ina.bitmap% %Ina.flags%")
 
 
 bind_layers(UDP, Ina, dport=wire.INA_UDP_PORT)

@@ -34,6 +34,25 @@ FLAG_ECN: Final = 0x20
 FLAG_BYPASS: Final = 0x40
 FLAG_RAW: Final = 0x80
 
+NAMES_OF_KINDS: Final = {
+    KIND_GRADIENT: "gradient",
+    KIND_RESULT: "result",
+    KIND_STATUS: "status",
+    KIND_PARTIAL: "partial",
+    KIND_REMINDER: "reminder",
+}
+NAMES_OF_FLAGS: Final = {
+    FLAG_RESEND: "resend",
+    FLAG_QUERY: "query",
+    FLAG_OVERFLOW: "overflow",
+    FLAG_DISAGREE: "disagree",
+    FLAG_COLLISION: "collision",
+    FLAG_ECN: "ecn",
+    FLAG_BYPASS: "bypass",
+    FLAG_RAW: "raw",
+}
+"""Names by which captures are read (`hostlib.scapy_ina`, `hostlib.lua_dissector`)."""
+
 ECN_MASK: Final = 3
 ECN_CONGESTED: Final = 3
 """Of the type of service in a frame's IPv4 header (RFC 3168)."""

@@ -25,8 +25,10 @@ if TYPE_CHECKING:
     )
     from softswitch.daemon import run_switch
     from softswitch.engine.build import build_c, load
+    from softswitch.engine.capture_files import CaptureFiles, CaptureTo
     from softswitch.engine.emit_c.program import emit_c
     from softswitch.engine.impairments import Impairments, PortImpairments
+    from softswitch.engine.pcapng import CaptureSettings, file_header, packet_block
     from softswitch.engine.pipeline import PipelineError
     from softswitch.engine.ports import MAX_PORT, PortSpec, SwitchError, parse_port, takes_any_peer
     from softswitch.engine.switch import Switch
@@ -34,6 +36,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MAX_PORT",
+    "CaptureFiles",
+    "CaptureSettings",
+    "CaptureTo",
     "CompileError",
     "Impairments",
     "PipelineError",
@@ -47,9 +52,11 @@ __all__ = [
     "compile_file",
     "compile_source",
     "emit_c",
+    "file_header",
     "load",
     "p4info",
     "p4info_text",
+    "packet_block",
     "parse_port",
     "preprocess_file",
     "run_switch",
@@ -68,8 +75,10 @@ _HOMES: Final = {
     ),
     "daemon": ("run_switch",),
     "engine.build": ("build_c", "load"),
+    "engine.capture_files": ("CaptureFiles", "CaptureTo"),
     "engine.emit_c.program": ("emit_c",),
     "engine.impairments": ("Impairments", "PortImpairments"),
+    "engine.pcapng": ("CaptureSettings", "file_header", "packet_block"),
     "engine.pipeline": ("PipelineError",),
     "engine.ports": ("MAX_PORT", "PortSpec", "SwitchError", "parse_port", "takes_any_peer"),
     "engine.switch": ("Switch",),

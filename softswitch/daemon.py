@@ -23,6 +23,7 @@ from types import FrameType
 from typing import Literal, TextIO
 
 from softswitch.compiler import preprocess_file
+from softswitch.engine.capture_files import CaptureFiles, CaptureTo
 from softswitch.engine.impairments import PortImpairments
 from softswitch.engine.ports import PortSpec, UdpPort
 from softswitch.engine.switch import Switch
@@ -43,6 +44,7 @@ def run_switch(
     backend: Backend = "auto",
     ready: TextIO | None = None,
     until_eof: bool = False,
+    capture: CaptureTo | None = None,
 ) -> None:
     """Run a switch until SIGTERM or SIGINT or, with `until_eof`, until standard input ends.
 
@@ -50,7 +52,7 @@ def run_switch(
     ``host:port`` or ``unix:path``; None is a Unix socket in a private folder. Once everything is open,
     `ready` gets one line of JSON: ``p4runtime`` (where it listens), ``grpc_port`` (null for a Unix socket),
     ``udp_ports`` (by port number), ``device_id`` and ``program``; then, with `until_eof`, the answers. To be
-    called from the main thread: it handles the two signals.
+    called from the main thread: it handles the two signals. `capture` says where captures go.
 
     Raises CompileError or PipelineError if the program cannot be loaded, PortError if a port cannot
     be opened, OSError if a file or `address` cannot be had, SwitchError if the event loop failed.
@@ -63,6 +65,8 @@ def run_switch(
         switch = stack.enter_context(Switch(ports, seed=seed, impairments=impairments, engine=engine))
         service = serve(switch, address=address, device_id=device_id, tls=tls, source=source, backend=backend)
         try:
+            if capture is not None:
+                stack.enter_context(CaptureFiles(switch, capture))
             switch.start()
             with _Signals(stop):
                 _say(ready, _description(switch, service, device_id, program))

@@ -1,5 +1,5 @@
-"""Experiments on the virtual testbed, one module each: ``python -m bmv2_topos.experiments.memory``.
+"""Experiments on the virtual testbed, one module each: ``ina experiment memory``.
 
-Each writes a page (Markdown) with its tables, its rows (JSON) and plots (SVG) to ``docs/results``; with
-``--quick`` it runs for seconds. `harness` runs them.
+Each writes a page (Markdown) with its tables, its rows (JSON) and plots (SVG). `harness` runs them; `index`
+has them by name.
 """

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import statistics
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +19,6 @@ from bmv2_topos.experiments.harness import (
     Scenario,
     Value,
     column,
-    main,
     markdown,
     number,
     selected,
@@ -359,6 +357,3 @@ EXPERIMENT = Experiment(
     limits=LIMITS,
     plots=plots,
 )
-
-if __name__ == "__main__":
-    sys.exit(main(EXPERIMENT))

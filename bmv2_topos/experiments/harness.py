@@ -7,12 +7,10 @@ of processes that ran them.
 
 from __future__ import annotations
 
-import argparse
 import json
 import multiprocessing
 import statistics
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
@@ -60,7 +58,7 @@ class Experiment:
     """A sweep, and the page that is made of its rows."""
 
     name: str
-    """Name of its module and its files."""
+    """Name of its module, of its files, and for ``ina experiment``."""
     title: str
     question: str = ""
     """The question, and findings of others; Markdown, as all texts that follow."""
@@ -77,6 +75,52 @@ class Experiment:
     """Limits of the experiment."""
     plots: Callable[[Sequence[ResultRow], Path], Sequence[Path]] = field(default=lambda rows, directory: [])
     """Draws plots of the rows into a directory; returns their files."""
+
+
+def with_seeds(scenarios: Sequence[Scenario], count: int) -> list[Scenario]:
+    """Return the scenarios with the first `count` seeds. Raises ValueError if there are not so many."""
+    seeds = sorted({number(scenario.labels, "seed") for scenario in scenarios})
+    if not 1 <= count <= len(seeds):
+        raise ValueError(f"{count} seeds, must be 1 to {len(seeds)}, as many as the page has")
+    return [scenario for scenario in scenarios if number(scenario.labels, "seed") in seeds[:count]]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A column of a published row that comes out otherwise now."""
+
+    labels: ResultRow
+    column: str
+    published: Value
+    now: Value
+
+
+def compare(experiment: Experiment, published: Sequence[ResultRow], *, count: int) -> list[Difference]:
+    """Run the `count` shortest scenarios of a page again; return all that differs from its rows.
+
+    Virtual time gives the same digits anywhere, so a difference says that the page is stale.
+
+    Raises:
+        ValueError: the rows are not those of the experiment's scenarios.
+    """
+    scenarios = experiment.scenarios(False)
+    if len(scenarios) != len(published):
+        raise ValueError(f"{len(published)} rows are published, and {len(scenarios)} are to be run")
+    shortest = sorted(zip(scenarios, published, strict=True), key=lambda pair: _elements(pair[0]))[:count]
+    differences = []
+    for scenario, before in shortest:
+        row = _Task(scenario, experiment.measure)()
+        differences += [
+            Difference(scenario.labels, column, before.get(column), row.get(column))
+            for column in dict.fromkeys([*before, *row])
+            if before.get(column) != row.get(column)
+        ]
+    return differences
+
+
+def _elements(scenario: Scenario) -> int:
+    """Return how many elements all workers send: about how long a scenario takes."""
+    return sum(job.workers * job.iterations * sum(job.tensors) for job in scenario.jobs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +231,12 @@ def mean_iteration_s(report: Report) -> float:
     return sum(job.mean_iteration_s for job in report.jobs) / len(report.jobs)
 
 
+def read(experiment: Experiment, directory: Path) -> tuple[list[ResultRow], str]:
+    """Return the rows that `write` wrote, and the command that made them. Raises OSError."""
+    document = json.loads((directory / f"{experiment.name}.json").read_text(encoding="utf-8"))
+    return document["rows"], document["command"]
+
+
 def write(experiment: Experiment, rows: Sequence[ResultRow], directory: Path, *, command: str) -> list[Path]:
     """Write the rows, the page and the plots; return the files. Without matplotlib there are no plots."""
     directory.mkdir(parents=True, exist_ok=True)
@@ -218,46 +268,3 @@ def write(experiment: Experiment, rows: Sequence[ResultRow], directory: Path, *,
 
 def _section(title: str, text: str) -> str:
     return f"## {title}\n\n{text.strip()}" if text.strip() else ""
-
-
-def main(experiment: Experiment, arguments: Sequence[str] | None = None) -> int:
-    """Run an experiment from the command line; return the exit code."""
-    parser = argparse.ArgumentParser(
-        prog=f"python -m bmv2_topos.experiments.{experiment.name}", description=experiment.title
-    )
-    parser.add_argument("--quick", action="store_true", help="few and short runs, for a trial")
-    parser.add_argument("--processes", type=int, default=2, metavar="N", help="processes (default 2)")
-    parser.add_argument(
-        "--output",
-        type=Path,
-        default=RESULTS,
-        metavar="DIR",
-        help="directory for the files (default docs/results)",
-    )
-    parser.add_argument("--json", action="store_true", help="print the rows as JSON; write no files")
-    parser.add_argument(
-        "--again", action="store_true", help="make page and plots again from the rows in DIR; run nothing"
-    )
-    options = parser.parse_args(arguments)
-    if options.again:
-        document = json.loads((options.output / f"{experiment.name}.json").read_text(encoding="utf-8"))
-        for path in write(experiment, document["rows"], options.output, command=document["command"]):
-            print(path)
-        return 0
-    scenarios = experiment.scenarios(options.quick)
-    began = time.perf_counter()
-    progress = _show_progress if sys.stderr.isatty() else lambda done, total: None
-    rows = sweep(scenarios, experiment.measure, processes=options.processes, progress=progress)
-    if options.json:
-        print(json.dumps([dict(row) for row in rows], indent=1))
-        return 0
-    command = parser.prog + (" --quick" if options.quick else "")
-    for path in write(experiment, rows, options.output, command=command):
-        print(path)
-    print(f"{len(rows)} runs in {time.perf_counter() - began:.0f} s")
-    return 0
-
-
-def _show_progress(done: int, total: int) -> None:
-    end = "\n" if done == total else ""
-    print(f"\r{done} of {total} runs", end=end, file=sys.stderr, flush=True)

@@ -6,9 +6,7 @@ tail probes and without.
 
 from __future__ import annotations
 
-import sys
-
-from bmv2_topos.experiments.harness import Experiment, main
+from bmv2_topos.experiments.harness import Experiment
 from bmv2_topos.experiments.loss_page import TARGETS, findings, plots, tables
 from bmv2_topos.experiments.loss_runs import (
     KINDS,
@@ -74,6 +72,3 @@ EXPERIMENT = Experiment(
     limits=LIMITS,
     plots=plots,
 )
-
-if __name__ == "__main__":
-    sys.exit(main(EXPERIMENT))

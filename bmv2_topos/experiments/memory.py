@@ -8,7 +8,6 @@ common array, this project's or ATP's, what finds no slot goes to the job's fall
 from __future__ import annotations
 
 import statistics
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -17,7 +16,6 @@ from bmv2_topos.experiments.harness import (
     ResultRow,
     Scenario,
     averaged,
-    main,
     markdown,
     mean_iteration_s,
     number,
@@ -255,6 +253,3 @@ EXPERIMENT = Experiment(
     limits=LIMITS,
     plots=plots,
 )
-
-if __name__ == "__main__":
-    sys.exit(main(EXPERIMENT))

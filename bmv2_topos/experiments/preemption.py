@@ -8,11 +8,10 @@ lowest priority among others of the highest. Its time without any slot bounds wh
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from bmv2_topos.experiments.harness import Experiment, ResultRow, Scenario, Value, main
+from bmv2_topos.experiments.harness import Experiment, ResultRow, Scenario, Value
 from bmv2_topos.experiments.preemption_mixes import (
     ABLATION_SLOTS,
     FAVOURABLE,
@@ -100,6 +99,3 @@ EXPERIMENT = Experiment(
     limits=LIMITS,
     plots=plots,
 )
-
-if __name__ == "__main__":
-    sys.exit(main(EXPERIMENT))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import statistics
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +19,6 @@ from bmv2_topos.experiments.harness import (
     ResultRow,
     Scenario,
     column,
-    main,
     markdown,
     number,
     spread,
@@ -289,6 +287,3 @@ EXPERIMENT = Experiment(
     limits=LIMITS,
     plots=plots,
 )
-
-if __name__ == "__main__":
-    sys.exit(main(EXPERIMENT))

@@ -7,7 +7,6 @@ them taken and goes through its fallback server. A2TP lets a job that waits give
 from __future__ import annotations
 
 import itertools
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -18,7 +17,6 @@ from bmv2_topos.experiments.harness import (
     ResultRow,
     Scenario,
     column,
-    main,
     markdown,
     number,
     selected,
@@ -250,6 +248,3 @@ EXPERIMENT = Experiment(
     limits=LIMITS,
     plots=plots,
 )
-
-if __name__ == "__main__":
-    sys.exit(main(EXPERIMENT))

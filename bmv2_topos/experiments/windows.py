@@ -7,7 +7,6 @@ measures how much slower an adaptive window is than the best fixed one, which no
 from __future__ import annotations
 
 import statistics
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -16,7 +15,6 @@ from bmv2_topos.experiments.harness import (
     ResultRow,
     Scenario,
     Value,
-    main,
     markdown,
     number,
     spread,
@@ -181,6 +179,3 @@ EXPERIMENT = Experiment(
     findings=findings,
     limits=LIMITS,
 )
-
-if __name__ == "__main__":
-    sys.exit(main(EXPERIMENT))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from typing import Annotated
 
 import typer
@@ -19,6 +18,8 @@ app = group(
 
 def _show_version(wanted: bool) -> None:
     if wanted:
+        from importlib.metadata import version  # a quarter of the start, for one option
+
         print(f"ina {version('ina')}")
         raise typer.Exit
 
@@ -60,6 +61,12 @@ _add(
     "Check the invariants over random schedules of everything at once, in virtual time.",
 )
 _add(
+    _TRY,
+    "experiment",
+    "experiment:experiment",
+    "Make a page of docs/results: run its sweep in virtual time, write rows, tables and plots.",
+)
+_add(
     _ALLOT, "alloc", "allocation.alloc:alloc", "Divide the slots of the switches among jobs that are placed."
 )
 _add(
@@ -80,6 +87,8 @@ _add(
     "allocation.explain:explain",
     "Say why a job got its slots, its servers or its tree: what bound it, and what more would bring.",
 )
+_add(_TRY, "trace", "trace:trace", "Show a packet's life across hosts and switches, from captures.")
+_add(_TRY, "topo", "topo:app", "Topologies, and testbeds that have their shape; see docs/testbeds.md.")
 _add(_TRY, "schedule", "schedule:app", "Simulate schedulers of training jobs; see docs/schedulers/.")
 _add(_TRY, "bench", "bench:app", "Measure the parts alone and together; see docs/performance.md.")
 _add(_PARTS, "switch", "switch:switch", "Run the embedded switch until interrupted.")
@@ -90,3 +99,5 @@ _add(
     "Sum what finds no room in the switches, and answer what was lost, until standard input ends.",
 )
 _add(_PARTS, "compile", "compile:compile_", "Compile a P4 program for the embedded switch.")
+_add(_PARTS, "stf", "stf:stf", "Send a script of packets through a P4 program and check what leaves.")
+_add(_PARTS, "dissector", "dissector:dissector", "Print a dissector of INA packets for Wireshark.")

@@ -12,7 +12,7 @@ import typer
 import softswitch
 from controller.cli import options
 from controller.cli.errors import USAGE, Failure
-from controller.cli.output import Result, out, table
+from controller.cli.output import Result, out, say, table
 from controller.runtime.programs import source_of
 
 EPILOG = """Examples:
@@ -64,6 +64,8 @@ def compile_(
             print(f"==== {name}" if dump is Pass.ALL else "", render(), sep="\n" if dump is Pass.ALL else "")
 
     program = softswitch.compile_file(path, defines=defines, include_dirs=include or (), dump=show)
+    for remark in program.remarks:
+        say(str(remark))
     text = softswitch.emit_c(program)
     show("emit", lambda: text)
     if output:

@@ -46,7 +46,8 @@ def verdict(error: BaseException) -> tuple[str, int]:
     """
     # Loaded when something has gone wrong: `ina --help` needs none of it.
     import softswitch
-    from bmv2_topos import JobFileError
+    from bmv2_topos import JobFileError, TopologyError
+    from bmv2_topos.testbeds.netns.errors import BadName, LiveError
     from controller import BadJob, ControllerError, ProgramMismatch
     from controller.errors import OtherProgram, TlsFailure
     from controller.runtime.errors import AddressTaken, BadRun, ProcessFailed, RunError
@@ -69,7 +70,16 @@ def verdict(error: BaseException) -> tuple[str, int]:
             return f"{error}; --replace-program replaces it", USAGE
         case softswitch.CompileError():
             return error.render(), COMPILE
-        case BadJob() | BadSpec() | BadTrace() | ProgramMismatch() | JobFileError() | ConfigError():
+        case (
+            BadJob()
+            | BadSpec()
+            | BadTrace()
+            | ProgramMismatch()
+            | JobFileError()
+            | TopologyError()
+            | BadName()
+            | ConfigError()
+        ):
             return str(error), USAGE
         case TlsFailure():
             return f"{error} (see --tls-ca, --tls-cert and --tls-key)", FAILED
@@ -85,6 +95,7 @@ def verdict(error: BaseException) -> tuple[str, int]:
             | softswitch.PipelineError()
             | OSError()
             | RunError()
+            | LiveError()
         ):
             return str(error), FAILED
         case _:

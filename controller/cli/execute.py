@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 
 from controller.cli.errors import Failure, Interrupted, verdict
 from controller.cli.live import Live
 from controller.cli.output import Result, plural, say, seconds
 from controller.cli.summary import show, show_switches
+from controller.runtime.fabric import SwitchFabric
 from controller.runtime.jobs import JobEnd, first_failure
 from controller.runtime.metrics import by_switch, metrics, refusals, total
 from controller.runtime.run import RunReport, run
 from controller.runtime.spec import NAMELESS, FabricSpec, LaunchSpec
 
 
-def execute(fabric: FabricSpec, specs: Sequence[LaunchSpec], *, switch: str, as_json: bool) -> None:
+def execute(
+    fabric: FabricSpec,
+    specs: Sequence[LaunchSpec],
+    *,
+    switch: str,
+    as_json: bool,
+    opened: AbstractContextManager[SwitchFabric] | None = None,
+) -> None:
     """Run the jobs, print the summary, and fail as the first that failed, or because of an interrupt.
 
-    `switch` is the user's name of the switch.
+    `switch` is the user's name of the switch; `opened` is as of `controller.runtime.run.run`.
     """
     with Live({spec.name: spec.workers for spec in specs}, quiet=as_json) as live:
         live.doing(_starting(fabric, switch))
@@ -28,6 +37,7 @@ def execute(fabric: FabricSpec, specs: Sequence[LaunchSpec], *, switch: str, as_
             on_output=live.output,
             on_progress=live.update,
             on_listening=_announce,
+            opened=opened,
             on_ready=lambda: live.doing(f"starting {plural(sum(spec.workers for spec in specs), 'worker')}"),
         )
     interrupted = report.interrupt

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -20,7 +21,10 @@ from controller.runtime.fabric import SwitchFabric, open_fabric
 from controller.runtime.live_jobs import LiveJobs, measure
 from controller.runtime.spec import FabricSpec, LaunchSpec
 from controller.scheduling import RESOURCES, Cluster, JobSpec
+from controller.simulator.files import check_output, whole
+from controller.simulator.job_table import row_of, write_jobs
 from controller.simulator.policies import family, make
+from controller.simulator.record import Ended
 from controller.simulator.traces import read
 
 SHARING = 4
@@ -78,6 +82,7 @@ def live(
         int, typer.Option(metavar="PACKETS", min=2, help="Switch memory of each job, in packets.")
     ] = 256,
     rate_bps: options.Rate = 0.0,
+    jobs_csv: inputs.JobsCsv = None,
     json: options.Json = False,
 ) -> None:
     """Run jobs when and where a policy says, with gradients summed in the switch.
@@ -89,6 +94,8 @@ def live(
     """
     name = inputs.parse_policy(policy)
     servers = Cluster.uniform(1, gpus)
+    if jobs_csv is not None:
+        check_output("--jobs-csv", jobs_csv)
     if family(name).startswith("synergy"):
         raise Failure(f"--policy {name}: it grants CPUs and memory, which live does not", USAGE)
     with common.refusals():
@@ -112,6 +119,9 @@ def live(
             on_entry=_print,
             describe=lambda error: verdict(error)[0],
         ).run(submissions)
+    if jobs_csv is not None:
+        with whole(jobs_csv) as draft:
+            write_jobs(draft, [({"policy": name}, [row_of(Ended.of(job)) for job in controller.ended_jobs])])
     _report(name, controller, submissions, as_json=json)
     if controller.failed:
         first, reason = next(iter(controller.failed.items()))
@@ -154,7 +164,8 @@ def _report(
             "start_s": job.start_s,
             "finish_s": job.finish_s,
             "waited_s": job.waited_s,
-            "jct_s": (job.finish_s or 0.0) - job.spec.submit_s,
+            "jct_s": Ended.of(job).jct_s,
+            "slowdown": Ended.of(job).slowdown,
             "starts": job.starts,
             "preemptions": job.preemptions,
         }
@@ -167,6 +178,10 @@ def _report(
         "failed": len(controller.failed),
         "retries": sum(entry.event == "retried" for entry in controller.log),
         "avg_jct_s": sum(jct_s) / len(jct_s) if jct_s else None,
+        "median_jct_s": statistics.median(jct_s) if jct_s else None,
+        "avg_slowdown": statistics.fmean(each["slowdown"] or 0.0 for each in times.values())
+        if times
+        else None,
         "makespan_s": max((job.finish_s or 0.0 for job in ended.values()), default=None),
     }
     if as_json:
@@ -177,9 +192,10 @@ def _report(
         (
             name,
             *(f"{each[key]:.2f} s" for key in ("submit_s", "waited_s", "jct_s")),
+            f"{each['slowdown']:.2f}",
             str(each["starts"]),
             str(each["preemptions"]),
         )
         for name, each in times.items()
     ]
-    table(f"{policy}, live", ["job", "submitted", "waited", "JCT", "starts", "preempted"], rows)
+    table(f"{policy}, live", ["job", "submitted", "waited", "JCT", "slowdown", "starts", "preempted"], rows)

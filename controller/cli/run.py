@@ -14,10 +14,11 @@ from bmv2_topos import JobEntry, load_jobs
 from controller.cli import options
 from controller.cli.errors import USAGE, Failure
 from controller.cli.execute import execute
+from controller.cli.pcap_options import PcapOptions
 from controller.cli.run_options import FaultOptions, MemoryOptions, SwitchOptions
 from controller.runtime.job_file import Overrides, spec_of, specs_of_file
 from controller.runtime.run_log import begin_log
-from controller.runtime.spec import ATP, NAMELESS, SHARED, FabricSpec, LaunchSpec
+from controller.runtime.spec import ATP, NAMELESS, SHARED, Captures, FabricSpec, LaunchSpec
 from controller.runtime.topology import MAX_CHILDREN
 
 EPILOG = """Examples:
@@ -29,6 +30,8 @@ EPILOG = """Examples:
   ina run --program shared --preempt --slots 64 --jobs examples/three_jobs.toml
 
   ina run --program shared --tree 2x4 --link-loss 0.01 -- python examples/digits.py
+
+  ina run -np 2 --program shared --loss 0.01 --pcap captures -- python examples/digits.py
 
   ina run -np 2 --switch grpc://127.0.0.1:9559 --json -- python train.py
 
@@ -73,6 +76,7 @@ def run(
     switches: SwitchOptions,
     tls: options.TlsOptions,
     faults: FaultOptions,
+    captures: PcapOptions,
 ) -> None:
     """Run training jobs whose gradients are summed inside P4 switches.
 
@@ -100,7 +104,10 @@ def run(
         impairments=impairments,
         link_impairments=faults.link_impairments() if fan_outs else "",
         seed=faults.seed,
+        captures=None if captures.pcap is None else _captures(captures),
     )
+    if fabric.attached and captures.pcap:
+        raise Failure("--pcap is for switches that are started: give it to 'ina switch'", exit_code=USAGE)
     if fabric.attached and impairments:
         raise Failure("impairments belong to the switch: give them to 'ina switch'", exit_code=USAGE)
     common = LaunchSpec(
@@ -121,6 +128,16 @@ def run(
         place = str(begin_log(log))
         specs = [replace(spec, log=place) for spec in specs]
     execute(fabric, specs, switch=switches.switch, as_json=json)
+
+
+def _captures(captures: PcapOptions) -> Captures:
+    """Make the folder now: a bad one is one error, before anything starts. Raises Failure."""
+    assert captures.pcap is not None
+    try:
+        captures.pcap.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Failure(f"--pcap {captures.pcap}: {error.strerror}") from error
+    return Captures(captures.pcap.absolute(), captures.limit(), captures.pcap_snap)
 
 
 def _only_job(

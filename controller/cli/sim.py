@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,6 +18,9 @@ from controller.cli.output import Bar, count, seconds
 from controller.cli.run_options import parse_tree
 from controller.runtime.job_file import Overrides
 
+if TYPE_CHECKING:  # other commands need none of it
+    from bmv2_topos.testbeds.virtual import Recorder
+
 EPILOG = """Examples:
 
   ina sim examples/sim.toml
@@ -25,6 +28,10 @@ EPILOG = """Examples:
   ina sim examples/sim.toml --program exclusive --slots 512
 
   ina sim examples/sim.toml --tree 2x4 --link-loss 0.01 --seed 7
+
+  ina sim examples/three_jobs.toml --slots 16 --loss 0.01 --explain
+
+  ina sim examples/three_jobs.toml --slots 16 --pcap captures && ina trace captures --slots
 
   ina sim examples/sim.toml --slots 128 --plot sim.png --json
 """
@@ -137,6 +144,16 @@ def sim(
         Path | None,
         typer.Option(metavar="FILE", help="Draw iteration times and slots in use: .png, .svg or .pdf."),
     ] = None,
+    explain: Annotated[
+        bool,
+        typer.Option("--explain", help="Say what made each iteration slow: its critical path, by causes."),
+    ] = False,
+    pcap: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Write what passed hosts and switch ports as captures, for ina trace."
+        ),
+    ] = None,
     json: options.Json = False,
 ) -> None:
     """Run jobs in virtual time: links, queues and computing are simulated, packet by packet.
@@ -146,7 +163,7 @@ def sim(
     command with status 1.
     """
     # Loaded here, for other commands need none of it.
-    from bmv2_topos.testbeds.virtual import TestbedError, VirtualSettings, VirtualTestbed, build
+    from bmv2_topos.testbeds.virtual import Recorder, TestbedError, VirtualSettings, VirtualTestbed, build
 
     overrides = Overrides(iterations=iterations, window=window, preempt=preempt)
     entries = [overrides.of(entry) for entry in load_jobs(jobs)]
@@ -164,7 +181,8 @@ def sim(
         settings = VirtualSettings(
             program=program.value, lanes=lanes, slots=slots, seed=seed, coalesce_us=coalesce_us
         )
-        testbed = VirtualTestbed(network, entries, placements, settings)
+        recorder = Recorder() if explain or pcap is not None else None
+        testbed = VirtualTestbed(network, entries, placements, settings, recorder=recorder)
     except (TopologyError, TestbedError) as error:
         raise Failure(str(error), exit_code=USAGE) from error
     try:
@@ -180,10 +198,22 @@ def sim(
         from bmv2_topos.experiments.plots import draw_report
 
         draw_report(report, plot)
+    if recorder is not None and pcap is not None:
+        _write(recorder, pcap)
+    verdicts = recorder.explain() if recorder is not None and explain else []
     if json:
-        sim_report.result(report).print_json()
-    else:
-        sim_report.show(report)
+        sim_report.result(report, verdicts).print_json()
+        return
+    sim_report.show(report)
+    if explain:
+        sim_report.show_verdicts(verdicts)
+
+
+def _write(recorder: Recorder, folder: Path) -> None:
+    try:
+        recorder.write(folder)
+    except OSError as error:
+        raise Failure(f"--pcap {folder}: {error.strerror}") from error
 
 
 def _without_sums(network: Topology, transit: Sequence[str]) -> Topology:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from controller.cli.output import Result, count, out, seconds, table
 
 if TYPE_CHECKING:  # other commands need none of it
     from bmv2_topos.testbeds.virtual import JobReport, Report
+    from bmv2_topos.trace import Verdict
 
 
-def result(report: Report) -> Result:
-    """Return what ``--json`` prints."""
+def result(report: Report, verdicts: Sequence[Verdict] = ()) -> Result:
+    """Return what ``--json`` prints; each job's verdicts are of its iterations, one after the other."""
     return Result(
         "sim",
         report.setup,
@@ -25,8 +27,41 @@ def result(report: Report) -> Result:
             "occupancy_time_s": [sample.time_s for sample in report.occupancy],
             "wall_time_s": report.wall_s,
         },
-        {job.name: _numbers(report, job) for job in report.jobs},
+        {
+            job.name: _numbers(report, job)
+            | _explained([verdict for verdict in verdicts if verdict.job == job.name])
+            for job in report.jobs
+        },
     )
+
+
+def _explained(verdicts: Sequence[Verdict]) -> dict[str, object]:
+    if not verdicts:
+        return {}
+    return {
+        "explained": [
+            {
+                "iteration": verdict.iteration,
+                "time_s": (verdict.until_ns - verdict.from_ns) * 1e-9,
+                "spent_s": {str(cause): spent * 1e-9 for cause, spent in verdict.spent_ns.items()},
+                "causes": [str(cause) for cause in verdict.causes],
+                "words": verdict.words(),
+            }
+            for verdict in verdicts
+        ]
+    }
+
+
+def show_verdicts(verdicts: Sequence[Verdict]) -> None:
+    """Print a line about each iteration, or about several that follow each other and say the same."""
+    out.print("what made iterations slow", style="bold")
+    for _, group in itertools.groupby(verdicts, key=lambda verdict: (verdict.job, verdict.causes)):
+        same = list(group)
+        first, last = same[0], same[-1]
+        numbers = str(first.iteration) if first is last else f"{first.iteration}-{last.iteration}"
+        slowest = max(same, key=lambda verdict: verdict.until_ns - verdict.from_ns)
+        time = seconds((slowest.until_ns - slowest.from_ns) * 1e-9)
+        out.print(f"{first.job} {numbers}: up to {time}: {slowest.words()}", soft_wrap=True)
 
 
 def _numbers(report: Report, job: JobReport) -> dict[str, object]:

@@ -13,6 +13,7 @@ import softswitch
 from controller.cli import options
 from controller.cli.errors import USAGE, Failure
 from controller.cli.options import parse_address, parse_defines
+from controller.cli.pcap_options import CAPTURES, PcapOptions
 from controller.runtime.programs import source_of
 from controller.runtime.spec import PRIVATE
 
@@ -24,11 +25,17 @@ EPILOG = """Examples:
 
   ina switch --port 1=veth:s1-eth1 --port 2=veth:s1-eth2 --program exclusive --lanes 256
 
+  ina switch --program shared --port 1=udp:0 --port 2=udp:0 --pcap captures --pcap-limit 100MB
+
   ina switch --program exclusive --port 1=udp:0 --impair loss=5%,delay=1ms,tx.rate=1G
 """
 
+NOTES = "outcome,index"
+"""What became of a packet of ours, and the slot that it met: `ina trace` reads them."""
+
 
 def switch(
+    *,
     port: Annotated[
         list[str],
         typer.Option(
@@ -74,6 +81,18 @@ def switch(
         bool,
         typer.Option("--until-eof", help="End when standard input does, so that its parent's end is its."),
     ] = False,
+    pcap_name: Annotated[
+        str, typer.Option(rich_help_panel=CAPTURES, help="Name of the switch in captures.")
+    ] = "s1",
+    pcap_notes: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME,…",
+            rich_help_panel=CAPTURES,
+            help="Metadata of the program to write beside each packet that comes in.",
+        ),
+    ] = NOTES,
+    captures: PcapOptions,
 ) -> None:
     """Run the embedded switch until interrupted.
 
@@ -103,7 +122,22 @@ def switch(
         backend="interpreter" if interpret else "auto",
         ready=sys.stdout,
         until_eof=until_eof,
+        capture=_capture(captures, pcap_name, pcap_notes),
     )
+
+
+def _capture(captures: PcapOptions, name: str, notes: str) -> softswitch.CaptureTo | None:
+    if captures.pcap is None:
+        return None
+    if not name or "/" in name:
+        raise Failure(f"--pcap-name {name!r}: want a name that a file may begin with", exit_code=USAGE)
+    chosen = tuple(filter(None, notes.split(",")))
+    try:
+        softswitch.CaptureSettings(notes=chosen)
+    except ValueError as error:
+        raise Failure(f"--pcap-notes: {error}", exit_code=USAGE) from error
+    folder, snap = captures.pcap, captures.pcap_snap
+    return softswitch.CaptureTo(folder=folder, name=name, notes=chosen, snap=snap, limit=captures.limit())
 
 
 def _ports(texts: list[str]) -> dict[int, softswitch.PortSpec]:

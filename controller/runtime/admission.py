@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import warnings
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from controller import ControllerError, Member, NoSuchJob, Region
-from controller.model import INA_UDP_PORT, Uplink
+from controller.model import INA_UDP_PORT
 from controller.runtime.fabric import SwitchFabric
 from controller.runtime.lease import new_lease
 from controller.runtime.spec import SHARED_WINDOW, LaunchSpec
@@ -17,8 +17,6 @@ from controller.runtime.topology import job_tree
 from controller.tree import JobTree, TreeAdmission, TreeSwitch, admit_tree, remove_tree
 from hostlib import DEFAULT_SLOTS, JobConfig, window_for
 from hostlib.launcher import Rendezvous
-
-FALLBACK = Uplink(port=None, mac="02:00:00:00:fb:01", ip="10.0.255.2")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +33,6 @@ class Admitted:
         Raises ConfigError for what cannot be.
         """
         switch, member = self._members()[rank]
-        assert member.port is not None
         tree = self.tree.tree  # of one switch: left out
         fields = {
             "job": self.tree.job,
@@ -56,17 +53,22 @@ class Admitted:
             "rendezvous": rendezvous.address,
             "token": rendezvous.token,
             "log": self.spec.log,
-            "transport": {
-                "kind": "loopback",
-                "local": self.fabric.host_address(switch, member.port),
-                "held": True,
-                "switch": self.fabric.switches[switch].udp_address(member.port),
-                "src_mac": member.mac,
-                "src_ip": member.ip,
-                "udp_port": member.udp_port,
-            },
+            "transport": self.fabric.transport(switch, member),
         }
         return JobConfig.from_json(json.dumps(fields)).to_json()
+
+    def rendezvous(self) -> Rendezvous:
+        """Return where the workers are to meet."""
+        first = self._members()[0]
+        return self.fabric.inside(*first, lambda host: self._rendezvous(host))
+
+    def command(self) -> Sequence[str]:
+        """Return what runs a worker, given its `environment`. Raises LaunchError."""
+        return self.fabric.command(self.spec.command)
+
+    def environment(self, rank: int) -> Mapping[str, str]:
+        """Return what tells that command where a worker is to run."""
+        return self.fabric.environment(*self._members()[rank])
 
     def counters(self) -> dict[str, dict[str, int]]:
         """Return what the job's packets met, by switch and outcome. Raises ControllerError."""
@@ -79,6 +81,9 @@ class Admitted:
         """Return what the fallback server counted for the job; nothing without one."""
         fallback = self.fabric.fallback
         return fallback.statistics(self.tree.job) if fallback else {}
+
+    def _rendezvous(self, host: str) -> Rendezvous:
+        return Rendezvous(job=self.tree.job, size=self.spec.workers, host=host)
 
     def _members(self) -> dict[int, tuple[str, Member]]:
         return {
@@ -168,7 +173,7 @@ def _job(fabric: SwitchFabric, spec: LaunchSpec, root: TreeSwitch) -> JobTree:
         mode="shared",
         preempt=spec.preempt and not fabric.spec.atp,
         window=in_flight if fabric.spec.atp else window_for(in_flight),
-        fallback=replace(FALLBACK, port=fabric.fallback_port()),
+        fallback=fabric.fallback_uplink(),
     )
 
 

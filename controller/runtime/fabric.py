@@ -5,21 +5,25 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, TypeVar
 
 from bmv2_topos import Topology
-from controller import Controller, ControllerError
+from bmv2_topos.places import spread
+from controller import Controller, ControllerError, Member
+from controller.model import Uplink
 from controller.runtime.addresses import HostAddresses, port_socket
 from controller.runtime.errors import BadRun, ProcessFailed
 from controller.runtime.fallback_process import FallbackProcess
 from controller.runtime.programs import bundle
 from controller.runtime.spec import PRIVATE, FabricSpec
 from controller.runtime.switch_process import EmbeddedSwitch
-from controller.runtime.topology import children, plan, spread
+from controller.runtime.topology import link_impairments, plan
 from hostlib.launcher import parse_address
 
-FALLBACK_HOST = "p1"
+FALLBACK = Uplink(port=None, mac="02:00:00:00:fb:01", ip="10.0.255.2")
+
+T = TypeVar("T")
 
 
 class Switch(Protocol):
@@ -84,22 +88,36 @@ class SwitchFabric:
         self.lock = threading.RLock()
         """To be held while anything of the controllers is called."""
         self.fallback: FallbackProcess | None = None
-        self._hosts: dict[str, list[str]] = {}
-        if topology is not None:
-            for host in topology.hosts:
-                if host.name != FALLBACK_HOST:
-                    self._hosts.setdefault(topology.switch_of(host.name), []).append(host.name)
+        self._taken: set[str] = set()
 
     @property
     def root(self) -> str:
         """The root switch's name."""
-        return next(iter(self.switches))
+        return self.topology.root if self.topology else next(iter(self.switches))
 
-    def fallback_port(self) -> int | None:
-        """Return the root's port for the fallback server; None lets the controller choose."""
+    @property
+    def lease_s(self) -> float | None:
+        """Time for which a job stays admitted if nobody renews its lease; None: the switches end first."""
+        return self.spec.attached.lease_s if self.spec.attached else None
+
+    @property
+    def server_host(self) -> str:
+        """The host for the fallback server. Raises BadRun if the root has none."""
+        topology = self._require_topology()
+        for host in topology.hosts_for("server"):
+            if topology.switch_of(host) == topology.root:
+                return host
+        raise BadRun(
+            f"the topology has no host with role server at its root {topology.root}, which shared needs"
+        )
+
+    def fallback_uplink(self) -> Uplink:
+        """Return where the root is to send what finds no slot; port None lets the controller choose."""
         if self.fallback is not None:
-            return self.fallback.port
-        return self.topology.port_to(self.root, FALLBACK_HOST) if self.topology else None
+            return replace(FALLBACK, port=self.fallback.port)
+        return replace(
+            FALLBACK, port=self.topology.port_to(self.root, self.server_host) if self.topology else None
+        )
 
     def start_fallback(self, port: int) -> FallbackProcess:
         """Start the fallback server at a port of the root, unless it runs already.
@@ -108,10 +126,39 @@ class SwitchFabric:
         """
         with self.lock:
             if self.fallback is None:
-                address = self.switches[self.root].udp_address(port)
-                local = self.host_address(self.root, port)
-                self.fallback = FallbackProcess(port, address, self.spec.lanes, local=local)
+                self.fallback = self._fallback_process(port)
             return self.fallback
+
+    def _fallback_process(self, port: int) -> FallbackProcess:
+        switch = self.switches[self.root].udp_address(port)
+        local = self.host_address(self.root, port)
+        lanes = str(self.spec.lanes)
+        return FallbackProcess(port, ["--switch", switch, "--lanes", lanes, "--local", local, "--held"])
+
+    def transport(self, switch: str, member: Member) -> Mapping[str, Any]:
+        """Return a worker's `hostlib.TransportConfig`. Raises AddressTaken."""
+        assert member.port is not None
+        return {
+            "kind": "loopback",
+            "local": self.host_address(switch, member.port),
+            "held": True,
+            "switch": self.switches[switch].udp_address(member.port),
+            "src_mac": member.mac,
+            "src_ip": member.ip,
+            "udp_port": member.udp_port,
+        }
+
+    def inside(self, switch: str, member: Member, call: Callable[[str], T]) -> T:
+        """Call with the address of a worker's host, where sockets can be bound to it."""
+        return call("127.0.0.1")
+
+    def command(self, command: Sequence[str]) -> Sequence[str]:
+        """Return what runs a command at a worker's host, given its `environment`. Raises LaunchError."""
+        return command
+
+    def environment(self, switch: str, member: Member) -> Mapping[str, str]:
+        """Return what tells that command which host it is."""
+        return {}
 
     def host_address(self, switch: str, port: int) -> str:
         """Hold the UDP address of the host at a switch's port, and return it. Raises AddressTaken."""
@@ -121,16 +168,15 @@ class SwitchFabric:
 
     @contextlib.contextmanager
     def hosts(self, workers: int) -> Iterator[list[str]]:
-        """Reserve a host for each rank, evenly over the switches at the bottom."""
+        """Reserve a host for each rank, evenly over the switches that have some. Raises TopologyError."""
         with self.lock:
-            leaves = [leaf for leaf, below in children(self._require_topology()).items() if not below]
-            taken = [self._hosts[leaf].pop(0) for leaf in spread(leaves, workers)]
+            taken = list(spread(self._require_topology(), workers, self._taken))
+            self._taken.update(taken)
         try:
             yield taken
         finally:
             with self.lock:
-                for host in taken:
-                    self._hosts[self._require_topology().switch_of(host)].append(host)
+                self._taken.difference_update(taken)
 
     def ended(self) -> str | None:
         """Return which part is gone for good, and how, or None; to be called several times per second."""
@@ -191,7 +237,9 @@ def open_fabric(
         if attached:
             switches = {"s1": AttachedSwitch(attached.address, *attached.udp_base)}
         else:
-            topology = plan(spec.tree or (max(max(jobs), 1),), jobs, fallback=spec.shared)
+            topology = spec.topology
+            if topology is None:
+                topology = plan(spec.tree or (max(max(jobs), 1),), jobs, fallback=spec.shared)
             _check_transit(spec, topology)
             switches = _start(spec, topology, addresses, stack)
             if spec.p4runtime != PRIVATE:
@@ -249,9 +297,13 @@ def _start(
                 peer = addresses.hold(name, port, own.getsockname())
             arguments += ["--port", f"{port}=socket:{own.fileno()}:{peer[1]}"]
             impairments = spec.link_impairments if trunk else spec.impairments
+            if spec.topology is not None:
+                impairments = link_impairments(link)
             if impairments:
                 # A link between switches has two ports: each answers for what leaves it.
-                arguments += ["--impair", f"{port}:{_outgoing(impairments) if trunk else impairments}"]
+                arguments += ["--impair", f"{port}:{outgoing(impairments) if trunk else impairments}"]
+        if spec.captures is not None:
+            arguments += spec.captures.options(name)
         title = "the switch process" if alone else f"the process of switch {name}"
         fds = [sockets[name, port].fileno() for port in topology.ports[name]]
         p4runtime = _p4runtime(spec.p4runtime, number)
@@ -269,5 +321,6 @@ def _p4runtime(first: str, number: int) -> str:
     return f"{host}{colon}{int(port) + number if int(port) else 0}"
 
 
-def _outgoing(impairments: str) -> str:
+def outgoing(impairments: str) -> str:
+    """Return impairments of one direction only, out of the switch."""
     return ",".join(f"tx.{part}" for part in impairments.split(","))

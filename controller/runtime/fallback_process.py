@@ -6,7 +6,7 @@ import contextlib
 import threading
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from controller.runtime.errors import ProcessFailed
@@ -28,21 +28,28 @@ class FallbackProcess:
     One that dies or hangs is started again: it holds nothing that workers and switches cannot send again.
     """
 
-    def __init__(self, port: int, switch: str, lanes: int, *, local: str, patience_s: float = 3.0) -> None:
+    def __init__(
+        self,
+        port: int,
+        arguments: Sequence[str],
+        *,
+        prefix: Sequence[str] = (),
+        patience_s: float = 3.0,
+    ) -> None:
         """Start it.
 
         Args:
             port: the root switch's port for it.
-            switch: ``host:port`` of that port.
-            lanes: values per packet.
-            local: ``host:port`` of its own, which is held for it.
+            arguments: those of ``ina fallback``.
+            prefix: as of `ServerProcess`.
             patience_s: silence after which it counts as stuck, and is killed; workers wait longer.
 
         Raises:
             ProcessFailed: it did not start.
         """
         self.port = port
-        self._arguments = ["--switch", switch, "--lanes", str(lanes), "--local", local, "--held"]
+        self._arguments = arguments
+        self._prefix = prefix
         self._patience_s = patience_s
         self._jobs: dict[int, Mapping[str, Any]] = {}
         self._change = threading.Condition()
@@ -124,7 +131,7 @@ class FallbackProcess:
 
     def _start(self) -> ServerProcess:
         """Start a server; each one gets the same address."""
-        return ServerProcess("fallback", TITLE, self._arguments)
+        return ServerProcess("fallback", TITLE, self._arguments, prefix=self._prefix)
 
     def _watch(self, child: ServerProcess) -> None:
         """Have `child` be the server; it may still be starting."""

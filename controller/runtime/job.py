@@ -58,16 +58,16 @@ class JobRun:
         with contextlib.ExitStack() as stack:
             job = stack.enter_context(admitted(self._fabric, self._spec))
             renewal = stack.enter_context(renewed(self._fabric, job.tree, self.fault))
-            rendezvous = stack.enter_context(Rendezvous(job=job.tree.job, size=self._spec.workers))
+            rendezvous = stack.enter_context(job.rendezvous())
             environments = [
-                {**self._spec.environment(), "INA_JOB": job.config(rank, rendezvous)}
+                {**self._spec.environment(), **job.environment(rank), "INA_JOB": job.config(rank, rendezvous)}
                 for rank in range(self._spec.workers)
             ]
             log = stack.enter_context(contextlib.closing(JobLog(self._spec.log))) if self._spec.log else None
             if log:
                 log.write("start", job=job.tree.job, name=self._spec.name, workers=self._spec.workers)
             started = time.monotonic()
-            workers = Workers(self._spec.command, environments, rendezvous, self._on_output)
+            workers = Workers(job.command(), environments, rendezvous, self._on_output)
             stack.callback(workers.kill)
             self._rendezvous = rendezvous
 

@@ -40,9 +40,9 @@ class Renewal:
 
 def new_lease(fabric: SwitchFabric) -> Lease | None:
     """Make a lease from now on; None where the switches end with the run anyway."""
-    if fabric.spec.attached is None:
+    if fabric.lease_s is None:
         return None
-    length_s = fabric.spec.attached.lease_s
+    length_s = fabric.lease_s
     return Lease(int((time.time() + length_s) * 1000), f"{socket.gethostname()} pid {os.getpid()}")
 
 
@@ -53,10 +53,10 @@ def renewed(fabric: SwitchFabric, job: TreeAdmission, on_lost: Callable[[str], N
     If the switch has the job no more, `on_lost` is told why, again and again. A renewal that fails otherwise
     is tried again: while nobody sweeps the switch, nothing is lost.
     """
-    if fabric.spec.attached is None:
+    length_s = fabric.lease_s
+    if length_s is None:
         yield Renewal(job.job, None)
         return
-    length_s = fabric.spec.attached.lease_s
     renewal = Renewal(job.job, length_s)
     over = threading.Event()
 

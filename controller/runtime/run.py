@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from controller import ControllerError
@@ -33,18 +34,23 @@ def run(
     on_progress: OnProgress = lambda reports: None,
     on_listening: Callable[[str, str], None] = lambda switch, address: None,
     on_ready: Callable[[], None] = lambda: None,
+    opened: AbstractContextManager[SwitchFabric] | None = None,
 ) -> RunReport:
     """Run jobs at the same time on switches of their own, or that run already.
 
     A job that fails is reported, and leaves the others alone. `on_listening` is as in `open_fabric`;
     `on_ready` is called when the switches are there and the jobs start.
 
+    `opened` are switches to use instead of those of `fabric_spec`.
+
     Raises what `open_fabric` raises; no job has started then.
     """
     started = time.monotonic()
     ends = [JobEnd(spec) for spec in specs]
     interrupt: BaseException | None = None
-    with open_fabric(fabric_spec, [spec.workers for spec in specs], on_listening=on_listening) as fabric:
+    if opened is None:
+        opened = open_fabric(fabric_spec, [spec.workers for spec in specs], on_listening=on_listening)
+    with opened as fabric:
         on_ready()
         try:
             run_jobs(fabric, ends, on_output=on_output, on_progress=on_progress)

@@ -21,17 +21,24 @@ class ServerProcess:
     """An ``ina NAME …`` that ends when its standard input does; a context manager that stops it."""
 
     def __init__(
-        self, name: str, title: str, arguments: Sequence[str], *, pass_fds: Sequence[int] = ()
+        self,
+        name: str,
+        title: str,
+        arguments: Sequence[str],
+        *,
+        pass_fds: Sequence[int] = (),
+        prefix: Sequence[str] = (),
     ) -> None:
         """Start it; several may so get ready at the same time. `title` is what people call it.
 
-        It gets the file descriptors `pass_fds` under their numbers.
+        It gets the file descriptors `pass_fds` under their numbers. `prefix` is a command that runs it, as
+        ``ip netns exec NAME``.
         """
         self.title = title
         # It ends when its standard input does: an ina that dies takes it along.
         self._process = subprocess.Popen(
             # -P: modules come from where ours do, not from the folder that the user happens to be in.
-            [sys.executable, "-P", "-m", "controller.cli", name, *arguments],
+            [*prefix, sys.executable, "-P", "-m", "controller.cli", name, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

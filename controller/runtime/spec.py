@@ -5,10 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from controller import Tls
 from controller.runtime.errors import BadRun
-from hostlib.launcher import WorkerExit
+
+if TYPE_CHECKING:  # a switch process needs neither the host library nor NumPy
+    from bmv2_topos import Topology
+    from controller import Tls
+    from hostlib.launcher import WorkerExit
 
 SHARED = "shared"
 ATP = "atp"
@@ -52,6 +57,24 @@ class Attachment:
 
 
 @dataclass(frozen=True, slots=True)
+class Captures:
+    """Captures of all ports of the switches that are started."""
+
+    folder: Path
+    limit: int
+    """Bytes of a file, of which there is one for each port."""
+    snap: int
+    """Bytes kept of a frame."""
+
+    def options(self, switch: str) -> list[str]:
+        """Return them as options of ``ina switch``."""
+        return [
+            *("--pcap", str(self.folder), "--pcap-name", switch),
+            *("--pcap-limit", str(self.limit), "--pcap-snap", str(self.snap)),
+        ]
+
+
+@dataclass(frozen=True, slots=True)
 class FabricSpec:
     """Switches, and what they run."""
 
@@ -63,6 +86,8 @@ class FabricSpec:
     """Address of the first one's P4Runtime; others are at the next ports."""
     tree: tuple[int, ...] = ()
     """Children per switch, level by level, hosts last; empty: one switch."""
+    topology: Topology | None = None
+    """The switches, hosts and links themselves, faults of links included; None: as `tree` says."""
     transit: frozenset[str] = frozenset()
     """Switches that pass packets on without adding."""
     impairments: str = ""
@@ -70,6 +95,7 @@ class FabricSpec:
     link_impairments: str = ""
     """The same between switches."""
     seed: int = 0
+    captures: Captures | None = None
 
     @property
     def shared(self) -> bool:

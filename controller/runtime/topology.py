@@ -5,11 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 
-from bmv2_topos import Topology, TopologyError, tree
+from bmv2_topos import Link, Topology, TopologyError, tree
 from controller import Member, Region
 from controller.runtime.errors import BadRun
 from controller.tree import TreeLink, TreeSwitch
 
+SWITCH_IP = "10.0.255.1"
+SWITCH_MAC = "02:00:00:00:ff:01"
+"""Where packets for a switch are sent, and come from: all have the same address, as `hostlib.TransportConfig`
+has it, for a worker's UDP socket hears nobody else."""
+
+LEAST_DELAY_S = 50e-6
 MAX_CHILDREN = 32  # bits of the contribution bitmap (p4src/include/config.p4)
 
 
@@ -38,13 +44,22 @@ def plan(fan_outs: Sequence[int], jobs: Sequence[int], *, fallback: bool) -> Top
         raise BadRun(str(error)) from error
 
 
-def spread(leaves: Sequence[str], workers: int) -> list[str]:
-    """Return each rank's switch: evenly, neighbouring ranks together.
+def link_impairments(link: Link, *, rate: bool = True) -> str:
+    """Return what a link does in the notation of ``ina switch --impair``, but for its `rate`, if not wanted.
 
-    >>> spread(["s2", "s3"], 5)
-    ['s2', 's2', 's2', 's3', 's3']
+    Delays below `LEAST_DELAY_S` are left to the machine, whose own are longer.
+
+    >>> link_impairments(Link("h1", "s1", rate_bps=1e9, queue_packets=64, loss=0.01, delay_s=2e-6))
+    'loss=0.01,rate=1000000000.0,queue=64'
     """
-    return [leaves[rank * len(leaves) // workers] for rank in range(workers)]
+    given = {"loss": link.loss, "duplicate": link.duplicate, "reorder": link.reorder}
+    if link.delay_s >= LEAST_DELAY_S:
+        given["delay"] = link.delay_s
+    if link.reorder:
+        given["reorder_delay"] = link.reorder_s
+    if rate and link.rate_bps:
+        given |= {"rate": link.rate_bps, "queue": link.queue_packets}
+    return ",".join(f"{key}={value!r}" for key, value in given.items() if value)
 
 
 def children(topology: Topology) -> Mapping[str, Sequence[str]]:
@@ -87,6 +102,8 @@ def job_tree(
             tuple(links),
             region=region,
             transit=switch in transit,
+            mac=SWITCH_MAC,
+            ip=SWITCH_IP,
         )
 
     return grow(topology.root)

@@ -5,6 +5,10 @@ served. One that does not fit keeps what its best node can give, and waits for t
 take the GPUs with the lowest utilisation, below a cap, wherever they are, beside a guaranteed job or not.
 Nobody is preempted. Utilisation is a constant per kind of job, so that at most one job of each kind shares a
 GPU.
+
+Jobs that hold parts of what they need can wait for each other for ever. So they do in the original, which
+then prints "This cluster is not large enough to run the job" and stops; here it is an error that says why.
+Where sizes are powers of two, parts fit together, and it does not happen.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from controller.scheduling.errors import BadSpec, Stuck
 from controller.scheduling.model import Cluster
 from controller.scheduling.policy import Decision, Group, JobState, View
 
@@ -60,13 +65,28 @@ class AntMan:
             else:
                 self._running[job.order] = (job, gpus)
         self._queue = waiting
+        if waiting and not self._running:
+            raise Stuck(self._deadlock(view.now_s))
         order = sorted(
             self._running.values(),
             key=lambda held: (held[0].spec.priority > 0, held[0].spec.submit_s, held[0].order),
         )
         return Decision([self._group(job, gpus) for job, gpus in order])
 
+    def _deadlock(self, now_s: float) -> str:
+        held = ", ".join(
+            f"{job.spec.id} {len(self._holds[job.order].gpus)} of {job.spec.gpus}"
+            for job in self._queue
+            if job.order in self._holds
+        )
+        return (
+            f"a deadlock at {now_s:,.0f} s: jobs keep the GPUs that they have while they wait for more, as in"
+            f" the original (held: {held}); sizes that are powers of two do not wait for each other"
+        )
+
     def _prepare(self, cluster: Cluster) -> None:
+        if len({node.gpus for node in cluster.nodes}) > 1:
+            raise BadSpec("servers of unequal size, which the public simulator's antman does not know")
         self._use = [0.0] * cluster.gpus
         self._open_gpus = cluster.gpus
         self._owner = [-1] * cluster.gpus

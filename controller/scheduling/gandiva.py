@@ -24,6 +24,7 @@ from controller.scheduling.errors import BadSpec
 from controller.scheduling.model import RESOURCES
 from controller.scheduling.placement import Counts
 from controller.scheduling.policy import Decision, Group, JobState, View
+from controller.scheduling.turns import carry_on
 
 GPU_FROM_END = RESOURCES[::-1].index("gpu")
 """Index of the GPU's stage from the end: of three stages, loading and preprocessing are one."""
@@ -51,6 +52,8 @@ class Gandiva:
 
     def decide(self, view: View) -> Decision:
         """Return the jobs whose turn it is, packed where that has proved itself or is to be tried."""
+        if unchanged := carry_on(view):
+            return unchanged
         now_s = view.now_s
         for job in view.finished:
             del self._turn[job.order]

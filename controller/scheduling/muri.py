@@ -22,6 +22,7 @@ from controller.scheduling.model import RESOURCES, Cluster, JobSpec
 from controller.scheduling.placement import Counts
 from controller.scheduling.policy import Decision, JobState, View
 from controller.scheduling.queue import Entry, Rank, Waiting
+from controller.scheduling.turns import carry_on
 
 AGENTS = ("a2c", "dqn")
 """Models of Muri's traces whose first stage is simulation on the CPU; the others' is loading from storage."""
@@ -80,6 +81,8 @@ class Muri:
 
     def decide(self, view: View) -> Decision:
         """Return the groups of the jobs that come first."""
+        if unchanged := carry_on(view):
+            return unchanged
         for job in view.finished:
             if self._running.pop(job.order, None) is None:
                 self._waiting.discard(job)  # it came to its end while it was being stopped

@@ -1,12 +1,14 @@
 """Which GPUs a group gets: consolidated, as YARN's scheduler places (Tiresias, Muri).
 
-A group that fits into one node goes into one node; a larger one gets whole idle nodes, and one node with room
-for the rest. `Slots` is the cluster's free GPUs while one decision is being made.
+A group that some node is large enough for goes into one node; a larger one gets whole idle nodes, the largest
+first, and one node with room for the rest. So on an empty cluster everything has a place that is not larger
+than all nodes together, however unequal they are. `Slots` is the cluster's free GPUs while one decision is
+being made.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import Enum
 
 from controller.scheduling.model import Cluster
@@ -19,13 +21,31 @@ class Fit(Enum):
     BEST = "best"  # the one with the least room: keeps large holes for large jobs
 
 
+def across(room: Sequence[int], sizes: Sequence[int], gpus: int) -> tuple[list[int], int]:
+    """Return the idle nodes that a group larger than any node takes whole, and what it still needs.
+
+    `room` and `sizes` are each node's free and all GPUs. Nodes are numbers, the largest first, and the lowest
+    of equal ones. Where the rest is not to be had on one other node, the group has no place.
+
+    >>> across([8, 4, 4, 3], [8, 4, 4, 8], 15)
+    ([0, 1], 3)
+    """
+    idle = [node for node, free in enumerate(room) if free == sizes[node]]
+    taken: list[int] = []
+    for node in sorted(idle, key=lambda node: -sizes[node]):
+        if sizes[node] <= gpus:
+            taken.append(node)
+            gpus -= sizes[node]
+    return taken, gpus
+
+
 class Slots:
     """Free GPUs, node by node; starts with all free.
 
     `take` is monotone: once a size does not fit, it will not fit before something is given back.
     """
 
-    __slots__ = ("_cluster", "_fit", "_free", "_whole", "free")
+    __slots__ = ("_cluster", "_fit", "_free", "_sizes", "_whole", "free")
 
     def __init__(self, cluster: Cluster, fit: Fit = Fit.FIRST) -> None:
         self._cluster = cluster
@@ -35,7 +55,8 @@ class Slots:
             list(range(first + node.gpus - 1, first - 1, -1))
             for first, node in zip(cluster.first_gpu, cluster.nodes, strict=True)
         ]
-        self._whole = max(node.gpus for node in cluster.nodes)
+        self._sizes = [node.gpus for node in cluster.nodes]
+        self._whole = max(self._sizes)
         self.free = cluster.gpus
 
     def take(self, gpus: int) -> tuple[int, ...] | None:
@@ -90,21 +111,13 @@ class Slots:
         return found
 
     def _take_across(self, gpus: int) -> tuple[int, ...] | None:
-        whole, rest = divmod(gpus, self._whole)
-        idle: list[int] = []
-        for number, free in enumerate(self._free):
-            if len(free) == self._whole:
-                idle.append(number)
-                if len(idle) == whole:
-                    break
-        if len(idle) < whole:
-            return None
-        last = self._node_with(rest, frozenset(idle)) if rest else None
+        whole, rest = across([len(free) for free in self._free], self._sizes, gpus)
+        last = self._node_with(rest, frozenset(whole)) if rest else None
         if rest and last is None:
             return None
         taken: tuple[int, ...] = ()
-        for number in idle:
-            taken += self._cut(number, self._whole)
+        for number in whole:
+            taken += self._cut(number, self._sizes[number])
         return taken if last is None else taken + self._cut(last, rest)
 
     def _cut(self, node: int, gpus: int) -> tuple[int, ...]:
@@ -118,11 +131,12 @@ class Slots:
 class Counts:
     """As `Slots` with first fit, but counts only: for asking what would fit. Cheap to make anew."""
 
-    __slots__ = ("_free", "_whole", "free")
+    __slots__ = ("_free", "_sizes", "_whole", "free")
 
     def __init__(self, cluster: Cluster) -> None:
-        self._free = [node.gpus for node in cluster.nodes]
-        self._whole = max(self._free)
+        self._sizes = [node.gpus for node in cluster.nodes]
+        self._free = list(self._sizes)
+        self._whole = max(self._sizes)
         self.free = cluster.gpus
 
     def take(self, gpus: int) -> bool:
@@ -137,19 +151,15 @@ class Counts:
                     self.free -= gpus
                     return True
             return False
-        whole, rest = divmod(gpus, self._whole)
-        idle = [number for number, room in enumerate(free) if room == self._whole][:whole]
-        if len(idle) < whole:
-            return False
-        last = -1
+        whole, rest = across(free, self._sizes, gpus)
         if rest:
             last = next(
-                (number for number, room in enumerate(free) if room >= rest and number not in idle), -1
+                (number for number, room in enumerate(free) if room >= rest and number not in whole), -1
             )
             if last < 0:
                 return False
             free[last] -= rest
-        for number in idle:
+        for number in whole:
             free[number] = 0
         self.free -= gpus
         return True

@@ -48,6 +48,7 @@ class JobState:
         starts: Times that it was started, moved or regrouped.
         preemptions: Times that it was stopped before its end.
         waiting_since_s: Since when it waits, if it waits.
+        repaid_s: When it will have worked for as long as its last start cost.
     """
 
     __slots__ = (
@@ -61,6 +62,7 @@ class JobState:
         "iteration_s",
         "order",
         "preemptions",
+        "repaid_s",
         "spec",
         "stamp",
         "start_s",
@@ -82,6 +84,7 @@ class JobState:
         self.preemptions = 0
         self.waiting_since_s = now_s
         self.waited_s = 0.0
+        self.repaid_s = now_s
         self.stamp = 0  # the asker's mark: the last decision that named this job
         self.version = 0  # counts changes of speed, so that an outdated end is recognised
         self._left = float(spec.iterations)  # iterations to do at _since_s
@@ -133,6 +136,7 @@ class JobState:
         self.group = group
         self.iteration_s = iteration_s
         self._delay_s = delay_s
+        self.repaid_s = now_s + 2.0 * delay_s
         self.starts += 1
         self.version += 1
 

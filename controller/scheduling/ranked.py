@@ -13,6 +13,7 @@ from controller.scheduling.model import Cluster
 from controller.scheduling.placement import Counts, Slots
 from controller.scheduling.policy import Decision, Group, JobState, View
 from controller.scheduling.queue import Rank, Waiting, walk
+from controller.scheduling.turns import carry_on
 
 
 class Moves(Enum):
@@ -58,6 +59,8 @@ class Ranked:
 
     def decide(self, view: View) -> Decision:
         """Return the jobs of lowest rank, as many as fit."""
+        if self._quantum_s and (unchanged := carry_on(view)):
+            return unchanged
         now_s = view.now_s
         slots = self._slots
         if slots is None:

@@ -26,6 +26,7 @@ from controller.scheduling.drafts import Draft, place
 from controller.scheduling.errors import BadSpec
 from controller.scheduling.placement import Counts
 from controller.scheduling.policy import Decision, JobState, View
+from controller.scheduling.turns import carry_on
 
 
 class Themis:
@@ -44,6 +45,8 @@ class Themis:
 
     def decide(self, view: View) -> Decision:
         """Return the holders of leases and the winners of the auction."""
+        if unchanged := carry_on(view):
+            return unchanged
         now_s = view.now_s
         over = now_s >= self._leased_until_s
         if over:

@@ -33,6 +33,7 @@ from controller.scheduling.errors import BadSpec
 from controller.scheduling.model import RESOURCES, JobSpec
 from controller.scheduling.muri import interleaved, profile
 from controller.scheduling.policy import Decision, Group, JobState, SpeedModel, View
+from controller.scheduling.turns import carry_on
 
 COMPOSITIONS = 3000
 """Compositions of groups whose rounds are remembered; beyond that all are forgotten."""
@@ -87,6 +88,8 @@ class Weave:
 
     def decide(self, view: View) -> Decision:
         """Return the groups that are worth most."""
+        if unchanged := carry_on(view):
+            return unchanged
         for job in view.finished:
             self._kind_of.pop(job.order, None)
         for job in view.arrived:

@@ -16,6 +16,7 @@ from controller.scheduling.policy import Decision, Group, JobState, Policy, Spee
 from controller.simulator.checks import check
 from controller.simulator.ends import Ends
 from controller.simulator.record import Recorder, Result
+from controller.simulator.watch import Watch, named
 
 
 def simulate(
@@ -37,7 +38,7 @@ def simulate(
     ended jobs and of all jobs, now and then.
 
     Raises BadSpec for a negative interval, a job larger than the cluster or two of one name, BadDecision for
-    what `verify` finds, and Stuck if jobs wait for ever.
+    what `verify` finds, and Stuck if jobs wait for ever or get nowhere.
     """
     if interval_s < 0 or not math.isfinite(interval_s):
         raise BadSpec(f"an interval of {interval_s} s; it must not be negative")
@@ -69,6 +70,7 @@ class _Simulation:
         self._progress = progress
         self._ends = Ends()
         self._recorder = Recorder(cluster, detail=detail)
+        self._watch = Watch(policy.name)
         self._jobs: dict[str, JobState] = {}
         self._groups: list[Group] = []
         self._running: list[JobState] = []
@@ -79,13 +81,14 @@ class _Simulation:
         arrived: list[JobState] = []
         finished: list[JobState] = []
         position, ended, total = 0, 0, len(specs)
-        wake_s = tick_s = math.inf
+        now_s, wake_s, tick_s = 0.0, math.inf, math.inf
         while ended < total:
             arrival_s = specs[position].submit_s if position < total else math.inf
             end_s = self._ends.next_s()
-            now_s = min(arrival_s, end_s, wake_s, tick_s)
-            if now_s == math.inf:
-                raise stuck(self._policy, self._jobs)
+            next_s = min(arrival_s, end_s, wake_s, tick_s)
+            if next_s == math.inf:
+                raise stuck(self._policy, self._jobs, now_s)
+            now_s = next_s
             changed = now_s >= wake_s
             if end_s <= now_s:
                 ending = self._ends.pop()
@@ -134,6 +137,7 @@ class _Simulation:
 
     def _decide(self, now_s: float, arrived: Sequence[JobState], finished: Sequence[JobState]) -> float:
         """Ask the policy, carry out what it says, and return when it wants to be woken."""
+        self._watch.asked(now_s, self._jobs.values(), moved=bool(arrived or finished))
         view = View(now_s, self._cluster, self._jobs, arrived, finished, self._groups)
         decision = ask(self._policy, view, verify=self._verify)
         self._epoch += 1
@@ -202,9 +206,7 @@ def admitted(specs: Iterable[JobSpec], cluster: Cluster) -> list[JobSpec]:
     return sorted(queue, key=lambda spec: spec.submit_s)  # stable: file order breaks ties
 
 
-def stuck(policy: Policy, jobs: Mapping[str, JobState]) -> Stuck:
+def stuck(policy: Policy, jobs: Mapping[str, JobState], now_s: float) -> Stuck:
     """Return the error that names the jobs that wait for ever."""
-    names = ", ".join(list(jobs)[:5]) + (", ..." if len(jobs) > 5 else "")
-    return Stuck(
-        f"{policy.name} runs nothing and asks for no later time, while {len(jobs)} jobs wait: {names}"
-    )
+    waiting = named(jobs.values())
+    return Stuck(f"{policy.name} runs nothing at {now_s:,.0f} s and asks for no later time, while {waiting}")

@@ -52,7 +52,7 @@ def measure(result: Result) -> Metrics:
     """Return the figures of `result`; all zero if there was no job."""
     jobs = result.jobs
     jcts = sorted(job.jct_s for job in jobs)
-    slowdowns = sorted(job.jct_s / job.alone_s for job in jobs)
+    slowdowns = sorted(job.slowdown for job in jobs)
     span_s = result.end_s - result.begin_s
     count = max(1, len(jobs))
     speeds = [1.0 / slowdown for slowdown in slowdowns if slowdown > 0]

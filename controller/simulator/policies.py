@@ -1,7 +1,8 @@
 """All policies by name, in families of one speed model each: figures of two families are not comparable.
 
-A name is ``FAMILY:POLICY``; those of the papers' plain family have no colon. What models need comes from
-files (`SimulationConfig`), or else is made up.
+A name is ``FAMILY:POLICY``; those of the papers' plain family have no colon. Other names are those of
+policies from outside (`controller.simulator.families.outside`), which count as plain. What models need comes
+from files (`SimulationConfig`), or else is made up.
 
 To add a family: a module in `controller.simulator.families` with a `Family`, and its line in `FAMILIES`.
 Packages that are optional are loaded when one of its policies is made.
@@ -11,9 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from controller import plugins
 from controller.scheduling.errors import BadSpec
 from controller.scheduling.model import JobSpec
-from controller.simulator.families import lucid, papers, sharing, synergy
+from controller.simulator.families import lucid, outside, papers, sharing, synergy
 from controller.simulator.families.base import Family, Setting, SimulationConfig, resolve_settings
 from controller.simulator.policy_run import PolicyRun
 from controller.simulator.replicas.lucid import family as lucid_replica
@@ -33,9 +35,9 @@ FAMILIES: Mapping[str, Family] = {
 
 
 def family(name: str) -> str:
-    """Return what stands before the colon of a policy's name; "" if there is none."""
+    """Return the family of a policy; "" for a plain one and for one from outside."""
     before, colon, _ = name.partition(":")
-    return before if colon else ""
+    return before if colon and before in FAMILIES else ""
 
 
 def full_name(kind: str, policy: str) -> str:
@@ -54,9 +56,25 @@ def make(name: str, config: SimulationConfig) -> PolicyRun:
     Raises BadSpec for an unknown name, what reading the files raises, and ExtraMissing
     without the packages that a policy needs.
     """
-    if name not in known():
-        raise BadSpec(f"policy {name!r} is unknown; 'ina schedule policies --all' lists them")
+    check_known(name)
+    if is_outside(name):
+        return outside.make(name, config)
     return FAMILIES[family(name)].make(name.rpartition(":")[2], config)
+
+
+def check_known(name: str) -> None:
+    """Raise BadSpec unless a policy is called so, here or outside."""
+    if not is_outside(name):
+        return
+    if ":" in name or name in plugins.names(outside.GROUP):
+        outside.find(name)
+        return
+    raise BadSpec(f"policy {name!r} is unknown; 'ina schedule policies --all' lists them")
+
+
+def is_outside(name: str) -> bool:
+    """Return whether no policy of the families is called so."""
+    return name not in known()
 
 
 def parse_setting(text: str) -> tuple[str, float]:
@@ -86,7 +104,7 @@ def settings_of(policy: str, config: SimulationConfig) -> dict[str, float]:
 
 
 def _settings(policy: str) -> Mapping[str, Setting]:
-    return FAMILIES[family(policy)].settings
+    return outside.settings(policy) if is_outside(policy) else FAMILIES[family(policy)].settings
 
 
 def dress(specs: Sequence[JobSpec], kind: str, config: SimulationConfig) -> list[JobSpec]:

@@ -24,10 +24,31 @@ class Ended:
     starts: int
     preemptions: int
 
+    @classmethod
+    def of(cls, job: JobState) -> Ended:
+        """Return the fate of a job that has ended."""
+        assert job.start_s is not None
+        assert job.finish_s is not None
+        return cls(
+            spec=job.spec,
+            start_s=job.start_s,
+            finish_s=job.finish_s,
+            attained_s=job.attained_s(job.finish_s),
+            waited_s=job.waited_s,
+            alone_s=job.spec.iterations * job.alone_s,
+            starts=job.starts,
+            preemptions=job.preemptions,
+        )
+
     @property
     def jct_s(self) -> float:
         """Job completion time: from submission to end."""
         return self.finish_s - self.spec.submit_s
+
+    @property
+    def slowdown(self) -> float:
+        """Completion time over time alone."""
+        return self.jct_s / self.alone_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,20 +97,7 @@ class Recorder:
 
     def ended(self, job: JobState) -> None:
         """Note an ended job."""
-        assert job.start_s is not None
-        assert job.finish_s is not None
-        self._jobs.append(
-            Ended(
-                spec=job.spec,
-                start_s=job.start_s,
-                finish_s=job.finish_s,
-                attained_s=job.attained_s(job.finish_s),
-                waited_s=job.waited_s,
-                alone_s=job.spec.iterations * job.alone_s,
-                starts=job.starts,
-                preemptions=job.preemptions,
-            )
-        )
+        self._jobs.append(Ended.of(job))
 
     def decided(
         self, now_s: float, groups: Sequence[Group], jobs: Mapping[str, JobState], running: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -20,8 +20,9 @@ from controller.scheduling.synergy import BadDemand, BadMatrix
 from controller.simulator.estimates import expect
 from controller.simulator.families.base import SimulationConfig
 from controller.simulator.generate import generate
+from controller.simulator.job_table import Row, row_of, write_jobs
 from controller.simulator.metrics import Metrics, measure
-from controller.simulator.policies import FAMILIES, dress, family, make
+from controller.simulator.policies import FAMILIES, dress, family, is_outside, make
 from controller.simulator.record import Curves
 from controller.simulator.traces import read
 from controller.simulator.traces.rows import JobCheck
@@ -103,18 +104,26 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One simulation. `curves` asks for utilisation over time, `verify` for a check of every decision."""
+    """One simulation.
+
+    `curves` asks for utilisation over time, `verify` for a check of every decision, `rows` for what became of
+    each job.
+    """
 
     policy: str
     source: Source
     config: SimulationConfig
     curves: bool = False
     verify: bool = False
+    rows: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Result of a task; `wall_s` and `cpu_s`, processor time, are the simulation without reading jobs."""
+    """Result of a task; `wall_s` and `cpu_s`, processor time, are the simulation without reading jobs.
+
+    `rows` are those of `controller.simulator.job_table`, by end, if the task asks for them.
+    """
 
     task: Task
     metrics: Metrics
@@ -123,6 +132,7 @@ class Outcome:
     curves: Curves | None
     wall_s: float
     cpu_s: float
+    rows: Sequence[Row] = ()
 
 
 def kind_for(policies: Iterable[str]) -> str:
@@ -144,7 +154,8 @@ def known_to(policies: Iterable[str], config: SimulationConfig) -> JobCheck:
 
     Raises what `make` raises.
     """
-    of_families = {family(name): name for name in policies}  # one speed model each
+    # one speed model each; those from outside may bring their own
+    of_families = {name if is_outside(name) else family(name): name for name in policies}
     speeds = [make(name, config).speed for name in of_families.values()]
 
     def known(spec: JobSpec) -> None:
@@ -182,7 +193,17 @@ def run(task: Task, progress: Progress | None = None) -> Outcome:
         )
         wall_s, cpu_s = time.perf_counter() - began_s, time.process_time() - began_cpu_s
     jcts_s = tuple(job.jct_s for job in result.jobs)
-    return Outcome(task, measure(result), jcts_s, result.end_s, result.curves, wall_s, cpu_s)
+    rows = [row_of(job) for job in result.jobs] if task.rows else []
+    return Outcome(task, measure(result), jcts_s, result.end_s, result.curves, wall_s, cpu_s, rows)
+
+
+def write_rows(path: Path, outcomes: Iterable[Outcome]) -> None:
+    """Write what became of each job of each outcome to a CSV file. Raises OSError."""
+    named: Iterator[tuple[Mapping[str, str | float], Sequence[Row]]] = (
+        ({"policy": o.task.policy, "load": o.task.source.load, "seed": o.task.source.seed}, o.rows)
+        for o in outcomes
+    )
+    write_jobs(path, named)
 
 
 @lru_cache(maxsize=2)

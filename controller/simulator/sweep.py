@@ -11,7 +11,10 @@ from controller.scheduling.errors import BadSpec
 from controller.simulator.families.base import SimulationConfig
 from controller.simulator.runs import Outcome, Source, Task
 
-MEASURES = ("avg_jct_s", "median_jct_s", "p99_jct_s", "makespan_s", "avg_queue", "gpu_busy", "fairness")
+MEASURES = (
+    *("avg_jct_s", "median_jct_s", "p99_jct_s", "makespan_s", "avg_slowdown", "p99_slowdown"),
+    *("avg_queue", "gpu_busy", "fairness"),
+)
 """Metrics that are averaged over seeds."""
 
 MOST_TASKS = 100_000
@@ -36,6 +39,7 @@ def tasks(
     *,
     loads: Sequence[float],
     seeds: Sequence[int],
+    rows: bool = False,
 ) -> list[Task]:
     """Return a task for each policy, load and seed.
 
@@ -52,7 +56,7 @@ def tasks(
     if (wanted := len(policies) * len(loads) * len(seeds)) > MOST_TASKS:
         raise BadSpec(f"{wanted:,} simulations, of each policy, load and seed; at most {MOST_TASKS:,} go")
     return [
-        Task(policy, replace(source, load=load, seed=seed), replace(config, seed=seed))
+        Task(policy, replace(source, load=load, seed=seed), replace(config, seed=seed), rows=rows)
         for load in loads
         for seed in seeds
         for policy in policies

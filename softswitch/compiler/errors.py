@@ -5,17 +5,20 @@
     CompileError          the source is wrong
     └── Unsupported       the source is right, but we cannot compile it (yet)
 
-Both say where, what was wrong and, where it helps, what would be right.
+Both say where, what was wrong and, where it helps, what would be right. A compilation raises the first error;
+`CompileError.others` are those found after it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from softswitch.compiler.position import Position
 
 _TAB_WIDTH = 8
+MAX_SHOWN = 20
+"""Errors of one compilation that `CompileError.render` shows."""
 
 
 def _source_line(pos: Position, sources: Mapping[str, str]) -> str | None:
@@ -38,6 +41,7 @@ class CompileError(Exception):
         self.message = message
         self.pos = pos
         self.expected = expected
+        self.others: tuple[CompileError, ...] = ()
 
     def __str__(self) -> str:
         where = f"{self.pos}: " if self.pos.file else ""  # what many places make together has none
@@ -46,11 +50,20 @@ class CompileError(Exception):
     def render(self, sources: Mapping[str, str] | None = None) -> str:
         """Return the message with the source line, a caret under the column, and what was expected.
 
+        The errors that were found after this one follow, up to `MAX_SHOWN` in all.
+
         `sources` maps file names to their text; files that it does not know are read from disk,
         and without a line to show, the message stands alone.
         """
+        shown = [self, *self.others[: MAX_SHOWN - 1]]
+        text = [error._render(sources or {}) for error in shown]
+        if len(self.others) >= MAX_SHOWN:
+            text.append(f"and {len(self.others) - MAX_SHOWN + 1} more errors")
+        return "\n".join(text)
+
+    def _render(self, sources: Mapping[str, str]) -> str:
         text = [str(self)]
-        line = _source_line(self.pos, sources or {})
+        line = _source_line(self.pos, sources)
         if line is not None:
             indent = len(line[: self.pos.column - 1].expandtabs(_TAB_WIDTH))
             text.append(f"  {line.expandtabs(_TAB_WIDTH).rstrip()}")
@@ -64,3 +77,14 @@ class Unsupported(CompileError):
     """The source is valid P4_16, but this compiler does not support it (yet)."""
 
     kind = "unsupported"
+
+
+def gathered(errors: Sequence[CompileError]) -> CompileError:
+    """Return the first error with all others, each once."""
+    seen: dict[tuple[str, Position], CompileError] = {}
+    for error in errors:
+        for one in (error, *error.others):
+            seen.setdefault((one.message, one.pos), one)
+    first, *others = seen.values()
+    first.others = tuple(others)
+    return first

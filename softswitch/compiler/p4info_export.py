@@ -5,7 +5,7 @@ specification, section 6.3), below it the Jenkins one-at-a-time hash of the name
 as long as the id is taken; names are tried in sorted order. ``@id`` overrides the hash. The alias
 is the shortest suffix of the name, in whole components, that no other object has.
 
-Not in the IR and therefore not in P4Info: controller headers, names of user-defined types, digests.
+Not in the IR and therefore not in P4Info: names of structs, headers and enums with an underlying type.
 Structured annotations other than ``@pkginfo`` and ``@platform_property`` go as text.
 """
 
@@ -49,7 +49,7 @@ _PACKAGE_TEXTS = frozenset(["name", "version", "arch", "organization", "contact"
 _KEY_TEXT = re.compile(r'(\w+)\s*=\s*("(?:[^"\\]|\\.)*")')
 _KEY_NUMBER = re.compile(r"(\w+)\s*=\s*(\w+)")
 
-_Object = ir.Table | ir.Action | ir.Counter | ir.Register
+_Object = ir.Table | ir.Action | ir.Counter | ir.Register | ir.ControllerHeader
 _Item = TypeVar("_Item", bound=_Object)
 
 
@@ -107,12 +107,16 @@ class _Export:
         self._program = program
         direct = {name: counter for name, counter in program.counters.items() if counter.table is not None}
         arrays = {name: counter for name, counter in program.counters.items() if counter.table is None}
-        self._tables = _Symbols.of(_Ids.TABLE, program.tables)
-        self._actions = _Symbols.of(_Ids.ACTION, program.actions)
+        tables = {name: table for name, table in program.tables.items() if not table.value_set}
+        sets = {name: table for name, table in program.tables.items() if table.value_set}
+        self._tables = _Symbols.of(_Ids.TABLE, tables)
+        self._controller_headers = _Symbols.of(_Ids.CONTROLLER_HEADER, program.controller_headers)
+        self._value_sets = _Symbols.of(_Ids.VALUE_SET, sets)
+        self._actions = _Symbols.of(_Ids.ACTION, _plain(program.actions))
         self._counters = _Symbols.of(_Ids.COUNTER, arrays)
         self._direct_counters = _Symbols.of(_Ids.DIRECT_COUNTER, direct)
         self._registers = _Symbols.of(_Ids.REGISTER, program.registers)
-        names = {*program.tables, *program.actions, *program.counters, *program.registers}
+        names = {*program.tables, *_plain(program.actions), *program.counters, *program.registers}
         self._aliases = _aliases(names)
 
     def message(self) -> p4info_pb2.P4Info:
@@ -121,8 +125,11 @@ class _Export:
         info.pkg_info.arch = "v1model"
         _describe(info.pkg_info, program.annotations)
         for table in _visible(program.tables.values()):
-            self._table(info.tables.add(), table)
-        for action in _visible(program.actions.values()):
+            if table.value_set:
+                self._value_set(info.value_sets.add(), table)
+            else:
+                self._table(info.tables.add(), table)
+        for action in _visible(_plain(program.actions).values()):
             self._action(info.actions.add(), action)
         for counter in _visible(program.counters.values()):
             if counter.table is None:
@@ -136,7 +143,46 @@ class _Export:
             message.spec.unit = _UNITS[counter.unit]
         for register in _visible(program.registers.values()):
             self._register(info.registers.add(), register)
+        for header in program.controller_headers.values():
+            self._controller_header(info.controller_packet_metadata.add(), header)
+        for new in program.new_types.values():
+            self._new_type(info.type_info.new_types[new.name], new)
         return info
+
+    def _bits(self, item: ir.Key | ir.Param) -> int:
+        """Return the width of a value as the controller gives it."""
+        new = self._program.new_types.get(item.type_name)
+        type_ = item.expr.type if isinstance(item, ir.Key) else item.type
+        return new.width if new is not None and new.width else _width(type_)
+
+    def _new_type(self, message: Any, new: ir.NewType) -> None:
+        if new.uri:
+            message.translated_type.uri = new.uri
+            message.translated_type.sdn_bitwidth = new.width
+        else:
+            _describe_scalar(message.original_type, new.type)
+
+    def _controller_header(self, message: Any, header: ir.ControllerHeader) -> None:
+        message.preamble.id = self._controller_headers.ids[header.name]
+        message.preamble.name = message.preamble.alias = header.name
+        _annotate(message.preamble, header.annotations)
+        ids = _field_ids([param.annotations for param in header.fields], header.pos)
+        for field_id, param in zip(ids, header.fields, strict=True):
+            field = message.metadata.add(id=field_id, name=param.name, bitwidth=self._bits(param))
+            if param.type_name:
+                field.type_name.name = param.type_name
+            _annotate(field, param.annotations)
+
+    def _value_set(self, message: Any, table: ir.Table) -> None:
+        self._preamble(message.preamble, table, self._value_sets)
+        for field_id, key in enumerate(table.keys, start=1):
+            message.match.add(
+                id=field_id,
+                name=key.name,
+                bitwidth=self._bits(key),
+                match_type=_MATCH_TYPES[key.match],
+            )
+        message.size = table.size
 
     def _preamble(self, preamble: Any, item: _Object, symbols: _Symbols) -> None:
         preamble.id = symbols.ids[item.name]
@@ -150,7 +196,9 @@ class _Export:
         for field_id, key in zip(ids, table.keys, strict=True):
             if key.match == "selector":
                 continue  # the control plane does not match on it
-            field = message.match_fields.add(id=field_id, name=key.name, bitwidth=_width(key.expr.type))
+            field = message.match_fields.add(id=field_id, name=key.name, bitwidth=self._bits(key))
+            if key.type_name:
+                field.type_name.name = key.type_name
             _annotate(field, key.annotations)
             if key.match in _MATCH_TYPES:
                 field.match_type = _MATCH_TYPES[key.match]
@@ -158,12 +206,14 @@ class _Export:
                 field.other_match_type = key.match
         for ref in table.actions:
             _annotate(
-                message.action_refs.add(id=self._actions.ids[ref.action], scope=_SCOPES[ref.scope]),
+                message.action_refs.add(
+                    id=self._actions.ids[ir.plain_name(ref.action)], scope=_SCOPES[ref.scope]
+                ),
                 ref.annotations,
             )
         default = table.default
         if table.const_default:
-            message.const_default_action_id = self._actions.ids[default.action]
+            message.const_default_action_id = self._actions.ids[ir.plain_name(default.action)]
         self._initial_default(message.initial_default_action, default, table.pos)
         if table.direct_counter is not None:
             message.direct_resource_ids.append(self._direct_counters.ids[table.direct_counter])
@@ -172,7 +222,7 @@ class _Export:
         message.has_initial_entries = bool(table.entries)
 
     def _initial_default(self, message: Any, default: ir.Invocation, pos: ir.Position) -> None:
-        message.action_id = self._actions.ids[default.action]
+        message.action_id = self._actions.ids[ir.plain_name(default.action)]
         params = self._program.actions[default.action].params
         ids = _field_ids([param.annotations for param in params], pos)
         for param_id, param, value in zip(ids, params, default.args, strict=True):
@@ -187,19 +237,30 @@ class _Export:
         for param_id, param in zip(ids, action.params, strict=True):
             names = [unescape(note.body) for note in param.annotations if note.name == "name"]
             name = names[0] if names else param.name
-            field = message.params.add(id=param_id, name=name, bitwidth=_width(param.type))
+            field = message.params.add(id=param_id, name=name, bitwidth=self._bits(param))
+            if param.type_name:
+                field.type_name.name = param.type_name
             _annotate(field, param.annotations)
 
     def _register(self, message: Any, register: ir.Register) -> None:
         self._preamble(message.preamble, register, self._registers)
         message.size = register.size
-        match register.type:
-            case ir.Bool():
-                message.type_spec.bool.SetInParent()
-            case ir.Bits(width, signed=True):
-                message.type_spec.bitstring.int.bitwidth = width
-            case ir.Bits(width):
-                message.type_spec.bitstring.bit.bitwidth = width
+        _describe_scalar(message.type_spec, register.type)
+
+
+def _describe_scalar(message: Any, type_: ir.Bits | ir.Bool) -> None:
+    match type_:
+        case ir.Bool():
+            message.bool.SetInParent()
+        case ir.Bits(width, signed=True):
+            message.bitstring.int.bitwidth = width
+        case ir.Bits(width):
+            message.bitstring.bit.bitwidth = width
+
+
+def _plain(actions: Mapping[str, ir.Action]) -> dict[str, ir.Action]:
+    """Return the actions as the control plane knows them: see `ir.Action`."""
+    return {name: action for name, action in actions.items() if ir.plain_name(name) == name}
 
 
 def _visible(items: Iterable[_Item]) -> Iterator[_Item]:
@@ -212,6 +273,8 @@ def _width(type_: ir.Type) -> int:
             return width
         case ir.Bool():
             return 1
+        case ir.Enum():
+            return 32
         case _:
             return 0  # P4Runtime: the value is a string
 

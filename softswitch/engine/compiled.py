@@ -8,8 +8,9 @@ which the engine calls directly and this class wraps one packet at a time.
 from __future__ import annotations
 
 import ctypes
+import itertools
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from softswitch.engine.emit_c.tables import ARG_WORDS, TableLayout, lay_out_tabl
 from softswitch.engine.entries import TableEntries, bit_width
 from softswitch.engine.pipeline import MAX_FRAME, Copy, NoSuchObject, PipelineError, Verdict
 
-ABI = 1
+ABI = 2
 PACKET_ALIGNMENT = 64
 MASK_64 = (1 << 64) - 1
 
@@ -97,6 +98,7 @@ class _Program(ctypes.Structure):
         ("copy", _COPY),
         ("clone", _CLONE),
         ("egress", _EGRESS),
+        ("metadata", _pointer),
     )
 
 
@@ -144,6 +146,21 @@ class _Table:
                 return 0
 
 
+class _Field(ctypes.Structure):
+    """``struct p4_field``."""
+
+    _fields_ = (("name", ctypes.c_char_p), ("offset", ctypes.c_size_t), ("bytes", ctypes.c_size_t))
+
+
+def _metadata(address: int) -> Iterator[tuple[str, tuple[int, int]]]:
+    """Yield offset and bytes of the fields of a table, whose last one has no name."""
+    fields = ctypes.cast(address, ctypes.POINTER(_Field))
+    for number in itertools.count():
+        if not fields[number].name:
+            return
+        yield fields[number].name.decode(), (fields[number].offset, fields[number].bytes)
+
+
 class CompiledPacket:
     """A ``struct p4_packet`` and the frame that it refers to."""
 
@@ -166,6 +183,7 @@ class CompiledPipeline:
         if self._ops.abi != ABI:
             raise PipelineError(f"{path} has ABI {self._ops.abi}, not {ABI}")
         self._control = _Control(library)
+        self._metadata = dict(_metadata(self._ops.metadata))
         state = self._ops.create(seed & MASK_64)
         if state is None:
             raise PipelineError(f"no memory for the registers and tables of {program.name}")
@@ -377,6 +395,14 @@ class CompiledPipeline:
         length = self._ops.egress(self._state, packet.address, ctypes.byref(told), out, ctypes.byref(verdict))
         frame = None if verdict.dropped else ctypes.string_at(out, length)
         return frame, _read_verdict(verdict)
+
+    def metadata(self, packet: CompiledPacket, names: Sequence[str]) -> dict[str, int]:
+        """Those of these metadata fields that the program has, as they are now."""
+        places = {name: self._metadata[name] for name in names if name in self._metadata}
+        return {
+            name: int.from_bytes(ctypes.string_at(packet.address + offset, size), "little")
+            for name, (offset, size) in places.items()
+        }
 
     def copy_packet(self, packet: CompiledPacket) -> CompiledPacket:
         """An independent copy of a packet, for replication."""

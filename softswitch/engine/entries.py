@@ -37,7 +37,9 @@ class TableEntries:
         self.table = table
         self.default = table.default
         self._actions = program.actions
-        self._refs = {ref.action: ref for ref in table.actions}
+        # The control plane may name an action without the number of this table's own (`ir.plain_name`).
+        self._refs = {ir.plain_name(ref.action): ref for ref in table.actions}
+        self._refs |= {ref.action: ref for ref in table.actions}
         self._prioritised = has_priorities(table)
         self._entries: dict[Match, ir.ConstEntry] = {}
         for entry in table.entries:
@@ -96,7 +98,10 @@ class TableEntries:
         """Set the default action; None restores the program's own. Raises BadEntry."""
         if invocation is None:
             invocation = self.table.default
-        elif self.table.const_default and invocation != self.table.default:
+        elif (
+            self.table.const_default
+            and self._canonical_invocation(invocation, as_default=True) != self.table.default
+        ):
             raise BadEntry(f"the default action of table {self.table.name} is constant")
         self.default = self._canonical_invocation(invocation, as_default=True)
         return self.default
@@ -160,7 +165,7 @@ class TableEntries:
         name = self.table.name
         ref = self._refs.get(invocation.action)
         if ref is None:
-            known = ", ".join(self._refs)
+            known = ", ".join(ir.plain_name(ref.action) for ref in self.table.actions)
             raise BadEntry(f"table {name} has no action {invocation.action}; it has {known}")
         if as_default and ref.scope == "table_only":
             raise BadEntry(f"action {ref.action} of table {name} is @tableonly: not for the default")
@@ -173,7 +178,7 @@ class TableEntries:
             low, high = _bounds(param.type)
             if not low <= arg <= high:
                 raise BadEntry(f"parameter {param.name} of {ref.action} is {low}..{high}, not {arg}")
-        return invocation
+        return ir.Invocation(ref.action, invocation.args)
 
     def _prefix_bits(self, entry: ir.ConstEntry) -> int:
         return sum(pattern.mask.bit_count() for pattern in entry.patterns if pattern.kind == "mask")

@@ -15,6 +15,7 @@ from typing import Any
 from softswitch.engine.counters import PORT_COUNTERS, SWITCH_COUNTERS, PortStatistics, SwitchStatistics
 from softswitch.engine.engine_build import build_engine
 from softswitch.engine.impairments import LinkModel
+from softswitch.engine.pcapng import NAME_BYTES, NOTES, CaptureSettings
 from softswitch.engine.pipeline import Compiled, Pipeline
 from softswitch.engine.ports import InterfacePort, MemoryPort, PortError, PortSpec, SwitchError, UdpPort
 
@@ -32,6 +33,17 @@ class _Statistics(ctypes.Structure):
 
 class _Member(ctypes.Structure):
     _fields_ = [("port", ctypes.c_uint16), ("rid", ctypes.c_uint16)]
+
+
+class _CaptureConfig(ctypes.Structure):
+    """``struct engine_capture_config``."""
+
+    _fields_ = (
+        ("epoch_ns", ctypes.c_uint64),
+        ("capacity", ctypes.c_uint64),
+        ("snap", ctypes.c_uint32),
+        ("notes", ctypes.c_char * (NAME_BYTES + 1) * NOTES),
+    )
 
 
 @functools.cache
@@ -63,6 +75,8 @@ def declare(library: ctypes.CDLL) -> ctypes.CDLL:
         "drain": (u32, [engine, u16, pointer, pointer, pointer, u32, u64]),
         "port_statistics": (None, [engine, u16, pointer]),
         "switch_statistics": (None, [engine, pointer]),
+        "capture": (integer, [engine, pointer]),
+        "captured": (u64, [engine, u16, pointer, u64, ctypes.POINTER(u64)]),
         "now": (u64, [engine]),
         "prepare": (None, [engine]),
         "run": (integer, [engine, text]),
@@ -177,6 +191,27 @@ class NativeEngine:
             )
             assert taken == count, "only one thread drains a port"
         return data, lengths, times
+
+    def capture(self, settings: CaptureSettings | None) -> None:
+        """Capture what passes the ports from now on, or no more."""
+        config = None
+        if settings is not None:
+            config = _CaptureConfig(settings.epoch_ns, settings.capacity, settings.snap)
+            for number, name in enumerate(settings.notes):
+                config.notes[number].value = name.encode()
+        if self._library.engine_capture(self._engine, config and ctypes.byref(config)):
+            raise SwitchError("out of memory")
+
+    def captured(self, port: int) -> tuple[bytes, int]:
+        """Take a port's records, and count those that found no room."""
+        dropped = ctypes.c_uint64()
+        room, records = 0, ctypes.create_string_buffer(0)
+        while True:
+            used = self._library.engine_captured(self._engine, port, records, room, ctypes.byref(dropped))
+            if used <= room:
+                return records.raw[:used], dropped.value
+            room = used + used // 2  # more may come meanwhile
+            records = ctypes.create_string_buffer(room)
 
     def port_statistics(self, port: int) -> PortStatistics:
         """A snapshot of one port's counters."""

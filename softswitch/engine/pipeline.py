@@ -16,6 +16,7 @@ interpreter (`softswitch.engine.interpreter.pipeline`). Everything here is plain
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -171,6 +172,9 @@ class Pipeline(Protocol):
 
     def egress(self, packet: Packet, copy: Copy) -> tuple[bytes | None, Verdict]:
         """Run egress, update checksums, deparse: the frame, cut to MAX_FRAME, or None if dropped."""
+
+    def metadata(self, packet: Packet, names: Sequence[str]) -> dict[str, int]:
+        """Those of these metadata fields (``a.b`` in a struct) that the program has, as they are now."""
 
     def copy_packet(self, packet: Packet) -> Packet:
         """An independent copy of a packet, for replication."""

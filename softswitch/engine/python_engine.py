@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 
 from softswitch.engine.counters import PortStatistics, SwitchStatistics
 from softswitch.engine.impairments import LinkModel
+from softswitch.engine.pcapng import CaptureSettings, packet_block
 from softswitch.engine.pipeline import DROP_PORT, MAX_FRAME, Copy, Packet, Pipeline, Verdict
 from softswitch.engine.ports import InterfacePort, MemoryPort, PortError, PortSpec, SwitchError, UdpPort
 from softswitch.engine.python_link import Link
@@ -61,6 +62,8 @@ class _Port:
         self.queue: deque[_Queued] = deque()
         self.dequeue_scheduled = False
         self.outbox: list[tuple[int, bytes]] = []
+        self.captured = bytearray()
+        self.captured_in_vain = 0
         self.is_cpu = isinstance(spec, MemoryPort) and spec.cpu
         self.socket: socket.socket | None = None
         self.everywhere: socket.socket | None = None
@@ -90,6 +93,9 @@ class PythonEngine:
         self._now_ns = 0
         self._passes = 0
         self._statistics = SwitchStatistics()
+        self._capture: CaptureSettings | None = None
+        self._captured_ns = 0
+        self._waited = ""
         self._start_ns = time.monotonic_ns()
         self._stopping = threading.Event()
         self._cpu_ready = threading.Condition()
@@ -225,12 +231,15 @@ class PythonEngine:
         through_ns = rx.transfer_from_queue(len(frame), self._now_ns)
         if through_ns is None:
             statistics.rx_queue_full += 1
+            self._note(port, frame, "fate=queue_full", inbound=True)
             return
         if rx.hit(rx.model.loss):
             statistics.rx_lost += 1
+            self._note(port, frame, "fate=lost", inbound=True)
             return
         if rx.hit(rx.model.corrupt):
             statistics.rx_corrupted += 1
+            self._note(port, frame, "fate=corrupted", inbound=True)
             return
         twice = rx.hit(rx.model.duplicate)
         statistics.rx_duplicated += twice
@@ -247,12 +256,15 @@ class PythonEngine:
         through_ns = tx.transfer(len(frame), self._now_ns)
         if tx.hit(tx.model.loss):
             statistics.tx_lost += 1
+            self._note_sent(port, frame, "lost")
             return
         if tx.hit(tx.model.corrupt):
             statistics.tx_corrupted += 1
+            self._note_sent(port, frame, "corrupted")
             return
         twice = tx.hit(tx.model.duplicate)
         statistics.tx_duplicated += twice
+        self._note_sent(port, frame, "duplicated" if twice else "")
         for _ in range(1 + twice):
             time_ns, reordered = tx.arrival(through_ns)
             statistics.tx_reordered += reordered
@@ -266,11 +278,13 @@ class PythonEngine:
         if port.socket is not None:
             if port.peer is None:
                 statistics.tx_no_peer += 1
+                self._note(port, frame, "fate=blocked", inbound=False)
                 return
             try:
                 port.socket.sendto(frame, port.peer)
             except OSError:
                 statistics.tx_blocked += 1
+                self._note(port, frame, "fate=blocked", inbound=False)
                 return
         elif len(port.outbox) >= _MAX_OUTBOX:
             statistics.tx_blocked += 1
@@ -284,11 +298,47 @@ class PythonEngine:
                 self._cpu_pending = True
                 self._cpu_ready.notify()
 
+    # ------------------------------------------------------------------ captures
+
+    def capture(self, settings: CaptureSettings | None) -> None:
+        """Capture what passes the ports from now on, or no more."""
+        with self._lock:
+            self._capture = settings
+
+    def captured(self, port: int) -> tuple[bytes, int]:
+        """Take a port's records, and count those that found no room."""
+        with self._lock:
+            found = self._ports[port]
+            records, found.captured = bytes(found.captured), bytearray()
+            return records, found.captured_in_vain
+
+    def _note(self, port: _Port, frame: bytes, comment: str, *, inbound: bool) -> None:
+        capture = self._capture
+        if capture is None:
+            return
+        self._captured_ns = max(capture.epoch_ns + self._now_ns, self._captured_ns + 1)
+        record = packet_block(frame, self._captured_ns, inbound=inbound, comment=comment, snap=capture.snap)
+        if len(port.captured) + len(record) > capture.capacity:
+            port.captured_in_vain += 1
+        else:
+            port.captured += record
+
+    def _note_sent(self, port: _Port, frame: bytes, fate: str) -> None:
+        words = [self._waited, fate and f"fate={fate}"]
+        self._note(port, frame, " ".join(filter(None, words)), inbound=False)
+
+    def _describe(self, packet: Packet) -> str:
+        assert self._capture is not None
+        assert self._pipeline is not None
+        values = self._pipeline.metadata(packet, self._capture.notes)
+        return " ".join(f"{name}={value}" for name, value in values.items())
+
     # ------------------------------------------------------------------ traffic manager
 
     def _ingress_frame(self, port: _Port, frame: bytes) -> None:
         if self._pipeline is None:
             port.statistics.rx_no_program += 1
+            self._note(port, frame, "fate=no_program", inbound=True)
             return
         self._passes = _MAX_PASSES
         self._ingress(_Origin(frame, port.number), 0, None, -1)
@@ -306,6 +356,8 @@ class PythonEngine:
         packet, verdict = self._pipeline.ingress(
             origin.frame, origin.port, now_us, instance_type, previous, field_list
         )
+        if self._capture is not None and instance_type == 0:
+            self._note(self._ports[origin.port], origin.frame, self._describe(packet), inbound=True)
         if verdict.clone:
             self._clone(packet, origin, verdict, INGRESS_CLONE)
         if verdict.resubmit:
@@ -353,6 +405,7 @@ class PythonEngine:
             self._egress(port, packet, origin, copy, truncate)
         elif len(port.queue) >= port.tx.model.queue_packets:
             port.statistics.tx_queue_full += 1
+            self._note(port, origin.frame, "fate=queue_full", inbound=False)
         else:
             port.queue.append(_Queued(packet, origin, replace(copy, enq_qdepth=len(port.queue)), truncate))
             self._schedule_dequeue(port)
@@ -370,7 +423,10 @@ class PythonEngine:
             waited = (now_us - item.copy.enq_timestamp) & 0xFFFFFFFF
             copy = replace(item.copy, now_us=now_us, deq_timedelta=waited, deq_qdepth=len(port.queue))
             self._passes = _MAX_PASSES
+            if copy.deq_timedelta or copy.deq_qdepth:
+                self._waited = f"waited_us={copy.deq_timedelta} depth={copy.deq_qdepth}"
             self._egress(port, item.packet, item.origin, copy, item.truncate)
+            self._waited = ""
         self._schedule_dequeue(port)
 
     def _egress(self, port: _Port | None, packet: Packet, origin: _Origin, copy: Copy, truncate: int) -> None:

@@ -22,6 +22,7 @@ from typing import Literal, Protocol, Self
 
 from softswitch.engine.counters import PortStatistics, SwitchStatistics
 from softswitch.engine.impairments import LinkModel, PortImpairments
+from softswitch.engine.pcapng import CaptureSettings
 from softswitch.engine.pipeline import NoCompiler, Pipeline
 from softswitch.engine.ports import (
     MAX_PORT,
@@ -80,6 +81,12 @@ class Engine(Protocol):
 
     def drain(self, port: int) -> tuple[bytearray, array[int], array[int]]:
         """Take the frames that left at a memory port: frames back to back, lengths, times."""
+
+    def capture(self, settings: CaptureSettings | None) -> None:
+        """Capture what passes the ports from now on, or no more."""
+
+    def captured(self, port: int) -> tuple[bytes, int]:
+        """Take a port's records, and count those that found no room."""
 
     def port_statistics(self, port: int) -> PortStatistics:
         """A snapshot of one port's counters."""
@@ -287,6 +294,23 @@ class Switch:
         if not isinstance(self._ports.get(port), MemoryPort):
             raise PortError(f"port {port} is not a memory port")
         return self._engine.drain(port)
+
+    def capture(self, settings: CaptureSettings | None) -> None:
+        """Capture what passes the ports from now on; None: no more. What was captured may still be taken."""
+        self._engine.capture(settings)
+
+    def captured(self, port: int) -> tuple[bytes, int]:
+        """Take a port's records since the last call: packet blocks of pcapng (`softswitch.engine.pcapng`).
+
+        Also returns how many records found no room so far.
+        """
+        if port not in self._ports:
+            raise PortError(f"there is no port {port}")
+        return self._engine.captured(port)
+
+    def now_us(self) -> int:
+        """Return the real time since the switch was made."""
+        return self._engine.now_us()
 
     def statistics(self, port: int) -> PortStatistics:
         """Counters of one port."""

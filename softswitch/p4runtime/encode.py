@@ -14,7 +14,7 @@ def table_entry(schema: Schema, table: Table, entry: ir.ConstEntry) -> Any:
     """Encode one entry: match, action and, where the table has them, priority."""
     message = p4.TableEntry(table_id=table.id, is_const=table.const_entries)
     for field, pattern in zip(table.fields, entry.patterns, strict=True):
-        _match(message.match, field, pattern)
+        match_field(message.match, field, pattern)
     if table.takes_priority:
         message.priority = entry.priority
     message.action.CopyFrom(table_action(schema, entry.invocation))
@@ -33,7 +33,7 @@ def default_entry(schema: Schema, table: Table, invocation: ir.Invocation) -> An
 
 def table_action(schema: Schema, invocation: ir.Invocation) -> Any:
     """Encode an action with its arguments."""
-    action = schema.action_named(invocation.action)
+    action = schema.action_named(ir.plain_name(invocation.action))
     message = p4.TableAction()
     message.action.action_id = action.id
     for param, value in zip(action.params, invocation.args, strict=True):
@@ -41,7 +41,8 @@ def table_action(schema: Schema, invocation: ir.Invocation) -> Any:
     return message
 
 
-def _match(matches: Any, field: Field, pattern: ir.Pattern) -> None:
+def match_field(matches: Any, field: Field, pattern: ir.Pattern) -> None:
+    """Add one component of a match, unless it does not matter."""
     if pattern.kind == "any":
         return
     message = matches.add(field_id=field.id)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from p4src.messages import p4runtime_pb2 as p4
-from softswitch.p4runtime import counters, replication, tables
+from softswitch.p4runtime import counters, replication, tables, value_sets
 from softswitch.p4runtime.errors import InvalidArgument, Unimplemented
 from softswitch.p4runtime.state import Device
 
@@ -16,7 +16,6 @@ _UNSUPPORTED = {
     "action_profile_group": "action profiles",
     "meter_entry": "meters",
     "direct_meter_entry": "meters",
-    "value_set_entry": "parser value sets",
     "register_entry": "access to registers (as on BMv2); programs report through counters and packets",
     "digest_entry": "digests",
 }
@@ -27,7 +26,6 @@ _NONE_OF = {
     "action_profile_member": "action_profile_id",
     "action_profile_group": "action_profile_id",
     "meter_entry": "meter_id",
-    "value_set_entry": "value_set_id",
     "digest_entry": "digest_id",
 }
 
@@ -44,6 +42,8 @@ def write(device: Device, update: Any) -> None:
                 tables.write_direct_counter(bundle, update.type, entity.direct_counter_entry)
             case "counter_entry":
                 counters.write(bundle, update.type, entity.counter_entry)
+            case "value_set_entry":
+                value_sets.write(bundle, update.type, entity.value_set_entry)
             case "packet_replication_engine_entry":
                 switch = device.switch if device.is_live(bundle) else None
                 replication.write(bundle, switch, update.type, entity.packet_replication_engine_entry)
@@ -71,6 +71,9 @@ def _read(device: Device, entity: Any) -> Iterator[Any]:
         case "counter_entry":
             for cell in counters.read(bundle, entity.counter_entry):
                 yield p4.Entity(counter_entry=cell)
+        case "value_set_entry":
+            for members in value_sets.read(bundle, entity.value_set_entry):
+                yield p4.Entity(value_set_entry=members)
         case "packet_replication_engine_entry":
             for entry in replication.read(bundle, entity.packet_replication_engine_entry):
                 yield p4.Entity(packet_replication_engine_entry=entry)

@@ -91,6 +91,7 @@ class Schema:
     actions: Mapping[int, Action] = field(default_factory=dict)
     counters: Mapping[int, Counter] = field(default_factory=dict)
     direct_counters: Mapping[int, Counter] = field(default_factory=dict)
+    value_sets: Mapping[int, Table] = field(default_factory=dict)
     packet_headers: Mapping[str, tuple[Param, ...]] = field(default_factory=dict)
 
     def action_named(self, name: str) -> Action:
@@ -107,6 +108,7 @@ class Schema:
             "action": self.actions,
             "counter": self.counters,
             "direct counter": self.direct_counters,
+            "value set": self.value_sets,
         }
         for other, objects in of_kind.items():
             if other != kind and id_ in objects:
@@ -142,6 +144,7 @@ def from_p4info(p4info: Any) -> Schema:
         },
         counters={c.preamble.id: Counter(c.preamble.id, c.preamble.name, c.size) for c in p4info.counters},
         direct_counters=direct_counters,
+        value_sets={v.preamble.id: _value_set(v) for v in p4info.value_sets},
         packet_headers={
             h.preamble.name: tuple(Param(m.id, m.name, m.bitwidth) for m in h.metadata)
             for h in p4info.controller_packet_metadata
@@ -162,6 +165,23 @@ def _table(table: Any, direct_counters: Mapping[int, Counter]) -> Table:
         const_default=table.const_default_action_id != 0,
         direct_counter=next((i for i in table.direct_resource_ids if i in direct_counters), None),
         size=table.size,
+    )
+
+
+def _value_set(value_set: Any) -> Table:
+    """Return a value set as a table without actions."""
+    return Table(
+        id=value_set.preamble.id,
+        name=value_set.preamble.name,
+        fields=tuple(
+            Field(f.id, f.name, _MATCH_KINDS.get(f.match_type, "unsupported"), f.bitwidth)
+            for f in value_set.match
+        ),
+        actions={},
+        const_entries=False,
+        const_default=True,
+        direct_counter=None,
+        size=value_set.size,
     )
 
 

@@ -12,17 +12,19 @@ from bmv2_topos import JobEntry
 from bmv2_topos.experiments import addressing, atp, loss, loss_page, loss_runs, memory, regions, stragglers
 from bmv2_topos.experiments.harness import (
     RESULTS,
+    Experiment,
     ResultRow,
     Scenario,
     averaged,
     column,
-    main,
+    compare,
     markdown,
     mean_iteration_s,
     number,
     selected,
     spread,
     sweep,
+    with_seeds,
     write,
 )
 from bmv2_topos.experiments.wrap import wrap
@@ -48,6 +50,30 @@ def test_rows_come_in_order_whatever_the_number_of_processes() -> None:
     assert [row["seed"] for row in alone] == [0, 1, 2]
     assert done == [0, 1, 2, 3]
     assert sweep(scenarios(3), measure, processes=2) == alone
+
+
+def test_the_first_seeds_can_be_chosen_and_no_more_than_there_are() -> None:
+    assert [scenario.labels["seed"] for scenario in with_seeds(scenarios(4), 2)] == [0, 1]
+    with pytest.raises(ValueError, match="5 seeds, must be 1 to 4"):
+        with_seeds(scenarios(4), 5)
+
+
+def test_a_row_that_comes_out_otherwise_is_found() -> None:
+    short = Experiment(
+        name="short",
+        title="",
+        about="",
+        scenarios=lambda quick: scenarios(2),
+        measure=measure,
+        tables=lambda rows: "",
+    )
+    rows = sweep(scenarios(2), measure, processes=1)
+    assert compare(short, rows, count=2) == []
+    rows[0] = {**rows[0], "iteration_s": 1.0}
+    (difference,) = compare(short, rows, count=2)
+    assert (difference.labels, difference.column, difference.published) == ({"seed": 0}, "iteration_s", 1.0)
+    with pytest.raises(ValueError, match="1 rows are published, and 2 are to be run"):
+        compare(short, rows[:1], count=1)
 
 
 def test_an_error_names_the_run() -> None:
@@ -131,7 +157,7 @@ def test_an_experiment_makes_its_page(name: str, quick: dict[str, list[ResultRow
 def test_the_page_in_the_repository_has_all_that_the_experiment_runs(name: str) -> None:
     experiment = EXPERIMENTS[name]
     document = json.loads((RESULTS / f"{name}.json").read_text())
-    assert document["command"] == f"python -m bmv2_topos.experiments.{name}"
+    assert document["command"] == f"ina experiment {name}"
     labels = [
         {key: row[key] for key in scenario.labels}
         for row, scenario in zip(document["rows"], experiment.scenarios(False), strict=True)
@@ -202,19 +228,6 @@ def test_losses_cost_goodput_but_do_not_stop_a_job(quick: dict[str, list[ResultR
             )
             assert bare < left < 1.0
     assert all(row["lost_packets"] for row in quick["loss"] if row["loss"])
-
-
-def test_an_experiment_runs_from_the_command_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], quick: dict[str, list[ResultRow]]
-) -> None:
-    assert main(loss.EXPERIMENT, ["--quick", "--processes", "1", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == quick["loss"]
-    assert main(loss.EXPERIMENT, ["--quick", "--processes", "1", "--output", str(tmp_path)]) == 0
-    page = (tmp_path / "loss.md").read_text()
-    assert "python -m bmv2_topos.experiments.loss --quick" in page
-    (tmp_path / "loss.md").unlink()
-    assert main(loss.EXPERIMENT, ["--again", "--output", str(tmp_path)]) == 0
-    assert (tmp_path / "loss.md").read_text() == page
 
 
 def test_tables_are_markdown() -> None:

@@ -50,6 +50,7 @@ def test_scapy_dissects_a_frame() -> None:
     packets["flags"] = wire.FLAG_RESEND | wire.FLAG_RAW
     packets["node"], packets["target"], packets["epoch"] = 3, 0xFFFF, 9
     packets["psn"], packets["lanes"], packets["tag"] = 0x01020304, 32, 0xDEADBEEF
+    packets["valid"] = wire.VALID_INT32 | 32
     packets["values"] = np.arange(-16, 16)
 
     frame = ether(packets.tobytes())

@@ -26,9 +26,9 @@ PRODUCT = ("p4src", "softswitch", "hostlib", "controller", "bmv2_topos")
 NOT_INSTALLED = ("benchmarks", "examples", "tests")
 
 # Ways into a package from other packages. They meet on the wire, and here.
-SWITCH = ("softswitch",)
+SWITCH = ("softswitch", "softswitch.stf")
 HOST = ("hostlib", "hostlib.fallback", "hostlib.interleave", "hostlib.launcher")
-TOPOLOGIES = ("bmv2_topos", "bmv2_topos.jobfile")
+TOPOLOGIES = ("bmv2_topos", "bmv2_topos.draw", "bmv2_topos.jobfile", "bmv2_topos.places")
 CONTROLLER = ("controller/", "controller.memory/", "controller.p4runtime_shim/")
 # Programs as data, a pipeline to run one and its table entries, the loop that measures it.
 PIPELINES = (
@@ -75,7 +75,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     "controller.grouping": ("controller.errors",),
     "controller.scheduling": ("controller.errors", "controller.grouping/", "controller.scheduling/*"),
     "controller.simulator": (
-        *("controller.errors", "controller.grouping/", "controller.scheduling/*"),
+        *("controller.errors", "controller.plugins", "controller.grouping/", "controller.scheduling/*"),
         "controller.simulator/*",
     ),
     "controller.live": ("controller.errors", "controller.scheduling/*", "controller.simulator/"),
@@ -83,6 +83,10 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     "bmv2_topos": (
         *("bmv2_topos/*", *CONTROLLER, *SWITCH, *PIPELINES),
         *("hostlib/", "hostlib._native", "hostlib.core/", "hostlib.fallback/"),
+    ),
+    # Testbeds of real processes: the runtime, in network namespaces.
+    "bmv2_topos.testbeds.netns": (
+        *("bmv2_topos/*", *CONTROLLER, "controller.runtime/", "hostlib", "hostlib.launcher"),
     ),
     # These compose the packages.
     "controller.runtime": (
@@ -95,16 +99,23 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
         *(*SWITCH, *PIPELINES, *HOST, *PACKETS),
     ),
     "controller.cli": (
-        *("controller/*", *SWITCH, *HOST, "hostlib.demos.four_stages", *TOPOLOGIES),
-        *("bmv2_topos.experiments.plots", "bmv2_topos.soak", "bmv2_topos.testbeds.virtual"),
+        *("controller/*", *SWITCH, *HOST, "hostlib.lua_dissector", "hostlib.demos.four_stages", *TOPOLOGIES),
+        *("bmv2_topos.experiments/", "bmv2_topos.soak", "bmv2_topos.testbeds.virtual"),
+        "bmv2_topos.trace",
+        "bmv2_topos.testbeds.netns/",
     ),
 }
 
 # Packages and modules that get bytes, events and the time, and return what is to be done.
 CORES = (
     *("hostlib.core", "hostlib.fallback.config", "hostlib.fallback.core", "hostlib.interleave.turn_order"),
-    *("controller.memory", "controller.placement", "controller.routing"),
-    *("controller.grouping", "controller.live"),
+    *(
+        "controller.memory",
+        "controller.placement",
+        "controller.routing",
+        "controller.grouping",
+        "controller.live",
+    ),
 )
 IO = {"asyncio", "multiprocessing", "select", "selectors", "socket", "subprocess", "threading", "time"}
 

@@ -9,6 +9,7 @@ import shutil
 import struct
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -123,6 +124,9 @@ class ScriptInterpreter:
         said = (copy.instance_type, copy.egress_rid, copy.enq_qdepth, copy.deq_qdepth, copy.deq_timedelta)
         head = data[:7] + bytes([turns]) + struct.pack("!6I", *said, copy.now_us & 0xFFFFFFFF)
         return head + data[32:], Verdict(**verdict)
+
+    def metadata(self, packet: list[Any], names: Sequence[str]) -> dict[str, int]:
+        return {}
 
     def copy_packet(self, packet: list[Any]) -> list[Any]:
         return list(packet)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from softswitch.compiler import Unsupported
+from softswitch.compiler import CompileError, Unsupported, compile_source
 from tests.softswitch.lowering import lowered, refusal, source
 
 F = "bit<8> f(in bit<8> p, out bit<8> q) { q = p; return p; }"
@@ -25,11 +25,7 @@ EXPRESSIONS = [
     ("P.@@apply();", "a parser cannot be applied in a control", "a parser state"),
     # types of operands
     ("hdr.h.a = meta.@@w;", "the assigned value is bit<32>, not bit<8>", "bit<8>; a cast (bit<8>) converts"),
-    ("hdr.h.a = @@256;", "256 does not fit in bit<8>", "0 to 255, or a cast (bit<8>)"),
-    ("hdr.h.a = @@-129;", "-129 does not fit in bit<8>", "0 to 255, or a cast (bit<8>)"),
-    ("meta.i = @@128;", "128 does not fit in int<8>", "-128 to 127, or a cast (int<8>)"),
     ("hdr.h.a = hdr.h.b @@+ meta.w;", "+ of bit<8> and bit<32>", "two operands of one bit<W> or int<W> type"),
-    ("hdr.h.a = hdr.h.b + @@300;", "300 does not fit in bit<8>", None),
     ("if (hdr.h.@@a) { }", "the condition is bit<8>, not bool", "bool; a comparison makes one"),
     ("if (hdr.h.a == 1 && hdr.h.@@b) { }", "the operand of && is bit<8>, not bool", None),
     ("if (hdr.h.a @@== meta.t) { }", "bit<8> and bool cannot be compared", "two operands of one type"),
@@ -57,7 +53,6 @@ EXPRESSIONS = [
     ("hdr.h = hdr.s[@@3];", "index 3 into h_t[3]", "0 to 2"),
     ("hdr.h = hdr.s.@@last;", "stack.last in a control", "an index; it exists only in parsers"),
     ("hdr.h = @@{ 1, 2, 3 };", "3 values for h_t", "4, one for each field"),
-    ("hdr.h = { 1, 2, @@256, 4 };", "256 does not fit in bit<8>", None),
     ("meta.n = { x = 1, @@z = 2 };", "unknown field of inner_t 'z'", "one of x, y"),
     ("meta.n = @@{ x = 1 };", "field 'y' of inner_t has no value", "a value for every field"),
     ("bit<8> v = @@true;", "the initial value of 'v' is bool 1, not bit<8>", None),
@@ -103,7 +98,7 @@ LOCALS = [
     ("action a(bit<8> v) { @@a(v); }", "'a' is used before its declaration at t.p4:", None),
     ("action a() { } table @@a { actions = { a; } }", "'a' is already declared at t.p4:", None),
     ("table @@t { key = { hdr.h.a: exact; } }", "table 't' has no actions", "actions = { … }"),
-    ("action a() { } table t { actions = { @@b; } }", "unknown name 'b'", None),
+    ("action a() { } table t { actions = { @@b; } }", "unknown action 'b'", "one of NoAction, a"),
     ("action a() { } table t { actions = { a; @@a; } }", "action 'a' is listed twice", "each action once"),
     (
         "action a() { } table t { key = { @@hdr.h.a: exakt; } actions = { a; } }",
@@ -116,14 +111,12 @@ LOCALS = [
         "this key has no name for the control plane",
         '@name("…") behind the match kind',
     ),
-    (T + "@@sizes = 4; }", "unknown table property 'sizes'", "'size'"),
     (T + "size = @@0; }", "a table of size 0", "at least 1"),
     (T + "default_action = @@b; }", "unknown action of table 't' 'b'", None),
     (T + "default_action = @@a; }", "no argument for parameter 'v' of action a", "action a(v)"),
     (T + "default_action = a(hdr.h.@@a); }", "argument 'v' is known only at run time", None),
     (T + "const entries = { @@(1, 2): a(1); } }", "an entry of 2 values", "1, one for each key"),
     (T + "const entries = { @@_: a(1); } }", "don't care for exact key 'hdr.h.a'", "a value"),
-    (T + "const entries = { @@300: a(1); } }", "300 does not fit in bit<8>", None),
     (T + "const entries = { 1: a(1); @@1: a(2); } }", "this entry has the key of the one at t.p4:", None),
     (T + "counters = @@hdr; }", "headers_t as the counter of a table", "a direct_counter"),
     ("action a(in bit<8> p) { } table t { actions = { @@a; } }", "0 arguments bound for action 'a'", None),
@@ -148,7 +141,6 @@ def test_locals(locals_: str, message: str, expected: str | None):
 
 PARSERS = [
     ("state start { transition @@strat; }", "unknown state 'strat'", "'start'"),
-    ("state start { transition select(hdr.h.a) { @@300: accept; } }", "300 does not fit in bit<8>", None),
     ("state start { transition select(hdr.h.a) { @@(1, 2): accept; } }", "a case of 2 values", None),
     (
         "state start { transition select(hdr.h.a) { hdr.h.@@b: accept; } }",
@@ -182,6 +174,128 @@ def test_parsers(parser: str, message: str, expected: str | None):
     assert error.message.startswith(message)
     if expected is not None:
         assert error.expected == expected
+
+
+IDLE = "state start { transition s1; } state @@s1 { transition s2; } state s2 { transition s1; }"
+
+STRICTER = [  # what p4c refuses, too
+    (
+        {
+            "declarations": "bit<8> f() { return 1; }",
+            "parser": "state start { transition select(hdr.h.a) { @@f(): accept; } }",
+        },
+        "a call in a keyset",
+    ),
+    ({"locals": "action a(in int @@v) { }", "apply": "a(1);"}, "parameter 'v' of type int is 'in'"),
+    ({"parser": IDLE}, "the parser never leaves"),
+    ({"apply": "bit<8> i; @@for (i in 1 .. 6) { }"}, "the variable 'i' of the loop has no type"),
+    ({"apply": "@@break;"}, "break or continue outside a loop"),
+    ({"locals": "action a() { @@switch (hdr.h.a) { 1: { } } }", "apply": "a();"}, "switch in an action"),
+    ({"declarations": "control K() { apply { } } K() @@k;"}, "'k' is an instance of a control or parser"),
+    (
+        {"locals": T.replace("key =", "const entries = { 1: a(1); } @@key =") + "}"},
+        "the key of a table behind its entries",
+    ),
+    (
+        {"declarations": "control K(in bit<8> v)(in bit<8> @@w) { apply { } }"},
+        "constructor parameter 'w' is 'in'",
+    ),
+    (
+        {"declarations": "parser K(packet_in p, out headers_t h) { state start { transition @@nowhere; } }"},
+        "unknown state 'nowhere'",
+    ),
+]
+
+
+@pytest.mark.parametrize(("parts", "message"), STRICTER)
+def test_what_p4c_refuses_is_refused(parts: dict[str, str], message: str):
+    assert refusal(source(**parts)).message.startswith(message)
+
+
+def test_an_unknown_version_of_v1model_is_refused():
+    with pytest.raises(CompileError, match="version 20000101 of v1model is unknown"):
+        compile_source(f"#define V1MODEL_VERSION 20000101\n{source()}", name="t.p4")
+
+
+REMARKS = [
+    (
+        {"locals": T + "@@sizes = 4; }", "apply": "t.apply();"},
+        "unknown table property 'sizes' means nothing; there is 'size'",
+    ),
+    ({"apply": "hdr.h.a = @@256;"}, "256 does not fit in bit<8> (0 to 255) and becomes 0"),
+    ({"apply": "hdr.h.a = @@-129;"}, "-129 does not fit in bit<8> (0 to 255) and becomes 127"),
+    ({"apply": "meta.i = @@128;"}, "128 does not fit in int<8> (-128 to 127) and becomes -128"),
+    ({"apply": "hdr.h.a = hdr.h.b + @@300;"}, "300 does not fit in bit<8> (0 to 255) and becomes 44"),
+    ({"apply": "hdr.h = { 1, 2, @@256, 4 };"}, "256 does not fit in bit<8> (0 to 255) and becomes 0"),
+    ({"apply": "hdr.h.a = (bit<8>) (@@4 / 1w1);"}, "4 does not fit in bit<1> (0 to 1) and becomes 0"),
+    (
+        {"locals": T + "const entries = { @@300: a(1); } }", "apply": "t.apply();"},
+        "300 does not fit in bit<8> (0 to 255) and becomes 44",
+    ),
+    (
+        {"parser": "state start { transition select(hdr.h.a) { @@300: accept; } }"},
+        "300 does not fit in bit<8> (0 to 255) and becomes 44",
+    ),
+]
+
+
+@pytest.mark.parametrize(("parts", "message"), REMARKS)
+def test_numbers_that_do_not_fit_are_cut_with_a_remark(parts: dict[str, str], message: str):
+    text = source(**parts)
+    where = text.index("@@")
+    [remark] = compile_source(text.replace("@@", ""), name="t.p4").remarks
+    assert remark.message == message
+    assert remark.pos.line == text[:where].count("\n") + 1
+
+
+def test_every_error_is_told_up_to_twenty():
+    text = source("hdr.h.a = no1; bit<8> v = no2; hdr.h.b = v; hdr.h.c = no3;", egress="hdr.h.a = no4;")
+    with pytest.raises(CompileError) as caught:
+        compile_source(text, name="t.p4")
+    errors = (caught.value, *caught.value.others)
+    assert [error.message for error in errors] == [f"unknown name 'no{i}'" for i in (1, 2, 3, 4)]
+    with pytest.raises(CompileError) as caught:
+        compile_source(source("".join(f"hdr.h.a = no{i};" for i in range(25))), name="t.p4")
+    text = caught.value.render()
+    assert text.count("unknown name") == 20
+    assert text.endswith("and 5 more errors")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "keyword"),
+    [
+        ("control D(", "contrl D(", "control"),
+        ("parser P(", "pasrer P(", "parser"),
+        ("    apply {", "    aply {", "apply"),
+        ("state start", "stat start", "state"),
+        ("struct headers_t", "sturct headers_t", "struct"),
+    ],
+)
+def test_a_misspelt_keyword_is_said(old: str, new: str, keyword: str):
+    with pytest.raises(CompileError) as caught:
+        compile_source(source().replace(old, new, 1), name="t.p4")
+    assert caught.value.message == f"unknown keyword {new.split()[0].split('(')[0]!r}"
+    assert caught.value.expected == repr(keyword)
+
+
+@pytest.mark.parametrize(
+    ("declared", "called"),
+    [
+        ("extern void random<T>(out T v);", "random(hdr.h.a);"),
+        ("extern void hash<T>(out T v, in T w);", "hash(hdr.h.a, hdr.h.b);"),
+        ("extern void mine(inout bit<8> v);", "mine(hdr.h.a);"),
+    ],
+)
+def test_user_externs_are_refused_by_name(declared: str, called: str):
+    text = source(called, declarations=declared)
+    with pytest.raises(Unsupported) as caught:
+        compile_source(text, name="t.p4")
+    assert f"extern function '{called.partition('(')[0]}'" in caught.value.message
+
+
+def test_errors_of_core_come_first():
+    text = f"error {{ Mine }}\n{source()}"
+    assert compile_source(text, name="t.p4").errors.members[:2] == ("NoError", "PacketTooShort")
 
 
 DECLARATIONS = [
@@ -257,13 +371,7 @@ UNSUPPORTED = [
     ("", "meter(4, MeterType.bytes) @@m;", "meters"),
     ("", "action_profile(4) @@m;", "action profiles"),
     ("", "@@register<inner_t>(4) r;", "a register of inner_t"),
-    (
-        "t.apply();",
-        "action a() { } table t { key = { meta.w @@& 15: exact; } actions = { a; } }",
-        "a masked key without a name",
-    ),
     ("@@digest<bit<8>>(1, hdr.h.a);", "", "digest"),
-    ("@@for (bit<8> i = 0; i < 3; i = i + 1) { }", "", "for loops"),
     ("hash(meta.w, HashAlgorithm.@@random, 8w0, { hdr.h }, 8w1);", "", "HashAlgorithm.random"),
     (
         "@@update_checksum(true, { hdr.h }, hdr.h.a, HashAlgorithm.csum16);",
@@ -287,11 +395,7 @@ def test_what_is_not_supported_is_refused(apply: str, locals_: str, message: str
 @pytest.mark.parametrize(
     ("declarations", "message"),
     [
-        ("header_union @@u_t { h_t a; }", "header unions"),
-        ("header k_t { inner_t @@n; }", "struct inner_t inside a header"),
-        ("struct k_t { varbit<8> @@n; }", "a varbit in a struct"),
         ("const bit<@@0> K = 0;", "a width of 0 bits"),
-        ("struct k_t { bit<8>@@[4] n; }", "an array of bit<8>"),
         ("extern thing { thing(); } thing() @@one;", "extern 'thing': v1model has none"),
     ],
 )
@@ -301,10 +405,28 @@ def test_declarations_that_are_not_supported_are_refused(declarations: str, mess
     assert error.message.startswith(message)
 
 
-def test_value_sets_are_refused():
-    error = refusal(source(parser="value_set<bit<8>>(4) @@vs; state start { transition accept; }"))
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        (
+            {
+                "declarations": "header odd_t { bit<4> a; }",
+                "parser": "state start { odd_t @@o; packet.extract(o);",
+            },
+            "header odd_t has 4 bits",
+        ),
+        (
+            {"declarations": "struct w_t { bit<200> w; }", "locals": "w_t x;", "apply": "x.w = x.w @@+ 1;"},
+            "a computation with 200 bits",
+        ),
+    ],
+)
+def test_what_is_beyond_the_limits_is_refused_with_its_place(parts: dict[str, str], message: str):
+    if "parser" in parts:
+        parts = parts | {"parser": parts["parser"] + " transition accept; }"}
+    error = refusal(source(**parts))
     assert isinstance(error, Unsupported)
-    assert error.message == "value sets"
+    assert error.message.startswith(message)
 
 
 def test_unsupported_code_that_nothing_uses_does_no_harm():

@@ -8,7 +8,8 @@ import pytest
 from google.protobuf import text_format
 
 from p4src.messages import p4info_pb2
-from softswitch.compiler import CompileError, compile_file, ir, p4info, p4info_text
+from softswitch.compiler import CompileError, compile_file, compile_source, ir, p4info, p4info_text
+from tests.softswitch.lowering import source
 
 P4_SOURCES = Path(__file__).parents[2] / "p4src"
 POS = ir.Position("f", 1, 1)
@@ -281,3 +282,44 @@ def test_p4c_gives_the_same(path: Path, tmp_path: Path):
     reference = text_format.Parse(output.read_text(), p4info_pb2.P4Info())
     ours = p4info(compile_file(path, defines={"LANES": "32"}))
     assert comparable(ours) == comparable(reference)
+
+
+INFO_SOURCE = """
+@controller_header("packet_in") header in_t { bit<9> port; @id(7) bit<7> pad; }
+@p4runtime_translation("example.org/port", 32) type bit<9> port_t;
+type bit<16> vlan_t;
+const vlan_t NONE = 0;
+"""
+
+
+def test_controller_headers_new_types_and_actions_bound_in_several_tables() -> None:
+    locals_ = (
+        "action put(inout bit<8> where, port_t p, vlan_t v) { where = 1; }"
+        'table t { key = { (port_t) standard_metadata.ingress_port: exact @name("port"); }'
+        " actions = { put(hdr.h.a); } }"
+        "table u { actions = { put(hdr.h.b); NoAction; } }"
+    )
+    program = compile_source(
+        source("t.apply(); u.apply();", locals=locals_, declarations=INFO_SOURCE), name="t.p4"
+    )
+    info = p4info(program)
+    [header] = info.controller_packet_metadata
+    assert header.preamble.name == "packet_in"
+    assert [(m.id, m.name, m.bitwidth) for m in header.metadata] == [(1, "port", 9), (7, "pad", 7)]
+    types = info.type_info.new_types
+    assert types["port_t"].translated_type.uri == "example.org/port"
+    assert types["port_t"].translated_type.sdn_bitwidth == 32
+    assert types["vlan_t"].original_type.bitstring.bit.bitwidth == 16
+    [put] = [action for action in info.actions if action.preamble.name == "C.put"]
+    assert [(p.name, p.bitwidth, p.type_name.name) for p in put.params] == [
+        ("p", 32, "port_t"),
+        ("v", 16, "vlan_t"),
+    ]
+    t, u = info.tables
+    assert (t.match_fields[0].bitwidth, t.match_fields[0].type_name.name) == (32, "port_t")
+    assert put.preamble.id == t.action_refs[0].id == u.action_refs[0].id
+
+
+def test_new_types_take_constants_and_struct_names_stay_out() -> None:
+    text = source("vlan_t v = NONE; hdr.h.a = (bit<8>) (bit<16>) v;", declarations=INFO_SOURCE)
+    assert "vlan_t" in compile_source(text, name="t.p4").new_types

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bmv2_topos.places import spread
 from controller import Member
 from controller.bench import jobs as bench_jobs
 from controller.bench.jobs import throughput_bps
@@ -15,7 +16,7 @@ from controller.cli.errors import Failure
 from controller.cli.options import parse_numbers
 from controller.cli.run_options import parse_tree
 from controller.runtime.errors import BadRun
-from controller.runtime.topology import children, job_tree, plan, spread
+from controller.runtime.topology import job_tree, plan
 from controller.tree import JobTree, TreeSwitch, lay_out
 
 shapes = st.lists(st.integers(1, 3), min_size=1, max_size=3)
@@ -31,8 +32,7 @@ def members(switches: list[str]) -> dict[str, list[Member]]:
 
 def grown(shape: list[int], workers: int, transit: tuple[str, ...] = ()) -> TreeSwitch:
     topology = plan(shape, [workers], fallback=False)
-    leaves = [name for name, below in children(topology).items() if not below]
-    switches = spread(leaves, workers)
+    switches = [topology.switch_of(host) for host in spread(topology, workers, ())]
     return job_tree(topology, members(switches), region=None, transit=transit)
 
 

@@ -21,6 +21,7 @@ from bmv2_topos.testbeds.virtual.faults import (
     random_faults,
 )
 from bmv2_topos.testbeds.virtual.placement import Placement, build
+from bmv2_topos.testbeds.virtual.recorder import Recorder
 from bmv2_topos.testbeds.virtual.report import FlowReport, JobReport, Occupancy, Report
 from bmv2_topos.testbeds.virtual.settings import Stalled, TestbedError, VirtualSettings, WrongSum
 from bmv2_topos.testbeds.virtual.testbed import VirtualTestbed
@@ -39,6 +40,7 @@ __all__ = [
     "Occupancy",
     "Placement",
     "Policy",
+    "Recorder",
     "Regions",
     "RemoveJob",
     "Report",

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from bmv2_topos.spec import Link, Topology
 from bmv2_topos.testbeds.virtual.network import Agenda
+from bmv2_topos.testbeds.virtual.recorder import Recorder
 from bmv2_topos.testbeds.virtual.settings import TestbedError
 from controller.programs import locate
 from softswitch import Impairments, PortImpairments, Switch, compile_file, load, parse_port
@@ -105,8 +106,10 @@ class Fabric:
         program: ir.Program,
         *,
         seed: int = 0,
+        recorder: Recorder | None = None,
     ) -> None:
         self.topology = topology
+        self._recorder = recorder
         self.now_us = 0
         self.pipelines: dict[str, Pipeline] = {}
         self.switches: dict[str, Switch] = {}
@@ -145,6 +148,8 @@ class Fabric:
         self.switches[name] = switch
         self.pipelines[name] = load(program, seed=seed)
         switch.load(self.pipelines[name])
+        if self._recorder is not None:
+            self._recorder.watch(switch)
         for port, link in self.topology.ports[name].items():
             host = link.other(name)
             if host not in kinds:
@@ -211,6 +216,9 @@ class Fabric:
 
     def _collect(self) -> None:
         """Take what has left the switches towards each other."""
+        if self._recorder is not None:
+            for name, switch in self.switches.items():
+                self._recorder.take(name, switch)
         for trunk in self._trunks:
             losses = self._losses[frozenset((trunk.source, trunk.target.switch))]
             for time_us, frame in self.switches[trunk.source].drain_timed(trunk.port):
@@ -223,12 +231,15 @@ class Fabric:
     def receive(self, host: str) -> Arrival | None:
         """Take what has arrived at a host by now; None: nothing."""
         switch, port = self._ends[host]
-        data, lengths, _ = switch.drain_batch(port)
+        data, lengths, times_us = switch.drain_batch(port)
         if not lengths:
             return None
         losses = self._losses_of(host)
-        if losses.probability:
-            data, lengths = _without(data, lengths, losses.survivors(len(lengths)))
+        kept = losses.survivors(len(lengths)) if losses.probability else None
+        if self._recorder is not None:
+            self._recorder.arrived(host, data, lengths, times_us, None if kept is None else kept.tolist())
+        if kept is not None:
+            data, lengths = _without(data, lengths, kept)
         return Arrival(data, lengths) if lengths else None
 
     def send(self, host: str, packets: Bytes, count: int, length: int) -> None:
@@ -236,8 +247,14 @@ class Fabric:
         switch, port = self._ends[host]
         losses = self._losses_of(host)
         if losses.probability:
-            kept = packets[: count * length].reshape(count, length)[losses.survivors(count)]
+            survives = losses.survivors(count)
+            frames = packets[: count * length].reshape(count, length)
+            if self._recorder is not None:
+                self._recorder.sent(host, self.now_us, frames[~survives].tobytes(), length, lost=True)
+            kept = frames[survives]
             packets, count = kept.reshape(-1), len(kept)
+        if self._recorder is not None:
+            self._recorder.sent(host, self.now_us, packets[: count * length].tobytes(), length)
         lengths = self._lengths.get((count, length))
         if lengths is None:
             lengths = self._lengths[count, length] = array("I", [length] * count)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 
 from bmv2_topos.jobfile import JobEntry
 from bmv2_topos.spec import Topology, TopologyError
@@ -13,11 +13,14 @@ from bmv2_topos.testbeds.virtual.admission import Controllers, Request
 from bmv2_topos.testbeds.virtual.gradients import Gradients
 from bmv2_topos.testbeds.virtual.interfaces import Interfaces
 from bmv2_topos.testbeds.virtual.placement import Placement, Ports, check_placement
+from bmv2_topos.testbeds.virtual.recorder import Recorder
 from bmv2_topos.testbeds.virtual.report import JobReport
 from bmv2_topos.testbeds.virtual.server import PolledServer, endpoints
 from bmv2_topos.testbeds.virtual.settings import DEFAULT_WINDOW, TestbedError, VirtualSettings
 from bmv2_topos.testbeds.virtual.training import Training
-from bmv2_topos.testbeds.virtual.worker import Tally, Worker
+from bmv2_topos.testbeds.virtual.worker import Summed, Tally, Worker
+from bmv2_topos.trace import JobFacts, Sum
+from bmv2_topos.trace.explain import End
 from controller import ControllerError, Region, TreeAdmission
 from hostlib.core.congestion import CONGESTION, Congestion
 from hostlib.core.kernel import Kernel
@@ -45,6 +48,7 @@ class RunningJob:
     kernel: Kernel
     starts_ns: int
     """Time of its next admission."""
+    recorder: Recorder | None = None
     admitted: TreeAdmission | None = None
     workers: list[Worker] = field(default_factory=list)
     server: PolledServer | None = None
@@ -197,7 +201,23 @@ class RunningJob:
             priority=0 if settings.program == "atp" else entry.priority,  # a salt there, alike on all ranks
             prioritize=settings.prioritize,
             now=now,
+            note=None if self.recorder is None else self._summed,
         )
+
+    def _summed(self, summed: Summed) -> None:
+        assert self.recorder is not None
+        self.recorder.sums.append(Sum(self.id, *astuple(summed)))
+
+    def facts(self) -> JobFacts:
+        """Return where what it sends and gets is seen."""
+        host = self.request.placement.server
+        port: End | None = None
+        if host is not None:
+            switch = self.topology.switch_of(host)
+            port = switch, self.topology.port_to(switch, host)
+        workers: tuple[End, ...] = tuple((worker, None) for worker in self.placement.workers)
+        server = None if host is None else (host, None)
+        return JobFacts(self.id, self.entry.name, workers, server, port, round(self.entry.start_s * 1e9))
 
     def _congestion(self) -> Congestion:
         name = self.entry.congestion

@@ -31,6 +31,7 @@ from bmv2_topos.testbeds.virtual.interfaces import Assignment, Interfaces
 from bmv2_topos.testbeds.virtual.jobs import RunningJob, request_of
 from bmv2_topos.testbeds.virtual.occupancy import OccupancySampler
 from bmv2_topos.testbeds.virtual.placement import Placement
+from bmv2_topos.testbeds.virtual.recorder import Recorder
 from bmv2_topos.testbeds.virtual.report import Report
 from bmv2_topos.testbeds.virtual.server import PolledServer
 from bmv2_topos.testbeds.virtual.settings import Stalled, TestbedError, VirtualSettings
@@ -67,10 +68,11 @@ class VirtualTestbed:
         *,
         flows: Sequence[Flow] = (),
         allocation: Allocation | None = None,
+        recorder: Recorder | None = None,
     ) -> None:
         """Put the jobs, one placement each, on a topology with ordinary traffic beside them.
 
-        `allocation` changes the regions of shared jobs while they run.
+        `allocation` changes the regions of shared jobs while they run; `recorder` is told all that happens.
         """
         self.topology = topology
         self.settings = settings = settings or VirtualSettings()
@@ -92,7 +94,7 @@ class VirtualTestbed:
         ports = Assignment.of([request.placement for request in requests], [flow.target for flow in flows])
         slots = max(PROGRAM_SLOTS, settings.slots)
         program = compiled(settings.program, settings.lanes, slots, settings.defines)
-        self.fabric = Fabric(topology, program, seed=settings.seed)
+        self.fabric = Fabric(topology, program, seed=settings.seed, recorder=recorder)
         self.controllers = Controllers(
             topology,
             self.fabric.switches,
@@ -130,11 +132,14 @@ class VirtualTestbed:
                 controllers=self.controllers,
                 kernel=kernel,
                 starts_ns=round(entry.start_s * 1e9),
+                recorder=recorder,
             )
             for number, (entry, placement, request, own_ports) in enumerate(
                 zip(jobs, placements, requests, ports.jobs, strict=True), start=1
             )
         }
+        if recorder is not None:
+            recorder.jobs += [job.facts() for job in self.jobs.values()]
         self._left = list(self.jobs.values())
         """Those that are not gone."""
         self._sampler = OccupancySampler(self.fabric, settings, self.jobs)

@@ -38,6 +38,8 @@ class Training:
     """Iterations whose tensors are all summed."""
     ready: deque[int] = field(default_factory=deque)
     """Layers whose tensors wait to be summed, in that order."""
+    ready_ns: dict[int, int] = field(default_factory=dict)
+    """When each layer's tensor became ready last."""
     due: int = NEVER
     """Time at which the layer that is being computed ends; NEVER: waiting for a sum, or finished."""
     _computed: int = 0
@@ -85,6 +87,7 @@ class Training:
     def _leave_backward(self, at: int) -> None:
         self._summed.discard(self._layer)
         self.ready.append(self._layer)
+        self.ready_ns[self._layer] = at
         if self._layer > 0:
             self._layer -= 1
             self._enter_layer(at)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,6 +30,18 @@ class Tally:
         return Tally(self.sent + other.sent, self.resent + other.resent)
 
 
+@dataclass(frozen=True, slots=True)
+class Summed:
+    """A tensor's sum at a rank: when the tensor was ready, its sum begun and there."""
+
+    iteration: int
+    layer: int
+    rank: int
+    ready_ns: int
+    begin_ns: int
+    end_ns: int
+
+
 class Worker:
     """A rank on its host. Times are nanoseconds."""
 
@@ -43,7 +56,11 @@ class Worker:
         priority: int | None,
         prioritize: Prioritize,
         now: int,
+        note: Callable[[Summed], None] | None = None,
     ) -> None:
+        """Begin; `note` is told of every sum that is there."""
+        self._note = note
+        self._begun = now
         self.host = socket.host
         self.rank = rank
         self.window = window
@@ -94,6 +111,7 @@ class Worker:
 
     def _begin(self, layer: int, now: int) -> None:
         self._layer = layer
+        self._begun = now
         training = self.training
         source = self._gradients.contribution(self.rank, training.done, layer)
         priority = self._priority
@@ -118,6 +136,8 @@ class Worker:
             )
         self.compared += len(expected)
         self._layer = None
+        if self._note is not None:
+            self._note(Summed(training.done, layer, self.rank, training.ready_ns[layer], self._begun, now))
         before = training.done
         self._urgency.collective(self.window.first_result_at, now)
         training.summed(layer, now)

@@ -13,17 +13,16 @@ from controller.cli.errors import USAGE, Failure
 from controller.scheduling import BadSpec, Cluster
 from controller.simulator.clusters import read_cluster, uniform
 from controller.simulator.families.base import SimulationConfig
-from controller.simulator.policies import check_settings, known, parse_setting
+from controller.simulator.policies import check_known, check_settings, parse_setting
 from controller.simulator.runs import LARGEST_SEED, MOST_JOBS, Source, kind_for, known_to
 from controller.simulator.traces import READERS
 
 CLUSTER = "Cluster"
 PROFILES = "Measured models"
 
-Policy = Annotated[str, typer.Option(metavar="NAME", help="One policy; 'ina schedule policies' lists them.")]
-Policies = Annotated[
-    str, typer.Option(metavar="NAMES", help="Policies, by comma; 'ina schedule policies' lists them.")
-]
+OWN = "'ina schedule policies' lists them; package.module:Class and path.py:Class are your own."
+Policy = Annotated[str, typer.Option(metavar="NAME", help=f"One policy; {OWN}")]
+Policies = Annotated[str, typer.Option(metavar="NAMES", help=f"Policies, by comma; {OWN}")]
 Seed = Annotated[
     int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of all that is made up: jobs, profiles, trees.")
 ]
@@ -45,6 +44,14 @@ Settings = Annotated[
 ]
 Processes = Annotated[int, typer.Option(min=0, help="Simulations at once; 0: as many as there are cores.")]
 Nodes = Annotated[int, typer.Option(min=1, rich_help_panel=CLUSTER, help="Servers.")]
+JobsCsv = Annotated[
+    Path | None,
+    typer.Option(
+        "--jobs-csv",
+        metavar="FILE",
+        help="Write a line for each job there: arrival, start, end, waiting, slowdown, GPUs, preemptions.",
+    ),
+]
 Format = Annotated[str, typer.Option(help=f"Format of the trace: {', '.join(READERS)}.")]
 
 
@@ -172,8 +179,10 @@ def parse_policies(text: str) -> list[str]:
     if not names:
         raise Failure("--policy: no policy; 'ina schedule policies' lists them", USAGE)
     for name in names:
-        if name not in known():
-            raise Failure(f"policy {name!r} is unknown; 'ina schedule policies --all' lists them", USAGE)
+        try:
+            check_known(name)
+        except BadSpec as error:
+            raise Failure(f"--policy: {error}", USAGE) from error
         if names.count(name) > 1:
             raise Failure(f"policy {name!r} is there twice", USAGE)
     return names

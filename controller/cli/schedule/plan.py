@@ -17,6 +17,7 @@ from controller.cli.schedule import common, inputs, timeline
 from controller.scheduling import RESOURCES, Cluster
 from controller.scheduling.policy import JobState
 from controller.simulator.estimates import expect as estimated
+from controller.simulator.explain import numbers
 from controller.simulator.families.base import SimulationConfig
 from controller.simulator.families.lucid import packing_tree, usage_of
 from controller.simulator.files import check_output, whole
@@ -64,7 +65,7 @@ def plan(
         bool,
         typer.Option(
             "--explain",
-            help="Explain the predictions for each job, of lucid:… and --history.",
+            help="Explain for each job why it runs or waits, in numbers, and what predictions rest on.",
         ),
     ] = False,
     history: Annotated[
@@ -136,15 +137,17 @@ def explanations(
 ) -> dict[str, list[str]]:
     """Return what is known of each job.
 
-    That is what the policy noted, for Lucid the way through its tree, and what makes up its expected
-    duration.
+    That is what the policy noted, what the job asks for and gets, in numbers, for Lucid the way through its
+    tree, and what makes up its expected duration.
     """
     found: dict[str, list[str]] = {}
+    figures = numbers(decided, around.cluster)
     said = {job.spec.id: each.group.reason for each in decided.groups for job in each.group.jobs}
     for job in _jobs(decided):
         lines = [sentence for name, sentence in decided.notes if name == job.spec.id]
         if not lines:
             lines = [said.get(job.spec.id, "waits") or "runs"]
+        lines += figures[job.spec.id]
         if family(policy) == "lucid":
             usage = usage_of(job.spec, around)
             lines.append(f"packing tree: {packing_tree(around).predict(usage).name.title()}")

@@ -8,8 +8,10 @@ from typing import Annotated
 
 import typer
 
+from controller import plugins
 from controller.cli import options
 from controller.cli.output import out
+from controller.simulator.families.outside import GROUP
 from controller.simulator.policies import FAMILIES, full_name, known
 
 EPILOG = """Examples:
@@ -44,7 +46,12 @@ def policies(
             kind: {name: asdict(setting) for name, setting in family.settings.items()}
             for kind, family in FAMILIES.items()
         }
-        document = {"name": "schedule policies", "policies": found, "settings": settings}
+        document = {
+            "name": "schedule policies",
+            "policies": found,
+            "outside": plugins.names(GROUP),
+            "settings": settings,
+        }
         print(json_module.dumps(document, indent=2, default=str))
         return
     shown = 0
@@ -59,6 +66,8 @@ def policies(
         out.print(f"{kind or 'plain'}: {family.about}", style="bold", highlight=False, soft_wrap=True)
         for name, about in lines:
             out.print(f"  {name:{width}}  {about}", highlight=False, soft_wrap=True)
+    if offered := plugins.names(GROUP):
+        out.print(f"from installed packages: {', '.join(offered)}", highlight=False, soft_wrap=True)
     if not everything:
         others = ", ".join(f"{kind}:" for kind, family in FAMILIES.items() if not family.main)
         out.print(

@@ -18,7 +18,7 @@ from controller.simulator.files import check_output, whole
 from controller.simulator.plots import PlotsMissing, check, draw_jcts, draw_utilisation
 from controller.simulator.policies import family
 from controller.simulator.pool import run_all
-from controller.simulator.runs import Outcome, Task
+from controller.simulator.runs import Outcome, Task, write_rows
 
 EPILOG = """Examples:
 
@@ -31,7 +31,7 @@ EPILOG = """Examples:
   ina schedule simulate --policy synergy:fifo+proportional,synergy:fifo+tune --nodes 4 --cpus-per-gpu 4
 """
 
-NUMBERS = ("metrics.json", "curves.json")
+NUMBERS = ("metrics.json", "curves.json", "jobs.csv")
 PLOTS = ("jct.svg", "utilisation.svg")
 
 
@@ -55,6 +55,7 @@ def simulate(
             help=f"Write {', '.join(NUMBERS)} and, with matplotlib, {' and '.join(PLOTS)} there.",
         ),
     ] = None,
+    jobs_csv: inputs.JobsCsv = None,
     json: options.Json = False,
 ) -> None:
     """Run policies on the same jobs and compare what becomes of these.
@@ -68,15 +69,23 @@ def simulate(
         check_output("--output", output, directory=True)
         for name in (*NUMBERS, *PLOTS):
             check_output("--output", output / name)
+    if jobs_csv is not None:
+        check_output("--jobs-csv", jobs_csv)
     servers = cluster.servers()
     around = models.config(servers, names, settings, seed=seed)
     with common.refusals():
         source, jobs = workload.offered(names, around, load=load, seed=seed)
-    tasks = [Task(name, source, around, curves=output is not None, verify=verify) for name in names]
+    rows = output is not None or jobs_csv is not None
+    tasks = [
+        Task(name, source, around, curves=output is not None, verify=verify, rows=rows) for name in names
+    ]
     outcomes = run(tasks, processes)
     document = as_json(outcomes, jobs)
     if output is not None:
         write(output, outcomes, document)
+    if jobs_csv is not None:
+        with whole(jobs_csv) as draft:
+            write_rows(draft, outcomes)
     if json:
         print(json_module.dumps(document, indent=2))
     else:
@@ -125,9 +134,12 @@ def write(directory: Path, outcomes: Sequence[Outcome], document: dict[str, Any]
         if o.curves is not None
     }
     with ExitStack() as stack:
-        metrics_file, curves_file = (stack.enter_context(whole(directory / name)) for name in NUMBERS)
+        metrics_file, curves_file, jobs_file = (
+            stack.enter_context(whole(directory / name)) for name in NUMBERS
+        )
         metrics_file.write_text(json_module.dumps(document, indent=2) + "\n", encoding="utf-8")
         curves_file.write_text(json_module.dumps(curves) + "\n", encoding="utf-8")
+        write_rows(jobs_file, outcomes)
         try:
             check()
         except PlotsMissing as error:
@@ -142,13 +154,18 @@ def write(directory: Path, outcomes: Sequence[Outcome], document: dict[str, Any]
 
 def show(outcomes: Sequence[Outcome], title: str) -> None:
     """Print the table."""
-    columns = ["policy", "avg JCT s", "p99 s", "makespan s", "queue", "GPUs", "restarts", "took"]
+    columns = [
+        *("policy", "avg JCT s", "median s", "p99 s", "makespan s", "slowdown"),
+        *("queue", "GPUs", "restarts", "took"),
+    ]
     rows = [
         (
             o.task.policy,
             count(o.metrics.avg_jct_s),
+            count(o.metrics.median_jct_s),
             count(o.metrics.p99_jct_s),
             count(o.metrics.makespan_s),
+            f"{o.metrics.avg_slowdown:.2f}",
             f"{o.metrics.avg_queue:.1f}",
             f"{o.metrics.gpu_busy:.1%}",
             count(o.metrics.restarts),

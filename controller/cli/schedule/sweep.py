@@ -18,7 +18,7 @@ from controller.cli.schedule import common, inputs
 from controller.simulator import sweep as sweeps
 from controller.simulator.files import check_output, whole
 from controller.simulator.pool import run_all, run_on_ray
-from controller.simulator.runs import Outcome, Task
+from controller.simulator.runs import Outcome, Task, write_rows
 from controller.simulator.traces.rows import brief
 
 EPILOG = """Examples:
@@ -73,6 +73,7 @@ def sweep(
             metavar="FILE", help="Draw completion times by load: .svg, .png or .pdf; needs matplotlib."
         ),
     ] = None,
+    jobs_csv: inputs.JobsCsv = None,
     json: options.Json = False,
 ) -> None:
     """Run policies over several loads and seeds, and print means over the seeds.
@@ -86,6 +87,8 @@ def sweep(
         check_output("--plot", plot)
     if output is not None:
         check_output("--output", output)
+    if jobs_csv is not None:
+        check_output("--jobs-csv", jobs_csv)
     if ray_address and not ray:
         raise Failure("--ray-address: of which cluster; --ray is missing", USAGE)
     servers = cluster.servers()
@@ -98,6 +101,7 @@ def sweep(
             around,
             loads=_loads(loads),
             seeds=_seeds(seeds),
+            rows=jobs_csv is not None,
         )
     outcomes = _run(planned, processes, ray=ray, address=ray_address)
     points = sweeps.points(outcomes)
@@ -105,6 +109,9 @@ def sweep(
     if output is not None:
         with whole(output) as draft:
             draft.write_text(document + "\n", encoding="utf-8")
+    if jobs_csv is not None:
+        with whole(jobs_csv) as draft:
+            write_rows(draft, outcomes)
     if plot is not None:
         with whole(plot) as draft:
             _draw(points, draft)
@@ -156,15 +163,17 @@ def _json(planned: Sequence[Task], outcomes: Sequence[Outcome], points: Sequence
 
 
 def _show(points: Sequence[sweeps.Point], title: str) -> None:
-    columns = ["policy", "load", "avg JCT s", "±", "p99 s", "±", "queue", "GPUs"]
+    columns = ["policy", "load", "avg JCT s", "±", "median s", "p99 s", "±", "slowdown", "queue", "GPUs"]
     rows = [
         (
             point.policy,
             f"{point.load:g}",
             count(point.mean["avg_jct_s"]),
             count(point.spread["avg_jct_s"]),
+            count(point.mean["median_jct_s"]),
             count(point.mean["p99_jct_s"]),
             count(point.spread["p99_jct_s"]),
+            f"{point.mean['avg_slowdown']:.2f}",
             f"{point.mean['avg_queue']:.1f}",
             f"{point.mean['gpu_busy']:.1%}",
         )

@@ -14,8 +14,9 @@ from controller.cli.errors import USAGE, Failure
 from controller.cli.output import Bar, count, err, plural
 from controller.cli.schedule import common, inputs
 from controller.scheduling.lucid.tuner import Settings, Tuned, tune_settings
+from controller.simulator.files import check_output, whole
 from controller.simulator.policies import check_settings, parse_setting, settings_of
-from controller.simulator.runs import Task, run
+from controller.simulator.runs import Task, run, write_rows
 
 EPILOG = """Examples:
 
@@ -26,7 +27,10 @@ EPILOG = """Examples:
   ina schedule policies   (lists what can be set)
 """
 
-METRICS = ("avg_jct_s", "median_jct_s", "p99_jct_s", "makespan_s", "avg_wait_s")
+METRICS = (
+    *("avg_jct_s", "median_jct_s", "p99_jct_s", "makespan_s", "avg_wait_s"),
+    *("avg_slowdown", "p99_slowdown"),
+)
 
 
 def tune(
@@ -51,6 +55,7 @@ def tune(
     seed: inputs.Seed = 0,
     cluster: inputs.ClusterOptions,
     models: inputs.ModelOptions,
+    jobs_csv: inputs.JobsCsv = None,
     json: options.Json = False,
 ) -> None:
     """Replay the same jobs with other settings, and keep what makes a metric less.
@@ -61,6 +66,8 @@ def tune(
     name = inputs.parse_policy(policy)
     if metric not in METRICS:
         raise Failure(f"--metric {metric}: want one of {', '.join(METRICS)}", USAGE)
+    if jobs_csv is not None:
+        check_output("--jobs-csv", jobs_csv)
     servers = cluster.servers()
     around = models.config(servers, [name], settings, seed=seed)
     with common.refusals():
@@ -81,6 +88,10 @@ def tune(
                 return float(getattr(outcome.metrics, metric))
 
             found = tune_settings(tried, start, replay, rounds=rounds, min_gain=min_gain)
+        if jobs_csv is not None:
+            config = replace(around, settings=(*around.settings, *found.best.settings.items()))
+            with whole(jobs_csv) as draft:
+                write_rows(draft, [run(Task(name, source, config, rows=True))])
     document = as_json(found, name, metric, jobs)
     if json:
         print(json_module.dumps(document, indent=2))

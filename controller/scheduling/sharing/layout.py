@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from controller.scheduling.errors import BadDecision
 from controller.scheduling.model import Cluster
+from controller.scheduling.placement import across
 from controller.scheduling.policy import JobState
 
 MOST = 2
@@ -88,15 +89,13 @@ def consolidated(gpus: Iterable[int], count: int, cluster: Cluster) -> tuple[int
     by_node: dict[int, list[int]] = {}
     for gpu in gpus:
         by_node.setdefault(cluster.node_of[gpu], []).append(gpu)
-    whole = max(node.gpus for node in cluster.nodes)
-    nodes, rest = (0, count) if count <= whole else divmod(count, whole)
-    full = [number for number, there in by_node.items() if len(there) == whole][:nodes]
-    if len(full) < nodes:
-        return None
+    sizes = [node.gpus for node in cluster.nodes]
+    room = [len(by_node.get(number, ())) for number in range(len(sizes))]
+    full, rest = ([], count) if count <= max(sizes) else across(room, sizes, count)
     taken = [gpu for number in full for gpu in by_node[number]]
     if rest:
-        room = [there for number, there in by_node.items() if len(there) >= rest and number not in full]
-        if not room:
+        fitting = [there for number, there in by_node.items() if len(there) >= rest and number not in full]
+        if not fitting:
             return None
-        taken += min(room, key=len)[:rest]
+        taken += min(fitting, key=len)[:rest]
     return tuple(taken)

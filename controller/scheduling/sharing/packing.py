@@ -181,18 +181,12 @@ def _covers(
         return
     taken: list[int] = []
     beside: list[JobState] = []
-    full, rest = divmod(gpus, whole)
-    for node in sorted(nodes, key=lambda node: sum(bool(layout.on(gpu)) for gpu in node)):
-        part = whole if full else rest
-        cover = _cover(job, part, node, layout, affinity) if part and len(node) >= part else None
-        if cover is None:
-            continue
-        taken += cover[0]
-        beside += cover[1]
-        if full:
-            full -= 1
-        else:
-            rest = 0
+    for node in sorted(nodes, key=lambda node: (-len(node), sum(bool(layout.on(gpu)) for gpu in node))):
+        part = min(len(node), gpus - len(taken))
+        cover = _cover(job, part, node, layout, affinity) if part else None
+        if cover is not None:
+            taken += cover[0]
+            beside += cover[1]
     if len(taken) == gpus and beside:
         yield tuple(taken), tuple(sorted(beside, key=lambda other: other.order))
 

@@ -34,6 +34,8 @@ class PaperConfig:
         members: How many jobs Muri groups at most.
         worst_order: Muri interleaves as badly as possible.
         in_order: Muri groups neighbours in the queue.
+        power: How much weave looks after the tail.
+        width: By how many times the jobs that weave looks at may exceed the cluster.
         seed: Of the noise.
     """
 
@@ -44,6 +46,8 @@ class PaperConfig:
     members: float = len(RESOURCES)
     worst_order: float = 0
     in_order: float = 0
+    power: float = 0.5
+    width: float = 8
     seed: int = 0
 
     def alone(self, policy: Policy) -> PolicyRun:
@@ -73,7 +77,9 @@ class PaperConfig:
     def weave(self, name: str, *, known: bool = True) -> PolicyRun:
         """Weave, which is told how fast groups are, with decisions at intervals."""
         quantum_s = None if known else self.interval_s
-        policy = Weave(Interleaved(), name, known=known, quantum_s=quantum_s)
+        policy = Weave(
+            Interleaved(), name, known=known, power=self.power, width=int(self.width), quantum_s=quantum_s
+        )
         return self.sharing(policy, interval_s=self.interval_s)
 
 
@@ -151,6 +157,14 @@ SETTINGS = {
     "members": Setting("most jobs in a group (muri)", DEFAULT.members, 1, len(RESOURCES), whole=True),
     "worst_order": Setting("1: muri interleaves as badly as possible", 0, 0, 1, whole=True),
     "in_order": Setting("1: muri groups neighbours in the queue", 0, 0, 1, whole=True),
+    "power": Setting("how much weave looks after the tail; 0: the average alone", DEFAULT.power, 0.0, 10.0),
+    "width": Setting(
+        "by how many times the jobs that weave looks at may exceed the cluster",
+        DEFAULT.width,
+        1,
+        100,
+        whole=True,
+    ),
 }
 
 

@@ -40,6 +40,10 @@ class Cursor:
 
     def fail(self, expected: str) -> NoReturn:
         """Raise the error that the current token is not what was expected."""
+        raise self.failure(expected)
+
+    def failure(self, expected: str) -> CompileError:
+        """Return the error that the current token is not what was expected."""
         match self.token.kind:
             case "end":
                 message = "the file ends too early"
@@ -47,7 +51,7 @@ class Cursor:
                 message = f"unexpected character {self.token}"
             case _:
                 message = f"unexpected {self.token}"
-        raise CompileError(message, self.token.pos, expected)
+        return CompileError(message, self.token.pos, expected)
 
     def accept(self, kind: str) -> Token | None:
         """Step over the current token if it is of this kind."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from softswitch.compiler.errors import CompileError
+import difflib
+from collections.abc import Iterable
+
+from softswitch.compiler.errors import CompileError, gathered
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.frontend.lexer import Token
 from softswitch.compiler.frontend.parse_statements import StatementParser
@@ -13,6 +16,11 @@ _WITH_FIELDS: dict[str, type[ast.HeaderDecl | ast.StructDecl | ast.HeaderUnionDe
     "header_union": ast.HeaderUnionDecl,
 }
 _NAMED_TYPES = _WITH_FIELDS.keys() | {"enum"}
+_STARTS = _NAMED_TYPES | {
+    *("const", "extern", "action", "parser", "control", "package", "typedef", "error", "match_kind")
+}
+_IN_PARSERS = ("state", "const", "value_set")
+_IN_CONTROLS = ("apply", "action", "table", "const")
 
 
 class DeclarationParser(StatementParser):
@@ -21,13 +29,35 @@ class DeclarationParser(StatementParser):
     def declarations(self) -> tuple[ast.Decl, ...]:
         """Parse up to the end of the file."""
         found: list[ast.Decl] = []
+        errors: list[CompileError] = []
         while self.token.kind != "end":
             if self.accept(";"):
                 continue
-            declaration = self._declaration()
+            start = self.token
+            try:
+                declaration = self._declaration()
+            except CompileError as error:
+                errors.append(self._misspelt(start, _STARTS) or error)
+                self._skip_declaration()
+                continue
             if declaration is not None:
                 found.append(declaration)
+        if errors:
+            raise gathered(errors)
         return tuple(found)
+
+    def _skip_declaration(self) -> None:
+        """Go on, behind an error, to what looks like the next declaration: its keyword begins a line."""
+        self.advance()
+        while self.token.kind != "end" and (self.token.kind not in _STARTS or self.token.pos.column > 1):
+            self.advance()
+
+    def _misspelt(self, start: Token, keywords: Iterable[str]) -> CompileError | None:
+        """Return the error that `start`, where a declaration begins, is no keyword, if it is nearly one."""
+        if start.kind != "id" or start.text in self.types:
+            return None
+        near = difflib.get_close_matches(start.text, list(keywords), n=1, cutoff=0.75)
+        return CompileError(f"unknown keyword {start.text!r}", start.pos, repr(near[0])) if near else None
 
     def _declaration(self) -> ast.Decl | None:
         annotations = self.annotations()
@@ -200,7 +230,7 @@ class DeclarationParser(StatementParser):
             params = self.params()
             if self.accept(";"):
                 return ast.ParserTypeDecl(name.text, type_params, params, name.pos, annotations)
-            constructor_params = self.params() if self.token.kind == "(" else ()
+            constructor_params = self._constructor_params()
             self.expect("{", "or ';' behind the parameters of a parser")
             local: list[ast.ConstDecl | ast.VarDecl | ast.Instantiation | ast.ValueSetDecl] = []
             states: list[ast.State] = []
@@ -211,9 +241,13 @@ class DeclarationParser(StatementParser):
                 if self.accept_word("state"):
                     states.append(self._state(inner))
                 elif states or self.token.kind == "end":
-                    self.fail("a state or '}'")
+                    raise self._misspelt(self.token, ("state",)) or self.failure("a state or '}'")
                 else:
-                    local.append(self._parser_local(inner))
+                    start = self.token
+                    try:
+                        local.append(self._parser_local(inner))
+                    except CompileError as error:
+                        raise self._misspelt(start, _IN_PARSERS) or error from None
         return ast.ParserDecl(
             name.text,
             type_params,
@@ -271,6 +305,14 @@ class DeclarationParser(StatementParser):
         self.semicolon("the case")
         return ast.SelectCase(keys, target.text, start.pos)
 
+    def _constructor_params(self) -> tuple[ast.Param, ...]:
+        params = self.params() if self.token.kind == "(" else ()
+        for param in params:
+            if param.direction:
+                message = f"constructor parameter {param.name!r} is {param.direction!r}"
+                raise CompileError(message, param.pos, "no direction: its value is known at compile time")
+        return params
+
     # ----------------------------------------------------------------- controls and tables
 
     def _control(self, annotations: tuple[ast.Annotation, ...]) -> ast.ControlDecl | ast.ControlTypeDecl:
@@ -281,7 +323,7 @@ class DeclarationParser(StatementParser):
             params = self.params()
             if self.accept(";"):
                 return ast.ControlTypeDecl(name.text, type_params, params, name.pos, annotations)
-            constructor_params = self.params() if self.token.kind == "(" else ()
+            constructor_params = self._constructor_params()
             self.expect("{", "or ';' behind the parameters of a control")
             local: list[ast.ConstDecl | ast.VarDecl | ast.Instantiation | ast.ActionDecl | ast.TableDecl] = []
             while not self.accept_word("apply"):
@@ -289,7 +331,11 @@ class DeclarationParser(StatementParser):
                     continue
                 if self.token.kind in ("}", "end"):
                     self.fail("a declaration or 'apply'")
-                local.append(self._control_local(self.annotations()))
+                start, inner = self.token, self.annotations()
+                try:
+                    local.append(self._control_local(inner))
+                except CompileError as error:
+                    raise self._misspelt(start, _IN_CONTROLS) or error from None
             body = self.block(self.annotations())
             self.expect("}", "at the end of the control, behind its 'apply'")
         return ast.ControlDecl(
@@ -326,6 +372,8 @@ class DeclarationParser(StatementParser):
             if kind.text in seen:
                 raise CompileError(f"the table has two properties '{kind.text}'", kind.pos)
             seen.add(kind.text)
+            if entries is not None and kind.text == "key":
+                raise CompileError("the key of a table behind its entries", kind.pos, "the key before them")
             self.expect("=", f"behind '{kind.text}'")
             match kind.text:
                 case "key":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from softswitch.compiler.ir.types import Bits, Bool, Header, Scalar, Type
+from softswitch.compiler.ir.types import Bits, Bool, Header, Scalar, Struct, Type
 from softswitch.compiler.position import Position
 
 
@@ -42,9 +42,12 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """A header of a stack, by an expression of any Bits type."""
+    """A header of a stack, by an expression of any Bits type.
 
-    type: Header
+    Here and in the next two: until `flatten` has run, a Struct is an element of a stack of unions.
+    """
+
+    type: Header | Struct
     base: Expr
     index: Expr
     pos: Position
@@ -54,7 +57,7 @@ class Index:
 class Next:
     """``stack.next`` (in parsers; past the end it is error StackOutOfBounds)."""
 
-    type: Header
+    type: Header | Struct
     base: Expr
     pos: Position
 
@@ -63,7 +66,7 @@ class Next:
 class Last:
     """``stack.last`` (in parsers; of an empty stack it is error StackOutOfBounds)."""
 
-    type: Header
+    type: Header | Struct
     base: Expr
     pos: Position
 

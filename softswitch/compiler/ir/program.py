@@ -61,17 +61,27 @@ class Param:
     variable: str
     type: Bits | Bool
     annotations: tuple[Annotation, ...] = ()
+    type_name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """An action; all its directional parameters are ordinary variables by now."""
+    """An action; all its directional parameters are ordinary variables by now.
+
+    Tables that bind other arguments for its directional parameters have actions of their own, ``name#2`` and
+    so on, which are one action to the control plane: `plain_name`.
+    """
 
     name: str
     params: tuple[Param, ...]
     body: tuple[Stmt, ...]
     pos: Position
     annotations: tuple[Annotation, ...] = ()
+
+
+def plain_name(action: str) -> str:
+    """Return the control-plane name of an action."""
+    return action.partition("#")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +92,7 @@ class Key:
     expr: Expr
     match: str
     annotations: tuple[Annotation, ...] = ()
+    type_name: str = ""  # of a type that `Program.new_types` has
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +126,10 @@ class ConstEntry:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A match-action table. With no keys only the default action ever runs (a miss)."""
+    """A match-action table. With no keys only the default action ever runs (a miss).
+
+    A `value_set` of a parser is a table, too: its entries are the set's members.
+    """
 
     name: str
     keys: tuple[Key, ...]
@@ -128,6 +142,7 @@ class Table:
     direct_counter: str | None
     pos: Position
     annotations: tuple[Annotation, ...] = ()
+    value_set: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +172,37 @@ class Counter:
 
 
 @dataclass(frozen=True, slots=True)
+class NewType:
+    """A ``type``; `uri` and `width` are those of ``@p4runtime_translation``, "" and 0 without one."""
+
+    name: str
+    type: Bits | Bool
+    uri: str = ""
+    width: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerHeader:
+    """A header ``@controller_header("packet_in")`` or ``("packet_out")``: its `name`, and its fields."""
+
+    name: str
+    fields: tuple[Param, ...]
+    pos: Position
+    annotations: tuple[Annotation, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """Something legal that is perhaps not what was meant."""
+
+    message: str
+    pos: Position
+
+    def __str__(self) -> str:
+        return f"{self.pos}: warning: {self.message}"
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
     """A whole v1model pipeline. Dictionaries keep source order and are keyed by name."""
 
@@ -179,3 +225,6 @@ class Program:
     # @field_list(n) metadata fields: n to paths such as ("meta", "i2e", "x")
     field_lists: Mapping[int, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
     annotations: tuple[Annotation, ...] = ()
+    remarks: tuple[Remark, ...] = ()
+    new_types: Mapping[str, NewType] = field(default_factory=dict)
+    controller_headers: Mapping[str, ControllerHeader] = field(default_factory=dict)

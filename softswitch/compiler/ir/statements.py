@@ -99,6 +99,37 @@ class Shift:
 
 
 @dataclass(frozen=True, slots=True)
+class Skip:
+    """Move a stack's next index on by one, if it is below the size."""
+
+    stack: Expr
+    pos: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """Run `body`, then `update`, over and over until a `Break`; it ends after 2**20 rounds, too."""
+
+    body: tuple[Stmt, ...]
+    update: tuple[Stmt, ...]
+    pos: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Break:
+    """Leave the innermost `Loop`."""
+
+    pos: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Continue:
+    """Go on with the `update` of the innermost `Loop`."""
+
+    pos: Position
+
+
+@dataclass(frozen=True, slots=True)
 class Extract:
     """``packet.extract(header)``; with `size`, the width in bits of its one varbit field.
 
@@ -124,7 +155,7 @@ class Verify:
     """``verify(condition, error)`` in a parser."""
 
     condition: Expr
-    error: Const
+    error: Expr
     pos: Position
 
 
@@ -187,6 +218,10 @@ Stmt = (
     | Exit
     | SetValidity
     | Shift
+    | Skip
+    | Loop
+    | Break
+    | Continue
     | Extract
     | Advance
     | Verify

@@ -20,7 +20,7 @@ class Bool:
 
 @dataclass(frozen=True, slots=True)
 class VarBits:
-    """``varbit<max_width>``: only as a header field."""
+    """``varbit<max_width>``."""
 
     max_width: int
 
@@ -51,10 +51,11 @@ class Stack:
 
 @dataclass(frozen=True, slots=True)
 class Struct:
-    """A struct type."""
+    """A struct type; a `union` has headers of which at most one is valid, or stacks of them."""
 
     name: str
     fields: tuple[tuple[str, Type], ...]
+    union: bool = False
 
 
 Scalar = Bits | Bool | Enum

@@ -105,8 +105,14 @@ class _Verifier:
                     _fail(f"no action {s.action}", s.pos)
             case ir.Scope():
                 self._body(s.body)
-            case ir.Return() | ir.Exit():
+            case ir.Loop():
+                self._body(s.body)
+                self._body(s.update)
+            case ir.Return() | ir.Exit() | ir.Break() | ir.Continue():
                 pass
+            case ir.Skip():
+                self._place(s.stack)
+                self._is(s.stack, ir.Stack, s.pos)
             case ir.SetValidity():
                 self._place(s.header)
                 self._is(s.header, ir.Header, s.pos)

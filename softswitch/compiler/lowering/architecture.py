@@ -14,12 +14,15 @@ from softswitch.compiler.lowering.blocks.parsers import lower_main_parser
 from softswitch.compiler.lowering.expressions.check import type_at
 from softswitch.compiler.lowering.instances import make_block
 from softswitch.compiler.lowering.items import Instance
+from softswitch.compiler.lowering.limits import check_stored
 from softswitch.compiler.lowering.passing import Formal, Passed, bind
 from softswitch.compiler.lowering.scope import BlockDef, ExternDef, Local, Scope, Signature, TypeName
 from softswitch.compiler.lowering.unit import Body, Place, Stage, Unit, constant_body
 from softswitch.compiler.lowering.values import Block, Packet, Run, Value
 
 PACKAGE = "V1Switch"
+WHOLE = "(whole)"
+"""The field of the struct around a header that is a parameter of the pipeline: no source can name it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +50,28 @@ SLOTS = (
 
 @dataclass(frozen=True, slots=True)
 class Storages:
-    """The types of the storages that live as long as the packet."""
+    """The types of the storages that live as long as the packet.
+
+    A program whose headers or metadata are one header has them in a struct of that alone.
+    """
 
     hdr: t.StructType
     meta: t.StructType
     standard_metadata: t.StructType
 
-    def type(self, name: str) -> t.StructType:
-        """Return the type of a storage by its name."""
+    def type(self, name: str) -> t.StructType | t.HeaderType:
+        """Return the type of a storage, as the program declares its parameter."""
+        struct = self._struct(name)
+        only = struct.fields.get(WHOLE)
+        return only if isinstance(only, t.HeaderType) else struct
+
+    def place(self, name: str, pos: ir.Position) -> ir.Expr:
+        """Return the storage as an expression of that type."""
+        struct, type_ = self._struct(name), self.type(name)
+        whole = ir.Var(struct.ir, name, pos)
+        return whole if type_ is struct else ir.Member(type_.ir, whole, WHOLE, pos)
+
+    def _struct(self, name: str) -> t.StructType:
         return {"hdr": self.hdr, "meta": self.meta, "standard_metadata": self.standard_metadata}[name]
 
 
@@ -67,18 +84,29 @@ def lower_package(unit: Unit, main: ast.Instantiation) -> tuple[Storages, dict[S
     storages = _storages(unit, blocks[0], formals[Stage.PARSER])
     bodies: dict[Stage, tuple[ir.Stmt, ...]] = {}
     for slot, block in zip(SLOTS, blocks, strict=True):
-        _check_types(slot, block, formals[slot.stage], storages)
-        passed = Passed(_values(unit, slot, formals[slot.stage], storages), ())
-        caller = Body(unit, unit.globals, Place.CONSTANT, slot.stage, block.decl.name)
-        with unit.entered(block.decl, f"{slot.kind} {block.decl.name!r}", block.pos):
-            if slot.stage is Stage.PARSER:
-                lower_main_parser(caller, block, block.decl.name, formals[slot.stage], passed)
-            else:
-                body = lower_control(
-                    caller, block, block.decl.name, formals[slot.stage], passed, repeats=False
-                )
-                bodies[slot.stage] = body.finished(block.pos)
+        with unit.reporting():
+            _lower_block(unit, slot, block, formals[slot.stage], storages, bodies)
+    unit.raise_errors()
     return storages, bodies
+
+
+def _lower_block(
+    unit: Unit,
+    slot: Slot,
+    block: Block,
+    formals: list[Formal],
+    storages: Storages,
+    bodies: dict[Stage, tuple[ir.Stmt, ...]],
+) -> None:
+    _check_types(slot, block, formals, storages)
+    passed = Passed(_values(unit, slot, formals, storages), ())
+    caller = Body(unit, unit.globals, Place.CONSTANT, slot.stage, block.decl.name)
+    with unit.entered(block.decl, f"{slot.kind} {block.decl.name!r}", block.pos):
+        if slot.stage is Stage.PARSER:
+            lower_main_parser(caller, block, block.decl.name, formals, passed)
+        else:
+            body = lower_control(caller, block, block.decl.name, formals, passed, repeats=False)
+            bodies[slot.stage] = body.finished(block.pos)
 
 
 def _blocks(unit: Unit, main: ast.Instantiation) -> list[Block]:
@@ -146,14 +174,20 @@ def _storages(unit: Unit, parser: Block, formals: list[Formal]) -> Storages:
     standard = unit.globals.lookup("standard_metadata_t", parser.decl.pos)
     if not isinstance(standard, TypeName) or not isinstance(standard.type, t.StructType):
         raise Unsupported("a standard_metadata_t that is no struct", standard.pos, "v1model.p4 as it comes")
-    for formal in (headers, meta):
-        if not isinstance(formal.type, t.StructType):
-            raise Unsupported(
-                f"{t.describe(formal.type)} as a parameter of the pipeline", formal.pos, "a struct"
-            )
-    assert isinstance(headers.type, t.StructType)
-    assert isinstance(meta.type, t.StructType)
-    return Storages(headers.type, meta.type, standard.type)
+    return Storages(_storage(headers), _storage(meta), standard.type)
+
+
+def _storage(formal: Formal) -> t.StructType:
+    match formal.type:
+        case t.StructType() as struct:
+            return struct
+        case t.HeaderType(name) as header:
+            check_stored(header.ir, formal.pos)
+            name = f"struct of {name}"
+            return t.StructType(name, {WHOLE: header}, ir.Struct(name, ((WHOLE, header.ir),)))
+        case other:
+            message = f"{t.describe(other)} as a parameter of the pipeline"
+            raise Unsupported(message, formal.pos, "a struct or a header")
 
 
 def _check_types(slot: Slot, block: Block, formals: list[Formal], storages: Storages) -> None:
@@ -178,7 +212,7 @@ def _values(unit: Unit, slot: Slot, formals: list[Formal], storages: Storages) -
             continue
         type_ = storages.type(what)
         why = f"{formal.name!r} is an `in` parameter" if direction == "in" else ""
-        values[formal.name] = Run(type_, ir.Var(type_.ir, what, formal.pos), direction != "in", why)
+        values[formal.name] = Run(type_, storages.place(what, formal.pos), direction != "in", why)
     return values
 
 
@@ -186,7 +220,7 @@ def check_type_arguments(unit: Unit, main: ast.Instantiation, storages: Storages
     """Compare the type arguments of the package, if there are any, with its blocks."""
     assert isinstance(main.type, ast.NamedType)
     body = constant_body(unit, Scope(unit.globals))
-    for ref, wanted in zip(main.type.args, (storages.hdr, storages.meta), strict=False):
+    for ref, wanted in zip(main.type.args, (storages.type("hdr"), storages.type("meta")), strict=False):
         given = type_at(body, ref)
         if not isinstance(given, t.Infer) and not t.same(given, wanted):
             raise CompileError(f"{PACKAGE} of {t.describe(given)}", ref.pos, t.describe(wanted))

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
+from softswitch.compiler.frontend.lexer import unescape
+from softswitch.compiler.ir import fold
 from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.expressions.check import type_at, whole_number
-from softswitch.compiler.lowering.expressions.convert import fit
+from softswitch.compiler.lowering.expressions.convert import fit, fits
 from softswitch.compiler.lowering.instances import declare_instance
 from softswitch.compiler.lowering.items import Action
-from softswitch.compiler.lowering.resolve import make_fields
+from softswitch.compiler.lowering.resolve import Fields, make_fields, wire_fields
 from softswitch.compiler.lowering.scope import (
     BlockDef,
     ExternDef,
@@ -23,10 +25,26 @@ from softswitch.compiler.lowering.scope import (
     Scope,
     Signature,
     TypeName,
+    Variable,
 )
 from softswitch.compiler.lowering.statements import declare_constant
-from softswitch.compiler.lowering.syntax import control_name
+from softswitch.compiler.lowering.syntax import control_name, ir_annotations
 from softswitch.compiler.lowering.unit import Body, Unit, constant_body
+from softswitch.compiler.lowering.values import Run
+
+VERSIONS = (20180101, 20200408)
+"""What ``V1MODEL_VERSION`` may be."""
+
+CORE_ERRORS = (
+    "NoError",
+    "PacketTooShort",
+    "NoMatch",
+    "StackOutOfBounds",
+    "HeaderTooShort",
+    "ParserTimeout",
+    "ParserInvalidArgument",
+)
+"""The errors of core.p4: numbered first, wherever a program includes it, so that NoError is 0."""
 
 
 def error_type(declarations: Sequence[ast.Decl]) -> ir.Enum:
@@ -39,7 +57,8 @@ def error_type(declarations: Sequence[ast.Decl]) -> ir.Enum:
                     message = f"error {member.name!r} is already declared at {members[member.name]}"
                     raise CompileError(message, member.pos, "each error once")
                 members[member.name] = member.pos
-    return ir.Enum("error", tuple(members))
+    core = [name for name in CORE_ERRORS if name in members]
+    return ir.Enum("error", (*core, *(name for name in members if name not in core)))
 
 
 def declare_all(unit: Unit, declarations: Sequence[ast.Decl]) -> ast.Instantiation | None:
@@ -49,40 +68,62 @@ def declare_all(unit: Unit, declarations: Sequence[ast.Decl]) -> ast.Instantiati
     body = constant_body(unit, names)
     main: ast.Instantiation | None = None
     for decl in declarations:
-        match decl:
-            case ast.ConstDecl():
-                declare_constant(body, names, decl)
-            case ast.Instantiation():
-                if not _is_package(names, decl):
-                    declare_instance(body, decl, "")
-                elif main is not None:
-                    raise CompileError("a second package is instantiated", decl.pos, "one package, main")
-                else:
-                    main = decl
-            case ast.HeaderDecl() | ast.StructDecl():
-                _declare_fields(body, decl)
-            case ast.HeaderUnionDecl():
-                raise Unsupported("header unions", decl.pos)
-            case ast.EnumDecl():
-                names.declare(decl.name, TypeName(_enum(body, decl), decl.pos))
-            case ast.TypedefDecl():
-                names.declare(decl.name, TypeName(_typedef(body, decl), decl.pos))
-            case ast.ExternFunctionDecl(prototype):
-                _declare_extern_function(names, prototype)
-            case ast.ExternDecl():
-                names.declare(decl.name, ExternDef(decl, Scope(names), decl.pos))
-            case ast.FunctionDecl():
-                _declare_function(names, decl)
-            case ast.ActionDecl():
-                action = Action(decl, control_name("", decl.name, decl.annotations), Scope(names), None)
-                names.declare(decl.name, Local(action, decl.pos))
-            case ast.ParserTypeDecl() | ast.ControlTypeDecl() | ast.PackageDecl():
-                names.declare(decl.name, Signature(decl, decl.pos))
-            case ast.ParserDecl() | ast.ControlDecl():
-                names.declare(decl.name, BlockDef(decl, Scope(names), decl.pos))
-            case ast.ErrorDecl() | ast.MatchKindDecl():
-                pass  # errors are known from the start, match kinds by name
+        with unit.reporting():
+            if not isinstance(decl, ast.Instantiation) or not _is_package(names, decl):
+                _declare(body, decl)
+            elif main is not None:
+                raise CompileError("a second package is instantiated", decl.pos, "one package, main")
+            else:
+                main = decl
+            continue
+        name = decl.prototype.name if isinstance(decl, _FUNCTIONS) else getattr(decl, "name", "")
+        names.break_name(name, decl.pos)
     return main
+
+
+_FUNCTIONS = (ast.FunctionDecl, ast.ExternFunctionDecl)
+
+
+def _declare(body: Body, decl: ast.Decl) -> None:
+    names = body.scope
+    match decl:
+        case ast.ConstDecl():
+            declare_constant(body, names, decl)
+            _check_version(names, decl)
+        case ast.Instantiation():
+            declare_instance(body, decl, "")
+            if isinstance(names.find(decl.name), Local):
+                message = f"{decl.name!r} is an instance of a control or parser outside of any"
+                raise CompileError(message, decl.pos, "its declaration inside of the one that applies it")
+        case ast.HeaderDecl() | ast.StructDecl() | ast.HeaderUnionDecl():
+            _declare_fields(body, decl)
+        case ast.EnumDecl():
+            names.declare(decl.name, TypeName(_enum(body, decl), decl.pos))
+        case ast.TypedefDecl():
+            names.declare(decl.name, TypeName(_typedef(body, decl), decl.pos))
+        case ast.ExternFunctionDecl(prototype):
+            _declare_extern_function(names, prototype)
+        case ast.ExternDecl():
+            names.declare(decl.name, ExternDef(decl, Scope(names), decl.pos))
+        case ast.FunctionDecl():
+            _declare_function(names, decl)
+        case ast.ActionDecl():
+            action = Action(decl, control_name("", decl.name, decl.annotations), Scope(names), None)
+            names.declare(decl.name, Local(action, decl.pos))
+        case ast.ParserTypeDecl() | ast.ControlTypeDecl() | ast.PackageDecl():
+            names.declare(decl.name, Signature(decl, decl.pos))
+        case ast.ParserDecl() | ast.ControlDecl():
+            names.declare(decl.name, BlockDef(decl, Scope(names), decl.pos))
+        case ast.ErrorDecl() | ast.MatchKindDecl():
+            pass  # errors are known from the start, match kinds by name
+
+
+def _check_version(names: Scope, decl: ast.ConstDecl) -> None:
+    symbol = names.find(decl.name) if decl.name == "__v1model_version" else None
+    value = symbol.value if isinstance(symbol, Variable) else None
+    if isinstance(value, Run) and isinstance(value.expr, ir.Const) and value.expr.value not in VERSIONS:
+        message = f"version {value.expr.value} of v1model is unknown"
+        raise CompileError(message, decl.pos, " or ".join(map(str, VERSIONS)))
 
 
 def _is_package(names: Scope, decl: ast.Instantiation) -> bool:
@@ -92,13 +133,31 @@ def _is_package(names: Scope, decl: ast.Instantiation) -> bool:
     return isinstance(symbol, Signature) and isinstance(symbol.decl, ast.PackageDecl)
 
 
-def _declare_fields(body: Body, decl: ast.HeaderDecl | ast.StructDecl) -> None:
+def _declare_fields(body: Body, decl: Fields) -> None:
     names = body.scope
     if decl.type_params:
         names.declare(decl.name, GenericType(decl, Scope(names), decl.pos))
         return
     type_ = make_fields(decl, decl.name, names, lambda expr: whole_number(body, expr))
     names.declare(decl.name, TypeName(type_, decl.pos))
+    for annotation in decl.annotations:
+        if annotation.name == "controller_header" and isinstance(type_, t.HeaderType):
+            assert isinstance(decl, ast.HeaderDecl)
+            _add_controller_header(body.unit, decl, type_, unescape(annotation.body))
+
+
+def _add_controller_header(unit: Unit, decl: ast.HeaderDecl, type_: t.HeaderType, name: str) -> None:
+    params: list[ir.Param] = []
+    for field in decl.fields:
+        declared = type_.fields[field.name]
+        new = declared.name if isinstance(declared, t.NewType) else ""
+        for wire_name, scalar in wire_fields(field.name, declared, field.pos):
+            if isinstance(scalar, ir.VarBits):
+                raise Unsupported("a varbit in a controller header", field.pos, "fields of fixed width")
+            params.append(ir.Param(wire_name, "", scalar, ir_annotations(field.annotations), new))
+    unit.controller_headers[name] = ir.ControllerHeader(
+        name, tuple(params), decl.pos, ir_annotations(decl.annotations)
+    )
 
 
 def _enum(body: Body, decl: ast.EnumDecl) -> t.Type:
@@ -114,30 +173,55 @@ def _enum(body: Body, decl: ast.EnumDecl) -> t.Type:
             raise CompileError(f"{decl.name} has two members {member.name!r}", member.pos, "each member once")
         members[member.name] = number
         if underlying is not None and member.value is not None:
-            members[member.name] = fit(whole_number(body, member.value), underlying, member.value.pos).value
+            members[member.name] = _member_value(body, member.value, underlying)
     if underlying is None:
         return ir.Enum(decl.name, tuple(members))
     return t.SerialEnum(decl.name, underlying, members)
 
 
+def _member_value(body: Body, expr: ast.Expr, underlying: ir.Bits) -> int:
+    number = whole_number(body, expr)
+    if not fits(number, underlying):
+        low, high = fold.limits(underlying)
+        raise CompileError(f"{number} does not fit in {t.describe(underlying)}", expr.pos, f"{low} to {high}")
+    return fit(number, underlying, expr.pos).value
+
+
 def _typedef(body: Body, decl: ast.TypedefDecl) -> t.Type:
     match decl.type:
-        case ast.HeaderDecl() | ast.StructDecl() as inner:
+        case ast.HeaderDecl() | ast.StructDecl() | ast.HeaderUnionDecl() as inner:
             type_ = make_fields(inner, decl.name, body.scope, lambda expr: whole_number(body, expr))
-        case ast.HeaderUnionDecl():
-            raise Unsupported("header unions", decl.pos)
         case ast.EnumDecl() as inner:
             type_ = _enum(body, inner)
         case ref:
             type_ = type_at(body, ref)
     if not decl.distinct:
         return type_
-    for annotation in decl.annotations:
-        if annotation.name == "p4runtime_translation":
-            raise Unsupported("translation of values for P4Runtime", annotation.pos)
-    if not isinstance(t.base(type_), ir.Bits | ir.Bool):
+    scalar = t.lowered(type_)
+    if not isinstance(scalar, ir.Bits | ir.Bool):
         raise CompileError(f"a new type of {t.describe(type_)}", decl.pos, "bit<W>, int<W> or bool")
+    uri, width = _translation(decl)
+    body.unit.new_types[decl.name] = ir.NewType(decl.name, scalar, uri, width)
     return t.NewType(decl.name, type_)
+
+
+def _translation(decl: ast.TypedefDecl) -> tuple[str, int]:
+    """Return the URI and the width at the controller of ``@p4runtime_translation``, if it is there."""
+    for annotation in decl.annotations:
+        if annotation.name != "p4runtime_translation":
+            continue
+        uri, _, kind = map(str.strip, annotation.body.rpartition(","))
+        if kind == "string":
+            raise Unsupported(
+                "translation to strings", annotation.pos, "the number of bits at the controller"
+            )
+        try:
+            return unescape(uri), int(kind.removeprefix("bit<").removesuffix(">"), 0)
+        except ValueError:
+            raise CompileError(
+                f"@p4runtime_translation({annotation.body})", annotation.pos, '("URI", width)'
+            ) from None
+    return "", 0
 
 
 def _declare_extern_function(names: Scope, prototype: ast.Prototype) -> None:

@@ -14,10 +14,6 @@ def store(body: Body, target: Run, value: Value, pos: ir.Position) -> None:
     """Emit ``target = value``; `value` already has the type of `target`."""
     match value:
         case Run(_, expr):
-            if isinstance(t.base(target.type), ir.VarBits):
-                raise Unsupported(
-                    "assignment of a single varbit field", pos, "assignment of its whole header"
-                )
             body.out.append(ir.Assign(target.expr, expr, pos))
         case Invalid():
             body.out.append(ir.SetValidity(target.expr, False, pos))
@@ -113,14 +109,14 @@ def expression(body: Body, value: Value, pos: ir.Position) -> ir.Expr:
 def clear(body: Body, target: Run, pos: ir.Position) -> None:
     """Emit statements that reset a variable to its initial value: zero and invalid."""
     shape = t.base(target.type)
-    if isinstance(shape, t.HeaderType | t.StackType):
+    if isinstance(shape, t.HeaderType | t.StackType | ir.VarBits):
         # Whole, by copying a variable of that type which is never written.
         lowered = t.lowered(shape)
         assert lowered is not None
         name = f"{t.describe(shape)}.zero"
         body.unit.variables[name] = lowered
         body.out.append(ir.Assign(target.expr, ir.Var(lowered, name, pos), pos))
-    elif isinstance(shape, t.StructType | t.Tuple):
+    elif isinstance(shape, t.StructType | t.UnionType | t.Tuple):
         for part in stored_parts(target, pos):
             clear(body, part, pos)
     else:
@@ -135,7 +131,7 @@ def forget(body: Body, target: Run, pos: ir.Position) -> None:
     shape = t.base(target.type)
     if isinstance(shape, t.HeaderType):
         body.out.append(ir.SetValidity(target.expr, False, pos))
-    elif isinstance(shape, t.StructType | t.Tuple):
+    elif isinstance(shape, t.StructType | t.UnionType | t.Tuple):
         for part in stored_parts(target, pos):
             forget(body, part, pos)
     else:

@@ -21,7 +21,6 @@ _REFUSED = {
     "direct_meter": "meters",
     "action_profile": "action profiles",
     "action_selector": "action selectors",
-    "Checksum16": "Checksum16",
 }
 MAX_REGISTER = 1 << 28
 """Cells of one register or counter."""
@@ -77,18 +76,31 @@ def _different(params: Sequence[ast.Param], calls: Sequence[ast.Call]) -> frozen
     return frozenset(different)
 
 
+def declare_arguments(scope: Scope, block: Block, prefix: str) -> None:
+    """Declare the constructor arguments of a block in its scope; instances made for it get its `prefix`."""
+    for name, value in block.args:
+        if isinstance(value, Instance):
+            if value.name == name:
+                value.name = f"{prefix}.{name}" if prefix else name
+            scope.declare(name, Local(value, block.pos))
+        else:
+            assert isinstance(value, Value)
+            scope.declare(name, Variable(value, block.pos))
+
+
 def make_block(body: Body, symbol: BlockDef, args: Sequence[ast.Argument], pos: ir.Position) -> Block:
     """Return a control or parser with its constructor arguments, which are compile-time values."""
     decl = symbol.decl
     if decl.type_params:
         raise Unsupported(f"generic {decl.name!r}", decl.pos)
     exprs = bind(f"the constructor of {decl.name}", decl.constructor_params, args, pos)
-    values: list[tuple[str, Value]] = []
+    values: list[tuple[str, Value | Instance]] = []
     declaring = Body(body.unit, symbol.scope, body.place, body.stage, "constructor")
     for param, expr in zip(decl.constructor_params, exprs, strict=True):
         type_ = type_at(declaring, param.type)
         if isinstance(type_, t.BlockType):
-            raise Unsupported("a control or parser as a constructor's argument", expr.pos)
+            values.append((param.name, _block_argument(body, param, type_, expr, decl)))
+            continue
         if isinstance(type_, t.ExternType):
             if isinstance(expr, ast.Call):
                 raise Unsupported(
@@ -104,6 +116,31 @@ def make_block(body: Body, symbol: BlockDef, args: Sequence[ast.Argument], pos: 
         values.append((param.name, value))
     body.unit.instantiated.add(id(decl))
     return Block(decl, tuple(values), pos)
+
+
+def _block_argument(
+    body: Body, param: ast.Param, type_: t.BlockType, expr: ast.Expr, decl: ast.ControlDecl | ast.ParserDecl
+) -> Instance:
+    """Return the instance that a constructor gets: one that has a name, or one made in its place."""
+    found: Instance | None = None
+    match expr:
+        case ast.Call(ast.Name(name, absolute, pos), (), args):
+            symbol = body.scope.lookup(name, pos, absolute=absolute)
+            if isinstance(symbol, BlockDef):
+                block = make_block(body, symbol, args, expr.pos)
+                calls = applications((decl,), param.name)
+                found = Instance(block, param.name, Scope(symbol.scope), sites=max(1, len(calls)))
+                found.copied = _different(symbol.decl.params, calls)
+        case ast.Name(name, absolute, pos):
+            symbol = body.scope.lookup(name, pos, absolute=absolute)
+            found = symbol.item if isinstance(symbol, Local) and isinstance(symbol.item, Instance) else None
+            if found is not None:  # applied here and there, with different arguments
+                found.sites += 1
+                params = (p for p in found.block.decl.params if p.direction)
+                found.copied |= {p.name for p in params}
+    if found is None:
+        raise CompileError(f"this is no instance for {param.name!r}", expr.pos, t.describe(type_))
+    return found
 
 
 # --------------------------------------------------------------------------- extern objects
@@ -141,6 +178,8 @@ def _make_object(
             size, kind = _cells(body, args[0]), _counter_unit(body, args[1])
             _claim(name, decl.pos, unit.counters.get(name))
             unit.counters[name] = ir.Counter(name, kind, size, None, decl.pos, annotations)
+            return Object(type_, symbol.decl, name, decl.pos)
+        case "Checksum16":
             return Object(type_, symbol.decl, name, decl.pos)
         case "direct_counter":
             return Object(type_, symbol.decl, name, decl.pos, _counter_unit(body, args[0]), annotations)

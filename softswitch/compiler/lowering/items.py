@@ -47,6 +47,14 @@ class Table:
     names: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ValueSet:
+    """A value set: the table of its members, and that table's keys, which are variables."""
+
+    name: str
+    keys: tuple[ir.Key, ...]
+
+
 @dataclass(slots=True, eq=False)
 class Instance:
     """An instance of a control or parser.

@@ -12,12 +12,16 @@ The steps, each in a module of its own::
     tables         keys, actions, entries
     statements     ┐
     expressions    ┘ → operators, members, convert, calls → extern functions and methods
+    flatten        header unions and structs in headers become what the back ends know
     ir.verify      what came out is consistent
+    limits         what is right but too wide for the back ends
 
 Code that nothing uses is checked too (`unused`), but leaves no trace in the program.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
@@ -27,6 +31,9 @@ from softswitch.compiler.lowering.architecture import check_type_arguments, lowe
 from softswitch.compiler.lowering.calls.dispatch import call
 from softswitch.compiler.lowering.calls.field_lists import annotated_lists
 from softswitch.compiler.lowering.declare import declare_all, error_type
+from softswitch.compiler.lowering.flatten import flattened
+from softswitch.compiler.lowering.limits import check_limits
+from softswitch.compiler.lowering.remarks import collecting
 from softswitch.compiler.lowering.statements import lower_statements
 from softswitch.compiler.lowering.syntax import ir_annotations
 from softswitch.compiler.lowering.unit import Stage, Unit
@@ -42,7 +49,27 @@ def lower(program: ast.Program, name: str) -> ir.Program:
 
 
 def _lower(program: ast.Program, name: str) -> ir.Program:
+    with collecting() as remarks:
+        lowered = _gather(program, name)
+    verify_program(lowered)
+    check_limits(lowered)
+    return replace(lowered, remarks=tuple(remarks))
+
+
+def _gather(program: ast.Program, name: str) -> ir.Program:
     unit = Unit(name, error_type(program.declarations))
+    try:
+        lowered = _lowered(unit, program, name)
+    except CompileError as error:
+        unit.report(error)
+    except Exception:
+        unit.raise_errors()  # what follows an error may be its consequence
+        raise
+    unit.raise_errors()
+    return lowered
+
+
+def _lowered(unit: Unit, program: ast.Program, name: str) -> ir.Program:
     unit.call = call
     unit.statements = lower_statements
     main = declare_all(unit, program.declarations)
@@ -51,25 +78,28 @@ def _lower(program: ast.Program, name: str) -> ir.Program:
     storages, bodies = lower_package(unit, main)
     check_type_arguments(unit, main, storages)
     check_uncalled(unit)
-    lowered = ir.Program(
-        name=name,
-        hdr=storages.hdr.ir,
-        meta=storages.meta.ir,
-        standard_metadata=storages.standard_metadata.ir,
-        errors=unit.errors,
-        variables=unit.variables,
-        states=unit.states,
-        verify=bodies[Stage.VERIFY],
-        ingress=bodies[Stage.INGRESS],
-        egress=bodies[Stage.EGRESS],
-        compute=bodies[Stage.COMPUTE],
-        deparser=bodies[Stage.DEPARSER],
-        actions=unit.actions,
-        tables=unit.tables,
-        registers=unit.registers,
-        counters=unit.counters,
-        field_lists={**unit.field_lists, **annotated_lists(storages.meta)},
-        annotations=ir_annotations(main.annotations),
+    unit.raise_errors()
+    return flattened(
+        ir.Program(
+            name=name,
+            hdr=storages.hdr.ir,
+            meta=storages.meta.ir,
+            standard_metadata=storages.standard_metadata.ir,
+            errors=unit.errors,
+            variables=unit.variables,
+            states=unit.states,
+            verify=bodies[Stage.VERIFY],
+            ingress=bodies[Stage.INGRESS],
+            egress=bodies[Stage.EGRESS],
+            compute=bodies[Stage.COMPUTE],
+            deparser=bodies[Stage.DEPARSER],
+            actions=unit.actions,
+            tables=unit.tables,
+            registers=unit.registers,
+            counters=unit.counters,
+            field_lists={**unit.field_lists, **annotated_lists(storages.meta)},
+            annotations=ir_annotations(main.annotations),
+            new_types=unit.new_types,
+            controller_headers=unit.controller_headers,
+        )
     )
-    verify_program(lowered)
-    return lowered

@@ -11,6 +11,7 @@ from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.lowering import types as t
+from softswitch.compiler.lowering.limits import check_stored
 from softswitch.compiler.lowering.scope import (
     BlockDef,
     ExternDef,
@@ -23,6 +24,7 @@ from softswitch.compiler.lowering.scope import (
 from softswitch.compiler.lowering.values import Number, Run
 
 Evaluate = Callable[[ast.Expr], int]
+Fields = ast.StructDecl | ast.HeaderDecl | ast.HeaderUnionDecl
 
 MAX_WIDTH = 1 << 16
 MAX_STACK = 1 << 10
@@ -71,11 +73,13 @@ def _width(expr: ast.Expr, number: Evaluate) -> int:
 
 
 def _stack(element: t.Type, size: int, ref: ast.StackType, size_pos: ir.Position) -> t.Type:
-    if not isinstance(element, t.HeaderType):
-        raise Unsupported(f"an array of {t.describe(element)}", ref.pos, "a stack of headers")
     if not 0 < size <= MAX_STACK:
         raise CompileError(f"a header stack of size {size}", size_pos, f"1 to {MAX_STACK}")
-    return t.StackType(element, size)
+    if isinstance(element, t.HeaderType | t.UnionType):
+        return t.StackType(element, size)
+    if t.lowered(element) is None:
+        raise Unsupported(f"an array of {t.describe(element)}", ref.pos, "a stack of headers")
+    return t.Tuple((element,) * size, array=True)
 
 
 def _named(scope: Scope, ref: ast.NamedType, number: Evaluate) -> t.Type:
@@ -122,8 +126,8 @@ def specialise(generic: GenericType, args: tuple[t.Type, ...], pos: ir.Position,
     return generic.made[args]
 
 
-def make_fields(decl: ast.StructDecl | ast.HeaderDecl, name: str, scope: Scope, number: Evaluate) -> t.Type:
-    """Return the type that a struct or header declaration makes."""
+def make_fields(decl: Fields, name: str, scope: Scope, number: Evaluate) -> t.Type:
+    """Return the type that a struct, header or header union declaration makes."""
     fields: dict[str, t.Type] = {}
     for field in decl.fields:
         if field.name in fields:
@@ -133,23 +137,47 @@ def make_fields(decl: ast.StructDecl | ast.HeaderDecl, name: str, scope: Scope, 
         fields[field.name] = resolve(scope, field.type, number)
     if isinstance(decl, ast.HeaderDecl):
         return t.HeaderType(name, fields, ir.Header(name, _header_fields(decl, fields)))
+    if isinstance(decl, ast.HeaderUnionDecl):
+        return t.UnionType(name, *_members(decl, name, fields))
     lists = {f.name: numbers for f in decl.fields if (numbers := _field_lists(f, scope))}
-    return t.StructType(name, fields, ir.Struct(name, _struct_fields(decl, fields)), lists)
+    matches = {f.name: a.body.strip() for f in decl.fields for a in f.annotations if a.name == "match"}
+    return t.StructType(name, fields, ir.Struct(name, _struct_fields(decl, fields)), lists, matches)
 
 
-def _header_fields(
-    decl: ast.HeaderDecl, fields: dict[str, t.Type]
-) -> tuple[tuple[str, ir.Bits | ir.Bool | ir.VarBits], ...]:
-    lowered = []
+def _members(
+    decl: ast.HeaderUnionDecl, name: str, fields: dict[str, t.Type]
+) -> tuple[dict[str, t.HeaderType], ir.Struct]:
+    members: dict[str, t.HeaderType] = {}
     for field in decl.fields:
         type_ = fields[field.name]
-        scalar = t.lowered(type_)
-        if isinstance(t.base(type_), t.StructType):
-            raise Unsupported(f"struct {t.describe(type_)} inside a header", field.pos)
-        if not isinstance(scalar, ir.Bits | ir.Bool | ir.VarBits):
-            expected = "bit<W>, int<W>, varbit<W>, bool or an enum with an underlying type"
-            raise CompileError(f"a header field of type {t.describe(type_)}", field.pos, expected)
-        lowered.append((field.name, scalar))
+        if not isinstance(type_, t.HeaderType):
+            message = f"a member of type {t.describe(type_)} in a header union"
+            raise CompileError(message, field.pos, "a header")
+        members[field.name] = type_
+    return members, ir.Struct(name, tuple((key, header.ir) for key, header in members.items()), union=True)
+
+
+Wire = ir.Bits | ir.Bool | ir.VarBits
+
+
+def wire_fields(name: str, type_: t.Type, pos: ir.Position) -> list[tuple[str, Wire]]:
+    """Return the scalars of a header field; those of a struct in it as ``field.member``."""
+    inner = t.base(type_)
+    if isinstance(inner, t.StructType) or (isinstance(inner, t.Tuple) and inner.array):
+        members = t.fields_of(inner) or {}
+        parts = [wire_fields(f"{name}.{member}", part, pos) for member, part in members.items()]
+        return [field for part in parts for field in part]
+    scalar = t.lowered(type_)
+    if not isinstance(scalar, ir.Bits | ir.Bool | ir.VarBits):
+        expected = "bit<W>, int<W>, varbit<W>, bool, an enum with an underlying type, or a struct of those"
+        raise CompileError(f"a header field of type {t.describe(type_)}", pos, expected)
+    return [(name, scalar)]
+
+
+def _header_fields(decl: ast.HeaderDecl, fields: dict[str, t.Type]) -> tuple[tuple[str, Wire], ...]:
+    lowered: list[tuple[str, Wire]] = []
+    for field in decl.fields:
+        lowered += wire_fields(field.name, fields[field.name], field.pos)
     if sum(isinstance(scalar, ir.VarBits) for _, scalar in lowered) > 1:
         raise Unsupported(f"header {decl.name} with more than one varbit", decl.pos)
     return tuple(lowered)
@@ -159,13 +187,12 @@ def _struct_fields(decl: ast.StructDecl, fields: dict[str, t.Type]) -> tuple[tup
     lowered = []
     for field in decl.fields:
         type_ = t.lowered(fields[field.name])
-        if type_ is None or isinstance(type_, ir.VarBits):
+        if type_ is None:
             description = t.describe(fields[field.name])
-            if isinstance(type_, ir.VarBits):
-                raise Unsupported("a varbit in a struct", field.pos, "a varbit in a header")
             raise CompileError(
                 f"a struct field of type {description}", field.pos, "a type that exists at run time"
             )
+        check_stored(type_, field.pos)
         lowered.append((field.name, type_))
     return tuple(lowered)
 

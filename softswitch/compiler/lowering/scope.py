@@ -35,9 +35,9 @@ class TypeName:
 
 @dataclass(frozen=True, slots=True)
 class GenericType:
-    """A struct or header with type parameters; `made` holds its specialisations."""
+    """A struct, header or header union with type parameters; `made` holds its specialisations."""
 
-    decl: ast.StructDecl | ast.HeaderDecl
+    decl: ast.StructDecl | ast.HeaderDecl | ast.HeaderUnionDecl
     scope: Scope
     pos: ir.Position
     made: dict[tuple[t.Type, ...], t.Type] = field(default_factory=dict)
@@ -95,8 +95,28 @@ class Local:
     pos: ir.Position
 
 
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A name whose declaration is wrong, which has been said already."""
+
+    pos: ir.Position
+
+
+class AlreadySaid(CompileError):
+    """A use of something `Broken`: no error of its own."""
+
+
 Symbol = (
-    Variable | TypeName | GenericType | ExternDef | ExternFunctions | Functions | BlockDef | Signature | Local
+    Broken
+    | Variable
+    | TypeName
+    | GenericType
+    | ExternDef
+    | ExternFunctions
+    | Functions
+    | BlockDef
+    | Signature
+    | Local
 )
 
 
@@ -144,9 +164,15 @@ class Scope:
             )
         self.names[name] = (len(self.names), symbol)
 
+    def break_name(self, name: str, pos: ir.Position) -> None:
+        """Declare a name whose declaration is wrong, so that its uses are not."""
+        self.names.setdefault(name, (len(self.names), Broken(pos)))
+
     def lookup(self, name: str, pos: ir.Position, *, absolute: bool = False) -> Symbol:
         """Return the meaning of `name`. Raises CompileError, with similar names."""
         symbol = (self.root() if absolute else self).find(name)
+        if isinstance(symbol, Broken):
+            raise AlreadySaid(f"{name!r} is declared wrongly", pos)
         if symbol is not None:
             return symbol
         later = self._declared_later(name)

@@ -19,16 +19,24 @@ from softswitch.compiler.lowering.expressions.convert import convert, mismatch
 from softswitch.compiler.lowering.expressions.operands import Operand
 from softswitch.compiler.lowering.expressions.operators import binary
 from softswitch.compiler.lowering.items import Table
-from softswitch.compiler.lowering.paths import operands, path_of
+from softswitch.compiler.lowering.limits import check_stored
+from softswitch.compiler.lowering.paths import path_of
 from softswitch.compiler.lowering.scope import Local, Scope, Variable, unknown
 from softswitch.compiler.lowering.unit import Body, Place
-from softswitch.compiler.lowering.values import Outcome, Run, Value, show
+from softswitch.compiler.lowering.values import Group, Outcome, Run, Value, parts_of, show, type_of
 
 
 def lower_statements(body: Body, statements: tuple[ast.Stmt, ...]) -> None:
     """Emit statements in the scope that `body` has now. Raises CompileError."""
     for statement in statements:
-        _lower(body, statement)
+        try:
+            _lower(body, statement)
+        except Unsupported:
+            raise
+        except CompileError as error:
+            body.unit.report(error)
+            if isinstance(statement, ast.VarDecl | ast.ConstDecl):
+                body.scope.break_name(statement.name, statement.pos)
 
 
 def _lower(body: Body, statement: ast.Stmt) -> None:
@@ -56,15 +64,108 @@ def _lower(body: Body, statement: ast.Stmt) -> None:
         case ast.Exit():
             _exit(body, statement)
         case ast.For() | ast.ForIn():
-            raise Unsupported("for loops", statement.pos)
+            lower_loop(body, statement)
         case ast.Break() | ast.Continue():
-            raise CompileError("break or continue outside a loop", statement.pos)
+            if not body.loops:
+                raise CompileError("break or continue outside a loop", statement.pos)
+            leave = ir.Break if isinstance(statement, ast.Break) else ir.Continue
+            body.out.append(leave(statement.pos))
         case ast.Instantiation():
             raise CompileError(
                 f"{statement.name!r} is instantiated among statements",
                 statement.pos,
                 "a declaration in the control itself",
             )
+
+
+# --------------------------------------------------------------------------- loops
+
+
+def lower_loop(body: Body, statement: ast.For | ast.ForIn) -> None:
+    """Emit a loop: its own variables live around it, those of its body begin anew in each round."""
+    with body.block() as out:
+        repeats, body.repeats = body.repeats, True
+        body.loops += 1
+        if isinstance(statement, ast.For):
+            _for(body, statement)
+        else:
+            _for_in(body, statement)
+        body.loops -= 1
+        body.repeats = repeats
+    body.out.extend(out)
+
+
+def _for(body: Body, loop: ast.For) -> None:
+    lower_statements(body, loop.init)
+    with body.block() as inside:
+        _leave_unless(body, condition(body, loop.condition), loop.pos)
+        _lower(body, loop.body)
+    with body.block() as update:
+        lower_statements(body, loop.update)
+    body.out.append(ir.Loop(tuple(inside), tuple(update), loop.pos))
+
+
+def _leave_unless(body: Body, holds: ir.Expr, pos: ir.Position) -> None:
+    body.out.append(ir.If(holds, (), (ir.Break(pos),), pos))
+
+
+def _for_in(body: Body, loop: ast.ForIn) -> None:
+    if isinstance(loop.collection, ast.Range):
+        _for_range(body, loop, loop.collection)
+        return
+    collection = evaluate(body, loop.collection)
+    shape = t.base(type_of(collection))
+    if not isinstance(collection, Group) and not isinstance(shape, t.StackType | t.Tuple):
+        raise CompileError(f"a loop over {show(collection)}", loop.collection.pos, "low .. high, or a list")
+    assert isinstance(collection, Group | Run)
+    target = _loop_variable(body, loop)
+    number = body.temporary(t.BIT32, "element", loop.pos)
+    body.out.append(ir.Assign(number, ir.Const(t.BIT32, 0, loop.pos), loop.pos))
+    cases: list[tuple[tuple[ir.Const, ...], tuple[ir.Stmt, ...]]] = []
+    for i, part in enumerate(parts_of(collection, loop.pos)):
+        with body.block() as chosen:
+            store(body, target, convert(part, target.type, loop.pos, "an element"), loop.pos)
+        cases.append(((ir.Const(t.BIT32, i, loop.pos),), tuple(chosen)))
+    cases.append(((), (ir.Break(loop.pos),)))
+    with body.block() as inside:
+        body.out.append(ir.Switch(number, tuple(cases), loop.pos))
+        _lower(body, loop.body)
+    body.out.append(ir.Loop(tuple(inside), (_counted_up(number, t.BIT32, loop.pos),), loop.pos))
+
+
+def _counted_up(variable: ir.Expr, type_: ir.Bits, pos: ir.Position) -> ir.Stmt:
+    return ir.Assign(variable, ir.Binary(type_, "+", variable, ir.Const(type_, 1, pos), pos), pos)
+
+
+def _loop_variable(body: Body, loop: ast.ForIn) -> Run:
+    if loop.type is None:
+        message = f"the variable {loop.name!r} of the loop has no type"
+        raise CompileError(message, loop.pos, f"a variable of its own: for (bit<8> {loop.name} in …)")
+    type_ = type_at(body, loop.type)
+    variable = Run(type_, body.temporary(type_, loop.name, loop.pos), writable=True)
+    body.scope.declare(loop.name, Variable(variable, loop.pos))
+    return variable
+
+
+def _for_range(body: Body, loop: ast.ForIn, values: ast.Range) -> None:
+    """``low .. high`` includes both, so the last round is told by the value, before it is counted up."""
+    target = _loop_variable(body, loop)
+    low = evaluate_as(body, values.low, target.type, "the first value")
+    high = saved(body, evaluate_as(body, values.high, target.type, "the last value"), "last", loop.pos)
+    current = Run(target.type, body.temporary(target.type, "round", loop.pos), writable=True)
+    store(body, current, low, loop.pos)
+    last = expression(body, high, loop.pos)
+    scalar = t.lowered(target.type)
+    if not isinstance(scalar, ir.Bits):
+        raise CompileError(f"a loop over {t.describe(target.type)}", loop.pos, "bit<W> or int<W>")
+    with body.block() as inside:
+        _leave_unless(body, ir.Binary(t.BOOL, "<=", current.expr, last, loop.pos), loop.pos)
+        store(body, target, current, loop.pos)
+        _lower(body, loop.body)
+    with body.block() as update:
+        _leave_unless(body, ir.Binary(t.BOOL, "!=", current.expr, last, loop.pos), loop.pos)
+        body.out.append(_counted_up(current.expr, scalar, loop.pos))
+    body.out.append(ir.Loop(tuple(inside), tuple(update), loop.pos))
 
 
 def _branch(body: Body, statement: ast.Stmt | None) -> tuple[ir.Stmt, ...]:
@@ -79,8 +180,6 @@ def _branch(body: Body, statement: ast.Stmt | None) -> tuple[ir.Stmt, ...]:
 
 def _assign(body: Body, statement: ast.Assign) -> None:
     target = writable(body, statement.target)
-    if _has_next(target.expr):
-        raise Unsupported("assignment to stack.next", statement.target.pos, "packet.extract(stack.next)")
     mark = len(body.out)
     pos = statement.value.pos
     if statement.op == "=":
@@ -104,19 +203,14 @@ def _assign(body: Body, statement: ast.Assign) -> None:
     store(body, target, value, statement.pos)
 
 
-def _has_next(expr: ir.Expr) -> bool:
-    return isinstance(expr, ir.Next) or any(_has_next(operand) for operand in operands(expr)[:1])
-
-
 def _variable(body: Body, decl: ast.VarDecl) -> None:
     type_ = type_at(body, decl.type)
     lowered = t.lowered(type_)
-    if isinstance(lowered, ir.VarBits):
-        raise Unsupported("a varbit outside a header", decl.pos, "a varbit as a header field")
     if lowered is None:
         raise CompileError(
             f"a variable of type {t.describe(type_)}", decl.pos, "a type that exists at run time"
         )
+    check_stored(lowered, decl.pos)
     value = None
     if decl.value is not None:
         value = evaluate_as(body, decl.value, type_, f"the initial value of {decl.name!r}")
@@ -182,6 +276,8 @@ def _exit(body: Body, statement: ast.Exit) -> None:
 
 
 def _switch(body: Body, statement: ast.Switch) -> None:
+    if body.place not in (Place.CONTROL, Place.FUNCTION):
+        raise CompileError(f"switch in {body.place.value}", statement.pos, "if, or a switch in the control")
     _check_labels(statement)
     subject = statement.subject
     table = _table_of(body, subject)

@@ -32,6 +32,12 @@ def source_text(expr: ast.Expr) -> str | None:
         case ast.Index(base, ast.IntLiteral(value)):
             text = source_text(base)
             return None if text is None else f"{text}[{value}]"
+        case ast.Index(base, index):
+            text, inner = source_text(base), source_text(index)
+            return None if text is None or inner is None else f"{text}[{inner}]"
+        case ast.Binary("&", left, ast.IntLiteral(mask)):
+            text = source_text(left)
+            return None if text is None else f"{text} & {mask:#x}"
         case ast.Slice(base, ast.IntLiteral(high), ast.IntLiteral(low)):
             text = source_text(base)
             return None if text is None else f"{text}[{high}:{low}]"

@@ -45,9 +45,10 @@ class TypeVar:
 
 @dataclass(frozen=True, slots=True)
 class Tuple:
-    """``tuple<…>``, and the type of ``{a, b}``."""
+    """``tuple<…>``, the type of ``{a, b}``, and, as an `array`, that of ``bit<8>[4]``."""
 
     elements: tuple[Type, ...]
+    array: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,19 +91,33 @@ class HeaderType:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StructType:
-    """A struct; `lists` maps its fields to their ``@field_list`` numbers."""
+    """A struct; `lists` maps its fields to their ``@field_list`` numbers, `matches` to their ``@match``."""
 
     name: str
     fields: Mapping[str, Type]
     ir: ir.Struct
     lists: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    matches: Mapping[str, str] = field(default_factory=dict)
+
+    def match(self, name: str) -> str:
+        """Return the match kind of a field in a value set."""
+        return self.matches.get(name, "exact")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UnionType:
+    """A header union; in the IR a struct of its headers (`flatten` keeps all but one invalid)."""
+
+    name: str
+    fields: Mapping[str, HeaderType]
+    ir: ir.Struct
 
 
 @dataclass(frozen=True, slots=True)
 class StackType:
-    """A header stack."""
+    """A stack of headers or header unions."""
 
-    element: HeaderType
+    element: HeaderType | UnionType
     size: int
 
 
@@ -139,6 +154,7 @@ Type = (
     | NewType
     | HeaderType
     | StructType
+    | UnionType
     | StackType
     | ExternType
     | BlockType
@@ -176,6 +192,8 @@ def describe(type_: Type) -> str:
             return "_"
         case Rest():
             return "a default value"
+        case Tuple(elements, array=True):
+            return f"{describe(elements[0])}[{len(elements)}]"
         case Tuple(elements):
             return f"tuple<{', '.join(map(describe, elements))}>"
         case Record(fields):
@@ -195,10 +213,14 @@ def lowered(type_: Type) -> ir.Type | None:
             return type_
         case SerialEnum() | NewType():
             return lowered(type_.underlying)
-        case HeaderType() | StructType():
+        case HeaderType() | StructType() | UnionType():
             return type_.ir
-        case StackType():
-            return ir.Stack(type_.element.ir, type_.size)
+        case StackType(HeaderType() as element, size):
+            return ir.Stack(element.ir, size)
+        case StackType(UnionType() as element, size):
+            # One stack for each member; `flatten` keeps them in step.
+            stacks = ((name, ir.Stack(header.ir, size)) for name, header in element.fields.items())
+            return ir.Struct(describe(type_), tuple(stacks), union=True)
         case Tuple(elements):
             fields = [(f"f{i}", lowered(element)) for i, element in enumerate(elements)]
             known = tuple((name, t) for name, t in fields if t is not None)
@@ -217,7 +239,7 @@ def base(type_: Type) -> Type:
 def fields_of(type_: Type) -> Mapping[str, Type] | None:
     """Return the named parts of a struct, header or tuple (``f0``, ``f1``, …); None of other types."""
     match type_:
-        case HeaderType() | StructType():
+        case HeaderType() | StructType() | UnionType():
             return type_.fields
         case Tuple(elements):
             return {f"f{i}": element for i, element in enumerate(elements)}
@@ -242,6 +264,9 @@ def width(type_: Type, *, varbits: str = "max") -> int | None:
         case StackType():
             element = width(type_.element, varbits=varbits)
             return None if element is None else element * type_.size
+        case UnionType():
+            sizes = [width(member, varbits=varbits) or 0 for member in type_.fields.values()]
+            return max(sizes, default=0) if varbits == "max" else min(sizes, default=0)
         case HeaderType() | StructType() | Tuple():
             total = 0
             for part in (fields_of(type_) or {}).values():

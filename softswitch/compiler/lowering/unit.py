@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
 from softswitch.compiler import ir
-from softswitch.compiler.errors import CompileError
+from softswitch.compiler.errors import CompileError, gathered
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.lowering import types as t
-from softswitch.compiler.lowering.scope import Scope
+from softswitch.compiler.lowering.scope import AlreadySaid, Scope
 from softswitch.compiler.lowering.values import Value
 
 
@@ -51,13 +51,34 @@ class Unit:
         self.registers: dict[str, ir.Register] = {}
         self.counters: dict[str, ir.Counter] = {}
         self.field_lists: dict[int, tuple[tuple[str, ...], ...]] = {}
+        self.new_types: dict[str, ir.NewType] = {}
+        self.controller_headers: dict[str, ir.ControllerHeader] = {}
         self.active: list[object] = []
         self.instantiated: set[int] = set()  # ids of the declarations of controls and parsers in use
         # The two knots that tie the recursion of expressions, calls and statements; lower.py sets them.
         self.call: Callable[[Body, ast.Call], Value]
         self.statements: Callable[[Body, tuple[ast.Stmt, ...]], None]
+        self._errors: list[CompileError] = []
         self._numbers: dict[str, int] = {}
         self._undo: list[Callable[[], object]] = []
+
+    def report(self, error: CompileError) -> None:
+        """Remember an error, and go on: `raise_errors` raises what was found."""
+        if not isinstance(error, AlreadySaid):
+            self._errors.append(error)
+
+    @contextmanager
+    def reporting(self) -> Iterator[None]:
+        """Report an error of the code inside instead of raising it."""
+        try:
+            yield
+        except CompileError as error:
+            self.report(error)
+
+    def raise_errors(self) -> None:
+        """Raise the errors that were reported, if there are any."""
+        if self._errors:
+            raise gathered(self._errors)
 
     def variable(self, name: str, type_: ir.Type) -> str:
         """Add a variable and return its name, which is `name` or, if that is taken, ``name#2`` and so on."""
@@ -140,6 +161,7 @@ class Body:
     usage: Usage = field(default_factory=Usage)
     # What `exit` has to copy back to callers, innermost first.
     copy_outs: tuple[ir.Assign, ...] = ()
+    loops: int = 0  # around this place, in the same body
 
     def inside(
         self,
@@ -160,6 +182,7 @@ class Body:
             out=[],
             usage=Usage(),
             copy_outs=copy_outs + self.copy_outs,
+            loops=0,
         )
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""Checking controls and functions that the program declares but never uses."""
+"""Checking parsers, controls and functions that the program declares but never uses."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from softswitch.compiler.frontend import ast
 from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.blocks.actions import formals_of
 from softswitch.compiler.lowering.blocks.controls import check_action, lower_control
+from softswitch.compiler.lowering.blocks.parsers import check_parser
 from softswitch.compiler.lowering.calls.functions import check_function
 from softswitch.compiler.lowering.items import Action
 from softswitch.compiler.lowering.passing import Formal, Passed, named
@@ -21,12 +22,15 @@ from softswitch.compiler.lowering.values import Block, Packet, Run, Value
 def check_uncalled(unit: Unit) -> None:
     """Lower unused declarations and drop the result. Raises CompileError if one is wrong.
 
-    What is `Unsupported` in it does no harm. Blocks with type or constructor parameters, and
-    parsers, are not looked at: without arguments they mean nothing yet.
+    What is `Unsupported` in it does no harm. Blocks with type or constructor parameters are not
+    looked at: without arguments they mean nothing yet.
     """
     for _, symbol in list(unit.globals.names.values()):
-        with unit.scratch(), suppress(Unsupported):
+        with unit.scratch(), unit.reporting(), suppress(Unsupported):
             match symbol:
+                case BlockDef(ast.ParserDecl() as decl) if id(decl) not in unit.instantiated:
+                    if not decl.type_params and not decl.constructor_params:
+                        _check_parser(unit, decl, symbol)
                 case BlockDef(ast.ControlDecl() as decl) if id(decl) not in unit.instantiated:
                     if not decl.type_params and not decl.constructor_params:
                         _check_control(unit, decl, symbol)
@@ -40,6 +44,12 @@ def check_uncalled(unit: Unit) -> None:
                 case Local(Action(used=False) as action):
                     body = Body(unit, action.scope, Place.CONTROL, Stage.NONE, "unused")
                     check_action(body, action)
+
+
+def _check_parser(unit: Unit, decl: ast.ParserDecl, symbol: BlockDef) -> None:
+    body = Body(unit, unit.globals, Place.CONSTANT, Stage.PARSER, decl.name)
+    formals = formals_of(unit, decl.params, symbol.scope)
+    check_parser(body, Block(decl, (), decl.pos), formals, Passed(_stand_ins(body, formals), ()))
 
 
 def _check_control(unit: Unit, decl: ast.ControlDecl, symbol: BlockDef) -> None:

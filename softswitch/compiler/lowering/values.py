@@ -99,7 +99,7 @@ class Block:
     """An instance of a control or parser before it is applied, with its constructor arguments."""
 
     decl: ast.ControlDecl | ast.ParserDecl
-    args: tuple[tuple[str, Value], ...]
+    args: tuple[tuple[str, object], ...]  # values, and instances of other blocks
     pos: ir.Position
 
 
@@ -166,8 +166,8 @@ def zero(type_: t.Type, pos: ir.Position) -> Value:
         case t.HeaderType():
             return Invalid(type_)
         case t.StackType():
-            return Group(type_, (Invalid(type_.element),) * type_.size)
-        case t.StructType() | t.Tuple():
+            return Group(type_, (zero(type_.element, pos),) * type_.size)
+        case t.StructType() | t.UnionType() | t.Tuple():
             parts = (t.fields_of(type_) or {}).values()
             return Group(type_, tuple(zero(part, pos) for part in parts))
         case _:

@@ -150,6 +150,7 @@ const struct p4_program p4_program = {
     .copy = p4_copy_packet,
     .clone = p4_clone_packet,
     .egress = p4_egress,
+    .metadata = p4_metadata,
 };
 """
 
@@ -185,6 +186,7 @@ def _indirect_counters(unit: Unit) -> list[ir.Counter]:
 def emit_entry_points(unit: Unit, tables: Sequence[TableLayout], out: Writer) -> None:
     """Write everything that ``struct p4_program`` points to, and it."""
     _emit_field_lists(unit, out)
+    _describe_metadata(unit, out)
     fields = dict(unit.program.standard_metadata.fields)
     has_priority = "priority" in fields
     _write(
@@ -250,8 +252,8 @@ def _emit_field_lists(unit: Unit, out: Writer) -> None:
     with out.block("struct kept_fields", "};"):
         out.line("char none;")
         for number, homes in kept.items():
-            for position, home in enumerate(homes):
-                out.line(f"{storage_type(home.type)} list_{number}_{position};")
+            for position, (_, type_) in enumerate(homes):
+                out.line(f"{storage_type(type_)} list_{number}_{position};")
     out.line()
     for function, parameters in (
         ("keep_fields", "struct kept_fields *kept, const struct p4_packet *p, int32_t list"),
@@ -263,12 +265,12 @@ def _emit_field_lists(unit: Unit, out: Writer) -> None:
                 for number, homes in kept.items():
                     out.line(f"case {number}:")
                     with out.indented():
-                        for position, home in enumerate(homes):
+                        for position, (text, _) in enumerate(homes):
                             there = f"kept->list_{number}_{position}"
                             if function == "keep_fields":
-                                out.line(f"{there} = {home.text};")
+                                out.line(f"{there} = {text};")
                             else:
-                                out.line(f"{home.text} = {there};")
+                                out.line(f"{text} = {there};")
                         out.line("break;")
                 out.line("default:")
                 with out.indented():
@@ -276,14 +278,29 @@ def _emit_field_lists(unit: Unit, out: Writer) -> None:
         out.line()
 
 
-def _scalar_home(unit: Unit, path: tuple[str, ...]) -> ScalarHome:
+def _describe_metadata(unit: Unit, out: Writer) -> None:
+    """Write the table by which captures find metadata in a packet."""
+    with out.block("static const struct p4_field p4_metadata[] =", "};"):
+        for path, home in unit.homes.scalars_under("meta"):
+            place = home.text.removeprefix("p->")
+            name = ".".join(path[1:])
+            out.line(
+                f'{{"{name}", offsetof(struct p4_packet, {place}),'
+                f" sizeof(((struct p4_packet *)0)->{place})}},"
+            )
+        out.line("{NULL, 0, 0},")
+    out.line()
+
+
+def _scalar_home(unit: Unit, path: tuple[str, ...]) -> tuple[str, ir.Scalar]:
+    """Return the C lvalue of metadata in a field list, and its type."""
     try:
         home = unit.homes.home(path)
     except KeyError:
         home = None
-    if not isinstance(home, ScalarHome) or is_wide(home.type):
+    if not isinstance(home, ScalarHome) or isinstance(home.type, ir.VarBits) or is_wide(home.type):
         raise Unsupported(f"{'.'.join(path)} in a field list: only scalars are", NOWHERE)
-    return home
+    return home.text, home.type
 
 
 # --------------------------------------------------------------------------- creation

@@ -161,7 +161,7 @@ class StackHome:
 class ScalarHome:
     """A scalar of metadata or a variable."""
 
-    type: ir.Scalar
+    type: ir.Scalar | ir.VarBits
     text: str
 
 
@@ -221,6 +221,14 @@ class Homes:
                 flags += [home.valid, home.next]
         return flags
 
+    def scalars_under(self, root: str) -> Iterator[tuple[Path, ScalarHome]]:
+        """Yield the scalars of up to 64 bits below `root`."""
+        for path, home in self._homes.items():
+            if path[0] != root or not isinstance(home, ScalarHome) or isinstance(home.type, ir.VarBits):
+                continue
+            if width_of(home.type) <= 64:
+                yield path, home
+
     def _place(self, path: Path, type_: ir.Type, *, variable: bool = False) -> None:
         if isinstance(type_, ir.Struct):
             for name, member in type_.fields:
@@ -252,8 +260,9 @@ class Homes:
                 following = self._flag(path, "next", variable=variable)
                 members.lines.append(f"struct {layout.c_name} {name}[{size}];")
                 self._homes[path] = StackHome(layout, size, text, valid, following)
-            case ir.VarBits():
-                raise TypeError("varbit outside a header")
+            case ir.VarBits(width):
+                members.lines.append(f"struct p4_varbit{width} {name};")
+                self._homes[path] = ScalarHome(type_, text)
             case _:
                 if is_wide(type_):
                     members.lines.append(f"uint8_t {name}[{(width_of(type_) + 7) // 8}];")
@@ -281,20 +290,27 @@ def packet_roots(program: ir.Program) -> dict[str, ir.Type]:
 
 def header_types(program: ir.Program) -> list[ir.Header]:
     """Return every header type that some storage or variable holds."""
-    found: dict[ir.Header, None] = {}
+    return list(dict.fromkeys(type_ for type_ in _stored(program) if isinstance(type_, ir.Header)))
 
-    def visit(type_: ir.Type) -> None:
-        match type_:
-            case ir.Header():
-                found.setdefault(type_)
-            case ir.Stack(element, _):
-                found.setdefault(element)
-            case ir.Struct():
-                for _, member in type_.fields:
-                    visit(member)
-            case _:
-                pass
 
+def varbit_widths(program: ir.Program) -> set[int]:
+    """Return the widths of all varbits that some storage or variable holds."""
+    return {type_.max_width for type_ in _stored(program) if isinstance(type_, ir.VarBits)}
+
+
+def _stored(program: ir.Program) -> Iterator[ir.Type]:
     for type_ in (*packet_roots(program).values(), *program.variables.values()):
-        visit(type_)
-    return list(found)
+        yield from _inside(type_)
+
+
+def _inside(type_: ir.Type) -> Iterator[ir.Type]:
+    """Yield a type and those of its parts."""
+    yield type_
+    match type_:
+        case ir.Stack(element, _):
+            yield from _inside(element)
+        case ir.Struct(fields=members) | ir.Header(fields=members):
+            for _, member in members:
+                yield from _inside(member)
+        case _:
+            pass

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from softswitch.compiler import ir
-from softswitch.engine.emit_c.layout import CACHE_LINE, HeaderHome, HeaderLayout, Members
+from softswitch.engine.emit_c.layout import CACHE_LINE, HeaderHome, HeaderLayout, Members, varbit_widths
 from softswitch.engine.emit_c.statements import where_name
 from softswitch.engine.emit_c.text import Writer, c_integer, is_wide, storage_type, width_of
 from softswitch.engine.emit_c.unit import Unit
@@ -17,6 +17,15 @@ struct requests {
     int32_t clone_fields, resubmit_fields, recirculate_fields;
 };
 """
+
+
+def declare_varbits(program: ir.Program, out: Writer) -> None:
+    """Write a C struct for each width of varbit that the program has."""
+    for width in sorted(varbit_widths(program)):
+        with out.block(f"struct p4_varbit{width}", "};"):
+            out.line("uint32_t bits;")
+            out.line(f"uint8_t data[{max(1, (width + 7) // 8)}];")
+        out.line()
 
 
 def declare_header(layout: HeaderLayout, out: Writer) -> None:
@@ -34,9 +43,7 @@ def declare_header(layout: HeaderLayout, out: Writer) -> None:
             elif slot.array is not None:
                 continue
             elif isinstance(slot.type, ir.VarBits):
-                with out.block("struct", f"}} {slot.member};"):
-                    out.line("uint32_t bits;")
-                    out.line(f"uint8_t data[{max(1, slot.type.max_width // 8)}];")
+                out.line(f"struct p4_varbit{slot.type.max_width} {slot.member};")
             elif is_wide(slot.type):
                 out.line(f"uint8_t {slot.member}[{width_of(slot.type) // 8}];")
             else:

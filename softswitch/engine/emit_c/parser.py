@@ -205,10 +205,9 @@ def _advance(body: Body, statement: ir.Advance) -> None:
 
 
 def _verify(body: Body, statement: ir.Verify) -> None:
-    body.prepare([statement.condition])
+    body.prepare([statement.condition, statement.error])
     with body.out.block(f"if (!({body.expressions.text(statement.condition)}))"):
-        members = body.unit.program.errors.members
-        body.out.line(f"error = {statement.error.value};  /* {members[statement.error.value]} */")
+        body.out.line(f"error = {body.expressions.text(statement.error)};")
         body.out.line("goto stop;")
 
 

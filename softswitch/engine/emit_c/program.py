@@ -27,6 +27,7 @@ from softswitch.engine.emit_c.functions import emit_actions, emit_block, find_lo
 from softswitch.engine.emit_c.packet import (
     declare_header,
     declare_packet,
+    declare_varbits,
     declare_variables,
     emit_bring,
     emit_packet_functions,
@@ -55,6 +56,7 @@ def _emit(program: ir.Program) -> str:
     for header in ("pipeline.h", "prelude.h", "tables.h"):
         out.line(f'#include "{header}"')
     out.line()
+    declare_varbits(program, out)
     for layout in unit.headers.values():
         declare_header(layout, out)
         emit_header_functions(layout, out)

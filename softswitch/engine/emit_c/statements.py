@@ -46,6 +46,7 @@ class Body:
     slots: dict[tuple[str, str], str] = field(default_factory=dict)  # (group, index) to a pointer in scope
     rolled: bool = False  # whether a rolled loop was written
     _scopes: list[tuple[str, list[bool]]] = field(default_factory=list)
+    _loops: list[int] = field(default_factory=list)
     _labels: list[int] = field(default_factory=lambda: [0])
 
     # ----------------------------------------------------------------- structure
@@ -87,6 +88,15 @@ class Body:
                     self.out.line(self.leave_body)
             case ir.Exit():
                 self.out.line(self.leave_block)
+            case ir.Loop():
+                self._loop(statement)
+            case ir.Break():
+                self.out.line(f"goto break_{self._loops[-1]};")
+            case ir.Continue():
+                self.out.line(f"goto continue_{self._loops[-1]};")
+            case ir.Skip(stack=stack):
+                home = self.expressions.stack(stack)
+                self.out.line(f"{home.next} += {home.next} < {home.size};")
             case ir.SetValidity():
                 self._set_validity(statement)
             case ir.Shift():
@@ -154,6 +164,23 @@ class Body:
         if used[0]:
             self.out.line(f"{label}:;")
             self.brought = before
+
+    def _loop(self, statement: ir.Loop) -> None:
+        self._labels[0] += 1
+        number = self._labels[0]
+        before = set(self.brought)
+        self._loops.append(number)
+        count = f"p4_round_{number}"
+        with self.out.block(f"for (uint32_t {count} = 0; {count} < P4_MAX_ROUNDS; {count}++)"):
+            with self.out.block(""):
+                self.statements(statement.body)
+            self.out.line(f"continue_{number}: __attribute__((unused));")
+            self.brought = set(before)
+            with self.out.block(""):
+                self.statements(statement.update)
+        self._loops.pop()
+        self.out.line(f"break_{number}: __attribute__((unused));")
+        self.brought = before
 
     def _call(self, call: str, *, leaving: bool) -> None:
         if leaving:
@@ -246,8 +273,7 @@ class Body:
                 self._assign_aggregate(target, value)
             case ir.VarBits():
                 self.prepare([target, value])
-                to, source = self.expressions.scalar(target), self.expressions.scalar(value)
-                self._guarded(to.guard, f"{to.text} = {source.text};")
+                self._assign_varbit(target, value)
             case _ if is_wide(target.type):
                 self.prepare([target, value])
                 self._assign_wide(target, value)
@@ -298,6 +324,14 @@ class Body:
         else:
             self._guarded(place.guard, copy)
 
+    def _assign_varbit(self, target: ir.Expr, value: ir.Expr) -> None:
+        to, source = self.expressions.scalar(target), self.expressions.scalar(value)
+        assert isinstance(target.type, ir.VarBits)
+        text = source.text
+        if source.guard is not None:
+            text = f"{source.guard} ? {text} : (struct p4_varbit{target.type.max_width}){{0}}"
+        self._guarded(to.guard, f"{to.text} = {text};")
+
     def _assign_aggregate(self, target: ir.Expr, value: ir.Expr) -> None:
         match target.type:
             case ir.Header():
@@ -313,6 +347,8 @@ class Body:
                     field_of = ir.Member(type_, value, name, value.pos)
                     if isinstance(type_, ir.Header | ir.Stack | ir.Struct):
                         self._assign_aggregate(to_field, field_of)
+                    elif isinstance(type_, ir.VarBits):
+                        self._assign_varbit(to_field, field_of)
                     elif is_wide(type_):
                         self._assign_wide(to_field, field_of)
                     else:

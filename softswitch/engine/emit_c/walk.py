@@ -52,7 +52,7 @@ def statement_expressions(statement: ir.Stmt) -> Iterator[ir.Expr]:
             yield from (var for var in (hit, action) if var is not None)
         case ir.SetValidity(header=header) | ir.Emit(header=header):
             yield header
-        case ir.Shift(stack=stack):
+        case ir.Shift(stack=stack) | ir.Skip(stack=stack):
             yield stack
         case ir.Extract(header=header, size=size):
             yield header
@@ -60,8 +60,8 @@ def statement_expressions(statement: ir.Stmt) -> Iterator[ir.Expr]:
                 yield size
         case ir.Advance(bits=bits):
             yield bits
-        case ir.Verify(condition=condition):
-            yield condition
+        case ir.Verify(condition=condition, error=error):
+            yield from (condition, error)
         case ir.Extern(args=args):
             for arg in args:
                 yield from arg
@@ -79,6 +79,8 @@ def nested_bodies(statement: ir.Stmt) -> Iterator[tuple[ir.Stmt, ...]]:
                 yield body
         case ir.Scope(body=body):
             yield body
+        case ir.Loop(body=body, update=update):
+            yield from (body, update)
         case _:
             pass
 

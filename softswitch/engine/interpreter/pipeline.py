@@ -7,6 +7,8 @@ C compiler. Each statement and expression becomes a Python function when the pro
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from softswitch.compiler import ir
 from softswitch.engine.interpreter.externs import ExternState
 from softswitch.engine.interpreter.parser import compile_parser
@@ -169,6 +171,17 @@ class Interpreter:
             return None, verdict
         self._compute(packet)
         return self._output(packet), verdict
+
+    def metadata(self, packet: PacketState, names: Sequence[str]) -> dict[str, int]:
+        """Those of these metadata fields that the program has, as they are now."""
+        found = {}
+        for name in names:
+            value = packet.variables["meta"]
+            for part in name.split("."):
+                value = getattr(value, "fields", {}).get(part)
+            if isinstance(value, int):
+                found[name] = int(value)
+        return found
 
     def copy_packet(self, packet: PacketState) -> PacketState:
         """An independent copy of a packet, for replication."""

@@ -24,6 +24,12 @@ class Leave(Enum):
 
     BODY = auto()  # return: leave the innermost scope, action or block
     BLOCK = auto()  # exit: leave ingress or egress
+    LOOP = auto()  # break: leave the innermost loop
+    ROUND = auto()  # continue: leave the loop's body for its update
+
+
+MAX_ROUNDS = 1 << 20
+"""Most rounds of a loop."""
 
 
 Execute = Callable[[PacketState], Leave | None]
@@ -82,6 +88,14 @@ class StatementCompiler:
                 return lambda packet: Leave.BODY
             case ir.Exit():
                 return lambda packet: Leave.BLOCK
+            case ir.Loop():
+                return self._loop(statement)
+            case ir.Break():
+                return lambda packet: Leave.LOOP
+            case ir.Continue():
+                return lambda packet: Leave.ROUND
+            case ir.Skip():
+                return self._skip(statement)
             case ir.SetValidity():
                 return self._set_validity(statement)
             case ir.Shift():
@@ -181,12 +195,39 @@ class StatementCompiler:
 
         return shift
 
+    def _loop(self, statement: ir.Loop) -> Execute:
+        body, update = self.body(statement.body), self.body(statement.update)
+
+        def loop(packet: PacketState) -> Leave | None:
+            for _ in range(MAX_ROUNDS):
+                leave = body(packet)
+                if leave is Leave.LOOP:
+                    return None
+                if leave is not None and leave is not Leave.ROUND:
+                    return leave
+                if update(packet) is Leave.LOOP:
+                    return None
+            return None
+
+        return loop
+
+    def _skip(self, statement: ir.Skip) -> Execute:
+        type_ = statement.stack.type
+        assert isinstance(type_, ir.Stack)
+        locate, size = compile_expression(statement.stack), type_.size
+
+        def skip(packet: PacketState) -> None:
+            stack = locate(packet)
+            stack.next = min(size, stack.next + 1)
+
+        return skip
+
     def _verify(self, statement: ir.Verify) -> Execute:
-        condition = compile_expression(statement.condition)
-        error = self._program.errors.members[statement.error.value]
+        condition, error = compile_expression(statement.condition), compile_expression(statement.error)
+        members = self._program.errors.members
 
         def verify(packet: PacketState) -> None:
             if not condition(packet):
-                raise ParserError(error)
+                raise ParserError(members[error(packet)])
 
         return verify

@@ -75,6 +75,17 @@ struct engine_statistics {
     uint64_t reloads;               /* queued when another program was loaded */
 };
 
+#define ENGINE_CAPTURE_NOTES 8
+#define ENGINE_CAPTURE_NAME 32
+
+/* What is kept of the frames at the ports (engine_capture.c). */
+struct engine_capture_config {
+    uint64_t epoch_ns;              /* what the engine's time 0 is in the records */
+    uint64_t capacity;              /* bytes of records that may wait for engine_captured, of one port */
+    uint32_t snap;                  /* bytes of a frame at most */
+    char notes[ENGINE_CAPTURE_NOTES][ENGINE_CAPTURE_NAME];     /* metadata of the program; "": none */
+};
+
 struct engine_member {
     uint16_t port;
     uint16_t rid;
@@ -118,6 +129,11 @@ uint32_t engine_drain(struct engine *, uint16_t port, uint8_t *bytes, uint32_t *
 
 void engine_port_statistics(struct engine *, uint16_t port, struct engine_statistics *);
 void engine_switch_statistics(struct engine *, struct engine_statistics *);
+
+/* Begin to capture anew, or with NULL end it. Returns -1 without memory. */
+int engine_capture(struct engine *, const struct engine_capture_config *);
+/* Take a port's records if there is room for all of them; returns their bytes. `dropped`: records that found no room. */
+uint64_t engine_captured(struct engine *, uint16_t port, uint8_t *bytes, uint64_t room, uint64_t *dropped);
 
 uint64_t engine_now(struct engine *);           /* microseconds since engine_create */
 void engine_prepare(struct engine *);           /* before each engine_run: forget an earlier engine_stop */

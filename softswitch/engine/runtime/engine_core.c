@@ -56,6 +56,7 @@ void engine_destroy(struct engine *engine)
             free(engine->sessions[i]);
     }
     free_packets(engine);
+    free(engine->capture);
     free(engine->heap);
     free(engine->groups);
     free(engine->sessions);
@@ -94,6 +95,7 @@ int engine_load(struct engine *engine, const struct p4_program *program, struct 
             engine->pipeline = pipeline;
         }
     }
+    capture_program(engine);
     bool loaded = engine->program == program;
     engine_unlock(engine);
     return loaded ? 0 : -1;

@@ -65,6 +65,8 @@ void port_transmit(struct port *port, uint8_t *frame, uint32_t length)
 {
     struct direction *tx = &port->tx;
     if (likely(!tx->impaired)) {
+        if (unlikely(port->engine->capture))
+            capture_sent(port, frame, length, NULL);
         outbox_commit(port, length);
         return;
     }
@@ -72,14 +74,20 @@ void port_transmit(struct port *port, uint8_t *frame, uint32_t length)
     uint64_t through_ns = pass_link(tx, length, engine->now_ns);
     if (link_hit(tx, tx->config.loss)) {
         port->statistics.tx_lost++;
+        if (unlikely(engine->capture))
+            capture_sent(port, frame, length, "lost");
         return;
     }
     if (link_hit(tx, tx->config.corrupt)) {
         port->statistics.tx_corrupted++;
+        if (unlikely(engine->capture))
+            capture_sent(port, frame, length, "corrupted");
         return;
     }
     bool twice = link_hit(tx, tx->config.duplicate);
     port->statistics.tx_duplicated += twice;
+    if (unlikely(engine->capture))
+        capture_sent(port, frame, length, twice ? "duplicated" : NULL);
     uint8_t kept[P4_MAX_FRAME];     /* committing the first copy gives `frame` away */
     if (twice)
         memcpy(kept, frame, length);

@@ -33,6 +33,8 @@ void port_receive(struct port *port, const uint8_t *frame, uint32_t length)
     if (rx->config.rate_bps) {
         if (!wait_for_link(port, engine->now_ns)) {
             statistics->rx_queue_full++;
+            if (unlikely(engine->capture))
+                capture_refused(port, frame, length, "queue_full");
             return;
         }
         through_ns = pass_link(rx, length, engine->now_ns);
@@ -41,10 +43,14 @@ void port_receive(struct port *port, const uint8_t *frame, uint32_t length)
     }
     if (link_hit(rx, rx->config.loss)) {
         statistics->rx_lost++;
+        if (unlikely(engine->capture))
+            capture_refused(port, frame, length, "lost");
         return;
     }
     if (link_hit(rx, rx->config.corrupt)) {
         statistics->rx_corrupted++;
+        if (unlikely(engine->capture))
+            capture_refused(port, frame, length, "corrupted");
         return;
     }
     bool twice = link_hit(rx, rx->config.duplicate);

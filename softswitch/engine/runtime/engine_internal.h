@@ -60,6 +60,7 @@ struct port {
     uint64_t *rx_departures;        /* ring of link-free times of frames that wait for the rx rate */
     uint64_t rx_waiting, rx_oldest;
     struct engine_statistics statistics;
+    struct captured *captured;      /* NULL until there is something */
     void *io;
     void (*receive)(struct port *);         /* take what the socket has, up to a bound */
     void (*flush)(struct port *);           /* send the outbox; keeps what the socket refuses */
@@ -105,6 +106,7 @@ struct engine {
     bool has_queues;                /* some port has a rate to wait for */
     uint32_t passes;                /* left for the frame in work */
 
+    struct capture *capture;        /* NULL: none */
     struct engine_statistics statistics;
     uint64_t start_ns;
     int wake_fd, cpu_fd;
@@ -121,6 +123,15 @@ struct engine {
 /* engine_base.c */
 uint64_t clock_ns(void);
 int fail(char *error, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* engine_capture.c: to be called only where `capture` is not NULL, but for the last two. `fate` NULL: none to tell of. */
+void capture_received(struct port *, const struct p4_packet *, const uint8_t *frame, uint32_t length);
+void capture_refused(struct port *, const uint8_t *frame, uint32_t length, const char *fate);
+void capture_waited(struct engine *, uint32_t waited_us, uint32_t depth);   /* what is sent next */
+void capture_sent(struct port *, const uint8_t *frame, uint32_t length, const char *fate);
+void capture_unsent(struct port *, const uint8_t *frame, uint32_t length, const char *fate);
+void capture_program(struct engine *);          /* there is another one */
+void capture_forget(struct port *);
 
 /* engine_sockets.c */
 bool io_buffers_ready(struct engine *);

@@ -58,6 +58,7 @@ void port_remove(struct port *port)
         port->engine->ports[port->number] = NULL;
     if (port->close)
         port->close(port);
+    capture_forget(port);
     free(port->outbox.bytes);
     free(port->outbox.lengths);
     free(port->outbox.times_us);
@@ -83,6 +84,8 @@ void outbox_leave(struct port *port, uint32_t frames, uint64_t *counter)
     *counter += frames;
     for (uint32_t i = 0; i < frames; i++) {
         uint32_t length = box->lengths[box->first++];
+        if (unlikely(port->engine->capture) && counter != &port->statistics.tx_packets)
+            capture_unsent(port, box->bytes + box->sent, length, "blocked");
         box->sent += length;
         if (counter == &port->statistics.tx_packets)
             port->statistics.tx_bytes += length;

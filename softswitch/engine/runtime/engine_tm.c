@@ -63,6 +63,8 @@ static void enqueue(struct port *port, const struct p4_packet *packet, const str
     const struct p4_program *program = port->engine->program;
     if (port->queue_depth >= port->tx.config.queue_packets) {
         port->statistics.tx_queue_full++;
+        if (unlikely(port->engine->capture))
+            capture_unsent(port, origin->frame, origin->length, "queue_full");
         return;
     }
     size_t header = (sizeof(struct queued) + 63) & ~(size_t)63;
@@ -203,6 +205,8 @@ static void ingress_pass(struct engine *engine, const struct origin *origin, uin
     struct p4_verdict verdict = {.clone_fields = -1, .resubmit_fields = -1, .recirculate_fields = -1};
     engine->program->ingress(engine->pipeline, packet, origin->frame, origin->length, origin->port,
                              instance_type, engine->now_ns / 1000, previous, field_list, &verdict);
+    if (unlikely(engine->capture) && instance_type == P4_NORMAL)
+        capture_received(engine->ports[origin->port], packet, origin->frame, origin->length);
     if (unlikely(verdict.clone))
         send_clone(engine, packet, origin, &verdict, P4_INGRESS_CLONE);
     if (unlikely(verdict.resubmit)) {
@@ -226,6 +230,8 @@ void tm_ingress(struct engine *engine, struct port *port, const uint8_t *frame, 
 {
     if (unlikely(!engine->program)) {
         port->statistics.rx_no_program++;
+        if (unlikely(engine->capture))
+            capture_refused(port, frame, length, "no_program");
         return;
     }
     struct origin origin = {frame, NULL, length, 0, port->number};
@@ -255,7 +261,11 @@ void tm_dequeue(struct port *port)
         struct origin origin = {item->frame->bytes, item->frame, item->length, item->depth,
                                 item->ingress_port};
         engine->passes = ENGINE_MAX_PASSES;
+        if (unlikely(engine->capture))
+            capture_waited(engine, item->copy.deq_timedelta, item->copy.deq_qdepth);
         egress_pass(engine, port, item->packet, &origin, &item->copy, item->truncate);
+        if (unlikely(engine->capture))
+            capture_waited(engine, 0, 0);
         release(item->frame);
         free(item);
     }

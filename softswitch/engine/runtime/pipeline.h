@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define P4_ABI 1
+#define P4_ABI 2
 #define P4_MAX_FRAME 9216      /* longest frame in or out, bytes */
 #define P4_DROP_PORT 511       /* egress_spec after mark_to_drop */
 
@@ -51,6 +51,12 @@ struct p4_copy {
     uint64_t now_us;
 };
 
+/* A field of a packet's metadata, of up to 64 bits. */
+struct p4_field {
+    const char *name;
+    size_t offset, bytes;      /* in struct p4_packet */
+};
+
 struct p4_program {
     uint32_t abi;              /* P4_ABI */
     uint32_t packet_size;
@@ -77,6 +83,8 @@ struct p4_program {
        Returns the frame's length, 0 if dropped. */
     uint32_t (*egress)(struct p4_pipeline *, struct p4_packet *, const struct p4_copy *,
                        uint8_t *out, struct p4_verdict *);
+
+    const struct p4_field *metadata;   /* the last one has no name; NULL: none can be read */
 };
 
 #endif

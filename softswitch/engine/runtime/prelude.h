@@ -6,6 +6,9 @@
 #ifndef P4_PRELUDE_H
 #define P4_PRELUDE_H
 
+/* Most rounds of a loop: a packet never keeps a switch for ever. */
+#define P4_MAX_ROUNDS (1u << 20)
+
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import doctest
 import random
 from collections.abc import Iterator
 from dataclasses import replace
+from types import ModuleType
 
 import pytest
 from hypothesis import given, settings
@@ -14,6 +16,7 @@ from controller import JobTree, ProgramBundle, admit_tree
 from controller.errors import BadSpec
 from controller.layout import lay_out
 from controller.model import Region
+from controller.routing import baselines, exact, grid
 from controller.routing.admission import job_tree
 from controller.routing.explain import explain
 from controller.routing.grid import relaxed
@@ -24,6 +27,13 @@ from controller.workload.model import Tree
 from tests.controller.conftest import LANES, start
 from tests.controller.fabric import Fabric
 from tests.controller.frames import KIND_RESULT, gradient
+
+
+@pytest.mark.parametrize("module", [baselines, exact, grid])
+def test_examples_are_true(module: ModuleType) -> None:
+    tried = doctest.testmod(module)
+    assert tried.attempted > 0
+    assert tried.failed == 0
 
 
 def job(name: str, *servers: str, **more: object) -> TrainingJob:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from controller.scheduling.antman import AntMan
 from controller.scheduling.policy import Policy
 from controller.scheduling.weave import Weave
+from controller.simulator.families import papers
 from controller.simulator.families.base import Family, Setting, SimulationConfig, resolve_settings
 from controller.simulator.policy_run import PolicyRun
 from controller.simulator.replicas.muri.loop import MuriRun
@@ -38,8 +39,9 @@ def muri(name: str, *, known: bool, settings: Mapping[str, float]) -> MuriRun:
     return MuriRun(policy, policy.speed(), same_time_s=SAME_TIME_S)
 
 
-def _weave(name: str, *, known: bool) -> MuriRun:
-    return MuriRun(Weave(MuriSpeed(), name, known=known), MuriSpeed(), same_time_s=SAME_TIME_S)
+def _weave(name: str, *, known: bool, settings: Mapping[str, float]) -> MuriRun:
+    policy = Weave(MuriSpeed(), name, known=known, power=settings["power"], width=int(settings["width"]))
+    return MuriRun(policy, MuriSpeed(), same_time_s=SAME_TIME_S)
 
 
 POLICIES: Mapping[str, tuple[str, Callable[[Mapping[str, float]], MuriRun]]] = {
@@ -53,8 +55,14 @@ POLICIES: Mapping[str, tuple[str, Callable[[Mapping[str, float]], MuriRun]]] = {
     ),
     "muri-s": ("durations known", lambda given: muri("muri-s", known=True, settings=given)),
     "muri-l": ("durations unknown", lambda given: muri("muri-l", known=False, settings=given)),
-    "weave-s": ("ours by these rules, durations known", lambda _: _weave("weave-s", known=True)),
-    "weave-l": ("ours by these rules, durations unknown", lambda _: _weave("weave-l", known=False)),
+    "weave-s": (
+        "ours by these rules, durations known",
+        lambda given: _weave("weave-s", known=True, settings=given),
+    ),
+    "weave-l": (
+        "ours by these rules, durations unknown",
+        lambda given: _weave("weave-l", known=False, settings=given),
+    ),
 }
 """Description of each, and what makes a fresh policy run."""
 
@@ -63,6 +71,8 @@ SETTINGS = {
     "worst_order": Setting("1: muri interleaves as badly as possible", 0, 0, 1, whole=True),
     "in_order": Setting("1: muri groups neighbours in the queue", 0, 0, 1, whole=True),
     "unpack": Setting("0: muri keeps groups that do not pay (--autopack False there)", 1, 0, 1, whole=True),
+    "power": papers.SETTINGS["power"],
+    "width": papers.SETTINGS["width"],
 }
 
 

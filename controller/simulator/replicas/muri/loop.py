@@ -17,6 +17,7 @@ from controller.scheduling.policy import Decision, Group, JobState, View
 from controller.simulator.engine import admitted, ask, stuck
 from controller.simulator.policy_run import PolicyRun
 from controller.simulator.record import Recorder, Result
+from controller.simulator.watch import Watch
 
 Ends = tuple[float, list["RestartedJob"]]
 """Time at which the next jobs end, infinity if none runs, and these jobs."""
@@ -71,18 +72,20 @@ class MuriRun(PolicyRun):
         """Simulate `specs` on `cluster`."""
         queue = admitted(specs, cluster)
         recorder = Recorder(cluster, detail=detail)
+        watch = Watch(self.policy.name)
         jobs: dict[str, RestartedJob] = {}
         groups: list[Group] = []
         running: list[RestartedJob] = []
         position = ended = 0
         ends: Ends = (math.inf, [])
-        wake_s = math.inf
+        now_s, wake_s = 0.0, math.inf
         while ended < len(queue):
             arrival_s = queue[position].submit_s if position < len(queue) else math.inf
             end_s, ending = ends
-            now_s = min(arrival_s, end_s, wake_s)
-            if now_s == math.inf:
-                raise stuck(self.policy, jobs)
+            next_s = min(arrival_s, end_s, wake_s)
+            if next_s == math.inf:
+                raise stuck(self.policy, jobs, now_s)
+            now_s = next_s
             if now_s >= min(arrival_s, end_s) and abs(end_s - arrival_s) <= self.same_time_s:
                 now_s = end_s = arrival_s
             for job in running:
@@ -103,6 +106,7 @@ class MuriRun(PolicyRun):
                 jobs[spec.id] = job
                 arrived.append(job)
                 position += 1
+            watch.asked(now_s, jobs.values(), moved=bool(arrived or finished))
             view = View(now_s, cluster, jobs, arrived, finished, groups)
             decision = ask(self.policy, view, verify=verify)
             groups, running = decision.groups, self._carried_out(decision, jobs, running, now_s)

@@ -27,7 +27,12 @@ from softswitch.compiler.lowering.values import Run
 def formals_of(unit: Unit, params: Sequence[ast.Param], scope: Scope) -> list[Formal]:
     """Return parameters with their types looked up."""
     body = constant_body(unit, scope)
-    return [Formal(p.direction, type_at(body, p.type), p.name, p.pos, p.default) for p in params]
+    formals = [Formal(p.direction, type_at(body, p.type), p.name, p.pos, p.default) for p in params]
+    for formal in formals:
+        if formal.direction and isinstance(formal.type, t.Int):
+            message = f"parameter {formal.name!r} of type int is {formal.direction!r}"
+            raise CompileError(message, formal.pos, "bit<W> or int<W>: an int exists only at compile time")
+    return formals
 
 
 def call_action(body: Body, action: Action, expr: ast.Call) -> None:
@@ -109,12 +114,14 @@ def _own_body(action: Action, user: Body) -> Body:
 
 def _control_plane_param(body: Body, action: Action, index: int) -> ir.Param:
     decl = action.decl.params[index]
-    type_ = t.lowered(type_at(constant_body(body.unit, action.scope), decl.type))
+    declared = type_at(constant_body(body.unit, action.scope), decl.type)
+    type_ = t.lowered(declared)
     if not isinstance(type_, ir.Bits | ir.Bool):
         message = f"parameter {decl.name!r} of action {action.decl.name!r} cannot come from the control plane"
         raise Unsupported(message, decl.pos, "bit<W>, int<W> or bool")
     variable = body.unit.variable(f"{action.name}.{decl.name}", type_)
-    return ir.Param(decl.name, variable, type_, ir_annotations(decl.annotations))
+    name = declared.name if isinstance(declared, t.NewType) else ""
+    return ir.Param(decl.name, variable, type_, ir_annotations(decl.annotations), name)
 
 
 def _lower_statements(body: Body, action: Action) -> None:

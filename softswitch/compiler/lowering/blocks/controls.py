@@ -15,10 +15,10 @@ from softswitch.compiler.frontend import ast
 from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.blocks.actions import formals_of, inline
 from softswitch.compiler.lowering.blocks.tables import lowered_table
-from softswitch.compiler.lowering.instances import declare_instance, make_block
+from softswitch.compiler.lowering.instances import declare_arguments, declare_instance, make_block
 from softswitch.compiler.lowering.items import Action, Instance, Table
 from softswitch.compiler.lowering.passing import Formal, Passed, bind, named, pass_arguments
-from softswitch.compiler.lowering.scope import BlockDef, Local, Scope, Variable
+from softswitch.compiler.lowering.scope import BlockDef, Local, Scope
 from softswitch.compiler.lowering.statements import declare_constant
 from softswitch.compiler.lowering.syntax import control_name, spelling
 from softswitch.compiler.lowering.unit import Body, Place
@@ -99,11 +99,16 @@ def lower_control(
     )
     body.control = name
     body.repeats = caller.repeats or repeats
-    for arg_name, value in block.args:
-        body.scope.declare(arg_name, Variable(value, block.pos))
+    declare_arguments(body.scope, block, name)
     passed.declare(body.scope, formals)
     body.scope = Scope(body.scope)
-    items = [item for local in decl.locals if (item := _declare_local(body, local, decl, name)) is not None]
+    items: list[Action | Table] = []
+    for local in decl.locals:
+        with body.unit.reporting():
+            item = _declare_local(body, local, decl, name)
+            items += [] if item is None else [item]
+            continue
+        body.scope.break_name(local.name, local.pos)
     with body.block() as out:
         body.unit.statements(body, decl.body.body)
     body.out.extend(out)
@@ -150,6 +155,8 @@ def check_unused(body: Body, items: Sequence[Action | Table]) -> None:
                     check_action(body, item)
             except Unsupported:
                 pass  # it is not part of the program
+            except CompileError as error:
+                body.unit.report(error)
 
 
 def check_action(body: Body, action: Action) -> None:

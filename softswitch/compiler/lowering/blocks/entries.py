@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from softswitch.compiler import ir
-from softswitch.compiler.errors import CompileError, Unsupported
+from softswitch.compiler.errors import CompileError
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.blocks.table_actions import ActionList
@@ -17,6 +18,14 @@ from softswitch.compiler.lowering.unit import Body
 from softswitch.compiler.lowering.values import Run, show
 
 MAX_PRIORITY = (1 << 31) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """How a table numbers its entries: ``largest_priority_wins`` and ``priority_delta``."""
+
+    largest_wins: bool
+    delta: int
 
 
 def lower_invocation(body: Body, ref: ast.ActionRef, actions: ActionList, *, default: bool) -> ir.Invocation:
@@ -52,6 +61,7 @@ def lower_entries(
     keys: tuple[ir.Key, ...],
     types: tuple[t.Type, ...],
     actions: ActionList,
+    order: Order,
 ) -> tuple[ir.ConstEntry, ...]:
     """Return the entries of a table with their priorities. Raises CompileError."""
     patterns = [_patterns(body, entry, keys, types) for entry in entries.entries]
@@ -65,15 +75,13 @@ def lower_entries(
                 raise CompileError(message, entry.priority.pos, "no priority")
         priorities = [_prefix_length(entry) for entry in patterns]
     else:
-        priorities = _priorities(body, entries.entries)
+        priorities = _priorities(body, entries.entries, order)
     return tuple(map(ir.ConstEntry, patterns, invocations, priorities))
 
 
 def _patterns(
     body: Body, entry: ast.Entry, keys: tuple[ir.Key, ...], types: tuple[t.Type, ...]
 ) -> tuple[ir.Pattern, ...]:
-    if any(annotation.name == "priority" for annotation in entry.annotations):
-        raise Unsupported("@priority of an entry", entry.pos, "priority = … in front of it")
     if len(entry.keys) == 1 and isinstance(entry.keys[0], ast.Default | ast.DontCare) and len(keys) > 1:
         exprs: tuple[ast.Expr, ...] = entry.keys * len(keys)
     elif len(entry.keys) == 1 and isinstance(entry.keys[0], ast.ListExpr):
@@ -100,19 +108,42 @@ def _prefix_length(patterns: tuple[ir.Pattern, ...]) -> int:
     return sum(pattern.mask.bit_count() for pattern in patterns if pattern.kind == "mask" and pattern != ANY)
 
 
-def _priorities(body: Body, entries: Sequence[ast.Entry]) -> list[int]:
-    """Return priorities: those in the source, or downwards from the first entry."""
-    if all(entry.priority is None for entry in entries):
-        return list(range(len(entries), 0, -1))
+def _priorities(body: Body, entries: Sequence[ast.Entry], order: Order) -> list[int]:
+    """Return priorities, of which the largest wins: from the source, or downwards from the first entry."""
+    if any(_annotated(entry) is not None for entry in entries):
+        return _annotated_priorities(entries)
+    step = -order.delta if order.largest_wins else order.delta
     priorities: list[int] = []
     for entry in entries:
         if entry.priority is not None:
             priority, pos = whole_number(body, entry.priority), entry.priority.pos
         elif priorities:
-            priority, pos = priorities[-1] - 1, entry.pos
-        else:
+            priority, pos = priorities[-1] + step, entry.pos
+        elif any(other.priority is not None for other in entries):
             raise CompileError("the first entry has no priority but others have", entry.pos, "priority = …")
+        else:
+            priority, pos = (1 + (len(entries) - 1) * order.delta if order.largest_wins else 1), entry.pos
         if not 0 < priority <= MAX_PRIORITY:
             raise CompileError(f"a priority of {priority}", pos, f"1 to {MAX_PRIORITY}")
         priorities.append(priority)
-    return priorities
+    return priorities if order.largest_wins else [MAX_PRIORITY + 1 - priority for priority in priorities]
+
+
+def _annotated(entry: ast.Entry) -> int | None:
+    """Return the number in ``@priority(…)``, of which the smallest wins."""
+    for annotation in entry.annotations:
+        if annotation.name == "priority":
+            try:
+                return int(annotation.body, 0)
+            except ValueError:
+                raise CompileError(f"@priority({annotation.body})", annotation.pos, "a number") from None
+    return None
+
+
+def _annotated_priorities(entries: Sequence[ast.Entry]) -> list[int]:
+    """Return priorities by ``@priority``; entries without one count as if numbered from 1."""
+    ranks = []
+    for number, entry in enumerate(entries, start=1):
+        given = _annotated(entry)
+        ranks.append((number if given is None else given, number))
+    return [len(ranks) - sorted(ranks).index(rank) for rank in ranks]

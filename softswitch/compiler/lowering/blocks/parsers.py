@@ -6,21 +6,23 @@ whose ``accept`` is the second half.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from softswitch.compiler import ir
-from softswitch.compiler.errors import CompileError, Unsupported
+from softswitch.compiler.errors import CompileError
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.blocks.actions import formals_of
+from softswitch.compiler.lowering.blocks.value_sets import declare_value_set, look_up
 from softswitch.compiler.lowering.emit import expression
 from softswitch.compiler.lowering.expressions.check import evaluate_all
 from softswitch.compiler.lowering.expressions.keysets import ANY, pattern
-from softswitch.compiler.lowering.instances import declare_instance, make_block
-from softswitch.compiler.lowering.items import Instance
+from softswitch.compiler.lowering.instances import declare_arguments, declare_instance, make_block
+from softswitch.compiler.lowering.items import Instance, ValueSet
 from softswitch.compiler.lowering.passing import Formal, Passed, bind, pass_arguments
-from softswitch.compiler.lowering.scope import BlockDef, Local, Scope, Variable, unknown
+from softswitch.compiler.lowering.paths import path_of
+from softswitch.compiler.lowering.scope import BlockDef, Local, Scope, unknown
 from softswitch.compiler.lowering.statements import declare_constant
 from softswitch.compiler.lowering.syntax import control_name
 from softswitch.compiler.lowering.unit import Body, Place
@@ -42,7 +44,7 @@ def lower_main_parser(
 ) -> None:
     """Add the states of the pipeline's parser to the program; it starts in ``start``."""
     states = caller.unit.states
-    entry = _lower(caller, block, name, formals, passed, prefix="", accept="accept")
+    entry = _enter_main(caller, block, name, formals, passed)
     if not entry.prologue:
         return
     first = states["start"]
@@ -59,6 +61,35 @@ def lower_main_parser(
         own = renamed if state.name == "start" else state.name
         states[own] = ir.State(own, state.body, transition, state.pos)
     states["start"] = ir.State("start", entry.prologue, _goto(renamed, first.pos), first.pos)
+
+
+def _enter_main(caller: Body, block: Block, name: str, formals: Sequence[Formal], passed: Passed) -> Entry:
+    entry = _lower(caller, block, name, formals, passed, prefix="", accept="accept")
+    _refuse_idle_loop(caller.unit.states)
+    return entry
+
+
+def _refuse_idle_loop(states: Mapping[str, ir.State]) -> None:
+    """Refuse states that lead only to each other, in a circle, and take nothing from the packet."""
+    for start in states:
+        seen: list[str] = []
+        name = start
+        while name in states and name not in seen and _only_passes_on(states[name]):
+            seen.append(name)
+            name = states[name].transition.cases[0][1]
+        if seen and name == seen[0]:
+            circle = " → ".join((*(repr(state) for state in seen), repr(name)))
+            raise CompileError(f"the parser never leaves {circle}", states[name].pos, "a way to accept")
+
+
+def _only_passes_on(state: ir.State) -> bool:
+    takes = any(isinstance(statement, ir.Extract | ir.Advance | ir.Verify) for statement in state.body)
+    return not takes and len(state.transition.cases) == 1 and not state.transition.subjects
+
+
+def check_parser(caller: Body, block: Block, formals: Sequence[Formal], passed: Passed) -> None:
+    """Lower a parser that nothing applies; its states get names that no other has."""
+    _lower(caller, block, block.decl.name, formals, passed, prefix=f"{block.decl.name}.", accept="accept")
 
 
 def _goto(target: str, pos: ir.Position) -> ir.Transition:
@@ -81,8 +112,7 @@ def _lower(
     assert isinstance(definition, BlockDef)
     body = caller.inside(scope=Scope(definition.scope), place=Place.PARSER, prefix=name)
     body.repeats = prefix != ""
-    for arg_name, value in block.args:
-        body.scope.declare(arg_name, Variable(value, block.pos))
+    declare_arguments(body.scope, block, name)
     passed.declare(body.scope, formals)
     body.scope = Scope(body.scope)
     for local in decl.locals:
@@ -94,12 +124,13 @@ def _lower(
             case ast.Instantiation():
                 declare_instance(body, local, name)
             case ast.ValueSetDecl():
-                raise Unsupported("value sets", local.pos)
+                declare_value_set(body, local, name)
     prologue = body.take_since(0)
     body.repeats = True
     states = _States(body, decl, prefix, accept)
     for state in decl.states:
-        states.lower(state)
+        with body.unit.reporting():
+            states.lower(state)
     return Entry(prologue, states.names["start"])
 
 
@@ -218,10 +249,32 @@ class _States:
                 raise CompileError(f"select on {show(value)}", select.pos, "bit<W>, int<W>, bool or an enum")
             types.append(value.type)
             exprs.append(expression(self._body, value, select.pos))
-        cases = tuple(
-            (self._patterns(case, types), self._target(case.target, case.pos)) for case in select.cases
-        )
-        return ir.Transition(tuple(exprs), cases, select.pos)
+        sets = {id(case): found for case in select.cases if (found := self._value_set(case)) is not None}
+        if sets:
+            exprs = [self._kept(expr) for expr in exprs]
+        hits = {key: look_up(self._body, found, exprs, select.pos) for key, found in sets.items()}
+        cases = []
+        for case in select.cases:
+            patterns = (ANY,) * len(types) if id(case) in sets else self._patterns(case, types)
+            members = tuple(ir.Pattern("exact", 1) if key == id(case) else ANY for key in hits)
+            cases.append(((*patterns, *members), self._target(case.target, case.pos)))
+        return ir.Transition((*exprs, *hits.values()), tuple(cases), select.pos)
+
+    def _kept(self, expr: ir.Expr) -> ir.Expr:
+        """Return a subject that is looked at more than once: what may fail fails once, and first."""
+        if path_of(expr) is not None or isinstance(expr, ir.Const):
+            return expr
+        scalar = expr.type
+        assert isinstance(scalar, ir.Bits | ir.Bool | ir.Enum)
+        variable = self._body.temporary(scalar, "subject", expr.pos)
+        self._body.out.append(ir.Assign(variable, expr, expr.pos))
+        return variable
+
+    def _value_set(self, case: ast.SelectCase) -> ValueSet | None:
+        """Return the value set that a case names."""
+        key = case.keys[0] if len(case.keys) == 1 else None
+        symbol = self._body.scope.find(key.name) if isinstance(key, ast.Name) else None
+        return symbol.item if isinstance(symbol, Local) and isinstance(symbol.item, ValueSet) else None
 
     def _patterns(self, case: ast.SelectCase, types: list[t.Type]) -> tuple[ir.Pattern, ...]:
         if len(case.keys) == 1 and isinstance(case.keys[0], ast.Default | ast.DontCare):

@@ -92,10 +92,22 @@ def action_list(body: Body, decl: ast.TableDecl) -> ActionList:
 
 
 def _action(body: Body, ref: ast.ActionRef) -> Action:
+    if body.scope.find(ref.name) is None:
+        raise unknown("action", ref.name, _actions(body), ref.pos)
     symbol = body.scope.lookup(ref.name, ref.pos, absolute=ref.absolute)
     if isinstance(symbol, Local) and isinstance(symbol.item, Action):
         return symbol.item
     raise CompileError(f"{ref.name!r} is not an action", ref.pos, "the name of an action")
+
+
+def _actions(body: Body) -> list[str]:
+    """Return the names of the actions that can be seen here."""
+    found = []
+    for name in body.scope.visible():
+        symbol = body.scope.find(name)
+        if isinstance(symbol, Local) and isinstance(symbol.item, Action):
+            found.append(name)
+    return found
 
 
 def _listed(body: Body, ref: ast.ActionRef) -> Listed:

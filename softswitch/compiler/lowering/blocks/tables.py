@@ -6,10 +6,11 @@ from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.lowering import types as t
-from softswitch.compiler.lowering.blocks.entries import lower_entries, lower_invocation
+from softswitch.compiler.lowering.blocks.entries import Order, lower_entries, lower_invocation
 from softswitch.compiler.lowering.blocks.table_actions import ActionList, action_list
 from softswitch.compiler.lowering.expressions.check import evaluate, evaluate_all, known, whole_number
 from softswitch.compiler.lowering.items import Table
+from softswitch.compiler.lowering.remarks import remark
 from softswitch.compiler.lowering.scope import Scope, unknown
 from softswitch.compiler.lowering.syntax import ir_annotations, source_text
 from softswitch.compiler.lowering.unit import Body
@@ -19,14 +20,15 @@ MATCH_KINDS = ("exact", "lpm", "ternary", "range", "optional")
 DEFAULT_SIZE = 1024
 """Entries of a table that does not say; the same as p4c's."""
 
-_PROPERTIES = ("default_action", "size", "counters", "key", "actions", "entries", "const entries")
+_PROPERTIES = (
+    *("default_action", "size", "counters", "key", "actions", "entries", "const entries"),
+    *("largest_priority_wins", "priority_delta"),
+)
 _REFUSED = {
     "implementation": "action profiles and selectors",
     "meters": "meters",
     "support_timeout": "idle timeouts",
     "idle_timeout": "idle timeouts",
-    "largest_priority_wins": "a choice of priority order",
-    "priority_delta": "a choice of priority steps",
     "psa_direct_counter": "PSA",
     "action_selector": "action selectors",
 }
@@ -65,7 +67,12 @@ def _lower(table: Table) -> ir.Table:
     if decl.entries is not None:
         if not keys:
             raise CompileError("entries of a table without a key", decl.entries.pos, "a key")
-        entries = lower_entries(body, decl.entries, keys, types, actions)
+        order = Order(
+            "largest_priority_wins" not in properties
+            or _is_true(body, properties["largest_priority_wins"].value),
+            _size(body, properties["priority_delta"]) if "priority_delta" in properties else 1,
+        )
+        entries = lower_entries(body, decl.entries, keys, types, actions, order)
     size = _size(body, properties.get("size"))
     counter = _counter(body, table, properties.get("counters"), size)
     return ir.Table(
@@ -104,13 +111,16 @@ def _keys(body: Body, decl: ast.TableDecl) -> tuple[tuple[ir.Key, ...], tuple[t.
 def _key(element: ast.KeyElement, value: Value) -> ir.Key:
     pos = element.expr.pos
     scalar = t.lowered(value.type) if isinstance(value, Run) else None
-    if isinstance(scalar, ir.Enum):
-        raise Unsupported(f"a key of type {scalar.name}, which has no width", pos)
-    if not isinstance(value, Run) or not isinstance(scalar, ir.Bits | ir.Bool):
-        raise CompileError(f"{show(value)} as a key", pos, "bit<W>, int<W> or bool")
+    if not isinstance(value, Run) or not isinstance(scalar, ir.Bits | ir.Bool | ir.Enum):
+        raise CompileError(f"{show(value)} as a key", pos, "bit<W>, int<W>, bool, an enum or error")
+    if isinstance(scalar, ir.Enum) and element.match not in ("exact", "optional"):
+        raise CompileError(f"{show(value)} as {element.match} key", pos, "exact or optional")
     if isinstance(scalar, ir.Bool) and element.match in ("lpm", "range"):
         raise CompileError(f"a bool as {element.match} key", pos, "exact, ternary or optional")
-    return ir.Key(_key_name(element), value.expr, element.match, ir_annotations(element.annotations))
+    type_name = value.type.name if isinstance(value.type, t.NewType) else ""
+    return ir.Key(
+        _key_name(element), value.expr, element.match, ir_annotations(element.annotations), type_name
+    )
 
 
 def _key_name(element: ast.KeyElement) -> str:
@@ -120,8 +130,6 @@ def _key_name(element: ast.KeyElement) -> str:
     text = source_text(element.expr)
     if text is None:
         expected = '@name("…") behind the match kind'
-        if isinstance(element.expr, ast.Binary) and element.expr.op == "&":
-            raise Unsupported("a masked key without a name for the control plane", element.expr.pos, expected)
         raise CompileError("this key has no name for the control plane", element.expr.pos, expected)
     return text
 
@@ -132,7 +140,9 @@ def _check_property(body: Body, prop: ast.Property) -> None:
             return
         raise Unsupported(_REFUSED[prop.name], prop.pos)
     if prop.name not in _PROPERTIES:
-        raise unknown("table property", prop.name, _PROPERTIES, prop.pos)
+        near = unknown("table property", prop.name, _PROPERTIES, prop.pos)
+        hint = f"; there is {near.expected}" if near.expected else ""
+        remark(f"{near.message} means nothing{hint}", prop.pos)
 
 
 def _is_true(body: Body, expr: ast.Expr) -> bool:

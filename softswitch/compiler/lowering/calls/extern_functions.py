@@ -31,7 +31,10 @@ def call_extern_function(body: Body, symbol: ExternFunctions, expr: ast.Call, na
     if name not in _FUNCTIONS:
         raise Unsupported(f"extern function {name!r}: v1model has none of that name", expr.pos)
     prototype = choose(symbol.overloads, expr, name)
-    stages, lower = _FUNCTIONS[name]
+    stages, counts, lower = _FUNCTIONS[name]
+    if len(prototype.params) not in counts:
+        message = f"extern function {name!r} of {len(prototype.params)} parameters: v1model's has others"
+        raise Unsupported(message, expr.pos, f"{' or '.join(map(str, counts))} parameters")
     if stages and body.stage not in stages:
         where = " or ".join(stage.name.lower() for stage in stages)
         raise Unsupported(f"{name} in the {body.stage.name.lower()} block", expr.pos, where)
@@ -185,8 +188,7 @@ def _verify(body: Body, values: list[Value], expr: ast.Call) -> Value:
     condition, error = values
     if body.place is not Place.PARSER:
         raise CompileError(f"verify in {body.place.value}", expr.pos, "a parser state")
-    if not isinstance(error, Run) or not isinstance(error.expr, ir.Const):
-        raise Unsupported("an error known only at run time", expr.args[1].value.pos, "error.…")
+    assert isinstance(error, Run)
     body.out.append(ir.Verify(expression(body, condition, expr.args[0].value.pos), error.expr, expr.pos))
     return Nothing()
 
@@ -209,27 +211,50 @@ def _digest(body: Body, values: list[Value], expr: ast.Call) -> Value:
     raise Unsupported("digest", expr.pos)
 
 
-# Each function with the blocks that it may be called in; none named means all of them.
-_FUNCTIONS: dict[str, tuple[tuple[Stage, ...], Callable[[Body, list[Value], ast.Call], Value]]] = {
-    "hash": ((), _hash),
-    "random": ((), _random),
-    "verify_checksum": ((Stage.VERIFY,), _checksum("verify_checksum")),
-    "verify_checksum_with_payload": ((Stage.VERIFY,), _checksum("verify_checksum_with_payload")),
-    "update_checksum": ((Stage.COMPUTE,), _checksum("update_checksum")),
-    "update_checksum_with_payload": ((Stage.COMPUTE,), _checksum("update_checksum_with_payload")),
-    "mark_to_drop": (_CONTROLS, _mark_to_drop),
-    "clone": (_CONTROLS, _clone),
-    "clone_preserving_field_list": (_CONTROLS, _clone),
-    "clone3": (_CONTROLS, _clone3),
-    "resubmit_preserving_field_list": ((Stage.INGRESS,), _keep("resubmit")),
-    "resubmit": ((Stage.INGRESS,), _keep_data("resubmit")),
-    "recirculate_preserving_field_list": ((Stage.EGRESS,), _keep("recirculate")),
-    "recirculate": ((Stage.EGRESS,), _keep_data("recirculate")),
-    "truncate": (_CONTROLS, _truncate),
-    "assert": ((), _check("assert")),
-    "assume": ((), _check("assume")),
-    "log_msg": ((), _log_msg),
-    "verify": ((), _verify),
-    "static_assert": ((), _static_assert),
-    "digest": ((), _digest),
+# Each function with the blocks that it may be called in (none: all of them) and its numbers of parameters.
+_FUNCTIONS: dict[
+    str, tuple[tuple[Stage, ...], tuple[int, ...], Callable[[Body, list[Value], ast.Call], Value]]
+] = {
+    "hash": ((), (5,), _hash),
+    "random": ((), (3,), _random),
+    "verify_checksum": ((Stage.VERIFY,), (4,), _checksum("verify_checksum")),
+    "verify_checksum_with_payload": ((Stage.VERIFY,), (4,), _checksum("verify_checksum_with_payload")),
+    "update_checksum": ((Stage.COMPUTE,), (4,), _checksum("update_checksum")),
+    "update_checksum_with_payload": ((Stage.COMPUTE,), (4,), _checksum("update_checksum_with_payload")),
+    "mark_to_drop": (
+        _CONTROLS,
+        (
+            0,
+            1,
+        ),
+        _mark_to_drop,
+    ),
+    "clone": (_CONTROLS, (2,), _clone),
+    "clone_preserving_field_list": (_CONTROLS, (3,), _clone),
+    "clone3": (_CONTROLS, (3,), _clone3),
+    "resubmit_preserving_field_list": ((Stage.INGRESS,), (1,), _keep("resubmit")),
+    "resubmit": ((Stage.INGRESS,), (1,), _keep_data("resubmit")),
+    "recirculate_preserving_field_list": ((Stage.EGRESS,), (1,), _keep("recirculate")),
+    "recirculate": ((Stage.EGRESS,), (1,), _keep_data("recirculate")),
+    "truncate": (_CONTROLS, (1,), _truncate),
+    "assert": ((), (1,), _check("assert")),
+    "assume": ((), (1,), _check("assume")),
+    "log_msg": (
+        (),
+        (
+            1,
+            2,
+        ),
+        _log_msg,
+    ),
+    "verify": ((), (2,), _verify),
+    "static_assert": (
+        (),
+        (
+            1,
+            2,
+        ),
+        _static_assert,
+    ),
+    "digest": ((), (2,), _digest),
 }

@@ -6,11 +6,18 @@ from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.lowering import types as t
-from softswitch.compiler.lowering.calls.extern_calls import choose, extern_arguments, plain_target, scalar
+from softswitch.compiler.lowering.calls.extern_calls import (
+    choose,
+    extern_arguments,
+    flatten,
+    plain_target,
+    scalar,
+)
 from softswitch.compiler.lowering.calls.packets import call_packet_method
 from softswitch.compiler.lowering.emit import expression
 from softswitch.compiler.lowering.expressions.check import whole_number
-from softswitch.compiler.lowering.scope import unknown
+from softswitch.compiler.lowering.expressions.logic import disjunction
+from softswitch.compiler.lowering.scope import TypeName, unknown
 from softswitch.compiler.lowering.unit import Body, Place
 from softswitch.compiler.lowering.values import (
     Group,
@@ -22,6 +29,7 @@ from softswitch.compiler.lowering.values import (
     Run,
     Value,
     constant,
+    parts_of,
     show,
     type_of,
 )
@@ -42,6 +50,8 @@ def call_method(body: Body, base: Value, expr: ast.Call, method: str) -> Value:
                 return header_size(shape, expr, method)
             if isinstance(shape, t.HeaderType):
                 return _call_header(body, base, expr, method)
+            if isinstance(shape, t.UnionType) and method == "isValid":
+                return _union_is_valid(base, expr)
             if isinstance(shape, t.StackType) and isinstance(base, Run):
                 return _call_stack(body, base, shape, expr, method)
     assert isinstance(expr.callee, ast.Member)
@@ -91,6 +101,21 @@ def _call_header(body: Body, base: Value, expr: ast.Call, method: str) -> Value:
     raise unknown(f"method of header {t.describe(type_of(base))}", method, names, expr.callee.pos)
 
 
+def _union_is_valid(base: Run | Group | Invalid, expr: ast.Call) -> Value:
+    _no_arguments(expr, "isValid")
+    valid: ir.Expr = ir.Const(t.BOOL, 0, expr.pos)
+    for part in parts_of(base, expr.pos):
+        one = _validity(part, expr.pos)
+        valid = disjunction(valid, one, expr.pos)
+    return Run(t.BOOL, valid)
+
+
+def _validity(part: Value, pos: ir.Position) -> ir.Expr:
+    if isinstance(part, Run):
+        return ir.IsValid(t.BOOL, part.expr, pos)
+    return ir.Const(t.BOOL, int(isinstance(part, Group)), pos)
+
+
 def _call_stack(body: Body, base: Run, stack: t.StackType, expr: ast.Call, method: str) -> Value:
     assert isinstance(expr.callee, ast.Member)
     if method not in ("push_front", "pop_front"):
@@ -106,6 +131,19 @@ def _call_stack(body: Body, base: Run, stack: t.StackType, expr: ast.Call, metho
 
 
 # --------------------------------------------------------------------------- extern objects
+
+
+def _checksum(body: Body, data: Value, expr: ast.Call, place: ir.Position) -> Value:
+    """Emit the Internet checksum of `data`."""
+    algorithms = body.unit.globals.find("HashAlgorithm")
+    assert isinstance(algorithms, TypeName)
+    assert isinstance(algorithms.type, ir.Enum)
+    kind = ir.Const(algorithms.type, algorithms.type.members.index("csum16"), expr.pos)
+    variable = body.temporary(ir.Bits(16), "checksum", expr.pos)
+    base, limit = (ir.Const(ir.Bits(32), number, expr.pos) for number in (0, 1 << 16))
+    args = ((variable,), (kind,), (base,), flatten(body, data, place), (limit,))
+    body.out.append(ir.Extern("hash", "", args, expr.pos))
+    return Run(ir.Bits(16), variable)
 
 
 def _call_object(body: Body, base: Object, expr: ast.Call, method: str) -> Value:
@@ -138,6 +176,8 @@ def _call_object(body: Body, base: Object, expr: ast.Call, method: str) -> Value
         case "counter.count":
             index = scalar(body, values[0], places[0], "the index")
             body.out.append(ir.Extern(what, base.name, ((index,),), expr.pos))
+        case "Checksum16.get":
+            return _checksum(body, values[0], expr, places[0])
         case "direct_counter.count":
             body.out.append(ir.Extern(what, base.name, (), expr.pos))
         case _:

@@ -121,9 +121,12 @@ def _emit(body: Body, value: Value, pos: ir.Position) -> None:
             _emit(body, part, pos)
         return
     shape = t.base(value.type) if isinstance(value, Run) else None
-    if isinstance(value, Run) and isinstance(shape, t.HeaderType | t.StackType):
+    if isinstance(value, Run) and isinstance(shape, t.StackType) and isinstance(shape.element, t.UnionType):
+        for part in parts_of(value, pos):
+            _emit(body, part, pos)
+    elif isinstance(value, Run) and isinstance(shape, t.HeaderType | t.StackType):
         body.out.append(ir.Emit(value.expr, pos))
-    elif isinstance(value, Run) and isinstance(shape, t.StructType | t.Tuple):
+    elif isinstance(value, Run) and isinstance(shape, t.StructType | t.UnionType | t.Tuple):
         for part in parts_of(value, pos):
             _emit(body, part, pos)
     elif isinstance(value, Group):

@@ -124,7 +124,7 @@ def whole_number(body: Body, expr: ast.Expr) -> int:
     match known(body, expr):
         case Number(value):
             return value
-        case Run(ir.Bits(), ir.Const(_, value)):
+        case Run(ir.Bits() | t.SerialEnum(), ir.Const(_, value)):
             return value
         case other:
             raise CompileError(f"{show(other)} is no number", expr.pos, "a constant of type int or bit<W>")

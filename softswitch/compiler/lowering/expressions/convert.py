@@ -6,6 +6,7 @@ from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.ir import fold
 from softswitch.compiler.lowering import types as t
+from softswitch.compiler.lowering.remarks import remark
 from softswitch.compiler.lowering.scope import unknown
 from softswitch.compiler.lowering.values import (
     Default,
@@ -22,16 +23,23 @@ from softswitch.compiler.lowering.values import (
 
 
 def fit(number: int, type_: ir.Bits, pos: ir.Position) -> ir.Const:
-    """Return an ``int`` as a constant of `type_`. Raises CompileError if it does not fit.
+    """Return an ``int`` as a constant of `type_`; of one that does not fit, its low bits, with a remark.
 
     A negative number fits an unsigned type if it fits the signed type of the same width: ``-1`` is
     all ones, as in p4c.
     """
+    value = fold.wrap(type_, number)
+    if not fits(number, type_):
+        low, high = fold.limits(type_)
+        name = t.describe(type_)
+        remark(f"{number} does not fit in {name} ({low} to {high}) and becomes {value}", pos)
+    return ir.Const(type_, value, pos)
+
+
+def fits(number: int, type_: ir.Bits) -> bool:
+    """Return True if `fit` makes `number` a constant without a remark."""
     low, high = fold.limits(type_)
-    if min(low, -(1 << (type_.width - 1))) <= number <= high:
-        return ir.Const(type_, fold.wrap(type_, number), pos)
-    name = t.describe(type_)
-    raise CompileError(f"{number} does not fit in {name}", pos, f"{low} to {high}, or a cast ({name})")
+    return min(low, -(1 << (type_.width - 1))) <= number <= high
 
 
 def convert(value: Value, type_: t.Type, pos: ir.Position, what: str = "the value") -> Value:
@@ -46,18 +54,22 @@ def convert(value: Value, type_: t.Type, pos: ir.Position, what: str = "the valu
     elif isinstance(value, Number):
         if isinstance(type_, ir.Bits):
             return Run(type_, fit(value.value, type_, pos))
+        if isinstance(type_, t.NewType) and isinstance(t.base(type_), ir.Bits):
+            inner = convert(value, t.base(type_), pos, what)
+            assert isinstance(inner, Run)
+            return Run(type_, inner.expr)
         if isinstance(type_, t.Int):
             return value
     elif isinstance(value, Group):
         return _convert_group(value, type_, pos, what)
     elif isinstance(value, Default):
-        if t.contains_varbits(type_):
-            raise Unsupported("a default value for a varbit", pos)
         if isinstance(type_, t.Int) or t.lowered(type_) is not None:
             return zero(type_, pos)
     elif isinstance(value, Invalid):
         if isinstance(type_, t.HeaderType) and value.type in (None, type_):
             return Invalid(type_)
+        if isinstance(type_, t.UnionType) and value.type is None:
+            return zero(type_, pos)
     elif t.same(type_of(value), type_):
         return value
     raise mismatch(value, type_, pos, what)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from softswitch.compiler import ir
-from softswitch.compiler.errors import CompileError, Unsupported
+from softswitch.compiler.errors import CompileError
 from softswitch.compiler.ir import fold
 from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.expressions.convert import convert
@@ -31,8 +31,6 @@ def equality(left: Operand, right: Operand, pos: ir.Position) -> ir.Expr:
         return ir.Const(t.BOOL, fold.compare("==", a.value, b.value), pos)
     if not (isinstance(a, Run) and isinstance(b, Run) and t.same(a.type, b.type)):
         return _mixed_equality(left, right, pos)
-    if t.contains_varbits(a.type):
-        raise Unsupported(f"comparison of {t.describe(a.type)}, which has a varbit", pos)
     if isinstance(a.type, t.StackType):
         return _stacks_equal(a, b, a.type, pos)
     if isinstance(a.expr, ir.Const) and isinstance(b.expr, ir.Const):

@@ -46,6 +46,8 @@ def _bits(type_: t.Type, pos: ir.Position) -> ir.Bits:
 
 
 def _constant(body: Body, expr: ast.Expr, type_: t.Type) -> int:
+    if isinstance(expr, ast.Call) and isinstance(expr.callee, ast.Name):
+        raise CompileError("a call in a keyset", expr.pos, "a compile-time constant")
     value = known(body, expr, type_, "the keyset")
     if isinstance(value, Run) and isinstance(value.expr, ir.Const):
         return value.expr.value

@@ -35,7 +35,7 @@ def member_of(body: Body, base: Value, expr: ast.Member) -> Value:
             if isinstance(shape, t.StackType):
                 return _stack_member(body, base, shape, expr)
             fields = t.fields_of(shape)
-            if isinstance(shape, t.HeaderType | t.StructType) and fields is not None:
+            if isinstance(shape, t.HeaderType | t.StructType | t.UnionType) and fields is not None:
                 return _field(base, shape, expr)
         case Group(type_, parts):
             named = dict(type_.fields) if isinstance(type_, t.Record) else t.fields_of(t.base(type_))
@@ -50,7 +50,7 @@ def member_of(body: Body, base: Value, expr: ast.Member) -> Value:
     )
 
 
-def _field(base: Run, shape: t.HeaderType | t.StructType, expr: ast.Member) -> Value:
+def _field(base: Run, shape: t.HeaderType | t.StructType | t.UnionType, expr: ast.Member) -> Value:
     type_ = shape.fields.get(expr.name)
     if type_ is None:
         raise unknown(f"field of {t.describe(shape)}", expr.name, shape.fields, expr.pos)
@@ -106,6 +106,8 @@ def index_of(base: Value, index: Value, expr: ast.Index) -> Value:
     if isinstance(shape, t.StackType):
         return _element(base, shape, index, number, expr)
     if isinstance(shape, t.Tuple):
+        if number is None and shape.array:
+            raise Unsupported("a run-time index into an array", expr.index.pos, "a constant")
         if number is None:
             raise CompileError("a tuple's element by a run-time index", expr.index.pos, "a constant")
         _check_range(number, len(shape.elements), t.describe(shape), expr)

@@ -1,0 +1,90 @@
+"""Pictures of topologies, where matplotlib is installed: the network, and the trees of jobs on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bmv2_topos.experiments.plots import check
+from bmv2_topos.layout import Position, positions
+from bmv2_topos.spec import Topology
+
+_APART = 0.07
+"""Distance between the lines of two jobs on one link."""
+
+
+def draw(topology: Topology, path: Path, jobs: Mapping[str, Sequence[str]] | None = None) -> None:
+    """Draw a topology into a file: .png, .svg or .pdf.
+
+    `jobs` are hosts by the name of their job, whose tree, up to the root, is drawn in a colour of its own.
+    Raises PlotsMissing.
+    """
+    check()
+    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    matplotlib.rcParams["svg.hashsalt"] = "ina"  # the same picture is the same file
+    matplotlib.rcParams["svg.fonttype"] = "none"
+    at = positions(topology)
+    width = max(x for x, _ in at.values()) + 1
+    height = max(y for _, y in at.values()) + 1
+    figure = Figure(figsize=(max(5.0, 0.75 * width), 1.5 * height), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    axes.set_axis_off()
+    axes.margins(0.06, 0.08)
+    for link in topology.links:
+        _line(axes, at[link.a], at[link.b], color="0.75", linewidth=1, zorder=1)
+    for number, (name, hosts) in enumerate((jobs or {}).items()):
+        shift = _APART * (number - (len(jobs or {}) - 1) / 2)
+        _draw_job(axes, topology, at, hosts, label=name, color=f"C{number % 10}", shift=shift)
+    _draw_nodes(axes, topology, at)
+    axes.set_title(f"{topology.name or 'topology'}: trees end at {topology.root}", fontsize=10)
+    if jobs:
+        axes.legend(loc="upper right", fontsize=8, frameon=False)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110, metadata={"Date": None} if path.suffix == ".svg" else None)
+
+
+def job_links(topology: Topology, hosts: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the links of a job's tree, each from below to above."""
+    links: dict[tuple[str, str], None] = {}
+    for host in hosts:
+        node = host
+        while (parent := topology.parents[node]) is not None:
+            links[node, parent] = None
+            node = parent
+    return list(links)
+
+
+def _draw_job(
+    axes: Any,
+    topology: Topology,
+    at: Mapping[str, Position],
+    hosts: Sequence[str],
+    *,
+    label: str,
+    color: str,
+    shift: float,
+) -> None:
+    for below, above in job_links(topology, hosts):
+        ends = [(at[name][0] + shift, at[name][1]) for name in (below, above)]
+        _line(axes, *ends, color=color, linewidth=2, zorder=2, label=label)
+        label = "_"  # one entry in the legend
+
+
+def _draw_nodes(axes: Any, topology: Topology, at: Mapping[str, Position]) -> None:
+    aggregates = {switch.name: switch.aggregates for switch in topology.switches}
+    for name, (x, y) in at.items():
+        if name in aggregates:
+            face = "#cfe3f7" if aggregates[name] else "white"
+            box = {"boxstyle": "square,pad=0.35", "facecolor": face, "edgecolor": "0.25"}
+        else:
+            box = {"boxstyle": "round,pad=0.25", "facecolor": "#fbf3d9", "edgecolor": "0.5"}
+        axes.text(x, y, name, ha="center", va="center", fontsize=9, bbox=box, zorder=3)
+
+
+def _line(axes: Any, start: Position, end: Position, **style: Any) -> None:
+    axes.plot([start[0], end[0]], [start[1], end[1]], **style)

@@ -1,0 +1,34 @@
+"""All experiments by name, with the question that each answers, in the order of the results index.
+
+An experiment is imported when it is asked for: one takes as long as all of the command line.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Final
+
+from bmv2_topos.experiments.harness import Experiment
+
+QUESTIONS: Final[Mapping[str, str]] = {
+    "memory": "how much switch memory jobs need, with slots of their own, with shared ones, and with ATP as"
+    " published",
+    "stragglers": "what a job with a straggler costs a healthy one, with AIMD's one window and with A2TP's"
+    " two",
+    "loss": "how much goodput is left when links lose packets",
+    "preemption": "what jobs gain when urgent packets take slots from others",
+    "windows": "whether windows that adapt are as fast as the best fixed one",
+    "addressing": "where a job's packets should find their slots, and whether more memory is ever slower",
+    "regions": "whether a job notices that its slots are changed while it runs",
+    "atp": "what ATP's choices cost or bring: hashed positions that rehash, held slots, results by the"
+    " server",
+}
+
+
+def load(name: str) -> Experiment:
+    """Return an experiment. Raises KeyError if there is none of that name."""
+    if name not in QUESTIONS:
+        raise KeyError(name)
+    found: Experiment = importlib.import_module(f"bmv2_topos.experiments.{name}").EXPERIMENT
+    return found

@@ -1,0 +1,68 @@
+"""Where the nodes of a topology are drawn: pure functions.
+
+A switch is as high as it is far from the nearest host for workers, so that racks are below spines and these
+below cores, whichever switch is the root.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+
+from bmv2_topos.spec import Topology
+
+Position = tuple[float, float]
+
+
+def positions(topology: Topology) -> Mapping[str, Position]:
+    """Return where each node is: hosts of workers at height 0, one unit from each other."""
+    heights = _heights(topology)
+    placed = _hosts(topology)
+    width = max(len(placed), 2) - 1.0
+    for height in range(1, max(heights.values()) + 1):
+        layer = [switch for switch, of in heights.items() if of == height]
+        for at, switch in enumerate(sorted(layer, key=lambda name: _centre(topology, name, placed))):
+            placed[switch] = (width * (at + 0.5) / len(layer), float(height))
+    for switch, hosts in _others(topology).items():
+        x, y = placed[switch]
+        for at, host in enumerate(hosts):
+            placed[host] = (x + 0.8 * (at - (len(hosts) - 1) / 2), y + 0.7)
+    return placed
+
+
+def _hosts(topology: Topology) -> dict[str, Position]:
+    """Place hosts of workers rack by rack."""
+    racks: dict[str, list[str]] = {}
+    for host in topology.hosts_for("worker"):
+        racks.setdefault(topology.switch_of(host), []).append(host)
+    hosts = [host for rack in racks.values() for host in rack]
+    return {host: (float(at), 0.0) for at, host in enumerate(hosts)}
+
+
+def _others(topology: Topology) -> Mapping[str, Sequence[str]]:
+    """Return the other hosts, which are drawn above their switches."""
+    above: dict[str, list[str]] = {}
+    for host in topology.hosts:
+        if host.role != "worker":
+            above.setdefault(topology.switch_of(host.name), []).append(host.name)
+    return above
+
+
+def _heights(topology: Topology) -> Mapping[str, int]:
+    """Return each switch's distance from the nearest host for workers; without such hosts, from the root."""
+    first = {topology.switch_of(host): 1 for host in topology.hosts_for("worker")} or {topology.root: 1}
+    heights, waiting = dict(first), deque(first)
+    while waiting:
+        name = waiting.popleft()
+        for link in topology.ports[name].values():
+            other = link.other(name)
+            if other in topology.ports and other not in heights:
+                heights[other] = heights[name] + 1
+                waiting.append(other)
+    return heights
+
+
+def _centre(topology: Topology, switch: str, placed: Mapping[str, Position]) -> float:
+    below = [link.other(switch) for link in topology.ports[switch].values()]
+    return fmean([placed[name][0] for name in below if name in placed] or [0.0])

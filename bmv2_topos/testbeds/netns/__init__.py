@@ -1,0 +1,39 @@
+"""Testbeds of network namespaces: hosts and switches with links between them, by iproute2 alone.
+
+A testbed is brought up by one command and used by others, until it is taken down::
+
+    state = up("office", topology, Program("exclusive", lanes=256))
+    with opened(state) as fabric:
+        ...
+    down("office")
+"""
+
+from bmv2_topos.testbeds.netns.commands import Program
+from bmv2_topos.testbeds.netns.errors import BadName, LiveError, NoTestbed, NotHere, StepFailed, Taken
+from bmv2_topos.testbeds.netns.fabric import NamespaceFabric, opened
+from bmv2_topos.testbeds.netns.names import check_name, slug
+from bmv2_topos.testbeds.netns.namespaces import check_here
+from bmv2_topos.testbeds.netns.store import State, known
+from bmv2_topos.testbeds.netns.testbed import down, execute, find, planned, up
+
+__all__ = [
+    "BadName",
+    "LiveError",
+    "NamespaceFabric",
+    "NoTestbed",
+    "NotHere",
+    "Program",
+    "State",
+    "StepFailed",
+    "Taken",
+    "check_here",
+    "check_name",
+    "down",
+    "execute",
+    "find",
+    "known",
+    "opened",
+    "planned",
+    "slug",
+    "up",
+]

@@ -1,0 +1,164 @@
+"""The commands that make a topology of network namespaces: pure functions, and what ``--dry-run`` prints."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bmv2_topos.spec import Link, Topology
+from bmv2_topos.testbeds.netns.names import interface, namespace
+from controller.runtime.fabric import outgoing
+from controller.runtime.topology import SWITCH_IP, SWITCH_MAC, link_impairments
+
+BURST_BYTES = 65_536
+"""What may leave a host at once above its rate: one superframe."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command, and the lines that it gets on its standard input."""
+
+    argv: tuple[str, ...]
+    lines: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The command as people type it into a shell."""
+        line = shlex.join(self.argv)
+        return "\n".join((f"{line} <<EOF", *self.lines, "EOF")) if self.lines else line
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What the switches run."""
+
+    name: str = "exclusive"
+    """A program of p4src, or the path of one that ends in .p4."""
+    lanes: int = 256
+    seed: int = 0
+
+    @property
+    def own(self) -> bool:
+        """True if it is none of p4src."""
+        return self.name.endswith(".p4")
+
+
+def bring_up(testbed: str, topology: Topology) -> list[Command]:
+    """Return what makes namespaces, links, addresses and rates; all but the switches."""
+    nodes = (*topology.ports, *(host.name for host in topology.hosts))
+    return [
+        *(_ip("netns", "add", namespace(testbed, node)) for node in nodes),
+        *_links(testbed, topology),
+        *(_batch(testbed, switch, _switch_lines(topology, switch)) for switch in topology.ports),
+        *(_batch(testbed, host.name, list(host_lines(topology, host.name))) for host in topology.hosts),
+        *_rates(testbed, topology),
+    ]
+
+
+def host_lines(topology: Topology, host: str) -> Iterator[str]:
+    """Yield what ``ip -batch`` does in a host's namespace.
+
+    Neighbours are all known from the start: nothing is flooded, as with loops it must not be.
+    """
+    own = interface(host)
+    yield "link set lo up"
+    yield f"link set {own} addrgenmode none"  # no IPv6 that nobody asked for
+    yield f"address add {topology.ip(host)}/16 dev {own}"
+    yield f"link set {own} up"
+    for other in topology.hosts:
+        if other.name != host:
+            yield _neighbour(topology.ip(other.name), topology.mac(other.name), own)
+    yield _neighbour(SWITCH_IP, SWITCH_MAC, own)
+
+
+def rate_commands(dev: str, rate_bps: float) -> Iterator[tuple[str, ...]]:
+    """Yield the arguments of ``tc`` that hold an interface to a rate."""
+    yield ("qdisc", "add", "dev", dev, "root", "handle", "1:", "htb", "default", "1")
+    rate, burst = f"{rate_bps:.0f}bit", str(BURST_BYTES)
+    shaped = ("htb", "rate", rate, "burst", burst, "cburst", burst, "quantum", str(BURST_BYTES))
+    yield ("class", "add", "dev", dev, "parent", "1:", "classid", "1:1", *shaped)
+
+
+def switch_options(
+    topology: Topology, switch: str, program: Program, socket: Path, *, rx_rate: bool = False
+) -> list[str]:
+    """Return the options of ``ina switch`` for a switch whose interfaces are in its namespace.
+
+    The switch itself holds its ports to their rates, where programs see the queue, and delays and loses;
+    hosts hold themselves to theirs.
+    """
+    number = list(topology.ports).index(switch)
+    arguments = [
+        "--program",
+        program.name,
+        "--lanes",
+        str(program.lanes),
+        "--seed",
+        str(program.seed + number),
+    ]
+    arguments += ["--p4runtime", f"unix:{socket}"]
+    for port, link in topology.ports[switch].items():
+        arguments += ["--port", f"{port}=veth:{interface(switch, port)}"]
+        if impairments := _impairments(topology, switch, link):
+            arguments += ["--impair", f"{port}:{impairments}"]
+    return arguments
+
+
+def switch_command(testbed: str, topology: Topology, switch: str, program: Program, socket: Path) -> Command:
+    """Return what runs a switch."""
+    python = (sys.executable, "-P", "-m", "controller.cli", "switch")
+    inside = ("ip", "netns", "exec", namespace(testbed, switch))
+    return Command((*inside, *python, *switch_options(topology, switch, program, socket)))
+
+
+def _impairments(topology: Topology, switch: str, link: Link) -> str:
+    towards_host = link.other(switch) not in topology.ports
+    outward = outgoing(link_impairments(link))
+    inward = link_impairments(link, rate=False)
+    if (
+        not towards_host or not inward
+    ):  # a link between switches has two ports: each answers for what leaves it
+        return outward if link_impairments(link) else ""
+    return ",".join([*(f"rx.{part}" for part in inward.split(",")), outward])
+
+
+def _links(testbed: str, topology: Topology) -> Iterator[Command]:
+    ends = {switch: dict(ports) for switch, ports in topology.ports.items()}
+
+    def end(node: str, link: Link) -> tuple[str, ...]:
+        if node not in ends:
+            return ("name", interface(node), "netns", namespace(testbed, node), "address", topology.mac(node))
+        port = next(port for port, of in ends[node].items() if of is link)
+        del ends[node][port]
+        return ("name", interface(node, port), "netns", namespace(testbed, node))
+
+    for link in topology.links:
+        yield _ip("link", "add", *end(link.a, link), "type", "veth", "peer", *end(link.b, link))
+
+
+def _switch_lines(topology: Topology, switch: str) -> list[str]:
+    interfaces = [interface(switch, port) for port in topology.ports[switch]]
+    return [f"link set {each} {what}" for each in interfaces for what in ("addrgenmode none", "up")]
+
+
+def _rates(testbed: str, topology: Topology) -> Iterator[Command]:
+    for host in topology.hosts:
+        (link,) = (each for each in topology.links if host.name in (each.a, each.b))
+        if link.rate_bps:
+            for arguments in rate_commands(interface(host.name), link.rate_bps):
+                yield Command(("tc", "-n", namespace(testbed, host.name), *arguments))
+
+
+def _neighbour(ip: str, mac: str, dev: str) -> str:
+    return f"neighbour replace {ip} lladdr {mac} dev {dev} nud permanent"
+
+
+def _batch(testbed: str, node: str, lines: Sequence[str]) -> Command:
+    return Command(("ip", "-n", namespace(testbed, node), "-batch", "-"), tuple(lines))
+
+
+def _ip(*arguments: str) -> Command:
+    return Command(("ip", *arguments))

@@ -1,0 +1,35 @@
+"""Everything that a testbed of network namespaces refuses or fails with.
+
+LiveError
+├── NotHere       this machine or user cannot have namespaces; says what is missing
+├── BadName       a testbed or a node cannot be called that
+├── Taken         a testbed, or something of its name, is there already
+├── NoTestbed     no such testbed is up
+└── StepFailed    a command failed, or a switch did not start; nothing of the testbed is left
+"""
+
+from __future__ import annotations
+
+
+class LiveError(Exception):
+    """Base of everything that this package raises."""
+
+
+class NotHere(LiveError):
+    """This machine or user cannot have network namespaces."""
+
+
+class BadName(LiveError):
+    """A testbed or a node cannot be called that."""
+
+
+class Taken(LiveError):
+    """A testbed, or something of its name, is there already."""
+
+
+class NoTestbed(LiveError):
+    """No such testbed is up."""
+
+
+class StepFailed(LiveError):
+    """A command failed, or a switch did not start."""

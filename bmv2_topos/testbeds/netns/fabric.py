@@ -1,0 +1,147 @@
+"""Jobs on a testbed of network namespaces: workers on its hosts, over the kernel's own UDP."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from bmv2_topos.places import spread
+from bmv2_topos.testbeds.netns import namespaces
+from bmv2_topos.testbeds.netns.names import namespace
+from bmv2_topos.testbeds.netns.store import State
+from bmv2_topos.testbeds.netns.testbed import controllers
+from controller import Controller, Member
+from controller.model import INA_UDP_PORT, Uplink
+from controller.runtime.addresses import HostAddresses
+from controller.runtime.fabric import FALLBACK, SwitchFabric
+from controller.runtime.fallback_process import FallbackProcess
+from controller.runtime.spec import FabricSpec
+from controller.runtime.topology import SWITCH_IP
+from hostlib.launcher import LaunchError
+
+T = TypeVar("T")
+
+LEASE_S = 60.0
+"""Time for which a job whose run was killed stays on the switches."""
+
+_HOST = "INA_NAMESPACE"
+
+
+@dataclass(frozen=True, slots=True)
+class RunningSwitch:
+    """A switch of a testbed."""
+
+    name: str
+    address: str
+    process: int
+
+    def udp_address(self, port: int) -> str:
+        """Return where workers send to: all ports have the same address."""
+        return f"{SWITCH_IP}:{INA_UDP_PORT}"
+
+    def ended(self) -> str | None:
+        """Return that it has ended, or None."""
+        return None if _runs(self.process) else f"switch {self.name} (process {self.process}) has ended"
+
+    def strangers(self) -> int:
+        """Return 0: its ports are interfaces, which have no peers."""
+        return 0
+
+
+class NamespaceFabric(SwitchFabric):
+    """The switches of a testbed that is up."""
+
+    def __init__(self, state: State, at: Mapping[str, Controller]) -> None:
+        spec = FabricSpec(state.program.name, state.program.lanes, topology=state.topology)
+        switches = {
+            name: RunningSwitch(name, f"unix:{state.socket(name)}", state.switches[name])
+            for name in state.topology.ports
+        }
+        super().__init__(spec, state.topology, switches, at, HostAddresses())
+        self._state = state
+        self._topology = state.topology
+
+    @property
+    def lease_s(self) -> float | None:
+        """Time for which a job stays admitted if nobody renews its lease."""
+        return LEASE_S
+
+    def fallback_uplink(self) -> Uplink:
+        """Return where the root is to send what finds no slot."""
+        host = self.server_host
+        port = self._topology.port_to(self.root, host)
+        return replace(FALLBACK, port=port, mac=self._topology.mac(host), ip=self._topology.ip(host))
+
+    def transport(self, switch: str, member: Member) -> Mapping[str, Any]:
+        """Return a worker's `hostlib.TransportConfig`."""
+        local = f"{member.ip}:{member.udp_port}"
+        return {"kind": "udp", "local": local, "switch": f"{SWITCH_IP}:{INA_UDP_PORT}"}
+
+    def inside(self, switch: str, member: Member, call: Callable[[str], T]) -> T:
+        """Call with the address of a worker's host, in its namespace."""
+        return namespaces.inside(self._namespace(member), lambda: call(member.ip))
+
+    def command(self, command: Sequence[str]) -> Sequence[str]:
+        """Return what runs a command in the namespace that `environment` names. Raises LaunchError."""
+        if shutil.which(command[0]) is None and command[0] not in ("python", "python3"):
+            raise LaunchError(f"cannot run {command[0]!r}: No such file or directory")
+        return ["sh", "-c", f'exec ip netns exec "${_HOST}" "$@"', "sh", *command]
+
+    def environment(self, switch: str, member: Member) -> Mapping[str, str]:
+        """Return what tells that command which host it is."""
+        return {_HOST: self._namespace(member)}
+
+    @contextlib.contextmanager
+    def hosts(self, workers: int) -> Iterator[list[str]]:
+        """Reserve a host for each rank, evenly over the racks, also from other processes.
+
+        Raises TopologyError.
+        """
+        with contextlib.ExitStack() as stack:
+            free = {}
+            for host in self._topology.hosts_for("worker"):
+                handle = stack.enter_context((self._state.folder / f".{host}.taken").open("w"))
+                with contextlib.suppress(BlockingIOError):
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    free[host] = handle
+            taken = set(self._topology.hosts_for("worker")) - set(free)
+            chosen = list(spread(self._topology, workers, taken))
+            for host, handle in free.items():
+                if host not in chosen:
+                    fcntl.flock(handle, fcntl.LOCK_UN)
+            yield chosen
+
+    def _fallback_process(self, port: int) -> FallbackProcess:
+        host = self.server_host
+        local = f"{self._topology.ip(host)}:{INA_UDP_PORT}"
+        arguments = ["--transport", "udp", "--switch", f"{SWITCH_IP}:{INA_UDP_PORT}", "--local", local]
+        inside = ("ip", "netns", "exec", namespace(self._state.name, host))
+        return FallbackProcess(port, [*arguments, "--lanes", str(self.spec.lanes)], prefix=inside)
+
+    def _namespace(self, member: Member) -> str:
+        (host,) = (each.name for each in self._topology.hosts if self._topology.ip(each.name) == member.ip)
+        return namespace(self._state.name, host)
+
+
+@contextlib.contextmanager
+def opened(state: State) -> Iterator[NamespaceFabric]:
+    """Use a testbed that is up for jobs. Raises ControllerError."""
+    with controllers(state) as at:
+        fabric = NamespaceFabric(state, at)
+        try:
+            yield fabric
+        finally:
+            fabric.close()
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True

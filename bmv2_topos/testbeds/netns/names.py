@@ -1,0 +1,62 @@
+"""What namespaces and interfaces of a testbed are called: pure functions.
+
+A namespace is ``ina.TESTBED.NODE``; neither name has a dot, so that all that begins with ``ina.TESTBED.`` is
+that testbed's, whoever left it. Interfaces are called as in Mininet: ``h1-eth0``, and ``s1-eth3`` for port 3.
+"""
+
+from __future__ import annotations
+
+import re
+
+from bmv2_topos.spec import Topology
+from bmv2_topos.testbeds.netns.errors import BadName
+
+MAX_INTERFACE = 15
+"""Characters of an interface's name in Linux."""
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,31}")
+
+
+def slug(text: str) -> str:
+    """Return what a testbed of a topology is called, unless somebody says otherwise.
+
+    >>> slug("fat-tree:4"), slug("nets/my.yaml")
+    ('fat-tree-4', 'my')
+    """
+    stem = text.rpartition("/")[2].removesuffix(".yaml").removesuffix(".yml")
+    return re.sub(r"[^A-Za-z0-9_-]", "-", stem).lstrip("-")[:32] or "testbed"
+
+
+def check_name(name: str) -> None:
+    """Raise BadName for what no testbed can be called."""
+    if not _NAME.fullmatch(name):
+        raise BadName(f"testbed {name!r}: want 1 to 32 letters, digits, _ and -, and no - in front")
+
+
+def check_nodes(topology: Topology) -> None:
+    """Raise BadName for a node whose interfaces could not have their names."""
+    for node in (*topology.ports, *(host.name for host in topology.hosts)):
+        longest = interface(node, len(topology.ports.get(node, ())))
+        if not _NAME.fullmatch(node):
+            raise BadName(f"node {node!r}: in a testbed, want letters, digits, _ and -, and no - in front")
+        if len(longest) > MAX_INTERFACE:
+            room = MAX_INTERFACE - (len(longest) - len(node))
+            raise BadName(
+                f"node {node!r}: its interface {longest} has {len(longest)} characters, and Linux takes"
+                f" {MAX_INTERFACE}; want a name of {room} at most"
+            )
+
+
+def prefix(testbed: str) -> str:
+    """Return how the names of all namespaces of a testbed begin."""
+    return f"ina.{testbed}."
+
+
+def namespace(testbed: str, node: str) -> str:
+    """Return the namespace of a node."""
+    return prefix(testbed) + node
+
+
+def interface(node: str, port: int = 0) -> str:
+    """Return the interface of a switch's port, or of a host."""
+    return f"{node}-eth{port}"

@@ -1,0 +1,103 @@
+"""The namespaces of this machine: which there are, who is in them, how to get in, how to take them away."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from bmv2_topos.testbeds.netns.errors import NotHere, StepFailed
+
+T = TypeVar("T")
+Identity = tuple[int, int]
+"""Device and inode of a namespace's file."""
+
+FOLDER = Path("/run/netns")
+GRACE_S = 1.0
+"""Time in which processes may end by themselves when a testbed is taken down."""
+END_S = 5.0
+
+_CLONE_NEWNET = 0x40000000
+_TICK_S = 0.01
+
+
+def check_here() -> None:
+    """Raise NotHere if this machine or user cannot have network namespaces."""
+    alternative = "the runners virtual and loopback do without"
+    for tool in ("ip", "tc"):
+        if shutil.which(tool) is None:
+            raise NotHere(f"no {tool!r} command: install iproute2 (apt-get install iproute2); {alternative}")
+    if os.geteuid() != 0:
+        raise NotHere(f"network namespaces need root: run it with sudo; {alternative}")
+
+
+def existing(prefix: str) -> list[str]:
+    """Return the namespaces whose names begin so."""
+    with contextlib.suppress(FileNotFoundError):
+        return sorted(path.name for path in FOLDER.iterdir() if path.name.startswith(prefix))
+    return []
+
+
+def inside(namespace: str, call: Callable[[], T]) -> T:
+    """Call in a namespace, from a thread of its own: sockets that `call` makes live there for good."""
+
+    def enter() -> T:
+        with (FOLDER / namespace).open() as handle:
+            if ctypes.CDLL(None, use_errno=True).setns(handle.fileno(), _CLONE_NEWNET):
+                number = ctypes.get_errno()
+                raise OSError(number, os.strerror(number), str(FOLDER / namespace))
+        return call()
+
+    with ThreadPoolExecutor(1) as threads:  # only that thread changes its namespace, and ends
+        return threads.submit(enter).result()
+
+
+def remove(namespaces: Collection[str]) -> None:
+    """End every process in these namespaces, and delete them. Raises StepFailed."""
+    _end_all(_identities(namespaces))
+    for name in namespaces:
+        done = subprocess.run(["ip", "netns", "delete", name], capture_output=True, text=True)
+        if done.returncode and (FOLDER / name).exists():
+            raise StepFailed(f"ip netns delete {name}: {done.stderr.strip()}")
+
+
+def processes(networks: Collection[Identity]) -> Iterator[int]:
+    """Yield the processes whose network is one of these namespaces."""
+    for entry in os.scandir("/proc"):
+        if entry.name.isdecimal():
+            with contextlib.suppress(OSError):  # it has ended
+                if _identity(f"/proc/{entry.name}/ns/net") in networks:
+                    yield int(entry.name)
+
+
+def _identity(path: str | Path) -> Identity:
+    found = Path(path).stat()
+    return found.st_dev, found.st_ino
+
+
+def _identities(namespaces: Collection[str]) -> set[Identity]:
+    found = {_identity(FOLDER / name) for name in namespaces if (FOLDER / name).exists()}
+    return found - {_identity("/proc/self/ns/net")}
+
+
+def _end_all(networks: Collection[Identity]) -> None:
+    for number, patience_s in ((signal.SIGTERM, GRACE_S), (signal.SIGKILL, END_S)):
+        deadline = time.monotonic() + patience_s
+        running = list(processes(networks))
+        for process in running:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, number)
+        while running and time.monotonic() < deadline:
+            time.sleep(_TICK_S)
+            running = list(processes(networks))
+        if not running:
+            return
+    raise StepFailed(f"process {running[0]} does not end, and keeps its namespace")

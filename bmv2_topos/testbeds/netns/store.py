@@ -1,0 +1,121 @@
+"""What is known of testbeds that are up: a folder each, below ``/run/ina`` (or ``$INA_TESTBEDS``).
+
+It holds ``state.json``, the switches' sockets and logs, and locks. What runs is found by the names of
+namespaces; the folder only says what it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from bmv2_topos.spec import Host, Link, Switch, Topology
+from bmv2_topos.testbeds.netns.commands import Program
+from bmv2_topos.testbeds.netns.errors import NoTestbed, Taken
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A testbed that is up, or was left by somebody who did not finish it."""
+
+    name: str
+    runner: str
+    topology: Topology
+    program: Program
+    complete: bool = False
+    """All of it was there once."""
+    switches: Mapping[str, int] = field(default_factory=dict)
+    """Process ids."""
+
+    @property
+    def folder(self) -> Path:
+        """Where its files are."""
+        return folder(self.name)
+
+    def socket(self, switch: str) -> Path:
+        """Return the Unix socket of a switch's P4Runtime."""
+        return self.folder / f"{switch}.sock"
+
+    def log(self, switch: str) -> Path:
+        """Return the file with what a switch says."""
+        return self.folder / f"{switch}.log"
+
+    def save(self) -> None:
+        """Write it down, whole or not at all."""
+        place = self.folder / "state.json"
+        beside = place.with_suffix(".new")
+        beside.write_text(json.dumps(asdict(self), indent=1))
+        beside.replace(place)
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> Self:
+        """Read what `save` wrote."""
+        of = fields.pop("topology")
+        topology = Topology(
+            tuple(Switch(**each) for each in of["switches"]),
+            tuple(Host(**each) for each in of["hosts"]),
+            tuple(Link(**each) for each in of["links"]),
+            of["root"],
+            of["name"],
+        )
+        return cls(topology=topology, program=Program(**fields.pop("program")), **fields)
+
+
+def base() -> Path:
+    """Return where the folders are."""
+    return Path(os.environ.get("INA_TESTBEDS", "/run/ina"))
+
+
+def folder(name: str) -> Path:
+    """Return the folder of a testbed."""
+    return base() / name
+
+
+def known() -> list[str]:
+    """Return the names of all testbeds that have a folder."""
+    with contextlib.suppress(FileNotFoundError):
+        return sorted(path.name for path in base().iterdir() if (path / "state.json").exists())
+    return []
+
+
+def load(name: str) -> State:
+    """Return what is known of a testbed. Raises NoTestbed."""
+    try:
+        return State.from_json(json.loads((folder(name) / "state.json").read_text()))
+    except FileNotFoundError:
+        up = known()
+        others = f"up are {', '.join(up)}" if up else "none is up"
+        raise NoTestbed(f"no testbed {name!r}; {others} (ina topo up)") from None
+
+
+def the_only_one() -> str:
+    """Return the name of the testbed, if there is one. Raises NoTestbed."""
+    names = known()
+    if len(names) != 1:
+        several = f"{', '.join(names)} are up: say which" if names else "none is up (ina topo up)"
+        raise NoTestbed(f"which testbed? {several}")
+    return names[0]
+
+
+@contextlib.contextmanager
+def locked(name: str) -> Iterator[None]:
+    """Keep others from bringing up or taking down this testbed meanwhile. Raises Taken."""
+    base().mkdir(parents=True, exist_ok=True, mode=0o755)
+    with (base() / f".{name}.lock").open("w") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Taken(f"testbed {name!r} is being brought up or taken down by somebody else") from None
+        yield
+
+
+def forget(name: str) -> None:
+    """Remove the folder of a testbed."""
+    shutil.rmtree(folder(name), ignore_errors=True)

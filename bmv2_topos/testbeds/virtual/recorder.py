@@ -1,0 +1,84 @@
+"""Records a run: what passes every switch port and every host, and when each rank summed what.
+
+Switches are captured as those that serve real ports are, so what is made of captures is made of this, too.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import defaultdict
+from pathlib import Path
+
+from bmv2_topos.trace import Event, JobFacts, Record, Sum, Verdict, events_of, explain
+from bmv2_topos.trace.captures import read
+from hostlib import wire
+from softswitch import CaptureSettings, Switch, file_header, packet_block
+
+SNAP = wire.FRAME_PREFIX_BYTES + wire.INA_BYTES
+"""All that is kept of a frame: its headers."""
+_NOTES = ("outcome", "index")
+_CAPACITY = 1 << 40
+
+
+class Recorder:
+    """What was seen in a run; give it to `VirtualTestbed`. It takes some 150 bytes per packet and hop."""
+
+    def __init__(self) -> None:
+        self.sums: list[Sum] = []
+        self.jobs: list[JobFacts] = []
+        self._switches: dict[tuple[str, int], bytearray] = defaultdict(bytearray)
+        self._hosts: list[Record] = []
+
+    def watch(self, switch: Switch) -> None:
+        """Capture a switch from now on."""
+        switch.capture(CaptureSettings(notes=_NOTES, snap=SNAP, capacity=_CAPACITY))
+
+    def take(self, name: str, switch: Switch) -> None:
+        """Take what a switch has captured."""
+        for port in switch.ports:
+            records, dropped = switch.captured(port)
+            assert not dropped, "there is room for all"
+            self._switches[name, port] += records
+
+    def sent(self, host: str, time_us: int, frames: bytes, length: int, *, lost: bool = False) -> None:
+        """Note what a host sends: frames of one length, back to back."""
+        for at in range(0, len(frames), length):
+            self._note(host, time_us, frames[at : at + min(length, SNAP)], inbound=False, lost=lost)
+
+    def arrived(
+        self, host: str, data: bytearray, lengths: array[int], times_us: array[int], kept: list[bool] | None
+    ) -> None:
+        """Note what has arrived at a host; `kept` says what of it the link has not lost after all."""
+        at = 0
+        for number, (length, time_us) in enumerate(zip(lengths, times_us, strict=True)):
+            lost = kept is not None and not kept[number]
+            self._note(host, time_us, data[at : at + min(length, SNAP)], inbound=True, lost=lost)
+            at += length
+
+    def _note(self, host: str, time_us: int, head: bytes | bytearray, *, inbound: bool, lost: bool) -> None:
+        comment = "fate=lost" if lost else ""
+        self._hosts.append(Record(time_us * 1000, host, inbound, bytes(head), comment))
+
+    def explain(self) -> list[Verdict]:
+        """Return what each iteration's time was spent on."""
+        return explain(self.events(), self.sums, self.jobs)
+
+    def write(self, folder: Path) -> None:
+        """Write captures: a file for each switch port, and each host. Raises OSError."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for (name, port), found in self._switches.items():
+            header = file_header(f"{name}/{port}", SNAP)
+            (folder / f"{name}-port{port}.pcapng").write_bytes(header + found)
+        hosts: dict[str, list[bytes]] = defaultdict(list)
+        for seen in self._hosts:
+            inbound, comment = bool(seen.inbound), seen.comment
+            hosts[seen.place].append(packet_block(seen.frame, seen.time_ns, inbound=inbound, comment=comment))
+        for host, blocks in hosts.items():
+            (folder / f"{host}.pcapng").write_bytes(file_header(host, SNAP) + b"".join(blocks))
+
+    def events(self) -> list[Event]:
+        """Return all that happened to packets of ours, in order of time."""
+        records = list(self._hosts)
+        for (name, port), found in self._switches.items():
+            records += read(file_header(f"{name}/{port}", SNAP) + bytes(found), name, name)
+        return events_of(records)

@@ -1,0 +1,33 @@
+"""Packets made visible: one packet's life, whose the slots were, and what made an iteration slow.
+
+``captures`` reads files, ``events`` makes of them what happened to our packets, the rest are pure functions
+of such events: ``timeline``, ``slots``, ``explain``. The virtual testbed makes the same events
+(`bmv2_topos.testbeds.virtual.recorder`).
+"""
+
+from bmv2_topos.trace.captures import CaptureError, Record, read_file, read_files
+from bmv2_topos.trace.events import Event, events_of
+from bmv2_topos.trace.explain import Cause, JobFacts, Sum, Verdict, explain
+from bmv2_topos.trace.overview import JobSeen, overview
+from bmv2_topos.trace.slots import Tenure, tenures
+from bmv2_topos.trace.timeline import Timeline, timeline
+
+__all__ = [
+    "CaptureError",
+    "Cause",
+    "Event",
+    "JobFacts",
+    "JobSeen",
+    "Record",
+    "Sum",
+    "Tenure",
+    "Timeline",
+    "Verdict",
+    "events_of",
+    "explain",
+    "overview",
+    "read_file",
+    "read_files",
+    "tenures",
+    "timeline",
+]

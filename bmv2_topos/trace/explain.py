@@ -1,0 +1,384 @@
+"""What made an iteration slow: its critical path, and what each part of that was spent on. Pure functions.
+
+Theory of operation
+-------------------
+An iteration of a job ends when the last rank has its last result. Why then, and not earlier? Because that
+result was late, or because what was needed for it was sent late: so one goes back, from what ended to what it
+waited for.
+
+1. *A result.* A packet's sum can be ready once the rank that is last to send its contribution has sent it.
+   What lies between that and the result is the packet's own life, and is cut at everything that was seen of
+   it. Each piece belongs to what the packet waited for: a queue (the switch says how long), a resend or
+   reminder after a loss, the fallback server, the way round by the server for want of a slot; else it is
+   the network's.
+2. *A contribution* is sent when its tensor is there, or when an earlier result made room in the window:
+   then one goes on from that result, at the rank that sent.
+3. *The first contribution of a tensor* waits for the sum of the tensor before it, from which one goes on,
+   or for computing, with which the path begins. If a rank computed for longer than the others (than their
+   median), the difference is its straggling.
+
+The pieces follow each other without gaps and overlaps, so they add up to the iteration's time.
+"""
+
+from __future__ import annotations
+
+import bisect
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from bmv2_topos.trace.events import Event
+from bmv2_topos.trace.slots import tenures
+from hostlib import wire
+
+SIGNIFICANT: Final = 0.1
+"""Share of an iteration from which on a cause counts as one that made it slow."""
+PROMPT_NS: Final = 20_000
+"""A fallback server that answers within this is not slow."""
+
+
+class Cause(StrEnum):
+    """What an iteration's time was spent on."""
+
+    COMPUTE = "computing"
+    NETWORK = "network"
+    STRAGGLER = "straggler"
+    LOSS = "loss"
+    COLLISIONS = "collisions"
+    QUEUE = "queue"
+    SERVER = "server"
+
+
+USUAL: Final = (Cause.COMPUTE, Cause.NETWORK)
+"""What takes time when nothing goes wrong."""
+
+End = tuple[str, int | None]
+"""Where a host's packets are seen: at the host (its name, None), or at the switch port that leads to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobFacts:
+    """A job, and where it is seen."""
+
+    job: int
+    name: str
+    workers: tuple[End, ...]
+    """By rank."""
+    server: End | None = None
+    server_port: End | None = None
+    """The switch port that leads to the fallback server: to wait there is a part of the way round."""
+    start_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """A tensor's sum at one rank."""
+
+    job: int
+    iteration: int
+    layer: int
+    rank: int
+    ready_ns: int
+    """When the rank had the tensor."""
+    begin_ns: int
+    end_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of a critical path."""
+
+    from_ns: int
+    until_ns: int
+    cause: Cause
+    where: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """An iteration, and what its time was spent on."""
+
+    job: str
+    iteration: int
+    from_ns: int
+    until_ns: int
+    pieces: tuple[Piece, ...]
+
+    @property
+    def spent_ns(self) -> dict[Cause, int]:
+        """Time by cause; all of it together is the iteration's."""
+        spent = dict.fromkeys(Cause, 0)
+        for piece in self.pieces:
+            spent[piece.cause] += piece.until_ns - piece.from_ns
+        return spent
+
+    @property
+    def causes(self) -> list[Cause]:
+        """What made it slow: causes with a significant share, the worst first."""
+        spent, whole = self.spent_ns, self.until_ns - self.from_ns
+        found = [cause for cause in Cause if cause not in USUAL and spent[cause] >= SIGNIFICANT * whole > 0]
+        return sorted(found, key=lambda cause: -spent[cause])
+
+    def words(self) -> str:
+        """Say it."""
+        spent, whole = self.spent_ns, max(1, self.until_ns - self.from_ns)
+        if not self.causes:
+            shares = ", ".join(f"{cause} {spent[cause] / whole:.0%}" for cause in USUAL)
+            return f"nothing in particular: {shares}"
+        return "; ".join(
+            f"{cause} {spent[cause] / whole:.0%} ({spent[cause] / 1000:,.0f} µs): {self._where(cause)}"
+            for cause in self.causes
+        )
+
+    def _where(self, cause: Cause) -> str:
+        places: Counter[str] = Counter()
+        for piece in self.pieces:
+            if piece.cause == cause:
+                places[piece.where] += piece.until_ns - piece.from_ns
+        return places.most_common(1)[0][0]
+
+
+def explain(events: Sequence[Event], sums: Iterable[Sum], jobs: Sequence[JobFacts]) -> list[Verdict]:
+    """Return a verdict for each iteration that is over; events are in order of time.
+
+    Iterations of which not all ranks have all sums are left out.
+    """
+    by_job = defaultdict(list)
+    for one in sums:
+        by_job[one.job].append(one)
+    names = {facts.job: facts.name for facts in jobs}
+    holders = _holders(events, names)
+    return [
+        verdict
+        for facts in jobs
+        for verdict in _Job(facts, [e for e in events if e.job == facts.job], holders).verdicts(
+            by_job[facts.job]
+        )
+    ]
+
+
+_Attempted = tuple[int, int, int]
+
+
+def _holders(events: Sequence[Event], names: Mapping[int, str]) -> dict[_Attempted, str]:
+    """Return whose sum had the slot that a packet wanted in vain: by time, job and PSN of the packet."""
+    found = {}
+    for tenure in tenures(events):
+        whose = f"slot {tenure.slot} of {tenure.switch} was held by job {names.get(tenure.job, tenure.job)}"
+        evicted = [] if tenure.evicted_by is None else [tenure.evicted_by]
+        for attempt in (*tenure.attempts, *evicted):
+            found[attempt.time_ns, attempt.job, attempt.psn] = whose
+    return found
+
+
+# ------------------------------------------------------------------ one packet
+
+
+@dataclass(slots=True)
+class _Life:
+    """What is known of a packet's way so far, while its events are gone through."""
+
+    facts: JobFacts
+    holders: Mapping[_Attempted, str]
+    lost: Event | None = None
+    at_server: bool = False
+    """Something has reached the server, which it has not answered."""
+    detour: str = ""
+    """Why it goes by the server."""
+
+    def pieces(self, events: Iterable[Event], start: int, end: int) -> Iterator[Piece]:
+        """Cut the time from `start` to `end` at the events, and say what each piece was spent on."""
+        at = start
+        for event in events:
+            if event.time_ns > end:
+                break
+            if event.time_ns > at:
+                yield from self._gap(at, event)
+                at = event.time_ns
+            self._meet(event)
+        if end > at:
+            yield Piece(at, end, *self._transit())
+
+    def _gap(self, at: int, event: Event) -> Iterator[Piece]:
+        """What lies before an event."""
+        until = event.time_ns
+        cause, where = self._waited_for(at, event)
+        queued = max(at, until - event.waited_ns) if event.inbound is False else until
+        if queued > at:
+            yield Piece(at, queued, cause, where)
+        if until > queued:
+            on_detour = (event.place, event.port) == self.facts.server_port and (self.detour or self.lost)
+            yield Piece(
+                queued, until, *(self._transit() if on_detour else (Cause.QUEUE, f"at {_place(event)}"))
+            )
+
+    def _waited_for(self, at: int, event: Event) -> tuple[Cause, str]:
+        if _departs(event, self.facts.server):
+            if event.kind == wire.KIND_RESULT and event.time_ns - at > PROMPT_NS:
+                return Cause.SERVER, f"the fallback server at {event.place} took its time"
+            return self._transit()
+        again = event.resent and any(_departs(event, end) for end in self.facts.workers)
+        if again and self.lost is None and self.at_server:
+            return Cause.SERVER, "the fallback server did not answer"
+        return self._transit()
+
+    def _transit(self) -> tuple[Cause, str]:
+        if self.lost is not None:
+            where = f"{self.lost.kind_name} at {_place(self.lost)}"
+            full = self.lost.fate == "queue_full"
+            return (Cause.QUEUE if full else Cause.LOSS), f"{where}, {self.lost.fate}"
+        if self.detour:
+            return Cause.COLLISIONS, self.detour
+        return Cause.NETWORK, ""
+
+    def _meet(self, event: Event) -> None:
+        if event.lost:
+            self.lost = event
+        elif _arrives(event, self.facts.server):
+            self.at_server = True
+            self.detour = self.detour or "its partial sum lost its slot"
+        elif _departs(event, self.facts.server):
+            self.at_server = False
+        elif event.outcome in ("collided", "preempted", "reclaimed"):
+            unknown = f"slot {event.slot} of {event.place} was taken"
+            whose = self.holders.get((event.time_ns, event.job, event.psn), unknown)
+            self.detour = whose if event.outcome == "collided" else self.detour
+
+
+def _place(event: Event) -> str:
+    return event.place if event.port is None else f"{event.place} port {event.port}"
+
+
+def _departs(event: Event, end: End | None) -> bool:
+    """Tell whether a packet leaves the host at this end."""
+    return (event.place, event.port) == end and event.inbound is (event.port is not None)
+
+
+def _arrives(event: Event, end: End | None) -> bool:
+    """Tell whether a packet gets to the host at this end."""
+    return (event.place, event.port) == end and event.inbound is (event.port is None) and not event.fate
+
+
+# ------------------------------------------------------------------ one job
+
+_Key = tuple[int, int]
+"""Epoch and PSN: a PSN is one packet of one admission."""
+
+
+@dataclass
+class _Job:
+    """One job's events, in the order in which a critical path asks for them."""
+
+    facts: JobFacts
+    events: Sequence[Event]
+    holders: Mapping[_Attempted, str]
+    lives: dict[_Key, list[Event]] = field(default_factory=lambda: defaultdict(list))
+    sent: dict[_Key, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
+    """When each rank sent it first."""
+    results: list[list[tuple[int, _Key]]] = field(default_factory=list)
+    """By rank: when it got the result of which packet first."""
+    free: dict[int, int] = field(default_factory=dict)
+    """When each rank had all sums of the iteration before, and went on computing."""
+
+    def __post_init__(self) -> None:
+        ends = {end: rank for rank, end in enumerate(self.facts.workers)}
+        self.results = [[] for _ in ends]
+        got: set[tuple[int, _Key]] = set()
+        for event in self.events:
+            key = event.epoch, event.psn
+            self.lives[key].append(event)
+            end = event.place, event.port
+            rank = ends.get(end)
+            if rank is None:
+                continue
+            if event.kind == wire.KIND_GRADIENT and _departs(event, end):
+                self.sent[key].setdefault(rank, event.time_ns)
+            elif event.kind == wire.KIND_RESULT and _arrives(event, end) and (rank, key) not in got:
+                got.add((rank, key))
+                self.results[rank].append((event.time_ns, key))
+
+    def verdicts(self, sums: Iterable[Sum]) -> Iterator[Verdict]:
+        """Yield a verdict for each iteration."""
+        iterations: dict[int, dict[tuple[int, int], Sum]] = defaultdict(dict)
+        for one in sums:  # of a job that was started again, the last of each
+            iterations[one.iteration][one.layer, one.rank] = one
+        most = max(map(len, iterations.values()), default=0)
+        start = self.facts.start_ns
+        self.free = dict.fromkeys(range(len(self.facts.workers)), start)
+        for number, by_rank in sorted(iterations.items()):
+            found = list(by_rank.values())
+            end = max(one.end_ns for one in found)
+            if len(found) == most:
+                pieces = tuple(reversed(list(self._path(found, start, end))))
+                yield Verdict(self.facts.name, number, start, end, pieces)
+            start = end
+            for one in found:
+                self.free[one.rank] = max(self.free[one.rank], one.end_ns)
+
+    def _path(self, sums: Sequence[Sum], start: int, at: int) -> Iterator[Piece]:
+        """Yield the pieces of an iteration's critical path, from its end back to its start."""
+        now: Sum | None = max(sums, key=lambda one: one.end_ns)
+        while now is not None and at > start:
+            found = self._last_result(now, at)
+            if found is not None:
+                got, key = found
+                yield from _piece(max(got, start), at, Cause.NETWORK)
+                rank, sent = self._last_sender(key, got) or (now.rank, start)
+                sent = max(sent, start)
+                life = _Life(self.facts, self.holders).pieces(self.lives[key], sent, max(got, start))
+                yield from reversed(list(life))
+                at, now = sent, _of_rank(sums, now.layer, rank)
+                continue
+            before = self._before(sums, now)
+            begin = max(now.ready_ns if before is None else before.end_ns, start)
+            yield from _piece(min(begin, at), at, Cause.NETWORK)
+            at = min(begin, at)
+            if before is None:
+                yield from self._computing(sums, now, start, at)
+                return
+            now = before
+        yield from _piece(start, at, Cause.COMPUTE)
+
+    def _last_result(self, now: Sum, at: int) -> tuple[int, _Key] | None:
+        """Return the last result that a rank got within a sum, before a time; its end counts."""
+        results = self.results[now.rank]
+        last = bisect.bisect_left(results, (at, (-1, -1))) - 1
+        if at == now.end_ns:
+            last = bisect.bisect_right(results, (at, (1 << 40, 0))) - 1
+        if last < 0 or results[last][0] <= now.begin_ns:
+            return None
+        return results[last]
+
+    def _last_sender(self, key: _Key, got: int) -> tuple[int, int] | None:
+        """Return the rank that was last to send its contribution, before its result was there, and when."""
+        senders = [(time, rank) for rank, time in self.sent[key].items() if time < got]
+        time, rank = max(senders, default=(-1, -1))
+        return None if time < 0 else (rank, time)
+
+    def _before(self, sums: Sequence[Sum], now: Sum) -> Sum | None:
+        """Return the sum that a tensor had to wait for at its rank; None: it had not to wait."""
+        ended = [one for one in sums if one.rank == now.rank and now.ready_ns < one.end_ns <= now.begin_ns]
+        return max(ended, key=lambda one: one.end_ns, default=None)
+
+    def _computing(self, sums: Sequence[Sum], now: Sum, start: int, at: int) -> Iterator[Piece]:
+        """Yield the path's beginning: computing, and how much longer it took than at the other ranks."""
+        took = {one.rank: one.ready_ns - self.free[one.rank] for one in sums if one.layer == now.layer}
+        own = took.pop(now.rank)
+        late = min(max(0, own - int(statistics.median(took.values()))), at - start) if took else 0
+        usual = at - late
+        host = self.facts.workers[now.rank]
+        name = host[0] if host[1] is None else f"{host[0]} port {host[1]}"
+        yield from _piece(usual, at, Cause.STRAGGLER, f"rank {now.rank} ({name}), {late / 1000:,.0f} µs late")
+        yield from _piece(start, usual, Cause.COMPUTE)
+
+
+def _piece(start: int, end: int, cause: Cause, where: str = "") -> Iterator[Piece]:
+    if end > start:
+        yield Piece(start, end, cause, where)
+
+
+def _of_rank(sums: Sequence[Sum], layer: int, rank: int) -> Sum | None:
+    return next((one for one in sums if (one.layer, one.rank) == (layer, rank)), None)

@@ -1,0 +1,39 @@
+"""What captures hold of each job, to know which PSNs to look at."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from bmv2_topos.trace.events import Event
+
+_WENT_ROUND = frozenset({"collided", "bypassed", "preempted", "reclaimed", "flushed"})
+
+
+@dataclass(slots=True)
+class JobSeen:
+    """What was seen of a job. The sets are of PSNs."""
+
+    packets: int = 0
+    psns: set[int] = field(default_factory=set)
+    lost: set[int] = field(default_factory=set)
+    resent: set[int] = field(default_factory=set)
+    went_round: set[int] = field(default_factory=set)
+    """Those of which a part went by the fallback server, or had to make room."""
+
+
+def overview(events: Iterable[Event]) -> dict[int, JobSeen]:
+    """Return what was seen of each job, by its id."""
+    jobs: dict[int, JobSeen] = defaultdict(JobSeen)
+    for event in events:
+        job = jobs[event.job]
+        job.packets += 1
+        job.psns.add(event.psn)
+        if event.lost:
+            job.lost.add(event.psn)
+        if event.resent:
+            job.resent.add(event.psn)
+        if event.outcome in _WENT_ROUND:
+            job.went_round.add(event.psn)
+    return dict(sorted(jobs.items()))

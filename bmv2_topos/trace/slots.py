@@ -1,0 +1,94 @@
+"""Slots of aggregators: who held each, how long, who wanted it in vain, and how it was given up.
+
+A fold over what the switches said of the packets that came in (`Event.outcome`, `Event.slot`). A slot is
+*held* while it has part of a sum; one that keeps a whole sum only to answer late questions is free for
+others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from bmv2_topos.trace.events import Event
+from hostlib import wire
+
+_ENDS = {
+    "completed": "completed",
+    "flushed": "taken along by a resend",
+    "pulled": "reminded by the fallback server",
+    "stored": "result from above",
+}
+_TAKES = {"preempted": "evicted by a higher priority", "reclaimed": "evicted, for it was too old"}
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A packet that found its slot taken."""
+
+    time_ns: int
+    job: int
+    psn: int
+
+
+@dataclass(slots=True)
+class Tenure:
+    """The time for which a sum held a slot. `until_ns` None: to the end of what was seen."""
+
+    switch: str
+    slot: int
+    job: int
+    psn: int
+    from_ns: int
+    contributions: int = 1
+    until_ns: int | None = None
+    ended: str = "still held"
+    evicted_by: Attempt | None = None
+    attempts: list[Attempt] = field(default_factory=list)
+    """Packets of other sums that wanted the slot meanwhile, in vain."""
+
+
+def tenures(events: Iterable[Event]) -> list[Tenure]:
+    """Return all tenures of all slots, by the time at which they began; events are in order of time."""
+    found: list[Tenure] = []
+    held: dict[tuple[str, int], Tenure] = {}
+    for event in events:
+        if event.inbound and event.outcome is not None and event.slot is not None and not event.fate:
+            began = _step(held, event)
+            if began is not None:
+                found.append(began)
+    return found
+
+
+def _step(held: dict[tuple[str, int], Tenure], event: Event) -> Tenure | None:
+    """Let a packet meet its slot; return the tenure that begins."""
+    assert event.slot is not None
+    place = event.place, event.slot
+    holder = held.get(place)
+    mine = holder is not None and (holder.job, holder.psn) == (event.job, event.psn)
+    attempt = Attempt(event.time_ns, event.job, event.psn)
+    outcome = event.outcome
+    if outcome == "collided" and holder is not None:
+        holder.attempts.append(attempt)
+    elif outcome == "aggregated" and mine:
+        assert holder is not None
+        holder.contributions += 1
+    elif outcome in ("aggregated", *_TAKES):
+        if holder is not None:
+            holder.evicted_by = attempt if outcome in _TAKES else None
+            _end(held, place, event, _TAKES.get(outcome, "left behind, and free for others"))
+        held[place] = Tenure(event.place, event.slot, event.job, event.psn, event.time_ns)
+        return held[place]
+    elif outcome in _ENDS and mine:
+        if outcome == "completed":
+            assert holder is not None
+            holder.contributions += 1
+        _end(held, place, event, _ENDS[outcome])
+    elif event.kind == wire.KIND_RESULT and outcome == "passed_down" and mine:
+        _end(held, place, event, "result passed down")
+    return None
+
+
+def _end(held: dict[tuple[str, int], Tenure], place: tuple[str, int], event: Event, how: str) -> None:
+    tenure = held.pop(place)
+    tenure.until_ns, tenure.ended = event.time_ns, how

@@ -1,0 +1,107 @@
+"""One PSN's life, across hosts and switches, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from bmv2_topos.trace.events import Event
+from hostlib import wire
+
+_OUTCOMES = {
+    "aggregated": "added to slot {slot}",
+    "completed": "completed the sum in slot {slot}",
+    "replayed": "answered with the result in slot {slot}",
+    "duplicate": "counted already: dropped",
+    "status": "counted already: status sent back",
+    "stale": "older than what slot {slot} holds: dropped",
+    "collided": "slot {slot} is taken: on to the fallback server",
+    "bypassed": "on to the fallback server, past the slots",
+    "preempted": "took slot {slot} from a lower priority",
+    "reclaimed": "took slot {slot} from a sum that was too old",
+    "flushed": "took the partial sum out of slot {slot}, up",
+    "pulled": "reminder: slot {slot} sent what it holds up",
+    "relayed": "complete here: sum sent up again",
+    "stored": "result kept in slot {slot}, passed down",
+    "passed_up": "passed up",
+    "passed_down": "passed down",
+}
+_FATES = {
+    "lost": "LOST on the link",
+    "corrupted": "LOST: damaged on the link",
+    "queue_full": "LOST: the queue was full",
+    "blocked": "LOST: the socket did not take it",
+    "no_program": "LOST: no program was loaded",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One line of a timeline."""
+
+    event: Event
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """A PSN's life. `missing`: what the captures do not tell, in sentences."""
+
+    job: int
+    psn: int
+    steps: tuple[Step, ...]
+    missing: tuple[str, ...]
+
+
+def timeline(events: Iterable[Event], job: int, psn: int) -> Timeline:
+    """Return the life of a job's PSN; without steps if nothing was seen of it."""
+    seen = [event for event in events if (event.job, event.psn) == (job, psn)]
+    steps = tuple(Step(event, describe(event)) for event in seen)
+    return Timeline(job, psn, steps, tuple(_missing(seen)))
+
+
+def describe(event: Event) -> str:
+    """Say what happened."""
+    flags = f" ({'+'.join(event.flag_names)})" if event.flags else ""
+    packet = f"{event.kind_name}{flags} of {_contributors(event)}"
+    if event.fate:
+        return f"{packet}: {_FATES.get(event.fate, event.fate)}"
+    if event.inbound and event.outcome is not None:
+        said = _OUTCOMES.get(event.outcome, f"refused: {event.outcome}")
+        return f"{packet}: {said.format(slot=event.slot)}"
+    waited = f", after {event.waited_ns / 1000:g} µs in the queue" if event.waited_ns else ""
+    match event.inbound, event.port:
+        case True, None:
+            return f"{packet}: {'delivered' if event.kind == wire.KIND_RESULT else 'arrived'}"
+        case True, _:
+            return f"{packet}: came in"
+        case False, None:
+            return f"{packet}: {'sent again' if event.resent else 'sent'}"
+        case False, _:
+            return f"{packet}: left{waited}"
+        case _:
+            return f"{packet}: seen"
+
+
+def _contributors(event: Event) -> str:
+    children = [str(bit) for bit in range(wire.MAX_FAN_IN) if event.bitmap >> bit & 1]
+    if event.kind in (wire.KIND_GRADIENT, wire.KIND_PARTIAL) and children:
+        return f"{'child' if len(children) == 1 else 'children'} {','.join(children)} of node {event.node}"
+    return f"node {event.node}, {len(children)} of {event.fan_in} in"
+
+
+def _missing(seen: Sequence[Event]) -> list[str]:
+    if not seen:
+        return ["nothing was seen of it"]
+    said = []
+    if all(event.port is not None for event in seen):
+        said.append("no captures of hosts: when they sent and got packets shows at the switches only")
+    if all(event.port is None for event in seen):
+        said.append("no captures of switches: what became of packets there is not known")
+    elif not any(event.outcome for event in seen):
+        said.append("the switches' captures do not tell what became of packets (ina switch --pcap-notes)")
+    if any(event.inbound is None for event in seen):
+        said.append("a capture does not tell directions: 'seen' may be on the way in or out")
+    if not any(event.kind == wire.KIND_RESULT and not event.fate for event in seen):
+        said.append("no result was seen")
+    return said

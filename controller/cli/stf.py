@@ -1,0 +1,94 @@
+"""``ina stf``: a script of packets against a P4 program."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+import softswitch
+from controller.cli import options
+from controller.cli.errors import USAGE, Failure
+from controller.cli.output import Result, out, plural
+from controller.runtime.programs import source_of
+from softswitch.stf import Report, ScriptError, parse_script, run_script
+
+EPILOG = """Examples:
+
+  ina stf mine.p4 mine.stf
+
+  ina stf mine.p4 mine.stf --backend python --json
+"""
+
+
+class Backend(StrEnum):
+    """What runs the program."""
+
+    C = "c"
+    PYTHON = "python"
+    BOTH = "both"
+
+
+_BACKENDS: dict[Backend, tuple[Literal["compiled", "interpreter"], ...]] = {
+    Backend.C: ("compiled",),
+    Backend.PYTHON: ("interpreter",),
+    Backend.BOTH: ("compiled", "interpreter"),
+}
+
+
+def stf(
+    program: Annotated[str, typer.Argument(help="A .p4 file, or the name of a program of p4src/.")],
+    script: Annotated[Path, typer.Argument(help="A script in STF, as p4c's tests have them.")],
+    backend: Annotated[
+        Backend, typer.Option(help="Run the program as C, interpreted in Python, or both.")
+    ] = Backend.BOTH,
+    lanes: options.Lanes = 256,
+    define: options.Defines = None,
+    include: Annotated[
+        list[Path] | None, typer.Option("-I", "--include", help="Directory for #include. Repeatable.")
+    ] = None,
+    json: options.Json = False,
+) -> None:
+    """Send a script's packets through a P4 program, and compare what leaves with what it expects."""
+    path, defines = source_of(program, lanes)
+    defines |= options.parse_defines(define or [])
+    compiled = softswitch.compile_file(path, defines=defines, include_dirs=include or ())
+    try:
+        statements = parse_script(script.read_text())
+        reports = {name: run_script(compiled, statements, backend=name) for name in _BACKENDS[backend]}
+    except ScriptError as error:
+        raise Failure(f"{script}:{error.line}: {error.message}", exit_code=USAGE) from error
+    if json:
+        _result(path, script, reports).print_json()
+    else:
+        _show(script, reports)
+    failed = [name for name, report in reports.items() if not report.passed]
+    if failed:
+        raise Failure(f"{script.name} failed on {' and '.join(failed)}")
+
+
+def _result(path: Path, script: Path, reports: dict[Literal["compiled", "interpreter"], Report]) -> Result:
+    metrics: dict[str, object] = {}
+    for name, report in reports.items():
+        metrics |= {
+            f"{name}_passed": report.passed,
+            f"{name}_packets": report.packets,
+            f"{name}_checks": report.checks,
+            f"{name}_failures": [f"{failure.line}: {failure.message}" for failure in report.failures],
+            f"{name}_readings": [f"{reading.line}: {reading.text}" for reading in report.readings],
+        }
+    return Result("stf", {"program": str(path), "script": str(script)}, metrics)
+
+
+def _show(script: Path, reports: dict[Literal["compiled", "interpreter"], Report]) -> None:
+    for name, report in reports.items():
+        for reading in report.readings:
+            out.print(f"{script}:{reading.line}: {name}: {reading.text}", soft_wrap=True)
+        for failure in report.failures:
+            where = f"{script}:{failure.line}" if failure.line else f"{script}: end"
+            out.print(f"{where}: {name}: {failure.message}", soft_wrap=True)
+        verdict = "passed" if report.passed else f"FAILED ({plural(len(report.failures), 'difference')})"
+        counts = f"{plural(report.packets, 'packet')}, {plural(report.checks, 'check')}"
+        out.print(f"{name}: {verdict}, {counts}", soft_wrap=True)

@@ -1,0 +1,69 @@
+"""``ina topo up``: a testbed that stays until it is taken down."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from controller.cli import options
+from controller.cli.errors import USAGE, Failure
+from controller.cli.output import Result, say
+from controller.cli.topo.topology import LinkOptions, Name, Testbed
+
+EPILOG = """Examples:
+
+  sudo ina topo up fat-tree:4 --rate 1e9
+
+  sudo ina topo up leaf-spine --name lab --program shared --lanes 64
+
+  ina topo up two-racks:2 --dry-run
+
+  sudo ina topo up single-switch --p4 my.p4 --lanes 32
+"""
+
+
+def up_(
+    *,
+    topology: Name,
+    name: Testbed = None,
+    program: options.Program = "exclusive",
+    lanes: options.Lanes = 256,
+    p4: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Instead of --program: your own program, with the controller's forwarding only.",
+        ),
+    ] = None,
+    seed: options.Seed = 0,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the commands, one after the other, and run none.")
+    ] = False,
+    json: options.Json = False,
+    links: LinkOptions,
+) -> None:
+    """Bring up a testbed: a network namespace per host and per switch, with the embedded switch in these.
+
+    Hosts have the addresses that 'ina topo show' lists, and know each other's from the start. Links have the
+    rate, delay and loss of the topology. The testbed stays until 'ina topo down'; needs root.
+    """
+    from bmv2_topos.testbeds import netns
+
+    if p4 is not None and not p4.is_file():
+        raise Failure(f"--p4 {p4}: there is no such file", exit_code=USAGE)
+    if p4 is not None and p4.suffix != ".p4":
+        raise Failure(f"--p4 {p4}: want a name that ends in .p4", exit_code=USAGE)
+    chosen = netns.Program(str(p4.resolve()) if p4 else program, lanes, seed)
+    shape, called = links.topology(topology), name or netns.slug(topology)
+    if dry_run:
+        for command in netns.planned(called, shape, chosen):
+            print(command.text)
+        return
+    state = netns.up(called, shape, chosen, on_step=lambda text: None if json else say(f"ina: {text}"))
+    if json:
+        sizes = {"switches": len(shape.switches), "hosts": len(shape.hosts)}
+        Result("topo up", {"testbed": called, "runner": state.runner}, sizes).print_json()
+    else:
+        say(f"ina: testbed {called} is up; try: ina topo exec {shape.hosts[0].name} -- ip address")

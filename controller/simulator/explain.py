@@ -1,0 +1,61 @@
+"""Why a decision is as it is, in numbers: what each job asks for, what it gets, and what keeps it waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from controller.scheduling.model import RESOURCES, Cluster
+from controller.scheduling.policy import JobState
+from controller.simulator.once import Plan, Planned, profiles
+
+
+def numbers(plan: Plan, cluster: Cluster) -> dict[str, list[str]]:
+    """Return sentences for each job, by its name."""
+    jobs = [*(job for each in plan.groups for job in each.group.jobs), *plan.waiting]
+    ranked = sorted(jobs, key=lambda job: (service(job), job.order))
+    place = {job.order: number for number, job in enumerate(ranked, 1)}
+    free = cluster.gpus - len({gpu for each in plan.groups for gpu in each.group.gpus})
+    found: dict[str, list[str]] = {}
+    for job in jobs:
+        asks = f"asks for {job.spec.gpus} GPUs x {job.remaining_s(0.0):,.0f} s = {service(job):,.0f} GPU-s"
+        found[job.spec.id] = [f"{asks} of service, number {place[job.order]} of {len(jobs)} from the least"]
+    for each in plan.groups:
+        for number, job in enumerate(each.group.jobs):
+            found[job.spec.id] += together(each, number)
+    running = [job for each in plan.groups for job in each.group.jobs]
+    for job in plan.waiting:
+        found[job.spec.id].append(waits(job, running, free, cluster))
+    return found
+
+
+def service(job: JobState) -> float:
+    """Return the GPU-seconds that are still to do."""
+    return job.remaining_s(0.0) * job.spec.gpus
+
+
+def together(each: Planned, number: int) -> list[str]:
+    """Return what member `number` of a group gets, and how busy the group keeps each resource."""
+    job, its_s = each.group.jobs[number], each.iteration_s[number]
+    if len(each.group.jobs) == 1 and not each.group.neighbours:
+        return ["has its GPUs for itself"]
+    lines = [
+        f"{its_s:.3g} s per iteration, alone {job.alone_s:.3g} s: {job.alone_s / its_s:.0%} of its speed;"
+        f" the {len(each.group.jobs)} together do {each.speedup:.2f} times the work of one at a time"
+    ]
+    return lines + ([busy(each)] if each.spans else [])
+
+
+def busy(each: Planned) -> str:
+    """Return how long each resource of a group works in a round."""
+    round_s = max(span.end_s for span in each.spans)
+    used = [sum(stages) for stages in zip(*profiles(each.group), strict=True)]
+    shares = ", ".join(f"{name} {use / round_s:.0%}" for name, use in zip(RESOURCES, used, strict=True))
+    return f"a round of {round_s:.3g} s, before contention, keeps busy: {shares}"
+
+
+def waits(job: JobState, running: Sequence[JobState], free: int, cluster: Cluster) -> str:
+    """Return what keeps a job waiting."""
+    less = sum(service(other) < service(job) for other in running)
+    room = f"{free} of {cluster.gpus} GPUs are free" + (", but not together" if free >= job.spec.gpus else "")
+    more = len(running) - less
+    return f"waits: {room}; of {len(running)} jobs that run, {less} ask for less service and {more} do not"

@@ -1,0 +1,54 @@
+"""What became of each job, as CSV: one line for each job of each simulation."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from controller.simulator.record import Ended
+
+COLUMNS = (
+    "job_id",
+    "submit_s",
+    "start_s",
+    "finish_s",
+    "jct_s",
+    "waited_s",
+    "alone_s",
+    "slowdown",
+    "gpus",
+    "starts",
+    "preemptions",
+)
+
+Row = Sequence[str | float]
+
+
+def row_of(job: Ended) -> Row:
+    """Return a job's line: what `COLUMNS` names."""
+    return (
+        job.spec.id,
+        job.spec.submit_s,
+        job.start_s,
+        job.finish_s,
+        job.jct_s,
+        job.waited_s,
+        job.alone_s,
+        job.slowdown,
+        job.spec.gpus,
+        job.starts,
+        job.preemptions,
+    )
+
+
+def write_jobs(path: Path, runs: Iterable[tuple[Mapping[str, str | float], Iterable[Row]]]) -> None:
+    """Write the lines of all runs, each after what tells its run from the others, by column."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        header: Sequence[str] = ()
+        for run, rows in runs:
+            if not header:
+                header = (*run, *COLUMNS)
+                writer.writerow(header)
+            writer.writerows((*run.values(), *row) for row in rows)

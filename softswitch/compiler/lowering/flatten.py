@@ -1,0 +1,213 @@
+"""After lowering: header unions, stacks of them, and structs in headers become what the back ends know.
+
+While the program is lowered, ``hdr.h.s`` is a struct inside a header and ``hdr.us[i]`` a union inside a
+stack. Here the first becomes the header's fields ``s.a``, ``s.b``…, and the second one element of each
+member's own stack. Of a union at most one header is valid: whatever makes one valid (``setValid``,
+``extract``, an assignment) makes the others invalid; ``setInvalid`` of one leaves the others, as in BMv2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import fields, replace
+from typing import Any
+
+from softswitch.compiler import ir
+from softswitch.compiler.lowering.expressions.logic import conjunction, negation
+
+_BOOL = ir.Bool()
+
+
+def flattened(program: ir.Program) -> ir.Program:
+    """Return the program without unions, stacks of unions and structs in headers."""
+    if not any(map(_concerned, _types(program))):
+        return program
+    return replace(
+        program,
+        states={name: _state(state) for name, state in program.states.items()},
+        verify=_body(program.verify),
+        ingress=_body(program.ingress),
+        egress=_body(program.egress),
+        compute=_body(program.compute),
+        deparser=_body(program.deparser),
+        actions={name: replace(action, body=_body(action.body)) for name, action in program.actions.items()},
+        tables={
+            name: replace(table, keys=tuple(replace(key, expr=_expr(key.expr)) for key in table.keys))
+            for name, table in program.tables.items()
+        },
+    )
+
+
+def _types(program: ir.Program) -> Iterator[ir.Type]:
+    yield from (program.hdr, program.meta, *program.variables.values())
+
+
+def _concerned(type_: ir.Type) -> bool:
+    match type_:
+        case ir.Header(_, members):
+            return any("." in name for name, _ in members)
+        case ir.Stack(element):
+            return _concerned(element)
+        case ir.Struct(_, members):
+            return type_.union or any(_concerned(member) for _, member in members)
+        case _:
+            return False
+
+
+def _state(state: ir.State) -> ir.State:
+    subjects = tuple(map(_expr, state.transition.subjects))
+    return replace(state, body=_body(state.body), transition=replace(state.transition, subjects=subjects))
+
+
+# --------------------------------------------------------------------------- expressions
+
+
+def _is_virtual(expr: ir.Expr) -> bool:
+    """Return True for a struct that no storage holds in one piece."""
+    match expr:
+        case ir.Member(ir.Struct(), base):
+            return isinstance(base.type, ir.Header)
+        case ir.Index(ir.Struct()) | ir.Next(ir.Struct()) | ir.Last(ir.Struct()):
+            return True
+        case _:
+            return False
+
+
+def _expr(expr: ir.Expr) -> ir.Expr:
+    """Return `expr` in terms of what storage holds; a virtual struct stays what it is."""
+    changes: dict[str, Any] = {}
+    for item in fields(expr):
+        value = getattr(expr, item.name)
+        if item.name not in ("pos", "type") and isinstance(value, ir.Expr):
+            changed = _expr(value)
+            if changed is not value:
+                changes[item.name] = changed
+    expr = replace(expr, **changes) if changes else expr
+    match expr:
+        case ir.Member(type_, base, name, pos) if _is_virtual(base):
+            return _part(base, name, type_, pos)
+        case ir.LastIndex(type_, base, pos) if isinstance(base.type, ir.Struct):
+            name, stack = base.type.fields[0]
+            return ir.LastIndex(type_, ir.Member(stack, base, name, pos), pos)
+        case ir.Binary(_, "==" | "!=" as op, left, right, pos) if _is_virtual(left) or _is_virtual(right):
+            equal = _equal(left, right, pos)
+            return equal if op == "==" else negation(equal, pos)
+        case _:
+            return expr
+
+
+def _part(base: ir.Expr, name: str, type_: ir.Type, pos: ir.Position) -> ir.Expr:
+    """Return a member of a virtual struct."""
+    match base:
+        case ir.Member(_, header, outer):
+            return ir.Member(type_, header, f"{outer}.{name}", pos)
+        case ir.Index(_, stacks, index):
+            return ir.Index(_header(type_), _stack(stacks, name, pos), index, pos)
+        case ir.Next(_, stacks):
+            return ir.Next(_header(type_), _stack(stacks, name, pos), pos)
+        case ir.Last(_, stacks):
+            return ir.Last(_header(type_), _stack(stacks, name, pos), pos)
+        case _:
+            raise TypeError(f"{pos}: no struct in pieces")
+
+
+def _header(type_: ir.Type) -> ir.Header:
+    assert isinstance(type_, ir.Header)
+    return type_
+
+
+def _stack(stacks: ir.Expr, name: str, pos: ir.Position) -> ir.Expr:
+    assert isinstance(stacks.type, ir.Struct)
+    return ir.Member(dict(stacks.type.fields)[name], stacks, name, pos)
+
+
+def _parts(expr: ir.Expr, pos: ir.Position) -> list[ir.Expr]:
+    assert isinstance(expr.type, ir.Struct)
+    return [_expr(ir.Member(type_, expr, name, pos)) for name, type_ in expr.type.fields]
+
+
+def _equal(left: ir.Expr, right: ir.Expr, pos: ir.Position) -> ir.Expr:
+    result: ir.Expr = ir.Const(_BOOL, 1, pos)
+    for a, b in zip(_parts(left, pos), _parts(right, pos), strict=True):
+        result = conjunction(result, _expr(ir.Binary(_BOOL, "==", a, b, pos)), pos)
+    return result
+
+
+# --------------------------------------------------------------------------- statements
+
+
+def _body(statements: Iterable[ir.Stmt]) -> tuple[ir.Stmt, ...]:
+    return tuple(inner for statement in statements for inner in _statement(statement))
+
+
+def _statement(statement: ir.Stmt) -> Iterator[ir.Stmt]:
+    """Yield what a statement becomes."""
+    statement = _rewritten(statement)
+    pos = statement.pos
+    match statement:
+        case ir.Assign(target, value) if _is_virtual(target) or _is_virtual(value):
+            for part, given in zip(_parts(target, pos), _parts(value, pos), strict=True):
+                yield from _statement(ir.Assign(part, given, pos))
+        case ir.Shift(stacks) if isinstance(stacks.type, ir.Struct):
+            for name, _ in stacks.type.fields:
+                yield replace(statement, stack=_stack(stacks, name, pos))
+        case ir.SetValidity(header, True):
+            yield from _invalidate(_siblings(header), pos)
+            yield statement
+        case ir.Extract(ir.Next(_, stack)):
+            yield statement
+            for sibling in _siblings(stack):
+                yield ir.Skip(sibling, pos)
+                assert isinstance(sibling.type, ir.Stack)
+                yield ir.SetValidity(ir.Last(sibling.type.element, sibling, pos), False, pos)
+        case ir.Extract(header):
+            yield statement
+            yield from _invalidate(_siblings(header), pos)
+        case ir.Assign(target) if isinstance(target.type, ir.Header) and (others := _siblings(target)):
+            yield statement
+            reset = tuple(_invalidate(others, pos))
+            yield ir.If(ir.IsValid(_BOOL, target, pos), reset, (), pos)
+        case _:
+            yield statement
+
+
+def _rewritten(statement: ir.Stmt) -> ir.Stmt:
+    """Return a statement with all expressions and statements inside it rewritten."""
+    changes: dict[str, Any] = {}
+    for item in fields(statement):
+        value = getattr(statement, item.name)
+        match item.name, value:
+            case "cases", _:
+                changes["cases"] = tuple((constants, _body(body)) for constants, body in value)
+            case "args", _:
+                changes["args"] = tuple(tuple(map(_expr, arg)) for arg in value)
+            case (("then" | "otherwise" | "body" | "update"), _):
+                changes[item.name] = _body(value)
+            case _, _ if item.name != "pos" and isinstance(value, ir.Expr):
+                changes[item.name] = _expr(value)
+    return replace(statement, **changes)
+
+
+def _siblings(expr: ir.Expr) -> list[ir.Expr]:
+    """Return the other headers of the union that a header is in, or the other stacks of its stack."""
+    match expr:
+        case ir.Member(_, base, name, pos) if isinstance(base.type, ir.Struct) and base.type.union:
+            others = [(other, type_) for other, type_ in base.type.fields if other != name]
+            return [ir.Member(type_, base, other, pos) for other, type_ in others]
+        case ir.Index(_, base, index, pos):
+            return [ir.Index(_element(stack), stack, index, pos) for stack in _siblings(base)]
+        case ir.Next(_, base, pos):
+            return [ir.Next(_element(stack), stack, pos) for stack in _siblings(base)]
+        case ir.Last(_, base, pos):
+            return [ir.Last(_element(stack), stack, pos) for stack in _siblings(base)]
+        case _:
+            return []
+
+
+def _element(stack: ir.Expr) -> ir.Header:
+    assert isinstance(stack.type, ir.Stack)
+    return stack.type.element
+
+
+def _invalidate(headers: Iterable[ir.Expr], pos: ir.Position) -> Iterator[ir.Stmt]:
+    return (ir.SetValidity(header, False, pos) for header in headers)

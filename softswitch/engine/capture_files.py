@@ -1,0 +1,129 @@
+"""Captures of a running switch as files: one for each port, both directions.
+
+A file that cannot be written any more (the disk is full, the limit is reached) ends the capture at its port
+with a warning, and nothing else: the switch goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from dataclasses import dataclass
+from io import FileIO
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from softswitch.engine.pcapng import CaptureSettings, file_header
+from softswitch.engine.switch import Switch
+
+_PERIOD_S = 0.05
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureTo:
+    """Where captures go, and how much of them."""
+
+    folder: Path
+    name: str = "s1"
+    """The switch's: files are called ``NAME-portN.pcapng``."""
+    notes: tuple[str, ...] = ()
+    snap: int = 65535
+    limit: int = 1 << 30
+    """Bytes of a file at most."""
+    waiting: int = 64 << 20
+    """Bytes of a port's records that may wait in memory to be written."""
+
+
+class _File:
+    """One port's; `full` once no more is written."""
+
+    def __init__(self, path: Path, header: bytes, limit: int) -> None:
+        self.path = path
+        self.full = False
+        self._left = limit - len(header)
+        self._file = FileIO(path, "w")
+        self._file.write(header)
+
+    def write(self, records: bytes) -> None:
+        """Append whole records; say once why there is no more."""
+        if self.full or not records:
+            return
+        if len(records) > self._left:
+            self._end(f"as long as it may be (--pcap-limit), {len(records):,} bytes are left out")
+            return
+        try:
+            if (written := self._file.write(records)) != len(records):
+                self._file.truncate(self._file.tell() - (written or 0))
+                self._end("the disk is full")
+        except OSError as error:
+            self._end(error.strerror or str(error))
+        self._left -= len(records)
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _end(self, why: str) -> None:
+        self.full = True
+        _log.warning("%s: %s; this port is captured no more, the switch goes on", self.path, why)
+
+
+class CaptureFiles:
+    """Captures from its making until `close`; a context manager."""
+
+    def __init__(self, switch: Switch, to: CaptureTo) -> None:
+        """Make the folder and the files. Raises OSError, with nothing captured, if that fails."""
+        self._switch = switch
+        to.folder.mkdir(parents=True, exist_ok=True)
+        self._files: dict[int, _File] = {}
+        try:
+            for port in switch.ports:
+                header = file_header(f"{to.name}/{port}", to.snap)
+                self._files[port] = _File(to.folder / f"{to.name}-port{port}.pcapng", header, to.limit)
+        except OSError:
+            self._close_files()
+            raise
+        epoch_ns = time.time_ns() - switch.now_us() * 1000
+        switch.capture(CaptureSettings(notes=to.notes, snap=to.snap, capacity=to.waiting, epoch_ns=epoch_ns))
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Write what is left, and end."""
+        self._done.set()
+        self._thread.join()
+        self._switch.capture(None)
+        self.write()
+        self._report_drops()
+        self._close_files()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _serve(self) -> None:
+        while not self._done.wait(_PERIOD_S):
+            self.write()
+
+    def write(self) -> None:
+        """Write what was captured by now."""
+        for port, file in self._files.items():
+            file.write(self._switch.captured(port)[0])
+
+    def _report_drops(self) -> None:
+        dropped = {port: self._switch.captured(port)[1] for port in self._files}
+        for port, count in dropped.items():
+            if count:
+                _log.warning("%s: %d packets came too fast to be captured", self._files[port].path, count)
+
+    def _close_files(self) -> None:
+        for file in self._files.values():
+            file.close()

@@ -1,0 +1,181 @@
+"""The control plane of a script: entries, counters, registers, multicast groups and mirroring sessions."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import TypeVar
+
+from softswitch.compiler import ir
+from softswitch.engine.pipeline import Pipeline, PipelineError
+from softswitch.engine.switch import Switch
+from softswitch.stf.names import entry_of, find, invocation_of
+from softswitch.stf.script import Add, CheckCounter, Command, ScriptError, SetDefault
+
+_Result = TypeVar("_Result")
+
+_RELATIONS: dict[str, Callable[[int, int], bool]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+class Control:
+    """Does what the statements of one script say to one switch and the program on it."""
+
+    def __init__(self, switch: Switch, pipeline: Pipeline) -> None:
+        self._switch = switch
+        self._pipeline = pipeline
+        self._program: ir.Program = pipeline.program
+        self._labels: dict[str, tuple[str, ir.ConstEntry]] = {}
+        self._nodes: list[tuple[int, tuple[int, ...]]] = []
+        self._groups: dict[int, list[int]] = {}
+        self._mirrors: dict[int, tuple[str, int]] = {}
+
+    def add(self, statement: Add) -> None:
+        """Insert an entry. Raises ScriptError."""
+        table, entry = entry_of(self._program, statement)
+        self._tell(statement.line, lambda: self._pipeline.insert(table, entry))
+        if statement.label is not None:
+            self._labels[statement.label] = (table, entry)
+
+    def set_default(self, statement: SetDefault) -> None:
+        """Set a default action. Raises ScriptError."""
+        name = find("table", statement.table, self._program.tables, statement.line)
+        called = invocation_of(
+            self._program, self._program.tables[name], statement.action, statement.args, statement.line
+        )
+        self._tell(statement.line, lambda: self._pipeline.set_default(name, called))
+
+    def remove_all(self) -> None:
+        """Remove all entries but constant ones."""
+        for name, table in self._program.tables.items():
+            if not table.const_entries:
+                for entry in self._pipeline.entries(name):
+                    self._pipeline.delete(name, entry)
+
+    def check_counter(self, statement: CheckCounter) -> str | None:
+        """Return what is wrong with a counter, or None. Raises ScriptError."""
+        packets, bytes_ = self._counted(statement)
+        value = packets if statement.kind == "packets" else bytes_
+        if _RELATIONS[statement.relation](value, statement.number):
+            return None
+        wanted = f"{statement.relation} {statement.number}"
+        return f"counter {statement.counter} has {value} {statement.kind}, not {wanted}"
+
+    def _counted(self, statement: CheckCounter) -> tuple[int, int]:
+        counters, line = self._program.counters, statement.line
+        name = find("counter", statement.counter, counters, line)
+        owner = counters[name].table
+        if owner is None:
+            cell = statement.index
+            if isinstance(cell, str):
+                raise ScriptError(f"counter {name} is counted by index, not by entry ${cell}", line)
+            return self._tell(line, lambda: self._pipeline.read_counter(name, cell))
+        index = str(statement.index)
+        if index not in self._labels:
+            raise ScriptError(f"counter {name} is direct: name an entry of {owner} that has a label", line)
+        _, entry = self._labels[index]
+        return self._tell(line, lambda: self._pipeline.read_direct_counter(owner, entry))
+
+    def _tell(self, line: int, act: Callable[[], _Result]) -> _Result:
+        """Return the result of `act`, whose errors are the script's."""
+        try:
+            return act()
+        except PipelineError as error:
+            raise ScriptError(str(error), line) from error
+
+    # ----------------------------------------------------------------------- commands
+
+    def command(self, statement: Command) -> str | None:
+        """Obey a command; return what it reads, if it reads. Raises ScriptError."""
+        group, _, _ = statement.command.partition("_")
+        handlers = {
+            "mirroring": self._mirroring,
+            "mc": self._multicast,
+            "counter": self._counter,
+            "register": self._register,
+            "meter": self._meter,
+        }
+        return handlers[group](statement)
+
+    def _mirroring(self, statement: Command) -> str | None:
+        session, *rest = statement.numbers
+        match statement.command:
+            case "mirroring_add":
+                self._mirrors[session] = ("port", rest[0])
+            case "mirroring_add_mc":
+                self._mirrors[session] = ("group", rest[0])
+            case "mirroring_delete":
+                self._mirrors.pop(session, None)
+                self._switch.set_clone_session(session, None)
+            case _:
+                kind, number = self._mirrors.get(session, ("none", 0))
+                return f"mirroring session {session}: {kind} {number}"
+        self._configure()
+        return None
+
+    def _multicast(self, statement: Command) -> None:
+        first, *rest = statement.numbers
+        match statement.command:
+            case "mc_mgrp_create":
+                self._groups[first] = []
+            case "mc_node_create":
+                self._nodes.append((first, tuple(rest)))
+            case "mc_node_update":
+                node = self._node(first, statement.line)
+                self._nodes[first] = (node[0], tuple(rest))
+            case _:
+                self._node(rest[0], statement.line)
+                if first not in self._groups:
+                    raise ScriptError(f"no multicast group {first}: mc_mgrp_create {first}", statement.line)
+                self._groups[first].append(rest[0])
+        self._configure()
+
+    def _node(self, handle: int, line: int) -> tuple[int, tuple[int, ...]]:
+        if handle >= len(self._nodes):
+            raise ScriptError(f"no multicast node {handle}; {len(self._nodes)} have been created", line)
+        return self._nodes[handle]
+
+    def _members(self, group: int) -> list[tuple[int, int]]:
+        """Return the copies of a group as (port, replication id)."""
+        nodes = [self._nodes[handle] for handle in self._groups.get(group, ())]
+        return [(port, rid) for rid, ports in nodes for port in ports]
+
+    def _configure(self) -> None:
+        for group in self._groups:
+            self._switch.set_multicast_group(group, self._members(group))
+        for session, (kind, number) in self._mirrors.items():
+            members = [(number, 0)] if kind == "port" else self._members(number)
+            self._switch.set_clone_session(session, members)
+
+    def _counter(self, statement: Command) -> str | None:
+        name = find("counter", statement.name, self._program.counters, statement.line)
+        index, *values = statement.numbers
+        if values:
+            packets, bytes_ = values
+            self._tell(statement.line, lambda: self._pipeline.write_counter(name, index, packets, bytes_))
+            return None
+        packets, bytes_ = self._tell(statement.line, lambda: self._pipeline.read_counter(name, index))
+        return f"{name}[{index}] = {packets} packets, {bytes_} bytes"
+
+    def _register(self, statement: Command) -> str | None:
+        name = find("register", statement.name, self._program.registers, statement.line)
+        match statement.numbers:
+            case ():
+                for index in range(self._program.registers[name].size):
+                    self._pipeline.write_register(name, index, 0)
+                return None
+            case (index,):
+                value = self._tell(statement.line, lambda: self._pipeline.read_register(name, index))
+                return f"{name}[{index}] = {value}"
+            case (index, value, *_):
+                self._tell(statement.line, lambda: self._pipeline.write_register(name, index, value))
+        return None
+
+    def _meter(self, statement: Command) -> str | None:
+        raise ScriptError(f"no meter {statement.name!r}; the program has none", statement.line)

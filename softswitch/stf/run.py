@@ -1,0 +1,171 @@
+"""Running a script on a switch in virtual time, and judging what leaves."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from softswitch.compiler import ir
+from softswitch.engine.build import load
+from softswitch.engine.ports import MAX_PORT, MemoryPort
+from softswitch.engine.switch import Switch
+from softswitch.stf.control import Control
+from softswitch.stf.script import (
+    Add,
+    CheckCounter,
+    Command,
+    Expect,
+    NoPacket,
+    Packet,
+    Remove,
+    ScriptError,
+    SetDefault,
+    Statement,
+    Wait,
+)
+
+PACKET_GAP_US = 1000
+"""Virtual time between two packets."""
+_ENGINES: dict[str, Literal["native", "python"]] = {"compiled": "native", "interpreter": "python"}
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What is not as the script says; `line` 0: at its end."""
+
+    line: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a command of the script read."""
+
+    line: int
+    text: str
+
+
+@dataclass(slots=True)
+class Report:
+    """The outcome of one script: packets sent, expectations checked, and what went wrong."""
+
+    packets: int = 0
+    checks: int = 0
+    failures: list[Failure] = field(default_factory=list)
+    readings: list[Reading] = field(default_factory=list)
+
+    @property
+    def passed(self) -> bool:
+        """True if everything was as the script says."""
+        return not self.failures
+
+
+def run_script(
+    program: ir.Program,
+    statements: Sequence[Statement],
+    *,
+    backend: Literal["compiled", "interpreter"] = "compiled",
+    seed: int = 0,
+) -> Report:
+    """Run a script on a switch of its own, whose ports are those that the script names.
+
+    What leaves at other ports is lost, as on BMv2, and packets are compared port by port, in order.
+    Raises ScriptError if the script does not fit the program, Unsupported, NoCompiler.
+    """
+    ports = {s.port: s.line for s in statements if isinstance(s, Packet | Expect)}
+    for port, line in ports.items():
+        if port > MAX_PORT:
+            raise ScriptError(f"port {port}; ports are 0 to {MAX_PORT}", line)
+    pipeline = load(program, backend=backend, seed=seed)
+    with Switch({port: MemoryPort() for port in ports}, seed=seed, engine=_ENGINES[backend]) as switch:
+        switch.load(pipeline)
+        return _Run(switch, Control(switch, pipeline), sorted(ports)).run(statements)
+
+
+class _Run:
+    def __init__(self, switch: Switch, control: Control, ports: Sequence[int]) -> None:
+        self._switch = switch
+        self._control = control
+        self._ports = ports
+        self._now_us = 0
+        self._left: dict[int, list[bytes]] = defaultdict(list)
+        self._expected: dict[int, list[Expect]] = defaultdict(list)
+        self._report = Report()
+
+    def run(self, statements: Sequence[Statement]) -> Report:
+        """Obey all statements, then compare what left with what was expected."""
+        for statement in statements:
+            self._obey(statement)
+        for port in self._ports:
+            self._judge(port, self._expected[port], self._left[port])
+        self._report.failures.sort(key=lambda failure: failure.line or 1 << 30)
+        return self._report
+
+    def _obey(self, statement: Statement) -> None:
+        match statement:
+            case Packet(_, port, data):
+                self._send(port, data)
+            case Expect(_, port):
+                self._expected[port].append(statement)
+                self._report.checks += 1
+            case Add():
+                self._control.add(statement)
+            case SetDefault():
+                self._control.set_default(statement)
+            case Remove():
+                self._control.remove_all()
+            case CheckCounter():
+                self._report.checks += 1
+                self._note(statement.line, self._control.check_counter(statement))
+            case Command():
+                read = self._control.command(statement)
+                if read is not None:
+                    self._report.readings.append(Reading(statement.line, read))
+            case Wait() | NoPacket():
+                pass  # everything has left by now, and what nobody expects is always an error
+
+    def _note(self, line: int, message: str | None) -> None:
+        if message is not None:
+            self._report.failures.append(Failure(line, message))
+
+    def _send(self, port: int, data: bytes) -> None:
+        """Send a packet, and let everything happen that comes of it."""
+        self._report.packets += 1
+        self._now_us += PACKET_GAP_US
+        self._switch.inject(port, [data], self._now_us)
+        while (due := self._switch.next_event_us()) is not None:
+            self._now_us = max(self._now_us, due)
+            self._switch.advance(self._now_us)
+        for port in self._ports:
+            self._left[port].extend(self._switch.drain(port))
+
+    def _judge(self, port: int, expected: Sequence[Expect], left: Sequence[bytes]) -> None:
+        if any(expect.digits is None for expect in expected):
+            return
+        for expect, frame in zip(expected, left, strict=False):
+            self._note(expect.line, compare(expect, frame))
+        for expect in expected[len(left) :]:
+            self._note(expect.line, f"nothing more left at port {port}")
+        for frame in left[len(expected) :]:
+            self._note(0, f"nobody expected, at port {port}, {_show(frame)}")
+
+
+def compare(expect: Expect, frame: bytes) -> str | None:
+    """Return how a packet differs from what was expected, or None."""
+    wanted, got = expect.digits or "", frame.hex().upper()
+    where = f"port {expect.port}: got {_show(frame)}"
+    if len(got) < len(wanted):
+        return f"{where}: {len(frame)} bytes, not {(len(wanted) + 1) // 2}"
+    for at, digit in enumerate(wanted):
+        if digit not in ("*", got[at]):
+            byte = wanted[at // 2 * 2 : at // 2 * 2 + 2]
+            return f"{where}: byte {at // 2} is {got[at // 2 * 2 : at // 2 * 2 + 2]}, not {byte}"
+    if expect.exact and len(got) > len(wanted):
+        return f"{where}: {len(frame)} bytes, not {len(wanted) // 2}"
+    return None
+
+
+def _show(frame: bytes) -> str:
+    return frame.hex(" ", 4).upper()

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bmv2_topos import CATALOG, Topology, dump_topology, find_topology, named, parse_topology
+from bmv2_topos.topofile import TopologyFileError
+
+GOOD = """\
+name: office
+link: {rate_bps: 1e9, delay_s: 50e-6}
+switches:
+  - s1
+  - {name: s2, aggregates: false}
+hosts: [h1, on, {name: p1, role: server}]
+links:
+  - [h1, s1]
+  - [on, s2]
+  - {a: s1, b: s2, rate_bps: 10e9, loss: 0.01}
+  - [p1, s1]
+"""
+
+
+def test_a_file_says_what_it_means() -> None:
+    topology = parse_topology(GOOD)
+    assert (topology.name, topology.root) == ("office", "s1")
+    assert [switch.aggregates for switch in topology.switches] == [True, False]
+    assert [host.role for host in topology.hosts] == ["worker", "worker", "server"]
+    assert topology.switch_of("on") == "s2"
+    assert [(link.rate_bps, link.delay_s, link.loss) for link in topology.links[1:3]] == [
+        (1e9, 50e-6, 0.0),
+        (10e9, 50e-6, 0.01),
+    ]
+
+
+@pytest.mark.parametrize("name", CATALOG)
+def test_what_is_written_is_read_again(name: str) -> None:
+    topology = named(name)
+    assert parse_topology(dump_topology(topology)) == topology
+
+
+names = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min_size=1, max_size=9)
+
+
+@given(
+    st.lists(names, min_size=2, max_size=2, unique=True),
+    st.floats(0, 1e12),
+    st.floats(0, 1),
+    st.integers(1, 1 << 32),
+)
+def test_any_names_and_numbers_are_read_again(nodes: list[str], rate: float, loss: float, queue: int) -> None:
+    host, switch = nodes
+    base = parse_topology("switches: [s]\nhosts: [h]\nlinks: [[h, s]]")
+    link = replace(base.links[0], a=host, b=switch, rate_bps=rate, loss=loss, queue_packets=queue)
+    hosts, switches = (replace(base.hosts[0], name=host),), (replace(base.switches[0], name=switch),)
+    topology = Topology(switches, hosts, (link,))
+    assert parse_topology(dump_topology(topology)) == topology
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("loss: 0.01", "loss: 2", "x.yaml:10: loss = '2': want a probability, 0 to 1"),
+        ("loss: 0.01", "los: 2", "x.yaml:10: unknown key 'los'; did you mean 'loss'?"),
+        ("loss: 0.01", "queue_packets: 0", "x.yaml:10: queue_packets = '0': want a whole number, 1 to"),
+        ("rate_bps: 1e9", "rate_bps: fast", "x.yaml:2: rate_bps = 'fast': want bits per second"),
+        ("delay_s: 50e-6", "delay_s: nan", "x.yaml:2: delay_s = 'nan': want seconds"),
+        ("[h1, s1]", "[h1, s9]", "x.yaml:8: link: unknown node 's9'; known are s1, s2, h1, on, p1"),
+        ("[h1, s1]", "[h1]", "x.yaml:8: link: has 1 ends; want two, as [h1, s1]"),
+        ("[h1, s1]", "{a: h1}", "x.yaml:8: link: b is missing"),
+        ("[h1, s1]", "[h1, h1]", "x.yaml:8: link h1-h1: both ends are the same node"),
+        ("role: server", "role: boss", "x.yaml:6: role = 'boss': want one of 'worker', 'server', 'traffic'"),
+        ("aggregates: false", "aggregates: 1", "x.yaml:5: aggregates = '1': want true or false"),
+        ("name: office", "root: h1", "x.yaml: the root 'h1' is not a switch"),
+        ("name: office", "? [1]\n: 2", "x.yaml:1: unknown key '(sequence)'; known are name, root"),
+        ("name: office", "name: [", "x.yaml:"),
+        ("hosts: [h1, on,", "hosts: h1\nroot: [s1,", "x.yaml:7: root: want a name"),
+        ("hosts: [h1, on, {name: p1, role: server}]", "hosts: h1", "x.yaml:6: hosts: want a list"),
+        ("switches:", "switch:", "x.yaml:3: unknown key 'switch'; did you mean 'switches'?"),
+        ("name: office", "link: {}", "x.yaml:2: link is given twice"),
+        (GOOD, "name: a", "x.yaml:1: switches is missing"),
+        (GOOD, "", "x.yaml: empty; want switches, hosts and links"),
+        (GOOD, "- 1", "x.yaml:1: the topology: want 'key: value' pairs"),
+    ],
+)
+def test_what_is_wrong_is_named_with_line_and_what_would_be_right(old: str, new: str, message: str) -> None:
+    with pytest.raises(TopologyFileError) as caught:
+        parse_topology(GOOD.replace(old, new, 1), source="x.yaml")
+    assert str(caught.value).startswith(message)
+
+
+def test_a_file_is_named_by_its_ending(tmp_path: Path) -> None:
+    (tmp_path / "a.yml").write_text(GOOD)
+    assert find_topology(str(tmp_path / "a.yml")).name == "office"
+    with pytest.raises(TopologyFileError, match=r"b\.yaml: cannot be read: No such file"):
+        find_topology(str(tmp_path / "b.yaml"))

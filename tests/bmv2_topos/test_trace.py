@@ -1,0 +1,250 @@
+"""Captures as files, slots as told by packets, and one packet's life."""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from bmv2_topos import JobEntry, Link
+from bmv2_topos.testbeds.virtual import (
+    Recorder,
+    RestartFallback,
+    RestartJob,
+    VirtualSettings,
+    VirtualTestbed,
+    build,
+)
+from bmv2_topos.trace import CaptureError, Event, events_of, read_file, read_files, tenures, timeline
+from hostlib import wire
+
+LINK = Link("a", "b", rate_bps=10e9, delay_s=2e-6, queue_packets=2048, loss=0.01)
+SLOT = "InaIngress.aggregator.slot_"
+SLOT_DONE = 0x03
+
+
+def jobs(preempt: bool = False) -> list[JobEntry]:
+    shape = {"workers": 3, "iterations": 3, "tensors": (4096,), "compute_s": 2e-5, "jitter": 0.5}
+    return [JobEntry(name=name, preempt=preempt and name == "b", **shape) for name in "ab"]  # type: ignore[arg-type]
+
+
+def run(program: str = "shared", seed: int = 1, **options: object) -> tuple[VirtualTestbed, Recorder]:
+    recorder = Recorder()
+    entries = jobs(preempt=bool(options.pop("preempt", False)))
+    shape = options.pop("shape", None)
+    network, placements = build(entries, shape, servers=program == "shared", link=LINK)  # type: ignore[arg-type]
+    slots = 24 if program == "shared" else 512
+    settings = VirtualSettings(program=program, lanes=32, slots=slots, seed=seed, samples=0)  # type: ignore[arg-type]
+    faults = options.pop("faults", ())
+    return VirtualTestbed(network, entries, placements, settings, faults, recorder=recorder), recorder  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def recorded() -> Recorder:
+    testbed, recorder = run()
+    testbed.run()
+    return recorder
+
+
+# ------------------------------------------------------------------ slots against registers and counters
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"preempt": True},
+        {"shape": (2, 2), "preempt": True},
+        {"program": "exclusive"},
+        {"program": "exclusive", "shape": (2, 2)},
+        {"faults": (RestartFallback(0.0002, "a", 0.0005), RestartJob(0.0004, "b"))},
+    ],
+    ids=str,
+)
+def test_tenures_are_what_the_registers_hold(options: dict[str, object]) -> None:
+    """The slots at the end of each step of the fabric, as the program's own registers say."""
+    testbed, recorder = run(**options)  # type: ignore[arg-type]
+    fabric, compared = testbed.fabric, Counter[str]()
+    advance = fabric.advance
+
+    def compare() -> None:
+        found: dict[tuple[str, int], tuple[int, int]] = {}
+        for held in tenures(recorder.events()):
+            if held.until_ns is None:
+                found[held.switch, held.slot] = held.job, held.psn
+        generations = {
+            job.admitted.generation: job.id for job in testbed.jobs.values() if job.admitted is not None
+        }
+        for name, pipeline in fabric.pipelines.items():
+            for slot in range(24 if options.get("program") != "exclusive" else 512):
+                read = pipeline.read_register
+                if read(f"{SLOT}generation", slot) not in generations:
+                    continue  # left behind by a job that is gone
+                done = read(f"{SLOT}flags", slot) & SLOT_DONE or (
+                    bin(read(f"{SLOT}bitmap", slot)).count("1") == 3 and options.get("shape") is None
+                )
+                held_now = found.get((name, slot))
+                if read(f"{SLOT}bitmap", slot) and not done:
+                    job = generations[read(f"{SLOT}generation", slot)]
+                    if options == {"program": "exclusive", "shape": (2, 2)} and held_now is None:
+                        continue  # a full slot below the root, which waits for the result
+                    assert held_now == (job, read(f"{SLOT}psn", slot)), (name, slot)
+                    compared["held"] += 1
+                else:
+                    assert held_now is None, (name, slot)
+                    compared["free"] += 1
+
+    def stepped(now_us: int) -> None:
+        advance(now_us)
+        compared["steps"] += 1
+        if compared["steps"] % 53 == 0 and compared["steps"] < 320:
+            compare()
+
+    fabric.advance = stepped  # type: ignore[method-assign]
+    testbed.run()
+    assert compared["held"] > 5
+    assert compared["free"] > 5
+
+
+def test_what_packets_met_is_what_the_switch_has_counted() -> None:
+    testbed, recorder = run(preempt=True)
+    report = testbed.run()
+    for job, told in zip((1, 2), report.jobs, strict=True):
+        met = Counter(
+            event.outcome
+            for event in recorder.events()
+            if event.job == job and event.inbound and event.port is not None and not event.fate
+        )
+        beside = {"overflow", "disagree", "evicted", "no_uplink"}
+        counted = {name: number for name, number in told.outcomes.items() if number and name not in beside}
+        assert dict(met) == counted
+
+
+def test_an_eviction_names_who_took_the_slot() -> None:
+    testbed, recorder = run(preempt=True, seed=3)
+    report = testbed.run()
+    found = tenures(recorder.events())
+    evicted = [held for held in found if held.evicted_by is not None]
+    taken = sum(job.outcomes.get("preempted", 0) + job.outcomes.get("reclaimed", 0) for job in report.jobs)
+    assert taken
+    assert len(evicted) == taken
+    assert any(held.evicted_by and held.evicted_by.job != held.job for held in evicted)
+    collided = sum(job.outcomes["collided"] for job in report.jobs)
+    assert sum(len(held.attempts) for held in found) == collided
+
+
+# ------------------------------------------------------------------ files
+
+
+def test_files_hold_what_was_recorded(recorded: Recorder, tmp_path: Path) -> None:
+    recorded.write(tmp_path)
+    assert {file.name for file in tmp_path.iterdir()} >= {"h1.pcapng", "s1-port1.pcapng"}
+    assert Counter(events_of(read_files([tmp_path]))) == Counter(recorded.events())
+
+
+def test_the_reader_sees_what_scapy_sees(recorded: Recorder, tmp_path: Path) -> None:
+    from scapy.utils import RawPcapNgReader
+
+    recorded.write(tmp_path)
+    for file in (tmp_path / "s1-port1.pcapng", tmp_path / "h2.pcapng"):
+        with RawPcapNgReader(str(file)) as reader:
+            theirs = [
+                ((meta.tshigh << 32) + meta.tslow, data, b"".join(meta.comments or []).decode())
+                for data, meta in reader
+            ]
+        assert [(one.time_ns, one.frame, one.comment) for one in read_file(file)] == theirs
+
+
+@pytest.mark.parametrize("order", "<>")
+@pytest.mark.parametrize(("magic", "unit"), [(0xA1B2C3D4, 1000), (0xA1B23C4D, 1)])
+def test_classic_files_are_read_in_both_orders(order: str, magic: int, unit: int, tmp_path: Path) -> None:
+    data = struct.pack(f"{order}IHHiIII", magic, 2, 4, 0, 0, 65535, 1)
+    data += struct.pack(f"{order}IIII", 3, 7, 5, 99) + b"hello" + struct.pack(f"{order}IIII", 4, 0, 50, 50)
+    path = tmp_path / "h9.pcap"
+    path.write_bytes(data)
+    (one,) = read_file(path)
+    assert (one.time_ns, one.place, one.inbound, one.frame) == (3 * 10**9 + 7 * unit, "h9", None, b"hello")
+
+
+def test_a_file_that_is_being_written_is_read_so_far(recorded: Recorder, tmp_path: Path) -> None:
+    recorded.write(tmp_path)
+    path = tmp_path / "s1-port1.pcapng"
+    whole, data = read_file(path), path.read_bytes()
+    path.write_bytes(data[:-5])
+    assert read_file(path) == whole[:-1]
+
+
+@pytest.mark.parametrize("content", [b"", b"no capture at all, but text", b"\x0a\x0d\x0d"])
+def test_what_is_no_capture_is_refused(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "x.pcapng").write_bytes(content)
+    with pytest.raises(CaptureError, match=r"x\.pcapng: not a capture"):
+        read_files([tmp_path])
+    with pytest.raises(CaptureError, match="No such file"):
+        read_file(tmp_path / "y.pcapng")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(CaptureError, match="no captures"):
+        read_files([tmp_path / "empty"])
+
+
+# ------------------------------------------------------------------ one packet
+
+
+def told(events: list[Event]) -> list[str]:
+    return [f"{step.event.place}: {step.what}" for step in timeline(events, 1, 5).steps]
+
+
+def event(place: str, port: int | None, inbound: bool, kind: int, **more: object) -> Event:
+    fields = {"time_ns": 0, "flags": 0, "job": 1, "psn": 5, "bitmap": 1, "fan_in": 2, "priority": 0}
+    given = {**fields, "epoch": 1, "node": 0, "tag": 0, **more}
+    return Event(place=place, port=port, inbound=inbound, kind=kind, **given)  # type: ignore[arg-type]
+
+
+def test_a_life_is_told_in_words() -> None:
+    resend = wire.FLAG_RESEND | wire.FLAG_QUERY
+    life = [
+        event("h1", None, False, wire.KIND_GRADIENT),
+        event("s1", 1, True, wire.KIND_GRADIENT, fate="lost"),
+        event("h1", None, False, wire.KIND_GRADIENT, flags=resend),
+        event("s1", 1, True, wire.KIND_GRADIENT, flags=resend, outcome="aggregated", slot=9),
+        event("s1", 2, True, wire.KIND_GRADIENT, bitmap=2, outcome="collided", slot=9),
+        event("s1", 3, False, wire.KIND_PARTIAL, bitmap=2, waited_ns=7500),
+        event("h1", None, True, wire.KIND_RESULT, bitmap=3),
+        event("h1", None, True, wire.KIND_RESULT, bitmap=3, psn=6),
+    ]
+    assert told(life) == [
+        "h1: gradient of child 0 of node 0: sent",
+        "s1: gradient of child 0 of node 0: LOST on the link",
+        "h1: gradient (resend+query) of child 0 of node 0: sent again",
+        "s1: gradient (resend+query) of child 0 of node 0: added to slot 9",
+        "s1: gradient of child 1 of node 0: slot 9 is taken: on to the fallback server",
+        "s1: partial of child 1 of node 0: left, after 7.5 µs in the queue",
+        "h1: result of node 0, 2 of 2 in: delivered",
+    ]
+    assert timeline(life, 1, 5).missing == ()
+
+
+def test_what_is_not_there_is_said() -> None:
+    life = [event("s1", 1, True, wire.KIND_GRADIENT)]
+    said = " / ".join(timeline(life, 1, 5).missing)
+    assert "no captures of hosts" in said
+    assert "--pcap-notes" in said
+    assert "no result" in said
+    assert timeline(life, 2, 5).missing == ("nothing was seen of it",)
+    unknown = [event("h1", None, None, wire.KIND_RESULT)]  # type: ignore[arg-type]
+    said = " / ".join(timeline(unknown, 1, 5).missing)
+    assert "no captures of switches" in said
+    assert "directions" in said
+
+
+def test_every_packet_that_was_delivered_has_a_whole_life(recorded: Recorder) -> None:
+    events = recorded.events()
+    for psn in range(0, 100, 9):
+        steps = timeline(events, 1, psn).steps
+        delivered = [step.event.place for step in steps if step.what.endswith("delivered")]
+        assert {"h1", "h2", "h3"} <= set(delivered)
+        sent = [step.event.place for step in steps if step.what.endswith(": sent")]
+        assert {"h1", "h2", "h3"} <= set(sent)
+        times = [step.event.time_ns for step in steps]
+        assert times == sorted(times)

@@ -1,0 +1,117 @@
+"""The STF language, and how scripts fail: each test is about one way."""
+
+from pathlib import Path
+
+import pytest
+
+from softswitch.compiler import compile_file, ir
+from softswitch.stf import Report, ScriptError, parse_script, run_script
+from softswitch.stf.script import Add, Command, Expect, Operand, Packet
+
+PROGRAM = Path(__file__).parents[1] / "p4" / "basic_tables" / "program.p4"
+
+
+@pytest.fixture(scope="module")
+def program() -> ir.Program:
+    return compile_file(PROGRAM)
+
+
+def run(program: ir.Program, script: str) -> Report:
+    return run_script(program, parse_script(script), backend="interpreter")
+
+
+def test_statements_keep_their_lines() -> None:
+    text = "\n# a comment\nPACKET 3 00 ff\texpect\n".replace("\texpect", "")
+    assert parse_script(text) == [Packet(3, 3, b"\x00\xff")]
+    assert parse_script("expect 4 0a** $") == [Expect(1, 4, "0A**", True)]
+    assert parse_script("expect 4") == [Expect(1, 4, None)]
+
+
+def test_an_entry_has_priority_matches_arguments_and_label() -> None:
+    [entry] = parse_script("add t 5 h.s[1].f:0x1* g:7/8 c.act(x:0b11, y:2) = $A")
+    assert entry == Add(
+        1,
+        "t",
+        5,
+        (("h.s[1].f", Operand(0x10, 0xF0, 8)), ("g", Operand(7, 0, 0, 8))),
+        "c.act",
+        (("x", 3), ("y", 2)),
+        "A",
+    )
+
+
+def test_rates_are_pairs() -> None:
+    [command] = parse_script("meter_set_rates m 2 0.000005:4 0.00002:5")
+    assert command == Command(1, "meter_set_rates", "m", (2,), ((0.000005, 4), (0.00002, 5)))
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("send 1 00", "unknown statement 'send'"),
+        ("packet 1 00f", "two for each byte"),
+        ("packet x 00", "the number of a port comes first"),
+        ("packet 1 0*", "'*' is no digit"),
+        ("add t a:1 b", "( is expected"),
+        ("add t a:1 b(x:1", ", is expected"),
+        ("remove 3", "all"),
+        ("check_counter c(1) frames == 2", "packets or bytes"),
+        ("mc_mgrp_create", "with 0 numbers"),
+        ("meter_set_rates m 1", "with 0 rates"),
+        ("wait now", "'now' is too much"),
+        ("add t a:1.5 b()", "no whole number"),
+        ("add t @ b()", "neither name, number nor sign"),
+    ],
+)
+def test_what_cannot_be_read_is_said_with_its_line(script: str, message: str) -> None:
+    with pytest.raises(ScriptError) as caught:
+        parse_script(f"wait\n{script}")
+    assert message in str(caught.value)
+    assert caught.value.line == 2
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("add nowhere a:1 to()", "no table 'nowhere'"),
+        ("add exactly zz:1 to()", "no key 'zz'"),
+        ("add exactly hdr.h.a:1 fly()", "no action 'fly'"),
+        ("add exactly hdr.h.a:1 to(port:1)", "no value for parameter 'mark'"),
+        ("add exactly hdr.h.a:1 drop(x:1)", "no parameter 'x'"),
+        ("add exactly hdr.h.a:0x10000 drop()", "does not fit in the 16 bits"),
+        ("add exactly hdr.h.a:0x1* drop()", "which is exact"),
+        ("add longest hdr.h.a:1/17 NoAction()", "a prefix of 17 bits"),
+        ("register_read cells 8", "has 8 cells"),
+        ("mc_node_associate 1 0", "no multicast node 0"),
+        ("check_counter hits($B)", "name an entry"),
+        ("packet 600 00", "ports are 0 to 510"),
+        ("meter_get_rates m 1", "no meter 'm'"),
+    ],
+)
+def test_what_the_program_does_not_have_is_said(program: ir.Program, script: str, message: str) -> None:
+    with pytest.raises(ScriptError, match="line 1") as caught:
+        run(program, script)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("expectation", "message"),
+    [
+        ("expect 2 ffff", "port 2: got"),
+        ("expect 2 00010255$", "bytes, not 4"),
+        ("expect 2 0001025500aabb", "bytes, not 7"),
+        ("expect 2 00\nexpect 2 00", "nothing more left at port 2"),
+        ("expect 3", ""),
+        ("check_counter seen(2) packets == 3", "has 1 packets, not == 3"),
+    ],
+)
+def test_what_differs_is_a_failure(program: ir.Program, expectation: str, message: str) -> None:
+    start = "add exactly h.a:1 h.valid:1 to(port:2, mark:0x55)\npacket 2 0001020300\n"
+    report = run(program, start + expectation)
+    assert not report.passed
+    assert message in report.failures[0].message
+
+
+def test_readings_are_reported(program: ir.Program) -> None:
+    report = run(program, "register_write cells 3 9\nregister_read cells 3")
+    assert [(reading.line, reading.text) for reading in report.readings] == [(2, "I.cells[3] = 9")]

@@ -1,0 +1,170 @@
+"""Testbeds of network namespaces, as people use them: through the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.softswitch.namespaces import why_not
+from tests.softswitch.script_program import have_compiler
+from tests.system.command import WORKERS, ina, start
+
+REASON = why_not() if have_compiler else "no C compiler: interface ports need the engine in C"
+EXACT = ["python", str(WORKERS / "exact.py")]
+PREFIX = f"t{os.getpid()}"
+
+
+def needs_namespaces(test: Any) -> Any:
+    return pytest.mark.netns(pytest.mark.skipif(bool(REASON), reason=REASON)(test))
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("INA_TESTBEDS", str(tmp_path / "testbeds"))
+    yield
+    if not REASON:
+        ina("topo", "down", "--all")
+        assert namespaces() == []
+
+
+def namespaces() -> list[str]:
+    """Those of this process's testbeds."""
+    folder = Path("/run/netns")
+    return [path.name for path in folder.iterdir() if f".{PREFIX}" in path.name] if folder.exists() else []
+
+
+def good(*arguments: object) -> str:
+    done = ina("topo", *arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def bad(*arguments: object, status: int = 1) -> str:
+    done = ina("topo", *arguments)
+    assert done.returncode == status, done.stderr
+    return done.stderr
+
+
+def metrics(output: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(output)["metrics"]
+    return found
+
+
+@needs_namespaces
+def test_two_testbeds_run_jobs_side_by_side_until_they_are_taken_down() -> None:
+    a, b = f"{PREFIX}-a", f"{PREFIX}-b"
+    good("up", "two-racks:2", "--name", a, "--rate", "1e9", "--lanes", 64)
+    good("up", "single-switch:2", "--name", b, "--program", "shared", "--lanes", 32, "--loss", "0.02")
+    assert "is up, or something is left of it" in bad("up", "dumbbell", "--name", a)
+    assert "10.0.0.2/16" in good("exec", "h2", "--name", a, "--", "ip", "-br", "address")
+    assert "has no node 'h9'; it has h1, h2, h3, h4, p1, s1" in bad("exec", "h9", "--name", a, "--", "true")
+    assert ina("topo", "exec", "h1", "--name", a, "--", "sh", "-c", "exit 7").returncode == 7
+    runs = [start("topo", "run", name, "--json", "--", *EXACT, "5003", "70000") for name in (a, b)]
+    first, second = (metrics(run.communicate()[0]) for run in runs)
+    assert first["switch_completed_packets"] > 4 * 75_000 // 64
+    assert first["resent_packets"] < 500, "two levels: workers hear the switch whose address they know"
+    assert second["switch_completed_packets"] > 0
+    assert "-np 5: the topology has 4 hosts" in bad("run", a, "-np", 5, "--", "true", status=2)
+    good("down", a)
+    assert {name.split(".")[1] for name in namespaces()} == {b}
+    assert "nothing of it" in ina("topo", "down", a).stderr
+
+
+@needs_namespaces
+def test_what_was_killed_is_named_and_taken_down() -> None:
+    name = f"{PREFIX}-c"
+    process = start("topo", "up", "leaf-spine:1x2x1", "--name", name)
+    while not namespaces():
+        assert process.poll() is None
+    process.kill()
+    process.communicate()
+    left = bad("up", "leaf-spine:1x2x1", "--name", name)
+    assert f"ina topo down {name}" in left
+    assert f"ina topo down {name}" in bad("exec", "h1", "--name", name, "--", "true")
+    good("down", name)
+    assert namespaces() == []
+
+    good("up", "leaf-spine:1x2x1", "--name", name, "--lanes", 32)
+    state = json.loads((Path(os.environ["INA_TESTBEDS"]) / name / "state.json").read_text())
+    os.kill(state["switches"]["s2"], signal.SIGKILL)
+    assert "s2" in bad("run", name, "--", *EXACT, "100")
+    (Path(os.environ["INA_TESTBEDS"]) / name / "state.json").unlink()
+    good("down", name)
+    assert namespaces() == []
+
+
+@needs_namespaces
+def test_somebody_elses_namespace_is_left_alone() -> None:
+    name = f"{PREFIX}-d"
+    subprocess.run(["ip", "netns", "add", f"ina.{name}.h1"], check=True)
+    try:
+        said = bad("up", "single-switch:2", "--name", name)
+        assert f"network namespace ina.{name}.h1 is there already" in said
+        assert namespaces() == [f"ina.{name}.h1"]
+    finally:
+        subprocess.run(["ip", "netns", "delete", f"ina.{name}.h1"], check=True)
+
+
+@needs_namespaces
+def test_a_program_of_ones_own_has_the_controllers_forwarding(tmp_path: Path) -> None:
+    name = f"{PREFIX}-e"
+    source = Path(__file__).parents[2] / "p4src"
+    for path in source.rglob("*.p4"):
+        place = tmp_path / path.relative_to(source)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(path.read_text())
+    mine = tmp_path / "exclusive.p4"
+    good("up", "two-racks:1", "--name", name, "--p4", mine.rename(tmp_path / "mine.p4"), "--lanes", 32)
+    listener = start("topo", "exec", "h2", "--name", name, "--", "python3", "-c", HEAR)
+    assert listener.stdout is not None
+    assert listener.stdout.readline() == "listening\n"
+    good("exec", "h1", "--name", name, "--", "python3", "-c", SAY)
+    assert listener.communicate()[0] == "hello\n"
+    good("down", name)
+
+    (tmp_path / "bare.p4").write_text(BARE)
+    (tmp_path / "broken.p4").write_text(BARE.replace("metadata_t m", "nothing_t m"))
+    done = ina("topo", "up", "single-switch:1", "--name", name, "--p4", tmp_path / "bare.p4")
+    assert done.returncode == 0, done.stderr
+    assert "s1: forwarding is left to you (P4Runtime at unix:" in done.stderr
+    assert "broken.p4:" in bad("up", "single-switch:1", "--name", f"{name}2", "--p4", tmp_path / "broken.p4")
+
+
+HEAR = """
+import socket
+listener = socket.create_server(("10.0.0.2", 7000))
+print("listening", flush=True)
+print(listener.accept()[0].makefile().read(), end="")
+"""
+SAY = "import socket; socket.create_connection(('10.0.0.2', 7000)).sendall(b'hello\\n')"
+BARE = """
+#include <core.p4>
+#include <v1model.p4>
+struct headers_t {}
+struct metadata_t {}
+parser P(packet_in p, out headers_t h, inout metadata_t m, inout standard_metadata_t s) {
+    state start { transition accept; }
+}
+control C(inout headers_t h, inout metadata_t m) { apply {} }
+control I(inout headers_t h, inout metadata_t m, inout standard_metadata_t s) {
+    action to(bit<9> port) { s.egress_spec = port; }
+    table wire { key = { s.ingress_port: exact; } actions = { to; } }
+    apply { wire.apply(); }
+}
+control E(inout headers_t h, inout metadata_t m, inout standard_metadata_t s) { apply {} }
+control D(packet_out p, in headers_t h) { apply {} }
+V1Switch(P(), C(), I(), E(), C(), D()) main;
+"""
+
+
+def test_without_root_the_loopback_runner_has_the_same_topologies() -> None:
+    output = good("run", "fat-tree:2", "--runner", "loopback", "--rate", 0, "--json", "--", *EXACT, "5003")
+    assert metrics(output)["switch_completed_packets"] > 0
+    assert json.loads(output)["setup"]["switch"] == "loopback fat-tree:2"
