@@ -19,6 +19,8 @@ from controller.errors import BadSpec
 
 FORMATS = (".toml", ".json", ".yaml", ".yml")
 MAX_CHARACTERS = 1 << 27
+MAX_SHOWN = 20
+"""Words that an error lists."""
 
 Where = tuple[str | int, ...]
 """The way to a value: keys of tables and positions in lists."""
@@ -71,8 +73,10 @@ class Document:
 
 def hint(key: str, known: Collection[str]) -> str:
     """Return what a misspelt name may have been meant to be, or all that there are."""
-    close = difflib.get_close_matches(key, known, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
+    if close := difflib.get_close_matches(key, known, n=1):
+        return f"did you mean {close[0]!r}?"
+    more = f" and {len(known) - MAX_SHOWN:,} more" if len(known) > MAX_SHOWN else ""
+    return f"known are {', '.join([*known][:MAX_SHOWN])}{more}"
 
 
 def shown(value: object) -> str:

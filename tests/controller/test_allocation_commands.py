@@ -53,6 +53,17 @@ def test_numbers_are_there_for_programs(ina: Commands) -> None:
     assert found["jobs"]["impossible"]["demand"]["estimate_s"] > 400
 
 
+def test_clusters_may_be_topologies_of_the_testbeds(ina: Commands, tmp_path: Path) -> None:
+    batch = ("--jobs", str(ROOT / "examples/allocation/batch.yaml"))
+    found = json.loads(ina("place", *batch, "--cluster", "leaf-spine:2x3x4", "--json"))
+    assert found["jobs"]["text-2"]["rate_bps"] == 10e9
+    (tmp_path / "net.yaml").write_text("switches: [s1]\nhosts: [h1, h2]\nlinks: [[h1, s1], [h2, s1]]\n")
+    jobs = tmp_path / "jobs.toml"
+    jobs.write_text('[[job]]\nname = "a"\nworkers = 12\nmodel_bytes = 1e6\ncompute_s = 0.1\n')
+    found = json.loads(ina("place", "--jobs", str(jobs), "--cluster", str(tmp_path / "net.yaml"), "--json"))
+    assert sorted(set(found["jobs"]["a"]["servers"])) == ["h1", "h2"]
+
+
 def test_pictures_are_drawn(ina: Commands, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     cluster = ("--cluster", str(ROOT / "examples/allocation/fabric.toml"))
@@ -77,6 +88,7 @@ def test_pictures_are_drawn(ina: Commands, tmp_path: Path) -> None:
         (("alloc", *FILES, *RACK, "--now", "nan"), "--now nan: want seconds"),
         (("alloc", *FILES, *RACK, "--plot", "a.doc"), "want a name that ends in"),
         (("alloc", *FILES, "--cluster", "gone.toml"), "gone.toml: cannot be read"),
+        (("alloc", *FILES, "--cluster", "leafspine"), "unknown topology 'leafspine'; did you mean"),
         (("place", *FILES, *RACK, "--write", "a.toml"), "--write a.toml: want a name that ends in .json"),
         (("place", *FILES, *RACK, "--policy", "netpack,netpack"), "want names, each once"),
         (("explain", "alloc", "contes", *FILES, *RACK), "job 'contes': did you mean 'contest'?"),

@@ -237,10 +237,11 @@ def test_a_networkx_graph_is_a_cluster() -> None:
 
 
 def test_a_testbeds_topology_is_a_cluster() -> None:
-    topology = bmv2_topos.tree([2, 3], transit=[0])
+    topology = bmv2_topos.tree([2, 3], transit=[0], servers=1)
     cluster = graphs.from_topology(topology, slots=64, gpus=2)
     assert [switch.slots for switch in cluster.switches] == [0, 64, 64]
-    assert cluster.racks == {"s2": ("h1", "h2", "h3"), "s3": ("h4", "h5", "h6")}
+    assert cluster.racks == {"s1": ("p1",), "s2": ("h1", "h2", "h3"), "s3": ("h4", "h5", "h6")}
+    assert cluster.gpus == 12
     assert cluster.switch["s2"].rtt_s == pytest.approx(2 * 3 * 2e-6)
 
 
