@@ -174,7 +174,7 @@ ANYTHING = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(st.data())
 def test_any_value_anywhere_is_read_or_refused(data: st.DataObject) -> None:
     job = {
