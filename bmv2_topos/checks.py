@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-import difflib
 import math
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
-MAX_CHARACTERS = 1 << 24
-MAX_SHOWN = 20
-"""Words that an error lists."""
+from controller.documents import Check, flag, hint, one_of
+from controller.documents import name as label
 
-Check = Callable[[object], str | None]
-"""Returns the description of a valid value; None: the value is valid."""
+__all__ = [
+    "Check",
+    "bits_per_second",
+    "chance",
+    "flag",
+    "fraction",
+    "label",
+    "one_of",
+    "read_text",
+    "seconds",
+    "unknown",
+    "whole",
+]
+
+MAX_CHARACTERS = 1 << 24
 
 
 def whole(least: int, most: int) -> Check:
@@ -45,33 +56,13 @@ def chance(value: object) -> str | None:
     return None if _number(value, math.nextafter(1, 2)) else "want a probability, 0 to 1"
 
 
-def flag(value: object) -> str | None:
-    """Check a truth value."""
-    return None if isinstance(value, bool) else "want true or false"
-
-
-def one_of(choices: Collection[str]) -> Check:
-    """Return the check for one of a few words."""
-    return lambda value: None if value in choices else f"want one of {', '.join(map(repr, choices))}"
-
-
-def label(value: object) -> str | None:
-    """Check a name."""
-    good = isinstance(value, str) and value.strip() == value and value.isprintable() and value
-    return None if good else "want a name in quotes"
-
-
 def unknown(what: str, given: str, known: Iterable[str]) -> str:
     """Say that a word is none of those that are known, and which one may be meant.
 
     >>> unknown("key", "rot", ["root", "name"])
     "unknown key 'rot'; did you mean 'root'?"
     """
-    known = list(known)
-    close = difflib.get_close_matches(given, known, n=1)
-    more = f" and {len(known) - MAX_SHOWN:,} more" if len(known) > MAX_SHOWN else ""
-    hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known[:MAX_SHOWN])}{more}"
-    return f"unknown {what} {given!r}; {hint}"
+    return f"unknown {what} {given!r}; {hint(given, list(known))}"
 
 
 def read_text(path: str | Path, error: type[ValueError], kind: str) -> str:

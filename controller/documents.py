@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import difflib
 import json
-import math
 import re
 import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -20,6 +19,8 @@ from controller.errors import BadSpec
 
 FORMATS = (".toml", ".json", ".yaml", ".yml")
 MAX_CHARACTERS = 1 << 27
+MAX_SHOWN = 20
+"""Words that an error lists."""
 
 Where = tuple[str | int, ...]
 """The way to a value: keys of tables and positions in lists."""
@@ -72,25 +73,31 @@ class Document:
 
 def hint(key: str, known: Collection[str]) -> str:
     """Return what a misspelt name may have been meant to be, or all that there are."""
-    close = difflib.get_close_matches(key, known, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
+    if close := difflib.get_close_matches(key, known, n=1):
+        return f"did you mean {close[0]!r}?"
+    more = f" and {len(known) - MAX_SHOWN:,} more" if len(known) > MAX_SHOWN else ""
+    return f"known are {', '.join([*known][:MAX_SHOWN])}{more}"
 
 
 def shown(value: object) -> str:
     """Return a value as an error shows it."""
-    text = json.dumps(value) if not isinstance(value, int | float) or isinstance(value, bool) else str(value)
+    text = str(value) if isinstance(value, float) else json.dumps(value, default=str)
     return text if len(text) <= 60 else f"{text[:60]}… ({len(text)} characters)"
 
 
 # --------------------------------------------------------------------------- what values may be
 
 
+def _between(value: object, least: float, most: float) -> bool:
+    """Return whether a value is a number in these bounds: nan and true are none."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most
+
+
 def whole(least: int, most: int) -> Check:
     """Check for a whole number; 1e3 is one, true is none."""
 
     def check(value: object) -> str | None:
-        number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-        good = number and value == int(value) and least <= value <= most  # type: ignore[operator,call-overload]
+        good = _between(value, least, most) and value == int(value)  # type: ignore[call-overload]
         return None if good else f"want a whole number, {least} to {most}"
 
     return check
@@ -100,8 +107,7 @@ def number(least: float, most: float, unit: str = "a number", *, above: bool = F
     """Check for a finite number from `least`, or from above it, to `most`."""
 
     def check(value: object) -> str | None:
-        good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-        good = good and (least < value if above else least <= value) and value <= most  # type: ignore[operator]
+        good = _between(value, least, most) and (value != least or not above)
         return None if good else f"want {unit}, {'above' if above else 'from'} {least:g} to {most:g}"
 
     return check
@@ -170,7 +176,7 @@ def parse(text: str, path: str) -> Document:
     reader = {".toml": _toml, ".json": _json}.get(Path(path).suffix, _yaml)
     try:
         data, lines = reader(text, path)
-    except (RecursionError, OverflowError) as error:
+    except (RecursionError, ValueError) as error:
         raise BadSpec(f"{path}: a number has too many digits, or brackets are too deep") from error
     if not isinstance(data, dict):
         raise BadSpec(f"{path}: want a table at the top, not {shown(data)}")

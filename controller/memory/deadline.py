@@ -39,15 +39,17 @@ def deadline(question: Question) -> Answer:
     wanted = demands(question, question.jobs)
     standing = dict.fromkeys((job.name for job in question.jobs), Standing.SHARED)
     sizes: dict[str, dict[str, int]] = {switch.name: {} for switch in question.cluster.switches}
+    left = {switch.name: switch.slots for switch in question.cluster.switches}
     for job in sorted(question.jobs, key=_urgency):
         if (need := wanted.get(job.name)) is None:
             continue
         if not need.feasible:
             standing[job.name] = Standing.ENDED
-        elif fitting := _fitting(question, job, need.rate_bps, sizes):
+        elif fitting := _fitting(question, job, need.rate_bps, left):
             standing[job.name] = Standing.GRANTED
             for at, size in fitting.items():
                 sizes[at][job.name] = size
+                left[at] -= size
     regions: dict[str, dict[str, Region]] = {job.name: {} for job in question.jobs}
     rest: dict[str, Region] = {}
     for switch in question.cluster.switches:
@@ -66,14 +68,14 @@ def _urgency(job: TrainingJob) -> tuple[float, str]:
 
 
 def _fitting(
-    question: Question, job: TrainingJob, rate_bps: float, sizes: Mapping[str, Mapping[str, int]]
+    question: Question, job: TrainingJob, rate_bps: float, left: Mapping[str, int]
 ) -> dict[str, int] | None:
     """Return the slots that a job needs at each of its switches; None if one has too few left, or none."""
     need = {}
     for name in question.switches[job.name]:
         switch = question.cluster.switch[name]
         need[name] = slots_for(job, switch, rate_bps, question.reading)
-        if need[name] > switch.slots - sum(sizes[name].values()):
+        if need[name] > left[name]:
             return None
     return need or None
 
@@ -89,6 +91,8 @@ def arrange(
     ({'b': Region(offset=90, size=10), 'a': Region(offset=0, size=20)}, Region(offset=20, size=70))
     """
     placed = {name: held[name] for name, size in sizes.items() if name in held and held[name].size == size}
+    if not placed:
+        return _packed(total, sizes)
     try:
         for name, size in sizes.items():
             if name not in placed:

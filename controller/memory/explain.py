@@ -28,9 +28,12 @@ def explain(question: Question, answer: Answer, job: TrainingJob) -> list[str]:
 def _demand(question: Question, need: Demand, job: TrainingJob) -> list[str]:
     """Say what the deadline asks for."""
     begin_s = max(question.now_s, job.arrival_s)
+    hidden_s = job.overlap * job.compute_s if question.reading == "measured" else 0.0
+    beside = f" ({hidden_s * 1e3:.4g} ms beside communication)" if hidden_s else ""
     lines = [
         f"Deadline {job.deadline_s:g} s: {job.iterations} iterations are left from {begin_s:g} s on, so"
-        f" {need.round_s * 1e3:.4g} ms each; computing takes {job.compute_s * 1e3:.4g} ms of it, and"
+        f" {need.round_s * 1e3:.4g} ms each; computing takes {job.compute_s * 1e3:.4g} ms of it"
+        f"{beside}, and"
         f" {max(0.0, need.communication_s) * 1e3:.4g} ms are left for {job.model_bytes / 1e6:.4g} MB of"
         f" gradients (reading: {question.reading})."
     ]

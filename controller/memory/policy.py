@@ -2,10 +2,11 @@
 
 A policy is a function of a `Question`; its answer gives every job at every switch of its tree a region::
 
-    def halves(question: Question) -> Answer:
-        ...
+    def nothing(question: Question) -> Answer:
+        names = [job.name for job in question.jobs]
+        return Answer({name: {} for name in names}, dict.fromkeys(names, Standing.SHARED))
 
-One from outside is named ``path.py:halves``, or offered by a package as an entry point of `GROUP`.
+One from outside is named ``path.py:nothing``, or offered by a package as an entry point of `GROUP`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,12 @@
 """The best placement of one job by trying all: an oracle for small cases.
 
 Complexity: O(ways to deal the workers to the servers · events); refuses more than `MOST` of them.
+
+>>> import random
+>>> from controller.workload import fabrics
+>>> job = TrainingJob(name="a", workers=2, layers_bytes=(1000,), compute_s=0.1)
+>>> exact(Question(fabrics.star(2, fabrics.Parts(gpus=2)), (), random.Random(0)), job)
+['h1', 'h1']
 """
 
 from __future__ import annotations

@@ -16,7 +16,8 @@ def explain(state: State, job: TrainingJob) -> list[str]:
     count = len(job.hosts)
     racks = dict.fromkeys(state.cluster.rack_of[host] for host in job.hosts)
     lines = [
-        f"{job.workers} workers on {count} servers in {len(racks)} racks: {', '.join(job.hosts[:12])}"
+        f"{_plural(job.workers, 'worker')} on {_plural(count, 'server')} in {_plural(len(racks), 'rack')}:"
+        f" {', '.join(job.hosts[:12])}"
         + (" …" if count > 12 else "")
         + (f"; what finds no slot is summed on {job.fallback}." if job.fallback else ".")
     ]
@@ -25,7 +26,7 @@ def explain(state: State, job: TrainingJob) -> list[str]:
         return [*lines, "It stays on one server: no gradient takes the network, and nothing bounds it."]
     tree = tree_of(state.cluster, job)
     fan_ins = fan_in(state.cluster, job, tree)
-    sums = ", ".join(f"{name} ({fan_ins[name]} flows)" for name in sorted(tree.aggregators))
+    sums = ", ".join(f"{name} ({_plural(fan_ins[name], 'flow')})" for name in sorted(tree.aggregators))
     lines.append(
         f"Summed at {sums}; its root is {tree.root}." if job.aggregate and sums else "No switch sums it."
     )
@@ -35,6 +36,10 @@ def explain(state: State, job: TrainingJob) -> list[str]:
         f" {job.iteration_s(rate_bps) * 1e3:.4g} ms, and its GPUs compute {part:.1%} of the time."
     )
     return [*lines, *_bound(state, job, rate_bps)]
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}" + "s" * (count != 1)
 
 
 def _bound(state: State, job: TrainingJob, rate_bps: float) -> list[str]:

@@ -4,6 +4,13 @@ Every link is two resources, one for each direction: 2n is from `a` to `b` of li
 Every switch that sums is a pool that its jobs share, with as much as its slots sum in round trips. What finds
 no memory ends at the job's fallback server, over the shortest path from its root; a job without one is taken
 to have one at its root, with a link that is never full.
+
+>>> from controller.workload import fabrics
+>>> rack = fabrics.star(4)
+>>> job = TrainingJob(name="a", workers=2, layers_bytes=(1000,), servers=("h1", "h2"))
+>>> other = TrainingJob(name="b", workers=2, layers_bytes=(1000,), servers=("h2", "h3"))
+>>> steady_state(rack, [job, other]).rate_bps(job) / 1e9
+50.0
 """
 
 from __future__ import annotations

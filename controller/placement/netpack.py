@@ -12,6 +12,13 @@ flow between racks. What comes out best is decided by water-filling each with th
 pseudo-code is not public; the article gives the three steps, and the prices are ours.
 
 Complexity: O(servers + candidates · (workers² + events of the jobs beside it)).
+
+>>> import random
+>>> from controller.workload import fabrics
+>>> racks = fabrics.leaf_spine(2, 2, 3, fabrics.Parts(gpus=2))
+>>> job = TrainingJob(name="a", workers=5, layers_bytes=(1000,), compute_s=0.1)
+>>> netpack(Question(racks, (), random.Random(0)), job)
+['h1', 'h1', 'h2', 'h2', 'h3']
 """
 
 from __future__ import annotations

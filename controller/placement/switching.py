@@ -1,4 +1,13 @@
-"""Which jobs are summed in switches at all, where memory is short (NetPack's last step)."""
+"""Which jobs are summed in switches at all, where memory is short (NetPack's last step).
+
+The efficiency of a job is the flows that its sums save, per switch that spends memory on them. Complexity:
+O(tries · events).
+
+>>> from controller.workload import fabrics
+>>> job = TrainingJob(name="a", workers=3, layers_bytes=(1000,), servers=("h1", "h2", "h3"))
+>>> efficiency(fabrics.star(4), job)
+2.0
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,14 @@
 """Trees to compare with: sums in the racks only (ATP, NSDI'21), and along shortest paths.
 
 O(jobs * switches).
+
+>>> from controller.workload import TrainingJob, fabrics
+>>> racks = fabrics.leaf_spine(2, 3, 2)
+>>> job = TrainingJob(name="a", workers=3, layers_bytes=(1000,), servers=("h3", "h5", "h6"), fallback="h1")
+>>> sorted(tor_only(Question(racks, (job,)))["a"].aggregators)
+['leaf1', 'leaf3']
+>>> sorted(shortest_path(Question(racks, (job,)))["a"].aggregators)
+['leaf1', 'leaf3', 'spine1']
 """
 
 from __future__ import annotations

@@ -1,6 +1,11 @@
 """The best trees by trying all picks: an oracle for small cases.
 
 Complexity: O(product over racks of the switches that could sum them); refuses more than `MOST`.
+
+>>> from controller.workload import TrainingJob, fabrics
+>>> job = TrainingJob(name="a", workers=2, layers_bytes=(1000,), servers=("h1", "h2"))
+>>> exact(Question(fabrics.star(2), (job,)))["a"].root
+'s1'
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ def explain(question: Question, trees: Mapping[str, Tree], job: TrainingJob) -> 
     for name, parent in tree.parents.items():
         able = question.cluster.switch[name].aggregates
         if name in tree.aggregators:
-            does = f"sums {fan_ins[name]} flows into one"
+            does = f"sums {fan_ins[name]} flows"
         elif not able:
             does = f"has no slots and passes {fan_ins[name]} flows on"
         else:

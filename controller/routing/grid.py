@@ -17,6 +17,12 @@ to the root is the answer.
 
 Complexity: one linear program of O(racks · switches) variables per job, solved by HiGHS (scipy), and
 O(draws · events).
+
+>>> from controller.workload import fabrics
+>>> racks = fabrics.leaf_spine(2, 3, 2)
+>>> job = TrainingJob(name="a", workers=3, layers_bytes=(1000,), servers=("h3", "h5", "h6"), fallback="h1")
+>>> sorted(grid(Question(racks, (job,)))["a"].aggregators)
+['leaf1', 'leaf3', 'spine1']
 """
 
 from __future__ import annotations

@@ -47,6 +47,11 @@ class _Named(Protocol):
     def name(self) -> str: ...
 
 
+class _Host(_Named, Protocol):
+    @property
+    def role(self) -> str: ...
+
+
 class _Switch(_Named, Protocol):
     @property
     def aggregates(self) -> bool: ...
@@ -69,7 +74,7 @@ class _Topology(Protocol):
     @property
     def switches(self) -> Sequence[_Switch]: ...
     @property
-    def hosts(self) -> Sequence[_Named]: ...
+    def hosts(self) -> Sequence[_Host]: ...
     @property
     def links(self) -> Sequence[_Link]: ...
     @property
@@ -77,13 +82,13 @@ class _Topology(Protocol):
 
 
 def from_topology(topology: _Topology, *, slots: int, lanes: int = 64, gpus: int = 1) -> Cluster:
-    """Return a testbed's topology with `slots` at every switch that aggregates, `gpus` at every host.
+    """Return a testbed's topology with `slots` at switches that aggregate, `gpus` at workers' hosts.
 
     Its links' delays make the round-trip time: there and back over as many links as the farthest host is
     away. A link without a limit counts as 10 Tb/s. Raises BadSpec.
     """
     links = tuple(Link(link.a, link.b, link.rate_bps or 1e13) for link in topology.links)
-    servers = tuple(Server(host.name, gpus) for host in topology.hosts)
+    servers = tuple(Server(host.name, gpus if host.role == "worker" else 0) for host in topology.hosts)
     plain = Cluster(servers, tuple(Switch(each.name) for each in topology.switches), links, topology.name)
     delay_s = max(link.delay_s for link in topology.links)
 

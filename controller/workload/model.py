@@ -23,7 +23,7 @@ LANE_BITS = 32
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A machine with GPUs and one network interface."""
+    """A machine with one network interface; without GPUs it only sums what finds no slot."""
 
     name: str
     gpus: int = 1

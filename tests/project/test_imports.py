@@ -96,6 +96,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
         *(*SWITCH, *HOST, *TOPOLOGIES),
     ),
     "controller.bench": (
+        *("controller.placement/", "controller.routing/", "controller.workload/"),
         *(*CONTROLLER, "controller.grouping/", "controller.simulator/"),
         *(*SWITCH, *PIPELINES, *HOST, *PACKETS),
     ),

@@ -8,18 +8,29 @@ from typing import Annotated, Any
 
 import typer
 
-from controller import plugins
+from bmv2_topos import load_topology, named
+from controller import documents, plugins
 from controller.cli.errors import USAGE, Failure
 from controller.documents import hint
 from controller.workload import Cluster, TrainingJob
-from controller.workload.read import check_job, read_cluster, read_jobs
+from controller.workload.graphs import from_topology
+from controller.workload.read import check_job, cluster_of, read_jobs
 
 Jobs = Annotated[
     Path, typer.Option(metavar="FILE", help="Jobs: .toml, .json or .yaml, or a trace of a scheduler (.csv).")
 ]
 ClusterFile = Annotated[
-    Path, typer.Option("--cluster", metavar="FILE", help="Servers, switches and links: .toml, .json, .yaml.")
+    Path,
+    typer.Option(
+        "--cluster",
+        metavar="FILE",
+        help="Servers, switches and links: .toml, .json or .yaml; or a topology of the testbeds, as"
+        " leaf-spine:2x4x8.",
+    ),
 ]
+SLOTS, GPUS = 8192, 8
+"""What switches and hosts have in a topology of the testbeds, which does not say."""
+
 Plot = Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it: .png, .svg or .pdf.")]
 Write = Annotated[
     Path | None,
@@ -29,10 +40,20 @@ Write = Annotated[
 
 def load(jobs: Path, cluster: Path) -> tuple[list[TrainingJob], Cluster]:
     """Return jobs and cluster of these files. Raises BadSpec or BadTrace, with the line and the key."""
-    fabric = read_cluster(cluster)
+    fabric = _cluster(cluster)
     if jobs.suffix == ".csv":
         return _trace(jobs, fabric), fabric
     return read_jobs(jobs, fabric), fabric
+
+
+def _cluster(path: Path) -> Cluster:
+    """Return the cluster of a file, or that of a testbeds' topology: a file's, or one of the catalog."""
+    if path.suffix not in documents.FORMATS:
+        return from_topology(named(str(path)), slots=SLOTS, gpus=GPUS)
+    document = documents.read(path)
+    if "switches" in document.data:
+        return from_topology(load_topology(path), slots=SLOTS, gpus=GPUS)
+    return cluster_of(document)
 
 
 def _trace(path: Path, cluster: Cluster) -> list[TrainingJob]:

@@ -112,7 +112,7 @@ def draw_trees(state: State, path: Path) -> None:
             panel.plot(*zip(*ends, strict=True), color="0.9", linewidth=0.6, zorder=1)
         hosts = {(host, state.cluster.rack_of[host]) for host in job.hosts}
         for a, b in (*job.tree.parents.items(), *hosts):
-            panel.plot(*zip(places[a], places[b], strict=True), color="C0", linewidth=1.6, zorder=2)
+            panel.plot(*zip(places[a], places[b], strict=True), color="C0", linewidth=1.2, zorder=2)
         for switch in state.cluster.switches:
             sums, there = switch.name in job.tree.aggregators, switch.name in job.tree.switches
             panel.scatter(

@@ -19,3 +19,9 @@ _add(
 _add("jobs", "Gradients per second through one switch process: several jobs at once against one job alone.")
 _add("fallback", "Contributions through the fallback server process; what counts is its own processor time.")
 _add("grouping", "Group jobs of random stage times by rounds of matching, as Muri does.")
+_add("waterfill", "Compute the rates of jobs of two to eight servers on a leaf-spine.")
+_add("placement", "Place a batch of jobs of 2 to 64 workers on an empty leaf-spine with racks of 40 servers.")
+_add(
+    "routing",
+    "Choose trees on a fat-tree: of 80 switches and 192 servers unless told otherwise, as GRID's.",
+)

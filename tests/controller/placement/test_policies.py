@@ -5,13 +5,14 @@ from __future__ import annotations
 import doctest
 import random
 from dataclasses import replace
+from types import ModuleType
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.errors import BadSpec
-from controller.placement import baselines, netpack
+from controller.placement import baselines, exact, flows, netpack, switching
 from controller.placement.flows import steady_state
 from controller.placement.policies import POLICIES
 from controller.placement.policy import Policy, Question, place
@@ -27,8 +28,11 @@ def jobs(count: int, seed: int, sizes: tuple[int, ...] = (2, 3, 4, 5)) -> list[T
     return [replace(job, workers=rng.choice(sizes)) for job in generate.generate(count, SMALL, seed=seed)]
 
 
-def test_examples_are_true() -> None:
-    assert doctest.testmod(baselines).failed == 0
+@pytest.mark.parametrize("module", [baselines, exact, flows, netpack, switching])
+def test_examples_are_true(module: ModuleType) -> None:
+    tried = doctest.testmod(module)
+    assert tried.attempted > 0
+    assert tried.failed == 0
 
 
 @pytest.mark.parametrize("seed", range(8))

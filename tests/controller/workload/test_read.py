@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import sys
 from pathlib import Path
 
 import networkx
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import bmv2_topos
 from controller.documents import parse, read
@@ -14,7 +18,16 @@ from controller.errors import BadSpec
 from controller.scheduling.model import Cluster as Servers
 from controller.simulator import generate as scheduling
 from controller.workload import Cluster, fabrics, generate, graphs, shapes
-from controller.workload.read import cluster_of, jobs_of, read_cluster, read_jobs, write_jobs
+from controller.workload.read import (
+    JOB_KEYS,
+    SERVER_KEYS,
+    SWITCH_KEYS,
+    cluster_of,
+    jobs_of,
+    read_cluster,
+    read_jobs,
+    write_jobs,
+)
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = ROOT / "examples" / "allocation"
@@ -129,6 +142,8 @@ def test_texts_that_are_none_of_these_formats(tmp_path: Path) -> None:
         ("a.json", '{"job": 1, "job": 2}', "'job' is there twice"),
         ("a.json", "[" * 100_000, "too deep"),
         ("a.json", "{\n,}", "a.json:2: not JSON"),
+        ("a.json", '{"job": ' + "9" * 5000 + "}", "too many digits"),
+        ("a.yaml", "job: " + "9" * 5000, "too many digits"),
         ("a.yaml", "job: [\n", "a.yaml:2: not YAML"),
         ("a.yaml", "a: 1\na: 2\n", "twice"),
         ("a.txt", "", "want a name that ends in"),
@@ -139,6 +154,59 @@ def test_texts_that_are_none_of_these_formats(tmp_path: Path) -> None:
         with pytest.raises(BadSpec) as raised:
             read(path)
         assert said in str(raised.value)
+
+
+def test_dates_and_long_numbers_are_refused_like_anything_else() -> None:
+    for text in ("2024-01-01", "9" * 400, "[" * 3 + "1" + "]" * 3, "-inf", "nan", '"' + "x" * 500 + '"'):
+        with pytest.raises(BadSpec, match=r"f\.toml:4: job 'a': iterations = .{0,110}: want a whole number"):
+            jobs_of(parse(f'[[job]]\nname = "a"\nworkers = 2\niterations = {text}\n', "f.toml"))
+
+
+ANYTHING = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=5)
+    | st.sampled_from(["h1", "s1"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=120, deadline=None)
+@given(st.data())
+def test_any_value_anywhere_is_read_or_refused(data: st.DataObject) -> None:
+    job = {
+        **JOB,
+        "tree": {"root": "s1"},
+        **dict.fromkeys(data.draw(st.sets(st.sampled_from(sorted(JOB_KEYS))))),
+    }
+    for key in data.draw(st.lists(st.sampled_from(sorted(job)), max_size=2)):
+        job[key] = data.draw(ANYTHING)
+    parts: dict[str, object] = {
+        "switch": [{"name": "s1", "slots": 10}],
+        "server": [{"name": "h", "count": 2, "gpus": 2, "switch": "s1"}],
+        "link": [],
+    }
+    part = data.draw(st.sampled_from(sorted(parts)))
+    if data.draw(st.booleans()):
+        parts[part] = data.draw(ANYTHING)
+    elif parts[part]:
+        known = {"switch": SWITCH_KEYS, "server": SERVER_KEYS}[part]
+        parts[part][0][data.draw(st.sampled_from(sorted(known)))] = data.draw(ANYTHING)  # type: ignore[index]
+    for name, read_it, text in (
+        ("cluster.json", cluster_of, json.dumps(parts)),
+        ("jobs.json", lambda document: jobs_of(document, RACK), json.dumps({"job": [job]})),
+    ):
+        with contextlib.suppress(BadSpec):
+            read_it(parse(text, name))
+
+
+def test_yaml_without_its_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    with pytest.raises(BadSpec, match=r"pip install 'ina\[yaml\]'"):
+        parse("job: []", "a.yaml")
 
 
 def test_models_have_as_many_parameters_as_published() -> None:
@@ -169,10 +237,11 @@ def test_a_networkx_graph_is_a_cluster() -> None:
 
 
 def test_a_testbeds_topology_is_a_cluster() -> None:
-    topology = bmv2_topos.tree([2, 3], transit=[0])
+    topology = bmv2_topos.tree([2, 3], transit=[0], servers=1)
     cluster = graphs.from_topology(topology, slots=64, gpus=2)
     assert [switch.slots for switch in cluster.switches] == [0, 64, 64]
-    assert cluster.racks == {"s2": ("h1", "h2", "h3"), "s3": ("h4", "h5", "h6")}
+    assert cluster.racks == {"s1": ("p1",), "s2": ("h1", "h2", "h3"), "s3": ("h4", "h5", "h6")}
+    assert cluster.gpus == 12
     assert cluster.switch["s2"].rtt_s == pytest.approx(2 * 3 * 2e-6)
 
 

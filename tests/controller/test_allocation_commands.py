@@ -1,0 +1,115 @@
+"""``ina alloc``, ``place``, ``route`` and ``explain``: the page's commands, and what they refuse."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from controller.cli.commands import app
+from controller.cli.errors import verdict
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "allocation.md").read_text()
+COMMANDS = re.findall(r"^ina .*$", PAGE, flags=re.MULTILINE)
+FILES = ("--jobs", str(ROOT / "examples/allocation/jobs.toml"))
+RACK = ("--cluster", str(ROOT / "examples/allocation/rack.toml"))
+SHOWN = ("impossible is ended", "20.45 Gb/s", "netpack", "grid", "standing", "Root", "own.py:first_fit")
+
+
+@dataclass(frozen=True)
+class Commands:
+    """Runs commands in this process, which is much faster than one for each."""
+
+    capsys: pytest.CaptureFixture[str]
+
+    def __call__(self, *words: str) -> str:
+        app(list(words), standalone_mode=False)
+        return self.capsys.readouterr().out
+
+
+@pytest.fixture
+def ina(capsys: pytest.CaptureFixture[str]) -> Commands:
+    return Commands(capsys)
+
+
+def test_the_pages_commands_run_one_after_the_other(
+    ina: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    monkeypatch.chdir(tmp_path)
+    output = "".join(ina(*command.split()[1:]) for command in COMMANDS)
+    assert len(COMMANDS) >= 9
+    assert [shown for shown in SHOWN if shown not in output] == []
+
+
+def test_numbers_are_there_for_programs(ina: Commands) -> None:
+    found = json.loads(ina("alloc", *FILES, *RACK, "--json"))
+    assert found["metrics"] == {"granted": 2, "shared": 3, "ended": 1}
+    assert found["jobs"]["launch"]["regions"] == {"s1": {"offset": 0, "size": 865}}
+    assert found["jobs"]["impossible"]["demand"]["estimate_s"] > 400
+
+
+def test_clusters_may_be_topologies_of_the_testbeds(ina: Commands, tmp_path: Path) -> None:
+    batch = ("--jobs", str(ROOT / "examples/allocation/batch.yaml"))
+    found = json.loads(ina("place", *batch, "--cluster", "leaf-spine:2x3x4", "--json"))
+    assert found["jobs"]["text-2"]["rate_bps"] == 10e9
+    (tmp_path / "net.yaml").write_text("switches: [s1]\nhosts: [h1, h2]\nlinks: [[h1, s1], [h2, s1]]\n")
+    jobs = tmp_path / "jobs.toml"
+    jobs.write_text('[[job]]\nname = "a"\nworkers = 12\nmodel_bytes = 1e6\ncompute_s = 0.1\n')
+    found = json.loads(ina("place", "--jobs", str(jobs), "--cluster", str(tmp_path / "net.yaml"), "--json"))
+    assert sorted(set(found["jobs"]["a"]["servers"])) == ["h1", "h2"]
+
+
+def test_pictures_are_drawn(ina: Commands, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    cluster = ("--cluster", str(ROOT / "examples/allocation/fabric.toml"))
+    batch = ("--jobs", str(ROOT / "examples/allocation/batch.yaml"))
+    placed = tmp_path / "placed.json"
+    for name, command in {
+        "memory.svg": ("alloc", *FILES, *RACK),
+        "place.svg": ("place", *batch, *cluster, "--write", str(placed)),
+        "trees.svg": ("route", "--jobs", str(placed), *cluster),
+    }.items():
+        ina(*command, "--plot", str(tmp_path / name))
+        assert "</svg>" in (tmp_path / name).read_text()
+    assert "vision-2: 50 Gb/s" in (tmp_path / "trees.svg").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("alloc", *FILES, *RACK, "--policy", "statik"), "--policy statik: did you mean 'static'?"),
+        (("alloc", *FILES, *RACK, "--policy", "gone.py:f"), "gone.py: No such file"),
+        (("alloc", *FILES, *RACK, "--now", "170"), "job 'launch': deadline_s = 160: past, for it is 170 s"),
+        (("alloc", *FILES, *RACK, "--now", "nan"), "--now nan: want seconds"),
+        (("alloc", *FILES, *RACK, "--plot", "a.doc"), "want a name that ends in"),
+        (("alloc", *FILES, "--cluster", "gone.toml"), "gone.toml: cannot be read"),
+        (("alloc", *FILES, "--cluster", "leafspine"), "unknown topology 'leafspine'; did you mean"),
+        (("place", *FILES, *RACK, "--write", "a.toml"), "--write a.toml: want a name that ends in .json"),
+        (("place", *FILES, *RACK, "--policy", "netpack,netpack"), "want names, each once"),
+        (("explain", "alloc", "contes", *FILES, *RACK), "job 'contes': did you mean 'contest'?"),
+        (("bench", "routing", "--k", "3"), "--k 3: want an even number"),
+        (("bench", "placement", "--policy", "best"), "--policy best: known are netpack"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(ina: Commands, words: tuple[str, ...], said: str) -> None:
+    with pytest.raises(Exception) as raised:  # noqa: PT011 - what is said of it, and how it ends, is below
+        ina(*words)
+    message, code = verdict(raised.value)
+    assert said in message
+    assert "\n" not in message
+    assert code == 2
+
+
+def test_benchmarks_print_numbers(ina: Commands) -> None:
+    for words in (
+        ("waterfill", "--jobs", "50", "--links", "200"),
+        ("placement", "--servers", "80", "--jobs", "5"),
+        ("routing", "--k", "4", "--hosts", "1"),
+    ):
+        metrics = json.loads(ina("bench", *words, "--json"))["metrics"]
+        assert metrics["processor_s"] > 0
