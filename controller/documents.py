@@ -252,38 +252,59 @@ def _json_lines(text: str) -> Iterator[tuple[Where, int]]:
         key = True
 
 
-_PLAIN_NUMBER = re.compile(r"[-+]?\d[\d_]*(\.\d*)?([eE][-+]?\d+)?")
+_NUMBER = re.compile(r"[-+]?(\d[\d_]*(\.\d*)?|\.\d+)([eE][-+]?\d+)?")
+_WORDS: Mapping[str, object] = {"true": True, "false": False, "null": None, "~": None, "": None}
+MAX_VALUES = 5_000_000
+"""In a YAML file: aliases of aliases would make any number of a few lines."""
 
 
-def _yaml(text: str, path: str) -> tuple[Any, dict[Where, int]]:
+def yaml_module(what: str) -> Any:
+    """Return PyYAML, which is optional; `what` needs it. Raises BadSpec."""
     try:
         import yaml
     except ImportError:
-        raise BadSpec(f"{path}: YAML needs PyYAML: pip install 'ina[yaml]'; TOML and JSON do not") from None
+        raise BadSpec(f"{what}: YAML needs PyYAML: pip install 'ina[yaml]'; TOML and JSON do not") from None
+    return yaml
+
+
+def _yaml(text: str, path: str) -> tuple[Any, dict[Where, int]]:
+    yaml = yaml_module(path)
     lines: dict[Where, int] = {}
-    loader = yaml.SafeLoader(text)
 
     def value(node: Any, where: Where) -> Any:
         line = lines[where] = node.start_mark.line + 1
+        if len(lines) > MAX_VALUES:
+            raise BadSpec(f"{path}:{line}: more than {MAX_VALUES} values, with those that aliases repeat")
         if isinstance(node, yaml.SequenceNode):
             return [value(each, (*where, at)) for at, each in enumerate(node.value)]
-        if isinstance(node, yaml.MappingNode):
-            table: dict[str, Any] = {}
-            for key, below in node.value:
-                if key.value in table or not isinstance(key.value, str):
-                    raise BadSpec(f"{path}:{line}: the key {key.value!r} is there twice, or is no text")
-                table[key.value] = value(below, (*where, key.value))
-            return table
-        if node.style is None and _PLAIN_NUMBER.fullmatch(node.value):  # YAML 1.1 takes 1e9 for a text
-            return float(node.value) if re.search(r"[.eE]", node.value) else int(node.value)
-        return loader.construct_object(node)
+        if isinstance(node, yaml.ScalarNode):
+            return node.value if node.style else _plain(node.value)
+        table: dict[str, Any] = {}
+        for key, below in node.value:
+            if not isinstance(key, yaml.ScalarNode) or key.value in table:
+                told = (
+                    f"the key {key.value!r} is there twice"
+                    if isinstance(key.value, str)
+                    else "a key is no text"
+                )
+                raise BadSpec(f"{path}:{key.start_mark.line + 1}: {told}")
+            table[key.value] = value(below, (*where, key.value))
+            lines[(*where, key.value)] = key.start_mark.line + 1  # a list begins below its key
+        return table
 
     try:
-        node = loader.get_single_node()
-        return ({} if node is None else value(node, ())), lines
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
         raise BadSpec(f"{path}{line}: not YAML: {getattr(error, 'problem', error)}") from error
-    finally:
-        loader.dispose()
+    return ({} if node is None else value(node, ())), lines
+
+
+def _plain(text: str) -> object:
+    """Return what a word without quotes is, as in YAML 1.2's core schema: on is a text, 1e9 a number."""
+    if text.lower() in _WORDS:
+        return _WORDS[text.lower()]
+    if _NUMBER.fullmatch(text):
+        return float(text) if re.search(r"[.eE]", text) else int(text)
+    return text

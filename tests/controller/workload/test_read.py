@@ -261,3 +261,19 @@ def test_generated_jobs_are_the_same_for_the_same_seed_and_fit() -> None:
     assert jobs == generate.generate(50, cluster, seed=3, gap_s=10, deadlines=0.5)
     assert max(job.workers for job in jobs) <= 8
     assert 10 < sum(job.deadline_s is not None for job in jobs) < 40
+
+
+def test_words_of_yaml_are_those_of_its_core_schema() -> None:
+    text = 'a: {no: [on, yes, True, ~, 1e9, 0x10, "1", .5, -7, 1_000, 2026-01-01, .nan]}'
+    assert parse(text, "a.yaml").data["a"] == {
+        "no": ["on", "yes", True, None, 1e9, "0x10", "1", 0.5, -7, 1000, "2026-01-01", ".nan"]
+    }
+
+
+def test_aliases_that_repeat_each_other_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("controller.documents.MAX_VALUES", 10_000)
+    bomb = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 60))
+    with pytest.raises(BadSpec, match=r"a\.yaml:1: more than 10000 values, with those that aliases repeat"):
+        parse(bomb, "a.yaml")
+    with pytest.raises(BadSpec, match="brackets are too deep"):
+        parse("a: &a [*a]", "a.yaml")
