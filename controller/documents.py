@@ -252,7 +252,7 @@ def _json_lines(text: str) -> Iterator[tuple[Where, int]]:
         key = True
 
 
-_NUMBER = re.compile(r"[-+]?(\d[\d_]*(\.\d*)?|\.\d+)([eE][-+]?\d+)?")
+_NUMBER = re.compile(r"[-+]?([0-9][0-9_]*(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?")
 _WORDS: Mapping[str, object] = {"true": True, "false": False, "null": None, "~": None, "": None}
 MAX_VALUES = 5_000_000
 """In a YAML file: aliases of aliases would make any number of a few lines."""
@@ -302,7 +302,10 @@ def _yaml(text: str, path: str) -> tuple[Any, dict[Where, int]]:
 
 
 def _plain(text: str) -> object:
-    """Return what a word without quotes is, as in YAML 1.2's core schema: on is a text, 1e9 a number."""
+    """Return what a word without quotes is, as in YAML 1.2's core schema: on is a text, 1e9 a number.
+
+    1_000 is one, too, as in TOML.
+    """
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]
     if _NUMBER.fullmatch(text):

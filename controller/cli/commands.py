@@ -88,8 +88,18 @@ _add(
     "allocation.explain:explain",
     "Say why a job got its slots, its servers or its tree: what bound it, and what more would bring.",
 )
-_add(_TRY, "trace", "trace:trace", "Show a packet's life across hosts and switches, from captures.")
-_add(_TRY, "topo", "topo:app", "Topologies, and testbeds that have their shape; see docs/testbeds.md.")
+_add(
+    _TRY,
+    "trace",
+    "trace:trace",
+    "Show a packet's life, who held the slots, or what there is to look at, from captures.",
+)
+_add(
+    _TRY,
+    "topo",
+    "topo:app",
+    "Topologies, and testbeds of namespaces that have their shape; see docs/testbeds.md.",
+)
 _add(_TRY, "schedule", "schedule:app", "Simulate schedulers of training jobs; see docs/schedulers/.")
 _add(_TRY, "bench", "bench:app", "Measure the parts alone and together; see docs/performance.md.")
 _add(_PARTS, "switch", "switch:switch", "Run the embedded switch until interrupted.")
@@ -100,5 +110,5 @@ _add(
     "Sum what finds no room in the switches, and answer what was lost, until standard input ends.",
 )
 _add(_PARTS, "compile", "compile:compile_", "Compile a P4 program for the embedded switch.")
-_add(_PARTS, "stf", "stf:stf", "Send a script of packets through a P4 program and check what leaves.")
+_add(_PARTS, "stf", "stf:stf", "Send a script of packets through a P4 program, and check what leaves.")
 _add(_PARTS, "dissector", "dissector:dissector", "Print a dissector of INA packets for Wireshark.")

@@ -13,5 +13,8 @@ EPILOG = """Examples:
 
 
 def dissector() -> None:
-    """Print a dissector for Wireshark and tshark, in Lua, made from the definition of the packets."""
+    """Print a dissector of INA packets for Wireshark.
+
+    It is in Lua, for tshark too, and made from the definition of the packets.
+    """
     print(source(), end="")

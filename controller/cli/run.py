@@ -92,7 +92,7 @@ def run(
         switches,
         tls,
         faults,
-        captures=None if captures.pcap is None else _captures(captures),
+        captures=_captures(captures),
     )
     common = LaunchSpec(
         command=command or [],
@@ -110,17 +110,23 @@ def run(
             raise Failure("--jobs FILE says what to run: leave -np and the command out", exit_code=USAGE)
         specs = specs_of_file(common, overrides, load_jobs(jobs, require=["command"]), shared=fabric.shared)
     check(fabric, specs)
+    if captures.pcap is not None:
+        _make_folder(captures.pcap)
     if log is not None:
         place = str(begin_log(log))
         specs = [replace(spec, log=place) for spec in specs]
     execute(fabric, specs, switch=switches.switch, as_json=json)
 
 
-def _captures(captures: PcapOptions) -> Captures:
-    """Make the folder now: a bad one is one error, before anything starts. Raises Failure."""
-    assert captures.pcap is not None
-    try:
-        captures.pcap.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise Failure(f"--pcap {captures.pcap}: {error.strerror}") from error
+def _captures(captures: PcapOptions) -> Captures | None:
+    if captures.pcap is None:
+        return None
     return Captures(captures.pcap.absolute(), captures.limit(), captures.pcap_snap)
+
+
+def _make_folder(pcap: Path) -> None:
+    """Make the folder now: a bad one is one error, before anything starts. Raises Failure."""
+    try:
+        pcap.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Failure(f"--pcap {pcap}: {error.strerror}") from error

@@ -51,7 +51,7 @@ def stf(
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """Send a script's packets through a P4 program, and compare what leaves with what it expects."""
+    """Send a script of packets through a P4 program, and check what leaves."""
     path, defines = source_of(program, lanes)
     defines |= options.parse_defines(define or [])
     compiled = softswitch.compile_file(path, defines=defines, include_dirs=include or ())

@@ -12,6 +12,7 @@ import typer
 from controller.cli import options
 from controller.cli.errors import USAGE, Failure
 from controller.cli.output import Result, count, out, table
+from controller.model import INA_UDP_PORT
 
 if TYPE_CHECKING:  # loaded where it is used, for other commands need none of it
     from bmv2_topos.trace import Event, JobSeen, Tenure, Timeline
@@ -51,7 +52,7 @@ def trace(
     ] = 20,
     json: options.Json = False,
 ) -> None:
-    """Show one packet's life across hosts and switches, or who held the slots, or what there is to look at.
+    """Show a packet's life, who held the slots, or what there is to look at, from captures.
 
     What is not in the captures is said: without captures of hosts, for example, it shows when a packet came
     to the switch, not when it was sent.
@@ -66,7 +67,9 @@ def trace(
         raise Failure(str(error)) from error
     seen = library.overview(events)
     if not seen:
-        raise Failure(f"{', '.join(map(str, captures))}: no packets of ours (UDP port 42592) in there")
+        raise Failure(
+            f"{', '.join(map(str, captures))}: no packets of ours (UDP port {INA_UDP_PORT}) in there"
+        )
     if job is not None and job not in seen:
         raise Failure(f"--job {job}: there are {', '.join(map(str, seen))}", exit_code=USAGE)
     if psn is not None:

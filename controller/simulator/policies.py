@@ -66,7 +66,8 @@ def check_known(name: str) -> None:
     """Raise BadSpec unless a policy is called so, here or outside."""
     if not is_outside(name):
         return
-    if ":" in name or name in plugins.names(outside.GROUP):
+    named_so = plugins.is_external(name) or plugins.is_module(name) or name in plugins.names(outside.GROUP)
+    if named_so and name.partition(":")[0] not in FAMILIES:
         outside.find(name)
         return
     raise BadSpec(f"policy {name!r} is unknown; 'ina schedule policies --all' lists them")

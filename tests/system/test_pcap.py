@@ -42,20 +42,22 @@ def test_a_run_leaves_what_passed_the_ports_of_its_switches(tmp_path: Path) -> N
     ("options", "status", "said"),
     [
         (("--pcap", "{file}"), 1, "--pcap {file}: File exists"),
-        (("--pcap", "x", "--pcap-limit", "much"), 2, "'much' is not a size"),
-        (("--pcap", "x", "--switch", "grpc://127.0.0.1:1"), 2, "give it to 'ina switch'"),
+        (("--pcap", "{folder}", "--pcap-limit", "much"), 2, "'much' is not a size"),
+        (("--pcap", "{folder}", "--switch", "grpc://127.0.0.1:1"), 2, "give it to 'ina switch'"),
     ],
 )
-def test_captures_that_cannot_be_are_one_error(
+def test_captures_that_cannot_be_are_one_error_and_leave_no_folder(
     options: tuple[str, ...], status: int, said: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "file"
     file.touch()
-    given = [option.format(file=file) for option in options]
+    folder = tmp_path / "folder"
+    given = [option.format(file=file, folder=folder) for option in options]
     done = ina("run", "-np", "2", *given, "--", "true")
     assert done.returncode == status
     assert said.format(file=file) in done.stderr
     assert len(done.stderr.splitlines()) == 1
+    assert not folder.exists()
 
 
 @pytest.mark.parametrize(

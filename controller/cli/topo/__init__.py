@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from controller.cli.register import group, register
 
-app = group("topo", "Topologies, and testbeds of network namespaces that have their shape; docs/testbeds.md.")
+app = group("topo", "Topologies, and testbeds of namespaces that have their shape; see docs/testbeds.md.")
 
 
 def _add(name: str, line: str) -> None:

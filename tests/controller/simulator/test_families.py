@@ -41,12 +41,15 @@ def test_names_are_unique_and_lead_to_their_families() -> None:
             assert family(full_name(kind, policy)) == kind
 
 
-@pytest.mark.parametrize(
-    "name", ["best", "synergy:fifo", "lucid-replica:best", "nobody:fifo", ":fifo", "sharing:"]
-)
+@pytest.mark.parametrize("name", ["best", "synergy:fifo", "lucid-replica:best", ":fifo", "sharing:"])
 def test_other_names_are_unknown(name: str) -> None:
     with pytest.raises(BadSpec, match="is unknown; 'ina schedule policies --all' lists them"):
         make(name, SimulationConfig(SMALL))
+
+
+def test_a_module_that_is_not_there_is_named() -> None:
+    with pytest.raises(BadSpec, match="module nobody: ModuleNotFoundError"):
+        make("nobody:fifo", SimulationConfig(SMALL))
 
 
 @pytest.mark.parametrize("kind", NEW)

@@ -264,9 +264,9 @@ def test_generated_jobs_are_the_same_for_the_same_seed_and_fit() -> None:
 
 
 def test_words_of_yaml_are_those_of_its_core_schema() -> None:
-    text = 'a: {no: [on, yes, True, ~, 1e9, 0x10, "1", .5, -7, 1_000, 2026-01-01, .nan]}'
+    text = 'a: {no: [on, yes, True, ~, 1e9, 0x10, "1", .5, -7, 1_000, 2026-01-01, .nan, ٣]}'
     assert parse(text, "a.yaml").data["a"] == {
-        "no": ["on", "yes", True, None, 1e9, "0x10", "1", 0.5, -7, 1000, "2026-01-01", ".nan"]
+        "no": ["on", "yes", True, None, 1e9, "0x10", "1", 0.5, -7, 1000, "2026-01-01", ".nan", "٣"]
     }
 
 
