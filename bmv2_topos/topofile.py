@@ -68,7 +68,6 @@ def parse_topology(text: str, *, source: str = "topology") -> Topology:
 
 def dump_topology(topology: Topology) -> str:
     """Return the topology as YAML; what most links have in common is said once."""
-    yaml = documents.yaml_module("topology")
     common = dict(Counter(_properties(link) for link in topology.links).most_common(1)[0][0])
     document: dict[str, object] = {"name": topology.name} if topology.name else {}
     document["root"] = topology.root
@@ -82,8 +81,7 @@ def dump_topology(topology: Topology) -> str:
         for host in topology.hosts
     ]
     document["links"] = [_written(link, common) for link in topology.links]
-    text: str = yaml.safe_dump(document, sort_keys=False, default_flow_style=None, allow_unicode=True)
-    return text
+    return documents.dump_yaml(document, "a topology")
 
 
 def _properties(link: Link) -> tuple[tuple[str, object], ...]:

@@ -253,7 +253,11 @@ def _json_lines(text: str) -> Iterator[tuple[Where, int]]:
 
 
 _NUMBER = re.compile(r"[-+]?([0-9][0-9_]*(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?")
-_WORDS: Mapping[str, object] = {"true": True, "false": False, "null": None, "~": None, "": None}
+_WORDS: Mapping[str, object] = {
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+    **dict.fromkeys(("null", "Null", "NULL", "~", ""), None),
+}
 MAX_VALUES = 5_000_000
 """In a YAML file: aliases of aliases would make any number of a few lines."""
 
@@ -265,6 +269,22 @@ def yaml_module(what: str) -> Any:
     except ImportError:
         raise BadSpec(f"{what}: YAML needs PyYAML: pip install 'ina[yaml]'; TOML and JSON do not") from None
     return yaml
+
+
+def dump_yaml(data: object, what: str) -> str:
+    """Return data as YAML that `parse` reads as it was. Raises BadSpec without PyYAML, which `what` needs."""
+    yaml = yaml_module(what)
+
+    class Dumper(yaml.SafeDumper):  # type: ignore[name-defined,misc]
+        """Quotes texts that we, unlike PyYAML, would read as something else, such as 1e5."""
+
+    def write(dumper: Any, text: str) -> Any:
+        style = None if _plain(text) == text else "'"
+        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+    Dumper.add_representer(str, write)
+    text: str = yaml.dump(data, Dumper=Dumper, sort_keys=False, default_flow_style=None, allow_unicode=True)
+    return text
 
 
 def _yaml(text: str, path: str) -> tuple[Any, dict[Where, int]]:
@@ -306,8 +326,8 @@ def _plain(text: str) -> object:
 
     1_000 is one, too, as in TOML.
     """
-    if text.lower() in _WORDS:
-        return _WORDS[text.lower()]
+    if text in _WORDS:
+        return _WORDS[text]
     if _NUMBER.fullmatch(text):
         return float(text) if re.search(r"[.eE]", text) else int(text)
     return text

@@ -43,6 +43,16 @@ def test_what_is_written_is_read_again(name: str) -> None:
     assert parse_topology(dump_topology(topology)) == topology
 
 
+@pytest.mark.parametrize(
+    "name", ["0E0", "1e5", ".5", "nUll", "True", "on", "~", "\u0663", "1_0", "- a", "a: b"]
+)
+def test_names_that_look_like_something_else_are_read_again(name: str) -> None:
+    base = parse_topology("switches: [s]\nhosts: [h]\nlinks: [[h, s]]")
+    hosts, links = (replace(base.hosts[0], name=name),), (replace(base.links[0], a=name),)
+    topology = Topology(base.switches, hosts, links)
+    assert parse_topology(dump_topology(topology)) == topology
+
+
 names = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min_size=1, max_size=9)
 
 
