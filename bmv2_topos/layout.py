@@ -6,7 +6,6 @@ below cores, whichever switch is the root.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
@@ -52,15 +51,7 @@ def _others(topology: Topology) -> Mapping[str, Sequence[str]]:
 def _heights(topology: Topology) -> Mapping[str, int]:
     """Return each switch's distance from the nearest host for workers; without such hosts, from the root."""
     first = {topology.switch_of(host): 1 for host in topology.hosts_for("worker")} or {topology.root: 1}
-    heights, waiting = dict(first), deque(first)
-    while waiting:
-        name = waiting.popleft()
-        for link in topology.ports[name].values():
-            other = link.other(name)
-            if other in topology.ports and other not in heights:
-                heights[other] = heights[name] + 1
-                waiting.append(other)
-    return heights
+    return topology.distances(first)
 
 
 def _centre(topology: Topology, switch: str, placed: Mapping[str, Position]) -> float:

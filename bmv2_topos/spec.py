@@ -189,6 +189,21 @@ class Topology:
                     seen.add(neighbour)
                     waiting.append((neighbour, node))
 
+    def distances(self, starts: Mapping[str, int]) -> dict[str, int]:
+        """Return how many links each switch is away from the nearest of `starts`, whose own distances count.
+
+        `starts` are switches, in the order of their distances.
+        """
+        found, waiting = dict(starts), deque(starts)
+        while waiting:
+            switch = waiting.popleft()
+            for link in self.ports[switch].values():
+                other = link.other(switch)
+                if other in self.ports and other not in found:
+                    found[other] = found[switch] + 1
+                    waiting.append(other)
+        return found
+
     def mac(self, host: str) -> str:
         """Return a host's MAC address: 02:00:00:00:00:01 for the first and so on."""
         return (0x0200_0000_0000 + self._numbers[host]).to_bytes(6, "big").hex(":")

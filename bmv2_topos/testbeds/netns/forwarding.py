@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
-
 from bmv2_topos.spec import Topology
 from controller import forwarding
 from controller.entries import TableEntry
@@ -33,13 +31,4 @@ def next_port(topology: Topology, switch: str, host: str) -> int:
 
 def _distances(topology: Topology, host: str) -> dict[str, int]:
     """Return how many links each switch, and the host itself, is away."""
-    distances = {host: 0, topology.switch_of(host): 1}
-    waiting = deque([topology.switch_of(host)])
-    while waiting:
-        node = waiting.popleft()
-        for link in topology.ports[node].values():
-            other = link.other(node)
-            if other in topology.ports and other not in distances:
-                distances[other] = distances[node] + 1
-                waiting.append(other)
-    return distances
+    return {host: 0} | topology.distances({topology.switch_of(host): 1})
