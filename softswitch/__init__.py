@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from softswitch.engine.pcapng import CaptureSettings, file_header, packet_block
     from softswitch.engine.pipeline import PipelineError
     from softswitch.engine.ports import MAX_PORT, PortSpec, SwitchError, parse_port, takes_any_peer
+    from softswitch.engine.programs import compile_once, preprocess_once
     from softswitch.engine.switch import Switch
     from softswitch.p4runtime import Service, Tls, serve
 
@@ -50,6 +51,7 @@ __all__ = [
     "Tls",
     "build_c",
     "compile_file",
+    "compile_once",
     "compile_source",
     "emit_c",
     "file_header",
@@ -59,6 +61,7 @@ __all__ = [
     "packet_block",
     "parse_port",
     "preprocess_file",
+    "preprocess_once",
     "run_switch",
     "serve",
     "takes_any_peer",
@@ -81,6 +84,7 @@ _HOMES: Final = {
     "engine.pcapng": ("CaptureSettings", "file_header", "packet_block"),
     "engine.pipeline": ("PipelineError",),
     "engine.ports": ("MAX_PORT", "PortSpec", "SwitchError", "parse_port", "takes_any_peer"),
+    "engine.programs": ("compile_once", "preprocess_once"),
     "engine.switch": ("Switch",),
     "p4runtime": ("Service", "Tls", "serve"),
 }

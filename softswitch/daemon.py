@@ -22,10 +22,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Literal, TextIO
 
-from softswitch.compiler import preprocess_file
 from softswitch.engine.capture_files import CaptureFiles, CaptureTo
 from softswitch.engine.impairments import PortImpairments
 from softswitch.engine.ports import PortSpec, UdpPort
+from softswitch.engine.programs import preprocess_once
 from softswitch.engine.switch import Switch
 from softswitch.p4runtime import Service, Tls, private_socket, serve
 from softswitch.p4runtime.state import Backend
@@ -57,7 +57,7 @@ def run_switch(
     Raises CompileError or PipelineError if the program cannot be loaded, PortError if a port cannot
     be opened, OSError if a file or `address` cannot be had, SwitchError if the event loop failed.
     """
-    source = preprocess_file(program, defines=defines) if program else None
+    source = preprocess_once(program, defines=defines) if program else None
     stop = threading.Event()
     engine: Literal["auto", "python"] = "python" if backend == "interpreter" else "auto"
     with contextlib.ExitStack() as stack:

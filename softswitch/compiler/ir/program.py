@@ -254,3 +254,5 @@ class Program:
     new_types: Mapping[str, NewType] = field(default_factory=dict)
     controller_headers: Mapping[str, ControllerHeader] = field(default_factory=dict)
     action_profiles: Mapping[str, ActionProfile] = field(default_factory=dict)
+    # Digest of the text and the compiler that it comes from, where it was kept: what is derived may be too
+    origin: str | None = field(default=None, compare=False)
