@@ -35,6 +35,13 @@ struct queued {
     struct p4_copy copy;
 };
 
+/* Blocks of one size that were used and will be again: malloc costs more than the rest of queueing. */
+struct spares {
+    struct spare {
+        struct spare *next;
+    } *first;
+};
+
 struct direction {
     struct engine_impairments config;
     uint64_t random;                /* splitmix64 state */
@@ -104,6 +111,7 @@ struct engine {
     uint64_t sequence;
     uint64_t now_ns;
     bool has_queues;                /* some port has a rate to wait for */
+    struct spares items, frames;    /* of queues */
     uint32_t passes;                /* left for the frame in work */
 
     struct capture *capture;        /* NULL: none */
@@ -122,6 +130,9 @@ struct engine {
 
 /* engine_base.c */
 uint64_t clock_ns(void);
+void *spare_take(struct spares *, size_t bytes);        /* always of as many; or NULL */
+void spare_return(struct spares *, void *block);
+void spares_free(struct spares *);
 int fail(char *error, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* engine_capture.c: to be called only where `capture` is not NULL, but for the last two. `fate` NULL: none to tell of. */
