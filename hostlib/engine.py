@@ -54,7 +54,7 @@ class SwitchEngine:
         self._log = _open_log(config.log)
         self._window = Window(_core_settings(config), NativeKernel())
         self._link = link = open_link(config.transport, self._window)
-        # More in flight than the socket holds would be lost, and net.core.rmem_max may allow little.
+        # More in flight than the link holds would be lost, and net.core.rmem_max may allow little.
         self._window.restrict_to(link.room_packets)
         self._window.congestion = CONGESTION[config.congestion]()
         watchdog = Watchdog(self._window, peers, config.patience, switch=config.transport.switch)
@@ -242,7 +242,7 @@ def _core_settings(config: JobConfig) -> CoreSettings:
         size=config.size,
         slots=config.slots,
         lanes=config.lanes,
-        endpoints=config.transport.endpoints if config.transport.kind == "loopback" else None,
+        endpoints=None if config.transport.kind == "udp" else config.transport.endpoints,
         tree=config.tree,
         epoch=config.epoch,
         window=config.window_packets,
