@@ -96,6 +96,8 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
         *("bmv2_topos/*", *CONTROLLER, "controller.runtime/", "hostlib", "hostlib.launcher"),
     ),
     "bmv2_topos.testbeds.mininet": ("bmv2_topos/*", *CONTROLLER),
+    # The same in virtual time and as processes.
+    "bmv2_topos.scenarios": ("bmv2_topos/*", *CONTROLLER, "controller.runtime/"),
     # These compose the packages.
     "controller.runtime": (
         *(*CONTROLLER, "controller.live/", "controller.scheduling/", "controller.simulator/"),
@@ -110,7 +112,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
         *("controller/*", *SWITCH, *HOST, "hostlib.lua_dissector", "hostlib.demos.four_stages", *TOPOLOGIES),
         *("bmv2_topos.experiments/", "bmv2_topos.soak", "bmv2_topos.testbeds.virtual"),
         "bmv2_topos.trace",
-        *("bmv2_topos.testbeds.netns/", "bmv2_topos.testbeds.mininet"),
+        *("bmv2_topos.testbeds.netns/", "bmv2_topos.testbeds.mininet", "bmv2_topos.scenarios"),
     ),
 }
 
