@@ -84,6 +84,12 @@ _add(
 )
 _add(
     _ALLOT,
+    "cluster",
+    "cluster:app",
+    "Simulate jobs that contend for a cluster's servers, links and slots.",
+)
+_add(
+    _ALLOT,
     "explain",
     "allocation.explain:explain",
     "Say why a job got its slots, its servers or its tree: what bound it, and what more would bring.",

@@ -79,6 +79,12 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
         *("controller.errors", "controller.plugins", "controller.grouping/", "controller.scheduling/*"),
         "controller.simulator/*",
     ),
+    # Jobs that contend for a cluster's network: the allocation policies, under the schedulers' engine.
+    "controller.simulator.network": (
+        *("controller.documents", "controller.errors", "controller.model", "controller.plugins"),
+        *("controller.memory/", "controller.placement/", "controller.routing/", "controller.workload/"),
+        *("controller.scheduling/", "controller.simulator/", "controller.simulator.families/"),
+    ),
     "controller.live": ("controller.errors", "controller.scheduling/*", "controller.simulator/"),
     # All of it in virtual time: the cores themselves, under the controller.
     "bmv2_topos": (
