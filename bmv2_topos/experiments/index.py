@@ -23,6 +23,9 @@ QUESTIONS: Final[Mapping[str, str]] = {
     "regions": "whether a job notices that its slots are changed while it runs",
     "atp": "what ATP's choices cost or bring: hashed positions that rehash, held slots, results by the"
     " server",
+    "pool": "how many slots of its own a job needs",
+    "traffic": "what two levels of aggregation take off the links",
+    "utilisation": "what each factor of ESA's priorities makes of a switch's memory",
 }
 
 
