@@ -8,7 +8,7 @@ import pytest
 
 from bmv2_topos import Host, Link, Switch, Topology, named, tree
 from bmv2_topos.testbeds.netns import BadName, Program, planned
-from bmv2_topos.testbeds.netns.commands import switch_options
+from bmv2_topos.testbeds.netns.embedded import switch_options
 from bmv2_topos.testbeds.netns.forwarding import entries, next_port
 from controller import names
 

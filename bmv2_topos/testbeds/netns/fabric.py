@@ -45,6 +45,9 @@ class RunningSwitch:
         """Return where workers send to: all ports have the same address."""
         return f"{SWITCH_IP}:{INA_UDP_PORT}"
 
+    def shm_path(self, port: int) -> None:
+        """Return None: its ports are interfaces."""
+
     def ended(self) -> str | None:
         """Return that it has ended, or None."""
         return None if _runs(self.process) else f"switch {self.name} (process {self.process}) has ended"

@@ -12,7 +12,7 @@ import typer
 from bmv2_topos import Link, Topology, find_topology
 
 if TYPE_CHECKING:
-    from bmv2_topos.testbeds.netns import State
+    from bmv2_topos.testbeds.netns import Program, State
 
 LINKS = "Links"
 
@@ -29,6 +29,32 @@ Testbed = Annotated[
         "--name", metavar="NAME", help="Name of the testbed; unless given, the topology's, or the only one."
     ),
 ]
+
+
+class Target(StrEnum):
+    """Kinds of switches."""
+
+    EMBEDDED = "embedded"
+    BMV2 = "bmv2"
+
+
+TargetOption = Annotated[
+    Target,
+    typer.Option(
+        help="The switches: embedded, or bmv2 (simple_switch_grpc, which needs p4c, too; no delay, no loss)."
+    ),
+]
+Lanes = Annotated[
+    int | None,
+    typer.Option(help="Values per packet: 32, 64 or 256; unless given 256, or 32 on BMv2."),
+]
+
+
+def program_of(name: str, lanes: int | None, target: Target, seed: int = 0) -> Program:
+    """Return what the switches of a testbed run."""
+    from bmv2_topos.testbeds.netns import TARGETS, Program
+
+    return Program(name, lanes or TARGETS[target.value].lanes, seed, target.value)
 
 
 class LiveRunner(StrEnum):

@@ -69,6 +69,11 @@ struct port {
     struct engine_statistics statistics;
     struct captured *captured;      /* NULL until there is something */
     void *io;
+    /* Of ports whose outbox is memory that the far end reads; NULL elsewhere. */
+    uint8_t *(*reserve)(struct port *);             /* as outbox_reserve */
+    void (*commit)(struct port *, uint32_t length); /* as outbox_commit */
+    void (*poll)(struct port *);                    /* take the frames that lie there, up to a bound */
+    bool (*rest)(struct port *);                    /* true if there are none, and the next one wakes us */
     void (*receive)(struct port *);         /* take what the socket has, up to a bound */
     void (*flush)(struct port *);           /* send the outbox; keeps what the socket refuses */
     void (*close)(struct port *);
@@ -103,6 +108,8 @@ struct engine {
 
     struct port *ports[ENGINE_PORTS];
     struct port *dirty[ENGINE_PORTS];
+    struct port *polled[ENGINE_PORTS];      /* those with `poll` */
+    uint32_t polled_count;
     uint32_t dirty_count;
     struct group **groups, **sessions;      /* 65536 each */
 
@@ -124,7 +131,7 @@ struct engine {
 };
 
 /* In layers: a file calls what the files above its place in this list declare, and nothing below. On top are the
- * ports with sockets (engine_udp.c, engine_interface.c), the engine as an object (engine_core.c) and the
+ * ports with sockets (engine_udp.c, engine_interface.c) or rings (engine_shared.c), the engine as an object (engine_core.c) and the
  * real-time driver (engine_loop.c), which engine.h declares.
  */
 
