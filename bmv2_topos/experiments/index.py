@@ -26,6 +26,8 @@ QUESTIONS: Final[Mapping[str, str]] = {
     "pool": "how many slots of its own a job needs",
     "traffic": "what two levels of aggregation take off the links",
     "utilisation": "what each factor of ESA's priorities makes of a switch's memory",
+    "slowlink": "what a job with a network straggler costs a healthy one, with A2TP's windows and without",
+    "precision": "which scaling factors of gradients keep a model's accuracy",
 }
 
 

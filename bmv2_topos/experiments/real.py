@@ -125,6 +125,7 @@ class RealAllreduce:
     loss: float = 0.0
     window: int = WINDOW
     lanes: int = LANES
+    target: str = "embedded"
 
     @property
     def real(self) -> bool:
@@ -150,7 +151,7 @@ class RealAllreduce:
         """Run it. Raises LiveError, WorkerFailed."""
         load = os.getloadavg()[0]
         name = f"experiment-{os.getpid()}"
-        state = netns.up(name, self.topology(), netns.Program(lanes=self.lanes))
+        state = netns.up(name, self.topology(), netns.Program(lanes=self.lanes, target=self.target))
         try:
             with tempfile.TemporaryDirectory() as folder, netns.opened(state) as fabric:
                 end = JobEnd(LaunchSpec(self._command(folder), self.workers, slots=2 * self.window))

@@ -23,7 +23,7 @@ from bmv2_topos.testbeds.virtual import Report
 SIZES: Final = {1e9: 64 << 20, 1e8: 16 << 20}
 """Bytes of the array by the links' rate, bits/s."""
 WORKERS: Final = {1e9: (2, 4, 8), 1e8: (2, 4, 8, 16)}
-ITERATIONS = 7
+ITERATIONS = 5
 VIRTUAL, NETNS = "virtual", "netns"
 
 TARGET_SHARE = 0.93

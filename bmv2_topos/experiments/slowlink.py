@@ -111,12 +111,14 @@ def findings(rows: Sequence[ResultRow]) -> str:
     lines = []
     for slots in dict.fromkeys(slots for slots, _ in _settings(rows)):
         times = {of: fmean(cost(rows, slots, of, slowest, "healthy")) for of in CONTROLS}
+        pays = {of: fmean(cost(rows, slots, of, slowest, "straggling")) for of in CONTROLS}
         best = min(times, key=times.__getitem__)
         said = ", ".join(f"{time:.2f} times with `{of}`" for of, time in times.items())
         lines.append(
             f"- {slots} slots, a link {slowest} times as slow: the healthy job takes {said}. Best: `{best}`;"
             f" A2TP's second window is worth {times['aimd'] / times['a2tp']:.2f} against AIMD's one, and"
-            f" {times['fixed'] / times['a2tp']:.2f} against none that adapts."
+            f" {times['fixed'] / times['a2tp']:.2f} against none that adapts. The straggling job pays:"
+            f" {pays['a2tp']:.2f} times with `a2tp`, {pays['aimd']:.2f} with `aimd`."
         )
     return "\n".join(lines)
 
