@@ -95,6 +95,12 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     "bmv2_topos.testbeds.netns": (
         *("bmv2_topos/*", *CONTROLLER, "controller.runtime/", "hostlib", "hostlib.launcher"),
     ),
+    # Experiments, on both.
+    "bmv2_topos.experiments": (
+        *("bmv2_topos/*", *CONTROLLER, *SWITCH, *PIPELINES),
+        *("hostlib/", "hostlib._native", "hostlib.core/", "hostlib.fallback/"),
+        *("controller.runtime/", "controller.bench/", "hostlib.demos.digits"),
+    ),
     "bmv2_topos.testbeds.mininet": ("bmv2_topos/*", *CONTROLLER),
     # The same in virtual time and as processes.
     "bmv2_topos.scenarios": ("bmv2_topos/*", *CONTROLLER, "controller.runtime/"),
