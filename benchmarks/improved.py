@@ -49,7 +49,8 @@ def variants() -> dict[str, PolicyRun]:
     changed = {
         "`weave-s`": Weave(told),
         "no exchanges after the greedy start": Weave(told, exchange=False),
-        "q = 0: the average alone is looked after": Weave(told, power=0.0),
+        "groups of greatest worth, nothing foreseen": Weave(told, foresee=False),
+        "q = 0.5: the tail is looked after": Weave(told, power=0.5),
         "s = 0: slowdowns are not looked after": Weave(told, short=0.0),
         "looks at twice the cluster instead of eight times": Weave(told, width=2),
         "pairs only": Weave(told, members=2),
