@@ -106,6 +106,12 @@ _add(
     "topo:app",
     "Topologies, and testbeds of namespaces that have their shape; see docs/testbeds.md.",
 )
+_add(
+    _TRY,
+    "scenario",
+    "scenario:app",
+    "Scenarios: jobs, faults and checks as data, on any runner; see docs/testbeds.md.",
+)
 _add(_TRY, "schedule", "schedule:app", "Simulate schedulers of training jobs; see docs/schedulers/.")
 _add(_TRY, "bench", "bench:app", "Measure the parts alone and together; see docs/performance.md.")
 _add(_PARTS, "switch", "switch:switch", "Run the embedded switch until interrupted.")
