@@ -47,6 +47,7 @@ from hostlib.errors import (
 from hostlib.peers import NoPeers, Peers
 from hostlib.placement import placement
 from hostlib.rendezvous_peers import RendezvousPeers
+from hostlib.schedule import Limits
 from hostlib.settings import Settings
 
 _communicator: Communicator | None = None
@@ -55,11 +56,20 @@ _left: set[tuple[str, int, int, str | None]] = set()
 """Jobs of this process that are over: the switch still holds their last sums, by packet number."""
 
 
-def init(config: JobConfig | None = None) -> None:
+def init(
+    config: JobConfig | None = None, *, fusion_bytes: int | None = None, slice_bytes: int | None = None
+) -> None:
     """Join a job: that of `config`, of ``INA_JOB``, of a launcher (`hostlib.placement`), or of one process.
 
     With a rendezvous in the configuration, waits until all ranks are there. Without effect if done before. A
     job that was left with `shutdown` cannot be joined again, but the one of this process alone can.
+
+    Args:
+        config: the job; None: as the environment says.
+        fusion_bytes: how much of small asynchronous collectives is summed together (`hostlib.schedule`); the
+            same on all ranks. None: as ``INA_FUSION_BYTES`` says, 1 MiB without.
+        slice_bytes: how much of a large one is summed at a time; the same on all ranks. None: as
+            ``INA_SLICE_BYTES`` says, 8 MiB without.
 
     Raises:
         ConfigError: the configuration is unusable, or the socket cannot be opened.
@@ -68,16 +78,21 @@ def init(config: JobConfig | None = None) -> None:
     """
     if _communicator is not None:
         return
+    settings = Settings.from_environment()
+    limits = Limits(
+        settings.limits.fusion_bytes if fusion_bytes is None else fusion_bytes,
+        settings.limits.slice_bytes if slice_bytes is None else slice_bytes,
+    )
     config = config or JobConfig.from_environment()
     place = None if config else placement()
     if place is None or place.size == 1:
-        _join(config)
+        _join(config, limits)
         return
-    with hosting.launched(place, Settings.from_environment()) as found:
-        _join(found)
+    with hosting.launched(place, settings) as found:
+        _join(found, limits)
 
 
-def _join(config: JobConfig | None) -> None:
+def _join(config: JobConfig | None, limits: Limits) -> None:
     global _communicator, _config
     if config and _place(config) in _left:
         raise NotInitialized(
@@ -90,7 +105,7 @@ def _join(config: JobConfig | None) -> None:
             config.rendezvous, job=config.job, rank=config.rank, size=config.size, token=config.token
         )
     try:
-        _communicator = Communicator(config, peers)
+        _communicator = Communicator(config, peers, limits)
         _config = config
     except BaseException:
         peers.close()
@@ -238,6 +253,7 @@ __all__ = [
     "JobBroken",
     "JobConfig",
     "JobFault",
+    "Limits",
     "NativeMissing",
     "NonFiniteError",
     "NotInitialized",

@@ -34,11 +34,16 @@ class Collective:
     layer: Layer | None = None
     priority: int | None = None
     """Of its packets, 0 to 255; None: by policy."""
+    part: str = ""
+    """What ranks must agree on besides if this is no whole call: which part of it, or of which calls."""
+    calls: int = 1
+    """Number of calls that are done with it."""
+    is_barrier: bool = False
 
     @property
     def tag(self) -> int:
-        """Digest of number and description, which every packet carries."""
-        return zlib.crc32(f"{self.number} {self.description}".encode())
+        """Digest of number, description and part, which every packet carries."""
+        return zlib.crc32(f"{self.number} {self.description}{self.part and f' {self.part}'}".encode())
 
 
 def make_collective(
@@ -83,7 +88,8 @@ def make_collective(
 
 def make_barrier(number: int) -> Collective:
     """Return a collective that sums nothing, but has to be met by all ranks."""
-    return Collective(arrays.stage(np.empty(0, np.int32)), False, "raise", "barrier", number)
+    nothing = arrays.stage(np.empty(0, np.int32))
+    return Collective(nothing, False, "raise", "barrier", number, is_barrier=True)
 
 
 def is_whole(value: object) -> bool:

@@ -33,14 +33,15 @@ T = TypeVar("T")
 class TransportConfig:
     """Transport of packets to the switch."""
 
-    kind: Literal["loopback", "udp"]
-    """``loopback``: whole Ethernet frames inside UDP datagrams; ``udp``: an ordinary UDP socket."""
+    kind: Literal["shm", "loopback", "udp"]
+    """``shm``: whole Ethernet frames in memory shared with a switch on this machine; ``loopback``: the same
+    inside UDP datagrams; ``udp``: an ordinary UDP socket."""
     local: str
-    """``host:port`` of the worker's socket; port 0 takes a free one (loopback only)."""
+    """``host:port`` of the worker's socket; port 0 takes a free one (loopback only); empty with ``shm``."""
     switch: str
-    """``host:port`` to send to."""
+    """``host:port`` to send to; with ``shm`` the path of the Unix socket of the switch's port."""
     src_mac: str = "02:00:00:00:00:01"
-    """Addresses in the frames (loopback only)."""
+    """Addresses in the frames (not with ``udp``)."""
     dst_mac: str = "02:00:00:00:ff:01"
     src_ip: str = "10.0.0.1"
     dst_ip: str = "10.0.255.1"
@@ -50,13 +51,16 @@ class TransportConfig:
     """The launcher holds `local`, so that no other user can take it (`hostlib.io.held`)."""
 
     def __post_init__(self) -> None:
-        if self.kind not in ("loopback", "udp"):
-            raise ConfigError(f'transport kind is {self.kind!r}, must be "loopback" or "udp"')
+        if self.kind not in ("shm", "loopback", "udp"):
+            raise ConfigError(f'transport kind is {self.kind!r}, must be "shm", "loopback" or "udp"')
         if not isinstance(self.held, bool):
             raise ConfigError(f"transport: held is {self.held!r}, must be true or false")
         try:
-            parse_address(self.local)
-            parse_address(self.switch)
+            if self.kind != "shm":
+                parse_address(self.local)
+                parse_address(self.switch)
+            elif self.local or not self.switch:
+                raise ValueError(f"shm has a switch (a path) and no local: {self.switch!r}, {self.local!r}")
             wire.frame_prefix(self.endpoints, 0)
         except (ValueError, OverflowError) as error:
             raise ConfigError(f"transport: {error}") from error

@@ -66,19 +66,39 @@ class Data:
                 raise SystemExit(f"rank {ina.rank()}: wrong sum, largest error {error:g}")
 
 
-def measure(operation: Callable[[], object], data: Data) -> float:
-    """Time one allreduce of freshly filled data, in seconds, all ranks starting together."""
+def measure(operation: Callable[[], object], data: Data) -> tuple[float, float]:
+    """Return time and this rank's processor time of one allreduce of freshly filled data.
+
+    In seconds; all ranks start together.
+    """
     data.fill()
     ina.barrier()
-    started = time.perf_counter()
+    started, used = time.perf_counter(), time.process_time()
     operation()
-    elapsed = time.perf_counter() - started
+    elapsed, busy = time.perf_counter() - started, time.process_time() - used
     data.check()
-    return elapsed
+    return elapsed, busy
+
+
+def slowest(directory: Path, workers: int) -> dict[str, list[float]]:
+    """Read the ranks' times by operation; an iteration took as long as its slowest rank."""
+    return _together(directory, workers, "times_s", max)
+
+
+def processor_s(directory: Path, workers: int) -> dict[str, list[float]]:
+    """Read the processor time of all ranks together by operation."""
+    return _together(directory, workers, "processor_s", sum)
+
+
+def _together(
+    directory: Path, workers: int, key: str, join: Callable[[tuple[float, ...]], float]
+) -> dict[str, list[float]]:
+    ranks = [json.loads((directory / f"{rank}.json").read_text())[key] for rank in range(workers)]
+    return {name: [join(of) for of in zip(*(rank[name] for rank in ranks), strict=True)] for name in ranks[0]}
 
 
 def main() -> None:
-    """Run the iterations and write ``{name: [seconds, …]}`` of this rank."""
+    """Run the iterations and write two ``{name: [seconds, …]}`` of this rank: times, and processor times."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--bytes", type=int, required=True)
     parser.add_argument("--iterations", type=int, required=True)
@@ -96,11 +116,14 @@ def main() -> None:
     for operation in operations.values():  # first uses pay for connections and page faults
         measure(operation, data)
     times: dict[str, list[float]] = {name: [] for name in operations}
+    busy: dict[str, list[float]] = {name: [] for name in operations}
     for _ in range(options.iterations):
         for name, operation in operations.items():
-            times[name].append(measure(operation, data))
+            time_s, processor = measure(operation, data)
+            times[name].append(time_s)
+            busy[name].append(processor)
     path = options.output / f"{ina.rank()}.json"
-    path.write_text(json.dumps({"times_s": times, "statistics": ina.statistics()}))
+    path.write_text(json.dumps({"times_s": times, "processor_s": busy, "statistics": ina.statistics()}))
     ina.shutdown()
     if options.gloo_store:
         os._exit(0)  # gloo's threads may otherwise complain about peers that closed first

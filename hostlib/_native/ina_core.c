@@ -142,7 +142,7 @@ static uint32_t way_of(struct ina_core *core, uint32_t chain)
     return FLAG_BYPASS;
 }
 
-int64_t ina_emit(struct ina_core *core, uint8_t *out, int64_t max_packets, int64_t now)
+int64_t ina_emit(struct ina_core *core, uint8_t *out, int64_t max_packets, int64_t stride, int64_t now)
 {
     int64_t count = 0;
     while (count < max_packets) {
@@ -168,7 +168,7 @@ int64_t ina_emit(struct ina_core *core, uint8_t *out, int64_t max_packets, int64
             core->answer_head = (core->answer_head + 1) % core->window;
             core->answer_count--;
             core->kept[chain] = KEPT_THERE;
-            memcpy(out + count * core->packet_bytes, answer_of(core, chain), core->packet_bytes);
+            memcpy(out + count * stride, answer_of(core, chain), core->packet_bytes);
             core->counters[COUNT_ANSWERS]++;
             count++;
             continue;
@@ -189,7 +189,7 @@ int64_t ina_emit(struct ina_core *core, uint8_t *out, int64_t max_packets, int64
         } else {
             break;
         }
-        fill(core, out + count * core->packet_bytes, core->index[chain], flags);
+        fill(core, out + count * stride, core->index[chain], flags);
         core->sent_at[chain] = now;
         count++;
     }
@@ -533,22 +533,34 @@ static void resend_overtaken(struct ina_core *core, int64_t most)
     }
 }
 
-void ina_absorb(struct ina_core *core, const uint8_t *data, int64_t bytes, int64_t segment, int64_t now)
+struct ina_batch ina_batch_begin(const struct ina_core *core, int64_t now)
 {
-    int64_t newest_sent = core->newest_sent;
-    int64_t completed = core->completed;
-    int64_t quickest = INA_NEVER;       /* one sample per batch: its packets shared one trip */
-    for (int64_t at = 0; at < bytes; at += segment) {
-        int64_t size = bytes - at < segment ? bytes - at : segment;
-        int64_t sample = take_packet(core, data + at, size, now);
-        quickest = sample < quickest ? sample : quickest;
-    }
-    if (quickest != INA_NEVER) {
-        measure(core, quickest, now);
+    return (struct ina_batch){now, core->newest_sent, core->completed, INA_NEVER};
+}
+
+void ina_batch_take(struct ina_core *core, struct ina_batch *batch, const uint8_t *packet, int64_t bytes)
+{
+    int64_t sample = take_packet(core, packet, bytes, batch->now);
+    batch->quickest = sample < batch->quickest ? sample : batch->quickest;
+}
+
+/* One round trip time for all of them: they shared a trip. */
+void ina_batch_end(struct ina_core *core, const struct ina_batch *batch)
+{
+    if (batch->quickest != INA_NEVER) {
+        measure(core, batch->quickest, batch->now);
         core->tolerance -= core->tolerance / 256;
     }
-    if (core->newest_sent > newest_sent)
-        resend_overtaken(core, 8 + 2 * (core->completed - completed));
+    if (core->newest_sent > batch->newest_sent)
+        resend_overtaken(core, 8 + 2 * (core->completed - batch->completed));
+}
+
+void ina_absorb(struct ina_core *core, const uint8_t *data, int64_t bytes, int64_t segment, int64_t now)
+{
+    struct ina_batch batch = ina_batch_begin(core, now);
+    for (int64_t at = 0; at < bytes; at += segment)
+        ina_batch_take(core, &batch, data + at, bytes - at < segment ? bytes - at : segment);
+    ina_batch_end(core, &batch);
 }
 
 /* When a probe is due, if the oldest packet in flight was sent then: a bit after its round trip, that of the probe before

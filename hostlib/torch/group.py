@@ -143,13 +143,15 @@ class InaProcessGroup(dist.ProcessGroup):
         if why_not is not None or self._sums is None:
             return self._go_around(name, (tensors, opts), {}, why_not or "", sums=True)
         self._paths.took(describe.kind(name, (opts, tensors)), SWITCH)
+        at_once = not opts.asyncOp and len(tensors) == 1
+        call = [describe.call(name, (opts, tensors)), "" if at_once else "asynchronous", label]
         what = Sum(
-            call=describe.call(name, (opts, tensors)) + (label and f", {label}"),
+            call=", ".join(filter(None, call)),
             op="average" if opts.reduceOp == dist.ReduceOp.AVG else "sum",
             root=getattr(opts, "rootRank", None),
             label=label,
             layer=layer,
-            at_once=not opts.asyncOp and len(tensors) == 1,
+            at_once=at_once,
         )
         return self._sums.start(tensors, what)
 

@@ -19,6 +19,7 @@ from hostlib.core.watchdog import Patience
 from hostlib.core.window import Window
 from hostlib.errors import PeerTimeout
 from hostlib.tree import Tree
+from tests import effort
 from tests.hostlib.cases import JOB, LANES, MakeKernel
 from tests.hostlib.reference_server import ReferenceServer
 from tests.hostlib.reference_switch import SharedSwitch, admissions
@@ -339,7 +340,7 @@ packets = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=effort.cases(400), deadline=None)
 @given(
     st.lists(packets, max_size=40),
     st.sampled_from(["int32", "exponent", "fixed"]),

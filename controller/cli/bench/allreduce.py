@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_module
 import statistics
 import sys
 import tempfile
@@ -11,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from controller.bench.allreduce import slowest
 from controller.bench.loopback import copy_time_s
 from controller.cli import options
 from controller.cli.errors import USAGE, Failure
@@ -68,7 +68,7 @@ def allreduce(
         fabric = FabricSpec(program=program, lanes=lanes)
         with Live({"": workers}, quiet=True) as live:
             result = run_alone(fabric, spec, on_output=live.output, on_progress=live.update)
-        times = _slowest(Path(directory), workers)
+        times = slowest(Path(directory), workers)
     floor = _floor_s(payload, lanes, workers)
     numbers = _numbers(times, floor, payload)
     numbers["resent_packets"] = sum(report.get("packets_resent", 0.0) for report in result.reports.values())
@@ -101,16 +101,6 @@ def _require_torch() -> None:
         import torch.distributed  # noqa: F401 - only whether it is there
     except ImportError:
         raise Failure("the gloo baseline needs torch: pip install 'ina[bench]'") from None
-
-
-def _slowest(directory: Path, workers: int) -> dict[str, list[float]]:
-    """Read the ranks' times; an iteration took as long as its slowest rank."""
-    ranks = [
-        json_module.loads((directory / f"{rank}.json").read_text())["times_s"] for rank in range(workers)
-    ]
-    return {
-        name: [max(times) for times in zip(*(rank[name] for rank in ranks), strict=True)] for name in ranks[0]
-    }
 
 
 def _floor_s(payload: int, lanes: int, workers: int) -> float:
