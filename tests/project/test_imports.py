@@ -55,6 +55,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     "hostlib.fallback": ("hostlib/", "hostlib._native/", "hostlib.core/", "hostlib.io/"),
     "hostlib.interleave": ("hostlib/",),
     "hostlib.torch": ("hostlib/",),
+    "hostlib.horovod": ("hostlib/", "hostlib.torch/", "hostlib.horovod/"),
     "hostlib.demos": ("hostlib", "hostlib.interleave"),
     # The controller knows P4Runtime. Schedulers stand on the grouper, the simulator and live jobs on them.
     "controller": (*CONTROLLER, "p4src.messages"),
@@ -94,6 +95,12 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     # Testbeds of real processes: the runtime, in network namespaces.
     "bmv2_topos.testbeds.netns": (
         *("bmv2_topos/*", *CONTROLLER, "controller.runtime/", "hostlib", "hostlib.launcher"),
+    ),
+    # Experiments, on both.
+    "bmv2_topos.experiments": (
+        *("bmv2_topos/*", *CONTROLLER, *SWITCH, *PIPELINES),
+        *("hostlib/", "hostlib._native", "hostlib.core/", "hostlib.fallback/"),
+        *("controller.runtime/", "controller.bench/", "hostlib.demos.digits"),
     ),
     "bmv2_topos.testbeds.mininet": ("bmv2_topos/*", *CONTROLLER),
     # The same in virtual time and as processes.
