@@ -29,7 +29,7 @@ from typing import Any
 from bmv2_topos.checks import Check, flag, fraction, label, one_of, read_text, seconds, unknown, whole
 
 CONGESTION = ("fixed", "aimd", "a2tp")
-NUMBERS = ("exponent", "fixed")
+NUMBERS = ("exponent", "block16", "fixed")
 MAX_WORKERS = 1024
 MAX_ELEMENTS = 1 << 30
 MAX_WINDOW = 1 << 16
@@ -63,7 +63,8 @@ class JobEntry:
     """Aggregator slots of its own; None: the share that the reader assigns."""
     congestion: str = "fixed"
     numbers: str = "exponent"
-    """Encoding of float32 values in packets: with one exponent per packet, or at a fixed scale."""
+    """Encoding of float32 values in packets: with one exponent per packet, the same in 16 bits, or at a fixed
+    scale."""
     priority: int | None = None
     """0..255; None: set by the policy of `hostlib.priority`, from its measurements."""
     start_s: float = 0.0

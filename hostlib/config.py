@@ -25,7 +25,7 @@ MAX_WINDOW: Final = 1 << 19
 MAX_SCALE_BITS: Final = 30
 
 Address = tuple[str, int]
-Numbers = Literal["exponent", "fixed"]
+Numbers = Literal["exponent", "fixed", "block16"]
 T = TypeVar("T")
 
 
@@ -108,7 +108,8 @@ class JobConfig:
     congestion: CongestionName = "fixed"
     """Congestion control, which decides how much of the window is used (`hostlib.core.congestion`)."""
     numbers: Numbers = "exponent"
-    """Encoding of float32: with an exponent per packet, or on a fixed scale, ``round(x * 2**scale_bits)``."""
+    """Encoding of float32: with an exponent per packet, the same in 16 bits each (half the bytes,
+    `hostlib.quantize.pack`), or on a fixed scale, ``round(x * 2**scale_bits)``."""
     scale_bits: int = 20
     """For the fixed scale. An element of a sum is off by at most ``size / 2 * 2**-scale_bits``, and every
     element must stay below ``2**(31 - scale_bits) / size``. Packets with larger ones are repaired, exactly,
@@ -191,6 +192,11 @@ class JobConfig:
         if self.window is not None:
             return self.window
         return (self.slots if self.slots >= 2 else DEFAULT_SLOTS) // 2
+
+    @property
+    def packet_elements(self) -> int:
+        """Elements that a packet of floats carries."""
+        return 2 * self.lanes if self.numbers == "block16" else self.lanes
 
     @property
     def patience(self) -> Patience:

@@ -112,6 +112,8 @@ class SwitchEngine:
                     average=collective.average,
                     priority=self._priority,
                     target=wire.ALL if collective.root is None else collective.root,
+                    block16=collective.block16,
+                    feedback=collective.feedback,
                     now=started,
                 )
                 call = f"; call {collective.number + 1} here: {collective.description}"
@@ -224,7 +226,7 @@ class SwitchEngine:
                 reason = f'does not fit numbers="fixed" with {bits} scale_bits and {self._config.size} ranks'
             raise SumOverflow(job, self._window.psns(), numeric_errors.overflow, reason)
         if numeric_errors.nonfinite is not None and collective.nonfinite == "raise":
-            what = collective.staged.unfit(numeric_errors.nonfinite, self._config.lanes)
+            what = collective.staged.unfit(numeric_errors.nonfinite, self._window.packet_elements)
             raise NonFiniteError(job, numeric_errors.nonfinite, what)
 
 

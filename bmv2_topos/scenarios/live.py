@@ -5,15 +5,18 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Protocol
 
 from bmv2_topos.spec import Topology
 from bmv2_topos.testbeds import netns
 from bmv2_topos.testbeds.netns import NotCarried, Program
 from bmv2_topos.testbeds.netns.commands import EMBEDDED
+from bmv2_topos.testbeds.netns.embedded import HEADERS
 from controller.runtime.fabric import SwitchFabric, open_fabric
-from controller.runtime.spec import FabricSpec
+from controller.runtime.spec import Captures, FabricSpec
 
+CAPTURE_BYTES = 10**9
 OnStep = Callable[[str], None]
 
 
@@ -46,7 +49,11 @@ class Loopback:
     ) -> AbstractContextManager[SwitchFabric]:
         """Start its switches."""
         self.check(topology, program)
-        return open_fabric(FabricSpec(program.name, program.lanes, topology=topology, seed=program.seed), [])
+        captures = Captures(Path(program.pcap), CAPTURE_BYTES, HEADERS) if program.pcap else None
+        spec = FabricSpec(
+            program.name, program.lanes, topology=topology, seed=program.seed, captures=captures
+        )
+        return open_fabric(spec, [])
 
 
 class Testbed:

@@ -53,6 +53,7 @@ class Numbers(StrEnum):
     """Encodings of float32 (docs/protocol.md, Numbers)."""
 
     EXPONENT = "exponent"
+    BLOCK16 = "block16"
     FIXED = "fixed"
 
 
@@ -102,7 +103,8 @@ class MemoryOptions:
         Numbers | None,
         typer.Option(
             rich_help_panel=MEMORY,
-            help="Encoding of float32: an exponent per packet (unless given), or a fixed scale.",
+            help="Encoding of float32: an exponent per packet (unless given), the same in 16 bits each, or a "
+            "fixed scale.",
         ),
     ] = None
 

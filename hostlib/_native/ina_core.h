@@ -96,7 +96,7 @@ enum { INA_PUMPED(DECLARE) };
     FIELD(int64_t *, wanted)                /* PSN that a reminder asked for before we sent it; -1: none */ \
     FIELD(uint8_t *, salts)                 /* where salted: of its last result, one more if that collided */ \
     /* the collective */ \
-    FIELD(const uint8_t *, input) \
+    FIELD(uint8_t *, input)                 /* written to with `feedback` only */ \
     FIELD(uint8_t *, output) \
     FIELD(int64_t, length) \
     FIELD(int64_t, data_packets) \
@@ -107,6 +107,8 @@ enum { INA_PUMPED(DECLARE) };
     FIELD(uint32_t, is_float) \
     FIELD(uint32_t, average) \
     FIELD(uint32_t, is_target)              /* results bring us values */ \
+    FIELD(uint32_t, per_lane)               /* values in each lane: 1, or 2 of 16 bits (float32 with exponents only) */ \
+    FIELD(uint32_t, feedback)               /* with 2: what a sum leaves out of the input stays there, in its place */ \
     /* progress */ \
     FIELD(uint32_t, ready_head) \
     FIELD(uint32_t, ready_count) \
@@ -174,6 +176,10 @@ void ina_swap(const uint8_t *from, uint8_t *to, int64_t count);
 int ina_quantize_fixed(const float *values, uint8_t *wire, int64_t count, int scale_bits, uint32_t ranks);
 void ina_dequantize_fixed(const uint8_t *wire, float *values, int64_t count, int scale_bits, uint32_t ranks,
                           int average);
+void ina_pack(const float *values, uint8_t *wire, int64_t count, int64_t lanes, int exponent, uint32_t ranks);
+void ina_unpack(const uint8_t *wire, float *values, int64_t count, int64_t lanes, int exponent, uint32_t ranks,
+                int average);
+void ina_leave_rest(float *values, int64_t count, int exponent, uint32_t ranks);
 void ina_take_raw(const uint8_t *wire, float *values, int64_t count, uint32_t ranks, int average);
 
 /* Window, ina_core.c. */

@@ -55,6 +55,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     "hostlib.fallback": ("hostlib/", "hostlib._native/", "hostlib.core/", "hostlib.io/"),
     "hostlib.interleave": ("hostlib/",),
     "hostlib.torch": ("hostlib/",),
+    "hostlib.horovod": ("hostlib/", "hostlib.torch/", "hostlib.horovod/"),
     "hostlib.demos": ("hostlib", "hostlib.interleave"),
     # The controller knows P4Runtime. Schedulers stand on the grouper, the simulator and live jobs on them.
     "controller": (*CONTROLLER, "p4src.messages"),

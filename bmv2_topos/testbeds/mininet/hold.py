@@ -14,7 +14,7 @@ from typing import Any
 from bmv2_topos.testbeds.mininet.switch import Bmv2Switch, EmbeddedSwitch
 from bmv2_topos.testbeds.netns import store
 from bmv2_topos.testbeds.netns.commands import BMV2
-from bmv2_topos.testbeds.netns.embedded import impairment_options
+from bmv2_topos.testbeds.netns.embedded import capture_options, impairment_options
 from bmv2_topos.testbeds.netns.names import interface
 from bmv2_topos.testbeds.netns.store import State
 
@@ -67,8 +67,9 @@ def _switch(state: State, switch: str) -> dict[str, Any]:
     """Return the class of a switch and its parameters."""
     common = {"flood": False, "socket": state.socket(switch), "lanes": state.program.lanes}
     if state.program.target == BMV2:
-        return {"cls": Bmv2Switch, "program": None, **common}
+        return {"cls": Bmv2Switch, "program": None, "pcap": state.program.pcap, **common}
     options = impairment_options(state.topology, switch, state.program)
+    options += capture_options(switch, state.program)
     return {"cls": EmbeddedSwitch, "program": state.program.name, "options": options, **common}
 
 

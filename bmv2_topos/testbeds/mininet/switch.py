@@ -141,7 +141,13 @@ class Bmv2Switch(P4Switch):
     """A switch of Mininet that is a ``simple_switch_grpc``; its neighbours send it whole frames only."""
 
     def __init__(
-        self, name: str, *, program: str | None = "exclusive", lanes: int = 32, **parameters: Any
+        self,
+        name: str,
+        *,
+        program: str | None = "exclusive",
+        lanes: int = 32,
+        pcap: str = "",
+        **parameters: Any,
     ) -> None:
         """Prepare it; `start` starts it.
 
@@ -149,6 +155,7 @@ class Bmv2Switch(P4Switch):
             name: as of Mininet.
             program: a program of p4src; None: somebody else will load one.
             lanes: values per packet, which the program is built for.
+            pcap: folder for captures of all ports; empty: none.
             parameters: as of `P4Switch`.
 
         Raises:
@@ -159,10 +166,11 @@ class Bmv2Switch(P4Switch):
         super().__init__(name, **parameters)
         self._program = program
         self._lanes = lanes
+        self._pcap = pcap
 
     def argv(self, ports: Mapping[int, str]) -> Sequence[str]:
         """Return ``simple_switch_grpc …``."""
-        return bmv2.switch_argv(ports, self._socket)
+        return bmv2.switch_argv(ports, self._socket, pcap=self._pcap)
 
     def start(self, controllers: object) -> None:
         """Start it, after what comes to it has been cut up into whole frames."""

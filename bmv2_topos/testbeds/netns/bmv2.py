@@ -48,7 +48,8 @@ class Bmv2Target:
 
     def argv(self, topology: Topology, switch: str, program: Program, socket: Path) -> list[str]:
         """Return ``simple_switch_grpc …``."""
-        return switch_argv({port: interface(switch, port) for port in topology.ports[switch]}, socket)
+        ports = {port: interface(switch, port) for port in topology.ports[switch]}
+        return switch_argv(ports, socket, pcap=program.pcap)
 
     def link_commands(self, testbed: str, topology: Topology) -> Iterator[Command]:
         """Yield what keeps superframes from it, and its interfaces to their rates."""
@@ -93,19 +94,20 @@ def not_carried(link: Link) -> str | None:
     return None
 
 
-def switch_argv(interfaces: Mapping[int, str], socket: Path) -> list[str]:
-    """Return what runs a switch without a program; ports by number."""
+def switch_argv(interfaces: Mapping[int, str], socket: Path, *, pcap: str = "") -> list[str]:
+    """Return what runs a switch without a program; ports by number, and a folder for captures of them."""
     ports = [word for number, name in interfaces.items() for word in ("-i", f"{number}@{name}")]
-    own = ["--notifications-addr", f"ipc://{socket}.nn"] if "--notifications-addr" in _options() else []
+    own = ["--notifications-addr", f"ipc://{socket}.nn"] if "--notifications-addr" in help_text() else []
+    seen = [f"--pcap={pcap}"] if pcap else []
     return [
-        *(SWITCH, "--no-p4", "--device-id", "0", *ports, "-L", "off", *own),
+        *(SWITCH, "--no-p4", "--device-id", "0", *ports, "-L", "off", *seen, *own),
         *("--", "--grpc-server-addr", f"unix:{socket}"),
     ]
 
 
 @cache
-def _options() -> str:
-    """Return its help: builds differ in what they have."""
+def help_text() -> str:
+    """Return the switch's help: builds differ in what they have."""
     try:
         return subprocess.run([SWITCH, "--help"], capture_output=True, text=True).stdout
     except OSError:

@@ -40,6 +40,8 @@ class Program:
     seed: int = 0
     target: str = EMBEDDED
     """Kind of switch that runs it: of `targets.TARGETS`."""
+    pcap: str = ""
+    """Folder for captures of all ports; empty: none."""
 
     @property
     def own(self) -> bool:

@@ -14,6 +14,9 @@ from controller.runtime.fabric import outgoing
 from controller.runtime.programs import source_of
 from controller.runtime.topology import link_impairments
 
+HEADERS = 70
+"""Bytes of a frame before the lanes."""
+
 
 class EmbeddedTarget:
     """As of `targets.SwitchTarget`."""
@@ -45,7 +48,19 @@ def switch_options(topology: Topology, switch: str, program: Program, socket: Pa
     """Return the options of ``ina switch`` for a switch whose interfaces are in its namespace."""
     loaded = ["--program", program.name, "--lanes", str(program.lanes), "--p4runtime", f"unix:{socket}"]
     ports = [f"--port={port}=veth:{interface(switch, port)}" for port in topology.ports[switch]]
-    return [*loaded, *ports, *impairment_options(topology, switch, program)]
+    return [
+        *loaded,
+        *ports,
+        *impairment_options(topology, switch, program),
+        *capture_options(switch, program),
+    ]
+
+
+def capture_options(switch: str, program: Program) -> list[str]:
+    """Return the options for captures: headers only, which all of ``ina trace`` is made of."""
+    if not program.pcap:
+        return []
+    return ["--pcap", program.pcap, "--pcap-name", switch, "--pcap-snap", str(HEADERS)]
 
 
 def impairment_options(topology: Topology, switch: str, program: Program) -> list[str]:

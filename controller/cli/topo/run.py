@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -17,12 +19,14 @@ from controller.cli.topo.topology import (
     Lanes,
     LinkOptions,
     Name,
+    Pcap,
     Target,
     TargetOption,
     program_of,
 )
 from controller.runtime.fabric import SwitchFabric
 from controller.runtime.job_file import spec_of
+from controller.runtime.run_log import begin_log
 from controller.runtime.spec import ATP, NAMELESS, SHARED, FabricSpec, LaunchSpec
 
 EPILOG = """Examples:
@@ -57,6 +61,11 @@ def run_(
     program: options.Program = "exclusive",
     lanes: Lanes = None,
     target: TargetOption = Target.EMBEDDED,
+    pcap: Pcap = None,
+    log: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write a line of JSON about each collective of each worker."),
+    ] = None,
     json: options.Json = False,
     memory: MemoryOptions,
     links: LinkOptions,
@@ -71,18 +80,22 @@ def run_(
 
     if runner is not Runner.LOOPBACK and netns.slug(topology) in netns.known():
         state = netns.find(netns.slug(topology))
+        if pcap is not None:
+            raise Failure(f"--pcap: testbed {state.name} is up; give it to 'ina topo up'", exit_code=USAGE)
         spec = FabricSpec(state.program.name, state.program.lanes, topology=state.topology)
         opened: AbstractContextManager[SwitchFabric] = netns.opened(state)
         shape = state.topology
     else:
         shape = links.topology(topology)
-        chosen = program_of(program, lanes, target)
+        chosen = program_of(program, lanes, target, pcap=pcap)
         spec = FabricSpec(program, chosen.lanes, topology=shape)
         opened = live_runner(runner.value).opened(netns.slug(topology), shape, chosen)
     if memory.preempt and (not spec.shared or spec.program == ATP):
         raise Failure(f"--preempt is for --program {SHARED}", exit_code=USAGE)
     entry = memory.overrides().of(JobEntry(name=NAMELESS, workers=_workers(shape, workers)))
     job = spec_of(LaunchSpec(command=command, workers=entry.workers), entry, slots=entry.slots)
+    if log is not None:
+        job = replace(job, log=str(begin_log(log)))
     execute(spec, [job], switch=f"{runner} {shape.name}", as_json=json, opened=opened)
 
 

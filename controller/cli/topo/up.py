@@ -15,6 +15,7 @@ from controller.cli.topo.topology import (
     LinkOptions,
     LiveRunner,
     Name,
+    Pcap,
     Target,
     TargetOption,
     Testbed,
@@ -57,6 +58,7 @@ def up_(
         typer.Option(help="netns: namespaces by iproute2 alone; mininet: the nodes of a Mininet of its own."),
     ] = LiveRunner.NETNS,
     seed: options.Seed = 0,
+    pcap: Pcap = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the commands, one after the other, and run none.")
     ] = False,
@@ -74,7 +76,7 @@ def up_(
         raise Failure(f"--p4 {p4}: there is no such file", exit_code=USAGE)
     if p4 is not None and p4.suffix != ".p4":
         raise Failure(f"--p4 {p4}: want a name that ends in .p4", exit_code=USAGE)
-    chosen = program_of(str(p4.resolve()) if p4 else program, lanes, target, seed)
+    chosen = program_of(str(p4.resolve()) if p4 else program, lanes, target, seed=seed, pcap=pcap)
     shape, called = links.topology(topology), name or netns.slug(topology)
     if dry_run and runner is LiveRunner.MININET:
         raise Failure("--dry-run: Mininet chooses its commands itself; --runner netns prints its own", USAGE)
