@@ -150,7 +150,7 @@ def parse_jobs(text: str, *, source: str = "job file", require: Collection[str] 
         raise JobFileError(f"{source}: no jobs; want at least one [[job]]")
     jobs: list[JobEntry] = []
     for number, table in enumerate(tables, start=1):
-        job = _read_job(source, number, table, require)
+        job = read_job(source, number, table, require)
         if any(job.name == other.name for other in jobs):
             raise JobFileError(f"{source}: job {number}: name = {job.name!r}: an earlier job has this name")
         jobs.append(job)
@@ -166,7 +166,8 @@ class _Location:
         return JobFileError(f"{self.source}: job {self.job}: {what}")
 
 
-def _read_job(source: str, number: int, table: dict[str, Any], require: Collection[str]) -> JobEntry:
+def read_job(source: str, number: int, table: Mapping[str, Any], require: Collection[str]) -> JobEntry:
+    """Return the job that a table describes, number `number` of `source`. Raises JobFileError."""
     name = table.get("name", f"job{number}")
     location = _Location(source, repr(name) if isinstance(name, str) else str(number))
     for key, value in table.items():

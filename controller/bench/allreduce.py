@@ -91,8 +91,25 @@ def measure(contender: Contender, data: Data) -> tuple[float, float]:
     return elapsed, busy
 
 
+def slowest(directory: Path, workers: int) -> dict[str, list[float]]:
+    """Read the ranks' times by operation; an iteration took as long as its slowest rank."""
+    return _together(directory, workers, "times_s", max)
+
+
+def processor_s(directory: Path, workers: int) -> dict[str, list[float]]:
+    """Read the processor time of all ranks together by operation."""
+    return _together(directory, workers, "processor_s", sum)
+
+
+def _together(
+    directory: Path, workers: int, key: str, join: Callable[[tuple[float, ...]], float]
+) -> dict[str, list[float]]:
+    ranks = [json.loads((directory / f"{rank}.json").read_text())[key] for rank in range(workers)]
+    return {name: [join(of) for of in zip(*(rank[name] for rank in ranks), strict=True)] for name in ranks[0]}
+
+
 def main() -> None:
-    """Run the iterations and write ``{name: [seconds, …]}`` of this rank."""
+    """Run the iterations and write two ``{name: [seconds, …]}`` of this rank: times, and processor times."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--bytes", type=int, required=True)
     parser.add_argument("--iterations", type=int, required=True)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json as json_module
 import statistics
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
+from controller.bench.allreduce import processor_s, slowest
 from controller.bench.loopback import copy_time_s
 from controller.cli import options
 from controller.cli.errors import USAGE, Failure
@@ -85,13 +85,11 @@ def allreduce(
         fabric = FabricSpec(program=program, lanes=lanes, port_kind=port_kind.value)
         with Live({"": workers}, quiet=True) as live:
             result = run_alone(fabric, spec, on_output=live.output, on_progress=live.update)
-        reports = [
-            json_module.loads((Path(directory) / f"{rank}.json").read_text()) for rank in range(workers)
-        ]
-    times = _slowest([report["times_s"] for report in reports])
+        times = slowest(Path(directory), workers)
+        processor = processor_s(Path(directory), workers)
     floor = _floor_s(payload, lanes, workers)
     numbers = _numbers(times, floor, payload)
-    numbers |= _processor_time([report["processor_s"] for report in reports], payload)
+    numbers |= _processor_time(processor, workers, payload)
     numbers["resent_packets"] = sum(report.get("packets_resent", 0.0) for report in result.reports.values())
     if json:
         setup: dict[str, int | str | None] = {
@@ -136,22 +134,14 @@ def _require_torch() -> None:
         raise Failure("the gloo baseline needs torch: pip install 'ina[bench]'") from None
 
 
-def _processor_time(ranks: Sequence[dict[str, list[float]]], payload: int) -> dict[str, float]:
+def _processor_time(busy: Mapping[str, Sequence[float]], workers: int, payload: int) -> dict[str, float]:
     """Return a worker's processor time per gigabyte summed, for each way."""
     return {
-        f"{'' if name == 'ina' else f'{name}_'}processor_s_per_gb": statistics.median(
-            statistics.fmean(rank[name]) for rank in ranks
-        )
+        f"{'' if name == 'ina' else f'{name}_'}processor_s_per_gb": statistics.median(of_all)
+        / workers
         * 1e9
         / payload
-        for name in ranks[0]
-    }
-
-
-def _slowest(ranks: Sequence[dict[str, list[float]]]) -> dict[str, list[float]]:
-    """Return the times of iterations, each of which took as long as its slowest rank."""
-    return {
-        name: [max(times) for times in zip(*(rank[name] for rank in ranks), strict=True)] for name in ranks[0]
+        for name, of_all in busy.items()
     }
 
 

@@ -194,7 +194,12 @@ class Allocator:
         return replace(flows, limit_bps=np.array(limits, dtype=np.float64))
 
     def latency_s(self, job: TrainingJob) -> float:
-        """Return the time that each tensor of a job takes beside its bits."""
+        """Return the time that each tensor of a job takes beside its bits: a round trip."""
         assert job.tree is not None
-        rtt_s = max(self.cluster.switch[name].rtt_s for name in job.tree.switches)
-        return rtt_s * self._settings.round_trips
+        return max(self.cluster.switch[name].rtt_s for name in job.tree.switches)
+
+    @property
+    def announced_bits(self) -> float:
+        """Bits that each tensor is sent with beside its own, if it has as many."""
+        payload = min(switch.payload_bytes for switch in self.cluster.switches)
+        return self._settings.window * payload * 8.0

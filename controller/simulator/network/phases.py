@@ -39,8 +39,12 @@ class Phases:
         return max(now_s, self.compute_s)
 
 
-def phases_of(job: TrainingJob, *, latency_s: float = 0.0, most: int = 8) -> Phases:
+def phases_of(
+    job: TrainingJob, *, latency_s: float = 0.0, announced_bits: float = 0.0, most: int = 8
+) -> Phases:
     """Return the phases of a job, its layers merged to at most so many tensors.
+
+    A tensor is sent with `announced_bits` more, or as many as it has.
 
     >>> from controller.workload import TrainingJob
     >>> job = TrainingJob(name="a", workers=2, layers_bytes=(1, 2, 3), compute_s=1.0, overlap=0.5)
@@ -52,10 +56,11 @@ def phases_of(job: TrainingJob, *, latency_s: float = 0.0, most: int = 8) -> Pha
     step_s = job.overlap * job.compute_s / max(1, len(layers) - 1)
     ends = _merged(layers, most)
     starts = [0, *ends[:-1]]
+    sizes = [8.0 * sum(layers[start:end]) for start, end in zip(starts, ends, strict=True)]
     return Phases(
         job.compute_s + job.skew_s,
         tuple(first_s + (end - 1) * step_s + job.skew_s for end in ends),
-        tuple(8.0 * sum(layers[start:end]) for start, end in zip(starts, ends, strict=True)),
+        tuple(bits + min(bits, announced_bits) for bits in sizes),
         latency_s,
     )
 

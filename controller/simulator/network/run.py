@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -10,6 +11,7 @@ from controller.errors import BadSpec
 from controller.scheduling.model import Cluster as Servers
 from controller.scheduling.model import JobSpec, Node
 from controller.simulator.families.base import SimulationConfig
+from controller.simulator.metrics import measure
 from controller.simulator.network.allocator import Allocator
 from controller.simulator.network.log import Log
 from controller.simulator.network.policies import policies_of
@@ -18,9 +20,100 @@ from controller.simulator.network.speed import LEAST_S, NetworkSpeed
 from controller.simulator.policies import make
 from controller.simulator.policy_run import PolicyRun
 from controller.simulator.record import Ended, Result
+from controller.simulator.runs import refusals
 from controller.workload import Cluster, TrainingJob
 
 Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkTask:
+    """One simulation, to be sent to another process."""
+
+    jobs: Sequence[TrainingJob] = field(repr=False)
+    cluster: Cluster = field(repr=False)
+    scheduler: str
+    settings: NetworkSettings
+    of_scheduler: tuple[tuple[str, float], ...] = ()
+    keep_log: bool = False
+    verify: bool = False
+
+    @property
+    def names(self) -> Mapping[str, str]:
+        """Scheduler and allocation policies."""
+        return {"scheduler": self.scheduler, **self.settings.names}
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkMetrics:
+    """Figures of one simulation; times in seconds.
+
+    `avg_slowdown` is of completion times over times alone with the fastest links; `missed` counts jobs with a
+    deadline that were `ended` for it or done too late.
+    """
+
+    jobs: int
+    avg_jct_s: float
+    median_jct_s: float
+    p99_jct_s: float
+    makespan_s: float
+    avg_wait_s: float
+    avg_slowdown: float
+    p99_slowdown: float
+    gpu_busy: float
+    deadlines: int
+    missed: int
+    ended: int
+    preemptions: int
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkOutcome:
+    """Result of a task; `cpu_s` is processor time."""
+
+    task: NetworkTask
+    simulated: Simulated
+    metrics: NetworkMetrics
+    cpu_s: float
+
+
+def run_network(task: NetworkTask, progress: Progress | None = None) -> NetworkOutcome:
+    """Simulate. Raises RunFailed, with the policies' names in the message."""
+    with refusals(" + ".join(task.names.values())):
+        began_s = time.process_time()
+        simulated = simulate_network(
+            task.jobs,
+            task.cluster,
+            task.scheduler,
+            task.settings,
+            of_scheduler=task.of_scheduler,
+            keep_log=task.keep_log,
+            verify=task.verify,
+            progress=progress,
+        )
+        cpu_s = time.process_time() - began_s
+    return NetworkOutcome(task, simulated, metrics_of(simulated), cpu_s)
+
+
+def metrics_of(simulated: Simulated) -> NetworkMetrics:
+    """Return the figures. Completion times and slowdowns are of the jobs that were completed."""
+    whole, jobs = simulated.result, simulated.result.jobs
+    done = measure(replace(whole, jobs=[each for each in jobs if each.completed]))
+    return NetworkMetrics(
+        jobs=len(jobs),
+        avg_jct_s=done.avg_jct_s,
+        median_jct_s=done.median_jct_s,
+        p99_jct_s=done.p99_jct_s,
+        makespan_s=max((each.finish_s for each in jobs), default=0.0),
+        avg_wait_s=done.avg_wait_s,
+        avg_slowdown=done.avg_slowdown,
+        p99_slowdown=done.p99_slowdown,
+        gpu_busy=done.gpu_busy,
+        deadlines=sum(job.deadline_s is not None for job in simulated.jobs.values()),
+        missed=len(simulated.missed),
+        ended=sum(not each.completed for each in jobs),
+        preemptions=sum(each.preemptions for each in jobs),
+    )
 
 
 @dataclass(frozen=True)
@@ -31,6 +124,7 @@ class Simulated:
     jobs: Mapping[str, TrainingJob]
     cluster: Cluster
     """With links at the rate that gradients have of them."""
+    margin: float
     log: Log | None = field(default=None, repr=False)
 
     @property
@@ -50,7 +144,7 @@ def simulate_network(
     scheduler: str,
     settings: NetworkSettings,
     *,
-    config_settings: tuple[tuple[str, float], ...] = (),
+    of_scheduler: tuple[tuple[str, float], ...] = (),
     keep_log: bool = False,
     verify: bool = False,
     progress: Progress | None = None,
@@ -61,7 +155,7 @@ def simulate_network(
     """
     own_places = settings.placement == SCHEDULER
     servers = servers_of(cluster, whole=not own_places)
-    config = SimulationConfig(servers, seed=settings.seed, settings=config_settings)
+    config = SimulationConfig(servers, seed=settings.seed, settings=of_scheduler)
     run = make(scheduler, config)
     if type(run).run is not PolicyRun.run:
         raise BadSpec(
@@ -73,7 +167,7 @@ def simulate_network(
     speed = NetworkSpeed(run.speed, described, servers, allocator, settings, own_places=own_places, log=log)
     specs = [spec_of(job, allocator.cluster) for job in jobs]
     result = replace(run, speed=speed).run(specs, servers, verify=verify, progress=progress)
-    return Simulated(result, described, allocator.cluster, log)
+    return Simulated(result, described, allocator.cluster, settings.margin, log)
 
 
 def servers_of(cluster: Cluster, *, whole: bool) -> Servers:

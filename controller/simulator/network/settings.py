@@ -18,9 +18,8 @@ SCHEDULER = "scheduler"
 FRAME_BYTES = 70
 """Ethernet, IPv4, UDP and INA headers of a packet (`hostlib.wire`)."""
 
-ROUND_TRIPS = 2.0
-"""Round trips of a tensor beside its bits: its first packets announce their exponents, the last one's sum
-comes back."""
+WINDOW = 128
+"""Packets in flight: the first so many of a tensor only announce the exponents of those that follow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +36,8 @@ class NetworkSettings:
         margin: Part of the time left that deadlines' needs leave unused.
         seed: Of what is random.
         frame_bytes: Bytes of a packet beside its values.
-        round_trips: Time that each tensor takes beside its bits, in round trips.
+        window: Packets in flight of a worker: each tensor is sent with as many more, if it has as many, which
+            announce exponents; 0: none do. A round trip passes until its last sum is back.
         tensors: Tensors of a job at most; more layers are merged.
         iterations: Iterations that are looked at in phases before the rest is taken to be like them.
     """
@@ -51,7 +51,7 @@ class NetworkSettings:
     margin: float = 0.05
     seed: int = 0
     frame_bytes: int = FRAME_BYTES
-    round_trips: float = ROUND_TRIPS
+    window: int = WINDOW
     tensors: int = 8
     iterations: int = 32
 

@@ -76,7 +76,7 @@ class NetworkSpeed:
         moved |= self._place(now_s, groups)
         crossing = self._allocator.crossing
         ended: list[JobState] = []
-        if crossing and (moved or now_s >= self._due_s):
+        if moved or (crossing and now_s >= self._due_s):
             left = {job.name: running[job.name][0].iterations_left(now_s) for job in crossing}
             ended = [running[name][0] for name in self._allocator.divide(now_s, left)]
             self._note(now_s)
@@ -152,8 +152,10 @@ class NetworkSpeed:
 
     def _note(self, now_s: float) -> None:
         if self._log is not None:
-            assert self._allocator.answer is not None
-            self._log.divided(now_s, self._allocator.answer)
+            question, answer = self._allocator.question, self._allocator.answer
+            assert question is not None
+            assert answer is not None
+            self._log.divided(now_s, question, answer)
 
     def _solve(
         self, now_s: float, running: Mapping[str, tuple[JobState, Group]], *, moved: bool
@@ -190,7 +192,12 @@ class NetworkSpeed:
         phases = self._phases.get(placed.name)
         if phases is None:
             latency_s = self._allocator.latency_s(placed)
-            phases = phases_of(placed, latency_s=latency_s, most=self._settings.tensors)
+            phases = phases_of(
+                placed,
+                latency_s=latency_s,
+                announced_bits=self._allocator.announced_bits,
+                most=self._settings.tensors,
+            )
             self._phases[placed.name] = phases
         if len(group.jobs) + len(group.neighbours) == 1:
             return phases

@@ -22,7 +22,8 @@ from controller.workload.generate import generate
 
 # Links carry 80 Gb/s of gradients: a header takes a fifth of each packet.
 PARTS = fabrics.Parts(gpus=1, slots=8192)
-LATE = {"frame_bytes": 64, "round_trips": 0.0}
+SOON = 1e-3  # round trips of tensors, relatively
+LATE = {"frame_bytes": 64, "window": 0}
 
 
 def a_job(name: str, *servers: str, **more: object) -> TrainingJob:
@@ -42,7 +43,7 @@ def ends(found: Simulated) -> dict[str, float]:
 @pytest.mark.parametrize("model", ["phases", "average"])
 def test_a_job_alone_takes_what_its_phases_say(model: str) -> None:
     found = run([a_job("a", "h1", "h2")], fabrics.star(3, PARTS), model=model)
-    assert ends(found)["a"] == pytest.approx(10 * (0.1 + 0.1))  # 8 Gbit at 80 Gb/s
+    assert ends(found)["a"] == pytest.approx(10 * (0.1 + 0.1), rel=SOON)  # 8 Gbit at 80 Gb/s
 
 
 def test_two_jobs_in_step_halve_each_others_rate() -> None:
@@ -50,7 +51,7 @@ def test_two_jobs_in_step_halve_each_others_rate() -> None:
     cluster = fabrics.leaf_spine(1, 2, 2, parts)  # h1, h2 at leaf1, h3, h4 at leaf2: one trunk each
     two = [a_job("a", "h1", "h3"), a_job("b", "h2", "h4")]
     found = run(two, cluster, model="phases")
-    assert ends(found) == pytest.approx({"a": 10 * 0.3, "b": 10 * 0.3})
+    assert ends(found) == pytest.approx({"a": 10 * 0.3, "b": 10 * 0.3}, rel=SOON)
 
 
 def test_two_jobs_that_take_turns_do_not_meet() -> None:
@@ -58,7 +59,7 @@ def test_two_jobs_that_take_turns_do_not_meet() -> None:
     cluster = fabrics.leaf_spine(1, 2, 2, parts)
     one, other = a_job("a", "h1", "h3"), a_job("b", "h2", "h4")
     found = run([one, replace(other, arrival_s=0.1)], cluster, model="phases")
-    assert ends(found) == pytest.approx({"a": 2.0, "b": 2.1})
+    assert ends(found) == pytest.approx({"a": 2.0, "b": 2.1}, rel=SOON)
 
 
 def test_full_memory_lets_gradients_pass_unsummed() -> None:
@@ -66,7 +67,7 @@ def test_full_memory_lets_gradients_pass_unsummed() -> None:
     job = a_job("a", "h1", "h2", "h3", "h4", fallback="h5")
     ample = run([job], fabrics.star(5, PARTS), model="phases")
     none = run([job], fabrics.star(5, replace(PARTS, slots=1)), model="phases")
-    assert ends(ample)["a"] == pytest.approx(2.0)
+    assert ends(ample)["a"] == pytest.approx(2.0, rel=SOON)
     assert ends(none)["a"] == pytest.approx(10 * (0.1 + 4 * 0.1), rel=0.01)
 
 
@@ -76,8 +77,8 @@ def test_the_longer_a_slot_is_held_the_more_of_them_it_takes() -> None:
     slow = run([a_job("a", "h1", "h2", fallback="h3", hold_s=60e-6)], cluster, model="phases")
     summed_bps = 1024 * 256 * 8 / 60e-6
     rate_bps = summed_bps + 40e9  # above that both flows go to the fallback server, whose link has 80 Gb/s
-    assert ends(quick)["a"] == pytest.approx(2.0)
-    assert ends(slow)["a"] == pytest.approx(10 * (0.1 + 8e9 / rate_bps))
+    assert ends(quick)["a"] == pytest.approx(2.0, rel=SOON)
+    assert ends(slow)["a"] == pytest.approx(10 * (0.1 + 8e9 / rate_bps), rel=SOON)
 
 
 def test_members_of_a_group_pay_for_what_contention_adds() -> None:
@@ -128,7 +129,7 @@ def test_no_slot_is_granted_twice_and_granted_jobs_are_in_time(seed: int) -> Non
     found = run(jobs, cluster, memory="deadline", period_s=0.5)
     assert found.log is not None
     granted = dict.fromkeys(found.jobs, True)
-    for _, answer in found.log.memory:
+    for _, _, answer in found.log.memory:
         spans = []
         for name, regions in answer.regions.items():
             if answer.standing[name] is Standing.GRANTED:
