@@ -79,6 +79,7 @@ def test_the_hook_trains_as_plain_sums_do(ranks: Ranks) -> None:
     first, second = ranks.results("hook")
     assert first["weights"] == second["weights"]
     assert first["largest"] < 1e-5
+    assert 1e-7 < first["coarse"] < 1e-2
     assert first["paths"]["allreduce avg float32"]["switch"] >= 6
     assert first["name"] == ["0.weight", "0.bias … 2.bias (3 tensors)"]
     assert first["layer"] == [[0, 4], [2, 4]]
