@@ -1,8 +1,10 @@
-"""The tables of docs/results/improved.md: our grouping beside Muri's, under both rule sets.
+"""The tables of docs/results/improved.md: our grouping beside Muri's, and beside no grouping.
 
 `python -m benchmarks.improved --traces DIR` runs on what there is below DIR of Muri's traces and of c1000
-(`benchmarks.trace_files`), without `--traces` on a small trace that is shipped. `--slow` adds what takes
-minutes. `--output docs/results` writes improved.json, and the tables between the marks of improved.md.
+(`benchmarks.trace_files`), without `--traces` on a small trace that is shipped: durations known, traces of a
+thousand jobs. `--slow` adds longer traces, durations unknown, the rules of the public code, and variants of
+`weave-s`: hours. `--output docs/results` writes improved.json, and the tables between the marks of
+improved.md.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.pages import check, fill
-from benchmarks.trace_files import Trace, takes_minutes, traces
+from benchmarks.trace_files import LONG, Trace, traces
 from bmv2_topos.experiments.harness import markdown
 from controller.cli.output import Bar
 from controller.scheduling import Cluster
@@ -32,13 +34,29 @@ from controller.simulator.traces import read
 ResultRow = dict[str, Any]
 
 NAME = "improved"
-PAIRS: Mapping[tuple[str, str], str] = {
-    ("muri-s", "weave-s"): "Rules of the papers, durations known:",
-    ("muri-l", "weave-l"): "Rules of the papers, durations unknown:",
-    ("muri-replica:muri-s", "muri-replica:weave-s"): "Rules of the public code, durations known:",
-    ("muri-replica:muri-l", "muri-replica:weave-l"): "Rules of the public code, durations unknown:",
+BESIDE: Mapping[tuple[str, ...], str] = {
+    ("srsf", "muri-s", "weave-s"): "Rules of the papers, durations known:",
+    ("tiresias", "muri-l", "weave-l"): "Rules of the papers, durations unknown:",
+    (
+        "muri-replica:srsf",
+        "muri-replica:muri-s",
+        "muri-replica:weave-s",
+    ): "Rules of the public code, durations known:",
+    (
+        "muri-replica:tiresias",
+        "muri-replica:muri-l",
+        "muri-replica:weave-l",
+    ): "Rules of the public code, durations unknown:",
 }
-"""Captions of the tables by the two policies compared."""
+"""Captions of the tables by the policies compared: none that groups, Muri, and ours."""
+
+FIGURES = {
+    "average": "avg_jct_s",
+    "median": "median_jct_s",
+    "p99": "p99_jct_s",
+    "slowdown": "avg_slowdown",
+    "its p99": "p99_slowdown",
+}
 
 VARIED = ("trace3", "trace3_pr", "sample")
 
@@ -49,7 +67,8 @@ def variants() -> dict[str, PolicyRun]:
     changed = {
         "`weave-s`": Weave(told),
         "no exchanges after the greedy start": Weave(told, exchange=False),
-        "q = 0: the average alone is looked after": Weave(told, power=0.0),
+        "groups of greatest worth, nothing foreseen": Weave(told, foresee=False),
+        "q = 0.5: the tail is looked after": Weave(told, power=0.5),
         "s = 0: slowdowns are not looked after": Weave(told, short=0.0),
         "looks at twice the cluster instead of eight times": Weave(told, width=2),
         "pairs only": Weave(told, members=2),
@@ -74,7 +93,7 @@ def main() -> None:
             parser.error(f"--output {given.output}: {error}")
     try:
         files = traces(given.traces)
-        tables = {"pairs": compared(files, slow=given.slow), "variants": varied(files)}
+        tables = {"compared": compared(files, slow=given.slow), "variants": varied(files, slow=given.slow)}
     except RunFailed as error:
         raise SystemExit(f"benchmarks.improved: {error}") from None
     shown = text(tables)
@@ -87,13 +106,13 @@ def main() -> None:
 
 
 def compared(files: Sequence[Trace], *, slow: bool) -> list[ResultRow]:
-    """Run all pairs of policies on all traces, one simulation per core."""
+    """Run the policies on the traces, one simulation per core."""
     wanted = [
         (trace, policy)
+        for number, policies in enumerate(BESIDE)
         for trace in files
-        for pair in PAIRS
-        for policy in pair
-        if slow or not takes_minutes(trace, policy)
+        for policy in policies
+        if slow or (number == 0 and not trace.name.startswith(LONG))
     ]
     tasks = [
         Task(policy, Source(trace.path), SimulationConfig(Cluster.uniform(trace.nodes, 8)))
@@ -114,10 +133,10 @@ def compared(files: Sequence[Trace], *, slow: bool) -> list[ResultRow]:
     ]
 
 
-def varied(files: Sequence[Trace]) -> list[ResultRow]:
-    """Run the variants on the traces that they are measured on."""
+def varied(files: Sequence[Trace], *, slow: bool) -> list[ResultRow]:
+    """Run the variants on the traces that they are measured on; the shipped one is quick."""
     rows = []
-    for trace in [trace for trace in files if trace.name in VARIED]:
+    for trace in [trace for trace in files if trace.name in VARIED and (slow or trace.name == "sample")]:
         cluster = Cluster.uniform(trace.nodes, 8)
         specs = read(trace.path, cluster)
         for name, made in variants().items():
@@ -128,25 +147,41 @@ def varied(files: Sequence[Trace]) -> list[ResultRow]:
 
 def text(tables: Mapping[str, Sequence[ResultRow]]) -> str:
     """Return all tables."""
-    found = {(row["trace"], row["policy"]): row for row in tables["pairs"]}
-    names = list(dict.fromkeys(row["trace"] for row in tables["pairs"]))
+    found = {(row["trace"], row["policy"]): row for row in tables["compared"]}
     parts = []
-    for (theirs, ours), caption in PAIRS.items():
-        columns = ["trace", "jobs"]
-        for figure in ("average", "p99", "median"):
-            columns += [f"{figure}, `{theirs}`", f"`{ours}`", ""]
-        cells = [_beside(found[name, theirs], found[name, ours]) for name in names if (name, ours) in found]
-        parts += [caption, markdown(columns, cells)]
-    parts += ["`weave-s` with one thing changed, rules of the papers:", _variants(tables["variants"])]
+    for policies, caption in BESIDE.items():
+        names = list(dict.fromkeys(name for name, policy in found if policy == policies[-1]))
+        if names:
+            parts += [caption, _figures(found, names, policies), _changes(found, names, policies)]
+    if tables["variants"]:
+        parts += ["`weave-s` with one thing changed, rules of the papers:", _variants(tables["variants"])]
     return "\n\n".join(parts)
 
 
-def _beside(theirs: ResultRow, ours: ResultRow) -> list[str]:
-    cells = [theirs["trace"], f"{theirs['jobs']:,}"]
-    for key in ("avg_jct_s", "p99_jct_s", "median_jct_s"):
-        change = ours[key] / theirs[key] - 1
-        cells += [f"{theirs[key]:,.0f}", f"{ours[key]:,.0f}", f"{100 * change:+.1f} %"]
-    return cells
+def _figures(
+    found: Mapping[tuple[str, str], ResultRow], names: Sequence[str], policies: Sequence[str]
+) -> str:
+    cells = []
+    for name in names:
+        for policy in policies:
+            row = found[name, policy]
+            times = [f"{row[key]:,.0f}" for key in list(FIGURES.values())[:3]]
+            slowdowns = [f"{row[key]:,.2f}" for key in list(FIGURES.values())[3:]]
+            cells.append([name, f"{row['jobs']:,}", f"`{policy}`", *times, *slowdowns])
+    return markdown(["trace", "jobs", "policy", *FIGURES], cells)
+
+
+def _changes(
+    found: Mapping[tuple[str, str], ResultRow], names: Sequence[str], policies: Sequence[str]
+) -> str:
+    """Return by how much the last of `policies` changes each figure of the others, trace by trace."""
+    *others, ours = policies
+    cells = []
+    for name in names:
+        for other in others:
+            changes = [found[name, ours][key] / found[name, other][key] - 1 for key in FIGURES.values()]
+            cells.append([name, f"`{other}`", *(f"{100 * change:+.1f} %" for change in changes)])
+    return markdown([f"`{ours}` on", "beside", *FIGURES], cells)
 
 
 def _variants(rows: Sequence[ResultRow]) -> str:

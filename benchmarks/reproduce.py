@@ -126,13 +126,18 @@ def simulated(trace: Trace, policy: str) -> ResultRow:
     return {**asdict(outcome.metrics), "trace": trace.name, "policy": policy, "took_s": outcome.cpu_s}
 
 
+def published() -> list[str]:
+    """Return the policies that are not of our own, which has a page of its own (`benchmarks.improved`)."""
+    return [name for name in known() if "weave" not in name]
+
+
 def replicas(options: Options) -> list[ResultRow]:
-    """Run the public code's rules: policies with public figures and our own, and all on the first trace."""
+    """Run the public code's rules: policies with public figures, and all of them on the first trace."""
     rows = []
     for trace in options.traces():
-        for policy in with_ablations([name for name in known() if family(name) == "muri-replica"]):
+        for policy in with_ablations([name for name in published() if family(name) == "muri-replica"]):
             theirs = MURI.get((trace.name, policy))
-            wanted = theirs is not None or "weave" in policy or trace.name in FIRST
+            wanted = theirs is not None or trace.name in FIRST
             if not wanted or options.skips(trace, policy):
                 continue
             row = simulated(trace, policy)
@@ -147,7 +152,7 @@ def replicas(options: Options) -> list[ResultRow]:
 def paper(options: Options) -> list[ResultRow]:
     """Run all policies that are as the papers have them; Muri's ablations on the first trace only."""
     first, *others = [trace for trace in options.traces() if trace.name in PAPER] or options.traces()[:1]
-    names = with_ablations([name for name in known() if not family(name)])
+    names = with_ablations([name for name in published() if not family(name)])
     main_names = [name for name in names if not name.startswith("muri-s-")]
     pairs = [(first, name) for name in names] + [(trace, name) for trace in others for name in main_names]
     return [simulated(trace, name) for trace, name in pairs if not options.skips(trace, name)]

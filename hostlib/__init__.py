@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from hostlib import hosting, quantize
 from hostlib.arrays import Output, Tensor
-from hostlib.collectives import Layer, NonFinite, Op
+from hostlib.collectives import Layer, NonFinite, Numbers, Op
 from hostlib.communicator import Communicator, Handle
 from hostlib.config import DEFAULT_SLOTS, JobConfig, TransportConfig
 from hostlib.core.state import window_for
@@ -146,10 +146,20 @@ def allreduce(
     nonfinite: NonFinite = "raise",
     layer: Layer | None = None,
     priority: int | None = None,
+    numbers: Numbers | None = None,
+    residual: NDArray[np.float32] | None = None,
 ) -> NDArray[Any]:
     """Return the sum or average of `array` over all ranks; see `Communicator.allreduce`."""
     return current().allreduce(
-        array, op, out=out, name=name, nonfinite=nonfinite, layer=layer, priority=priority
+        array,
+        op,
+        out=out,
+        name=name,
+        nonfinite=nonfinite,
+        layer=layer,
+        priority=priority,
+        numbers=numbers,
+        residual=residual,
     )
 
 
@@ -162,10 +172,20 @@ def allreduce_async(
     nonfinite: NonFinite = "raise",
     layer: Layer | None = None,
     priority: int | None = None,
+    numbers: Numbers | None = None,
+    residual: NDArray[np.float32] | None = None,
 ) -> Handle[NDArray[Any]]:
     """Start `allreduce` and return at once; see `Communicator.allreduce_async`."""
     return current().allreduce_async(
-        array, op, out=out, name=name, nonfinite=nonfinite, layer=layer, priority=priority
+        array,
+        op,
+        out=out,
+        name=name,
+        nonfinite=nonfinite,
+        layer=layer,
+        priority=priority,
+        numbers=numbers,
+        residual=residual,
     )
 
 
@@ -218,18 +238,22 @@ def statistics() -> dict[str, float]:
     return current().statistics()
 
 
-def error_bound(largest: float, fan_in: int, *, scale_bits: int | None = None) -> float:
+def error_bound(
+    largest: float, fan_in: int, *, scale_bits: int | None = None, numbers: Numbers = "exponent"
+) -> float:
     """Return how far one element of a float32 sum may be from the exact sum, absolutely.
 
     Args:
         largest: the largest magnitude among the elements that share its packet, over all ranks.
         fan_in: number of ranks.
         scale_bits: those of the configuration if its numbers are "fixed"; None: an exponent per packet.
+        numbers: "block16" if they are that: 16 bits for each element.
     """
     if scale_bits is not None:
         return quantize.fixed_error_bound(largest, scale_bits, fan_in)
     exponent = int(quantize.exponents(np.array([largest], np.float32)))
-    return quantize.error_bound(exponent, fan_in)
+    bound = quantize.block16_error_bound if numbers == "block16" else quantize.error_bound
+    return bound(exponent, fan_in)
 
 
 def _place(config: JobConfig) -> tuple[str, int, int, str | None]:

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
+import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hostlib.agreement import agreed, ballot
@@ -25,6 +26,7 @@ from hostlib.collectives import (
     Layer,
     LocalEngine,
     NonFinite,
+    Numbers,
     Op,
     is_whole,
     make_barrier,
@@ -176,9 +178,10 @@ class Communicator:
             self._engine = SwitchEngine(config, peers or NoPeers())
         self._limits = limits or Limits()
         self._lanes = config.lanes if config else 1
+        self._packet = config.packet_elements if config else 1
         self._queue: deque[Handle[Any]] = deque()
         """Submitted, and not agreed on."""
-        self._schedule: Schedule[Handle[Any]] = Schedule(self._limits, self._lanes)
+        self._schedule: Schedule[Handle[Any]] = Schedule(self._limits, self._packet)
         """Agreed on; the library's thread has it, and leaves it empty when it is not `_busy`."""
         self._agreed = 0
         """Calls that ever were in the schedule."""
@@ -201,6 +204,8 @@ class Communicator:
         nonfinite: NonFinite = "raise",
         layer: Layer | None = None,
         priority: int | None = None,
+        numbers: Numbers | None = None,
+        residual: NDArray[np.float32] | None = None,
     ) -> NDArray[Any]:
         """Return the sum (or average) of `array` over all ranks, in its shape and dtype.
 
@@ -221,6 +226,10 @@ class Communicator:
                 layers; the same on all ranks. Where jobs share a switch, front layers get its memory first.
             priority: 0 to 255, instead of what `hostlib.priority` makes of layer, communication share and
                 remaining time. Ranks should agree.
+            numbers: how floats travel: "block16" takes half the bytes (`hostlib.quantize.pack`), "exponent"
+                is the finer one; None: as the job's configuration says. The same on all ranks.
+            residual: with "block16" an array of float32 in the array's shape, zero at first: what earlier
+                sums rounded off is added to this one, and what this one rounds off is left there.
 
         Raises:
             UnsupportedArray: this array or argument is not taken; nothing was sent.
@@ -228,7 +237,16 @@ class Communicator:
             JobBroken: the job is over.
         """
         collective = make_collective(
-            array, op, out, name, nonfinite, number=next(self._calls), layer=layer, priority=priority
+            array,
+            op,
+            out,
+            name,
+            nonfinite,
+            number=next(self._calls),
+            layer=layer,
+            priority=priority,
+            numbers=numbers,
+            residual=residual,
         )
         return self._run(collective, collective.staged.finish)
 
@@ -242,13 +260,24 @@ class Communicator:
         nonfinite: NonFinite = "raise",
         layer: Layer | None = None,
         priority: int | None = None,
+        numbers: Numbers | None = None,
+        residual: NDArray[np.float32] | None = None,
     ) -> Handle[NDArray[Any]]:
         """Start `allreduce` and return at once. Leave `array` and `out` alone until it is done.
 
         Give a `name` wherever the order of several of these could differ between ranks (see `Communicator`).
         """
         collective = make_collective(
-            array, op, out, name, nonfinite, number=next(self._calls), layer=layer, priority=priority
+            array,
+            op,
+            out,
+            name,
+            nonfinite,
+            number=next(self._calls),
+            layer=layer,
+            priority=priority,
+            numbers=numbers,
+            residual=residual,
         )
         return self._submit(Handle(collective, collective.staged.finish))
 
@@ -463,7 +492,7 @@ class Communicator:
             handle.end()
 
     def _carry_out_fused(self, handles: Sequence[Handle[Any]]) -> None:
-        fused = FusedCollective([handle.collective for handle in handles], self._lanes)
+        fused = FusedCollective([handle.collective for handle in handles], self._packet)
         outcomes: Sequence[BaseException | None]
         try:
             outcomes = fused.carry_out(self._engine.run)

@@ -54,7 +54,7 @@ class SwitchEngine:
         self._log = _open_log(config.log)
         self._window = Window(_core_settings(config), NativeKernel())
         self._link = link = open_link(config.transport, self._window)
-        # More in flight than the socket holds would be lost, and net.core.rmem_max may allow little.
+        # More in flight than the link holds would be lost, and net.core.rmem_max may allow little.
         self._window.restrict_to(link.room_packets)
         self._window.congestion = CONGESTION[config.congestion]()
         watchdog = Watchdog(self._window, peers, config.patience, switch=config.transport.switch)
@@ -112,6 +112,8 @@ class SwitchEngine:
                     average=collective.average,
                     priority=self._priority,
                     target=wire.ALL if collective.root is None else collective.root,
+                    block16=collective.block16,
+                    feedback=collective.feedback,
                     now=started,
                 )
                 call = f"; call {collective.number + 1} here: {collective.description}"
@@ -224,7 +226,7 @@ class SwitchEngine:
                 reason = f'does not fit numbers="fixed" with {bits} scale_bits and {self._config.size} ranks'
             raise SumOverflow(job, self._window.psns(), numeric_errors.overflow, reason)
         if numeric_errors.nonfinite is not None and collective.nonfinite == "raise":
-            what = collective.staged.unfit(numeric_errors.nonfinite, self._config.lanes)
+            what = collective.staged.unfit(numeric_errors.nonfinite, self._window.packet_elements)
             raise NonFiniteError(job, numeric_errors.nonfinite, what)
 
 
@@ -242,7 +244,7 @@ def _core_settings(config: JobConfig) -> CoreSettings:
         size=config.size,
         slots=config.slots,
         lanes=config.lanes,
-        endpoints=config.transport.endpoints if config.transport.kind == "loopback" else None,
+        endpoints=None if config.transport.kind == "udp" else config.transport.endpoints,
         tree=config.tree,
         epoch=config.epoch,
         window=config.window_packets,

@@ -153,9 +153,12 @@ def packets(collective: Collective, lanes: int) -> int:
 
 
 def _kind(call: Call) -> object:
-    """Return what fused collectives have in common; a reduce, or a barrier, has it with no other."""
+    """Return what fused collectives have in common.
+
+    A reduce, a barrier, or one with numbers of its own, has it with no other.
+    """
     collective = call.collective
-    if collective.root is not None or collective.is_barrier:
+    if collective.root is not None or collective.is_barrier or collective.block16 is not None:
         return collective.number
     return collective.staged.source.dtype, collective.average
 

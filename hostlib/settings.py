@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, Self, cast
 
-from hostlib.collectives import NonFinite
+from hostlib.collectives import NonFinite, Numbers
 from hostlib.errors import ConfigError
 from hostlib.schedule import FUSION_BYTES, SLICE_BYTES, Limits
 
@@ -32,6 +32,9 @@ class Settings:
     limits: Limits = field(default_factory=Limits)
     """``INA_FUSION_BYTES``, ``INA_SLICE_BYTES``: what is fused and sliced; the same on all ranks."""
 
+    numbers: Numbers | None = None
+    """``INA_NUMBERS``: how a framework's floats travel, "exponent" or "block16"; None: as the job's do."""
+
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Self:
         """Read the variables. Raises ConfigError with what is wrong."""
@@ -39,6 +42,9 @@ class Settings:
             switch=environment.get("INA_SWITCH") or EMBEDDED,
             options=_words(environment.get("INA_OPTIONS", "")),
             stall_s=_seconds(environment.get("INA_STALL_S", "10")),
+            numbers=cast(
+                Numbers | None, _one_of(environment, "INA_NUMBERS", ("", "exponent", "block16")) or None
+            ),
             nonfinite=cast(NonFinite, _one_of(environment, "INA_NONFINITE", ("propagate", "raise"))),
             float64=cast(Literal["switch", "gloo"], _one_of(environment, "INA_FLOAT64", ("switch", "gloo"))),
             limits=Limits(

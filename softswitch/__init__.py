@@ -24,13 +24,14 @@ if TYPE_CHECKING:
         preprocess_file,
     )
     from softswitch.daemon import run_switch
-    from softswitch.engine.build import build_c, load
+    from softswitch.engine.build import build_c, has_compiler, load
     from softswitch.engine.capture_files import CaptureFiles, CaptureTo
     from softswitch.engine.emit_c.program import emit_c
     from softswitch.engine.impairments import Impairments, PortImpairments
     from softswitch.engine.pcapng import CaptureSettings, file_header, packet_block
     from softswitch.engine.pipeline import PipelineError
     from softswitch.engine.ports import MAX_PORT, PortSpec, SwitchError, parse_port, takes_any_peer
+    from softswitch.engine.programs import compile_once, preprocess_once
     from softswitch.engine.switch import Switch
     from softswitch.p4runtime import Service, Tls, serve
 
@@ -50,15 +51,18 @@ __all__ = [
     "Tls",
     "build_c",
     "compile_file",
+    "compile_once",
     "compile_source",
     "emit_c",
     "file_header",
+    "has_compiler",
     "load",
     "p4info",
     "p4info_text",
     "packet_block",
     "parse_port",
     "preprocess_file",
+    "preprocess_once",
     "run_switch",
     "serve",
     "takes_any_peer",
@@ -74,13 +78,14 @@ _HOMES: Final = {
         "preprocess_file",
     ),
     "daemon": ("run_switch",),
-    "engine.build": ("build_c", "load"),
+    "engine.build": ("build_c", "has_compiler", "load"),
     "engine.capture_files": ("CaptureFiles", "CaptureTo"),
     "engine.emit_c.program": ("emit_c",),
     "engine.impairments": ("Impairments", "PortImpairments"),
     "engine.pcapng": ("CaptureSettings", "file_header", "packet_block"),
     "engine.pipeline": ("PipelineError",),
     "engine.ports": ("MAX_PORT", "PortSpec", "SwitchError", "parse_port", "takes_any_peer"),
+    "engine.programs": ("compile_once", "preprocess_once"),
     "engine.switch": ("Switch",),
     "p4runtime": ("Service", "Tls", "serve"),
 }

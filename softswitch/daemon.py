@@ -22,10 +22,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Literal, TextIO
 
-from softswitch.compiler import preprocess_file
 from softswitch.engine.capture_files import CaptureFiles, CaptureTo
 from softswitch.engine.impairments import PortImpairments
-from softswitch.engine.ports import PortSpec, UdpPort
+from softswitch.engine.ports import PortSpec, SharedPort, UdpPort
+from softswitch.engine.programs import preprocess_once
 from softswitch.engine.switch import Switch
 from softswitch.p4runtime import Service, Tls, private_socket, serve
 from softswitch.p4runtime.state import Backend
@@ -51,13 +51,14 @@ def run_switch(
     Without a `program`, packets are dropped until a controller loads one. P4Runtime listens at `address`,
     ``host:port`` or ``unix:path``; None is a Unix socket in a private folder. Once everything is open,
     `ready` gets one line of JSON: ``p4runtime`` (where it listens), ``grpc_port`` (null for a Unix socket),
-    ``udp_ports`` (by port number), ``device_id`` and ``program``; then, with `until_eof`, the answers. To be
-    called from the main thread: it handles the two signals. `capture` says where captures go.
+    ``udp_ports`` and ``shm_ports`` (by port number), ``device_id`` and ``program``; then, with `until_eof`,
+    the answers. To be called from the main thread: it handles the two signals. `capture` says where captures
+    go.
 
     Raises CompileError or PipelineError if the program cannot be loaded, PortError if a port cannot
     be opened, OSError if a file or `address` cannot be had, SwitchError if the event loop failed.
     """
-    source = preprocess_file(program, defines=defines) if program else None
+    source = preprocess_once(program, defines=defines) if program else None
     stop = threading.Event()
     engine: Literal["auto", "python"] = "python" if backend == "interpreter" else "auto"
     with contextlib.ExitStack() as stack:
@@ -86,6 +87,11 @@ def _description(switch: Switch, service: Service, device_id: int, program: Path
             str(number): switch.port_address(number)[1]
             for number, port in switch.ports.items()
             if isinstance(port, UdpPort)
+        },
+        "shm_ports": {
+            str(number): switch.shared_path(number)
+            for number, port in switch.ports.items()
+            if isinstance(port, SharedPort)
         },
         "device_id": device_id,
         "program": program.stem if program else None,

@@ -23,6 +23,6 @@ def bundle(program: str, lanes: int) -> ProgramBundle:
         softswitch.CompileError: it does not compile.
     """
     source, defines = source_of(program, lanes)
-    text = softswitch.preprocess_file(source, defines=defines)
-    compiled = softswitch.compile_source(text, name=source.stem)
+    text = softswitch.preprocess_once(source, defines=defines)
+    compiled = softswitch.compile_once(text, name=source.stem)
     return ProgramBundle(source.stem, softswitch.p4info(compiled), text.encode())

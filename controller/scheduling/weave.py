@@ -16,6 +16,11 @@ A crowded cluster so looks for throughput, an idle one for the jobs that end soo
 and how many groups of each size there are, is what makes the sum of weight times speed largest
 (`controller.grouping.worth`).
 
+Worth per second knows nothing of restarts, nor of a large job that waits for one small job to end. So where
+durations are known, these groups are one of several drafts: the groups that run and more beside them, the
+same with jobs alone beside them, and all jobs alone in order of the queue (SRSF). For each it is foreseen
+when every job would end (`controller.scheduling.outlook`), and the draft of least Σ u · JCT is taken.
+
 Weave knows what Muri knows: stage times as a profiler measures them, with its noise, and, where they are
 known, durations as told. A `SpeedModel` predicts from these how long a group's round is. How much longer it
 really is, is seen of the groups that run, and believed of further groups of as many jobs.
@@ -25,7 +30,8 @@ waiting adds 1 / (its time alone) to the latter; so u is multiplied by
 
     1 - s + s · (mean time alone / its time alone)
 
-with s = `short`: 0 looks after completion times, 1 after slowdowns.
+with s = `short`: 0 looks after completion times, 1 after slowdowns. The mean is that of all jobs so far, or,
+if durations are unknown, of those that are there.
 
 Groups that come out as before stay where they are; so do all when nothing better is found.
 """
@@ -34,8 +40,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
+from operator import mul
 
 from controller.grouping.efficiency import best
 from controller.grouping.worth import Item, Rounds, group_by_worth
@@ -43,6 +50,7 @@ from controller.scheduling.drafts import Draft, place
 from controller.scheduling.errors import BadSpec
 from controller.scheduling.model import RESOURCES, JobSpec
 from controller.scheduling.muri import Profiler, interleaved, profile
+from controller.scheduling.outlook import Ahead, Positions, ends_s, fill
 from controller.scheduling.policy import Decision, Group, JobState, SpeedModel, View
 from controller.scheduling.told import TRUTH, Told
 from controller.scheduling.turns import carry_on
@@ -53,8 +61,14 @@ COMPOSITIONS = 3000
 MOST = 512
 """Jobs of one size that are looked at beyond twice as many as fit: the work grows with their square."""
 
-SHORT = 0.3
+POWER = 0.0
+"""Default weight of the tail."""
+
+SHORT = 0.8
 """Default weight of short jobs."""
+
+LOOK = 128
+"""Jobs at the head of the queue whose ends are foreseen, beside those that may run."""
 
 Kind = tuple[str, int, tuple[float, ...], float]
 
@@ -65,8 +79,8 @@ class Weave:
     `speed` predicts how fast groups run, from stage times that are off by up to `noise`; `told` is what is
     known of durations. `members` is the largest group, `power` is q, `short` is s, `width` by how many times
     the jobs that are looked at may exceed the cluster, all together and size by size.
-    `exchange=False` leaves out the local search. `quantum_s`: ask again after this time while jobs wait, for
-    attained service changes.
+    `exchange=False` leaves out the local search, `foresee=False` the other drafts. `quantum_s`: ask again
+    after this time while jobs wait, for attained service changes.
     """
 
     def __init__(
@@ -76,10 +90,11 @@ class Weave:
         *,
         known: bool = True,
         members: int = len(RESOURCES),
-        power: float = 0.5,
+        power: float = POWER,
         short: float = SHORT,
         width: int = 8,
         exchange: bool = True,
+        foresee: bool = True,
         quantum_s: float | None = None,
         noise: float = 0.0,
         seed: int = 0,
@@ -104,6 +119,9 @@ class Weave:
         self._power = power
         self._width = width
         self._exchange = exchange
+        self._foresee = foresee and known
+        self._arrived, self._total_s = 0, 0.0  # how many jobs have come, and the sum of their times alone
+        self._mean_s = 1.0
         self._quantum_s = quantum_s
         self._kind_of: dict[int, int] = {}  # of each unfinished job, by order of arrival
         self._forget()
@@ -125,32 +143,100 @@ class Weave:
         for job in view.arrived:  # refuses jobs that nobody profiled
             measured = self._profiler.measure(job.spec)
             self._measured[job.order] = replace(job.spec, stages_s=measured) if self._noise else job.spec
+            self._arrived += 1
+            self._total_s += self._left_s(job, view.now_s)
         if self._longer.learn(self._believed(group) for group in view.groups if len(group.jobs) > 1):
             self._rounds = Rounds(self._round_s, self._members)
         if len(self._rounds) > COMPOSITIONS:
             self._forget()
-        now_s = view.now_s
-        queue = sorted(view.jobs.values(), key=lambda job: (self._service(job, now_s), job.order))
-        weights = self._weights(queue, view)
+        queue = sorted(view.jobs.values(), key=lambda job: (self._service(job, view.now_s), job.order))
+        jobs, items = self._looked_at(queue, view)
+        groups = place(self._drafts(self._best(jobs, items, view), jobs), view)
+        if self._quantum_s is None or sum(len(group.jobs) for group in groups) == len(queue):
+            return Decision(groups)
+        return Decision(groups, view.now_s + self._quantum_s)
+
+    def _looked_at(self, queue: Sequence[JobState], view: View) -> tuple[list[JobState], list[Item]]:
+        """Return the jobs that may run, in order of the queue, as items too."""
+        cluster = view.cluster
         seen: dict[int, int] = {}
         jobs: list[JobState] = []
         items: list[Item] = []
         asked = 0
-        for job, weight in zip(queue, weights, strict=True):
+        for job, weight in zip(queue, self._weights(queue, view), strict=True):
             gpus = job.spec.gpus
-            if asked >= self._width * view.cluster.gpus:
+            if asked >= self._width * cluster.gpus:
                 break
             seen[gpus] = seen.get(gpus, 0) + 1
-            fit = view.cluster.gpus // gpus
+            fit = cluster.gpus // gpus
             if seen[gpus] <= max(min(self._width, 2) * fit, min(self._width * fit, MOST)):
                 asked += gpus
                 jobs.append(job)
                 items.append(Item(self._kind(job), gpus, job.alone_s, weight))
-        found = group_by_worth(items, self._rounds, view.cluster.gpus, improve=self._exchange)
-        groups = place(self._drafts(found, jobs), view)
-        if self._quantum_s is None or sum(len(group.jobs) for group in groups) == len(queue):
-            return Decision(groups)
-        return Decision(groups, now_s + self._quantum_s)
+        return jobs, items
+
+    def _best(self, jobs: Sequence[JobState], items: Sequence[Item], view: View) -> Sequence[Positions]:
+        """Return the groups of greatest worth, or another draft that would end better."""
+        gpus = view.cluster.gpus
+        fresh = self._worthiest(range(len(items)), items, gpus)
+        if not self._foresee or not jobs:
+            return fresh
+        sizes = [item.gpus for item in items]
+        number = {job.order: position for position, job in enumerate(jobs)}
+        kept = [
+            tuple(sorted(number[job.order] for job in group.jobs))
+            for group in view.groups
+            if all(job.order in number for job in group.jobs)
+        ]
+        if sum(sizes) <= gpus and all(len(group) == 1 for group in kept):
+            return fresh
+        held = {position for group in kept for position in group}
+        rest = [position for position in range(len(jobs)) if position not in held]
+        free = gpus - sum(sizes[group[0]] for group in kept)
+        drafts = [
+            fill(sizes, range(len(jobs)), gpus),
+            kept + fill(sizes, rest, free),
+            kept + self._worthiest(rest, items, free),
+            fresh,
+        ]
+        return self._foreseen(drafts, {*kept}, jobs, items, view)
+
+    def _worthiest(self, choice: Sequence[int], items: Sequence[Item], gpus: int) -> list[Positions]:
+        found = group_by_worth([items[n] for n in choice], self._rounds, gpus, improve=self._exchange)
+        return [tuple(sorted(choice[n] for n in group)) for group in found]
+
+    def _foreseen(
+        self,
+        drafts: Sequence[Sequence[Positions]],
+        kept: Set[Positions],
+        jobs: Sequence[JobState],
+        items: Sequence[Item],
+        view: View,
+    ) -> Sequence[Positions]:
+        """Return the first draft of least Σ u · JCT, over the queue's head and all whom a draft names."""
+        now_s, power = view.now_s, 1.0 + self._power
+        named = {*range(min(LOOK, len(jobs)))}.union(*(group for draft in drafts for group in draft))
+        shown = sorted(named)
+        position = {number: place for place, number in enumerate(shown)}
+        ahead = [self._ahead(jobs[number], items[number].kind, now_s) for number in shown]
+        ages = [now_s - jobs[number].spec.submit_s for number in shown]
+        factors = [self._factor(jobs[number], now_s) for number in shown]
+
+        def cost(draft: Sequence[Positions]) -> float:
+            runs: list[Positions] = []
+            starts: list[Positions] = []
+            for group in draft:
+                (runs if group in kept else starts).append(tuple(position[number] for number in group))
+            ends = ends_s(ahead, runs, starts, view.cluster.gpus, self._rounds.of)
+            jcts = [max(age_s + end_s, 1.0) for age_s, end_s in zip(ages, ends, strict=True)]
+            return math.fsum(map(mul, factors, (pow(jct_s, power) for jct_s in jcts)))
+
+        return min(drafts, key=cost)
+
+    def _ahead(self, job: JobState, kind: int, now_s: float) -> Ahead:
+        left = max(self._left_s(job, now_s), 0.0) / job.alone_s
+        restart_s = self._speed.restart_s(Group((job,), ()))[0]
+        return Ahead(kind, job.spec.gpus, left, job.alone_s, restart_s)
 
     def _service(self, job: JobState, now_s: float) -> float:
         return self._left_s(job, now_s) * job.spec.gpus
@@ -166,22 +252,26 @@ class Weave:
         left = [self._left_s(job, now_s) for job in queue]
         jcts = [now_s - job.spec.submit_s + left_s for job, left_s in zip(queue, left, strict=True)]
         mean_s = max(math.fsum(jcts) / len(jcts), 1.0)
-        urgencies = [(max(jct_s, 1.0) / mean_s) ** self._power for jct_s in jcts]
-        if self._short:
-            # what is left may be falsely told: a job is as long as it has run and is said to run on
-            alone = [
-                max(job.attained_s(now_s) + left_s, 1.0) for job, left_s in zip(queue, left, strict=True)
-            ]
-            mean_alone_s = math.fsum(alone) / len(alone)
-            urgencies = [
-                urgency * (1 - self._short + self._short * mean_alone_s / alone_s)
-                for urgency, alone_s in zip(urgencies, alone, strict=True)
-            ]
+        self._mean_s = self._total_s / self._arrived
+        if not self._known:
+            self._mean_s = math.fsum(self._alone_s(job, now_s) for job in queue) / len(queue)
+        urgencies = [
+            (max(jct_s, 1.0) / mean_s) ** self._power * self._factor(job, now_s)
+            for job, jct_s in zip(queue, jcts, strict=True)
+        ]
         behind = [*itertools.accumulate(reversed(urgencies), initial=0.0)][-2::-1]
         return [
             urgency + job.spec.gpus / view.cluster.gpus * rest
             for job, urgency, rest in zip(queue, urgencies, behind, strict=True)
         ]
+
+    def _factor(self, job: JobState, now_s: float) -> float:
+        """Return by how much a job counts more for being short."""
+        return 1 - self._short + self._short * self._mean_s / self._alone_s(job, now_s)
+
+    def _alone_s(self, job: JobState, now_s: float) -> float:
+        # what is left may be falsely told: a job is as long as it has run and is said to run on
+        return max(job.attained_s(now_s) + self._left_s(job, now_s), 1.0)
 
     def _drafts(self, found: Sequence[Sequence[int]], jobs: Sequence[JobState]) -> list[Draft]:
         """Return the groups, large ones first so that they fit, and then those who are in none."""

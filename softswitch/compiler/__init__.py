@@ -19,7 +19,7 @@ from pathlib import Path
 
 from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
-from softswitch.compiler.frontend.preprocess import preprocess
+from softswitch.compiler.frontend.preprocess import preprocess, read_source
 from softswitch.compiler.p4info_export import p4info, p4info_text
 
 __all__ = [
@@ -81,7 +81,9 @@ def compile_file(
     dump: Dump = _no_dump,
 ) -> ir.Program:
     """Compile the program in a file. Raises CompileError, or OSError if the file cannot be read."""
-    return compile_source(_read(path), name=str(path), defines=defines, include_dirs=include_dirs, dump=dump)
+    return compile_source(
+        read_source(path), name=str(path), defines=defines, include_dirs=include_dirs, dump=dump
+    )
 
 
 def preprocess_file(
@@ -94,8 +96,4 @@ def preprocess_file(
 
     Compiling that text gives what compiling the file does, positions included.
     """
-    return preprocess(_read(path), str(path), defines=defines, include_dirs=include_dirs)
-
-
-def _read(path: str | Path) -> str:
-    return Path(path).read_text(encoding="utf-8-sig", errors="replace")
+    return preprocess(read_source(path), str(path), defines=defines, include_dirs=include_dirs)

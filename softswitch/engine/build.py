@@ -24,8 +24,8 @@ from typing import Literal
 
 from softswitch.compiler import ir
 from softswitch.engine.cache import REMEDY, find_folder, seal, whole
-from softswitch.engine.emit_c.program import emit_c
 from softswitch.engine.pipeline import BuildFailed, NoCache, NoCompiler, Pipeline
+from softswitch.engine.programs import emit_once
 
 RUNTIME = Path(__file__).parent / "runtime"
 FLAGS = ("-std=gnu11", "-O3", "-march=native", "-shared", "-fPIC", "-fvisibility=hidden")
@@ -44,7 +44,7 @@ def build(program: ir.Program, *, sanitize: bool = False) -> Path:
     With `sanitize`, errors in memory or arithmetic end the process that loads it with a report; that
     process needs the sanitizers' runtime preloaded. Raises Unsupported, NoCompiler, NoCache or BuildFailed.
     """
-    return build_c(emit_c(program), flags=SANITIZE_FLAGS if sanitize else FLAGS)
+    return build_c(emit_once(program), flags=SANITIZE_FLAGS if sanitize else FLAGS)
 
 
 def build_c(text: str, *, flags: tuple[str, ...] = FLAGS) -> Path:
@@ -140,6 +140,15 @@ def find_compiler() -> str:
     if path is None:
         raise NoCompiler(f"no C compiler: {name} is not on PATH")
     return path
+
+
+def has_compiler() -> bool:
+    """Return whether programs can be compiled here."""
+    try:
+        find_compiler()
+    except NoCompiler:
+        return False
+    return True
 
 
 def _content_hash(text: str, compiler: str, flags: tuple[str, ...]) -> str:

@@ -1,24 +1,64 @@
-"""Programs in IR, compiled once per text: the compiler's results are kept beside the shared objects.
+"""What is made from a program's text, once per content: it is kept beside the shared objects.
 
-A file's name is the hash of everything that makes it: the text, the name that positions give it, the
-compiler's own source and Python's version. It is a pickle, and to load one is to run it, like a shared
-object; `cache` says which may be loaded.
+==============================  ========================================  ==============================
+file                            what it holds                             what its name is the hash of
+==============================  ========================================  ==============================
+``source-….json``               the text that `preprocess_once` made, and  the file's name and text, the
+                                the digests of all that it read            definitions, the compiler
+``program-….ir``                the IR, a pickle: to load one is to run    the text, the name that positions
+                                it, as a shared object                     give it, the compiler, Python
+``emitted-….c``                 the C text                                 the IR's, the back end
+==============================  ========================================  ==============================
+
+`cache` says which may be loaded.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
+import json
 import os
 import pickle
 import platform
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
 import softswitch.compiler
 from softswitch.compiler import compile_source, ir
+from softswitch.compiler.frontend.preprocess import preprocess, read_source
 from softswitch.engine.cache import find_folder, seal, unsealed
 from softswitch.engine.pipeline import NoCache
+
+_BACK_END = Path(__file__).parent / "emit_c"
+_FRONT_END = Path(softswitch.compiler.__file__).parent
+
+
+def preprocess_once(path: Path, *, defines: Mapping[str, str] | None = None) -> str:
+    """Return the result of `preprocess_file`, from the cache if no file that it asks for has changed.
+
+    Raises CompileError, or OSError if the file cannot be read.
+    """
+    main = read_source(path)
+    key = _digest(
+        _code(_FRONT_END), str(path), str(path.absolute()), main, *map("=".join, (defines or {}).items())
+    )
+    file = f"source-{key}.json"
+    if (kept := _kept(file)) is not None:
+        found = json.loads(kept)
+        if all(_digest_of(Path(name)) == digest for name, digest in found["read"].items()):
+            return str(found["text"])
+    read: dict[str, str | None] = {}
+
+    def note(included: Path) -> str:
+        read[str(included)] = _digest_of(included)
+        return read_source(included)
+
+    text = preprocess(main, str(path), defines=defines, read=note)
+    _keep(file, json.dumps({"read": read, "text": text}).encode())
+    return text
 
 
 def compile_once(text: str, *, name: str = "<string>") -> ir.Program:
@@ -26,39 +66,69 @@ def compile_once(text: str, *, name: str = "<string>") -> ir.Program:
 
     Raises CompileError.
     """
-    try:
-        file = find_folder().path / f"program-{_content_hash(text, name)}.ir"
-    except NoCache:
-        return compile_source(text, name=name, preprocessed=True)
-    kept = unsealed(file)
-    if kept is not None:
+    key = _digest(_code(_FRONT_END), text, name, platform.python_version())
+    if (kept := _kept(f"program-{key}.ir")) is not None:
         found: ir.Program = pickle.loads(kept)
         return found
-    program = compile_source(text, name=name, preprocessed=True)
-    with suppress(OSError):  # a full disk, say: it is compiled again the next time
-        _keep(program, file)
+    compiled = compile_source(text, name=name, preprocessed=True)
+    program = dataclasses.replace(compiled, origin=key)
+    _keep(f"program-{key}.ir", pickle.dumps(program))
     return program
 
 
-def _keep(program: ir.Program, file: Path) -> None:
-    scratch = file.with_suffix(f".{os.getpid()}")
+def emit_once(program: ir.Program) -> str:
+    """Return `emit_c` of a program, from the cache if `compile_once` made it. Raises Unsupported."""
+    # Imported here, because most processes find what they need emitted already.
+    from softswitch.engine.emit_c.program import emit_c
+
+    if program.origin is None:
+        return emit_c(program)
+    file = f"emitted-{_digest(_code(_BACK_END), program.origin)}.c"
+    if (kept := _kept(file)) is not None:
+        return kept.decode()
+    text = emit_c(program)
+    _keep(file, text.encode())
+    return text
+
+
+def _kept(name: str) -> bytes | None:
     try:
-        scratch.write_bytes(pickle.dumps(program))
-        seal(scratch)
-        scratch.replace(file)
-    finally:
-        scratch.unlink(missing_ok=True)
+        return unsealed(find_folder().path / name)
+    except NoCache:
+        return None
 
 
-def _content_hash(text: str, name: str) -> str:
-    digest = hashlib.sha256(_compiler())
-    for part in (text, name, platform.python_version()):
+def _keep(name: str, content: bytes) -> None:
+    with suppress(NoCache, OSError):  # a full disk, say: it is made again the next time
+        file = find_folder().path / name
+        scratch = file.with_suffix(f".{os.getpid()}")
+        try:
+            scratch.write_bytes(content)
+            seal(scratch)
+            scratch.replace(file)
+        finally:
+            scratch.unlink(missing_ok=True)
+
+
+def _digest(*parts: str) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
         digest.update(part.encode())
         digest.update(b"\0")
     return digest.hexdigest()[:32]
 
 
+def _digest_of(path: Path) -> str | None:
+    """Return the digest of a file, None if it cannot be read."""
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:
+        return None
+
+
 @cache
-def _compiler() -> bytes:
-    folder = Path(softswitch.compiler.__file__).parent
-    return b"\0".join(source.read_bytes() for source in sorted(folder.rglob("*.py")))
+def _code(folder: Path) -> str:
+    digest = hashlib.sha256()
+    for source in sorted(folder.rglob("*.py")):
+        digest.update(source.read_bytes() + b"\0")
+    return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""Programs kept in IR: the same as compiled, and compiled again where that is not certain."""
+"""What is kept of programs: the same as made anew, and made again where that is not certain."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from softswitch.compiler import compile_source, preprocess_file
 from softswitch.compiler.errors import CompileError
 from softswitch.engine import cache, programs
 from softswitch.engine.emit_c.program import emit_c
-from softswitch.engine.programs import compile_once
+from softswitch.engine.programs import compile_once, emit_once, preprocess_once
 
 ROOT = Path(__file__).parents[2]
 SOURCES = [*(ROOT / "p4src").glob("*.p4"), *(ROOT / "tests/softswitch/features").glob("*/program.p4")]
@@ -87,3 +87,37 @@ def test_without_a_folder_programs_are_compiled(monkeypatch: pytest.MonkeyPatch,
     compile_once(TEXT, name="a")
     compile_once(TEXT, name="a")
     assert compiled == ["a", "a"]
+
+
+@pytest.mark.parametrize("path", SOURCES[:3], ids=lambda path: path.name)
+def test_what_is_derived_is_kept_too(path: Path, folder: Path) -> None:
+    defines = {"LANES": "32"}
+    expected = preprocess_file(path, defines=defines)
+    for _ in range(2):
+        assert preprocess_once(path, defines=defines) == expected
+        program = compile_once(expected)
+        assert emit_once(program) == emit_c(program)
+    assert sorted(file.suffix for file in folder.iterdir()) == [".c", ".ir", ".json"]
+    other = {"LANES": "64"}
+    assert preprocess_once(path, defines=other) == preprocess_file(path, defines=other) != expected
+
+
+def test_a_program_made_by_hand_is_emitted_each_time(folder: Path) -> None:
+    program = compile_source(TEXT, name="a", preprocessed=True)
+    assert program.origin is None
+    assert emit_once(program) == emit_c(program)
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("changed", ["program.p4", "part.p4", "core.p4"])
+def test_a_file_that_changes_or_appears_where_it_is_looked_for_is_read(changed: str, tmp_path: Path) -> None:
+    """Beside the program it goes before the standard one of the same name."""
+    program, part = tmp_path / "program.p4", tmp_path / "part.p4"
+    program.write_text('#include "core.p4"\n#include "part.p4"\n')
+    part.write_text("const bit<8> PART = 1;\n")
+    before = preprocess_once(program)
+    assert preprocess_once(program) == before
+    with (tmp_path / changed).open("a") as end:
+        end.write("const bit<8> NEW = 3;\n")
+    assert "NEW" in (after := preprocess_once(program))
+    assert after == preprocess_file(program)

@@ -14,7 +14,7 @@ from controller.scheduling.policy import Policy
 from controller.scheduling.themis import Themis
 from controller.scheduling.tiresias import Tiresias
 from controller.scheduling.told import Told
-from controller.scheduling.weave import SHORT, Weave
+from controller.scheduling.weave import POWER, SHORT, Weave
 from controller.simulator.families.base import Family, Setting, SimulationConfig, resolve_settings
 from controller.simulator.policy_run import PolicyRun
 from controller.simulator.speed import Exclusive, Interleaved
@@ -52,7 +52,7 @@ class PaperConfig:
     members: float = len(RESOURCES)
     worst_order: float = 0
     in_order: float = 0
-    power: float = 0.5
+    power: float = POWER
     short: float = SHORT
     width: float = 8
     seed: int = 0
@@ -85,7 +85,7 @@ class PaperConfig:
     def weave(self, name: str, *, known: bool = True) -> PolicyRun:
         """Weave, which is told what Muri is."""
         policy = Weave(
-            Interleaved(contention=(1.0,) * len(RESOURCES)),
+            Interleaved(contention=(1.0,) * len(RESOURCES), restart_scale=self.restart_scale),
             name,
             known=known,
             power=self.power,

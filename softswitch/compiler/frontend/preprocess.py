@@ -12,7 +12,7 @@ import bisect
 import io
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,11 @@ _MARKERS = frozenset(["line", "pragma", "warning"])
 _MARKER = re.compile(r'[ \t]*#[ \t]*(?:(line)[ \t]+)?([0-9]+)(?:[ \t]+"([^"]*)")?(?:[ \t]+([0-9]+))?')
 
 
+def read_source(path: str | Path) -> str:
+    """Return the text of a file. Raises OSError."""
+    return Path(path).read_text(encoding="utf-8-sig", errors="replace")
+
+
 def preprocess(
     text: str,
     name: str,
@@ -39,6 +44,7 @@ def preprocess(
     defines: Mapping[str, str] | None = None,
     include_dirs: Sequence[str | Path] = (),
     preprocessed: bool = False,
+    read: Callable[[Path], str] = read_source,
 ) -> str:
     """Return `text`, the content of the file `name`, with its includes and without macros.
 
@@ -46,12 +52,13 @@ def preprocess(
     angle brackets, in `include_dirs` and among the standard ones. The result needs no other file
     and gives the same tokens at the same positions when preprocessed again. A text from
     somebody who is not to read this machine's files has to be `preprocessed` already: no directive is
-    carried out then, however it is written.
+    carried out then, however it is written. `read` gets each file that an include may mean, in turn, and
+    raises OSError for those that are not there.
 
     Raises CompileError, at the directive, for what is missing or malformed and for ``#error``.
     """
     directories = [*map(Path, include_dirs), STANDARD_INCLUDES]
-    preprocessor = _Preprocessor(name, directories, inert=preprocessed)
+    preprocessor = _Preprocessor(name, directories, inert=preprocessed, read=read)
     for macro, value in (defines or {}).items():
         preprocessor.define(f"{macro} {value}")
     preprocessor.parse(text, name)
@@ -111,9 +118,12 @@ class _Source:
 class _Preprocessor(pcpp.Preprocessor):  # type: ignore[misc]  # pcpp has no types
     """pcpp with our rules for finding files, and with exceptions for its messages."""
 
-    def __init__(self, name: str, directories: Sequence[Path], *, inert: bool) -> None:
+    def __init__(
+        self, name: str, directories: Sequence[Path], *, inert: bool, read: Callable[[Path], str]
+    ) -> None:
         super().__init__()
         self._inert = inert
+        self._read = read
         self.line_directive = None
         # Without rewriting, the source of each token is the absolute path of its file.
         self.rewrite_paths: list[tuple[str, str]] = []
@@ -190,7 +200,7 @@ class _Preprocessor(pcpp.Preprocessor):  # type: ignore[misc]  # pcpp has no typ
         raise CompileError((message[:1].lower() + message[1:]).strip(), pos)
 
     def on_file_open(self, is_system_include: bool, path: str) -> io.StringIO:
-        return io.StringIO(Path(path).read_text(encoding="utf-8-sig", errors="replace"))
+        return io.StringIO(self._read(Path(path)))
 
     def on_include_not_found(self, malformed: bool, is_system: bool, directory: str, name: str) -> None:
         if malformed:

@@ -83,19 +83,20 @@ def test_improved_fills_the_page_and_gains_on_the_shipped_trace(
 ) -> None:
     page = tmp_path / "improved.md"
     page.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
-    monkeypatch.setattr(sys, "argv", ["improved", "--output", str(tmp_path)])
+    monkeypatch.setattr(sys, "argv", ["improved", "--slow", "--output", str(tmp_path)])
     improved.main()
     text = page.read_text()
     assert text.startswith("before\n")
     assert text.endswith("\nafter\n")
     assert "| pairs only |" in text
     assert "old" not in text
-    rows = {
-        row["policy"]: row for row in json.loads((tmp_path / "improved.json").read_text())["tables"]["pairs"]
-    }
-    for theirs, ours in improved.PAIRS:
+    compared = json.loads((tmp_path / "improved.json").read_text())["tables"]["compared"]
+    rows = {row["policy"]: row for row in compared}
+    for alone, theirs, ours in improved.BESIDE:
         assert rows[ours]["avg_jct_s"] < rows[theirs]["avg_jct_s"]
+        assert rows[ours]["avg_slowdown"] < rows[theirs]["avg_slowdown"]
         assert rows[ours]["p99_jct_s"] < rows[theirs]["p99_jct_s"]
+        assert rows[ours]["avg_jct_s"] < rows[alone]["avg_jct_s"]
 
 
 @pytest.mark.parametrize("main", [improved.main, reproduce.main])

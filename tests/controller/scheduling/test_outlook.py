@@ -1,0 +1,75 @@
+"""What is foreseen of a decision, beside what comes of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from controller.scheduling import Cluster, Decision, Group, JobSpec, View
+from controller.scheduling.baselines import srsf
+from controller.scheduling.outlook import Ahead, ends_s, fill
+from controller.scheduling.placement import Slots
+from controller.scheduling.weave import Weave
+from controller.simulator import measure, simulate
+from controller.simulator.generate import generate
+from controller.simulator.speed import Exclusive, Interleaved
+
+
+def alone(gpus: int, iterations: float, restart_s: float = 0.0) -> Ahead:
+    return Ahead(0, gpus, iterations, 1.0, restart_s)
+
+
+def round_s(kinds: tuple[int, ...]) -> float:
+    return 1.5 * len(kinds) / 2
+
+
+def test_who_waits_starts_when_gpus_are_free_in_order_of_the_queue() -> None:
+    jobs = [alone(1, 10), alone(2, 10), alone(1, 5), alone(1, 30)]
+    assert ends_s(jobs, [], [(0,)], 2, round_s) == [10, 45, 5, 35]
+
+
+def test_a_member_that_ends_leaves_its_partner_faster() -> None:
+    assert ends_s([alone(1, 10), alone(1, 30)], [(0, 1)], [], 1, round_s) == [15, 35]
+
+
+def test_groups_that_start_pay_for_all_members_and_those_that_run_for_none() -> None:
+    jobs = [alone(1, 10, 4.0), alone(1, 10, 5.0)]
+    assert ends_s(jobs, [], [(0, 1)], 1, round_s) == [24, 24]
+    assert ends_s(jobs, [(0,)], [], 1, round_s) == [10, 25]
+
+
+def test_those_that_fit_are_taken_in_order() -> None:
+    assert fill([8, 4, 16, 2], range(4), 14) == [(0,), (1,), (3,)]
+
+
+def test_what_is_foreseen_comes_to_pass() -> None:
+    cluster, speed = Cluster.uniform(1, 2), Interleaved()
+    lengths = [(1, 40), (2, 30), (1, 70), (1, 20), (2, 10)]
+    specs = [JobSpec(f"j{n}", 0, gpus, its, restart_s=3.0) for n, (gpus, its) in enumerate(lengths)]
+
+    class InOrder:
+        name = "in-order"
+
+        def decide(self, view: View) -> Decision:
+            slots, groups = Slots(view.cluster), list(view.groups)
+            for group in groups:
+                slots.keep(group.gpus)
+            for job in view.jobs.values():
+                if job.group is None and (gpus := slots.take(job.spec.gpus)):
+                    groups.append(Group((job,), gpus))
+            return Decision(groups)
+
+    found = {job.spec.id: job.finish_s for job in simulate(specs, cluster, InOrder(), speed).jobs}
+    foreseen = ends_s([alone(gpus, its, 3.0) for gpus, its in lengths], [], [], 2, round_s)
+    assert [found[spec.id] for spec in specs] == pytest.approx(foreseen)
+
+
+def test_weave_is_no_worse_than_srsf_where_a_large_job_waits_for_small_ones() -> None:
+    cluster = Cluster.uniform(2, 8)
+    jobs = generate(80, cluster, load=1.2, seed=1)
+    told = Interleaved(contention=(1.0,) * 4)
+    alone_s = measure(simulate(jobs, cluster, srsf(), Exclusive())).avg_jct_s
+    foreseen_s, by_worth_s = (
+        measure(simulate(jobs, cluster, Weave(told, foresee=foresee), Interleaved())).avg_jct_s
+        for foresee in (True, False)
+    )
+    assert foreseen_s < alone_s < by_worth_s
