@@ -513,3 +513,14 @@ def alone() -> Any:
     paths = hostlib.torch.paths()
     dist.destroy_process_group()
     return [tensor.tolist(), paths]
+
+
+def attached() -> Any:
+    """Join a job that the ranks have admitted to the switch of INA_SWITCH."""
+    del os.environ["INA_JOB"]
+    rank = begin()
+    tensor = torch.full((300,), rank + 1.0)
+    dist.all_reduce(tensor)
+    paths = hostlib.torch.paths()
+    dist.destroy_process_group()
+    return [tensor.unique().tolist(), paths]
