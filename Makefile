@@ -1,5 +1,6 @@
 # Every target prepares the machine itself: system packages, .venv, then the work.
-# PYTHON=python3.12 chooses another interpreter, PYTEST_ARGS="-n 0 -k window" other ways to run the tests.
+# PYTHON=python3.12 chooses another interpreter, PYTEST_ARGS="-n 0 -k window" other ways to run the tests
+# (--thorough: properties on three times as many random cases).
 PYTHON ?= python3
 PYTEST_ARGS ?= -n auto --dist loadgroup
 VENV   := .venv

@@ -29,7 +29,7 @@ from typing import Any
 from bmv2_topos.checks import Check, flag, fraction, label, one_of, read_text, seconds, unknown, whole
 
 CONGESTION = ("fixed", "aimd", "a2tp")
-NUMBERS = ("exponent", "fixed")
+NUMBERS = ("exponent", "block16", "fixed")
 MAX_WORKERS = 1024
 MAX_ELEMENTS = 1 << 30
 MAX_WINDOW = 1 << 16
@@ -63,7 +63,8 @@ class JobEntry:
     """Aggregator slots of its own; None: the share that the reader assigns."""
     congestion: str = "fixed"
     numbers: str = "exponent"
-    """Encoding of float32 values in packets: with one exponent per packet, or at a fixed scale."""
+    """Encoding of float32 values in packets: with one exponent per packet, the same in 16 bits, or at a fixed
+    scale."""
     priority: int | None = None
     """0..255; None: set by the policy of `hostlib.priority`, from its measurements."""
     start_s: float = 0.0
@@ -149,7 +150,7 @@ def parse_jobs(text: str, *, source: str = "job file", require: Collection[str] 
         raise JobFileError(f"{source}: no jobs; want at least one [[job]]")
     jobs: list[JobEntry] = []
     for number, table in enumerate(tables, start=1):
-        job = _read_job(source, number, table, require)
+        job = read_job(source, number, table, require)
         if any(job.name == other.name for other in jobs):
             raise JobFileError(f"{source}: job {number}: name = {job.name!r}: an earlier job has this name")
         jobs.append(job)
@@ -165,7 +166,8 @@ class _Location:
         return JobFileError(f"{self.source}: job {self.job}: {what}")
 
 
-def _read_job(source: str, number: int, table: dict[str, Any], require: Collection[str]) -> JobEntry:
+def read_job(source: str, number: int, table: Mapping[str, Any], require: Collection[str]) -> JobEntry:
+    """Return the job that a table describes, number `number` of `source`. Raises JobFileError."""
     name = table.get("name", f"job{number}")
     location = _Location(source, repr(name) if isinstance(name, str) else str(number))
     for key, value in table.items():

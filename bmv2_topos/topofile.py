@@ -108,7 +108,8 @@ _LINK: Mapping[str, tuple[type, Check]] = {
 }
 """What properties are, and checks of their values."""
 assert {"a", "b", *_LINK} == {each.name for each in fields(Link)}
-_PROPERTIES = {key: check for key, (_, check) in _LINK.items()}
+PROPERTIES: Mapping[str, Check] = {key: check for key, (_, check) in _LINK.items()}
+"""Checks of the properties of links."""
 _SWITCH: Mapping[str, Check] = {"name": checks.label, "aggregates": checks.flag}
 _HOST: Mapping[str, Check] = {"name": checks.label, "role": checks.one_of(ROLES)}
 _PARTS = ("switches", "hosts", "links")
@@ -174,5 +175,5 @@ def _link(document: Document, at: int, common: Mapping[str, Any], nodes: Sequenc
 
 
 def _link_values(document: Document, where: Where, what: str, **ends: Check) -> dict[str, Any]:
-    found = document.check(where, {**ends, **_PROPERTIES}, what=what)
+    found = document.check(where, {**ends, **PROPERTIES}, what=what)
     return {key: _LINK[key][0](value) if key in _LINK else value for key, value in found.items()}

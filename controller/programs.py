@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,17 +52,33 @@ def bmv2_bundle(program: str, *, lanes: int) -> ProgramBundle:
     """Compile a program for BMv2 with ``p4c-bm2-ss`` or ``p4c``. Raises ProgramMismatch if that fails."""
     source, defines = locate(program, lanes=lanes)
     with tempfile.TemporaryDirectory() as directory:
-        p4info_file, output = Path(directory) / "p4info.txtpb", Path(directory) / f"{source.stem}.json"
-        command = [*_p4c(output), "--arch", "v1model", "--p4runtime-files", str(p4info_file)]
-        command += [f"-D{name}={value}" for name, value in defines.items()]
-        done = subprocess.run([*command, str(source)], capture_output=True, text=True, check=False)
+        command = p4c_command(source, defines, Path(directory))
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise ProgramMismatch(f"p4c refuses {source}: {done.stderr.strip()}")
-        return ProgramBundle(
-            program,
-            text_format.Parse(p4info_file.read_text(encoding="utf-8"), p4info_pb2.P4Info()),
-            output.read_bytes(),
-        )
+        return p4c_output(source, Path(directory))
+
+
+def p4c_command(source: Path, defines: Mapping[str, str], folder: Path) -> list[str]:
+    """Return what compiles a program for BMv2 into a folder. Raises ProgramMismatch without a compiler."""
+    p4info = ["--p4runtime-files", str(_p4info_in(folder, source))]
+    definitions = [f"-D{name}={value}" for name, value in defines.items()]
+    return [*_p4c(_json_in(folder, source)), "--arch", "v1model", *p4info, *definitions, str(source)]
+
+
+def p4c_output(source: Path, folder: Path) -> ProgramBundle:
+    """Return what `p4c_command` made in a folder."""
+    text = _p4info_in(folder, source).read_text(encoding="utf-8")
+    p4info = text_format.Parse(text, p4info_pb2.P4Info())
+    return ProgramBundle(source.stem, p4info, _json_in(folder, source).read_bytes())
+
+
+def _p4info_in(folder: Path, source: Path) -> Path:
+    return folder / f"{source.stem}.p4info.txtpb"
+
+
+def _json_in(folder: Path, source: Path) -> Path:
+    return folder / f"{source.stem}.json"
 
 
 def _p4c(output: Path) -> list[str]:

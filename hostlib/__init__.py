@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from hostlib import hosting, quantize
 from hostlib.arrays import Output, Tensor
-from hostlib.collectives import Layer, NonFinite, Op
+from hostlib.collectives import Layer, NonFinite, Numbers, Op
 from hostlib.communicator import Communicator, Handle
 from hostlib.config import DEFAULT_SLOTS, JobConfig, TransportConfig
 from hostlib.core.state import window_for
@@ -47,6 +47,7 @@ from hostlib.errors import (
 from hostlib.peers import NoPeers, Peers
 from hostlib.placement import placement
 from hostlib.rendezvous_peers import RendezvousPeers
+from hostlib.schedule import Limits
 from hostlib.settings import Settings
 
 _communicator: Communicator | None = None
@@ -55,11 +56,20 @@ _left: set[tuple[str, int, int, str | None]] = set()
 """Jobs of this process that are over: the switch still holds their last sums, by packet number."""
 
 
-def init(config: JobConfig | None = None) -> None:
+def init(
+    config: JobConfig | None = None, *, fusion_bytes: int | None = None, slice_bytes: int | None = None
+) -> None:
     """Join a job: that of `config`, of ``INA_JOB``, of a launcher (`hostlib.placement`), or of one process.
 
     With a rendezvous in the configuration, waits until all ranks are there. Without effect if done before. A
     job that was left with `shutdown` cannot be joined again, but the one of this process alone can.
+
+    Args:
+        config: the job; None: as the environment says.
+        fusion_bytes: how much of small asynchronous collectives is summed together (`hostlib.schedule`); the
+            same on all ranks. None: as ``INA_FUSION_BYTES`` says, 1 MiB without.
+        slice_bytes: how much of a large one is summed at a time; the same on all ranks. None: as
+            ``INA_SLICE_BYTES`` says, 8 MiB without.
 
     Raises:
         ConfigError: the configuration is unusable, or the socket cannot be opened.
@@ -68,16 +78,21 @@ def init(config: JobConfig | None = None) -> None:
     """
     if _communicator is not None:
         return
+    settings = Settings.from_environment()
+    limits = Limits(
+        settings.limits.fusion_bytes if fusion_bytes is None else fusion_bytes,
+        settings.limits.slice_bytes if slice_bytes is None else slice_bytes,
+    )
     config = config or JobConfig.from_environment()
     place = None if config else placement()
     if place is None or place.size == 1:
-        _join(config)
+        _join(config, limits)
         return
-    with hosting.launched(place, Settings.from_environment()) as found:
-        _join(found)
+    with hosting.launched(place, settings) as found:
+        _join(found, limits)
 
 
-def _join(config: JobConfig | None) -> None:
+def _join(config: JobConfig | None, limits: Limits) -> None:
     global _communicator, _config
     if config and _place(config) in _left:
         raise NotInitialized(
@@ -90,7 +105,7 @@ def _join(config: JobConfig | None) -> None:
             config.rendezvous, job=config.job, rank=config.rank, size=config.size, token=config.token
         )
     try:
-        _communicator = Communicator(config, peers)
+        _communicator = Communicator(config, peers, limits)
         _config = config
     except BaseException:
         peers.close()
@@ -131,10 +146,20 @@ def allreduce(
     nonfinite: NonFinite = "raise",
     layer: Layer | None = None,
     priority: int | None = None,
+    numbers: Numbers | None = None,
+    residual: NDArray[np.float32] | None = None,
 ) -> NDArray[Any]:
     """Return the sum or average of `array` over all ranks; see `Communicator.allreduce`."""
     return current().allreduce(
-        array, op, out=out, name=name, nonfinite=nonfinite, layer=layer, priority=priority
+        array,
+        op,
+        out=out,
+        name=name,
+        nonfinite=nonfinite,
+        layer=layer,
+        priority=priority,
+        numbers=numbers,
+        residual=residual,
     )
 
 
@@ -147,10 +172,20 @@ def allreduce_async(
     nonfinite: NonFinite = "raise",
     layer: Layer | None = None,
     priority: int | None = None,
+    numbers: Numbers | None = None,
+    residual: NDArray[np.float32] | None = None,
 ) -> Handle[NDArray[Any]]:
     """Start `allreduce` and return at once; see `Communicator.allreduce_async`."""
     return current().allreduce_async(
-        array, op, out=out, name=name, nonfinite=nonfinite, layer=layer, priority=priority
+        array,
+        op,
+        out=out,
+        name=name,
+        nonfinite=nonfinite,
+        layer=layer,
+        priority=priority,
+        numbers=numbers,
+        residual=residual,
     )
 
 
@@ -203,18 +238,22 @@ def statistics() -> dict[str, float]:
     return current().statistics()
 
 
-def error_bound(largest: float, fan_in: int, *, scale_bits: int | None = None) -> float:
+def error_bound(
+    largest: float, fan_in: int, *, scale_bits: int | None = None, numbers: Numbers = "exponent"
+) -> float:
     """Return how far one element of a float32 sum may be from the exact sum, absolutely.
 
     Args:
         largest: the largest magnitude among the elements that share its packet, over all ranks.
         fan_in: number of ranks.
         scale_bits: those of the configuration if its numbers are "fixed"; None: an exponent per packet.
+        numbers: "block16" if they are that: 16 bits for each element.
     """
     if scale_bits is not None:
         return quantize.fixed_error_bound(largest, scale_bits, fan_in)
     exponent = int(quantize.exponents(np.array([largest], np.float32)))
-    return quantize.error_bound(exponent, fan_in)
+    bound = quantize.block16_error_bound if numbers == "block16" else quantize.error_bound
+    return bound(exponent, fan_in)
 
 
 def _place(config: JobConfig) -> tuple[str, int, int, str | None]:
@@ -238,6 +277,7 @@ __all__ = [
     "JobBroken",
     "JobConfig",
     "JobFault",
+    "Limits",
     "NativeMissing",
     "NonFiniteError",
     "NotInitialized",

@@ -7,7 +7,7 @@ NumPy can see (torch's on the CPU) through ``__array__`` and ``__dlpack__``; no 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -99,6 +99,27 @@ def stage(array: ArrayLike | Tensor, out: Output | None = None) -> Staged:
         return staged(target, lambda: out)
     staging = np.empty_like(source) if is_direct else source
     return staged(staging, lambda: _copy_to(out, memory, staging))
+
+
+def with_residual(staged: Staged, residual: object) -> Staged:
+    """Add the array to `residual`, and return what sums that instead, to leave there what is rounded off.
+
+    Raises:
+        UnsupportedArray: it cannot be that.
+    """
+    if staged.source.dtype != np.float32:
+        raise UnsupportedArray(f"residual is for floats, the array is {staged.dtype}")
+    if not isinstance(residual, np.ndarray) or residual.dtype != np.float32 or residual.shape != staged.shape:
+        raise UnsupportedArray(
+            f"residual must be a NumPy array of float32 of the array's shape, {staged.shape}"
+        )
+    if not (_is_direct(residual, residual.dtype) and residual.flags.writeable):
+        raise UnsupportedArray("residual must be contiguous and writable")
+    rest: NDArray[Any] = residual.reshape(-1)
+    if np.may_share_memory(rest, staged.source) or np.may_share_memory(rest, staged.target):
+        raise UnsupportedArray("residual shares memory with the array: it must have its own")
+    rest += staged.source
+    return replace(staged, source=rest)
 
 
 def _read(value: object, what: str) -> NDArray[Any]:

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from hostlib import arrays
 from hostlib.errors import NO_PACKETS, JobBroken, NonFiniteError, UnsupportedArray
 
 Op = Literal["sum", "average"]
 NonFinite = Literal["raise", "propagate"]
+Numbers = Literal["exponent", "block16"]
 Layer = tuple[int, int]
 """Position of a tensor's layer from the front, 0 is the first, and number of layers."""
 
@@ -34,11 +35,20 @@ class Collective:
     layer: Layer | None = None
     priority: int | None = None
     """Of its packets, 0 to 255; None: by policy."""
+    block16: bool | None = None
+    """Whether floats travel in 16 bits; None: as the job's configuration says."""
+    feedback: bool = False
+    """Whether what that rounds off is left in the source."""
+    part: str = ""
+    """What ranks must agree on besides if this is no whole call: which part of it, or of which calls."""
+    calls: int = 1
+    """Number of calls that are done with it."""
+    is_barrier: bool = False
 
     @property
     def tag(self) -> int:
-        """Digest of number and description, which every packet carries."""
-        return zlib.crc32(f"{self.number} {self.description}".encode())
+        """Digest of number, description and part, which every packet carries."""
+        return zlib.crc32(f"{self.number} {self.description}{self.part and f' {self.part}'}".encode())
 
 
 def make_collective(
@@ -52,6 +62,8 @@ def make_collective(
     root: int | None = None,
     layer: Layer | None = None,
     priority: int | None = None,
+    numbers: Numbers | None = None,
+    residual: NDArray[np.float32] | None = None,
 ) -> Collective:
     """Check the arguments of an allreduce or, with a `root`, of a reduce. Raises UnsupportedArray."""
     if not isinstance(op, str) or op not in get_args(Op):
@@ -68,22 +80,42 @@ def make_collective(
         if not (is_whole(priority) and 0 <= priority <= 0xFF):
             raise UnsupportedArray(f"priority is {priority!r}, must be 0..255 or None")
         priority = int(priority)  # NumPy's whole numbers do not fit into a header
+    if numbers not in (None, "exponent", "block16"):
+        raise UnsupportedArray(f"numbers is {numbers!r}, must be 'exponent', 'block16' or None")
+    if residual is not None and numbers != "block16":
+        raise UnsupportedArray("residual is for numbers='block16': nothing else rounds so much off")
     staged = arrays.stage(array, out)
     if op == "average" and staged.dtype == np.int32:
         raise UnsupportedArray("the average of int32 is not an int32: sum, or convert to float32 first")
     description = f"{op} of {'x'.join(map(str, staged.shape)) or 1} {staged.dtype}"
     if root is not None:
         description += f" for rank {root}"
+    if numbers is not None:
+        description += f" as {numbers}"
     if layer is not None:
         description += f" of layer {layer[0]}/{layer[1]}"
     if name is not None:
         description += f" {name!r}"
-    return Collective(staged, op == "average", nonfinite, description, number, root, layer, priority)
+    if residual is not None:
+        staged = arrays.with_residual(staged, residual)
+    return Collective(
+        staged,
+        op == "average",
+        nonfinite,
+        description,
+        number,
+        root,
+        layer,
+        priority,
+        block16=None if numbers is None else numbers == "block16",
+        feedback=residual is not None,
+    )
 
 
 def make_barrier(number: int) -> Collective:
     """Return a collective that sums nothing, but has to be met by all ranks."""
-    return Collective(arrays.stage(np.empty(0, np.int32)), False, "raise", "barrier", number)
+    nothing = arrays.stage(np.empty(0, np.int32))
+    return Collective(nothing, False, "raise", "barrier", number, is_barrier=True)
 
 
 def is_whole(value: object) -> bool:
@@ -138,6 +170,8 @@ class LocalEngine:
             raise NonFiniteError(0, first, staged.unfit(first, 1))
         if staged.target is not staged.source:
             np.copyto(staged.target, staged.source)
+        if collective.feedback:
+            staged.source[:] = 0
 
     def statistics(self) -> dict[str, float]:
         """Return nothing: no packets."""

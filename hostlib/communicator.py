@@ -1,4 +1,9 @@
-"""Collectives in the order of submission, in the caller's thread or else in one of their own."""
+"""Blocking collectives in the caller's thread; asynchronous ones in a thread of their own, several at a time.
+
+What is asynchronous is carried out in an order of its own, on which the ranks agree as they go: they find out
+how many calls all of them have submitted (`hostlib.agreement`), and all decide alike what comes next
+(`hostlib.schedule`): small ones together, ahead of large ones (`hostlib.fusion`).
+"""
 
 from __future__ import annotations
 
@@ -7,11 +12,13 @@ import logging
 import os
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
+import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from hostlib.agreement import agreed, ballot
 from hostlib.arrays import Output, Tensor
 from hostlib.collectives import (
     Collective,
@@ -19,6 +26,7 @@ from hostlib.collectives import (
     Layer,
     LocalEngine,
     NonFinite,
+    Numbers,
     Op,
     is_whole,
     make_barrier,
@@ -27,7 +35,9 @@ from hostlib.collectives import (
 from hostlib.config import JobConfig
 from hostlib.engine import SwitchEngine
 from hostlib.errors import JobBroken, JobFault, NotInitialized, UnsupportedArray
+from hostlib.fusion import FusedCollective, error_of_slice, slice_of
 from hostlib.peers import NoPeers, Peers
+from hostlib.schedule import Fused, Limits, Schedule, Slice
 
 _log = logging.getLogger("hostlib")
 
@@ -38,8 +48,12 @@ Result = TypeVar("Result", bound=NDArray[Any] | None)
 class Handle(Generic[Result]):
     """A collective on its way."""
 
-    def __init__(self, collective: Collective, finish: Callable[[], Result]) -> None:
-        self._collective = collective
+    def __init__(
+        self, collective: Collective, finish: Callable[[], Result], *, is_waited_for: bool = False
+    ) -> None:
+        self.collective = collective
+        self.is_waited_for = is_waited_for
+        """The call is a blocking one."""
         self._finish = finish
         self._process = os.getpid()
         self._finished = threading.Event()
@@ -63,16 +77,16 @@ class Handle(Generic[Result]):
         if os.getpid() != self._process and not self.done():
             raise NotInitialized(
                 f"process {os.getpid()} was forked from process {self._process} while "
-                f"{self._collective.description} was on its way: the result will be there alone"
+                f"{self.collective.description} was on its way: the result will be there alone"
             )
         if not self._finished.wait(timeout):
-            raise TimeoutError(f"{self._collective.description} is not done within {timeout} s")
+            raise TimeoutError(f"{self.collective.description} is not done within {timeout} s")
         return self.result()
 
     def result(self) -> Result:
         """Return the result, or raise what the collective ran into. Raises RuntimeError if it is not done."""
         if not self.done():
-            raise RuntimeError(f"{self._collective.description} is not done")
+            raise RuntimeError(f"{self.collective.description} is not done")
         if self._error:
             raise self._error
         return self._outcome[0]
@@ -80,7 +94,7 @@ class Handle(Generic[Result]):
     def on_done(self, callback: Callable[[Handle[Result]], None]) -> None:
         """Have `callback` called with this handle once it is done: at once, or in the library's thread.
 
-        No further collective begins before it has returned. What it raises is logged.
+        No further asynchronous collective begins before it has returned. What it raises is logged.
         """
         with self._lock:
             if not self._finished.is_set():
@@ -91,25 +105,42 @@ class Handle(Generic[Result]):
     def execute(self, engine: Engine) -> None:
         """Carry the collective out and keep what came of it, for `result`; for the communicator only."""
         try:
-            engine.run(self._collective)
-            self._outcome.append(self._finish())
+            engine.run(self.collective)
+        except BaseException as error:
+            self.fail(error)
+        self.end()
+
+    def fail(self, error: BaseException) -> None:
+        """Keep the first error for `result`; for the communicator only."""
+        self._error = self._error or error
+
+    def end(self) -> None:
+        """Be done, well or with an error; for the communicator only."""
+        try:
+            if self._error is None:
+                self._outcome.append(self._finish())
         except BaseException as error:
             self._error = error
-        finally:
-            with self._lock:
-                self._finished.set()
-            for callback in self._callbacks:
-                self._call(callback)
+        with self._lock:
+            self._finished.set()
+        for callback in self._callbacks:
+            self._call(callback)
 
     def _call(self, callback: Callable[[Handle[Result]], None]) -> None:
         try:
             callback(self)
         except Exception:
-            _log.exception("a callback of %s failed", self._collective.description)
+            _log.exception("a callback of %s failed", self.collective.description)
 
 
 class Communicator:
-    """One rank of a job. All ranks must call the same collectives in the same order.
+    """One rank of a job.
+
+    All ranks must call the same collectives in the same order, and alike in whether they wait for them
+    (`allreduce`) or not (`allreduce_async`).
+
+    Asynchronous collectives are carried out when all ranks have submitted them: small ones together and ahead
+    of large ones, which are carried out in slices. So they may end in another order.
 
     Methods may be called from several threads of a rank only if that order is still the same on all ranks.
 
@@ -126,8 +157,12 @@ class Communicator:
     It belongs to the process that made it: in others, forked from that, collectives raise `NotInitialized`.
     """
 
-    def __init__(self, config: JobConfig | None, peers: Peers | None = None) -> None:
+    def __init__(
+        self, config: JobConfig | None, peers: Peers | None = None, limits: Limits | None = None
+    ) -> None:
         """Join the job that `config` describes; None is a job of this process alone.
+
+        `limits`, of fused and sliced collectives, must be the same on all ranks.
 
         A rank of one admission joins once: the switch answers a second one with the sums of the first.
 
@@ -141,7 +176,15 @@ class Communicator:
         self._engine: Engine = LocalEngine()
         if config:
             self._engine = SwitchEngine(config, peers or NoPeers())
+        self._limits = limits or Limits()
+        self._lanes = config.lanes if config else 1
+        self._packet = config.packet_elements if config else 1
         self._queue: deque[Handle[Any]] = deque()
+        """Submitted, and not agreed on."""
+        self._schedule: Schedule[Handle[Any]] = Schedule(self._limits, self._packet)
+        """Agreed on; the library's thread has it, and leaves it empty when it is not `_busy`."""
+        self._agreed = 0
+        """Calls that ever were in the schedule."""
         self._lock = threading.RLock()
         self._change = threading.Condition(self._lock)
         """Taken as `_lock`: a condition is left with a call in Python, which an interrupt can prevent."""
@@ -161,6 +204,8 @@ class Communicator:
         nonfinite: NonFinite = "raise",
         layer: Layer | None = None,
         priority: int | None = None,
+        numbers: Numbers | None = None,
+        residual: NDArray[np.float32] | None = None,
     ) -> NDArray[Any]:
         """Return the sum (or average) of `array` over all ranks, in its shape and dtype.
 
@@ -181,6 +226,10 @@ class Communicator:
                 layers; the same on all ranks. Where jobs share a switch, front layers get its memory first.
             priority: 0 to 255, instead of what `hostlib.priority` makes of layer, communication share and
                 remaining time. Ranks should agree.
+            numbers: how floats travel: "block16" takes half the bytes (`hostlib.quantize.pack`), "exponent"
+                is the finer one; None: as the job's configuration says. The same on all ranks.
+            residual: with "block16" an array of float32 in the array's shape, zero at first: what earlier
+                sums rounded off is added to this one, and what this one rounds off is left there.
 
         Raises:
             UnsupportedArray: this array or argument is not taken; nothing was sent.
@@ -188,7 +237,16 @@ class Communicator:
             JobBroken: the job is over.
         """
         collective = make_collective(
-            array, op, out, name, nonfinite, number=next(self._calls), layer=layer, priority=priority
+            array,
+            op,
+            out,
+            name,
+            nonfinite,
+            number=next(self._calls),
+            layer=layer,
+            priority=priority,
+            numbers=numbers,
+            residual=residual,
         )
         return self._run(collective, collective.staged.finish)
 
@@ -202,13 +260,24 @@ class Communicator:
         nonfinite: NonFinite = "raise",
         layer: Layer | None = None,
         priority: int | None = None,
+        numbers: Numbers | None = None,
+        residual: NDArray[np.float32] | None = None,
     ) -> Handle[NDArray[Any]]:
         """Start `allreduce` and return at once. Leave `array` and `out` alone until it is done.
 
         Give a `name` wherever the order of several of these could differ between ranks (see `Communicator`).
         """
         collective = make_collective(
-            array, op, out, name, nonfinite, number=next(self._calls), layer=layer, priority=priority
+            array,
+            op,
+            out,
+            name,
+            nonfinite,
+            number=next(self._calls),
+            layer=layer,
+            priority=priority,
+            numbers=numbers,
+            residual=residual,
         )
         return self._submit(Handle(collective, collective.staged.finish))
 
@@ -316,7 +385,7 @@ class Communicator:
         try:
             with self._lock:
                 if self._busy or self._queue:
-                    handle = Handle(collective, finish)
+                    handle = Handle(collective, finish, is_waited_for=True)
                     self._enqueue(handle)
                 else:
                     self._check_open()
@@ -368,11 +437,78 @@ class Communicator:
                 self._change.wait_for(lambda: not self._busy and (self._queue or self._closed))
                 if not self._queue:
                     return
-                handle = self._queue.popleft()
                 self._busy = True
-            handle.execute(self._engine)
+            self._carry_out()
             self._busy = False
             self._notify()
+
+    def _carry_out(self) -> None:
+        """Carry out the oldest call, and whatever all ranks have submitted meanwhile."""
+        if self.size == 1 or self._queue[0].is_waited_for:
+            self._queue.popleft().execute(self._engine)
+            return
+        try:
+            self._agree()
+            while self._schedule:
+                self._step()
+                if self._schedule:
+                    self._agree()
+        except BaseException as error:  # nothing of what is submitted can be carried out any more
+            for handle in self._all_submitted():
+                handle.fail(error)
+                handle.end()
+
+    def _agree(self) -> None:
+        """Find out what all ranks have submitted, and schedule it."""
+        with self._lock:
+            ready = min(len(self._queue), self._lanes)
+        number, description = self._agreed, "what comes next"
+        if not self._schedule:
+            number, description = self._queue[0].collective.number, self._queue[0].collective.description
+        part = f"asynchronous, {self._limits}"
+        asked = ballot(ready, self._lanes, number=number, description=description, part=part)
+        self._engine.run(asked)
+        count = agreed(asked, self.size)
+        self._agreed += count
+        with self._lock:
+            for _ in range(count):
+                self._schedule.add(self._queue.popleft())
+
+    def _step(self) -> None:
+        match self._schedule.next():
+            case Slice(handle, first, count, is_last):
+                self._carry_out_slice(handle, first, count, is_last=is_last)
+            case Fused([handle]):
+                handle.execute(self._engine)
+            case Fused(handles):
+                self._carry_out_fused(handles)
+
+    def _carry_out_slice(self, handle: Handle[Any], first: int, count: int, *, is_last: bool) -> None:
+        try:
+            self._engine.run(slice_of(handle.collective, first, count, is_last=is_last))
+        except BaseException as error:
+            handle.fail(error_of_slice(error, first))
+        if is_last:
+            handle.end()
+
+    def _carry_out_fused(self, handles: Sequence[Handle[Any]]) -> None:
+        fused = FusedCollective([handle.collective for handle in handles], self._packet)
+        outcomes: Sequence[BaseException | None]
+        try:
+            outcomes = fused.carry_out(self._engine.run)
+        except BaseException as error:
+            outcomes = [error] * len(handles)
+        self._schedule.put_back(handles[len(outcomes) :])
+        for handle, outcome in zip(handles, outcomes, strict=False):
+            if outcome:
+                handle.fail(outcome)
+            handle.end()
+
+    def _all_submitted(self) -> list[Handle[Any]]:
+        with self._lock:
+            submitted = [*self._schedule.drain(), *self._queue]
+            self._queue.clear()
+        return submitted
 
 
 def _nothing() -> None:

@@ -25,7 +25,7 @@ MAX_WINDOW: Final = 1 << 19
 MAX_SCALE_BITS: Final = 30
 
 Address = tuple[str, int]
-Numbers = Literal["exponent", "fixed"]
+Numbers = Literal["exponent", "fixed", "block16"]
 T = TypeVar("T")
 
 
@@ -33,14 +33,15 @@ T = TypeVar("T")
 class TransportConfig:
     """Transport of packets to the switch."""
 
-    kind: Literal["loopback", "udp"]
-    """``loopback``: whole Ethernet frames inside UDP datagrams; ``udp``: an ordinary UDP socket."""
+    kind: Literal["shm", "loopback", "udp"]
+    """``shm``: whole Ethernet frames in memory shared with a switch on this machine; ``loopback``: the same
+    inside UDP datagrams; ``udp``: an ordinary UDP socket."""
     local: str
-    """``host:port`` of the worker's socket; port 0 takes a free one (loopback only)."""
+    """``host:port`` of the worker's socket; port 0 takes a free one (loopback only); empty with ``shm``."""
     switch: str
-    """``host:port`` to send to."""
+    """``host:port`` to send to; with ``shm`` the path of the Unix socket of the switch's port."""
     src_mac: str = "02:00:00:00:00:01"
-    """Addresses in the frames (loopback only)."""
+    """Addresses in the frames (not with ``udp``)."""
     dst_mac: str = "02:00:00:00:ff:01"
     src_ip: str = "10.0.0.1"
     dst_ip: str = "10.0.255.1"
@@ -50,13 +51,16 @@ class TransportConfig:
     """The launcher holds `local`, so that no other user can take it (`hostlib.io.held`)."""
 
     def __post_init__(self) -> None:
-        if self.kind not in ("loopback", "udp"):
-            raise ConfigError(f'transport kind is {self.kind!r}, must be "loopback" or "udp"')
+        if self.kind not in ("shm", "loopback", "udp"):
+            raise ConfigError(f'transport kind is {self.kind!r}, must be "shm", "loopback" or "udp"')
         if not isinstance(self.held, bool):
             raise ConfigError(f"transport: held is {self.held!r}, must be true or false")
         try:
-            parse_address(self.local)
-            parse_address(self.switch)
+            if self.kind != "shm":
+                parse_address(self.local)
+                parse_address(self.switch)
+            elif self.local or not self.switch:
+                raise ValueError(f"shm has a switch (a path) and no local: {self.switch!r}, {self.local!r}")
             wire.frame_prefix(self.endpoints, 0)
         except (ValueError, OverflowError) as error:
             raise ConfigError(f"transport: {error}") from error
@@ -104,7 +108,8 @@ class JobConfig:
     congestion: CongestionName = "fixed"
     """Congestion control, which decides how much of the window is used (`hostlib.core.congestion`)."""
     numbers: Numbers = "exponent"
-    """Encoding of float32: with an exponent per packet, or on a fixed scale, ``round(x * 2**scale_bits)``."""
+    """Encoding of float32: with an exponent per packet, the same in 16 bits each (half the bytes,
+    `hostlib.quantize.pack`), or on a fixed scale, ``round(x * 2**scale_bits)``."""
     scale_bits: int = 20
     """For the fixed scale. An element of a sum is off by at most ``size / 2 * 2**-scale_bits``, and every
     element must stay below ``2**(31 - scale_bits) / size``. Packets with larger ones are repaired, exactly,
@@ -187,6 +192,11 @@ class JobConfig:
         if self.window is not None:
             return self.window
         return (self.slots if self.slots >= 2 else DEFAULT_SLOTS) // 2
+
+    @property
+    def packet_elements(self) -> int:
+        """Elements that a packet of floats carries."""
+        return 2 * self.lanes if self.numbers == "block16" else self.lanes
 
     @property
     def patience(self) -> Patience:

@@ -54,7 +54,7 @@ class SwitchEngine:
         self._log = _open_log(config.log)
         self._window = Window(_core_settings(config), NativeKernel())
         self._link = link = open_link(config.transport, self._window)
-        # More in flight than the socket holds would be lost, and net.core.rmem_max may allow little.
+        # More in flight than the link holds would be lost, and net.core.rmem_max may allow little.
         self._window.restrict_to(link.room_packets)
         self._window.congestion = CONGESTION[config.congestion]()
         watchdog = Watchdog(self._window, peers, config.patience, switch=config.transport.switch)
@@ -63,6 +63,7 @@ class SwitchEngine:
         self._broken: JobBroken | None = None
         self._aborted: tuple[type[JobBroken], str] | None = None
         self._reported_at = 0
+        self._calls = 0
         self._elements = 0
         self._busy_ns = 0
         self._priority = 0
@@ -91,7 +92,7 @@ class SwitchEngine:
                 job=self._config.job,
                 rank=self._config.rank,
                 number=number,
-                what=collective.description,
+                what=collective.description + (collective.part and f" ({collective.part})"),
                 bytes=collective.staged.source.nbytes,
                 time_s=(time.monotonic_ns() - started) / 1e9,
                 priority=self._priority,
@@ -111,6 +112,8 @@ class SwitchEngine:
                     average=collective.average,
                     priority=self._priority,
                     target=wire.ALL if collective.root is None else collective.root,
+                    block16=collective.block16,
+                    feedback=collective.feedback,
                     now=started,
                 )
                 call = f"; call {collective.number + 1} here: {collective.description}"
@@ -125,6 +128,7 @@ class SwitchEngine:
                 self._give_up(Interrupted(reason, job=self._config.job, psns=self._window.outstanding()))
                 raise
         now = time.monotonic_ns()
+        self._calls += collective.calls
         self._elements += len(collective.staged.source)
         self._busy_ns += now - started
         with self._urgency_lock:
@@ -146,7 +150,7 @@ class SwitchEngine:
         window, core = self._window, self._window.state.struct
         counters = {f"packets_{counter.name.lower()}": float(window.count(counter)) for counter in Counter}
         return {
-            "collectives": float(self._driver.done),
+            "collectives": float(self._calls),
             "elements": float(self._elements),
             "time_s": self._busy_ns / 1e9,
             "srtt_s": window.srtt_ns / 1e9,
@@ -222,7 +226,7 @@ class SwitchEngine:
                 reason = f'does not fit numbers="fixed" with {bits} scale_bits and {self._config.size} ranks'
             raise SumOverflow(job, self._window.psns(), numeric_errors.overflow, reason)
         if numeric_errors.nonfinite is not None and collective.nonfinite == "raise":
-            what = collective.staged.unfit(numeric_errors.nonfinite, self._config.lanes)
+            what = collective.staged.unfit(numeric_errors.nonfinite, self._window.packet_elements)
             raise NonFiniteError(job, numeric_errors.nonfinite, what)
 
 
@@ -240,7 +244,7 @@ def _core_settings(config: JobConfig) -> CoreSettings:
         size=config.size,
         slots=config.slots,
         lanes=config.lanes,
-        endpoints=config.transport.endpoints if config.transport.kind == "loopback" else None,
+        endpoints=None if config.transport.kind == "udp" else config.transport.endpoints,
         tree=config.tree,
         epoch=config.epoch,
         window=config.window_packets,

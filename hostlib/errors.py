@@ -71,6 +71,7 @@ class NonFiniteError(InaError, ArithmeticError):
         """`element`: index of the first element of the packet in which it was seen."""
         self.job = job
         self.element = element
+        self.what = what
         super().__init__(
             f"job {job}: {what} in the packet that starts at element {element}; "
             'pass nonfinite="propagate" to receive NaN instead'
@@ -85,6 +86,7 @@ class SumOverflow(InaError, OverflowError):
         self.job = job
         self.psns = psns
         self.element = element
+        self.reason = reason
         super().__init__(f"job {job}, {psns}: a sum in the packet that starts at element {element} {reason}")
 
 

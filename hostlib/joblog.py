@@ -4,7 +4,8 @@ Every line has ``time`` (Unix time, seconds), ``event``, ``job`` (its id) and, o
 worker, ``rank``:
 
 ==============  ==================================================================================
-``start``       by the launcher, before the workers: ``name`` ("" without a job file), ``workers``
+``start``       by the launcher, before the workers: ``name`` ("" without a job file), ``workers``, and where
+                they are plugged in: ``ports`` (SWITCH/PORT by rank), ``server`` (the same, or null)
 ``collective``  by a worker, at its end: ``number`` (from 0), ``what`` (what ranks agree on, readable),
                 ``bytes``, ``time_s``, ``priority``, ``error`` (the exception's class, or null), and how
                 its packets fared: ``sent_packets``, ``resent_packets``, ``result_packets``; of the

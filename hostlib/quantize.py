@@ -8,8 +8,10 @@ Exponents are the biased field, 0..255: 0 means that every value is zero or subn
 NaN or infinity; the whole packet is then NaN. A power of two scales without rounding, so the only errors are
 one rounding per rank and one of the sum. A sum beyond float32 becomes infinite, as it would in float32.
 
-The alternative is one fixed scale for everything (ATP, NSDI'21): `quantize_fixed`. It needs no exponents in
-advance, and cannot take what is too large: such packets are marked, and summed unscaled elsewhere.
+`pack` puts two values into each int32, at the price of 16 bits less for each (block16).
+
+Another alternative is one fixed scale for everything (ATP, NSDI'21): `quantize_fixed`. It needs no exponents
+in advance, and cannot take what is too large: such packets are marked, and summed unscaled elsewhere.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ MAX_FAN_IN: Final = 1024
 """Ranks for which the scale leaves at least 21 bits to a value."""
 
 _INT32_MAX: Final = 2**31 - 1
+_INT16_MAX: Final = 2**15 - 1
 
 
 def exponents(values: NDArray[np.float32]) -> NDArray[np.uint8]:
@@ -112,6 +115,78 @@ def dequantize_fixed(
     elif average:
         result /= np.float32(fan_in)
     return result * np.float32(2.0**shift)
+
+
+def half_limit(fan_in: int) -> int:
+    """Return the largest value of a half, of which `fan_in` fit 16 bits."""
+    return _INT16_MAX // fan_in
+
+
+def pack(
+    values: NDArray[np.float32], exponent: NDArray[np.uint8], fan_in: int, count: int | None = None
+) -> NDArray[np.int32]:
+    """Scale and round packets of 2 L values, one per row, to L lanes with two of 16 bits each (block16).
+
+    Value i is the upper half of lane i, value L + i the lower one. That is raised by `half_limit`, so that no
+    rank's is negative: halves of `fan_in` lanes add up without a carry from the lower to the upper, and no
+    sum leaves int32. Of `count` values (None: all) those that have no lower half leave it zero.
+    """
+    lanes = values.shape[-1] // 2
+    lowers = max(0, (values.shape[-1] if count is None else count) - lanes)
+    halves = _halves(values, exponent, fan_in)
+    lower = halves[:, lanes:] + half_limit(fan_in)
+    lower[:, lowers:] = 0
+    packed: NDArray[np.int32] = (halves[:, :lanes] * 65536 + lower).astype(np.int32)
+    packed[exponent == NONFINITE] = 0
+    return packed
+
+
+def unpack(
+    sums: NDArray[np.int32], exponent: NDArray[np.uint8], fan_in: int, *, average: bool = False
+) -> NDArray[np.float32]:
+    """Return the float32 sums or averages of what `pack` made; NaN where the exponent is `NONFINITE`."""
+    lower = (sums & 0xFFFF) - fan_in * half_limit(fan_in)
+    result: NDArray[np.float32] = np.concatenate([sums >> 16, lower], axis=-1).astype(np.float32)
+    if average:
+        result /= np.float32(fan_in)
+    shift = 16 - _scales_log2(exponent, fan_in)
+    with np.errstate(over="ignore", under="ignore"):
+        result = np.ldexp(result, shift[:, None])
+    result[exponent == NONFINITE] = np.nan
+    return result
+
+
+def rest(values: NDArray[np.float32], exponent: NDArray[np.uint8], fan_in: int) -> NDArray[np.float32]:
+    """Return what `pack` rounds off the values; 0 where the exponent is `NONFINITE`."""
+    sent = np.ldexp(
+        _halves(values, exponent, fan_in).astype(np.float32), 16 - _scales_log2(exponent, fan_in)[:, None]
+    )
+    left: NDArray[np.float32] = np.where((exponent == NONFINITE)[:, None], np.float32(0), values - sent)
+    return left
+
+
+def _halves(values: NDArray[np.float32], exponent: NDArray[np.uint8], fan_in: int) -> NDArray[np.int32]:
+    limit = np.float32(half_limit(fan_in))
+    finite = np.where((exponent != NONFINITE)[:, None], values, np.float32(0))
+    with np.errstate(over="ignore", under="ignore"):
+        scaled = np.ldexp(finite, _scales_log2(exponent, fan_in)[:, None] - 16)
+    halves: NDArray[np.int32] = np.rint(np.clip(scaled, -limit, limit)).astype(np.int32)
+    return halves
+
+
+def block16_error_bound(exponent: int, fan_in: int, *, average: bool = False) -> float:
+    """Return how far a result of `pack` may be from the exact sum of the float32 inputs, absolutely.
+
+    With e = max(exponent, 1) every magnitude is below 2**(e - 126), and a half's unit is that times
+    2**(ceil(log2 fan_in) - 15): of 16 bits, one is the sign's and the rest is room for the sum. Each rank is
+    off by half a unit; where a value is cut to `half_limit`, by less than one. The sum is exact.
+    """
+    unit = math.ldexp(1.0, 16 - scale_log2(exponent, fan_in))
+    bound = fan_in * unit
+    if average:
+        largest = math.ldexp(1.0, max(exponent, 1) - 126)
+        bound = bound / fan_in + math.ldexp(largest, -24)
+    return bound + math.ldexp(1.0, -149)
 
 
 def fixed_error_bound(largest: float, scale_bits: int, fan_in: int) -> float:

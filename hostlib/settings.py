@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal, Self, cast
 
-from hostlib.collectives import NonFinite
+from hostlib.collectives import NonFinite, Numbers
 from hostlib.errors import ConfigError
+from hostlib.schedule import FUSION_BYTES, SLICE_BYTES, Limits
 
 EMBEDDED: Final = "embedded"
 
@@ -28,6 +29,11 @@ class Settings:
     """``INA_NONFINITE``: what NaN and infinity in a framework's tensors do, "propagate" or "raise"."""
     float64: Literal["switch", "gloo"] = "switch"
     """``INA_FLOAT64``: the way that sums of float64 take."""
+    limits: Limits = field(default_factory=Limits)
+    """``INA_FUSION_BYTES``, ``INA_SLICE_BYTES``: what is fused and sliced; the same on all ranks."""
+
+    numbers: Numbers | None = None
+    """``INA_NUMBERS``: how a framework's floats travel, "exponent" or "block16"; None: as the job's do."""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Self:
@@ -36,8 +42,15 @@ class Settings:
             switch=environment.get("INA_SWITCH") or EMBEDDED,
             options=_words(environment.get("INA_OPTIONS", "")),
             stall_s=_seconds(environment.get("INA_STALL_S", "10")),
+            numbers=cast(
+                Numbers | None, _one_of(environment, "INA_NUMBERS", ("", "exponent", "block16")) or None
+            ),
             nonfinite=cast(NonFinite, _one_of(environment, "INA_NONFINITE", ("propagate", "raise"))),
             float64=cast(Literal["switch", "gloo"], _one_of(environment, "INA_FLOAT64", ("switch", "gloo"))),
+            limits=Limits(
+                fusion_bytes=_size(environment, "INA_FUSION_BYTES", FUSION_BYTES),
+                slice_bytes=_size(environment, "INA_SLICE_BYTES", SLICE_BYTES),
+            ),
         )
 
 
@@ -56,6 +69,13 @@ def _seconds(text: str) -> float:
     if not 0.1 <= seconds < 1e6:
         raise ConfigError(f"INA_STALL_S is {text!r}, must be a number of seconds from 0.1 on")
     return seconds
+
+
+def _size(environment: Mapping[str, str], name: str, default: int) -> int:
+    text = environment.get(name) or str(default)
+    if not (text.isascii() and text.isdecimal()):
+        raise ConfigError(f"{name} is {text!r}, must be a number of bytes")
+    return int(text)
 
 
 def _one_of(environment: Mapping[str, str], name: str, known: tuple[str, ...]) -> str:

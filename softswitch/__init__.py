@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         preprocess_file,
     )
     from softswitch.daemon import run_switch
-    from softswitch.engine.build import build_c, load
+    from softswitch.engine.build import build_c, has_compiler, load
     from softswitch.engine.capture_files import CaptureFiles, CaptureTo
     from softswitch.engine.emit_c.program import emit_c
     from softswitch.engine.impairments import Impairments, PortImpairments
@@ -55,6 +55,7 @@ __all__ = [
     "compile_source",
     "emit_c",
     "file_header",
+    "has_compiler",
     "load",
     "p4info",
     "p4info_text",
@@ -77,7 +78,7 @@ _HOMES: Final = {
         "preprocess_file",
     ),
     "daemon": ("run_switch",),
-    "engine.build": ("build_c", "load"),
+    "engine.build": ("build_c", "has_compiler", "load"),
     "engine.capture_files": ("CaptureFiles", "CaptureTo"),
     "engine.emit_c.program": ("emit_c",),
     "engine.impairments": ("Impairments", "PortImpairments"),

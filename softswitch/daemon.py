@@ -24,7 +24,7 @@ from typing import Literal, TextIO
 
 from softswitch.engine.capture_files import CaptureFiles, CaptureTo
 from softswitch.engine.impairments import PortImpairments
-from softswitch.engine.ports import PortSpec, UdpPort
+from softswitch.engine.ports import PortSpec, SharedPort, UdpPort
 from softswitch.engine.programs import preprocess_once
 from softswitch.engine.switch import Switch
 from softswitch.p4runtime import Service, Tls, private_socket, serve
@@ -51,8 +51,9 @@ def run_switch(
     Without a `program`, packets are dropped until a controller loads one. P4Runtime listens at `address`,
     ``host:port`` or ``unix:path``; None is a Unix socket in a private folder. Once everything is open,
     `ready` gets one line of JSON: ``p4runtime`` (where it listens), ``grpc_port`` (null for a Unix socket),
-    ``udp_ports`` (by port number), ``device_id`` and ``program``; then, with `until_eof`, the answers. To be
-    called from the main thread: it handles the two signals. `capture` says where captures go.
+    ``udp_ports`` and ``shm_ports`` (by port number), ``device_id`` and ``program``; then, with `until_eof`,
+    the answers. To be called from the main thread: it handles the two signals. `capture` says where captures
+    go.
 
     Raises CompileError or PipelineError if the program cannot be loaded, PortError if a port cannot
     be opened, OSError if a file or `address` cannot be had, SwitchError if the event loop failed.
@@ -86,6 +87,11 @@ def _description(switch: Switch, service: Service, device_id: int, program: Path
             str(number): switch.port_address(number)[1]
             for number, port in switch.ports.items()
             if isinstance(port, UdpPort)
+        },
+        "shm_ports": {
+            str(number): switch.shared_path(number)
+            for number, port in switch.ports.items()
+            if isinstance(port, SharedPort)
         },
         "device_id": device_id,
         "program": program.stem if program else None,

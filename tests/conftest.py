@@ -6,6 +6,8 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import effort
+
 settings.register_profile("any-speed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any-speed")
 
@@ -16,6 +18,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="write what the tests see into their golden files, instead of comparing",
     )
+    parser.addoption(
+        "--thorough",
+        action="store_true",
+        help="try properties on all of their random cases, instead of a third of them",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    effort.THOROUGH = bool(config.getoption("--thorough"))
 
 
 @pytest.fixture

@@ -1,8 +1,8 @@
 """Runs many testbeds over many parameters, in parallel processes, and writes their results to files.
 
-An experiment is data: a `Scenario` is one run with the labels of its row, an `Experiment` turns reports into
-numbers and rows into tables and plots. The rows, in the order of the scenarios, do not depend on the number
-of processes that ran them.
+An experiment is data: a `Run` is one run with the labels of its row, mostly a `Scenario` in virtual time, and
+an `Experiment` turns what runs return into numbers and rows into tables and plots. The rows, in the order of
+the runs, do not depend on the number of processes that ran them.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any, Protocol
 
 from bmv2_topos.experiments.plots import PlotsMissing
 from bmv2_topos.experiments.wrap import wrap
@@ -29,9 +30,31 @@ ResultRow = Mapping[str, Value]
 """One run of an experiment: its labels and measured values by column."""
 
 
+class Run(Protocol):
+    """One run. It is sent to other processes."""
+
+    @property
+    def labels(self) -> ResultRow:
+        """Columns that identify its row."""
+
+    @property
+    def real(self) -> bool:
+        """True if the machine decides what comes out, and no two runs give the same."""
+
+    @property
+    def elements(self) -> int:
+        """Elements that all workers send: about how long it takes."""
+
+    def run(self) -> Any:
+        """Run it, and return what the experiment's `measure` takes."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """One run. It is sent to other processes, so `settings.make_congestion` has to be picklable."""
+    """One run in virtual time.
+
+    It is sent to other processes, so `settings.make_congestion` has to be picklable.
+    """
 
     labels: ResultRow
     """Columns that identify its row."""
@@ -41,16 +64,44 @@ class Scenario:
     """Children per level of a tree that holds one job; None: one switch."""
     link: Link | None = None
     trunk: Link | None = None
+    transit: tuple[int, ...] = ()
+    """Levels of the tree, the root's 0, whose switches pass packets on without adding."""
+    rates: Mapping[str, float] = field(default_factory=dict)
+    """Rates of the links of some hosts, bits/s."""
     faults: tuple[Fault, ...] = ()
+
+    @property
+    def real(self) -> bool:
+        """False: virtual time gives the same digits anywhere."""
+        return False
+
+    @property
+    def elements(self) -> int:
+        """Elements that all workers send."""
+        return sum(job.workers * job.iterations * sum(job.tensors) for job in self.jobs)
 
     def run(self) -> Report:
         """Run the scenario. Raises the errors of `VirtualTestbed`."""
         servers = self.settings.shares
-        topology, placements = build(self.jobs, self.shape, servers=servers, link=self.link, trunk=self.trunk)
+        topology, placements = build(
+            self.jobs,
+            self.shape,
+            servers=servers,
+            link=self.link,
+            trunk=self.trunk,
+            transit=self.transit,
+        )
+        links = tuple(self._rated(link) for link in topology.links)
+        topology = replace(topology, links=links)
         return VirtualTestbed(topology, self.jobs, placements, self.settings, self.faults).run()
 
+    def _rated(self, link: Link) -> Link:
+        rate_bps = self.rates.get(link.a, self.rates.get(link.b, link.rate_bps))
+        return replace(link, rate_bps=rate_bps)
 
-Measure = Callable[[Report], ResultRow]
+
+Measure = Callable[[Any], ResultRow]
+"""Makes of what a run returns, a `Report` in virtual time, the columns that it adds to its labels."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +115,8 @@ class Experiment:
     """The question, and findings of others; Markdown, as all texts that follow."""
     about: str
     """The runs, and the meaning of the columns."""
-    scenarios: Callable[[bool], Sequence[Scenario]]
-    """Makes the scenarios; True: few and short ones, for a trial."""
+    scenarios: Callable[[bool], Sequence[Run]]
+    """Makes the runs; True: few and short ones, for a trial."""
     measure: Measure
     tables: Callable[[Sequence[ResultRow]], str]
     """Makes the page's tables of the rows."""
@@ -75,11 +126,17 @@ class Experiment:
     """Limits of the experiment."""
     plots: Callable[[Sequence[ResultRow], Path], Sequence[Path]] = field(default=lambda rows, directory: [])
     """Draws plots of the rows into a directory; returns their files."""
+    timed: frozenset[str] = frozenset()
+    """Columns that are measured on the machine: they come out otherwise each time."""
+    missing: Callable[[], str] = field(default=lambda: "")
+    """Says why its real runs cannot be run here; empty if they can."""
 
 
-def with_seeds(scenarios: Sequence[Scenario], count: int) -> list[Scenario]:
-    """Return the scenarios with the first `count` seeds. Raises ValueError if there are not so many."""
-    seeds = sorted({number(scenario.labels, "seed") for scenario in scenarios})
+def with_seeds(scenarios: Sequence[Run], count: int) -> list[Run]:
+    """Return the runs with the first `count` seeds. Raises ValueError if there are not so many."""
+    seeds = sorted({number(scenario.labels, "seed") for scenario in scenarios if "seed" in scenario.labels})
+    if not seeds:
+        raise ValueError(f"{count} seeds, and nothing of the page is random")
     if not 1 <= count <= len(seeds):
         raise ValueError(f"{count} seeds, must be 1 to {len(seeds)}, as many as the page has")
     return [scenario for scenario in scenarios if number(scenario.labels, "seed") in seeds[:count]]
@@ -96,9 +153,10 @@ class Difference:
 
 
 def compare(experiment: Experiment, published: Sequence[ResultRow], *, count: int) -> list[Difference]:
-    """Run the `count` shortest scenarios of a page again; return all that differs from its rows.
+    """Run the `count` shortest runs of a page again; return all that differs from its rows.
 
-    Virtual time gives the same digits anywhere, so a difference says that the page is stale.
+    Virtual time gives the same digits anywhere, so a difference says that the page is stale. Real runs and
+    columns that are timed are left out.
 
     Raises:
         ValueError: the rows are not those of the experiment's scenarios.
@@ -106,26 +164,22 @@ def compare(experiment: Experiment, published: Sequence[ResultRow], *, count: in
     scenarios = experiment.scenarios(False)
     if len(scenarios) != len(published):
         raise ValueError(f"{len(published)} rows are published, and {len(scenarios)} are to be run")
-    shortest = sorted(zip(scenarios, published, strict=True), key=lambda pair: _elements(pair[0]))[:count]
+    same = [pair for pair in zip(scenarios, published, strict=True) if not pair[0].real]
+    shortest = sorted(same, key=lambda pair: pair[0].elements)[:count]
     differences = []
     for scenario, before in shortest:
         row = _Task(scenario, experiment.measure)()
         differences += [
             Difference(scenario.labels, column, before.get(column), row.get(column))
             for column in dict.fromkeys([*before, *row])
-            if before.get(column) != row.get(column)
+            if column not in experiment.timed and before.get(column) != row.get(column)
         ]
     return differences
 
 
-def _elements(scenario: Scenario) -> int:
-    """Return how many elements all workers send: about how long a scenario takes."""
-    return sum(job.workers * job.iterations * sum(job.tensors) for job in scenario.jobs)
-
-
 @dataclass(frozen=True, slots=True)
 class _Task:
-    scenario: Scenario
+    scenario: Run
     measure: Measure
 
     def __call__(self) -> ResultRow:
@@ -141,7 +195,7 @@ def _call(task: _Task) -> ResultRow:
 
 
 def sweep(
-    scenarios: Sequence[Scenario],
+    scenarios: Sequence[Run],
     measure: Measure,
     *,
     processes: int = 2,

@@ -23,6 +23,11 @@ QUESTIONS: Final[Mapping[str, str]] = {
     "regions": "whether a job notices that its slots are changed while it runs",
     "atp": "what ATP's choices cost or bring: hashed positions that rehash, held slots, results by the"
     " server",
+    "pool": "how many slots of its own a job needs",
+    "traffic": "what two levels of aggregation take off the links",
+    "utilisation": "what each factor of ESA's priorities makes of a switch's memory",
+    "slowlink": "what a job with a network straggler costs a healthy one, with A2TP's windows and without",
+    "precision": "which scaling factors of gradients keep a model's accuracy",
 }
 
 

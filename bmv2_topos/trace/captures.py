@@ -5,6 +5,7 @@ What is no such file is refused; one that ends within a record, for it is still 
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -64,7 +65,7 @@ def read(data: bytes, name: str, source: str) -> Iterator[Record]:
     """Yield the records of a file; `name` stands where it names no interface, `source` in errors."""
     for order in "<>":
         if len(data) >= 24 and struct.unpack_from(f"{order}I", data)[0] in _CLASSIC:
-            yield from _read_classic(data, order, name)
+            yield from _read_classic(data, order, *_of_bmv2(name))
             return
     if len(data) < 12 or struct.unpack_from("<I", data)[0] != _SECTION:
         raise CaptureError(f"{source}: not a capture file (pcapng, or pcap)")
@@ -80,14 +81,20 @@ def _files(path: Path) -> list[Path]:
     return found
 
 
-def _read_classic(data: bytes, order: str, name: str) -> Iterator[Record]:
+def _of_bmv2(name: str) -> tuple[str, bool | None]:
+    """Return place and direction of a file that BMv2 has named: of interface s1-eth3, ``s1-eth3_in``."""
+    found = re.fullmatch(r"(.+)-eth(\d+)_(in|out)", name)
+    return (f"{found[1]}/{found[2]}", found[3] == "in") if found else (name, None)
+
+
+def _read_classic(data: bytes, order: str, name: str, inbound: bool | None) -> Iterator[Record]:
     unit = _CLASSIC[struct.unpack_from(f"{order}I", data)[0]]
     at = 24
     while at + 16 <= len(data):
         seconds, fraction, kept, _ = struct.unpack_from(f"{order}IIII", data, at)
         if at + 16 + kept > len(data):
             return
-        yield Record(seconds * 10**9 + fraction * unit, name, None, data[at + 16 : at + 16 + kept])
+        yield Record(seconds * 10**9 + fraction * unit, name, inbound, data[at + 16 : at + 16 + kept])
         at += 16 + kept
 
 

@@ -1,7 +1,8 @@
 """One rank of `ina bench allreduce`: times allreduce through the switch, and beside it gloo's.
 
-Both are initialised in the same processes and take turns, iteration by iteration, so that what else
-the machine does meets both. Every rank writes its times; the slowest rank counts.
+All are initialised in the same processes and take turns, iteration by iteration, so that what else
+the machine does meets all. Every rank writes its times, and the processor time of its process; the slowest
+rank counts.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 import os
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
@@ -55,52 +57,89 @@ class Data:
         """Fill with values whose sum over the ranks is known."""
         np.multiply(self._base, np.float32(ina.rank() + 1), out=self.array)
 
-    def check(self) -> None:
-        """Raise unless the array is the sum of every rank's `fill`, within the quantisation bound."""
+    def check(self, bound: float) -> None:
+        """Raise unless the array is the sum of every rank's `fill`, within `bound`."""
         size = ina.size()
         total = np.float32(size * (size + 1) / 2)
         for start in range(0, self.array.size, CHUNK):
             part = slice(start, start + CHUNK)
             error = float(np.abs(self.array[part] - self._base[part] * total).max())
-            if not error <= 1e-5 * size:
+            if not error <= bound:
                 raise SystemExit(f"rank {ina.rank()}: wrong sum, largest error {error:g}")
 
 
-def measure(operation: Callable[[], object], data: Data) -> float:
-    """Time one allreduce of freshly filled data, in seconds, all ranks starting together."""
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """One way to sum the array."""
+
+    sum_up: Callable[[], object]
+    bound: float
+    """Error that it may make."""
+
+
+def measure(contender: Contender, data: Data) -> tuple[float, float]:
+    """Time one allreduce of freshly filled data, all ranks starting together.
+
+    Returns seconds, and seconds of processor time of all threads of this process.
+    """
     data.fill()
     ina.barrier()
-    started = time.perf_counter()
-    operation()
-    elapsed = time.perf_counter() - started
-    data.check()
-    return elapsed
+    started, worked = time.perf_counter(), time.process_time()
+    contender.sum_up()
+    elapsed, busy = time.perf_counter() - started, time.process_time() - worked
+    data.check(contender.bound)
+    return elapsed, busy
+
+
+def slowest(directory: Path, workers: int) -> dict[str, list[float]]:
+    """Read the ranks' times by operation; an iteration took as long as its slowest rank."""
+    return _together(directory, workers, "times_s", max)
+
+
+def processor_s(directory: Path, workers: int) -> dict[str, list[float]]:
+    """Read the processor time of all ranks together by operation."""
+    return _together(directory, workers, "processor_s", sum)
+
+
+def _together(
+    directory: Path, workers: int, key: str, join: Callable[[tuple[float, ...]], float]
+) -> dict[str, list[float]]:
+    ranks = [json.loads((directory / f"{rank}.json").read_text())[key] for rank in range(workers)]
+    return {name: [join(of) for of in zip(*(rank[name] for rank in ranks), strict=True)] for name in ranks[0]}
 
 
 def main() -> None:
-    """Run the iterations and write ``{name: [seconds, …]}`` of this rank."""
+    """Run the iterations and write two ``{name: [seconds, …]}`` of this rank: times, and processor times."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--bytes", type=int, required=True)
     parser.add_argument("--iterations", type=int, required=True)
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--gloo-store")
+    parser.add_argument("--block16", action="store_true")
     options = parser.parse_args()
 
     ina.init()
     data = Data(options.bytes // 4)
     array = data.array
-    operations: dict[str, Callable[[], object]] = {"ina": lambda: ina.allreduce(array, op="sum", out=array)}
+    fine = 1e-5 * ina.size()
+    coarse = ina.error_bound(float(ina.size()), ina.size(), numbers="block16")
+    contenders = {"ina": Contender(lambda: ina.allreduce(array, out=array, numbers="exponent"), fine)}
+    if options.block16:
+        contenders["block16"] = Contender(lambda: ina.allreduce(array, out=array, numbers="block16"), coarse)
     if options.gloo_store:
-        operations["gloo"] = gloo_allreduce(array, options.gloo_store)
+        contenders["gloo"] = Contender(gloo_allreduce(array, options.gloo_store), fine)
 
-    for operation in operations.values():  # first uses pay for connections and page faults
-        measure(operation, data)
-    times: dict[str, list[float]] = {name: [] for name in operations}
+    for contender in contenders.values():  # first uses pay for connections and page faults
+        measure(contender, data)
+    times: dict[str, list[float]] = {name: [] for name in contenders}
+    busy: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(options.iterations):
-        for name, operation in operations.items():
-            times[name].append(measure(operation, data))
+        for name, contender in contenders.items():
+            elapsed, worked = measure(contender, data)
+            times[name].append(elapsed)
+            busy[name].append(worked)
     path = options.output / f"{ina.rank()}.json"
-    path.write_text(json.dumps({"times_s": times, "statistics": ina.statistics()}))
+    path.write_text(json.dumps({"times_s": times, "processor_s": busy, "statistics": ina.statistics()}))
     ina.shutdown()
     if options.gloo_store:
         os._exit(0)  # gloo's threads may otherwise complain about peers that closed first

@@ -54,6 +54,8 @@ class PipelineBench:
     packets_per_s: float
     median_packets_per_s: float
     ns_per_packet: float
+    bare_ns_per_packet: float
+    """The same additions and copies of the same frames by themselves, best round."""
     copies_per_packet: float
     interpreter_packets_per_s: float
     completed_share: float
@@ -122,7 +124,18 @@ def bench_pipeline(
 
     first = loop.run(10)
     passes = max(10, int(first.packets / first.cpu_s * round_s / len(frames)))
-    measured = [loop.run(passes) for _ in range(rounds)]
+    measured, bare_s = [], []
+    for _ in range(rounds):  # in turn: what slows the machine down slows down both
+        measured.append(loop.run(passes))
+        bare_s.append(
+            loop.run_sums(
+                passes,
+                values_offset=wire.FRAME_PREFIX_BYTES + wire.INA_BYTES,
+                lanes=lanes,
+                slots=region_slots,
+                contributors=contributors,
+            )
+        )
     packets = first.packets + sum(each.packets for each in measured)
     shares = {
         outcome: sum(
@@ -150,6 +163,7 @@ def bench_pipeline(
         packets_per_s=max(rates),
         median_packets_per_s=statistics.median(rates),
         ns_per_packet=1e9 / max(rates),
+        bare_ns_per_packet=1e9 * min(bare_s) / (passes * len(frames)),
         copies_per_packet=measured[0].copies / measured[0].packets,
         interpreter_packets_per_s=frames_per_s(interpreter, frames, replicas),
         completed_share=completed,

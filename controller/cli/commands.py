@@ -84,6 +84,12 @@ _add(
 )
 _add(
     _ALLOT,
+    "cluster",
+    "cluster:app",
+    "Simulate jobs that contend for a cluster's servers, links and slots.",
+)
+_add(
+    _ALLOT,
     "explain",
     "allocation.explain:explain",
     "Say why a job got its slots, its servers or its tree: what bound it, and what more would bring.",
@@ -99,6 +105,12 @@ _add(
     "topo",
     "topo:app",
     "Topologies, and testbeds of namespaces that have their shape; see docs/testbeds.md.",
+)
+_add(
+    _TRY,
+    "scenario",
+    "scenario:app",
+    "Scenarios: jobs, faults and checks as data, on any runner; see docs/testbeds.md.",
 )
 _add(_TRY, "schedule", "schedule:app", "Simulate schedulers of training jobs; see docs/schedulers/.")
 _add(_TRY, "bench", "bench:app", "Measure the parts alone and together; see docs/performance.md.")

@@ -16,7 +16,7 @@ from bmv2_topos.experiments.harness import (
     RESULTS,
     Experiment,
     ResultRow,
-    Scenario,
+    Run,
     compare,
     read,
     sweep,
@@ -111,16 +111,21 @@ def _known(names: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _scenarios(one: Experiment, quick: bool, seeds: int | None) -> Sequence[Scenario]:
+def _scenarios(one: Experiment, quick: bool, seeds: int | None) -> Sequence[Run]:
     scenarios = one.scenarios(quick)
+    if why := one.missing():
+        say(f"{one.name}: runs in virtual time only: {why}")
+        scenarios = [scenario for scenario in scenarios if not scenario.real]
     try:
         return scenarios if seeds is None else with_seeds(scenarios, seeds)
     except ValueError as error:
         raise Failure(f"{one.name}: {error}", exit_code=USAGE) from error
 
 
-def _run(one: Experiment, scenarios: Sequence[Scenario], processes: int | None) -> Sequence[ResultRow]:
+def _run(one: Experiment, scenarios: Sequence[Run], processes: int | None) -> Sequence[ResultRow]:
     began = time.monotonic()
+    if any(scenario.real for scenario in scenarios):
+        processes = 1  # beside others they would measure each other
     with Bar() as bar:
         rows = sweep(
             scenarios,

@@ -53,7 +53,16 @@ class Numbers(StrEnum):
     """Encodings of float32 (docs/protocol.md, Numbers)."""
 
     EXPONENT = "exponent"
+    BLOCK16 = "block16"
     FIXED = "fixed"
+
+
+class PortKind(StrEnum):
+    """Kinds of ports towards workers (`controller.runtime.spec.PortKind`)."""
+
+    AUTO = "auto"
+    SHM = "shm"
+    UDP = "udp"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +103,8 @@ class MemoryOptions:
         Numbers | None,
         typer.Option(
             rich_help_panel=MEMORY,
-            help="Encoding of float32: an exponent per packet (unless given), or a fixed scale.",
+            help="Encoding of float32: an exponent per packet (unless given), the same in 16 bits each, or a "
+            "fixed scale.",
         ),
     ] = None
 
@@ -121,6 +131,14 @@ class SwitchOptions:
             help="Children per switch, level by level, machines last: 2x4, 2x2x2.",
         ),
     ] = None
+    port_kind: Annotated[
+        PortKind,
+        typer.Option(
+            rich_help_panel=SWITCHES,
+            help="How workers reach a switch that is started: shm, shared memory (auto: where there is a C "
+            "compiler), or udp, UDP on loopback.",
+        ),
+    ] = PortKind.AUTO
     transit: Annotated[
         str,
         typer.Option(
@@ -222,6 +240,10 @@ class SwitchOptions:
             return None
         if self.p4runtime is not None:
             raise Failure("--p4runtime is for a switch that is started: leave --switch out", exit_code=USAGE)
+        if self.port_kind is not PortKind.AUTO:
+            raise Failure(
+                "--port-kind is for a switch that is started: give its ports to 'ina switch'", exit_code=USAGE
+            )
         if self.tree:
             raise Failure("--tree starts its switches itself: leave --switch out", exit_code=USAGE)
         return Attachment(
@@ -308,6 +330,7 @@ def fabric_of(
         link_impairments=faults.link_impairments() if fan_outs else "",
         seed=faults.seed,
         captures=captures,
+        port_kind=switches.port_kind.value,
     )
     if fabric.attached and captures:
         raise Failure("--pcap is for switches that are started: give it to 'ina switch'", exit_code=USAGE)

@@ -29,13 +29,14 @@ def result(report: Report, verdicts: Sequence[Verdict] = ()) -> Result:
         },
         {
             job.name: _numbers(report, job)
-            | _explained([verdict for verdict in verdicts if verdict.job == job.name])
+            | explained([verdict for verdict in verdicts if verdict.job == job.name])
             for job in report.jobs
         },
     )
 
 
-def _explained(verdicts: Sequence[Verdict]) -> dict[str, object]:
+def explained(verdicts: Sequence[Verdict]) -> dict[str, object]:
+    """Return verdicts as JSON knows them, under one key; nothing of none."""
     if not verdicts:
         return {}
     return {

@@ -40,8 +40,9 @@ def switch(
         list[str],
         typer.Option(
             metavar="N=SPEC",
-            help="Port N: udp:LOCAL[:PEER], socket:FD[:PEER], veth:NAME, if:NAME, memory or cpu. PEER is the"
-            " UDP port that alone is heard and sent to; without it, whoever speaks first is. Repeatable.",
+            help="Port N: udp:LOCAL[:PEER], socket:FD[:PEER], shm[:PATH], veth:NAME, if:NAME, memory or cpu."
+            " PEER is the UDP port that alone is heard and sent to; without it, whoever speaks first is."
+            " Repeatable.",
         ),
     ],
     program: Annotated[
@@ -96,8 +97,9 @@ def switch(
 ) -> None:
     """Run the embedded switch until interrupted.
 
-    Once it serves, it prints one line of JSON: p4runtime (where it listens), grpc_port, udp_ports (by port
-    number), device_id and program. Whoever can reach P4Runtime controls the switch: docs/security.md.
+    Once it serves, it prints one line of JSON: p4runtime (where it listens), grpc_port, udp_ports and
+    shm_ports (by port number), device_id and program. Whoever can reach P4Runtime controls the switch:
+    docs/security.md.
     """
     specs = _ports(port)
     if p4runtime != PRIVATE and not p4runtime.startswith("unix:"):

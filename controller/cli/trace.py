@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from controller.cli import options
+from controller.cli import options, sim_report
 from controller.cli.errors import USAGE, Failure
 from controller.cli.output import Result, count, out, table
 from controller.model import INA_UDP_PORT
@@ -26,6 +26,8 @@ EPILOG = """Examples:
   ina trace s1-port1.pcapng s1-port2.pcapng host.pcap --psn 17 --json
 
   ina trace captures --slots --top 10
+
+  ina trace captures --explain run.log
 """
 
 
@@ -50,9 +52,16 @@ def trace(
     top: Annotated[
         int, typer.Option(min=1, help="With --slots: so many, those first that most packets wanted in vain.")
     ] = 20,
+    explain: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="LOG",
+            help="Say what made each collective of a run slow; LOG is of --log of ina run or ina topo run.",
+        ),
+    ] = None,
     json: options.Json = False,
 ) -> None:
-    """Show a packet's life, who held the slots, or what there is to look at, from captures.
+    """Show a packet's life, who held the slots, what made a run slow, or what there is to look at.
 
     What is not in the captures is said: without captures of hosts, for example, it shows when a packet came
     to the switch, not when it was sent.
@@ -61,6 +70,8 @@ def trace(
 
     if slots and psn is not None:
         raise Failure("--slots is of all packets: leave --psn out", exit_code=USAGE)
+    if explain is not None and (slots or psn is not None):
+        raise Failure("--explain is of the whole run: leave --slots and --psn out", exit_code=USAGE)
     try:
         events = library.events_of(library.read_files(captures))
     except library.CaptureError as error:
@@ -74,11 +85,32 @@ def trace(
         raise Failure(f"--job {job}: there are {', '.join(map(str, seen))}", exit_code=USAGE)
     if psn is not None:
         _show_life(library.timeline(events, _only(seen, job), psn), seen, json=json)
+    elif explain is not None:
+        _explain(events, explain, json=json)
     elif slots:
         found = [held for held in library.tenures(events) if job in (None, held.job)]
         _show_slots(found, top, json=json)
     else:
         _show_jobs(seen, json=json)
+
+
+def _explain(events: Sequence[Event], log: Path, *, json: bool) -> None:
+    from bmv2_topos import trace as library
+
+    try:
+        facts, sums = library.read_run(log)
+    except library.LogError as error:
+        raise Failure(str(error)) from error
+    missing = library.unseen(facts, {(event.place, event.port) for event in events})
+    if missing:
+        raise Failure(f"no captures of {', '.join(missing)}, where workers are: captures are of another run")
+    verdicts = library.explain(events, sums, facts)
+    if json:
+        by_job = {job.name: [each for each in verdicts if each.job == job.name] for job in facts}
+        told = {name: sim_report.explained(of) for name, of in by_job.items()}
+        Result("trace", {"log": str(log)}, {"collectives": len(verdicts)}, told).print_json()
+        return
+    sim_report.show_verdicts(verdicts)
 
 
 def _only(seen: dict[int, JobSeen], job: int | None) -> int:

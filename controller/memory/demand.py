@@ -4,8 +4,9 @@
 ``slots = ⌈B · t_slot / payload⌉``.
 
 As the article writes it, communication begins when computing has ended, and a slot is held for a round trip.
-Read as *measured*, the part of computing that overlaps does not count, and a slot is held as long as was
-measured: until the last rank's packet has come, and the results are back. O(1) per job and switch.
+Read as *measured*, the part of computing that overlaps does not count, the ranks' skew does, and a slot is
+held as long as was measured: until the last rank's packet has come, and the results are back. O(1) per job
+and switch.
 
 >>> job = TrainingJob(
 ...     name="a", workers=2, layers_bytes=(12_500_000,), iterations=100, compute_s=0.09, deadline_s=10
@@ -53,12 +54,12 @@ def demand(job: TrainingJob, *, now_s: float, link_bps: float, reading: Reading 
     assert job.deadline_s is not None, "only a job with a deadline has a demand"
     begin_s = max(now_s, job.arrival_s)
     round_s = (job.deadline_s - begin_s) / job.iterations
-    hidden = job.overlap if reading == "measured" else 0.0
-    communication_s = round_s - (1 - hidden) * job.compute_s
-    possible = communication_s > 0 and round_s >= job.compute_s
+    hidden, skew_s = (job.overlap, job.skew_s) if reading == "measured" else (0.0, 0.0)
+    communication_s = round_s - skew_s - (1 - hidden) * job.compute_s
+    possible = communication_s > 0 and round_s >= job.compute_s + skew_s
     rate_bps = job.model_bytes * 8 / communication_s if possible else math.inf
     bare_s = job.model_bytes * 8 / link_bps
-    alone_s = max(job.compute_s, (1 - hidden) * job.compute_s + bare_s)
+    alone_s = skew_s + max(job.compute_s, (1 - hidden) * job.compute_s + bare_s)
     return Demand(round_s, communication_s, rate_bps, link_bps, begin_s + job.iterations * alone_s)
 
 

@@ -7,6 +7,12 @@ from collections.abc import Mapping
 from controller.memory.common import common
 from controller.memory.deadline import deadline
 from controller.memory.policy import Policy
+from controller.memory.preemptive import preemptive
 from controller.memory.static import static
 
-POLICIES: Mapping[str, Policy] = {"deadline": deadline, "static": static, "shared": common}
+POLICIES: Mapping[str, Policy] = {
+    "deadline": deadline,
+    "static": static,
+    "shared": common,
+    "preemptive": preemptive,
+}

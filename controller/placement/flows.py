@@ -15,7 +15,7 @@ to have one at its root, with a link that is never full.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -77,10 +77,28 @@ def steady_state(cluster: Cluster, jobs: Sequence[TrainingJob], reading: Reading
     return State(cluster, tuple(jobs), waterfill(flows_of(cluster, jobs), reading))
 
 
-def flows_of(cluster: Cluster, jobs: Sequence[TrainingJob]) -> Flows:
-    """Return the flows of placed jobs, through one tree each."""
+@dataclass(frozen=True, slots=True)
+class Pools:
+    """Memory that jobs sum in: the rate of each pool, and the pool of a job at a switch that sums it.
+
+    `held` is for how long a job holds a slot, relative to what the rate of its pool counts with.
+    """
+
+    rate_bps: Sequence[float]
+    of: Callable[[TrainingJob, str], int]
+    held: Callable[[TrainingJob, str], float] = lambda job, at: 1.0
+
+    @classmethod
+    def of_switches(cls, cluster: Cluster) -> Pools:
+        """Return one pool for each switch, which its jobs share."""
+        numbers = {switch.name: number for number, switch in enumerate(cluster.switches)}
+        return cls([switch.aggregation_bps for switch in cluster.switches], lambda job, at: numbers[at])
+
+
+def flows_of(cluster: Cluster, jobs: Sequence[TrainingJob], pools: Pools | None = None) -> Flows:
+    """Return the flows of placed jobs, through one tree each; without `pools`, each switch is one."""
     nodes: list[Node] = []
-    pools = {switch.name: number for number, switch in enumerate(cluster.switches)}
+    pools = pools or Pools.of_switches(cluster)
     for number, job in enumerate(jobs):
         if len(job.hosts) > 1:
             _grow(nodes, number, job, tree_of(cluster, job), cluster, pools)
@@ -88,12 +106,12 @@ def flows_of(cluster: Cluster, jobs: Sequence[TrainingJob]) -> Flows:
         jobs=len(jobs),
         link_bps=np.repeat([link.rate_bps for link in cluster.links], 2),  # type: ignore[arg-type]
         nodes=nodes,
-        pool_bps=[switch.aggregation_bps for switch in cluster.switches],
+        pool_bps=pools.rate_bps,
     )
 
 
 def _grow(
-    nodes: list[Node], number: int, job: TrainingJob, tree: Tree, cluster: Cluster, pools: Mapping[str, int]
+    nodes: list[Node], number: int, job: TrainingJob, tree: Tree, cluster: Cluster, pools: Pools
 ) -> None:
     """Add the nodes of one job: the way to its fallback server, its switches, its servers."""
     way = list(way_to_fallback(cluster, job, tree))
@@ -111,9 +129,11 @@ def _grow(
         above = (way[1] if len(way) > 1 else job.fallback or "") if root else tree.parents[name]
         link, back = directions(cluster, name, above) if above else (NONE, NONE)
         place[name] = len(nodes)
-        pool = pools[name] if job.aggregate and name in tree.aggregators else NONE
+        sums = job.aggregate and name in tree.aggregators
+        pool, held = (pools.of(job, name), pools.held(job, name)) if sums else (NONE, 1.0)
         parent = outer if root else place[tree.parents[name]]
-        nodes.append(Node(number, link, back, parent, pool, source=0.0, kept=0.0 if root else 1.0))
+        kept = 0.0 if root else 1.0
+        nodes.append(Node(number, link, back, parent, pool, source=0.0, kept=kept, held=held))
     for server in job.hosts:
         rack = cluster.rack_of[server]
         nodes.append(Node(number, *directions(cluster, server, rack), place[rack]))

@@ -96,7 +96,18 @@ def place(
     fill the GPUs worst. Each gets a fallback server near its root. Raises BadSpec for an answer that cannot
     be.
     """
-    rng = random.Random(seed)
+    there, waiting = place_among(cluster, batch, policy, running, random.Random(seed))
+    return Placed(steady_state(cluster, there), waiting)
+
+
+def place_among(
+    cluster: Cluster,
+    batch: Sequence[TrainingJob],
+    policy: Policy,
+    running: Sequence[TrainingJob],
+    rng: random.Random,
+) -> tuple[list[TrainingJob], tuple[str, ...]]:
+    """Return all jobs that run then, those that did first, and the names of those that wait. See `place`."""
     there = list(running)
     gpus = sum(Question(cluster, tuple(there), rng).free.values())
     order = _fullest(batch, gpus) if policy.netpack else list(batch)
@@ -111,7 +122,7 @@ def place(
         there.append(settle(question, job, servers))
     if policy.netpack:
         there = without_useless_sums(cluster, there)
-    return Placed(steady_state(cluster, there), tuple(waiting))
+    return there, tuple(waiting)
 
 
 def settle(question: Question, job: TrainingJob, servers: Sequence[str]) -> TrainingJob:

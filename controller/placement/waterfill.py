@@ -43,6 +43,7 @@ class Node(NamedTuple):
 
     Parents come before their children. `source` is the flow that begins here: 1 for a server. `kept` is what
     goes up of a sum: 0 for a root that sends results down itself. `back` is the link that results come down.
+    `held` is how long a slot is held, relative to the time that the pool's rate is for.
     """
 
     job: int
@@ -53,6 +54,7 @@ class Node(NamedTuple):
     source: float = 1.0
     kept: float = 1.0
     share: float = 1.0
+    held: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,7 @@ class Flows:
     source: Floats
     kept: Floats
     share: Floats
+    held: Floats
 
     @classmethod
     def of(
@@ -100,6 +103,7 @@ class Flows:
             source=columns["source"],
             kept=columns["kept"],
             share=columns["share"],
+            held=columns["held"],
         )
 
 
@@ -249,7 +253,7 @@ class _Filling:
         for resources, flows in (
             (self.up[nodes], share * out),
             (self.down[nodes], share * np.minimum(out, 1.0)),
-            (self.memory[nodes], share * self.summing[nodes]),
+            (self.memory[nodes], share * self.flows.held[nodes] * self.summing[nodes]),
         ):
             np.add.at(self.slope, resources, sign * flows)
             np.add.at(self.base, resources, -sign * flows * level)

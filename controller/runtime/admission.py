@@ -77,6 +77,15 @@ class Admitted:
         """Return what tells that command where a worker is to run."""
         return self.fabric.environment(*self._members()[rank])
 
+    def ports(self) -> list[str]:
+        """Return where the workers are plugged in, by rank: SWITCH/PORT."""
+        return [f"{switch}/{member.port}" for _, (switch, member) in sorted(self._members().items())]
+
+    def server_port(self) -> str | None:
+        """Return where the fallback server is plugged in, if the job has one."""
+        fallback = self.fabric.fallback
+        return f"{self.fabric.root}/{fallback.port}" if fallback else None
+
     def counters(self) -> dict[str, dict[str, int]]:
         """Return what the job's packets met, by switch and outcome. Raises ControllerError."""
         with self.fabric.lock:

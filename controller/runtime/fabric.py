@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
+import softswitch
 from bmv2_topos import Topology
 from bmv2_topos.places import spread
 from controller import Controller, ControllerError, Member
@@ -38,6 +39,10 @@ class Switch(Protocol):
         """Return where a port's UDP socket is bound."""
         ...
 
+    def shm_path(self, port: int) -> str | None:
+        """Return the Unix socket of a port that is shared memory, None if it is not."""
+        ...
+
     def ended(self) -> str | None:
         """Return how it ended, or None."""
         ...
@@ -58,6 +63,10 @@ class AttachedSwitch:
     def udp_address(self, port: int) -> str:
         """Return where a port's UDP socket should be bound."""
         return f"{self.host}:{self.base + port}"
+
+    def shm_path(self, port: int) -> str | None:
+        """Return None: its ports are UDP's."""
+        return None
 
     def ended(self) -> str | None:
         """Return None: its end shows in what it does not answer."""
@@ -138,15 +147,15 @@ class SwitchFabric:
     def transport(self, switch: str, member: Member) -> Mapping[str, Any]:
         """Return a worker's `hostlib.TransportConfig`. Raises AddressTaken."""
         assert member.port is not None
-        return {
-            "kind": "loopback",
-            "local": self.host_address(switch, member.port),
-            "held": True,
-            "switch": self.switches[switch].udp_address(member.port),
-            "src_mac": member.mac,
-            "src_ip": member.ip,
-            "udp_port": member.udp_port,
-        }
+        path = self.switches[switch].shm_path(member.port)
+        link: dict[str, Any] = {"kind": "shm", "local": "", "switch": path}
+        if path is None:
+            local, there = (
+                self.host_address(switch, member.port),
+                self.switches[switch].udp_address(member.port),
+            )
+            link = {"kind": "loopback", "local": local, "held": True, "switch": there}
+        return {**link, "src_mac": member.mac, "src_ip": member.ip, "udp_port": member.udp_port}
 
     def inside(self, switch: str, member: Member, call: Callable[[str], T]) -> T:
         """Call with the address of a worker's host, where sockets can be bound to it."""
@@ -277,10 +286,12 @@ def _start(
 ) -> dict[str, EmbeddedSwitch]:
     """Start all switches at once, on sockets that are made before: each port is told who its peer is."""
     switches: dict[str, EmbeddedSwitch] = {}
+    shared = topology.hosts_for("worker") if _shares_memory(spec) else ()
     sockets = {
         (switch.name, port): stack.enter_context(port_socket())
         for switch in topology.switches
-        for port in topology.ports[switch.name]
+        for port, link in topology.ports[switch.name].items()
+        if link.other(switch.name) not in shared
     }
     alone = len(topology.switches) == 1
     for number, switch in enumerate(topology.switches):
@@ -289,13 +300,16 @@ def _start(
         arguments = ["--program", spec.program, "--lanes", str(spec.lanes), "--seed", str(spec.seed + number)]
         for port, link in topology.ports[name].items():
             other = link.other(name)
-            own = sockets[name, port]
             trunk = other in topology.ports
-            if trunk:
-                peer = sockets[other, topology.port_to(other, name)].getsockname()
+            if other in shared:
+                arguments += ["--port", f"{port}=shm"]
             else:
-                peer = addresses.hold(name, port, own.getsockname())
-            arguments += ["--port", f"{port}=socket:{own.fileno()}:{peer[1]}"]
+                own = sockets[name, port]
+                if trunk:
+                    peer = sockets[other, topology.port_to(other, name)].getsockname()
+                else:
+                    peer = addresses.hold(name, port, own.getsockname())
+                arguments += ["--port", f"{port}=socket:{own.fileno()}:{peer[1]}"]
             impairments = spec.link_impairments if trunk else spec.impairments
             if spec.topology is not None:
                 impairments = link_impairments(link)
@@ -305,12 +319,17 @@ def _start(
         if spec.captures is not None:
             arguments += spec.captures.options(name)
         title = "the switch process" if alone else f"the process of switch {name}"
-        fds = [sockets[name, port].fileno() for port in topology.ports[name]]
+        fds = [sock.fileno() for (of, _), sock in sockets.items() if of == name]
         p4runtime = _p4runtime(spec.p4runtime, number)
         switches[name] = stack.enter_context(
             EmbeddedSwitch(arguments, p4runtime=p4runtime, title=title, pass_fds=fds)
         )
     return switches
+
+
+def _shares_memory(spec: FabricSpec) -> bool:
+    """Return whether workers are to reach the switches through shared memory."""
+    return spec.port_kind == "shm" or (spec.port_kind == "auto" and softswitch.has_compiler())
 
 
 def _p4runtime(first: str, number: int) -> str:

@@ -71,7 +71,14 @@ class JobRun:
             ]
             log = stack.enter_context(contextlib.closing(JobLog(self._spec.log))) if self._spec.log else None
             if log:
-                log.write("start", job=job.tree.job, name=self._spec.name, workers=self._spec.workers)
+                log.write(
+                    "start",
+                    job=job.tree.job,
+                    name=self._spec.name,
+                    workers=self._spec.workers,
+                    ports=job.ports(),
+                    server=job.server_port(),
+                )
             started = time.monotonic()
             workers = Workers(job.command(), environments, rendezvous, self._on_output)
             stack.callback(workers.kill)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from controller.runtime.errors import BadRun
 
@@ -74,6 +74,11 @@ class Captures:
         ]
 
 
+PortKind = Literal["auto", "shm", "udp"]
+"""Kind of a switch's port towards a worker on this machine: shared memory, which only the compiled switch
+has, or UDP on loopback; auto: shared memory where there is a C compiler."""
+
+
 @dataclass(frozen=True, slots=True)
 class FabricSpec:
     """Switches, and what they run."""
@@ -96,6 +101,8 @@ class FabricSpec:
     """The same between switches."""
     seed: int = 0
     captures: Captures | None = None
+    port_kind: PortKind = "auto"
+    """How local workers reach their switch."""
 
     @property
     def shared(self) -> bool:

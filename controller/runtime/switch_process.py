@@ -43,6 +43,11 @@ class EmbeddedSwitch(ServerProcess):
         """Return where a port's UDP socket is bound, once it is. Raises ProcessFailed."""
         return f"127.0.0.1:{self.ready()['udp_ports'][str(port)]}"
 
+    def shm_path(self, port: int) -> str | None:
+        """Return the Unix socket of a port that is shared memory, None if it is not. Raises ProcessFailed."""
+        path: str | None = self.ready()["shm_ports"].get(str(port))
+        return path
+
     def statistics(self) -> dict[int, Mapping[str, int]]:
         """Return the counters of each port; of none if it does not answer. Raises ProcessFailed."""
         self.ready()
@@ -56,7 +61,10 @@ class EmbeddedSwitch(ServerProcess):
         return sum(port["rx_stranger"] for port in self.statistics().values())
 
     def stop(self) -> None:
-        """Ask it to end, and make it end; of one that was killed the socket's folder is removed here."""
+        """Ask it to end, and make it end; of one that was killed the sockets' folders are removed here."""
         super().stop()
-        if self._private and self.started:
-            shutil.rmtree(Path(self.address.removeprefix("unix:")).parent, ignore_errors=True)
+        if not self.started:
+            return
+        sockets = [self.address.removeprefix("unix:")] if self._private else []
+        for folder in {Path(path).parent for path in (*sockets, *self.ready()["shm_ports"].values())}:
+            shutil.rmtree(folder, ignore_errors=True)

@@ -27,9 +27,10 @@ How fast jobs run is no business of a policy: a `SpeedModel` says it (`controlle
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from controller.scheduling.model import Cluster, JobSpec
 
@@ -117,6 +118,10 @@ class JobState:
     def done(self, now_s: float) -> float:
         """Return the fraction that is done, 0 to 1."""
         return 1.0 - self.iterations_left(now_s) / self.spec.iterations
+
+    def working_since_s(self) -> float:
+        """Return from when on it works, now or earlier, for a start may still have to be paid."""
+        return self._since_s + self._delay_s
 
     # For the asker only.
 
@@ -296,3 +301,26 @@ class SpeedModel(Protocol):
 
     def restart_s(self, group: Group) -> Sequence[float]:
         """Return what a (re)start of `group` costs each member, in seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contention:
+    """What the jobs that run come to beside each other.
+
+    Attributes:
+        iteration_s: Seconds per iteration of those whose speed is not as it was, infinite: it cannot go on.
+        again_s: When to ask again even if nothing starts or ends.
+        ended: Jobs that are to be ended unfinished.
+    """
+
+    iteration_s: Sequence[tuple[JobState, float]]
+    again_s: float = math.inf
+    ended: Sequence[JobState] = ()
+
+
+@runtime_checkable
+class ContendedSpeed(SpeedModel, Protocol):
+    """A speed model of jobs that slow each other down, whatever GPUs they have: it sees all that run."""
+
+    def contend(self, now_s: float, groups: Sequence[Group]) -> Contention:
+        """Return how fast jobs run from `now_s` on, `groups` being all that do."""

@@ -1,8 +1,9 @@
 """The event loop: jobs arrive, a policy decides, jobs run at the speed that the speed model says, and end.
 
 Time jumps from event to event: an arrival, an end, or the time that the policy asked to be woken at. Ends
-lie in a heap; what the decision does not change costs one identity comparison. The result depends on nothing
-but the arguments. Complexity: O(log n + groups) per event beside the policy's own work.
+lie in a heap; what the decision does not change costs one identity comparison. A speed model of jobs that
+contend (`ContendedSpeed`) is asked whenever jobs have started, stopped or ended. The result depends on
+nothing but the arguments. Complexity: O(log n + groups) per event beside the policy's own work.
 """
 
 from __future__ import annotations
@@ -12,7 +13,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from controller.scheduling.errors import BadDecision, BadSpec, Stuck
 from controller.scheduling.model import Cluster, JobSpec
-from controller.scheduling.policy import Decision, Group, JobState, Policy, SpeedModel, View
+from controller.scheduling.policy import (
+    ContendedSpeed,
+    Decision,
+    Group,
+    JobState,
+    Policy,
+    SpeedModel,
+    View,
+)
 from controller.simulator.checks import check
 from controller.simulator.ends import Ends
 from controller.simulator.record import Recorder, Result
@@ -65,6 +74,7 @@ class _Simulation:
         self._cluster = cluster
         self._policy = policy
         self._speed = speed
+        self._contended = speed if isinstance(speed, ContendedSpeed) else None
         self._interval_s = interval_s
         self._verify = verify
         self._progress = progress
@@ -81,15 +91,16 @@ class _Simulation:
         arrived: list[JobState] = []
         finished: list[JobState] = []
         position, ended, total = 0, 0, len(specs)
-        now_s, wake_s, tick_s = 0.0, math.inf, math.inf
+        now_s, wake_s, tick_s, again_s = 0.0, math.inf, math.inf, math.inf
         while ended < total:
             arrival_s = specs[position].submit_s if position < total else math.inf
             end_s = self._ends.next_s()
-            next_s = min(arrival_s, end_s, wake_s, tick_s)
+            next_s = min(arrival_s, end_s, wake_s, tick_s, again_s)
             if next_s == math.inf:
                 raise stuck(self._policy, self._jobs, now_s)
             now_s = next_s
             changed = now_s >= wake_s
+            stirred = end_s <= now_s or now_s >= again_s
             if end_s <= now_s:
                 ending = self._ends.pop()
                 for job in ending:
@@ -114,16 +125,34 @@ class _Simulation:
                 tick_s = math.inf
                 wake_s = self._decide(now_s, arrived, finished)
                 arrived, finished = [], []
+                stirred = True
+            if stirred and self._contended is not None:
+                again_s, given_up = self._contend(self._contended, now_s)
+                finished += given_up
+                ended += len(given_up)
+                if given_up:
+                    wake_s = now_s
         recorder.close()
         return recorder.result(self._policy.name)
 
-    def _end(self, job: JobState, now_s: float) -> None:
+    def _contend(self, speed: ContendedSpeed, now_s: float) -> tuple[float, Sequence[JobState]]:
+        """Have jobs run as fast as they let each other; return when to ask again, and who was ended."""
+        found = speed.contend(now_s, self._groups)
+        for job, iteration_s in found.iteration_s:
+            assert job.group is not None
+            job.retune(now_s, job.group, iteration_s)
+            self._ends.push(job)
+        for job in found.ended:
+            self._end(job, now_s, completed=False)
+        return found.again_s, found.ended
+
+    def _end(self, job: JobState, now_s: float, *, completed: bool = True) -> None:
         group = job.group
         assert group is not None
         job.finish(now_s)
         del self._jobs[job.spec.id]
         self._running.remove(job)
-        self._recorder.ended(job)
+        self._recorder.ended(job, completed=completed)
         position = self._groups.index(group)
         smaller = group.without(job)
         if smaller is None:

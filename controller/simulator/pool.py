@@ -13,12 +13,16 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
+from functools import partial
 from multiprocessing.queues import Queue
 from multiprocessing.synchronize import Event
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from controller.scheduling.errors import SchedulingError
-from controller.simulator.runs import Outcome, Task, run
+from controller.simulator.runs import Outcome, Progress, Task, run
+
+_Task = TypeVar("_Task", contravariant=True)
+_Outcome = TypeVar("_Outcome", covariant=True)
 
 Report = Callable[[int, float], None]
 """Called with a task's position and the fraction of its jobs that have ended."""
@@ -34,16 +38,33 @@ class RayMissing(SchedulingError):
         super().__init__("a Ray cluster needs ray: pip install ray")
 
 
+class _Work(Protocol[_Task, _Outcome]):
+    """What runs a task; a function of a module, to be found in another process."""
+
+    def __call__(self, task: _Task, progress: Progress | None = None, /) -> _Outcome: ...
+
+
 def run_all(tasks: Sequence[Task], *, processes: int = 0, report: Report | None = None) -> list[Outcome]:
     """Run all tasks in as many processes, 0: one per core. The first that fails ends all.
 
     Raises what `run` raises, and ValueError for a negative number of processes.
     """
+    return run_each(run, tasks, processes=processes, report=report)
+
+
+def run_each(
+    work: _Work[_Task, _Outcome],
+    tasks: Sequence[_Task],
+    *,
+    processes: int = 0,
+    report: Report | None = None,
+) -> list[_Outcome]:
+    """Do the work on all tasks. See `run_all`."""
     if processes < 0:
         raise ValueError(f"{processes} processes; want 0 (one per core) or more")
     processes = min(processes or os.cpu_count() or 1, len(tasks))
     if processes <= 1:
-        return [run(task, _stepwise(number, report)) for number, task in enumerate(tasks)]
+        return [work(task, _stepwise(number, report)) for number, task in enumerate(tasks)]
     # spawned: the caller may have threads, such as a progress bar's, which a fork would not survive
     context = multiprocessing.get_context("spawn")
     channel: Queue[tuple[int, float]] | None = context.Queue() if report is not None else None
@@ -52,7 +73,9 @@ def run_all(tasks: Sequence[Task], *, processes: int = 0, report: Report | None 
         processes, mp_context=context, initializer=_prepare, initargs=(channel, stop)
     ) as pool:
         with _interrupts_held():
-            futures = [pool.submit(_run_here, number, task) for number, task in enumerate(tasks)]
+            futures = [
+                pool.submit(partial(_run_here, work), number, task) for number, task in enumerate(tasks)
+            ]
         try:
             _watch(futures, channel, report)
         except BaseException:
@@ -129,7 +152,7 @@ def _stepwise(number: int, report: Report | None) -> Callable[[int, int], None] 
 
 
 def _watch(
-    futures: Sequence[Future[Outcome]], channel: Queue[tuple[int, float]] | None, report: Report | None
+    futures: Sequence[Future[Any]], channel: Queue[tuple[int, float]] | None, report: Report | None
 ) -> None:
     """Wait for all, pass on what they report, and raise the first error."""
     pending = set(futures)
@@ -164,7 +187,7 @@ def _prepare(channel: Queue[tuple[int, float]] | None, stop: Event) -> None:
         channel.cancel_join_thread()  # the parent may have stopped reading
 
 
-def _run_here(number: int, task: Task) -> Outcome:
+def _run_here(work: Callable[[Any, Progress | None], Any], number: int, task: Any) -> Any:
     assert _stop is not None
     channel, stop = _channel, _stop
 
@@ -174,4 +197,4 @@ def _run_here(number: int, task: Task) -> Outcome:
         if channel is not None:
             channel.put((position, fraction))
 
-    return run(task, _stepwise(number, report))
+    return work(task, _stepwise(number, report))

@@ -13,7 +13,10 @@ from controller.scheduling.policy import Group, JobState
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """One job's fate. `alone_s` is what it would have taken alone under the same speed model."""
+    """One job's fate. `alone_s` is what it would have taken alone under the same speed model.
+
+    `completed` is False for a job that was ended because it could not meet its deadline any more.
+    """
 
     spec: JobSpec
     start_s: float
@@ -23,9 +26,10 @@ class Ended:
     alone_s: float
     starts: int
     preemptions: int
+    completed: bool = True
 
     @classmethod
-    def of(cls, job: JobState) -> Ended:
+    def of(cls, job: JobState, *, completed: bool = True) -> Ended:
         """Return the fate of a job that has ended."""
         assert job.start_s is not None
         assert job.finish_s is not None
@@ -38,6 +42,7 @@ class Ended:
             alone_s=job.spec.iterations * job.alone_s,
             starts=job.starts,
             preemptions=job.preemptions,
+            completed=completed,
         )
 
     @property
@@ -95,9 +100,9 @@ class Recorder:
         self._step_s = 0.0
         self._samples = [array("d") for _ in range(4 + len(RESOURCES))]
 
-    def ended(self, job: JobState) -> None:
+    def ended(self, job: JobState, *, completed: bool = True) -> None:
         """Note an ended job."""
-        self._jobs.append(Ended.of(job))
+        self._jobs.append(Ended.of(job, completed=completed))
 
     def decided(
         self, now_s: float, groups: Sequence[Group], jobs: Mapping[str, JobState], running: int

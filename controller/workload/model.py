@@ -231,6 +231,7 @@ class TrainingJob:
         arrival_s: When it comes.
         mode: Use of switch memory: a region of its own, or slots that jobs share.
         hold_s: Measured time that a slot is held, ranks' skew included; None: not measured.
+        skew_s: Time for which the slowest rank computes longer than the others.
         stages_s: Seconds of one iteration on storage, CPU, GPU and network; () if unknown.
         servers: The server of each rank; () before it is placed.
         fallback: The server that sums what finds no slot; None: none yet.
@@ -249,6 +250,7 @@ class TrainingJob:
     arrival_s: float = 0.0
     mode: Mode = "shared"
     hold_s: float | None = None
+    skew_s: float = 0.0
     stages_s: tuple[float, ...] = ()
     servers: tuple[str, ...] = ()
     fallback: str | None = None
@@ -261,7 +263,7 @@ class TrainingJob:
             raise BadSpec(f"{what}: workers, gpus and iterations must be 1 or more")
         if not self.layers_bytes or min(self.layers_bytes) < 1:
             raise BadSpec(f"{what}: a model has at least one layer of a byte or more")
-        times = (self.compute_s, self.arrival_s, self.hold_s or 0.0, *self.stages_s)
+        times = (self.compute_s, self.arrival_s, self.hold_s or 0.0, self.skew_s, *self.stages_s)
         if not all(math.isfinite(time) and time >= 0 for time in times) or not 0 <= self.overlap <= 1:
             raise BadSpec(f"{what}: times must be 0 or more, and overlap 0 to 1")
         if self.deadline_s is not None and not self.deadline_s > self.arrival_s:
@@ -287,8 +289,9 @@ class TrainingJob:
     def iteration_s(self, rate_bps: float) -> float:
         """Return the time of one iteration if gradients are summed at this rate.
 
-        The part of computing that `overlap` says runs beside communication, the rest before it.
+        The part of computing that `overlap` says runs beside communication, the rest, and the slowest rank's
+        skew, before it.
         """
         communication_s = self.model_bytes * 8 / rate_bps if rate_bps > 0 else math.inf
         hidden_s = self.overlap * self.compute_s
-        return self.compute_s - hidden_s + max(hidden_s, communication_s)
+        return self.skew_s + self.compute_s - hidden_s + max(hidden_s, communication_s)

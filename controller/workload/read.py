@@ -56,6 +56,7 @@ JOB_KEYS: Mapping[str, Check] = {
     "arrival_s": _SECONDS,
     "mode": one_of(("shared", "exclusive")),
     "hold_s": number(0, 1e6, "seconds", above=True),
+    "skew_s": _SECONDS,
     "stages_s": listing(_SECONDS, least=4, most=4),
     "servers": listing(name),
     "fallback": name,

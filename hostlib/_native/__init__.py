@@ -20,7 +20,7 @@ from hostlib.errors import NativeMissing
 
 
 class IoStruct(ctypes.Structure):
-    """``struct ina_io`` of ``ina_core.h``: one socket and its buffers."""
+    """``struct ina_io`` of ``ina_core.h``: one socket and its buffers, or its shared memory."""
 
     _fields_ = (
         ("send_buffer", ctypes.c_void_p),
@@ -36,6 +36,12 @@ class IoStruct(ctypes.Structure):
         ("peer_address", ctypes.c_uint32),
         ("peer_port", ctypes.c_uint16),
         ("strangers", ctypes.c_uint64),
+        ("area", ctypes.c_void_p),
+        ("slots", ctypes.c_uint32),
+        ("slot_bytes", ctypes.c_uint32),
+        ("written", ctypes.c_uint32),
+        ("taken", ctypes.c_uint32),
+        ("full", ctypes.c_uint32),
     )
 
 
@@ -64,11 +70,12 @@ def _load(path: Path) -> ctypes.CDLL:
     pointer, i64, u32 = ctypes.c_void_p, ctypes.c_int64, ctypes.c_uint32
     signatures: dict[str, tuple[Any, list[Any]]] = {
         "ina_begin": (None, [pointer, i64]),
-        "ina_emit": (i64, [pointer, pointer, i64, i64]),
+        "ina_emit": (i64, [pointer, pointer, i64, i64, i64]),
         "ina_absorb": (None, [pointer, pointer, i64, i64, i64]),
         "ina_next_timeout": (i64, [pointer]),
         "ina_settle": (None, [pointer]),
         "ina_pump": (ctypes.c_int, [pointer, pointer, i64]),
+        "ina_ring_readable": (ctypes.c_int, [pointer]),
         "ina_serve": (ctypes.c_int, [pointer, pointer, i64]),
         "ina_fallback_new": (pointer, [u32, u32, u32, ctypes.c_char_p, ctypes.c_char_p, i64, i64, i64]),
         "ina_fallback_free": (None, [pointer]),
@@ -127,8 +134,9 @@ class NativeKernel:
 
     def emit(self, state: CoreState, out: NDArray[Any], now: int) -> int:
         """Write the packets that may be sent now into `out`, as many as fit; return how many."""
-        room = out.nbytes // state.packet_dtype.itemsize
-        return int(self.library.ina_emit(ctypes.byref(state.struct), out.ctypes.data, room, now))
+        stride = state.packet_dtype.itemsize
+        room = out.nbytes // stride
+        return int(self.library.ina_emit(ctypes.byref(state.struct), out.ctypes.data, room, stride, now))
 
     def absorb(self, state: CoreState, data: NDArray[Any], segment: int, now: int) -> None:
         """Take in received packets: `segment` bytes each, the last may be shorter."""

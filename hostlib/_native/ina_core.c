@@ -58,10 +58,16 @@ void ina_begin(struct ina_core *core, int64_t now)
         make_ready(core, i);
 }
 
+/* Where the values of a data packet are, in elements of input and output. */
+static int64_t first_of(const struct ina_core *core, int64_t data_packet)
+{
+    return data_packet * core->lanes * core->per_lane;
+}
+
 static int64_t elements_of(const struct ina_core *core, int64_t data_packet)
 {
-    int64_t left = core->length - data_packet * core->lanes;
-    return left < core->lanes ? left : core->lanes;
+    int64_t left = core->length - first_of(core, data_packet), most = (int64_t)core->lanes * core->per_lane;
+    return left < most ? left : most;
 }
 
 static void fill(const struct ina_core *core, uint8_t *packet, int64_t index, uint32_t flags)
@@ -71,22 +77,25 @@ static void fill(const struct ina_core *core, uint8_t *packet, int64_t index, ui
     uint8_t *lanes = header + INA_BYTES;
     int64_t data = index - core->lookahead;
     int64_t count = data >= 0 ? elements_of(core, data) : 0;
+    int64_t used = count < core->lanes ? count : core->lanes;
 
     store32(header + AT(psn), psn_of(core, index));
-    store16(header + AT(valid), (uint32_t)count | (flags & FLAG_RAW && !core->is_float ? VALID_INT32 : 0));
+    store16(header + AT(valid), (uint32_t)used | (flags & FLAG_RAW && !core->is_float ? VALID_INT32 : 0));
     store32(header + AT(tag), core->tag);
     if (core->salted)
         header[AT(priority)] = core->salts[chain_of(core, index)];
     header[AT(exponent)] = (uint8_t)(index < core->change_at ? core->waits : core->waits_next);
     if (core->is_float && index < core->data_packets) {
-        const uint8_t *from = core->input + index * core->lanes * 4;
+        const uint8_t *from = core->input + first_of(core, index) * 4;
         uint8_t exponent = ina_exponent((const float *)from, elements_of(core, index));
         if (!core->fixed || exponent == NONFINITE)
             header[AT(exponent)] = exponent;
     }
     if (count > 0) {
-        const uint8_t *from = core->input + data * core->lanes * 4;
-        if (!core->is_float || flags & FLAG_RAW)
+        const uint8_t *from = core->input + first_of(core, data) * 4;
+        if (core->per_lane == 2)
+            ina_pack((const float *)from, lanes, count, core->lanes, *exponent_of(core, data), core->ranks);
+        else if (!core->is_float || flags & FLAG_RAW)
             ina_swap(from, lanes, count);
         else if (!core->fixed)
             ina_quantize((const float *)from, lanes, count, *exponent_of(core, data), core->ranks);
@@ -94,7 +103,7 @@ static void fill(const struct ina_core *core, uint8_t *packet, int64_t index, ui
             flags |= FLAG_OVERFLOW;
     }
     header[AT(flags)] = (uint8_t)flags;
-    memset(lanes + count * 4, 0, (size_t)(core->lanes - count) * 4);
+    memset(lanes + used * 4, 0, (size_t)(core->lanes - used) * 4);
 }
 
 static uint8_t *answer_of(const struct ina_core *core, uint32_t chain)
@@ -142,7 +151,7 @@ static uint32_t way_of(struct ina_core *core, uint32_t chain)
     return FLAG_BYPASS;
 }
 
-int64_t ina_emit(struct ina_core *core, uint8_t *out, int64_t max_packets, int64_t now)
+int64_t ina_emit(struct ina_core *core, uint8_t *out, int64_t max_packets, int64_t stride, int64_t now)
 {
     int64_t count = 0;
     while (count < max_packets) {
@@ -168,7 +177,7 @@ int64_t ina_emit(struct ina_core *core, uint8_t *out, int64_t max_packets, int64
             core->answer_head = (core->answer_head + 1) % core->window;
             core->answer_count--;
             core->kept[chain] = KEPT_THERE;
-            memcpy(out + count * core->packet_bytes, answer_of(core, chain), core->packet_bytes);
+            memcpy(out + count * stride, answer_of(core, chain), core->packet_bytes);
             core->counters[COUNT_ANSWERS]++;
             count++;
             continue;
@@ -189,7 +198,7 @@ int64_t ina_emit(struct ina_core *core, uint8_t *out, int64_t max_packets, int64
         } else {
             break;
         }
-        fill(core, out + count * core->packet_bytes, core->index[chain], flags);
+        fill(core, out + count * stride, core->index[chain], flags);
         core->sent_at[chain] = now;
         count++;
     }
@@ -262,8 +271,10 @@ static void take_values(const struct ina_core *core, const uint8_t *header, int6
 {
     const uint8_t *lanes = header + INA_BYTES;
     int64_t count = elements_of(core, data);
-    uint8_t *to = core->output + data * core->lanes * 4;
-    if (!core->is_float)
+    uint8_t *to = core->output + first_of(core, data) * 4;
+    if (core->per_lane == 2)
+        ina_unpack(lanes, (float *)to, count, core->lanes, *exponent_of(core, data), core->ranks, (int)core->average);
+    else if (!core->is_float)
         ina_swap(lanes, to, count);
     else if (header[AT(flags)] & FLAG_RAW)
         ina_take_raw(lanes, (float *)to, count, core->ranks, (int)core->average);
@@ -300,6 +311,9 @@ static int64_t take_result(struct ina_core *core, const uint8_t *header, uint32_
             core->tolerance += core->srtt / 8;
         keep_answer(core, header, chain, index);
     }
+    if (data >= 0 && core->feedback)
+        ina_leave_rest((float *)core->input + first_of(core, data), elements_of(core, data), *exponent_of(core, data),
+                       core->ranks);
     if (data >= 0 && core->is_target)
         take_values(core, header, data);
     int nonfinite = core->is_float && index < core->data_packets && header[AT(exponent)] == NONFINITE;
@@ -367,8 +381,8 @@ static void take_status(struct ina_core *core, const uint8_t *header, uint32_t c
 /* Ask for the sum of the raw values instead of one that overflowed. */
 static void repair(struct ina_core *core, uint32_t chain)
 {
-    if (core->status[chain] & CHAIN_RAW)
-        return;
+    if (core->status[chain] & CHAIN_RAW || core->per_lane == 2)
+        return;                         /* of two values in a lane no sum overflows, and raw they would not fit */
     core->status[chain] &= (uint16_t)~(CHAIN_QUERY | CHAIN_COUNTED);
     core->status[chain] |= CHAIN_RAW;
     if (!(core->status[chain] & CHAIN_QUEUED))
@@ -441,7 +455,7 @@ static int64_t take_packet(struct ina_core *core, const uint8_t *packet, int64_t
     }
     uint32_t lanes = load16(header + AT(lanes));
     int has_lanes = kind == KIND_RESULT && (core->is_target || lanes > 0);
-    if (lanes != (has_lanes ? core->lanes : 0)) {
+    if (lanes != (has_lanes ? core->lanes : 0) || (core->per_lane == 2 && header[AT(flags)] & FLAG_RAW && has_lanes)) {
         counters[COUNT_BAD_LANES]++;
         return INA_NEVER;
     }
@@ -533,22 +547,34 @@ static void resend_overtaken(struct ina_core *core, int64_t most)
     }
 }
 
-void ina_absorb(struct ina_core *core, const uint8_t *data, int64_t bytes, int64_t segment, int64_t now)
+struct ina_batch ina_batch_begin(const struct ina_core *core, int64_t now)
 {
-    int64_t newest_sent = core->newest_sent;
-    int64_t completed = core->completed;
-    int64_t quickest = INA_NEVER;       /* one sample per batch: its packets shared one trip */
-    for (int64_t at = 0; at < bytes; at += segment) {
-        int64_t size = bytes - at < segment ? bytes - at : segment;
-        int64_t sample = take_packet(core, data + at, size, now);
-        quickest = sample < quickest ? sample : quickest;
-    }
-    if (quickest != INA_NEVER) {
-        measure(core, quickest, now);
+    return (struct ina_batch){now, core->newest_sent, core->completed, INA_NEVER};
+}
+
+void ina_batch_take(struct ina_core *core, struct ina_batch *batch, const uint8_t *packet, int64_t bytes)
+{
+    int64_t sample = take_packet(core, packet, bytes, batch->now);
+    batch->quickest = sample < batch->quickest ? sample : batch->quickest;
+}
+
+/* One round trip time for all of them: they shared a trip. */
+void ina_batch_end(struct ina_core *core, const struct ina_batch *batch)
+{
+    if (batch->quickest != INA_NEVER) {
+        measure(core, batch->quickest, batch->now);
         core->tolerance -= core->tolerance / 256;
     }
-    if (core->newest_sent > newest_sent)
-        resend_overtaken(core, 8 + 2 * (core->completed - completed));
+    if (core->newest_sent > batch->newest_sent)
+        resend_overtaken(core, 8 + 2 * (core->completed - batch->completed));
+}
+
+void ina_absorb(struct ina_core *core, const uint8_t *data, int64_t bytes, int64_t segment, int64_t now)
+{
+    struct ina_batch batch = ina_batch_begin(core, now);
+    for (int64_t at = 0; at < bytes; at += segment)
+        ina_batch_take(core, &batch, data + at, bytes - at < segment ? bytes - at : segment);
+    ina_batch_end(core, &batch);
 }
 
 /* When a probe is due, if the oldest packet in flight was sent then: a bit after its round trip, that of the probe before

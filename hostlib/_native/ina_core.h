@@ -96,7 +96,7 @@ enum { INA_PUMPED(DECLARE) };
     FIELD(int64_t *, wanted)                /* PSN that a reminder asked for before we sent it; -1: none */ \
     FIELD(uint8_t *, salts)                 /* where salted: of its last result, one more if that collided */ \
     /* the collective */ \
-    FIELD(const uint8_t *, input) \
+    FIELD(uint8_t *, input)                 /* written to with `feedback` only */ \
     FIELD(uint8_t *, output) \
     FIELD(int64_t, length) \
     FIELD(int64_t, data_packets) \
@@ -107,6 +107,8 @@ enum { INA_PUMPED(DECLARE) };
     FIELD(uint32_t, is_float) \
     FIELD(uint32_t, average) \
     FIELD(uint32_t, is_target)              /* results bring us values */ \
+    FIELD(uint32_t, per_lane)               /* values in each lane: 1, or 2 of 16 bits (float32 with exponents only) */ \
+    FIELD(uint32_t, feedback)               /* with 2: what a sum leaves out of the input stays there, in its place */ \
     /* progress */ \
     FIELD(uint32_t, ready_head) \
     FIELD(uint32_t, ready_count) \
@@ -174,12 +176,26 @@ void ina_swap(const uint8_t *from, uint8_t *to, int64_t count);
 int ina_quantize_fixed(const float *values, uint8_t *wire, int64_t count, int scale_bits, uint32_t ranks);
 void ina_dequantize_fixed(const uint8_t *wire, float *values, int64_t count, int scale_bits, uint32_t ranks,
                           int average);
+void ina_pack(const float *values, uint8_t *wire, int64_t count, int64_t lanes, int exponent, uint32_t ranks);
+void ina_unpack(const uint8_t *wire, float *values, int64_t count, int64_t lanes, int exponent, uint32_t ranks,
+                int average);
+void ina_leave_rest(float *values, int64_t count, int exponent, uint32_t ranks);
 void ina_take_raw(const uint8_t *wire, float *values, int64_t count, uint32_t ranks, int average);
 
 /* Window, ina_core.c. */
 void ina_begin(struct ina_core *core, int64_t now);
-int64_t ina_emit(struct ina_core *core, uint8_t *out, int64_t max_packets, int64_t now);
+/* Packets begin `stride` bytes after one another. */
+int64_t ina_emit(struct ina_core *core, uint8_t *out, int64_t max_packets, int64_t stride, int64_t now);
 void ina_absorb(struct ina_core *core, const uint8_t *data, int64_t bytes, int64_t segment, int64_t now);
+
+/* The same packet by packet: those that have come at the same time, between a beginning and an end. */
+struct ina_batch {
+    int64_t now, newest_sent, completed, quickest;
+};
+struct ina_batch ina_batch_begin(const struct ina_core *core, int64_t now);
+void ina_batch_take(struct ina_core *core, struct ina_batch *batch, const uint8_t *packet, int64_t bytes);
+void ina_batch_end(struct ina_core *core, const struct ina_batch *batch);
+
 int64_t ina_next_timeout(const struct ina_core *core);
 void ina_settle(struct ina_core *core);
 
@@ -197,7 +213,14 @@ void ina_settle(struct ina_core *core);
     FIELD(uint32_t, errors) \
     FIELD(uint32_t, peer_address)           /* whom the socket is connected to, in network order */ \
     FIELD(uint16_t, peer_port) \
-    FIELD(uint64_t, strangers)              /* datagrams from others, dropped */
+    FIELD(uint64_t, strangers)              /* datagrams from others, dropped */ \
+    /* with shared memory instead; `fd` is then the Unix socket beside it, -1 at its end */ \
+    FIELD(void *, area)                     /* struct ring_area; NULL: packets go through the socket */ \
+    FIELD(uint32_t, slots) \
+    FIELD(uint32_t, slot_bytes) \
+    FIELD(uint32_t, written)                /* packets sent and taken, modulo 2^32 */ \
+    FIELD(uint32_t, taken) \
+    FIELD(uint32_t, full)                   /* the ring had no room for all that may be sent */
 
 #define DECLARE(type, name) type name;
 #define DECLARE_ARRAY(type, name, length) type name[length];

@@ -131,6 +131,107 @@ void ina_dequantize_fixed(const uint8_t *wire, float *values, int64_t count, int
         dequantize(wire, values, count, 1.0f, power_of_two(k));
 }
 
+/* ---- Two values in a lane (hostlib/quantize.py, pack): value i in the upper half of lane i, value lanes + i, raised so
+   that no rank's is negative, in the lower. */
+
+static int most_of_half(uint32_t ranks) { return INT16_MAX / (int)ranks; }
+
+static int half_scale_log2(int exponent, uint32_t ranks) { return scale_log2(exponent, ranks) - 16; }
+
+static inline int32_t to_half(float value, float first, float second, float most)
+{
+    float scaled = value * first * second;
+    scaled = scaled < most ? scaled : most;
+    scaled = scaled > -most ? scaled : -most;
+    return (int32_t)rintf(scaled);
+}
+
+VECTORIZED static void pack_pairs(const float *restrict upper, const float *restrict lower, uint8_t *restrict wire,
+                                  int64_t count, float first, float second, int32_t most)
+{
+    for (int64_t i = 0; i < count; i++) {
+        uint32_t high = (uint32_t)to_half(upper[i], first, second, (float)most) << 16;
+        uint32_t lane = BIG32(high + (uint32_t)(to_half(lower[i], first, second, (float)most) + most));
+        memcpy(wire + 4 * i, &lane, 4);
+    }
+}
+
+VECTORIZED static void pack_singles(const float *restrict upper, uint8_t *restrict wire, int64_t count, float first,
+                                    float second, int32_t most)
+{
+    for (int64_t i = 0; i < count; i++) {
+        uint32_t lane = BIG32((uint32_t)to_half(upper[i], first, second, (float)most) << 16);
+        memcpy(wire + 4 * i, &lane, 4);
+    }
+}
+
+void ina_pack(const float *values, uint8_t *wire, int64_t count, int64_t lanes, int exponent, uint32_t ranks)
+{
+    int64_t uppers = count < lanes ? count : lanes, pairs = count - uppers;
+    if (exponent == NONFINITE) {
+        memset(wire, 0, (size_t)uppers * 4);
+        return;
+    }
+    int k = half_scale_log2(exponent, ranks);
+    float first = power_of_two(k / 2), second = power_of_two(k - k / 2);
+    pack_pairs(values, values + lanes, wire, pairs, first, second, most_of_half(ranks));
+    pack_singles(values + pairs, wire + 4 * pairs, uppers - pairs, first, second, most_of_half(ranks));
+}
+
+VECTORIZED static void unpack_uppers(const uint8_t *restrict wire, float *restrict values, int64_t count, float divisor,
+                                     float first, float second)
+{
+    for (int64_t i = 0; i < count; i++) {
+        uint32_t lane;
+        memcpy(&lane, wire + 4 * i, 4);
+        values[i] = (float)((int32_t)BIG32(lane) >> 16) / divisor * first * second;
+    }
+}
+
+VECTORIZED static void unpack_lowers(const uint8_t *restrict wire, float *restrict values, int64_t count, int32_t raised,
+                                     float divisor, float first, float second)
+{
+    for (int64_t i = 0; i < count; i++) {
+        uint32_t lane;
+        memcpy(&lane, wire + 4 * i, 4);
+        values[i] = (float)((int32_t)(BIG32(lane) & 0xffff) - raised) / divisor * first * second;
+    }
+}
+
+void ina_unpack(const uint8_t *wire, float *values, int64_t count, int64_t lanes, int exponent, uint32_t ranks,
+                int average)
+{
+    int64_t uppers = count < lanes ? count : lanes;
+    if (exponent == NONFINITE) {
+        for (int64_t i = 0; i < count; i++)
+            values[i] = NAN;
+        return;
+    }
+    int k = -half_scale_log2(exponent, ranks);
+    float first = power_of_two(k / 2), second = power_of_two(k - k / 2), divisor = average ? (float)ranks : 1.0f;
+    unpack_uppers(wire, values, uppers, divisor, first, second);
+    unpack_lowers(wire, values + lanes, count - uppers, (int32_t)ranks * most_of_half(ranks), divisor, first, second);
+}
+
+VECTORIZED static void leave_rest(float *values, int64_t count, float first, float second, float back_first,
+                                  float back_second, float most)
+{
+    for (int64_t i = 0; i < count; i++)
+        values[i] -= (float)to_half(values[i], first, second, most) * back_first * back_second;
+}
+
+/* Leave of each value what `ina_pack` rounds off; nothing of those that have no sum. */
+void ina_leave_rest(float *values, int64_t count, int exponent, uint32_t ranks)
+{
+    if (exponent == NONFINITE) {
+        memset(values, 0, (size_t)count * sizeof *values);
+        return;
+    }
+    int k = half_scale_log2(exponent, ranks);
+    leave_rest(values, count, power_of_two(k / 2), power_of_two(k - k / 2), power_of_two(-k / 2),
+               power_of_two(-k + k / 2), (float)most_of_half(ranks));
+}
+
 /* float32 sums that were never scaled. */
 VECTORIZED void ina_take_raw(const uint8_t *wire, float *values, int64_t count, uint32_t ranks, int average)
 {

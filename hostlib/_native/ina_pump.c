@@ -1,13 +1,33 @@
-/* Moves packets between a UDP socket and a core until the collective is done or Python has to decide. */
+/* Moves packets between a core and a UDP socket, or shared memory, until the collective is done or Python has to decide. */
+#include "ina_ring.h"
 #include "ina_socket.h"
-
 
 /* Send all that may be sent now, or as much as the socket takes. */
 static void send_all(struct ina_core *core, struct ina_io *io, int64_t now)
 {
+    if (io->area) {
+        ina_ring_send(core, io, now);
+        return;
+    }
     while (ina_flush(io, core->packet_bytes)
-           && (io->pending = ina_emit(core, io->send_buffer, io->send_packets, now)) > 0)
+           && (io->pending = ina_emit(core, io->send_buffer, io->send_packets, core->packet_bytes, now)) > 0)
         ;
+}
+
+/* Take in some of what has come. Returns whether there was anything. */
+static int take_some(struct ina_core *core, struct ina_io *io)
+{
+    if (io->area)
+        return ina_ring_take(core, io) > 0;
+    int64_t segment, bytes = ina_receive(io, &segment);
+    if (bytes > 0)
+        ina_absorb(core, io->receive_buffer, bytes, segment, ina_now_ns());
+    return bytes > 0;
+}
+
+static int wait(struct ina_io *io, int64_t until, int64_t now)
+{
+    return io->area ? ina_ring_wait(io, -1, until, now) : ina_wait(io, -1, until, now);
 }
 
 /* How many packets that are ready may leave. */
@@ -39,14 +59,11 @@ int ina_pump(struct ina_core *core, struct ina_io *io, int64_t deadline)
         if (round_due(core))
             return PUMP_ROUND;
 
-        int64_t bytes, segment;
         int received = 0;
-        while (sendable(core) < io->send_packets && core->completed < core->total && !round_due(core)
-               && (bytes = ina_receive(io, &segment)) > 0) {
-            now = ina_now_ns();
-            ina_absorb(core, io->receive_buffer, bytes, segment, now);
+        while ((io->full || sendable(core) < io->send_packets) && core->completed < core->total && !round_due(core)
+               && take_some(core, io))
             received = 1;
-        }
+        now = ina_now_ns();
         if (received && (now < due || core->completed == core->total))
             continue;
         due = ina_next_timeout(core);
@@ -55,7 +72,7 @@ int ina_pump(struct ina_core *core, struct ina_io *io, int64_t deadline)
             return PUMP_TIMER;
         if (received)
             continue;
-        int woken = ina_wait(io, -1, due, now);
+        int woken = wait(io, due, now);
         if (woken != 0)
             return woken > 0 ? PUMP_INTERRUPTED : PUMP_ERROR;
     }
@@ -70,12 +87,9 @@ int ina_serve(struct ina_core *core, struct ina_io *io, int64_t deadline)
         send_all(core, io, now);
         if (now >= deadline)
             return PUMP_TIMER;
-        int64_t bytes, segment;
-        if ((bytes = ina_receive(io, &segment)) > 0) {
-            ina_absorb(core, io->receive_buffer, bytes, segment, now);
+        if (take_some(core, io))
             continue;
-        }
-        int woken = ina_wait(io, -1, deadline, now);
+        int woken = wait(io, deadline, now);
         if (woken != 0)
             return woken > 0 ? PUMP_INTERRUPTED : PUMP_ERROR;
     }

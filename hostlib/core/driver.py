@@ -84,7 +84,7 @@ class Driver:
             self.done += 1
         elif window.ranks_disagree:
             raise RanksDisagree(
-                "ranks disagree on shape, dtype, operation, layer, name or number of calls before"
+                "ranks disagree on shape, dtype, operation, layer, name, waiting or number of calls before"
                 + self._call,
                 job=window.settings.job,
                 psns=window.outstanding(),

@@ -218,6 +218,8 @@ class CoreStruct(ctypes.Structure):
         ("is_float", ctypes.c_uint32),
         ("average", ctypes.c_uint32),
         ("is_target", ctypes.c_uint32),
+        ("per_lane", ctypes.c_uint32),
+        ("feedback", ctypes.c_uint32),
         ("ready_head", ctypes.c_uint32),
         ("ready_count", ctypes.c_uint32),
         ("resend_head", ctypes.c_uint32),
@@ -313,7 +315,7 @@ class CoreSettings:
     """With a fallback server: windows that fit into the range of the PSNs that may leave. ATP: 1."""
     salted: bool = False
     """The switch program is ``atp.p4``: what collides gets another slot, and has no priority."""
-    numbers: Literal["exponent", "fixed"] = "exponent"
+    numbers: Literal["exponent", "fixed", "block16"] = "exponent"
     scale_bits: int = 20
     """With fixed numbers: values are multiplied by 2**scale_bits."""
 
@@ -364,6 +366,7 @@ class CoreState:
         struct.fallback = settings.fallback
         struct.fixed = settings.numbers == "fixed"
         struct.scale_bits = settings.scale_bits
+        struct.per_lane = 1
         struct.salted = settings.salted
         struct.psn_limit = settings.psn_limit
         struct.base = settings.first_psn

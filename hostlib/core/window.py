@@ -80,6 +80,8 @@ class Window:
         average: bool = False,
         priority: int = 0,
         target: int = wire.ALL,
+        block16: bool | None = None,
+        feedback: bool = False,
         now: int,
     ) -> None:
         """Start to sum `source` over all ranks into `output`; the previous collective must be complete.
@@ -90,12 +92,19 @@ class Window:
         `priority` (0..255) decides who may take a slot in a switch whose jobs may preempt each other.
         `target` is the only rank that gets the sum, if not `wire.ALL`; the `output` of the others stays as
         it is.
+
+        `block16` has float32 travel in 16 bits each; None: as the settings' numbers say. With `feedback` then
+        `source`, which must be an array of its own, becomes what rounding left out of the sum.
         """
         self.on_round()
         core = self.state.struct
         core.change_at = max(0, core.change_at - core.total)
-        data_packets = max(1, -(-len(source) // core.lanes))
         is_float = source.dtype == np.float32 and len(source) > 0
+        block16 = self.settings.numbers == "block16" if block16 is None else block16
+        core.fixed = self.settings.numbers == "fixed" and not block16
+        core.per_lane = 2 if is_float and block16 else 1
+        core.feedback = feedback and core.per_lane == 2
+        data_packets = max(1, -(-len(source) // self.packet_elements))
         core.lookahead = 0
         if is_float and not core.fixed:
             core.lookahead = min(data_packets, self.settings.packets_in_flight)
@@ -244,6 +253,11 @@ class Window:
         core.resend_count += len(chains)
 
     @property
+    def packet_elements(self) -> int:
+        """Elements of the collective that a packet carries."""
+        return int(self.state.struct.lanes * self.state.struct.per_lane)
+
+    @property
     def complete(self) -> bool:
         """True once every result of the collective is in."""
         return bool(self.state.struct.completed == self.state.struct.total)
@@ -258,8 +272,8 @@ class Window:
         core = self.state.struct
         nonfinite, overflow = int(core.nonfinite_index), int(core.overflow_index)
         return NumericErrors(
-            nonfinite=nonfinite * core.lanes if nonfinite >= 0 else None,
-            overflow=(overflow - core.lookahead) * core.lanes if overflow >= 0 else None,
+            nonfinite=nonfinite * self.packet_elements if nonfinite >= 0 else None,
+            overflow=(overflow - core.lookahead) * self.packet_elements if overflow >= 0 else None,
         )
 
     def psns(self) -> PsnRange:

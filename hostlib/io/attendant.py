@@ -13,7 +13,7 @@ from typing import Final
 
 from hostlib.core.state import Counter
 from hostlib.core.window import Window
-from hostlib.io.link import SocketLink
+from hostlib.io.link import Link
 
 TICK_S: Final = 0.02
 """Interval of looking for reminders. They are rare, and whoever computes wants its processor."""
@@ -29,7 +29,7 @@ _LINGER_NS: Final = 20_000_000
 class Attendant:
     """Serves a window from a thread of its own whenever nobody else does."""
 
-    def __init__(self, link: SocketLink, window: Window, turn: threading.Lock) -> None:
+    def __init__(self, link: Link, window: Window, turn: threading.Lock) -> None:
         """`turn` is held by whoever moves the window's packets."""
         self._link = link
         self._window = window

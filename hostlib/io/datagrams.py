@@ -6,6 +6,7 @@ The loops in C (``ina_socket.c``) use socket and buffers through `PacketSocket.i
 from __future__ import annotations
 
 import os
+import select
 import socket
 import sys
 from typing import Final
@@ -69,6 +70,8 @@ class PacketSocket:
         self.socket = sock
         self._outgoing = np.zeros(send_bytes, np.uint8)
         self._incoming = np.zeros(_RECEIVE_BYTES, np.uint8)
+        self._poller = select.poll()
+        self._poller.register(sock, select.POLLIN)
         host, port = sock.getpeername()
         self.io = IoStruct(
             send_buffer=self._outgoing.ctypes.data,
@@ -80,6 +83,14 @@ class PacketSocket:
             peer_address=int.from_bytes(socket.inet_aton(host), sys.byteorder),
             peer_port=socket.htons(port),
         )
+
+    def room_packets(self, packet_bytes: int) -> int:
+        """Return how many results the socket holds unread; half of its memory is overhead."""
+        return self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2 // packet_bytes
+
+    def readable(self) -> bool:
+        """Return whether something has arrived."""
+        return bool(self._poller.poll(0))
 
     @property
     def strangers(self) -> int:

@@ -2,31 +2,55 @@
 
 from __future__ import annotations
 
+import socket
+
 from hostlib.config import TransportConfig, parse_address
 from hostlib.core.window import Window
 from hostlib.errors import ConfigError
-from hostlib.io.datagrams import open_socket
-from hostlib.io.link import SocketLink, receive_bytes_for
+from hostlib.io.datagrams import DATAGRAM_BYTES, SEGMENTS, PacketSocket, open_socket
+from hostlib.io.link import Link, receive_bytes_for
+from hostlib.io.shared import SharedRings
 
 
-def open_link(transport: TransportConfig, window: Window) -> SocketLink:
-    """Open the socket of a worker.
+def open_link(transport: TransportConfig, window: Window) -> Link:
+    """Open what carries a worker's packets.
 
-    Both kinds use a connected UDP socket. On *loopback* each datagram is a whole Ethernet frame that the
-    window writes, and the other end is the switch's port. On *udp* the datagram is the payload, the kernel
-    makes the headers, and the switch is a hop that intercepts what goes to the INA port.
+    On *shm* that is memory shared with the switch, else a connected UDP socket. On *loopback* each datagram
+    is a whole Ethernet frame that the window writes, as each packet in memory is, and the other end is the
+    switch's port. On *udp* the datagram is the payload, the kernel makes the headers, and the switch is a
+    hop that intercepts what goes to the INA port.
 
     Raises:
-        ConfigError: the socket cannot be opened at those addresses.
+        ConfigError: it cannot be opened at those addresses.
     """
-    local, switch = parse_address(transport.local), parse_address(transport.switch)
-    state = window.state.struct
     try:
-        receive_bytes = receive_bytes_for(state.window, state.packet_bytes)
-        own = transport.kind == "loopback"
-        sock = open_socket(local, switch, receive_bytes, held=transport.held, own=own)
+        return _shared(transport, window) if transport.kind == "shm" else _datagrams(transport, window)
     except OSError as error:
-        raise ConfigError(
-            f"cannot open {transport.local} towards {transport.switch}: {error.strerror}"
-        ) from error
-    return SocketLink(sock, window)
+        local = f"{transport.local} towards " if transport.local else ""
+        raise ConfigError(f"cannot open {local}{transport.switch}: {error.strerror or error}") from error
+
+
+def _shared(transport: TransportConfig, window: Window) -> Link:
+    state = window.state.struct
+    rings = SharedRings(transport.switch, state.most, state.packet_bytes)
+    return Link(rings, rings.packets)
+
+
+def _datagrams(transport: TransportConfig, window: Window) -> Link:
+    state = window.state.struct
+    sock = open_socket(
+        parse_address(transport.local),
+        parse_address(transport.switch),
+        receive_bytes_for(state.window, state.packet_bytes),
+        held=transport.held,
+        own=transport.kind == "loopback",
+    )
+    return datagram_link(sock, window)
+
+
+def datagram_link(sock: socket.socket, window: Window) -> Link:
+    """Return the link over a connected UDP socket."""
+    packet_bytes = window.state.struct.packet_bytes
+    packets = min(SEGMENTS, DATAGRAM_BYTES // packet_bytes)
+    carrier = PacketSocket(sock, packets * packet_bytes, packets)
+    return Link(carrier, carrier.room_packets(packet_bytes))

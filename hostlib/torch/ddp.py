@@ -7,24 +7,39 @@ the priority of the layer in it that the next forward pass needs first, and erro
 # No annotations from the __future__: torch looks at those of the hook, and does not read texts.
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
+from numpy.typing import NDArray
 
+from hostlib.collectives import Numbers
 from hostlib.torch.group import InaProcessGroup
 
 
 class BucketState:
     """What `bucket_hook` needs to know of a model: its parameters from front to back."""
 
-    def __init__(self, model: torch.nn.Module, group: dist.ProcessGroup | None = None) -> None:
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        group: dist.ProcessGroup | None = None,
+        *,
+        numbers: Numbers | None = None,
+        error_feedback: bool = False,
+    ) -> None:
         """`model` is the one that is trained, or DDP around it. Raises TypeError for another backend's group.
 
         Its parameters are taken to be in the order in which they are used, as they are defined.
+
+        `numbers` says how gradients travel (`hostlib.allreduce`). With `error_feedback` that is "block16",
+        and what rounding leaves out of a gradient is added to the next one.
         """
         group = group or dist.distributed_c10d._get_default_group()
         if not isinstance(group, InaProcessGroup):
             raise TypeError(f'the group is of {type(group).__name__}, must be of backend "ina"')
         self.group = group
+        self.numbers: Numbers | None = "block16" if error_feedback else numbers
+        self._residuals: dict[tuple[int, ...], NDArray[np.float32]] | None = {} if error_feedback else None
         named = list(model.named_parameters())
         self._names = {id(parameter): name.removeprefix("module.") for name, parameter in named}
         self._positions = {id(parameter): position for position, (_, parameter) in enumerate(named)}
@@ -33,6 +48,22 @@ class BucketState:
         """Return what errors call a bucket of these parameters."""
         names = [self._names.get(id(parameter), "?") for parameter in parameters]
         return names[0] if len(names) == 1 else f"{names[0]} … {names[-1]} ({len(names)} tensors)"
+
+    def residual(self, parameters: list[torch.Tensor], elements: int) -> NDArray[np.float32] | None:
+        """Return what was left out of these parameters' gradients; None without error feedback.
+
+        Where DDP puts other parameters together, as it does after the first iteration, there is none yet.
+        """
+        if self._residuals is None:
+            return None
+        key = tuple(map(id, parameters))
+        if key not in self._residuals:
+            mine = set(key)
+            self._residuals = {
+                other: kept for other, kept in self._residuals.items() if not mine & set(other)
+            }
+            self._residuals[key] = np.zeros(elements, np.float32)
+        return self._residuals[key]
 
     def layer(self, parameters: list[torch.Tensor]) -> tuple[int, int]:
         """Return the position of the front-most of these parameters, and how many there are in all."""
@@ -43,7 +74,14 @@ class BucketState:
 def bucket_hook(state: BucketState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     """Average a bucket over all ranks: ``model.register_comm_hook(BucketState(model), bucket_hook)``."""
     parameters = bucket.parameters()
-    work = state.group.average(bucket.buffer(), name=state.name(parameters), layer=state.layer(parameters))
+    buffer = bucket.buffer()
+    work = state.group.average(
+        buffer,
+        name=state.name(parameters),
+        layer=state.layer(parameters),
+        numbers=state.numbers,
+        residual=state.residual(parameters, buffer.numel()),
+    )
     return work.get_future().then(_first)
 
 

@@ -12,11 +12,13 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
+import numpy as np
 import torch
 import torch.distributed as dist
+from numpy.typing import NDArray
 
 import hostlib
-from hostlib.collectives import Layer
+from hostlib.collectives import Layer, Numbers
 from hostlib.errors import NO_PACKETS, JobBroken, JobFault, NotInitialized, RanksDisagree, UnsupportedArray
 from hostlib.paths import SWITCH, Paths
 from hostlib.settings import Settings
@@ -55,6 +57,7 @@ class InaProcessGroup(dist.ProcessGroup):
         super().__init__(rank, size)
         settings = Settings.from_environment()
         self._float64 = settings.float64
+        self._numbers = settings.numbers
         self._process = os.getpid()
         self._closed = False
         self._broken: JobBroken | None = None
@@ -96,14 +99,25 @@ class InaProcessGroup(dist.ProcessGroup):
             opts.rootRank = root
         return self._reduce("reduce", tensors, _options(dist.ReduceOptions, opts))
 
-    def average(self, tensor: torch.Tensor, *, name: str, layer: Layer) -> Any:
+    def average(
+        self,
+        tensor: torch.Tensor,
+        *,
+        name: str,
+        layer: Layer,
+        numbers: Numbers | None = None,
+        residual: NDArray[np.float32] | None = None,
+    ) -> Any:
         """Average a tensor over all ranks, in place; the work's future has it in a list.
 
-        `name` shows in the errors of ranks that differ; `layer` makes the priority (`hostlib.allreduce`).
+        `name` shows in the errors of ranks that differ; `layer` makes the priority, `numbers` and `residual`
+        are those of `hostlib.allreduce`.
         """
         opts = dist.AllreduceOptions()
         opts.reduceOp = dist.ReduceOp.AVG
-        return self._reduce("allreduce", tensor, opts, label=name, layer=layer)
+        return self._reduce(
+            "allreduce", tensor, opts, label=name, layer=layer, numbers=numbers, residual=residual
+        )
 
     def paths(self) -> dict[str, dict[str, int]]:
         """Return how many calls of each kind went which way, as `hostlib.torch.paths`."""
@@ -135,7 +149,15 @@ class InaProcessGroup(dist.ProcessGroup):
         self._gloo.abort()
 
     def _reduce(
-        self, name: str, tensors: Any, opts: Any, *, label: str = "", layer: Layer | None = None
+        self,
+        name: str,
+        tensors: Any,
+        opts: Any,
+        *,
+        label: str = "",
+        layer: Layer | None = None,
+        numbers: Numbers | None = None,
+        residual: NDArray[np.float32] | None = None,
     ) -> Any:
         tensors = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
         self._check(tensors)
@@ -143,13 +165,17 @@ class InaProcessGroup(dist.ProcessGroup):
         if why_not is not None or self._sums is None:
             return self._go_around(name, (tensors, opts), {}, why_not or "", sums=True)
         self._paths.took(describe.kind(name, (opts, tensors)), SWITCH)
+        at_once = not opts.asyncOp and len(tensors) == 1
+        call = [describe.call(name, (opts, tensors)), "" if at_once else "asynchronous", label]
         what = Sum(
-            call=describe.call(name, (opts, tensors)) + (label and f", {label}"),
+            call=", ".join(filter(None, call)),
             op="average" if opts.reduceOp == dist.ReduceOp.AVG else "sum",
             root=getattr(opts, "rootRank", None),
             label=label,
             layer=layer,
-            at_once=not opts.asyncOp and len(tensors) == 1,
+            numbers=numbers or self._numbers,
+            residual=residual,
+            at_once=at_once,
         )
         return self._sums.start(tensors, what)
 

@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hostlib.collectives import Layer, NonFinite, Op
+from hostlib.collectives import Layer, NonFinite, Numbers, Op
 from hostlib.communicator import Communicator, Handle
 from hostlib.errors import InaError, RanksDisagree
 from hostlib.torch.tensors import encode
@@ -29,6 +30,10 @@ class Sum:
     label: str = ""
     """Name of what is summed, if it has one."""
     layer: Layer | None = None
+    numbers: Numbers | None = None
+    """How floats travel; None: as the job's do."""
+    residual: NDArray[np.float32] | None = None
+    """What is rounded off, from one sum to the next (`hostlib.allreduce`)."""
     at_once: bool = False
     """Carry it out in the caller's thread, who waits anyway."""
 
@@ -77,9 +82,7 @@ class SwitchSums:
 
     def _wait_for(self, array: NDArray[Any], what: Sum, label: str) -> None:
         if what.root is None:
-            self._communicator.allreduce(
-                array, what.op, out=array, name=label, nonfinite=self._nonfinite, layer=what.layer
-            )
+            self._communicator.allreduce(array, what.op, out=array, name=label, **self._options(what))
         else:
             self._communicator.reduce(
                 array, what.root, what.op, out=array, name=label, nonfinite=self._nonfinite
@@ -88,11 +91,19 @@ class SwitchSums:
     def _submit(self, array: NDArray[Any], what: Sum, label: str) -> Handle[Any]:
         if what.root is None:
             return self._communicator.allreduce_async(
-                array, what.op, out=array, name=label, nonfinite=self._nonfinite, layer=what.layer
+                array, what.op, out=array, name=label, **self._options(what)
             )
         return self._communicator.reduce_async(
             array, what.root, what.op, out=array, name=label, nonfinite=self._nonfinite
         )
+
+    def _options(self, what: Sum) -> dict[str, Any]:
+        return {
+            "nonfinite": self._nonfinite,
+            "layer": what.layer,
+            "numbers": what.numbers,
+            "residual": what.residual,
+        }
 
     def _ended(self, handle: Handle[Any], finish: Callable[[], None], number: int) -> BaseException | None:
         try:

@@ -5,7 +5,7 @@ specification, section 6.3), below it the Jenkins one-at-a-time hash of the name
 as long as the id is taken; names are tried in sorted order. ``@id`` overrides the hash. The alias
 is the shortest suffix of the name, in whole components, that no other object has.
 
-Not in the IR and therefore not in P4Info: names of structs, headers and enums with an underlying type.
+`type_info` has the types of what digests and registers hold, and the program's new types.
 Structured annotations other than ``@pkginfo`` and ``@platform_property`` go as text.
 """
 
@@ -49,7 +49,18 @@ _PACKAGE_TEXTS = frozenset(["name", "version", "arch", "organization", "contact"
 _KEY_TEXT = re.compile(r'(\w+)\s*=\s*("(?:[^"\\]|\\.)*")')
 _KEY_NUMBER = re.compile(r"(\w+)\s*=\s*(\w+)")
 
-_Object = ir.Table | ir.Action | ir.Counter | ir.Register | ir.ControllerHeader | ir.ActionProfile
+_METER_UNITS = {"packets": p4info_pb2.MeterSpec.PACKETS, "bytes": p4info_pb2.MeterSpec.BYTES}
+
+_Object = (
+    ir.Table
+    | ir.Action
+    | ir.Counter
+    | ir.RegisterArray
+    | ir.ControllerHeader
+    | ir.ActionProfile
+    | ir.Meter
+    | ir.Digest
+)
 _Item = TypeVar("_Item", bound=_Object)
 
 
@@ -117,16 +128,23 @@ class _Export:
         self._profiles = _Symbols.of(_Ids.ACTION_PROFILE, program.action_profiles)
         self._controller_headers = _Symbols.of(_Ids.CONTROLLER_HEADER, program.controller_headers)
         self._value_sets = _Symbols.of(_Ids.VALUE_SET, sets)
-        self._actions = _Symbols.of(_Ids.ACTION, _plain(program.actions))
+        self._actions = _Symbols.of(_Ids.ACTION, _actions(program))
         self._counters = _Symbols.of(_Ids.COUNTER, arrays)
         self._direct_counters = _Symbols.of(_Ids.DIRECT_COUNTER, direct)
-        self._registers = _Symbols.of(_Ids.REGISTER, program.registers)
+        self._registers = _Symbols.of(_Ids.REGISTER, program.register_arrays)
+        meters = {name: meter for name, meter in program.meters.items() if meter.table is None}
+        self._meters = _Symbols.of(_Ids.METER, meters)
+        direct_meters = {name: meter for name, meter in program.meters.items() if name not in meters}
+        self._direct_meters = _Symbols.of(_Ids.DIRECT_METER, direct_meters)
+        self._digests = _Symbols.of(_Ids.DIGEST, program.digests)
         names = {
             *program.tables,
-            *_plain(program.actions),
+            *_actions(program),
             *program.action_profiles,
             *program.counters,
-            *program.registers,
+            *program.register_arrays,
+            *program.meters,
+            *program.digests,
         }
         self._aliases = _aliases(names)
 
@@ -140,7 +158,7 @@ class _Export:
                 self._value_set(info.value_sets.add(), table)
             elif table.name in self._tables.ids:
                 self._table(info.tables.add(), table)
-        for action in _visible(_plain(program.actions).values()):
+        for action in _visible(_actions(program).values()):
             self._action(info.actions.add(), action)
         for profile in _visible(program.action_profiles.values()):
             self._profile(info.action_profiles.add(), profile)
@@ -154,8 +172,16 @@ class _Export:
                 self._preamble(message.preamble, counter, self._direct_counters)
                 message.direct_table_id = self._tables.ids[counter.table]
             message.spec.unit = _UNITS[counter.unit]
-        for register in _visible(program.registers.values()):
-            self._register(info.registers.add(), register)
+        for meter in _visible(program.meters.values()):
+            self._meter(info, meter)
+        for register in _visible(program.register_arrays.values()):
+            message = info.registers.add(size=register.size)
+            self._preamble(message.preamble, register, self._registers)
+            self._data(info.type_info, message.type_spec, register.data)
+        for digest in program.digests.values():
+            message = info.digests.add()
+            self._preamble(message.preamble, digest, self._digests)
+            self._data(info.type_info, message.type_spec, digest.data)
         for header in program.controller_headers.values():
             self._controller_header(info.controller_packet_metadata.add(), header)
         for new in program.new_types.values():
@@ -167,6 +193,56 @@ class _Export:
         new = self._program.new_types.get(item.type_name)
         type_ = item.expr.type if isinstance(item, ir.Key) else item.type
         return new.width if new is not None and new.width else _width(type_)
+
+    def _meter(self, info: Any, meter: ir.Meter) -> None:
+        if meter.table is None:
+            message = info.meters.add(size=meter.size)
+            self._preamble(message.preamble, meter, self._meters)
+        else:
+            message = info.direct_meters.add(direct_table_id=self._tables.ids[meter.table])
+            self._preamble(message.preamble, meter, self._direct_meters)
+        message.spec.unit = _METER_UNITS[meter.unit]
+
+    def _data(self, types: Any, message: Any, data: ir.DataType) -> None:
+        """Fill in a ``P4DataTypeSpec``, and `types` with what it names."""
+        match data.kind:
+            case "bits" | "bool":
+                assert isinstance(data.scalar, ir.Bits | ir.Bool)
+                _describe_scalar(message, data.scalar)
+            case "error":
+                assert isinstance(data.scalar, ir.Enum)
+                message.error.SetInParent()
+                types.error.members[:] = data.scalar.members
+            case "tuple":
+                for _, member in data.members:
+                    self._data(types, message.tuple.members.add(), member)
+            case kind:
+                getattr(message, kind).name = data.name
+                self._named(types, data)
+
+    def _named(self, types: Any, data: ir.DataType) -> None:
+        match data.kind:
+            case "struct" if data.name not in types.structs:
+                described = types.structs[data.name]
+                for name, member in data.members:
+                    self._data(types, described.members.add(name=name).type_spec, member)
+            case "header" if data.name not in types.headers:
+                described = types.headers[data.name]
+                for name, scalar in _leaves(data):
+                    part = described.members.add(name=name).type_spec
+                    if isinstance(scalar, ir.Bits):
+                        (part.int if scalar.signed else part.bit).bitwidth = scalar.width
+                    else:
+                        part.bit.bitwidth = 1
+            case "enum" if data.name not in types.enums:
+                for name, _ in data.values:
+                    types.enums[data.name].members.add(name=name)
+            case "serializable_enum" if data.name not in types.serializable_enums:
+                assert isinstance(data.scalar, ir.Bits)
+                described = types.serializable_enums[data.name]
+                described.underlying_type.bitwidth = data.scalar.width
+                for name, value in data.values:
+                    described.members.add(name=name, value=_bytes(value, data.scalar))
 
     def _new_type(self, message: Any, new: ir.NewType) -> None:
         if new.uri:
@@ -241,6 +317,10 @@ class _Export:
         self._initial_default(message.initial_default_action, default, table.pos)
         if table.direct_counter is not None:
             message.direct_resource_ids.append(self._direct_counters.ids[table.direct_counter])
+        if table.direct_meter is not None:
+            message.direct_resource_ids.append(self._direct_meters.ids[table.direct_meter])
+        if table.idle_timeout:
+            message.idle_timeout_behavior = p4info_pb2.Table.NOTIFY_CONTROL
         message.size = table.size
         message.is_const_table = table.const_entries
         message.has_initial_entries = bool(table.entries)
@@ -250,10 +330,7 @@ class _Export:
         params = self._program.actions[default.action].params
         ids = _field_ids([param.annotations for param in params], pos)
         for param_id, param, value in zip(ids, params, default.args, strict=True):
-            # Negative numbers go as two's complement, and all in as few bytes as possible.
-            unsigned = value & (1 << _width(param.type)) - 1
-            content = unsigned.to_bytes(max(1, (unsigned.bit_length() + 7) // 8), "big")
-            message.arguments.add(param_id=param_id, value=content)
+            message.arguments.add(param_id=param_id, value=_bytes(value, param.type))
 
     def _action(self, message: Any, action: ir.Action) -> None:
         self._preamble(message.preamble, action, self._actions)
@@ -266,10 +343,19 @@ class _Export:
                 field.type_name.name = param.type_name
             _annotate(field, param.annotations)
 
-    def _register(self, message: Any, register: ir.Register) -> None:
-        self._preamble(message.preamble, register, self._registers)
-        message.size = register.size
-        _describe_scalar(message.type_spec, register.type)
+
+def _bytes(value: int, type_: ir.Bits | ir.Bool) -> bytes:
+    """Return a value as P4Runtime has it: negative ones in two's complement, in as few bytes as possible."""
+    unsigned = value & (1 << _width(type_)) - 1
+    return unsigned.to_bytes(max(1, (unsigned.bit_length() + 7) // 8), "big")
+
+
+def _leaves(data: ir.DataType, prefix: str = "") -> Iterator[tuple[str, ir.Scalar]]:
+    """Yield the scalars of a header, those of structs in it by their path."""
+    if data.scalar is not None:
+        yield prefix, data.scalar
+    for name, member in data.members:
+        yield from _leaves(member, f"{prefix}.{name}" if prefix else name)
 
 
 def _describe_scalar(message: Any, type_: ir.Bits | ir.Bool) -> None:
@@ -282,9 +368,10 @@ def _describe_scalar(message: Any, type_: ir.Bits | ir.Bool) -> None:
             message.bitstring.bit.bitwidth = width
 
 
-def _plain(actions: Mapping[str, ir.Action]) -> dict[str, ir.Action]:
+def _actions(program: ir.Program) -> dict[str, ir.Action]:
     """Return the actions as the control plane knows them: see `ir.Action`."""
-    return {name: action for name, action in actions.items() if ir.plain_name(name) == name}
+    everything = {**program.called_actions, **program.actions}
+    return {name: action for name, action in everything.items() if ir.plain_name(name) == name}
 
 
 def _visible(items: Iterable[_Item]) -> Iterator[_Item]:

@@ -89,6 +89,31 @@ class FrameLoop:
             raise PipelineError("no memory for a packet")
         return Pass(passes * self._run.frame_count, self._run.sent, self._run.nanoseconds * 1e-9)
 
+    def run_sums(
+        self, passes: int, *, values_offset: int, lanes: int, slots: int, contributors: int
+    ) -> float:
+        """Return the processor time of nothing but the sums, in s: what no program can do without.
+
+        The `lanes` values at `values_offset` of each frame, 32 bits and big endian, are added to those of a
+        slot that the frame's number chooses; every sum of `contributors` frames is copied out as often.
+        Raises PipelineError if there is no memory.
+        """
+        run = _Sums(
+            frames=ctypes.addressof(self._frames),
+            frame=self._table,
+            frame_count=len(self._table),
+            values_offset=values_offset,
+            lanes=lanes,
+            number_offset=self._run.number_offset,
+            number_step=self._run.number_step,
+            slots=slots,
+            contributors=contributors,
+            passes=passes,
+        )
+        if self._library.bench_sums(ctypes.byref(run)) != 0:
+            raise PipelineError("no memory for the slots")
+        return float(run.nanoseconds) * 1e-9
+
 
 def frames_per_s(pipeline: Pipeline, frames: Frames, replicas: Sequence[tuple[int, int]]) -> float:
     """Return how many frames a second go through any pipeline, called from Python, in one pass."""
@@ -138,8 +163,28 @@ class _Run(ctypes.Structure):
     )
 
 
+class _Sums(ctypes.Structure):
+    """``struct bench_sums``."""
+
+    _fields_ = (
+        ("frames", ctypes.c_void_p),
+        ("frame", ctypes.POINTER(_Frame)),
+        ("frame_count", ctypes.c_uint32),
+        ("values_offset", ctypes.c_uint32),
+        ("lanes", ctypes.c_uint32),
+        ("number_offset", ctypes.c_uint32),
+        ("number_step", ctypes.c_uint32),
+        ("slots", ctypes.c_uint32),
+        ("contributors", ctypes.c_uint32),
+        ("passes", ctypes.c_uint32),
+        ("nanoseconds", ctypes.c_uint64),
+    )
+
+
 def _library() -> Any:
     library = ctypes.CDLL(str(build_c(Path(RUNTIME / "bench.c").read_text())))
     library.bench_pipeline.restype = ctypes.c_int
     library.bench_pipeline.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(_Run))
+    library.bench_sums.restype = ctypes.c_int
+    library.bench_sums.argtypes = (ctypes.POINTER(_Sums),)
     return library

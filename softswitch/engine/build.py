@@ -142,6 +142,15 @@ def find_compiler() -> str:
     return path
 
 
+def has_compiler() -> bool:
+    """Return whether programs can be compiled here."""
+    try:
+        find_compiler()
+    except NoCompiler:
+        return False
+    return True
+
+
 def _content_hash(text: str, compiler: str, flags: tuple[str, ...]) -> str:
     digest = hashlib.sha256()
     for part in (text, _compiler_version(compiler), " ".join(flags), _processor(), _runtime_text()):

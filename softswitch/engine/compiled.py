@@ -16,12 +16,16 @@ from pathlib import Path
 from typing import Any
 
 from softswitch.compiler import ir
+from softswitch.engine.emit_c.entry import indirect_meters
 from softswitch.engine.emit_c.registers import Registers, register_ids
 from softswitch.engine.emit_c.tables import ARG_WORDS, TableLayout, lay_out_table
-from softswitch.engine.entries import TableEntries, bit_width
+from softswitch.engine.entries import TableEntries, bit_width, has_part, leaf_widths
+from softswitch.engine.meters import MeterRates, MeterReading
 from softswitch.engine.pipeline import MAX_FRAME, Copy, NoSuchObject, PipelineError, Verdict
 
 ABI = 2
+PARTS = ("direct counter", "direct meter", "idle timeout")
+"""What an entry may have, in the order of ``enum`` P4_HITS ... in ``runtime/tables.h``."""
 PACKET_ALIGNMENT = 64
 MASK_64 = (1 << 64) - 1
 
@@ -121,7 +125,9 @@ class _Control:
         self.modify = _control(library, "modify", ctypes.c_int, u32, _WORDS, u64, u32, _WORDS)
         self.delete = _control(library, "delete", ctypes.c_int, u32, _WORDS, u64)
         self.default = _control(library, "default", None, u32, u32, _WORDS)
-        self.hits = _control(library, "hits", _WORDS, u32, _WORDS, u64)
+        self.part = _control(library, "part", _WORDS, u32, u32, _WORDS, u64)
+        self.meter = _control(library, "meter", _WORDS, u32, u64)
+        self.digests = _control(library, "digests", _WORDS)
         self.counter = _control(library, "counter", _WORDS, u32)
         self.read_register = _control(library, "read_register", None, u32, u64, _WORDS)
         self.write_register = _control(library, "write_register", None, u32, u64, _WORDS)
@@ -196,6 +202,8 @@ class CompiledPipeline:
         self._registers = register_ids(Registers(program))
         indirect = [name for name, counter in program.counters.items() if counter.table is None]
         self._counters = {name: number for number, name in enumerate(indirect)}
+        self._meters = {meter.name: number for number, meter in enumerate(indirect_meters(program))}
+        self._digests = [(name, leaf_widths(digest.data)) for name, digest in program.digests.items()]
         self._out = ctypes.create_string_buffer(MAX_FRAME)
         for state_of in self._tables.values():
             self._install(state_of)
@@ -237,6 +245,10 @@ class CompiledPipeline:
     def entries(self, table: str) -> list[ir.ConstEntry]:
         """All entries, in the order of their insertion; constant ones first."""
         return self._table(table).entries.entries()
+
+    def find(self, table: str, entry: ir.ConstEntry) -> ir.ConstEntry:
+        """Return the entry of this match (and priority) with its action. Raises NoSuchEntry."""
+        return self._table(table).entries.find(entry)
 
     def set_default(self, table: str, invocation: ir.Invocation | None) -> None:
         """Set the default action; None restores the program's own. Raises BadEntry."""
@@ -286,7 +298,7 @@ class CompiledPipeline:
             raise NoSuchObject(f"no table {name}; there are {', '.join(self._tables) or 'none'}")
         return self._tables[name]
 
-    # ----------------------------------------------------------------- counters and registers
+    # ----------------------------------------------------------------- counters, meters and registers
 
     def read_counter(self, name: str, index: int) -> tuple[int, int]:
         """Packets and bytes of one cell of an indirect counter."""
@@ -305,15 +317,59 @@ class CompiledPipeline:
         cells = self._counter(name, index)
         cells[2 * index], cells[2 * index + 1] = packets, bytes_
 
-    def read_direct_counter(self, table: str, entry: ir.ConstEntry) -> tuple[int, int]:
-        """Packets and bytes that hit this entry. Raises NoSuchEntry."""
-        cell = self._hits(table, entry)
+    def read_direct_counter(self, table: str, entry: ir.ConstEntry | None) -> tuple[int, int]:
+        """Packets and bytes that hit this entry; None: that missed. Raises NoSuchEntry."""
+        cell = self._part(table, "direct counter", entry)
         return cell[0], cell[1]
 
-    def write_direct_counter(self, table: str, entry: ir.ConstEntry, packets: int, bytes_: int) -> None:
-        """Set the counter of this entry. Raises NoSuchEntry."""
-        cell = self._hits(table, entry)
+    def write_direct_counter(
+        self, table: str, entry: ir.ConstEntry | None, packets: int, bytes_: int
+    ) -> None:
+        """Set the counter of this entry, or of the default action. Raises NoSuchEntry."""
+        cell = self._part(table, "direct counter", entry)
         cell[0], cell[1] = packets, bytes_
+
+    def read_meter(self, name: str, index: int) -> MeterReading:
+        """One meter of an array."""
+        return _read_meter(self._meter(name, index))
+
+    def configure_meter(self, name: str, index: int, rates: MeterRates | None) -> None:
+        """Set the rates of one meter of an array; None: everything is green."""
+        _configure_meter(self._meter(name, index), rates)
+
+    def read_direct_meter(self, table: str, entry: ir.ConstEntry | None) -> MeterReading:
+        """Read the meter of this entry, or of the default action. Raises NoSuchEntry."""
+        return _read_meter(self._part(table, "direct meter", entry))
+
+    def configure_direct_meter(
+        self, table: str, entry: ir.ConstEntry | None, rates: MeterRates | None
+    ) -> None:
+        """Set the rates of the meter of this entry, or of the default action. Raises NoSuchEntry."""
+        _configure_meter(self._part(table, "direct meter", entry), rates)
+
+    def read_last_hit(self, table: str, entry: ir.ConstEntry) -> int:
+        """Time of the last packet that hit this entry, microseconds; of tables with idle timeouts."""
+        last: int = self._part(table, "idle timeout", entry)[0]
+        return last
+
+    def write_last_hit(self, table: str, entry: ir.ConstEntry, now_us: int) -> None:
+        """Take the entry for one that was hit at `now_us`, so that its idle time starts there."""
+        self._part(table, "idle timeout", entry)[0] = now_us
+
+    def take_digests(self) -> list[tuple[str, tuple[int, ...]]]:
+        """Take the digests that wait: their names and values, in the order of the program's calls."""
+        if not self._digests:
+            return []
+        memory = self._control.digests(self._state)
+        words = memory[2 : 2 + memory[0]]
+        memory[0] = 0
+        taken, at = [], 0
+        while at < len(words):
+            name, widths = self._digests[words[at]]
+            pairs = zip(words[at + 1 :: 2], words[at + 2 :: 2], widths, strict=False)
+            taken.append((name, tuple((low | high << 64) & ((1 << width) - 1) for low, high, width in pairs)))
+            at += 1 + 2 * len(widths)
+        return taken
 
     def read_register(self, name: str, index: int) -> int:
         """One cell of a register."""
@@ -338,15 +394,24 @@ class CompiledPipeline:
         _check_index(name, index, self.program.counters[name].size)
         return self._control.counter(self._state, self._counters[name])
 
-    def _hits(self, table: str, entry: ir.ConstEntry) -> Any:
+    def _meter(self, name: str, index: int) -> Any:
+        if name not in self._meters:
+            raise NoSuchObject(f"no array of meters {name}; there are {', '.join(self._meters) or 'none'}")
+        _check_index(name, index, self.program.meters[name].size)
+        return self._control.meter(self._state, self._meters[name], index)
+
+    def _part(self, table: str, part: str, entry: ir.ConstEntry | None) -> Any:
+        """Return the words of a part of an entry or, with None, of the default action."""
         state = self._table(table)
-        if state.layout.table.direct_counter is None:
-            raise NoSuchObject(f"table {table} has no direct counter")
-        found = state.entries.find(entry)
-        match = _array(state.layout.pack(found.patterns))
-        cell = self._control.hits(self._state, state.id, match, state.position(found))
+        match, position = None, 0
+        if entry is not None:
+            found = state.entries.find(entry)
+            match, position = _array(state.layout.pack(found.patterns)), state.position(found)
+        cell = None
+        if has_part(state.layout.table, part):
+            cell = self._control.part(self._state, state.id, PARTS.index(part), match, position)
         if not cell:
-            raise PipelineError(f"no memory to find an entry of table {table}")
+            raise NoSuchObject(f"table {table} has no {part}")
         return cell
 
     def _register(self, name: str, index: int) -> int:
@@ -424,6 +489,20 @@ class CompiledPipeline:
 
 def _array(words: Sequence[int]) -> Any:
     return (ctypes.c_uint64 * max(1, len(words)))(*words)
+
+
+def _read_meter(words: Any) -> MeterReading:
+    """Read a ``struct p4_meter``."""
+    seen = ((words[10], words[11]), (words[12], words[13]), (words[14], words[15]))
+    return MeterReading(MeterRates(words[2], words[3], words[6], words[7]) if words[0] else None, seen)
+
+
+def _configure_meter(words: Any, rates: MeterRates | None) -> None:
+    words[0] = int(rates is not None)
+    if rates is not None:
+        buckets = (rates.cir, rates.cburst, rates.cburst, 0, rates.pir, rates.pburst, rates.pburst, 0)
+        for position, word in enumerate(buckets, 2):
+            words[position] = word
 
 
 def _read_verdict(verdict: _Verdict) -> Verdict:

@@ -30,6 +30,24 @@ def bit_width(type_: ir.Type) -> int:
             return 32
 
 
+def has_part(table: ir.Table, part: str) -> bool:
+    """Return True if entries of `table` have a "direct counter", a "direct meter" or an "idle timeout"."""
+    match part:
+        case "direct counter":
+            return table.direct_counter is not None
+        case "direct meter":
+            return table.direct_meter is not None
+        case _:
+            return table.idle_timeout
+
+
+def leaf_widths(data: ir.DataType) -> list[int]:
+    """Return the widths of the scalars that values of a type consist of, in order."""
+    if data.scalar is not None:
+        return [bit_width(data.scalar)]
+    return [width for _, member in data.members for width in leaf_widths(member)]
+
+
 class TableEntries:
     """The entries of `table`, in the order of their insertion, and its default action."""
 

@@ -15,9 +15,18 @@ from typing import Any
 from softswitch.engine.counters import PORT_COUNTERS, SWITCH_COUNTERS, PortStatistics, SwitchStatistics
 from softswitch.engine.engine_build import build_engine
 from softswitch.engine.impairments import LinkModel
+from softswitch.engine.meeting_socket import MeetingSockets
 from softswitch.engine.pcapng import NAME_BYTES, NOTES, CaptureSettings
 from softswitch.engine.pipeline import Compiled, Pipeline
-from softswitch.engine.ports import InterfacePort, MemoryPort, PortError, PortSpec, SwitchError, UdpPort
+from softswitch.engine.ports import (
+    InterfacePort,
+    MemoryPort,
+    PortError,
+    PortSpec,
+    SharedPort,
+    SwitchError,
+    UdpPort,
+)
 
 _ERROR_BYTES = 256
 _NEVER = 2**64 - 1
@@ -64,6 +73,7 @@ def declare(library: ctypes.CDLL) -> ctypes.CDLL:
         "add_memory": (integer, [engine, u16, link, link, integer, text]),
         "add_udp": (integer, [engine, u16, link, link, integer, u16, u16, text]),
         "add_interface": (integer, [engine, u16, link, link, text, text]),
+        "add_shared": (integer, [engine, u16, link, link, integer, text]),
         "udp_port": (u16, [engine, u16]),
         "load": (integer, [engine, pointer, pointer]),
         "set_group": (integer, [engine, u16, pointer, u32]),
@@ -99,9 +109,11 @@ class NativeEngine:
         if not self._engine:
             raise SwitchError("the switch engine cannot start: out of memory or file descriptors")
         self._pipeline: Pipeline | None = None
+        self._meeting = MeetingSockets()
 
     def destroy(self) -> None:
         """Close sockets and free everything; nothing may be called after it."""
+        self._meeting.close()
         self._library.engine_destroy(self._engine)
         self._pipeline = None
 
@@ -115,6 +127,9 @@ class NativeEngine:
             case UdpPort(local, peer, fd):
                 socket = (-1 if fd is None else fd, local, peer or 0)
                 failed = self._library.engine_add_udp(self._engine, number, *links, *socket, error)
+            case SharedPort(path):
+                listening = self._meeting.open(number, path).detach()
+                failed = self._library.engine_add_shared(self._engine, number, *links, listening, error)
             case InterfacePort(name):
                 encoded = name.encode()
                 failed = self._library.engine_add_interface(self._engine, number, *links, encoded, error)
@@ -124,6 +139,10 @@ class NativeEngine:
     def udp_port(self, number: int) -> int:
         """The UDP port number that this switch port is bound to."""
         return int(self._library.engine_udp_port(self._engine, number))
+
+    def shared_path(self, number: int) -> str:
+        """The Unix socket at which the far end of this shared memory port arrives."""
+        return self._meeting.path(number)
 
     def load(self, pipeline: Pipeline | None) -> None:
         """Run this program from the next packet on."""

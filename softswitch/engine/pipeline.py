@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from softswitch.compiler import ir
+from softswitch.engine.meters import MeterRates, MeterReading
 
 DROP_PORT = 511
 """``egress_spec`` after ``mark_to_drop``."""
@@ -127,6 +128,9 @@ class Pipeline(Protocol):
     def entries(self, table: str) -> list[ir.ConstEntry]:
         """All entries, in the order of their insertion; constant ones first."""
 
+    def find(self, table: str, entry: ir.ConstEntry) -> ir.ConstEntry:
+        """Return the entry of this match (and priority) with its action. Raises NoSuchEntry."""
+
     def set_default(self, table: str, invocation: ir.Invocation | None) -> None:
         """Set the default action; None restores the program's own. Raises BadEntry."""
 
@@ -142,11 +146,36 @@ class Pipeline(Protocol):
     def write_counter(self, name: str, index: int, packets: int, bytes_: int) -> None:
         """Set one cell of an indirect counter."""
 
-    def read_direct_counter(self, table: str, entry: ir.ConstEntry) -> tuple[int, int]:
-        """Packets and bytes that hit this entry. Raises NoSuchEntry."""
+    def read_direct_counter(self, table: str, entry: ir.ConstEntry | None) -> tuple[int, int]:
+        """Packets and bytes that hit this entry; None: that missed. Raises NoSuchEntry."""
 
-    def write_direct_counter(self, table: str, entry: ir.ConstEntry, packets: int, bytes_: int) -> None:
-        """Set the counter of this entry. Raises NoSuchEntry."""
+    def write_direct_counter(
+        self, table: str, entry: ir.ConstEntry | None, packets: int, bytes_: int
+    ) -> None:
+        """Set the counter of this entry, or of the default action. Raises NoSuchEntry."""
+
+    def read_meter(self, name: str, index: int) -> MeterReading:
+        """One meter of an array."""
+
+    def configure_meter(self, name: str, index: int, rates: MeterRates | None) -> None:
+        """Set the rates of one meter of an array; None: everything is green."""
+
+    def read_direct_meter(self, table: str, entry: ir.ConstEntry | None) -> MeterReading:
+        """Read the meter of this entry, or of the default action. Raises NoSuchEntry."""
+
+    def configure_direct_meter(
+        self, table: str, entry: ir.ConstEntry | None, rates: MeterRates | None
+    ) -> None:
+        """Set the rates of the meter of this entry, or of the default action. Raises NoSuchEntry."""
+
+    def read_last_hit(self, table: str, entry: ir.ConstEntry) -> int:
+        """Time of the last packet that hit this entry, microseconds; of tables with idle timeouts."""
+
+    def write_last_hit(self, table: str, entry: ir.ConstEntry, now_us: int) -> None:
+        """Take the entry for one that was hit at `now_us`, so that its idle time starts there."""
+
+    def take_digests(self) -> list[tuple[str, tuple[int, ...]]]:
+        """Take the digests that wait: their names and values, in the order of the program's calls."""
 
     def read_register(self, name: str, index: int) -> int:
         """One cell of a register."""

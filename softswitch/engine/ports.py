@@ -5,6 +5,8 @@
 ``udp:LOCAL[:PEER]``    one frame is one UDP datagram on 127.0.0.1, to and from UDP port PEER; what others
                         send is dropped. Without PEER whoever speaks first is the peer from then on
 ``socket:FD[:PEER]``    the same on a bound UDP socket that whoever started the process has handed down
+``shm[:PATH]``          frames in memory that is shared with whoever connects to the Unix socket PATH: another
+                        process of this user. Without PATH the socket is in a folder that is made for it
 ``veth:NAME``, ``if:NAME``   a network interface (needs root)
 """
 
@@ -47,13 +49,21 @@ class UdpPort:
 
 
 @dataclass(frozen=True, slots=True)
+class SharedPort:
+    """Rings of frames in memory that is shared with another process (``runtime/shared_ring.h``)."""
+
+    path: str | None = None
+    """Unix socket to connect to; None: one in a private folder."""
+
+
+@dataclass(frozen=True, slots=True)
 class InterfacePort:
     """A packet socket on a network interface of this machine."""
 
     name: str
 
 
-PortSpec = MemoryPort | UdpPort | InterfacePort
+PortSpec = MemoryPort | UdpPort | SharedPort | InterfacePort
 
 
 def parse_port(text: str) -> PortSpec:
@@ -70,12 +80,15 @@ def parse_port(text: str) -> PortSpec:
             if not descriptor.isascii() or not descriptor.isdigit() or len(descriptor) > 9:
                 raise PortError(f"port {text!r}: {descriptor!r} is not a file descriptor")
             return UdpPort(0, _udp_number(text, peer, 1) if colon else None, int(descriptor))
+        case "shm" if rest or text == "shm":
+            return SharedPort(rest or None)
         case "veth" | "if" if rest:
             if len(rest) > 15 or "/" in rest or any(c.isspace() for c in rest):
                 raise PortError(f"port {text!r}: {rest!r} is not an interface name")
             return InterfacePort(rest)
     raise PortError(
-        f"port {text!r}: want memory, cpu, udp:LOCAL[:PEER], socket:FD[:PEER], veth:NAME or if:NAME"
+        f"port {text!r}: want memory, cpu, udp:LOCAL[:PEER], socket:FD[:PEER], shm[:PATH], veth:NAME"
+        " or if:NAME"
     )
 
 

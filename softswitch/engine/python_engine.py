@@ -22,7 +22,15 @@ from softswitch.engine.counters import PortStatistics, SwitchStatistics
 from softswitch.engine.impairments import LinkModel
 from softswitch.engine.pcapng import CaptureSettings, packet_block
 from softswitch.engine.pipeline import DROP_PORT, MAX_FRAME, Copy, Packet, Pipeline, Verdict
-from softswitch.engine.ports import InterfacePort, MemoryPort, PortError, PortSpec, SwitchError, UdpPort
+from softswitch.engine.ports import (
+    InterfacePort,
+    MemoryPort,
+    PortError,
+    PortSpec,
+    SharedPort,
+    SwitchError,
+    UdpPort,
+)
 from softswitch.engine.python_link import Link
 
 INGRESS_CLONE, EGRESS_CLONE, RECIRCULATED, REPLICATED, RESUBMITTED = 1, 2, 4, 5, 6
@@ -75,6 +83,10 @@ class _Port:
                 else:
                     self.socket = _adopt_udp(number, fd)
                 self.peer = ("127.0.0.1", peer) if peer else None
+            case SharedPort():
+                raise PortError(
+                    f"port {number}: shared memory needs the C engine (a C compiler); udp does not"
+                )
             case InterfacePort(name):
                 raise PortError(f"port {number}: interface {name} needs the C engine (a C compiler)")
 
@@ -122,6 +134,10 @@ class PythonEngine:
         """The UDP port number that this switch port is bound to."""
         port = self._ports[number]
         return int(port.socket.getsockname()[1]) if port.socket is not None else 0
+
+    def shared_path(self, number: int) -> str:
+        """There is no such port: `add_port` refuses them."""
+        raise SwitchError(f"port {number} is not a shared memory port")
 
     def load(self, pipeline: Pipeline | None) -> None:
         """Run this program from the next packet on."""

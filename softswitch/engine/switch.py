@@ -30,6 +30,7 @@ from softswitch.engine.ports import (
     MemoryPort,
     PortError,
     PortSpec,
+    SharedPort,
     SwitchError,
     UdpPort,
 )
@@ -54,6 +55,9 @@ class Engine(Protocol):
 
     def udp_port(self, number: int) -> int:
         """The UDP port number that this switch port is bound to."""
+
+    def shared_path(self, number: int) -> str:
+        """The Unix socket at which the far end of this shared memory port arrives."""
 
     def load(self, pipeline: Pipeline | None) -> None:
         """Run this program from the next packet on."""
@@ -189,6 +193,12 @@ class Switch:
         if not isinstance(self._ports.get(port), UdpPort):
             raise PortError(f"port {port} is not a UDP port")
         return "127.0.0.1", self._engine.udp_port(port)
+
+    def shared_path(self, port: int) -> str:
+        """Return the Unix socket at which a shared memory port's far end arrives. Raises PortError."""
+        if not isinstance(self._ports.get(port), SharedPort):
+            raise PortError(f"port {port} is not a shared memory port")
+        return self._engine.shared_path(port)
 
     def load(self, pipeline: Pipeline | None) -> None:
         """Run this program from the next packet on; None drops everything.

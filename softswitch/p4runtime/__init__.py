@@ -17,6 +17,7 @@
 
 from softswitch.engine.switch import Switch
 from softswitch.p4runtime.private import private_socket
+from softswitch.p4runtime.reconcile import carry_over
 from softswitch.p4runtime.server import Service, Tls
 from softswitch.p4runtime.state import Backend, Device
 
@@ -40,7 +41,7 @@ def serve(
     Raises CompileError or PipelineError if the program cannot be loaded, OSError if the address
     cannot be had.
     """
-    device = Device(switch, backend=backend)
+    device = Device(switch, backend=backend, carry_over=carry_over)
     if source is not None:
         device.preload(source)
     service = Service(device, device_id=device_id, address=address, tls=tls)

@@ -6,7 +6,9 @@ group becomes is written there anew whenever it changes, for every entry that na
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from p4src.messages import p4runtime_pb2 as p4
@@ -21,7 +23,10 @@ from softswitch.p4runtime.errors import (
     Unimplemented,
 )
 from softswitch.p4runtime.schema import Profile, Table
-from softswitch.p4runtime.state import Bundle, ProfileState
+from softswitch.p4runtime.state import Bundle, EntryKey, ProfileState
+
+_OWN_GROUPS = 1 << 31
+"""Where the numbers of groups start that controllers do not name: those of action sets."""
 
 MEMBER, GROUP = "action_profile_member_id", "action_profile_group_id"
 
@@ -39,11 +44,77 @@ def invocation(bundle: Bundle, table: Table, action: Any) -> ir.Invocation:
             number = action.action_profile_group_id
             slots = _slots(_known(state.groups, "group", number, profile))
             return ir.Invocation(ir.group_action(table.name), (number, len(slots)))
-        case "action_profile_action_set":
-            raise Unimplemented(f"action sets of '{table.name}' are not supported; use members and groups")
         case other:
-            wanted = "a member or a group" if profile.selector else "a member"
+            wanted = "a member, a group or an action set" if profile.selector else "a member"
             raise InvalidArgument(f"'{table.name}' takes {wanted} of '{profile.name}', not {other}")
+
+
+@contextmanager
+def invoked(bundle: Bundle, table: Table, action: Any, key: EntryKey) -> Iterator[ir.Invocation]:
+    """Give what the entry `key` runs to whoever writes it inside: also an action set that it brings with it.
+
+    The set's rows are there before the entry is, and go again if it is refused.
+    """
+    if action.WhichOneof("type") != "action_profile_action_set":
+        yield invocation(bundle, table, action)
+        release(bundle, table, key)
+        return
+    number, slots = _write_set(bundle, table, action.action_profile_action_set)
+    try:
+        yield ir.Invocation(ir.group_action(table.name), (number, slots))
+    except BaseException:
+        _clear_set(bundle, table, number)
+        raise
+    release(bundle, table, key)
+    _state(bundle, table).one_shots[key] = number
+
+
+def release(bundle: Bundle, table: Table, key: EntryKey) -> None:
+    """Forget the action set that the entry `key` brought with it, if it did."""
+    if table.implementation is not None:
+        number = _state(bundle, table).one_shots.pop(key, None)
+        if number is not None:
+            _clear_set(bundle, table, number)
+
+
+def _state(bundle: Bundle, table: Table) -> ProfileState:
+    assert table.implementation is not None
+    return bundle.profiles.setdefault(table.implementation, ProfileState())
+
+
+def _write_set(bundle: Bundle, table: Table, actions: Any) -> tuple[int, int]:
+    """Write the rows of an action set; return the number of its group, and how many rows there are."""
+    assert table.implementation is not None
+    profile = bundle.schema.profiles[table.implementation]
+    if not profile.selector:
+        raise InvalidArgument(f"'{profile.name}' is no selector: entries of '{table.name}' name one member")
+    if actions.HasField("group_action") or actions.action_selection_mode == actions.RANDOM:
+        raise Unimplemented("action sets with a group action or a random choice are not supported")
+    runs: list[ir.Invocation] = []
+    for choice in actions.action_profile_actions:
+        if choice.weight < 1:
+            raise InvalidArgument(f"an action of the set has weight {choice.weight}; want 1 or more")
+        if choice.WhichOneof("watch_kind"):
+            raise Unimplemented("watch ports of actions are not supported")
+        called = decode.invocation(bundle.schema, table, p4.TableAction(action=choice.action), default=False)
+        runs += [called] * choice.weight
+    if not runs:
+        raise InvalidArgument(f"the action set for '{table.name}' is empty")
+    if len(runs) > profile.size:
+        raise ResourceExhausted(
+            f"{len(runs)} actions, by weight, in a set of '{profile.name}': at most {profile.size}"
+        )
+    taken = set(_state(bundle, table).one_shots.values())
+    number = next(n for n in itertools.count(_OWN_GROUPS) if n not in taken)
+    for slot, called in enumerate(runs):
+        row = (ir.Pattern("exact", number), ir.Pattern("exact", slot))
+        bundle.pipeline.insert(ir.members_table(table.name), ir.ConstEntry(row, called, 0))
+    return number, len(runs)
+
+
+def _clear_set(bundle: Bundle, table: Table, number: int) -> None:
+    for row in _rows(bundle, table, number):
+        bundle.pipeline.delete(ir.members_table(table.name), row)
 
 
 def _of_member(bundle: Bundle, table: Table, member: Any) -> ir.Invocation:
@@ -118,6 +189,8 @@ def write_group(bundle: Bundle, kind: int, message: Any) -> None:
     profile = _profile(bundle, message.action_profile_id)
     state = bundle.profiles.setdefault(profile.id, ProfileState())
     number = message.group_id
+    if number >= _OWN_GROUPS:
+        raise InvalidArgument(f"group {number} of '{profile.name}': numbers go up to {_OWN_GROUPS - 1}")
     if not profile.selector:
         raise InvalidArgument(f"'{profile.name}' is no selector: it has no groups")
     if kind != p4.Update.DELETE:

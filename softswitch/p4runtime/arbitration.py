@@ -107,6 +107,14 @@ class Arbitration:
         if election_id != role.highest:
             raise PermissionDenied(f"election id {election_id} is not the primary's, which is {role.highest}")
 
+    def primary(self, role_name: str) -> Hashable | None:
+        """Return the primary of a role."""
+        return self._roles[role_name].primary() if role_name in self._roles else None
+
+    def role_of(self, client: Hashable) -> str | None:
+        """Return the role that a client has."""
+        return self._role_of.get(client)
+
     def primaries(self) -> list[Hashable]:
         """Return the primary of every role that has one."""
         return [p for p in (role.primary() for role in self._roles.values()) if p is not None]

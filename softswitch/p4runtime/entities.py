@@ -1,93 +1,162 @@
-"""One update or one read of any entity, on the part of the bundle that it concerns."""
+"""One update, one batch or one read of any entities: `KINDS` says which module does it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from p4src.messages import p4runtime_pb2 as p4
-from softswitch.p4runtime import action_profiles, counters, replication, tables, value_sets
-from softswitch.p4runtime.errors import InvalidArgument, Unimplemented
-from softswitch.p4runtime.state import Device
+from softswitch.p4runtime import (
+    action_profiles,
+    counters,
+    digests,
+    meters,
+    registers,
+    replication,
+    tables,
+    value_sets,
+)
+from softswitch.p4runtime.errors import Aborted, InvalidArgument, RequestError, Unimplemented
+from softswitch.p4runtime.state import Bundle, Device
 
-_UNSUPPORTED = {
-    "extern_entry": "externs other than v1model's",
-    "meter_entry": "meters",
-    "direct_meter_entry": "meters",
-    "register_entry": "access to registers (as on BMv2); programs report through counters and packets",
-    "digest_entry": "digests",
-}
 
-# Of these no program here has any, so that reading all of them finds none; ids of what they belong to.
-_NONE_OF = {
-    "extern_entry": "extern_type_id",
-    "meter_entry": "meter_id",
-    "digest_entry": "digest_id",
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How entities of one kind are written and read.
+
+    `before` returns what an update is about as it is now, so that it can be restored; without one that is
+    what a read of the same entity finds.
+    """
+
+    write: Callable[[Device, int, Any], None]
+    read: Callable[[Bundle, Any], Iterable[Any]]
+    before: Callable[[Bundle, Any], list[Any]] | None = None
+
+
+def _in_bundle(write: Callable[[Bundle, int, Any], None]) -> Callable[[Device, int, Any], None]:
+    return lambda device, kind, message: write(device.bundle, kind, message)
+
+
+def _write_replication(device: Device, kind: int, message: Any) -> None:
+    switch = device.switch if device.is_live(device.bundle) else None
+    replication.write(device.bundle, switch, kind, message)
+
+
+def _refuse_extern(device: Device, kind: int, message: Any) -> None:
+    raise Unimplemented("this switch does not offer externs other than v1model's")
+
+
+def _no_externs(bundle: Bundle, request: Any) -> list[Any]:
+    if request.extern_type_id:
+        raise Unimplemented("this switch does not offer externs other than v1model's")
+    return []
+
+
+def _entry_of(bundle: Bundle, message: Any) -> list[Any]:
+    """Return the direct counter or meter that a write is about, as it is now."""
+    found = tables.before(bundle, message.table_entry)
+    whole = type(message)(table_entry=found[0] if found else message.table_entry)
+    whole.table_entry.ClearField("action")
+    if found and isinstance(message, p4.DirectCounterEntry):
+        whole.data.CopyFrom(found[0].counter_data)
+    elif found and found[0].HasField("meter_config"):
+        whole.config.CopyFrom(found[0].meter_config)
+    return [whole] if found else []
+
+
+def _member(bundle: Bundle, message: Any) -> list[Any]:
+    found = action_profiles.read_members(bundle, message)
+    return [item for item in found if item.member_id == message.member_id]
+
+
+def _group(bundle: Bundle, message: Any) -> list[Any]:
+    found = action_profiles.read_groups(bundle, message)
+    return [item for item in found if item.group_id == message.group_id]
+
+
+KINDS = {
+    "table_entry": Kind(_in_bundle(tables.write), tables.read, tables.before),
+    "direct_counter_entry": Kind(
+        _in_bundle(tables.write_direct_counter), tables.read_direct_counter, _entry_of
+    ),
+    "direct_meter_entry": Kind(_in_bundle(tables.write_direct_meter), tables.read_direct_meter, _entry_of),
+    "counter_entry": Kind(_in_bundle(counters.write), counters.read),
+    "meter_entry": Kind(_in_bundle(meters.write), meters.read),
+    "register_entry": Kind(_in_bundle(registers.write), registers.read),
+    "action_profile_member": Kind(
+        _in_bundle(action_profiles.write_member), action_profiles.read_members, _member
+    ),
+    "action_profile_group": Kind(
+        _in_bundle(action_profiles.write_group), action_profiles.read_groups, _group
+    ),
+    "value_set_entry": Kind(_in_bundle(value_sets.write), value_sets.read),
+    "packet_replication_engine_entry": Kind(_write_replication, replication.read),
+    "digest_entry": Kind(_in_bundle(digests.write), digests.read),
+    "extern_entry": Kind(_refuse_extern, _no_externs),
 }
+"""All kinds of entities, by their fields of `p4.v1.Entity`."""
 
 
 def write(device: Device, update: Any) -> None:
     """Apply one update to the device's bundle. Raises RequestError, and then has changed nothing."""
-    bundle = device.bundle
-    entity = update.entity
+    _ = device.bundle
+    name, message = _content(update.entity, "the update names no entity")
     with device.switch.locked():
-        match kind := entity.WhichOneof("entity"):
-            case "table_entry":
-                tables.write(bundle, update.type, entity.table_entry)
-            case "direct_counter_entry":
-                tables.write_direct_counter(bundle, update.type, entity.direct_counter_entry)
-            case "counter_entry":
-                counters.write(bundle, update.type, entity.counter_entry)
-            case "action_profile_member":
-                action_profiles.write_member(bundle, update.type, entity.action_profile_member)
-            case "action_profile_group":
-                action_profiles.write_group(bundle, update.type, entity.action_profile_group)
-            case "value_set_entry":
-                value_sets.write(bundle, update.type, entity.value_set_entry)
-            case "packet_replication_engine_entry":
-                switch = device.switch if device.is_live(bundle) else None
-                replication.write(bundle, switch, update.type, entity.packet_replication_engine_entry)
-            case None:
-                raise InvalidArgument("the update names no entity")
-            case _:
-                raise Unimplemented(f"this switch does not offer {_UNSUPPORTED[kind]}")
+        KINDS[name].write(device, update.type, message)
 
 
 def read(device: Device, entity: Any) -> list[Any]:
     """Read the entities that one entity of a request selects. Raises RequestError."""
+    name, message = _content(entity, "an entity of the read request is empty: it must say what to read")
     with device.switch.locked():
-        return list(_read(device, entity))
+        return [p4.Entity(**{name: found}) for found in KINDS[name].read(device.bundle, message)]
 
 
-def _read(device: Device, entity: Any) -> Iterator[Any]:
-    bundle = device.bundle
-    match kind := entity.WhichOneof("entity"):
-        case "table_entry":
-            for table_entry in tables.read(bundle, entity.table_entry):
-                yield p4.Entity(table_entry=table_entry)
-        case "direct_counter_entry":
-            for counter in tables.read_direct_counter(bundle, entity.direct_counter_entry):
-                yield p4.Entity(direct_counter_entry=counter)
-        case "counter_entry":
-            for cell in counters.read(bundle, entity.counter_entry):
-                yield p4.Entity(counter_entry=cell)
-        case "action_profile_member":
-            for member in action_profiles.read_members(bundle, entity.action_profile_member):
-                yield p4.Entity(action_profile_member=member)
-        case "action_profile_group":
-            for group in action_profiles.read_groups(bundle, entity.action_profile_group):
-                yield p4.Entity(action_profile_group=group)
-        case "value_set_entry":
-            for members in value_sets.read(bundle, entity.value_set_entry):
-                yield p4.Entity(value_set_entry=members)
-        case "packet_replication_engine_entry":
-            for entry in replication.read(bundle, entity.packet_replication_engine_entry):
-                yield p4.Entity(packet_replication_engine_entry=entry)
-        case "direct_meter_entry" if entity.direct_meter_entry.table_entry.table_id == 0:
-            return
-        case _ if kind in _NONE_OF and getattr(getattr(entity, kind), _NONE_OF[kind]) == 0:
-            return
-        case None:
-            raise InvalidArgument("an entity of the read request is empty: it must say what to read")
-        case _:
-            raise Unimplemented(f"this switch does not offer {_UNSUPPORTED[kind]}")
+def write_batch(device: Device, updates: Sequence[Any], *, all_or_none: bool) -> list[RequestError | None]:
+    """Apply updates in order; return what each was refused with.
+
+    With `all_or_none` the first refusal takes back what was done, the others are `Aborted`, and no packet
+    sees anything in between.
+    """
+    if not all_or_none:
+        return [_attempt(device, update) for update in updates]
+    undo: list[Any] = []
+    with device.switch.locked():
+        for number, update in enumerate(updates):
+            try:
+                inverse = _inverse(device, update)
+                write(device, update)
+            except RequestError as error:
+                for done in reversed(undo):
+                    write(device, done)
+                aborted = Aborted(f"taken back or not begun, because update {number + 1} of the batch failed")
+                return [error if other == number else aborted for other in range(len(updates))]
+            undo += reversed(inverse)
+    return [None] * len(updates)
+
+
+def _attempt(device: Device, update: Any) -> RequestError | None:
+    try:
+        write(device, update)
+    except RequestError as error:
+        return error
+    return None
+
+
+def _inverse(device: Device, update: Any) -> list[Any]:
+    """Return the updates that take `update` back, before it is applied. Raises RequestError."""
+    name, message = _content(update.entity, "the update names no entity")
+    if update.type == p4.Update.INSERT:
+        return [p4.Update(type=p4.Update.DELETE, entity=update.entity)]
+    kind = KINDS[name]
+    found = list((kind.before or kind.read)(device.bundle, message))
+    again = p4.Update.INSERT if update.type == p4.Update.DELETE else p4.Update.MODIFY
+    return [p4.Update(type=again, entity=p4.Entity(**{name: item})) for item in found]
+
+
+def _content(entity: Any, otherwise: str) -> tuple[str, Any]:
+    name = entity.WhichOneof("entity")
+    if name is None:
+        raise InvalidArgument(otherwise)
+    return name, getattr(entity, name)

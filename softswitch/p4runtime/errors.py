@@ -7,7 +7,8 @@
     ├── PermissionDenied    the sender or the program does not allow it
     ├── ResourceExhausted   a table is full
     ├── FailedPrecondition  no program is loaded yet, or the stream is in another state
-    ├── OutOfRange          an index beyond the end of a counter
+    ├── OutOfRange          an index beyond the end of a counter, meter or register
+    ├── Aborted             an update taken back, or not begun, because another one of its batch failed
     └── Unimplemented       standard P4Runtime that this switch does not do
 
 Every message says what was wrong, the value seen and what would be right.
@@ -43,7 +44,11 @@ class FailedPrecondition(RequestError):
 
 
 class OutOfRange(RequestError):
-    """An index is beyond the end of a counter."""
+    """An index is beyond the end of a counter, meter or register."""
+
+
+class Aborted(RequestError):
+    """The update was taken back, or not begun, because another one of its batch failed."""
 
 
 class Unimplemented(RequestError):

@@ -64,6 +64,8 @@ class Table:
     direct_counter: int | None
     size: int
     implementation: int | None = None
+    direct_meter: int | None = None
+    idle_timeout: bool = False
 
     @property
     def takes_priority(self) -> bool:
@@ -92,6 +94,36 @@ class Profile:
 
 
 @dataclass(frozen=True, slots=True)
+class Meter:
+    """An array of `size` meters, or the direct meter of `table` (a table's id)."""
+
+    id: int
+    name: str
+    size: int
+    table: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Register:
+    """A register of `size` cells."""
+
+    id: int
+    name: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """What a program sends to the control plane."""
+
+    id: int
+    name: str
+
+
+Object = Table | Action | Counter | Profile | Meter | Register | Digest
+
+
+@dataclass(frozen=True, slots=True)
 class Schema:
     """All objects of one P4Info, each kind by id.
 
@@ -104,6 +136,10 @@ class Schema:
     direct_counters: Mapping[int, Counter] = field(default_factory=dict)
     value_sets: Mapping[int, Table] = field(default_factory=dict)
     profiles: Mapping[int, Profile] = field(default_factory=dict)
+    meters: Mapping[int, Meter] = field(default_factory=dict)
+    direct_meters: Mapping[int, Meter] = field(default_factory=dict)
+    registers: Mapping[int, Register] = field(default_factory=dict)
+    digests: Mapping[int, Digest] = field(default_factory=dict)
     packet_headers: Mapping[str, tuple[Param, ...]] = field(default_factory=dict)
 
     def action_named(self, name: str) -> Action:
@@ -113,23 +149,31 @@ class Schema:
                 return action
         raise KeyError(name)
 
-    def describe_unknown(self, kind: str, id_: int) -> str:
-        """Describe the error in `id_` as the id of a `kind`, with the valid ids."""
-        of_kind: dict[str, Mapping[int, Table | Action | Counter | Profile]] = {
+    def by_kind(self) -> dict[str, Mapping[int, Object]]:
+        """All objects by what a message calls their kind, and by id."""
+        return {
             "table": self.tables,
             "action": self.actions,
             "counter": self.counters,
             "direct counter": self.direct_counters,
             "value set": self.value_sets,
             "action profile": self.profiles,
+            "meter": self.meters,
+            "direct meter": self.direct_meters,
+            "register": self.registers,
+            "digest": self.digests,
         }
+
+    def describe_unknown(self, kind: str, id_: int) -> str:
+        """Describe the error in `id_` as the id of a `kind`, with the valid ids."""
+        of_kind = self.by_kind()
         for other, objects in of_kind.items():
             if other != kind and id_ in objects:
                 return f"0x{id_:08x} is not a {kind} but the {other} '{objects[id_].name}'"
         return f"no {kind} has id 0x{id_:08x}; {listing(kind, of_kind[kind].values())}"
 
 
-def listing(kind: str, known: Iterable[Table | Action | Counter | Profile | Field | Param]) -> str:
+def listing(kind: str, known: Iterable[Object | Field | Param]) -> str:
     """Name up to eight valid choices with their ids."""
     choices = list(known)
     if not choices:
@@ -147,8 +191,12 @@ def from_p4info(p4info: Any) -> Schema:
         c.preamble.id: Counter(c.preamble.id, c.preamble.name, 0, c.direct_table_id)
         for c in p4info.direct_counters
     }
+    direct_meters = {
+        m.preamble.id: Meter(m.preamble.id, m.preamble.name, 0, m.direct_table_id)
+        for m in p4info.direct_meters
+    }
     return Schema(
-        tables={t.preamble.id: _table(t, direct_counters) for t in p4info.tables},
+        tables={t.preamble.id: _table(t, direct_counters, direct_meters) for t in p4info.tables},
         actions={
             a.preamble.id: Action(
                 a.preamble.id, a.preamble.name, tuple(Param(p.id, p.name, p.bitwidth) for p in a.params)
@@ -161,6 +209,10 @@ def from_p4info(p4info: Any) -> Schema:
             a.preamble.id: Profile(a.preamble.id, a.preamble.name, a.size, a.with_selector)
             for a in p4info.action_profiles
         },
+        meters={m.preamble.id: Meter(m.preamble.id, m.preamble.name, m.size) for m in p4info.meters},
+        direct_meters=direct_meters,
+        registers={r.preamble.id: Register(r.preamble.id, r.preamble.name, r.size) for r in p4info.registers},
+        digests={d.preamble.id: Digest(d.preamble.id, d.preamble.name) for d in p4info.digests},
         value_sets={v.preamble.id: _value_set(v) for v in p4info.value_sets},
         packet_headers={
             h.preamble.name: tuple(Param(m.id, m.name, m.bitwidth) for m in h.metadata)
@@ -169,7 +221,7 @@ def from_p4info(p4info: Any) -> Schema:
     )
 
 
-def _table(table: Any, direct_counters: Mapping[int, Counter]) -> Table:
+def _table(table: Any, direct_counters: Mapping[int, Counter], direct_meters: Mapping[int, Meter]) -> Table:
     return Table(
         id=table.preamble.id,
         name=table.preamble.name,
@@ -183,6 +235,8 @@ def _table(table: Any, direct_counters: Mapping[int, Counter]) -> Table:
         direct_counter=next((i for i in table.direct_resource_ids if i in direct_counters), None),
         size=table.size,
         implementation=table.implementation_id or None,
+        direct_meter=next((i for i in table.direct_resource_ids if i in direct_meters), None),
+        idle_timeout=table.idle_timeout_behavior == p4info_pb2.Table.NOTIFY_CONTROL,
     )
 
 
@@ -212,16 +266,12 @@ def differences(given: Schema, compiled: Schema) -> list[str]:
     return [
         *_compare("table", _tables_by_name(given), _tables_by_name(compiled)),
         *_compare("action", _actions_by_name(given), _actions_by_name(compiled)),
-        *_compare(
-            "counter",
-            {c.name: f"{c.size} cells" for c in given.counters.values()},
-            {c.name: f"{c.size} cells" for c in compiled.counters.values()},
-        ),
-        *_compare(
-            "direct counter",
-            dict.fromkeys((c.name for c in given.direct_counters.values()), ""),
-            dict.fromkeys((c.name for c in compiled.direct_counters.values()), ""),
-        ),
+        *_compare("counter", _cells(given.counters), _cells(compiled.counters)),
+        *_compare("direct counter", _names(given.direct_counters), _names(compiled.direct_counters)),
+        *_compare("meter", _cells(given.meters), _cells(compiled.meters)),
+        *_compare("direct meter", _names(given.direct_meters), _names(compiled.direct_meters)),
+        *_compare("register", _cells(given.registers), _cells(compiled.registers)),
+        *_compare("digest", _names(given.digests), _names(compiled.digests)),
     ]
 
 
@@ -252,7 +302,17 @@ def _tables_by_name(schema: Schema) -> dict[str, str]:
 
 
 def _actions_by_name(schema: Schema) -> dict[str, str]:
-    return {a.name: _widths(a.params) for a in schema.actions.values()}
+    """Describe the actions that tables may run; of others compilers tell more or less."""
+    used = {action for table in schema.tables.values() for action in table.actions}
+    return {a.name: _widths(a.params) for a in schema.actions.values() if a.id in used}
+
+
+def _cells(objects: Mapping[int, Counter | Meter | Register]) -> dict[str, str]:
+    return {item.name: f"{item.size} cells" for item in objects.values()}
+
+
+def _names(objects: Mapping[int, Object]) -> dict[str, str]:
+    return {item.name: "" for item in objects.values()}
 
 
 def _widths(params: Iterable[Param]) -> str:

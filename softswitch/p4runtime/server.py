@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,16 @@ from google.protobuf.message import DecodeError
 
 from p4src.messages import p4runtime_pb2 as p4
 from p4src.messages import p4runtime_pb2_grpc, status_pb2
-from softswitch.p4runtime import arbitration, entities, errors, packet_io, private
+from softswitch.p4runtime import (
+    arbitration,
+    digests,
+    entities,
+    errors,
+    packet_io,
+    private,
+    roles,
+    watch,
+)
 from softswitch.p4runtime.errors import RequestError
 from softswitch.p4runtime.limits import MAX_MESSAGE, MAX_UNREAD
 from softswitch.p4runtime.state import Device
@@ -34,6 +43,7 @@ _CODES = {
     errors.ResourceExhausted: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.FailedPrecondition: grpc.StatusCode.FAILED_PRECONDITION,
     errors.OutOfRange: grpc.StatusCode.OUT_OF_RANGE,
+    errors.Aborted: grpc.StatusCode.ABORTED,
     errors.Unimplemented: grpc.StatusCode.UNIMPLEMENTED,
 }
 
@@ -173,12 +183,48 @@ class _Stream:
         return response
 
 
+class _Watch:
+    """A thread that looks at what the switch tells of its own accord; it exists while there is something."""
+
+    def __init__(self, look: Callable[[], float | None]) -> None:
+        self._look = look
+        self._lock = threading.Lock()
+        self._woken = threading.Event()
+        self._ended = False
+        self._thread: threading.Thread | None = None
+
+    def wake(self) -> None:
+        """Look now, and again as often as `look` says."""
+        if self._look() is None:
+            return
+        with self._lock:
+            if self._thread is None and not self._ended:
+                self._thread = threading.Thread(target=self._run, daemon=True)
+                self._thread.start()
+        self._woken.set()
+
+    def end(self) -> None:
+        """Stop looking."""
+        with self._lock:
+            self._ended = True
+        self._woken.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._ended:
+            self._woken.wait(self._look())
+            self._woken.clear()
+
+
 class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # generated code has no types
     def __init__(self, device: Device, device_id: int) -> None:
         self._device = device
         self._device_id = device_id
         self._arbitration = arbitration.Arbitration()
         self._streams: set[_Stream] = set()
+        self._role_configs: dict[Hashable, roles.RoleConfig | None] = {}
+        self._watch = _Watch(self._look)
 
     # ------------------------------------------------------------------ configuration
 
@@ -187,6 +233,9 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # 
             self._check_device(request.device_id)
             with self._device.mutex:
                 self._arbitration.check_primary(request.role, _election_id(request))
+                config = self._role_config(request.role)
+                if config is not None and not config.loads_programs:
+                    raise errors.PermissionDenied(f"role '{request.role}' may not load programs")
             self._device.configure(request.action, request.config if request.HasField("config") else None)
         except RequestError as error:
             _abort(context, error)
@@ -223,22 +272,28 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # 
                 self._check_device(request.device_id)
                 self._arbitration.check_primary(request.role, _election_id(request))
                 _ = self._device.bundle
-                if request.atomicity != p4.WriteRequest.CONTINUE_ON_ERROR:
-                    mode = p4.WriteRequest.Atomicity.Name(request.atomicity)
-                    raise errors.Unimplemented(f"{mode} is not supported; batches are CONTINUE_ON_ERROR")
-                outcomes = [self._write(update) for update in request.updates]
+                self._check_role(request)
+                outcomes = entities.write_batch(
+                    self._device,
+                    request.updates,
+                    all_or_none=request.atomicity != p4.WriteRequest.CONTINUE_ON_ERROR,
+                )
         except RequestError as error:
             _abort(context, error)
+        self._watch.wake()
         if any(outcomes):
             _abort_batch(context, "written", outcomes)
         return p4.WriteResponse()
 
-    def _write(self, update: Any) -> RequestError | None:
-        try:
-            entities.write(self._device, update)
-        except RequestError as error:
-            return error
-        return None
+    def _check_role(self, request: Any) -> None:
+        config = self._role_config(request.role)
+        if config is not None:
+            for update in request.updates:
+                config.check_write(update.entity)
+
+    def _role_config(self, role: str) -> roles.RoleConfig | None:
+        """Return what the primary of a role may do; None: everything."""
+        return self._role_configs.get(self._arbitration.primary(role))
 
     def Read(self, request: Any, context: Any) -> Iterator[Any]:
         found: list[Any] = []
@@ -282,6 +337,7 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # 
         finally:
             with self._device.mutex:
                 self._streams.discard(stream)
+                self._role_configs.pop(stream, None)
                 self._notify(self._arbitration.leave(stream))
         if failure is not None:
             _abort(context, failure)
@@ -296,6 +352,8 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # 
                         self._arbitrate(stream, request.arbitration)
                     case "packet":
                         self._packet_out(stream, request.packet)
+                    case "digest_ack":
+                        self._acknowledge(stream, request.digest_ack)
                     case kind:
                         unknown = errors.Unimplemented(f"stream messages of kind {kind} are not supported")
                         self._complain(stream, unknown, p4.StreamError(other=p4.StreamOtherError()))
@@ -309,7 +367,16 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # 
     def _arbitrate(self, stream: _Stream, message: Any) -> None:
         with self._device.mutex:
             self._check_device(message.device_id)
-            self._notify(self._arbitration.update(stream, message.role.name, _election_id(message)))
+            config = roles.decode_role(message.role)
+            claimed = {
+                role: known
+                for other, known in self._role_configs.items()
+                if (role := self._arbitration.role_of(other)) is not None
+            }
+            roles.check_apart(message.role.name, config, claimed)
+            notifications = self._arbitration.update(stream, message.role.name, _election_id(message))
+            self._role_configs[stream] = config
+            self._notify(notifications)
 
     def _notify(self, notifications: Iterable[arbitration.Notification]) -> None:
         for notification in notifications:
@@ -340,6 +407,29 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # 
         except RequestError as error:
             self._complain(stream, error, p4.StreamError(packet_out=p4.PacketOutError(packet_out=packet)))
 
+    def _acknowledge(self, stream: _Stream, message: Any) -> None:
+        try:
+            with self._device.mutex:
+                if not self._arbitration.is_primary(stream):
+                    raise errors.PermissionDenied("only the primary controller may acknowledge digests")
+                digests.acknowledge(self._device.bundle, message)
+        except RequestError as error:
+            details = p4.DigestListAckError(digest_list_ack=message)
+            self._complain(stream, error, p4.StreamError(digest_list_ack=details))
+
+    def _look(self) -> float | None:
+        """Send what the switch tells of its own accord; return how soon to look again."""
+        with self._device.mutex:
+            bundle = self._device.running
+            if bundle is not None and watch.interval_s(bundle) is not None:
+                with self._device.switch.locked():
+                    found = list(watch.look(bundle))
+                for message in found:
+                    for stream in self._arbitration.primaries():
+                        assert isinstance(stream, _Stream)
+                        stream.offer(message)
+            return watch.interval_s(bundle)
+
     def _complain(self, stream: _Stream, error: RequestError, message: Any) -> None:
         message.canonical_code = _CODES[type(error)].value[0]
         message.message = str(error)
@@ -353,9 +443,12 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # 
             message = packet_io.to_packet_in(bundle.schema, frame)
             for stream in self._arbitration.primaries():
                 assert isinstance(stream, _Stream)
-                stream.offer(p4.StreamMessageResponse(packet=message))
+                config = self._role_configs.get(stream)
+                if config is None or config.takes(message):
+                    stream.offer(p4.StreamMessageResponse(packet=message))
 
     def end_streams(self) -> None:
+        self._watch.end()
         with self._device.mutex:
             for stream in self._streams:
                 stream.responses.put(None)

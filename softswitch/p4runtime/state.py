@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -16,7 +17,8 @@ from softswitch.engine.ports import MemoryPort
 from softswitch.engine.programs import compile_once
 from softswitch.engine.switch import Switch
 from softswitch.p4runtime import schema as schemas
-from softswitch.p4runtime.errors import FailedPrecondition, InvalidArgument, NotFound, Unimplemented
+from softswitch.p4runtime.errors import FailedPrecondition, InvalidArgument, NotFound
+from softswitch.p4runtime.subscription import Subscription
 
 Backend = Literal["auto", "compiled", "interpreter"]
 
@@ -32,6 +34,17 @@ class ProfileState:
 
     members: dict[int, Any] = field(default_factory=dict)
     groups: dict[int, Any] = field(default_factory=dict)
+    one_shots: dict[EntryKey, int] = field(default_factory=dict)
+    """The groups that entries bring with them, by numbers that no other group has."""
+
+
+@dataclass(slots=True)
+class Timeout:
+    """The idle timeout of an entry; `told_us` is the last hit whose end was told, None if none was."""
+
+    entry: ir.ConstEntry
+    timeout_ns: int
+    told_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +53,9 @@ class Bundle:
 
     `groups` and `sessions` hold the packet replication entries as they were written; `metadata`
     the two opaque fields (metadata, controller_metadata) of table entries that have them; `profiles` the
-    members and groups by the profile's id, and `choices` the actions of entries that name one of them.
+    members and groups by the profile's id, and `choices` the actions of entries that name one of them;
+    `timeouts` the idle timeouts of entries, `digests` what controllers have subscribed to. `now_us` is the
+    clock that the packets go by.
     """
 
     config: Any
@@ -52,9 +67,22 @@ class Bundle:
     metadata: dict[EntryKey, tuple[bytes, int]] = field(default_factory=dict)
     profiles: dict[int, ProfileState] = field(default_factory=dict)
     choices: dict[EntryKey, Any] = field(default_factory=dict)
+    timeouts: dict[EntryKey, Timeout] = field(default_factory=dict)
+    digests: dict[int, Subscription] = field(default_factory=dict)
+    now_us: Callable[[], int] = lambda: 0
+
+    def read_register(self, name: str, index: int) -> list[int]:
+        """Return the scalars of a register's cell."""
+        parts = self.program.register_arrays[name].parts
+        return [self.pipeline.read_register(part, index) for part in parts]
+
+    def write_register(self, name: str, index: int, values: Sequence[int]) -> None:
+        """Set the scalars of a register's cell."""
+        for part, value in zip(self.program.register_arrays[name].parts, values, strict=True):
+            self.pipeline.write_register(part, index, value)
 
 
-def prepare(config: Any, *, backend: Backend = "auto") -> Bundle:
+def prepare(config: Any, *, backend: Backend = "auto", now_us: Callable[[], int] = lambda: 0) -> Bundle:
     """Compile and load a ``ForwardingPipelineConfig``: its device config is P4 source, preprocessed.
 
     Raises InvalidArgument if the source does not compile, or is not the program of the P4Info.
@@ -77,7 +105,7 @@ def prepare(config: Any, *, backend: Backend = "auto") -> Bundle:
         pipeline = load(program, backend=backend)
     except PipelineError as error:
         raise InvalidArgument(f"the program cannot run on this switch: {error}") from error
-    return Bundle(config, program, schema, pipeline)
+    return Bundle(config, program, schema, pipeline, now_us=now_us)
 
 
 def _source(device_config: bytes) -> str:
@@ -105,8 +133,15 @@ class Device:
     bundle's pipeline holds `switch.locked()` as well.
     """
 
-    def __init__(self, switch: Switch, *, backend: Backend = "auto") -> None:
+    def __init__(
+        self,
+        switch: Switch,
+        *,
+        backend: Backend = "auto",
+        carry_over: Callable[[Bundle, Bundle], None] = lambda old, new: None,
+    ) -> None:
         self.switch = switch
+        self._carry_over = carry_over
         self.mutex = threading.RLock()
         self._backend = backend
         self._running: Bundle | None = None
@@ -140,22 +175,24 @@ class Device:
         program = compile_once(source)
         info = p4info(program)
         config = p4.ForwardingPipelineConfig(p4info=info, p4_device_config=source.encode())
-        self._commit(Bundle(config, program, schemas.from_p4info(info), load(program, backend=self._backend)))
+        pipeline = load(program, backend=self._backend)
+        schema = schemas.from_p4info(info)
+        self._commit(Bundle(config, program, schema, pipeline, now_us=self.switch.now_us))
 
     def configure(self, action: int, config: Any) -> None:
         """Carry out one SetForwardingPipelineConfig `action`; on any error nothing has changed."""
         request = p4.SetForwardingPipelineConfigRequest
-        if config is None and action in (request.VERIFY, request.VERIFY_AND_SAVE, request.VERIFY_AND_COMMIT):
+        if config is None and action != request.COMMIT and action in request.Action.values()[1:]:
             raise InvalidArgument(f"{request.Action.Name(action)} needs a config: P4Info and P4 source")
         match action:
             case request.VERIFY:
-                prepare(config, backend=self._backend)
+                self._prepare(config)
             case request.VERIFY_AND_SAVE:
-                bundle = prepare(config, backend=self._backend)
+                bundle = self._prepare(config)
                 with self.mutex:
                     self._saved = bundle
             case request.VERIFY_AND_COMMIT:
-                self._commit(prepare(config, backend=self._backend))
+                self._commit(self._prepare(config))
             case request.COMMIT:
                 if config is not None:
                     raise InvalidArgument("COMMIT takes no config: it commits the one saved before")
@@ -164,9 +201,16 @@ class Device:
                         raise NotFound("no config is saved; VERIFY_AND_SAVE one before COMMIT")
                     self._commit(self._saved)
             case request.RECONCILE_AND_COMMIT:
-                raise Unimplemented("RECONCILE_AND_COMMIT is not supported; use VERIFY_AND_COMMIT")
+                bundle = self._prepare(config)
+                with self.mutex, self.switch.locked():
+                    if self._running is not None:
+                        self._carry_over(self._running, bundle)
+                    self._commit(bundle)
             case _:
                 raise InvalidArgument(f"action {action} is none of the pipeline config actions")
+
+    def _prepare(self, config: Any) -> Bundle:
+        return prepare(config, backend=self._backend, now_us=self.switch.now_us)
 
     def _commit(self, bundle: Bundle) -> None:
         with self.mutex, self.switch.locked():

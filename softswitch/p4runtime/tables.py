@@ -1,26 +1,28 @@
-"""Writing and reading TableEntry and DirectCounterEntry."""
+"""Writing and reading TableEntry, DirectCounterEntry and DirectMeterEntry."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from p4src.messages import p4runtime_pb2 as p4
 from softswitch.compiler import ir
 from softswitch.engine.pipeline import BadEntry, EntryExists, NoSuchEntry, TableFull
-from softswitch.p4runtime import action_profiles, decode, encode
+from softswitch.p4runtime import action_profiles, decode, encode, meters
 from softswitch.p4runtime.errors import (
     AlreadyExists,
     InvalidArgument,
     NotFound,
     PermissionDenied,
     ResourceExhausted,
-    Unimplemented,
 )
 from softswitch.p4runtime.schema import Table
-from softswitch.p4runtime.state import Bundle
+from softswitch.p4runtime.state import Bundle, EntryKey, Timeout
 
 _NO_ACTION = ir.Invocation("NoAction", ())
+_EVERYTHING = p4.TableEntry(counter_data=p4.CounterData(), meter_config=p4.MeterConfig())
+"""A read that asks for all that can be written again."""
 
 
 def write(bundle: Bundle, kind: int, message: Any) -> None:
@@ -28,12 +30,7 @@ def write(bundle: Bundle, kind: int, message: Any) -> None:
     table = decode.table(bundle.schema, message.table_id)
     if message.is_const:
         raise InvalidArgument("is_const is set by the switch; leave it false in writes")
-    if message.idle_timeout_ns:
-        raise Unimplemented(f"idle_timeout_ns is {message.idle_timeout_ns}; entries here never time out")
-    if message.HasField("meter_config"):
-        raise InvalidArgument(f"'{table.name}' has no direct meter; leave meter_config out")
-    if message.HasField("counter_data") and table.direct_counter is None:
-        raise InvalidArgument(f"'{table.name}' has no direct counter; leave counter_data out")
+    _check_resources(table, message)
     if message.is_default_action:
         _write_default(bundle, table, kind, message)
         return
@@ -63,34 +60,96 @@ def read(bundle: Bundle, request: Any) -> Iterator[Any]:
     yield from _read_table(bundle, table, request, patterns)
 
 
+def before(bundle: Bundle, message: Any) -> list[Any]:
+    """Return the entry that a write is about as it is now, with what belongs to it, or nothing."""
+    table = decode.table(bundle.schema, message.table_id)
+    if message.is_default_action:
+        found = encode.default_entry(bundle.schema, table, bundle.pipeline.default(table.name))
+        found.ClearField("is_const")
+        _describe(bundle, table, None, _EVERYTHING, found)
+        return [found]
+    try:
+        entry = bundle.pipeline.find(table.name, _key_only(table, message))
+    except NoSuchEntry:
+        return []
+    found = encoded(bundle, table, entry)
+    if found.is_const:
+        found.ClearField("action")
+        found.ClearField("is_const")
+    _describe(bundle, table, entry, _EVERYTHING, found)
+    return [found]
+
+
+def encoded(bundle: Bundle, table: Table | str, entry: ir.ConstEntry) -> Any:
+    """Encode an entry as it was written, without what only a read asks for."""
+    if isinstance(table, str):
+        table = next(found for found in bundle.schema.tables.values() if found.name == table)
+    key = (table.name, entry.patterns, entry.priority)
+    message = encode.table_entry(bundle.schema, table, entry, bundle.choices.get(key))
+    _recall(bundle, key, message)
+    if key in bundle.timeouts:
+        message.idle_timeout_ns = bundle.timeouts[key].timeout_ns
+    return message
+
+
+def write_direct_meter(bundle: Bundle, kind: int, message: Any) -> None:
+    """Set the rates of the meter of one table entry; without a config everything is green."""
+    table = _owner(bundle, message, "meter")
+    if kind != p4.Update.MODIFY:
+        raise InvalidArgument("a direct meter lives as long as its entry; it can only be modified")
+    meters.refuse_counts(message)
+    configured = meters.rates(message.config) if message.HasField("config") else None
+    bundle.pipeline.configure_direct_meter(table.name, _target(bundle, table, message), configured)
+
+
+def read_direct_meter(bundle: Bundle, request: Any) -> Iterator[Any]:
+    """Yield the direct meters of one entry, of one table or (table id 0) of all tables."""
+    for table, entry, key in _read_direct(bundle, request, "meter"):
+        message = p4.DirectMeterEntry(table_entry=key)
+        reading = bundle.pipeline.read_direct_meter(table.name, entry)
+        meters.describe(message, reading, "config")
+        if request.HasField("counter_data"):
+            meters.describe_counts(message.counter_data, reading)
+        yield message
+
+
 def write_direct_counter(bundle: Bundle, kind: int, message: Any) -> None:
     """Set the counter of one table entry."""
-    table = _counted_table(bundle, message)
+    table = _owner(bundle, message, "counter")
     if kind != p4.Update.MODIFY:
         raise InvalidArgument("a direct counter lives as long as its entry; it can only be modified")
-    entry = _existing(bundle, table, message.table_entry)
+    entry = _target(bundle, table, message)
     if message.HasField("data"):
         _set_counter(bundle, table, entry, message.data)
 
 
 def read_direct_counter(bundle: Bundle, request: Any) -> Iterator[Any]:
     """Yield the direct counters of one entry, of one table or (table id 0) of all tables."""
-    if request.table_entry.table_id == 0:
-        tables = [t for t in bundle.schema.tables.values() if t.direct_counter is not None]
-        patterns = None
+    for table, entry, key in _read_direct(bundle, request, "counter"):
+        yield p4.DirectCounterEntry(table_entry=key, data=_counter(bundle, table, entry))
+
+
+def _read_direct(
+    bundle: Bundle, request: Any, kind: str
+) -> Iterator[tuple[Table, ir.ConstEntry | None, Any]]:
+    """Yield table, entry (None: its default) and key of each counter or meter that a request selects."""
+    wanted = request.table_entry
+    if wanted.table_id == 0:
+        tables = [t for t in bundle.schema.tables.values() if _direct(t, kind) is not None]
     else:
-        table = _counted_table(bundle, request)
-        tables = [table]
-        patterns = decode.match_key(table, request.table_entry.match) if request.table_entry.match else None
+        tables = [_owner(bundle, request, kind)]
+    patterns = decode.match_key(tables[0], wanted.match) if wanted.match and wanted.table_id else None
     found = False
     for table in tables:
+        if wanted.is_default_action:
+            yield table, None, p4.TableEntry(table_id=table.id, is_default_action=True)
+            continue
         for entry in bundle.pipeline.entries(table.name):
-            if patterns is None or _selects(table, request.table_entry, patterns, entry):
+            if patterns is None or _selects(table, wanted, patterns, entry):
                 found = True
-                chosen = bundle.choices.get((table.name, entry.patterns, entry.priority))
-                key = encode.table_entry(bundle.schema, table, entry, chosen)
+                key = encoded(bundle, table, entry)
                 key.ClearField("action")
-                yield p4.DirectCounterEntry(table_entry=key, data=_counter(bundle, table, entry))
+                yield table, entry, key
     if patterns is not None and not found:
         raise NotFound(f"'{tables[0].name}' holds no entry with this match")
 
@@ -100,28 +159,34 @@ def _write_default(bundle: Bundle, table: Table, kind: int, message: Any) -> Non
         raise InvalidArgument(f"'{table.name}' always has a default entry: it can only be modified")
     if message.match or message.priority:
         raise InvalidArgument(f"the default entry of '{table.name}' takes neither match nor priority")
-    if table.const_default:
+    if message.idle_timeout_ns:
+        raise InvalidArgument(
+            f"the default entry of '{table.name}' cannot be idle; leave idle_timeout_ns out"
+        )
+    resources = message.HasField("counter_data") or message.HasField("meter_config")
+    if table.const_default and (message.HasField("action") or not resources):
         raise PermissionDenied(f"the default action of '{table.name}' is constant in the program")
-    if message.HasField("counter_data"):
-        raise Unimplemented(f"the default entry of '{table.name}' has no counter of its own")
     if message.HasField("action"):
         invocation = decode.invocation(bundle.schema, table, message.action, default=True)
         bundle.pipeline.set_default(table.name, invocation)
         _remember(bundle, (table.name, None, 0), message)
-    else:
+    elif not resources:
         bundle.pipeline.set_default(table.name, None)
         bundle.metadata.pop((table.name, None, 0), None)
+    _write_resources(bundle, table, None, message)
 
 
-def _entry(bundle: Bundle, table: Table, message: Any) -> ir.ConstEntry:
-    """Decode a table entry that has an action."""
+@contextmanager
+def _entry(bundle: Bundle, table: Table, message: Any) -> Iterator[ir.ConstEntry]:
+    """Decode a table entry that has an action, for whoever writes it inside."""
+    patterns, priority = decode.match_key(table, message.match), decode.priority(table, message.priority)
     if table.implementation is None:
         called = decode.invocation(bundle.schema, table, message.action, default=False)
+        yield ir.ConstEntry(patterns, called, priority)
     else:
-        called = action_profiles.invocation(bundle, table, message.action)
-    return ir.ConstEntry(
-        decode.match_key(table, message.match), called, decode.priority(table, message.priority)
-    )
+        key = (table.name, patterns, priority)
+        with action_profiles.invoked(bundle, table, message.action, key) as called:
+            yield ir.ConstEntry(patterns, called, priority)
 
 
 def _insert(bundle: Bundle, table: Table, message: Any) -> None:
@@ -129,18 +194,25 @@ def _insert(bundle: Bundle, table: Table, message: Any) -> None:
         raise PermissionDenied(f"the entries of '{table.name}' are constant in the program")
     if not message.HasField("action"):
         raise InvalidArgument(f"the new entry of '{table.name}' has no action")
-    entry = _entry(bundle, table, message)
-    try:
+    with _entry(bundle, table, message) as entry, _refusals(table, "write"):
         bundle.pipeline.insert(table.name, entry)
+    _remember(bundle, (table.name, entry.patterns, entry.priority), message)
+    _write_resources(bundle, table, entry, message)
+
+
+@contextmanager
+def _refusals(table: Table, doing: str) -> Iterator[None]:
+    """Say what a pipeline refuses in the words of P4Runtime."""
+    try:
+        yield
     except EntryExists as error:
         raise AlreadyExists(f"'{table.name}' holds an entry with this match already") from error
     except TableFull as error:
         raise ResourceExhausted(f"'{table.name}' is full: it has room for {table.size} entries") from error
+    except NoSuchEntry as error:
+        raise NotFound(f"'{table.name}' holds no entry with this match to {doing}") from error
     except BadEntry as error:
         raise InvalidArgument(str(error)) from error
-    _remember(bundle, (table.name, entry.patterns, entry.priority), message)
-    if message.HasField("counter_data"):
-        _set_counter(bundle, table, entry, message.counter_data)
 
 
 def _modify(bundle: Bundle, table: Table, message: Any) -> None:
@@ -149,30 +221,52 @@ def _modify(bundle: Bundle, table: Table, message: Any) -> None:
             f"the entries of '{table.name}' are constant; only their counters can be modified"
         )
     if message.HasField("action"):
-        entry = _entry(bundle, table, message)
-        try:
+        with _entry(bundle, table, message) as entry, _refusals(table, "modify"):
             bundle.pipeline.modify(table.name, entry)
-        except NoSuchEntry as error:
-            raise NotFound(f"'{table.name}' holds no entry with this match to modify") from error
-        except BadEntry as error:
-            raise InvalidArgument(str(error)) from error
         _remember(bundle, (table.name, entry.patterns, entry.priority), message)
     else:
         entry = _existing(bundle, table, message)
+    _write_resources(bundle, table, entry, message)
+
+
+def _check_resources(table: Table, message: Any) -> None:
+    if message.idle_timeout_ns and not table.idle_timeout:
+        raise InvalidArgument(f"entries of '{table.name}' cannot time out: it lacks support_timeout = true")
+    if message.idle_timeout_ns < 0:
+        raise InvalidArgument(f"idle_timeout_ns is {message.idle_timeout_ns}; it is 0 (never) or more")
+    if message.HasField("meter_config"):
+        if table.direct_meter is None:
+            raise InvalidArgument(f"'{table.name}' has no direct meter; leave meter_config out")
+        meters.rates(message.meter_config)
+    meters.refuse_counts(message, "meter_counter_data")
+    if message.HasField("counter_data") and table.direct_counter is None:
+        raise InvalidArgument(f"'{table.name}' has no direct counter; leave counter_data out")
+
+
+def _write_resources(bundle: Bundle, table: Table, entry: ir.ConstEntry | None, message: Any) -> None:
+    """Set what an entry has beside its action: counter, meter, idle timeout."""
     if message.HasField("counter_data"):
         _set_counter(bundle, table, entry, message.counter_data)
+    if message.HasField("meter_config"):
+        bundle.pipeline.configure_direct_meter(table.name, entry, meters.rates(message.meter_config))
+    if table.idle_timeout and entry is not None:
+        key = (table.name, entry.patterns, entry.priority)
+        bundle.pipeline.write_last_hit(table.name, entry, bundle.now_us())
+        bundle.timeouts.pop(key, None)
+        if message.idle_timeout_ns:
+            bundle.timeouts[key] = Timeout(entry, message.idle_timeout_ns)
 
 
 def _delete(bundle: Bundle, table: Table, message: Any) -> None:
     if table.const_entries:
         raise PermissionDenied(f"the entries of '{table.name}' are constant in the program")
     entry = _key_only(table, message)
-    try:
+    with _refusals(table, "delete"):
         bundle.pipeline.delete(table.name, entry)
-    except NoSuchEntry as error:
-        raise NotFound(f"'{table.name}' holds no entry with this match to delete") from error
-    bundle.metadata.pop((table.name, entry.patterns, entry.priority), None)
-    bundle.choices.pop((table.name, entry.patterns, entry.priority), None)
+    key = (table.name, entry.patterns, entry.priority)
+    for known in (bundle.metadata, bundle.choices, bundle.timeouts):
+        known.pop(key, None)
+    action_profiles.release(bundle, table, key)
 
 
 def _read_table(
@@ -181,19 +275,32 @@ def _read_table(
     if request.is_default_action:
         message = encode.default_entry(bundle.schema, table, bundle.pipeline.default(table.name))
         _recall(bundle, (table.name, None, 0), message)
+        _describe(bundle, table, None, request, message)
         yield message
         return
     for entry in bundle.pipeline.entries(table.name):
         if patterns is not None and entry.patterns != patterns:
             continue
-        chosen = bundle.choices.get((table.name, entry.patterns, entry.priority))
-        message = encode.table_entry(bundle.schema, table, entry, chosen)
-        _recall(bundle, (table.name, entry.patterns, entry.priority), message)
+        message = encoded(bundle, table, entry)
         if not _passes(request, message):
             continue
-        if request.HasField("counter_data") and table.direct_counter is not None:
-            message.counter_data.CopyFrom(_counter(bundle, table, entry))
+        _describe(bundle, table, entry, request, message)
         yield message
+
+
+def _describe(bundle: Bundle, table: Table, entry: ir.ConstEntry | None, request: Any, message: Any) -> None:
+    """Fill in what a read asks for of counter, meter and idle time."""
+    if request.HasField("counter_data") and table.direct_counter is not None:
+        message.counter_data.CopyFrom(_counter(bundle, table, entry))
+    if table.direct_meter is not None:
+        reading = bundle.pipeline.read_direct_meter(table.name, entry)
+        if request.HasField("meter_config"):
+            meters.describe(message, reading, "meter_config")
+        if request.HasField("meter_counter_data"):
+            meters.describe_counts(message.meter_counter_data, reading)
+    if request.HasField("time_since_last_hit") and table.idle_timeout and entry is not None:
+        idle_us = max(0, bundle.now_us() - bundle.pipeline.read_last_hit(table.name, entry))
+        message.time_since_last_hit.elapsed_ns = 1000 * idle_us
 
 
 def _passes(request: Any, message: Any) -> bool:
@@ -218,30 +325,39 @@ def _key_only(table: Table, message: Any) -> ir.ConstEntry:
 
 
 def _existing(bundle: Bundle, table: Table, message: Any) -> ir.ConstEntry:
-    wanted = _key_only(table, message)
-    for entry in bundle.pipeline.entries(table.name):
-        if entry.patterns == wanted.patterns and entry.priority == wanted.priority:
-            return entry
-    raise NotFound(f"'{table.name}' holds no entry with this match")
+    try:
+        return bundle.pipeline.find(table.name, _key_only(table, message))
+    except NoSuchEntry as error:
+        raise NotFound(f"'{table.name}' holds no entry with this match") from error
 
 
-def _counted_table(bundle: Bundle, message: Any) -> Table:
+def _owner(bundle: Bundle, message: Any, kind: str) -> Table:
+    """Return the table of a direct "counter" or "meter"."""
     if not message.HasField("table_entry"):
-        raise InvalidArgument("the direct counter entry has no table_entry to say which counter")
+        raise InvalidArgument(f"the direct {kind} entry has no table_entry to say which {kind}")
     table = decode.table(bundle.schema, message.table_entry.table_id)
-    if table.direct_counter is None:
-        raise InvalidArgument(f"'{table.name}' has no direct counter")
-    if message.table_entry.is_default_action:
-        raise Unimplemented(f"the default entry of '{table.name}' has no counter of its own")
+    if _direct(table, kind) is None:
+        raise InvalidArgument(f"'{table.name}' has no direct {kind}")
     return table
 
 
-def _counter(bundle: Bundle, table: Table, entry: ir.ConstEntry) -> Any:
+def _direct(table: Table, kind: str) -> int | None:
+    return table.direct_counter if kind == "counter" else table.direct_meter
+
+
+def _target(bundle: Bundle, table: Table, message: Any) -> ir.ConstEntry | None:
+    """Return the entry that a direct counter or meter belongs to; None: the default one."""
+    if message.table_entry.is_default_action:
+        return None
+    return _existing(bundle, table, message.table_entry)
+
+
+def _counter(bundle: Bundle, table: Table, entry: ir.ConstEntry | None) -> Any:
     packets, bytes_ = bundle.pipeline.read_direct_counter(table.name, entry)
     return p4.CounterData(packet_count=packets, byte_count=bytes_)
 
 
-def _set_counter(bundle: Bundle, table: Table, entry: ir.ConstEntry, data: Any) -> None:
+def _set_counter(bundle: Bundle, table: Table, entry: ir.ConstEntry | None, data: Any) -> None:
     if data.packet_count < 0 or data.byte_count < 0:
         raise InvalidArgument(
             f"counters start at 0; got {data.packet_count} packets, {data.byte_count} bytes"
@@ -249,7 +365,7 @@ def _set_counter(bundle: Bundle, table: Table, entry: ir.ConstEntry, data: Any) 
     bundle.pipeline.write_direct_counter(table.name, entry, data.packet_count, data.byte_count)
 
 
-def _remember(bundle: Bundle, key: tuple[str, tuple[ir.Pattern, ...] | None, int], message: Any) -> None:
+def _remember(bundle: Bundle, key: EntryKey, message: Any) -> None:
     patterns = key[1]
     if patterns is not None and message.action.WhichOneof("type") != "action":
         bundle.choices[key] = message.action
@@ -259,6 +375,6 @@ def _remember(bundle: Bundle, key: tuple[str, tuple[ir.Pattern, ...] | None, int
         bundle.metadata.pop(key, None)
 
 
-def _recall(bundle: Bundle, key: tuple[str, tuple[ir.Pattern, ...] | None, int], message: Any) -> None:
+def _recall(bundle: Bundle, key: EntryKey, message: Any) -> None:
     if key in bundle.metadata:
         message.metadata, message.controller_metadata = bundle.metadata[key]

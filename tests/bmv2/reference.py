@@ -25,6 +25,7 @@ from types import TracebackType
 Arrival = tuple[int, bytes]
 """A frame and the port that it comes in at."""
 
+THRIFT = ("simple_switch", "simple_switch_CLI")
 DEADLINE_S = 600.0
 PIPE_BYTES = 1 << 20
 EGRESS_QUEUE_PACKETS = 1 << 20
@@ -36,10 +37,10 @@ class ToolFailed(Exception):
     """A reference tool failed or refused what it was asked; the message holds its output."""
 
 
-def missing() -> str:
+def missing(*switches: str) -> str:
     """Name the reference tools that are not on PATH, or return an empty string."""
     tools = {"p4c": _compiler() is not None}
-    tools |= {name: shutil.which(name) is not None for name in ("simple_switch", "simple_switch_CLI")}
+    tools |= {name: shutil.which(name) is not None for name in switches or THRIFT}
     return ", ".join(name for name, found in tools.items() if not found)
 
 
@@ -112,20 +113,43 @@ class Reference:
                 os.write(self._pipes[port], PCAP_HEADER)
             else:
                 path.write_bytes(PCAP_HEADER)
-        thrift_port = _free_port()
-        command = ["simple_switch", "--use-files", "0", "-L", "off"]
-        command += ["--thrift-port", str(thrift_port), "--notifications-addr", f"ipc://{directory}/n.ipc"]
+        command = self._command(program)
         for port in self._ports:
             command += ["-i", f"{port}@{directory}/{port}"]
         with self._log.open("wb") as log:
-            self._switch = subprocess.Popen([*command, str(program)], stdout=log, stderr=log)
+            self._switch = subprocess.Popen([*command, *self._more(program)], stdout=log, stderr=log)
         try:
-            self._wait(lambda: _accepts(thrift_port), "its control port to open")
-            self._cli = CommandLine(thrift_port)
-            self.run(f"set_queue_depth {EGRESS_QUEUE_PACKETS}")
+            self._wait(self._answers, "its control port to open")
+            self._connect()
         except BaseException:
             self._stop()
             raise
+
+    def _command(self, program: Path) -> list[str]:
+        """Return how the command begins, before the ports."""
+        self._thrift_port = _free_port()
+        notify = ["--notifications-addr", f"ipc://{self._directory}/n.ipc"]
+        return [
+            "simple_switch",
+            "--use-files",
+            "0",
+            "-L",
+            "off",
+            "--thrift-port",
+            f"{self._thrift_port}",
+            *notify,
+        ]
+
+    def _more(self, program: Path) -> list[str]:
+        """Return how it ends, after them."""
+        return [str(program)]
+
+    def _answers(self) -> bool:
+        return _accepts(self._thrift_port)
+
+    def _connect(self) -> None:
+        self._cli = CommandLine(self._thrift_port)
+        self.run(f"set_queue_depth {EGRESS_QUEUE_PACKETS}")
 
     def __enter__(self) -> Reference:
         return self

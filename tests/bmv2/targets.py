@@ -73,8 +73,8 @@ class State:
     direct: dict[str, list[tuple[int, int]]]
 
 
-class Target(Protocol):
-    """A switch under test."""
+class Tables(Protocol):
+    """The tables of a switch under test."""
 
     def write(self, write: Write) -> None:
         """Change a table."""
@@ -82,11 +82,15 @@ class Target(Protocol):
     def set_default(self, table: str, invocation: ir.Invocation) -> None:
         """Set what a miss runs."""
 
-    def write_register(self, name: str, index: int, value: int) -> None:
-        """Set one cell."""
-
     def add_group(self, group: int, members: Members) -> None:
         """Define a multicast group."""
+
+
+class Target(Tables, Protocol):
+    """A switch under test."""
+
+    def write_register(self, name: str, index: int, value: int) -> None:
+        """Set one cell."""
 
     def add_session(self, session: int, members: Members) -> None:
         """Define a clone session."""

@@ -12,7 +12,7 @@ from softswitch.compiler import compile_file, ir
 from softswitch.engine.build import load
 from softswitch.engine.ports import MAX_PORT, MemoryPort
 from softswitch.engine.switch import Switch
-from tests.bmv2.reference import Arrival, Reference, compile_p4
+from tests.bmv2.reference import Arrival, Reference, compile_p4, missing
 from tests.bmv2.targets import (
     Commands,
     Delete,
@@ -26,7 +26,7 @@ from tests.bmv2.targets import (
 )
 from tests.softswitch.differential import script
 
-pytestmark = pytest.mark.bmv2
+pytestmark = [pytest.mark.bmv2, pytest.mark.skipif(bool(missing()), reason=f"not on PATH: {missing()}")]
 
 FEATURES = Path(__file__).parents[1] / "softswitch" / "features"
 NAMES = sorted(path.parent.name for path in FEATURES.glob("*/program.p4"))

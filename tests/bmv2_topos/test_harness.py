@@ -11,7 +11,6 @@ import pytest
 from bmv2_topos import JobEntry
 from bmv2_topos.experiments import addressing, atp, loss, loss_page, loss_runs, memory, regions, stragglers
 from bmv2_topos.experiments.harness import (
-    RESULTS,
     Experiment,
     ResultRow,
     Scenario,
@@ -27,7 +26,6 @@ from bmv2_topos.experiments.harness import (
     with_seeds,
     write,
 )
-from bmv2_topos.experiments.wrap import wrap
 from bmv2_topos.testbeds.virtual import Report, VirtualSettings
 
 JOB = JobEntry(name="a", workers=2, iterations=2, tensors=(500,), compute_s=1e-5, window=16)
@@ -151,22 +149,6 @@ def test_an_experiment_makes_its_page(name: str, quick: dict[str, list[ResultRow
     assert "nan" not in page
     plots = [file for file in files if file.suffix == ".svg"]
     assert bool(plots) == (importlib.util.find_spec("matplotlib") is not None)
-
-
-@pytest.mark.parametrize("name", EXPERIMENTS)
-def test_the_page_in_the_repository_has_all_that_the_experiment_runs(name: str) -> None:
-    experiment = EXPERIMENTS[name]
-    document = json.loads((RESULTS / f"{name}.json").read_text())
-    assert document["command"] == f"ina experiment {name}"
-    labels = [
-        {key: row[key] for key in scenario.labels}
-        for row, scenario in zip(document["rows"], experiment.scenarios(False), strict=True)
-    ]
-    assert labels == [dict(scenario.labels) for scenario in experiment.scenarios(False)]
-    page = (RESULTS / f"{name}.md").read_text()
-    assert experiment.tables(document["rows"]) in page
-    assert wrap(experiment.findings(document["rows"]).strip()) in page
-    assert wrap(experiment.about.strip()) in page
 
 
 def test_shared_slots_serve_even_without_memory(quick: dict[str, list[ResultRow]]) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from bmv2_topos import Host, Link, Switch, Topology, named, tree
-from bmv2_topos.testbeds.netns import BadName, Program, planned
-from bmv2_topos.testbeds.netns.commands import switch_options
+from bmv2_topos.testbeds.netns import BadName, NotCarried, NotHere, Program, check_here, planned
+from bmv2_topos.testbeds.netns.bmv2 import help_text
+from bmv2_topos.testbeds.netns.commands import BMV2
+from bmv2_topos.testbeds.netns.embedded import switch_options
 from bmv2_topos.testbeds.netns.forwarding import entries, next_port
 from controller import names
 
@@ -84,3 +88,73 @@ def test_names_of_nodes_have_room_in_names_of_interfaces(host: str, message: str
     topology = Topology((Switch("s1"),), (Host(host),), (Link(host, "s1"),))
     with pytest.raises(BadName, match=message):
         planned("lab", topology, Program())
+
+
+ON_BMV2 = Program(lanes=32, target=BMV2)
+
+
+def tools(folder: Path, *names: str) -> None:
+    for name in names:
+        (folder / name).write_text("#!/bin/sh\necho --notifications-addr\n")
+        (folder / name).chmod(0o755)
+
+
+def test_bmv2_gets_whole_frames_a_private_p4runtime_and_rates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tools(tmp_path, "simple_switch_grpc", "p4c-bm2-ss")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("INA_TESTBEDS", "/x")
+    help_text.cache_clear()
+    topology = tree([1, 1], link=Link("a", "b", rate_bps=1e9, queue_packets=100))
+    text = [command.text for command in planned("lab", topology, ON_BMV2)]
+    help_text.cache_clear()
+    assert text[0].startswith(f"{tmp_path}/p4c-bm2-ss -o /x/lab/exclusive.json --arch v1model")
+    (offloads,) = (line for line in text if "netns.offloads" in line)
+    assert {"ina.lab.h1/h1-eth0", "ina.lab.s2/s2-eth2"} <= set(offloads.split())
+    assert "tc -n ina.lab.s2 qdisc add dev s2-eth2 parent 1:1 handle 2: pfifo limit 100" in text
+    assert text[-1] == (
+        "ip netns exec ina.lab.s2 simple_switch_grpc --no-p4 --device-id 0 -i 1@s2-eth1 -i 2@s2-eth2 -L off"
+        " --notifications-addr ipc:///x/lab/s2.sock.nn -- --grpc-server-addr unix:/x/lab/s2.sock"
+    )
+
+
+@pytest.mark.parametrize(
+    "link", [{"loss": 0.01}, {"delay_s": 1e-3}, {"duplicate": 0.1}, {"reorder": 0.1}], ids=str
+)
+def test_bmv2_refuses_what_it_cannot_do_to_links(
+    link: dict[str, float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tools(tmp_path, "simple_switch_grpc", "p4c")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    ((key, value),) = link.items()
+    with pytest.raises(NotCarried, match=f"link h1 - s1: {key} = {value:g}: BMv2 .* has no netem"):
+        planned("lab", tree([1], link=replace(Link("a", "b"), **link)), ON_BMV2)  # type: ignore[arg-type]
+
+
+def test_missing_tools_are_named_with_where_they_come_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(
+        NotHere, match=r"simple_switch_grpc on PATH .*behavioral-model.* and p4c-bm2-ss or p4c on"
+    ):
+        planned("lab", tree([1]), ON_BMV2)
+    tools(tmp_path, "simple_switch_grpc")
+    with pytest.raises(
+        NotHere, match=r"the target bmv2 needs p4c-bm2-ss or p4c on PATH .*package p4lang-p4c"
+    ):
+        planned("lab", tree([1]), ON_BMV2)
+    with pytest.raises(
+        NotHere, match=r"no 'ip' command: install iproute2 .* virtual and loopback do without"
+    ):
+        check_here()
+
+
+def test_without_root_what_goes_on_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr("shutil.which", lambda tool: f"/sbin/{tool}")
+    with pytest.raises(
+        NotHere, match="need root: run it with sudo; the runners virtual and loopback do without"
+    ):
+        check_here()

@@ -14,6 +14,7 @@ from hostlib._native import NativeKernel
 from hostlib.core.state import Counter
 from hostlib.errors import PeerTimeout, RanksDisagree
 from softswitch.engine.switch import Switch
+from tests import effort
 from tests.contract.admitted import SLOTS, serving
 from tests.contract.compiled_fabric import compiled_fabric
 from tests.hostlib.cases import JOB, Case, cases, network_of, run_case
@@ -47,7 +48,7 @@ def network_for(case: Case) -> Iterator[VirtualNetwork]:
 
 
 @pytest.mark.slow
-@settings(max_examples=1000)
+@settings(max_examples=effort.cases(1000))
 @given(cases)
 @example(Case(4, 20, (1500, 0, 700), "float32", "sum", True, Impairments(0.2, 0.2, 0.2, 0.2), 1))
 @example(Case(6, 1, (100,), "int32", "sum", True, Impairments(0.2, 0.2, 0.2, 0.2), 2, first_psn=2**32 - 2))
@@ -58,7 +59,7 @@ def test_every_sum_is_exact_on_any_network(case: Case) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=effort.cases(400), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(fabric_cases)
 def test_every_sum_is_exact_in_any_tree_of_any_jobs(case: FabricCase) -> None:
     """Both programs, one to three levels, up to three jobs at once, with the real fallback server."""

@@ -17,7 +17,19 @@ PAGE = (ROOT / "docs" / "allocation.md").read_text()
 COMMANDS = re.findall(r"^ina .*$", PAGE, flags=re.MULTILINE)
 FILES = ("--jobs", str(ROOT / "examples/allocation/jobs.toml"))
 RACK = ("--cluster", str(ROOT / "examples/allocation/rack.toml"))
-SHOWN = ("impossible is ended", "20.45 Gb/s", "netpack", "grid", "standing", "Root", "own.py:first_fit")
+CLUSTER = ("cluster", "simulate", "--jobs", str(ROOT / "examples/cluster/jobs.toml"))
+CLUSTER += ("--cluster", str(ROOT / "examples/cluster/racks.toml"))
+SHOWN = (
+    "10 jobs on 32 GPUs",
+    "train-3 came at 10 s",
+    "impossible is ended",
+    "20.45 Gb/s",
+    "netpack",
+    "grid",
+    "standing",
+    "Root",
+    "own.py:first_fit",
+)
 
 
 @dataclass(frozen=True)
@@ -73,6 +85,7 @@ def test_pictures_are_drawn(ina: Commands, tmp_path: Path) -> None:
         "memory.svg": ("alloc", *FILES, *RACK),
         "place.svg": ("place", *batch, *cluster, "--write", str(placed)),
         "trees.svg": ("route", "--jobs", str(placed), *cluster),
+        "run.svg": (*CLUSTER, "--memory", "deadline"),
     }.items():
         ina(*command, "--plot", str(tmp_path / name))
         assert "</svg>" in (tmp_path / name).read_text()
@@ -92,6 +105,13 @@ def test_pictures_are_drawn(ina: Commands, tmp_path: Path) -> None:
         (("place", *FILES, *RACK, "--write", "a.toml"), "--write a.toml: want a name that ends in .json"),
         (("place", *FILES, *RACK, "--policy", "netpack,netpack"), "want names, each once"),
         (("explain", "alloc", "contes", *FILES, *RACK), "job 'contes': did you mean 'contest'?"),
+        ((*CLUSTER, "--scheduler", "srfs"), "policy 'srfs' is unknown"),
+        ((*CLUSTER, "--scheduler", "muri-replica:srtf"), "is a replica with a simulator of its own"),
+        ((*CLUSTER, "--placement", "netpak"), "placement 'netpak': did you mean 'netpack'?"),
+        ((*CLUSTER, "--memory", "static,static"), "--memory static,static: want names, each once"),
+        ((*CLUSTER, "--margin", "nan"), "a margin of nan; want a fraction"),
+        ((*CLUSTER, "--period", "-1"), "a period of -1 s; want 0 or more"),
+        ((*CLUSTER, "--set", "gone=1"), "setting 'gone' is unknown"),
         (("bench", "routing", "--k", "3"), "--k 3: want an even number"),
         (("bench", "placement", "--policy", "best"), "--policy best: known are netpack"),
     ],
@@ -102,6 +122,41 @@ def test_what_cannot_be_is_refused_in_one_line(ina: Commands, words: tuple[str, 
     message, code = verdict(raised.value)
     assert said in message
     assert "\n" not in message
+    assert code == 2
+
+
+def test_what_became_of_the_jobs_of_a_cluster(ina: Commands, tmp_path: Path) -> None:
+    rows = tmp_path / "jobs.csv"
+    names = ("--scheduler", "fifo-backfill,srsf", "--memory", "shared,deadline", "--processes", "1")
+    found = json.loads(ina(*CLUSTER, *names, "--jobs-csv", str(rows), "--json"))
+    assert list(found["metrics"])[-1] == "srsf + netpack + deadline + shortest-path"
+    assert all(each["jobs"] == 10 and each["deadlines"] == 4 for each in found["metrics"].values())
+    lines = rows.read_text().splitlines()
+    assert len(lines) == 1 + 4 * 10
+    assert lines[0].startswith("scheduler,placement,memory,routing,job_id,")
+
+
+@pytest.mark.parametrize(
+    ("job", "said"),
+    [
+        (
+            "deadline_s = 5\narrival_s = 6",
+            ":6: job 'a': deadline_s is 5, which is past when it arrives, at 6",
+        ),
+        ("compute_s = nan", ":6: job 'a': compute_s = nan: want"),
+        ("gpus = 16", ":2: job 'a': 3 workers of 16 GPUs each; the cluster has 32 GPUs"),
+        ("skew_s = -1", ":6: job 'a': skew_s = -1: want"),
+    ],
+)
+def test_jobs_that_cannot_be_are_refused_by_line_and_key(
+    ina: Commands, tmp_path: Path, job: str, said: str
+) -> None:
+    jobs = tmp_path / "jobs.toml"
+    jobs.write_text(f'# a job\n[[job]]\nname = "a"\nworkers = 3\nmodel_bytes = 1e6\n{job}\n')
+    with pytest.raises(Exception) as raised:  # noqa: PT011 - what is said of it, and how it ends, is below
+        ina(*CLUSTER[:2], "--jobs", str(jobs), *CLUSTER[4:])
+    message, code = verdict(raised.value)
+    assert f"{jobs}{said}" in message
     assert code == 2
 
 

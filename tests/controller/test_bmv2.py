@@ -46,7 +46,9 @@ def free_port() -> int:
 @contextmanager
 def bmv2(program: str) -> Iterator[str]:
     address = f"127.0.0.1:{free_port()}"
-    command = ["simple_switch_grpc", "--no-p4", "--device-id", "0", "--thrift-port", str(free_port())]
+    command = ["simple_switch_grpc", "--no-p4", "--device-id", "0"]
+    if "--thrift-port" in subprocess.run([command[0], "--help"], capture_output=True, text=True).stdout:
+        command += ["--thrift-port", str(free_port())]
     process = subprocess.Popen(
         [*command, "-L", "off", "--", "--grpc-server-addr", address],
         stdout=subprocess.DEVNULL,

@@ -32,6 +32,7 @@ class Case:
     window: int
     lengths: tuple[int, ...]
     dtype: str
+    """Or "block16": float32 in 16 bits."""
     op: Op
     in_place: bool
     impairments: Impairments
@@ -46,7 +47,7 @@ cases = st.builds(
     size=st.integers(1, 6),
     window=st.integers(1, 20),
     lengths=st.lists(st.integers(0, 1500), min_size=1, max_size=3).map(tuple),
-    dtype=st.sampled_from(["float32", "int32"]),
+    dtype=st.sampled_from(["float32", "int32", "block16"]),
     op=st.just("sum"),
     in_place=st.booleans(),
     impairments=st.builds(Impairments, probabilities, probabilities, probabilities, probabilities),
@@ -69,6 +70,7 @@ def network_of(
         impairments=case.impairments,
         seed=case.seed,
         first_psn=case.first_psn % (2**32 - 2**32 % slots),
+        numbers="block16" if case.dtype == "block16" else "exponent",
         **options,
     )
 
@@ -80,19 +82,19 @@ def random_arrays(rng: np.random.Generator, case: Case, length: int) -> list[NDA
     return list((rng.standard_normal((case.size, length)) * scale).astype(np.float32))
 
 
-def check_sum(results: list[NDArray[Any]], inputs: list[NDArray[Any]]) -> None:
+def check_sum(results: list[NDArray[Any]], inputs: list[NDArray[Any]], *, block16: bool = False) -> None:
     exact = np.sum([array.astype(np.float64) for array in inputs], axis=0)
     for result in results:
         assert result.tobytes() == results[0].tobytes(), "ranks got different sums"
     if results[0].dtype == np.int32:
         assert np.array_equal(results[0], exact)
         return
-    for start in range(0, len(exact), LANES):
-        packet = slice(start, start + LANES)
+    elements = LANES * (1 + block16)
+    bound = quantize.block16_error_bound if block16 else quantize.error_bound
+    for start in range(0, len(exact), elements):
+        packet = slice(start, start + elements)
         exponent = max(int(quantize.exponents(array[packet])) for array in inputs)
-        assert (
-            np.abs(results[0][packet] - exact[packet]) <= quantize.error_bound(exponent, len(inputs))
-        ).all()
+        assert (np.abs(results[0][packet] - exact[packet]) <= bound(exponent, len(inputs))).all()
 
 
 def run_case(case: Case, make_kernel: MakeKernel, switch: Device | None = None) -> VirtualNetwork:
@@ -103,5 +105,5 @@ def run_case(case: Case, make_kernel: MakeKernel, switch: Device | None = None) 
         originals = [array.copy() for array in inputs]
         starts = [int(rng.integers(0, case.skew_us + 1)) for _ in range(case.size)]
         results = network.run(inputs, case.op, in_place=case.in_place, starts_us=starts)
-        check_sum(results, originals)
+        check_sum(results, originals, block16=case.dtype == "block16")
     return network

@@ -51,7 +51,7 @@ class JobCase:
     """Switches, beside the root, that sum."""
     window: int
     lengths: tuple[int, ...]
-    kind: Literal["int32", "float32", "fixed"] = "int32"
+    kind: Literal["int32", "float32", "block16", "fixed"] = "int32"
     target: int = wire.ALL
     in_place: bool = False
     preempt: bool = False
@@ -113,7 +113,7 @@ def job_cases(draw: st.DrawFn) -> JobCase:
     places = draw(st.lists(st.integers(0, 3), min_size=1, max_size=6).map(tuple))
     if draw(st.booleans()):
         places = (0,) * len(places)
-    kind = draw(st.sampled_from(["int32", "float32", "fixed"]))
+    kind = draw(st.sampled_from(["int32", "float32", "block16", "fixed"]))
     window = draw(st.integers(1, 16))
     wrap = 2**32 - 2**32 % (2 * window)
     return JobCase(
@@ -127,7 +127,7 @@ def job_cases(draw: st.DrawFn) -> JobCase:
         draw(st.booleans()),
         draw(st.sampled_from([0, 1, 7, 255])),
         draw(st.sampled_from(["fixed", "aimd", "a2tp"])),
-        draw(st.booleans()) and kind != "float32",
+        draw(st.booleans()) and kind not in ("float32", "block16"),
         draw(st.one_of(st.just(0), st.integers(wrap - 40, wrap - 1))) % wrap,
         draw(st.sampled_from([0, 0, 100, 30_000])),
     )
@@ -246,7 +246,7 @@ def build(
                 fallback=not case.exclusive,
                 spread=1 if case.atp else SPREAD,
                 salted=case.atp,
-                numbers="fixed" if job.kind == "fixed" else "exponent",
+                numbers=job.kind if job.kind in ("fixed", "block16") else "exponent",
             )
             network.add_worker(
                 settings,
@@ -317,8 +317,9 @@ def check(
 ) -> None:
     exact = np.sum([array.astype(np.float64) for array in inputs], axis=0)
     wrong = False
-    for start in range(0, len(exact), LANES):
-        packet = slice(start, start + LANES)
+    elements = 2 * LANES if job.kind == "block16" else LANES
+    for start in range(0, len(exact), elements):
+        packet = slice(start, start + elements)
         if job.kind == "int32" and (np.abs(exact[packet] + 0.5) > 2**31).any():
             wrong = True
             continue
@@ -348,6 +349,9 @@ def check_packet(
     elif job.kind == "float32":
         exponent = max(int(quantize.exponents(array)) for array in inputs)
         assert (np.abs(result - exact) <= quantize.error_bound(exponent, ranks)).all()
+    elif job.kind == "block16":
+        exponent = max(int(quantize.exponents(array)) for array in inputs)
+        assert (np.abs(result - exact) <= quantize.block16_error_bound(exponent, ranks)).all()
     elif all(quantize.quantize_fixed(array[None], 20, ranks)[1][0] for array in inputs):
         largest = max(float(np.abs(array).max()) for array in inputs)
         assert (np.abs(result - exact) <= quantize.fixed_error_bound(largest, 20, ranks)).all()

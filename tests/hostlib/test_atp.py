@@ -18,6 +18,7 @@ from hostlib.core.window import Window
 from hostlib.fallback import FallbackJob, FallbackSettings, NativeCore
 from hostlib.tree import Tree
 from softswitch.engine.switch import Switch
+from tests import effort
 from tests.hostlib.cases import JOB, LANES, MakeKernel, MakeServer
 from tests.hostlib.compiled_switch import compiled_from
 from tests.hostlib.fabric import SWITCH_PORTS, FabricCase, JobCase, build, carry_out, fabric_cases
@@ -71,14 +72,14 @@ def run(case: FabricCase, make_kernel: MakeKernel, make_server: MakeServer) -> l
     return seen
 
 
-@settings(SETTINGS, max_examples=120)
+@settings(SETTINGS, max_examples=effort.cases(120))
 @given(atp_cases)
 @example(COLLIDING)
 def test_every_sum_is_exact(case: FabricCase) -> None:
     run(case, NativeKernel, NativeCore)
 
 
-@settings(SETTINGS, max_examples=30)
+@settings(SETTINGS, max_examples=effort.cases(30))
 @given(atp_cases)
 @example(COLLIDING)
 def test_both_kernels_and_both_servers_send_the_same_packets_at_the_same_times(case: FabricCase) -> None:

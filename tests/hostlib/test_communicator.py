@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import hostlib as ina
 from hostlib.core.congestion import CONGESTION, Limits, Round
@@ -26,11 +27,13 @@ ENDLESS = {"timeout_s": 3600.0, "straggler_timeout_s": 3600.0}
 Body = Callable[[ina.Communicator], Any]
 
 
-def on_every_rank(switch: SocketSwitch, body: Body) -> list[Any]:
+def on_every_rank(
+    switch: SocketSwitch, body: Body, make: Callable[[ina.JobConfig], ina.Communicator] = ina.Communicator
+) -> list[Any]:
     """Run `body` as each rank; return what each returned or raised."""
 
     def run(config: ina.JobConfig) -> Any:
-        communicator = ina.Communicator(config)
+        communicator = make(config)
         try:
             return body(communicator)
         except ina.InaError as error:
@@ -157,19 +160,22 @@ def test_a_rank_answers_for_its_results_when_it_is_busy_or_done(leaves: bool) ->
 
 def test_after_giving_up_nothing_is_written_any_more() -> None:
     """The result that was waited for comes in the end, but the array is the caller's again."""
-    with SocketSwitch(2, fallback=True, slots=0, window=64, **ENDLESS) as switch:
+    with (
+        SocketSwitch(2, fallback=True, slots=0, window=64, **ENDLESS) as switch,
+        ThreadPoolExecutor(1) as pool,
+    ):
         model = switch.model
         assert isinstance(model, FallbackOnly)
         model.deaf.add(1)
         one = ina.Communicator(switch.configs[0])
         other = ina.Communicator(replace(switch.configs[1], timeout_s=0.4))
         values = np.arange(40, dtype=np.int32)
-        handle = one.allreduce_async(values)
+        waiting = pool.submit(one.allreduce, values)
         kept = values.copy()
         with pytest.raises(ina.PeerTimeout):
             other.allreduce(kept, out=kept)
         model.deaf.clear()
-        assert handle.wait()[39] == 78
+        assert waiting.result()[39] == 78
         with pytest.raises(ina.PeerTimeout):
             other.barrier()
         threading.Event().wait(0.1)
@@ -269,6 +275,79 @@ def test_fixed_numbers_do_without_exponents_and_refuse_what_is_too_large() -> No
         assert sent == -(-2000 // 32)
         assert np.abs(first - 2 * exact).max() <= ina.error_bound(1.0, 2, scale_bits=16)
         assert np.abs(average - exact).max() <= 2**-17
+
+
+@pytest.mark.parametrize("job_wide", [True, False])
+@pytest.mark.parametrize("loss", [0.0, 0.05])
+def test_sums_in_16_bits_take_half_the_packets_and_keep_their_bound(job_wide: bool, loss: float) -> None:
+    def body(comm: ina.Communicator) -> list[NDArray[np.float32]]:
+        rng = np.random.default_rng(comm.rank)
+        values = rng.uniform(-1, 1, 5000).astype(np.float32)
+        numbers: Any = None if job_wide else "block16"
+        total = comm.allreduce(values, numbers=numbers)
+        sent = comm.statistics()["packets_results"]
+        mean = comm.allreduce_async(values, op="average", numbers=numbers).wait()
+        fine = comm.allreduce(values, numbers="exponent")
+        ints = comm.allreduce(np.arange(100, dtype=np.int32), numbers=numbers)
+        assert np.array_equal(ints, 3 * np.arange(100))
+        window = comm.statistics()["window_packets"]
+        assert sent <= -(-5000 // 64) + window
+        return [total, 3 * mean, fine]
+
+    with SocketSwitch(3, loss=loss, numbers="block16" if job_wide else "exponent") as switch:
+        outcomes = on_every_rank(switch, body)
+    inputs = [np.random.default_rng(rank).uniform(-1, 1, 5000).astype(np.float32) for rank in range(3)]
+    exact = np.sum(inputs, axis=0, dtype=np.float64)
+    bound = ina.error_bound(0.99, 3, numbers="block16")
+    for total, mean, fine in outcomes:
+        assert np.array_equal(total, outcomes[0][0])
+        assert 1e-5 < np.abs(total - exact).max() <= bound
+        assert np.abs(mean - exact).max() <= 1.01 * bound
+        assert np.abs(fine - exact).max() <= ina.error_bound(0.99, 3)
+
+
+def test_with_error_feedback_nothing_is_left_out_for_good() -> None:
+    """Small elements beside large ones vanish from each sum, but not from the sum of sums."""
+    rounds = 40
+
+    def body(comm: ina.Communicator) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        values = np.full(200, 1e-5 * (comm.rank + 1), np.float32)
+        values[::100] = 1
+        residual, total = np.zeros_like(values), np.zeros_like(values)
+        for _ in range(rounds):
+            total += comm.allreduce(values, numbers="block16", residual=residual)
+        return total, residual
+
+    with SocketSwitch(2) as switch:
+        outcomes = on_every_rank(switch, body)
+    wanted = np.full(200, rounds * 3e-5)
+    wanted[::100] = 2 * rounds
+    left = sum(residual for _, residual in outcomes)
+    np.testing.assert_allclose(outcomes[0][0] + left, wanted, rtol=1e-4)
+    assert np.abs(left).max() <= ina.error_bound(1.1, 2, numbers="block16")
+
+
+def test_residuals_that_cannot_be_are_refused() -> None:
+    comm = ina.Communicator(None)
+    one = np.ones(4, np.float32)
+    for residual, why in (
+        (np.zeros(4), "float32 of the array's shape"),
+        (np.zeros(5, np.float32), "shape"),
+        (np.zeros(8, np.float32)[::2], "contiguous"),
+        (one, "shares memory"),
+        ([0.0] * 4, "NumPy array"),
+    ):
+        with pytest.raises(ina.UnsupportedArray, match=why):
+            comm.allreduce(one, numbers="block16", residual=residual)  # type: ignore[arg-type]
+    with pytest.raises(ina.UnsupportedArray, match="block16"):
+        comm.allreduce(one, residual=np.zeros(4, np.float32))
+    with pytest.raises(ina.UnsupportedArray, match="for floats"):
+        comm.allreduce(np.ones(4, np.int32), numbers="block16", residual=np.zeros(4, np.float32))
+    with pytest.raises(ina.UnsupportedArray, match="'exponent', 'block16' or None"):
+        comm.allreduce(one, numbers="posit")  # type: ignore[arg-type]
+    residual = np.full(4, 0.5, np.float32)
+    assert comm.allreduce(one, numbers="block16", residual=residual).tolist() == [1.5] * 4
+    assert not residual.any()
 
 
 def test_fixed_numbers_that_are_too_large_are_repaired_by_the_fallback_server() -> None:
@@ -461,7 +540,7 @@ def test_a_handle_can_be_asked_before_it_is_done() -> None:
         assert not handle.done()
         with pytest.raises(RuntimeError, match="not done"):
             handle.result()
-        other.allreduce(np.ones(3, np.float32))
+        other.allreduce_async(np.ones(3, np.float32)).wait()
         assert handle.wait().tolist() == [2, 2, 2]
         one.close()
         other.close()

@@ -13,6 +13,7 @@ from hostlib.core.kernel import Kernel
 from hostlib.fallback.config import FallbackJob, FallbackSettings
 from hostlib.fallback.core import FallbackCore
 from softswitch.engine.switch import Switch
+from tests import effort
 from tests.hostlib.cases import LANES
 from tests.hostlib.compiled_switch import compiled_from
 from tests.hostlib.fabric import SWITCH_PORTS, FabricCase, JobCase, build, carry_out, fabric_cases
@@ -73,7 +74,7 @@ def test_jobs_on_a_fabric_without_faults_get_exact_sums(exclusive: bool, seed: i
     carry_out(case, build(case, NativeKernel))
 
 
-@settings(SETTINGS, max_examples=120)
+@settings(SETTINGS, max_examples=effort.cases(120))
 @given(fabric_cases)
 @example(DIFFERENT_ORDERS)
 @example(REPAIR_WITH_REMINDERS)
@@ -82,7 +83,7 @@ def test_every_sum_is_exact_on_reference_switches_and_server(case: FabricCase) -
     carry_out(case, build(case, NativeKernel))
 
 
-@settings(SETTINGS, max_examples=30)
+@settings(SETTINGS, max_examples=effort.cases(30))
 @given(fabric_cases)
 @example(REPAIR_WITH_REMINDERS)
 def test_both_kernels_send_the_same_packets_at_the_same_times(case: FabricCase) -> None:
@@ -111,7 +112,7 @@ def real_server(case: FabricCase, name: str) -> FallbackCore:
 
 
 @pytest.mark.parametrize("name", SERVERS)
-@settings(SETTINGS, max_examples=40)
+@settings(SETTINGS, max_examples=effort.cases(40))
 @given(case=fabric_cases)
 @example(case=REPAIR_WITH_REMINDERS)
 @example(case=ONE_SLOT)
@@ -119,7 +120,7 @@ def test_every_sum_is_exact_with_the_real_fallback_server(name: str, case: Fabri
     carry_out(case, build(case, NativeKernel, real_server(case, name)))
 
 
-@settings(SETTINGS, max_examples=120)
+@settings(SETTINGS, max_examples=effort.cases(120))
 @given(fabric_cases)
 @example(DIFFERENT_ORDERS)
 @example(REPAIR_WITH_REMINDERS)

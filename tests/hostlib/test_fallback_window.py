@@ -19,6 +19,7 @@ from hostlib.core.watchdog import Patience
 from hostlib.core.window import Window
 from hostlib.errors import PeerTimeout
 from hostlib.tree import Tree
+from tests import effort
 from tests.hostlib.cases import JOB, LANES, MakeKernel
 from tests.hostlib.reference_server import ReferenceServer
 from tests.hostlib.reference_switch import SharedSwitch, admissions
@@ -339,10 +340,10 @@ packets = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=effort.cases(400), deadline=None)
 @given(
     st.lists(packets, max_size=40),
-    st.sampled_from(["int32", "exponent", "fixed"]),
+    st.sampled_from(["int32", "exponent", "block16", "fixed"]),
     st.sampled_from([wire.ALL, 0, 1]),
     st.integers(1, 4),
 )
@@ -355,7 +356,7 @@ def test_any_packets_leave_both_kernels_in_the_same_state(
 
 
 def trace(kernel: Kernel, sent: list[dict[str, Any]], numbers: str, target: int, limit: int) -> list[Any]:
-    scheme: Any = "fixed" if numbers == "fixed" else "exponent"
+    scheme: Any = "exponent" if numbers == "int32" else numbers
     settings_ = CoreSettings(
         *(JOB, 0, 2, 8, LANES, endpoints(0)), window=4, fallback=True, numbers=scheme, scale_bits=24
     )
@@ -363,7 +364,7 @@ def trace(kernel: Kernel, sent: list[dict[str, Any]], numbers: str, target: int,
     source: NDArray[Any] = np.linspace(-200, 200, 5 * LANES)
     source = source.astype(np.int32 if numbers == "int32" else np.float32)
     output = np.zeros_like(source)
-    window.begin(source, output, tag=5, target=target, now=0)
+    window.begin(source, output, tag=5, target=target, feedback=numbers == "block16", now=0)
     now, held, found = 0, b"", []
     out = np.zeros(20 * PACKET.itemsize, np.uint8)
     for fields in sent:
@@ -388,6 +389,7 @@ def trace(kernel: Kernel, sent: list[dict[str, Any]], numbers: str, target: int,
         found.append(
             (state.status.tolist(), state.kept.tolist(), state.answers.tobytes(), window.numeric_errors())
         )
+        found.append(source.tobytes())
         found.append((core.oldest, core.in_flight, core.srtt, core.rto, core.tolerance, core.min_rtt))
         found.append((core.round_results, core.round_marked, core.round_collided, core.round_late))
         found.append((core.settled, core.round_waits, core.change_at, core.echo, state.wanted.tolist()))

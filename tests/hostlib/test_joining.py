@@ -75,7 +75,7 @@ def test_a_forked_process_does_not_wait_for_what_its_parent_has_begun() -> None:
             finally:
                 os._exit(1)
         _, status = os.waitpid(child, 0)
-        other.allreduce(np.ones(4, np.float32))
+        other.allreduce_async(np.ones(4, np.float32)).wait()
         assert handle.wait().tolist() == [2.0] * 4
         for communicator in (one, other):
             communicator.close()

@@ -226,3 +226,83 @@ def test_both_kernels_scale_back_to_the_same_bits(
     function.argtypes = [pointer, pointer, i64, ctypes.c_int, ctypes.c_uint32, ctypes.c_int]
     function(wire.ctypes.data, values.ctypes.data, len(values), scale_bits, fan_in, average)
     assert np.array_equal(values.view(np.uint32), expected.view(np.uint32))
+
+
+def packed_through_the_switch(inputs: NDArray[np.float32], *, average: bool = False) -> NDArray[np.float32]:
+    """Sums of pairs in lanes; a switch adds in any order and groups, so partial sums may not wrap either."""
+    ranks = len(inputs)
+    exponent = quantize.exponents(inputs).max().reshape(1)
+    lanes = np.concatenate([quantize.pack(row[None], exponent, ranks) for row in inputs]).astype(np.int64)
+    assert np.abs(np.cumsum(lanes, axis=0)).max() <= 2**31 - 1, "a sum wrapped"
+    return quantize.unpack(lanes.sum(axis=0).astype(np.int32)[None], exponent, ranks, average=average)[0]
+
+
+@given(contributions().filter(lambda inputs: inputs.shape[1] % 2 == 0), st.booleans())
+@example(np.full((32, 2), FLOAT_MAX, np.float32), False)
+@example(np.tile(np.array([[1, -1]], np.float32) * np.float32(1.9999), (8, 1)), False)
+@example(np.tile(np.array([[-1, 1]], np.float32) * np.float32(1.9999), (7, 1)), True)
+@example(np.full((3, 2), 1e-45, np.float32), True)
+def test_a_sum_in_16_bits_is_within_the_documented_bound(inputs: NDArray[np.float32], average: bool) -> None:
+    ranks = len(inputs)
+    exact = inputs.astype(np.float64).sum(axis=0) / (ranks if average else 1)
+    result = packed_through_the_switch(inputs, average=average).astype(np.float64)
+    bound = quantize.block16_error_bound(int(quantize.exponents(inputs).max()), ranks, average=average)
+    representable = np.abs(exact) + bound < FLOAT_MAX
+    assert (np.abs(result - exact)[representable] <= bound).all()
+    assert np.array_equal(result, packed_through_the_switch(inputs[::-1], average=average), equal_nan=True)
+
+
+def test_sixteen_bits_are_as_good_as_they_are_said_to_be() -> None:
+    """Of 4 ranks a value has 13 bits, and its sign: no error is larger than 2**-13 of the block's range."""
+    assert hostlib.error_bound(1.5, 4, numbers="block16") == pytest.approx(4 * 2 * 2.0**-13)
+    assert hostlib.error_bound(1.5, 1, numbers="block16") == pytest.approx(2 * 2.0**-15)
+
+
+def test_what_is_left_of_a_value_and_what_was_sent_make_it_up() -> None:
+    values = np.random.default_rng(1).standard_normal((5, 8)).astype(np.float32)
+    exponent = quantize.exponents(values)
+    sent = quantize.unpack(quantize.pack(values, exponent, 1), exponent, 1)
+    assert np.array_equal(sent + quantize.rest(values, exponent, 1), values)
+
+
+def call(name: str, *arguments: object) -> None:
+    """A function of the compiled part: arrays by address, numbers as they are."""
+    given = [each.ctypes.data if isinstance(each, np.ndarray) else each for each in arguments]
+    kinds = [
+        ctypes.c_void_p
+        if isinstance(each, np.ndarray)
+        else ctypes.c_int64
+        if at == 2 or at == 3
+        else ctypes.c_int
+        for at, each in enumerate(arguments)
+    ]
+    function = getattr(_native.load(), name)
+    function.argtypes, function.restype = kinds, None
+    function(*given)
+
+
+@given(
+    hnp.arrays(np.float32, st.integers(1, 70), elements=finite_floats),
+    *(st.integers(0, 255), fan_ins, st.integers(35, 70), st.booleans()),
+)
+@example(np.array([FLOAT_MAX, -FLOAT_MAX, 0.5, -0.5, 1.5], np.float32), 0, 3, 35, True)
+def test_both_kernels_pack_to_the_same_bits(
+    values: NDArray[np.float32], exponent: int, fan_in: int, lanes: int, average: bool
+) -> None:
+    rows, exponents = np.zeros((1, 2 * lanes), np.float32), np.array([exponent], np.uint8)
+    rows[0, : len(values)] = values
+    packed = quantize.pack(rows, exponents, fan_in, len(values))
+    wire = np.zeros(lanes, ">i4")
+    call("ina_pack", values, wire, len(values), lanes, exponent, fan_in)
+    assert np.array_equal(wire, packed[0])
+    sums = packed * (fan_in if fan_in <= 32 else 1)
+    found = np.zeros(len(values), np.float32)
+    call("ina_unpack", sums.astype(">i4"), found, len(values), lanes, exponent, fan_in, average)
+    want = quantize.unpack(sums, exponents, fan_in, average=average)[0, : len(values)]
+    assert np.array_equal(found, want, equal_nan=True)
+    left = values.copy()
+    function = _native.load().ina_leave_rest
+    function.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_uint32]
+    function(left.ctypes.data, len(left), exponent, fan_in)
+    with np.errstate(over="ignore", invalid="ignore"):
+        assert np.array_equal(left, quantize.rest(rows, exponents, fan_in)[0, : len(values)], equal_nan=True)

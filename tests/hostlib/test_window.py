@@ -13,13 +13,14 @@ from hostlib import wire
 from hostlib._native import NativeKernel
 from hostlib.core.state import Counter, RtoLimits
 from hostlib.errors import RanksDisagree
+from tests import effort
 from tests.hostlib.cases import LANES, Case, MakeKernel, cases, network_of, random_arrays, run_case
 from tests.hostlib.reference_switch import ReferenceSwitch
 from tests.hostlib.virtual_network import Impairments, VirtualNetwork
 from tests.twins.kernel import NumpyKernel
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=effort.cases(1000), deadline=None)
 @given(cases)
 @example(Case(2, 1, (100, 100), "float32", "sum", True, Impairments(0.2, 0.2, 0.2, 0.2), 1))
 @example(Case(3, 3, (640,), "float32", "sum", False, Impairments(0.1), 2, first_psn=2**32 - 8))
@@ -27,7 +28,7 @@ def test_every_sum_is_exact_under_loss_duplication_reordering_and_corruption(cas
     run_case(case, NativeKernel)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=effort.cases(150), deadline=None)
 @given(cases)
 def test_both_kernels_send_the_same_packets_at_the_same_times(case: Case) -> None:
     """The numpy kernel is the oracle of the C one: same traffic, byte for byte."""

@@ -55,6 +55,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     "hostlib.fallback": ("hostlib/", "hostlib._native/", "hostlib.core/", "hostlib.io/"),
     "hostlib.interleave": ("hostlib/",),
     "hostlib.torch": ("hostlib/",),
+    "hostlib.horovod": ("hostlib/", "hostlib.torch/", "hostlib.horovod/"),
     "hostlib.demos": ("hostlib", "hostlib.interleave"),
     # The controller knows P4Runtime. Schedulers stand on the grouper, the simulator and live jobs on them.
     "controller": (*CONTROLLER, "p4src.messages"),
@@ -79,6 +80,12 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
         *("controller.errors", "controller.plugins", "controller.grouping/", "controller.scheduling/*"),
         "controller.simulator/*",
     ),
+    # Jobs that contend for a cluster's network: the allocation policies, under the schedulers' engine.
+    "controller.simulator.network": (
+        *("controller.documents", "controller.errors", "controller.model", "controller.plugins"),
+        *("controller.memory/", "controller.placement/", "controller.routing/", "controller.workload/"),
+        *("controller.scheduling/", "controller.simulator/", "controller.simulator.families/"),
+    ),
     "controller.live": ("controller.errors", "controller.scheduling/*", "controller.simulator/"),
     # All of it in virtual time: the cores themselves, under the controller.
     "bmv2_topos": (
@@ -89,7 +96,15 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     "bmv2_topos.testbeds.netns": (
         *("bmv2_topos/*", *CONTROLLER, "controller.runtime/", "hostlib", "hostlib.launcher"),
     ),
+    # Experiments, on both.
+    "bmv2_topos.experiments": (
+        *("bmv2_topos/*", *CONTROLLER, *SWITCH, *PIPELINES),
+        *("hostlib/", "hostlib._native", "hostlib.core/", "hostlib.fallback/"),
+        *("controller.runtime/", "controller.bench/", "hostlib.demos.digits"),
+    ),
     "bmv2_topos.testbeds.mininet": ("bmv2_topos/*", *CONTROLLER),
+    # The same in virtual time and as processes.
+    "bmv2_topos.scenarios": ("bmv2_topos/*", *CONTROLLER, "controller.runtime/"),
     # These compose the packages.
     "controller.runtime": (
         *(*CONTROLLER, "controller.live/", "controller.scheduling/", "controller.simulator/"),
@@ -104,7 +119,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
         *("controller/*", *SWITCH, *HOST, "hostlib.lua_dissector", "hostlib.demos.four_stages", *TOPOLOGIES),
         *("bmv2_topos.experiments/", "bmv2_topos.soak", "bmv2_topos.testbeds.virtual"),
         "bmv2_topos.trace",
-        *("bmv2_topos.testbeds.netns/", "bmv2_topos.testbeds.mininet"),
+        *("bmv2_topos.testbeds.netns/", "bmv2_topos.testbeds.mininet", "bmv2_topos.scenarios"),
     ),
 }
 

@@ -125,7 +125,7 @@ LOCALS = [
     # instances
     ("register<bit<8>>(@@0) r;", "a size of 0", None),
     ("register<bit<8>>(4, 5) @@r;", "2 arguments for the constructor of register", "1"),
-    ("counter(4, @@3) c;", "int 3 as the unit of a counter", "a CounterType"),
+    ("counter(4, @@3) c;", "int 3 as what is counted", "a CounterType"),
     ("@@K() k;", "unknown name 'K'", None),
     ("@@headers_t() k;", "'headers_t' cannot be instantiated", "an extern, control or parser"),
 ]
@@ -367,9 +367,8 @@ def test_the_pipeline(old: str, new: str, message: str, expected: str | None):
 
 
 UNSUPPORTED = [
-    ("", "meter(4, MeterType.bytes) @@m;", "meters"),
-    ("", "@@register<inner_t>(4) r;", "a register of inner_t"),
-    ("@@digest<bit<8>>(1, hdr.h.a);", "", "digest"),
+    ("", "@@register<h_t>(4) r;", "a register of h_t"),
+    ("", "table t { key = { hdr.h.a: exact; } actions = { NoAction; } @@idle_timeout = true; }", "TNA"),
     ("hash(meta.w, HashAlgorithm.@@random, 8w0, { hdr.h }, 8w1);", "", "HashAlgorithm.random"),
     (
         "@@update_checksum(true, { hdr.h }, hdr.h.a, HashAlgorithm.csum16);",
@@ -428,4 +427,4 @@ def test_what_is_beyond_the_limits_is_refused_with_its_place(parts: dict[str, st
 
 
 def test_unsupported_code_that_nothing_uses_does_no_harm():
-    lowered(locals="action a() { digest<bit<8>>(1, hdr.h.a); }")
+    lowered(locals="action a() { update_checksum(true, { hdr.h }, hdr.h.a, HashAlgorithm.csum16); }")

@@ -11,7 +11,15 @@ from collections.abc import Iterator
 import pytest
 
 from softswitch.engine.impairments import Impairments, PortImpairments
-from softswitch.engine.ports import InterfacePort, MemoryPort, PortError, SwitchError, UdpPort, parse_port
+from softswitch.engine.ports import (
+    InterfacePort,
+    MemoryPort,
+    PortError,
+    SharedPort,
+    SwitchError,
+    UdpPort,
+    parse_port,
+)
 from softswitch.engine.switch import Switch
 from tests.softswitch.script_program import ScriptInterpreter, ScriptPipeline, frame, have_compiler, seen
 
@@ -28,6 +36,8 @@ NATIVE = pytest.param("native", marks=pytest.mark.skipif(not have_compiler, reas
         ("udp:9000:9001", UdpPort(9000, 9001)),
         ("socket:7", UdpPort(fd=7)),
         ("socket:7:9001", UdpPort(0, 9001, 7)),
+        ("shm", SharedPort()),
+        ("shm:/run/ina/1", SharedPort("/run/ina/1")),
         ("veth:sw-eth1", InterfacePort("sw-eth1")),
         ("if:eth0", InterfacePort("eth0")),
     ],
@@ -39,7 +49,7 @@ def test_parse_port(text: str, spec: object) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        *("memory:1", "udp", "udp:", "udp:x", "udp:65536", "udp:1:0", "udp:1:", "udp:²"),
+        *("memory:1", "udp", "udp:", "udp:x", "udp:65536", "udp:1:0", "udp:1:", "udp:²", "shm:"),
         *("veth:", "if:a/b", "if:sixteen-letters-", "tcp:1", "socket:", "socket:-1", "socket:7:0"),
     ],
 )

@@ -68,6 +68,10 @@ def exported(
             actions=of(ir.Action),
             tables=of(ir.Table),
             registers=of(ir.Register),
+            register_arrays={
+                r.name: ir.RegisterArray(r.name, ir.DataType("bits", scalar=r.type), r.size, (r.name,), r.pos)
+                for r in of(ir.Register).values()
+            },
             counters=of(ir.Counter),
             annotations=notes,
         )

@@ -27,7 +27,8 @@ from hostlib.core.congestion import CONGESTION, CONGESTION_NAMES
 from hostlib.core.state import CoreSettings, Counter, RtoLimits
 from hostlib.core.window import Window
 from hostlib.io.datagrams import open_socket
-from hostlib.io.link import Pumped, SocketLink
+from hostlib.io.link import Pumped
+from hostlib.io.open import datagram_link
 from softswitch.compiler import compile_file
 from softswitch.engine.compiled import CompiledPipeline
 from softswitch.engine.impairments import Impairments, LinkModel
@@ -234,7 +235,7 @@ class Socket:
         own = open_socket(("127.0.0.1", 0), self._other.getsockname(), 1 << 20)
         self._other.connect(own.getsockname())
         self._other.setblocking(False)
-        self._link = SocketLink(own, window)
+        self._link = datagram_link(own, window)
 
     @property
     def now(self) -> int:

@@ -23,12 +23,12 @@ from hostlib import error_bound
 from hostlib._native import NativeKernel
 from softswitch import Impairments as LinkImpairments
 from softswitch import PortImpairments, Switch, parse_port, preprocess_file, serve
+from tests import effort
 from tests.contract.admitted import LANES, admit, serving
 from tests.hostlib.virtual_network import Impairments, VirtualNetwork, endpoints
 
 MAX_WORKERS = 6
-THOROUGH = settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-BRIEF = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+TRIES = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 chance = st.one_of(st.just(0.0), st.floats(0.0, 0.2))
 
@@ -113,7 +113,7 @@ def carry_out(network: VirtualNetwork, size: int, lengths: list[int], rng: np.ra
     first_psn=st.one_of(st.just(0), st.integers(2**32 - 40, 2**32 - 1)),
     seed=st.integers(0, 2**32 - 1),
 )
-@THOROUGH
+@settings(TRIES, max_examples=effort.cases(400))
 def test_sums_are_exact_whatever_the_links_do(
     bed: Bed,
     size: int,
@@ -148,7 +148,7 @@ def test_sums_are_exact_whatever_the_links_do(
     ),
     seed=st.integers(0, 2**32 - 1),
 )
-@BRIEF
+@settings(TRIES, max_examples=effort.cases(150))
 def test_sums_are_exact_whatever_the_ports_of_the_switch_do(impairments: LinkImpairments, seed: int) -> None:
     tree = JobTree(TreeSwitch("switch", members(4)), 16)
     _, present = admit("exclusive", {Identity(7, 0x501): tree})

@@ -1,4 +1,4 @@
-"""The programs of docs/hostlib.md and docs/torch.md run, with the commands that the pages give for them."""
+"""The programs of docs/hostlib.md, torch.md and horovod.md run, with the commands that the pages give."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import pytest
 import hostlib
 from tests.system.command import PATIENT, ROOT, ina
 
-PAGE, TORCH_PAGE = (
-    (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in ("hostlib", "torch")
+PAGE, TORCH_PAGE, HOROVOD_PAGE = (
+    (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in ("hostlib", "torch", "horovod")
 )
 
 
@@ -33,7 +33,9 @@ PROGRAMS = programs(PAGE)
 
 
 @pytest.mark.parametrize(
-    ("command", "text"), [*PROGRAMS.items(), *programs(TORCH_PAGE).items()], ids=lambda text: text[:40]
+    ("command", "text"),
+    [*PROGRAMS.items(), *programs(TORCH_PAGE).items(), *programs(HOROVOD_PAGE).items()],
+    ids=lambda text: text[:40],
 )
 def test_a_program_of_a_guide_runs(command: str, text: str, tmp_path: Path) -> None:
     if "import torch" in text and importlib.util.find_spec("torch") is None:

@@ -71,7 +71,17 @@ def test_another_user_gets_nothing_and_falsifies_nothing(
     tmp_path: Path, options: tuple[object, ...], workers: int, ports: int
 ) -> None:
     stop = tmp_path / "stop"
-    run = start("run", "--lanes", 32, "--json", *options, *worker("until.py", stop), before=ALONE)
+    run = start(
+        "run",
+        "--lanes",
+        32,
+        "--port-kind",
+        "udp",
+        "--json",
+        *options,
+        *worker("until.py", stop),
+        before=ALONE,
+    )
     other = Stranger(run.pid)
     assert run.stderr is not None
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -92,7 +93,21 @@ def test_what_was_killed_is_named_and_taken_down() -> None:
     good("down", name)
     assert namespaces() == []
 
+    process = start("topo", "up", "single-switch:1", "--name", name)
+    while not namespaces():
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    assert "interrupted by SIGINT" in process.communicate()[1]
+    assert process.returncode == 130
+    assert namespaces() == []
+
     good("up", "single-switch:1", "--name", name, "--lanes", 32)
+    holder = start("topo", "exec", "h1", "--name", name, "--", "python3", "-c", HOLD)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    assert "cannot open 10.0.0.1:42592" in bad("run", name, "--", *EXACT, "100")
+    holder.kill()
+    holder.communicate()
     state = json.loads((Path(os.environ["INA_TESTBEDS"]) / name / "state.json").read_text())
     os.kill(state["switches"]["s1"], signal.SIGKILL)
     assert "switch s1" in bad("run", name, "--", *EXACT, "100")
@@ -140,6 +155,13 @@ def test_a_program_of_ones_own_has_the_controllers_forwarding(tmp_path: Path) ->
     assert "broken.p4:" in bad("up", "single-switch:1", "--name", f"{name}2", "--p4", tmp_path / "broken.p4")
 
 
+HOLD = """
+import socket, time
+holder = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+holder.bind(("10.0.0.1", 42592))
+print("held", flush=True)
+time.sleep(600)
+"""
 HEAR = """
 import socket
 listener = socket.create_server(("10.0.0.2", 7000))
@@ -182,6 +204,11 @@ def test_mininet_runs_the_same_jobs_and_ends_when_it_is_killed() -> None:
     state = json.loads((Path(os.environ["INA_TESTBEDS"]) / name / "state.json").read_text())
     os.kill(state["switches"]["s1"], signal.SIGKILL)
     assert "switch s1" in bad("run", name, "--", *EXACT, "100")
+    for namespace in namespaces():
+        inside = subprocess.run(["ip", "netns", "pids", namespace], capture_output=True, text=True)
+        for process in inside.stdout.split():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(process), signal.SIGKILL)
     good("down", name)
     assert namespaces() == []
 

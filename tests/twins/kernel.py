@@ -148,13 +148,17 @@ class _Results:
             if core.fixed:
                 values = quantize.dequantize_fixed(lanes, core.scale_bits, core.ranks, average=average)
                 values[exponents == quantize.NONFINITE] = np.nan
+            elif core.per_lane == 2:
+                values = quantize.unpack(lanes, exponents, core.ranks, average=average)
             else:
                 values = quantize.dequantize(lanes, exponents, core.ranks, average=average)
             divisor = np.float32(core.ranks if average else 1)
-            raw = np.array(self.is_raw)
-            values[raw] = lanes[raw].view(np.float32) / divisor
+            if core.per_lane == 1:
+                raw = np.array(self.is_raw)
+                values[raw] = lanes[raw].view(np.float32) / divisor
         for data, row in zip(self.data, values, strict=True):
-            target = state.output[data * core.lanes : (data + 1) * core.lanes]
+            elements = core.lanes * core.per_lane
+            target = state.output[data * elements : (data + 1) * elements]
             target[:] = row[: len(target)]
 
 
@@ -214,9 +218,10 @@ def _way_of(state: CoreState, chain: int) -> int:
 def _gather(state: CoreState, data: NDArray[Any]) -> NDArray[Any]:
     """Return the input's data packets of these numbers, one per row, zeros beyond the array's end."""
     core = state.struct
-    rows = np.zeros((len(data), core.lanes), state.input.dtype)
+    elements = core.lanes * core.per_lane
+    rows = np.zeros((len(data), elements), state.input.dtype)
     for row, number in zip(rows, data, strict=True):
-        source = state.input[number * core.lanes : (number + 1) * core.lanes]
+        source = state.input[number * elements : (number + 1) * elements]
         row[: len(source)] = source
     return rows
 
@@ -235,7 +240,9 @@ def _fill(state: CoreState, packets: NDArray[Any], index: NDArray[Any], flags: N
     data = index - core.lookahead
     carries = data >= 0
     is_raw = flags & wire.FLAG_RAW != 0
-    packets["valid"] = np.where(carries, np.minimum(core.length - data * core.lanes, core.lanes), 0)
+    packets["valid"] = np.where(
+        carries, np.minimum(core.length - data * core.lanes * core.per_lane, core.lanes), 0
+    )
     packets["exponent"] = np.where(index < core.change_at, core.waits, core.waits_next)
     if core.is_float:
         announces = index < core.data_packets
@@ -252,13 +259,29 @@ def _fill(state: CoreState, packets: NDArray[Any], index: NDArray[Any], flags: N
             if core.fixed:
                 quantized, fits = quantize.quantize_fixed(values, core.scale_bits, core.ranks)
                 flags[carries] |= np.where(fits | raw, 0, wire.FLAG_OVERFLOW)
+            elif core.per_lane == 2:
+                exponents = state.exponent[data[carries] % (2 * core.window)]
+                quantized = _pack(core, values, exponents, data[carries])
             else:
                 exponents = state.exponent[data[carries] % (2 * core.window)]
                 quantized = quantize.quantize(values, exponents, core.ranks)
-            quantized[raw] = values.view(np.int32)[raw]
+            if core.per_lane == 1:
+                quantized[raw] = values.view(np.int32)[raw]
             values = quantized
         packets["values"][carries] = values
     packets["flags"] = flags
+
+
+def _pack(
+    core: CoreStruct, values: NDArray[Any], exponents: NDArray[Any], data: NDArray[Any]
+) -> NDArray[np.int32]:
+    """Pack rows of two values per lane, of which the array's last one may be short."""
+    left = core.length - data * core.lanes * 2
+    rows = [
+        quantize.pack(row[None], exponent[None], core.ranks, int(count))
+        for row, exponent, count in zip(values, exponents, np.minimum(left, 2 * core.lanes), strict=True)
+    ]
+    return np.concatenate(rows)
 
 
 def _take_packets(state: CoreState, packets: NDArray[Any], results: _Results, now: int) -> int:
@@ -335,7 +358,8 @@ def _refusal(state: CoreState, header: wire.Header, lane_bytes: int, chain: int)
     if header.epoch != core.epoch:
         return Counter.WRONG_EPOCH
     has_lanes = kind == wire.KIND_RESULT and (core.is_target or header.lanes > 0)
-    if header.lanes != (core.lanes if has_lanes else 0):
+    raw = core.per_lane == 2 and header.flags & wire.FLAG_RAW and has_lanes
+    if raw or header.lanes != (core.lanes if has_lanes else 0):
         return Counter.BAD_LANES
     if lane_bytes < 4 * header.lanes:
         return Counter.BAD_LENGTH
@@ -369,6 +393,10 @@ def _take_result(
             core.tolerance += core.srtt // 8
         _keep_answer(state, header, lanes, chain)
 
+    if data >= 0 and core.feedback:
+        exponent = state.exponent[data % (2 * core.window)]
+        left = state.input[data * core.lanes * 2 : (data + 1) * core.lanes * 2]
+        left[:] = quantize.rest(left[None], exponent[None], core.ranks)[0]
     if data >= 0 and core.is_target:
         results.data.append(data)
         scaled_by = header.exponent if core.fixed else state.exponent[data % (2 * core.window)]
@@ -523,7 +551,7 @@ def _keeps(core: CoreStruct, kept: int, psn: int) -> bool:
 def _repair(state: CoreState, chain: int) -> None:
     """Ask for the sum of the raw values instead of one that overflowed."""
     status = state.status
-    if status[chain] & Chain.RAW:
+    if status[chain] & Chain.RAW or state.struct.per_lane == 2:
         return
     status[chain] &= ~np.uint16(Chain.QUERY | Chain.COUNTED)
     status[chain] |= Chain.RAW

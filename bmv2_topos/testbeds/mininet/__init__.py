@@ -1,6 +1,7 @@
-"""Testbeds in Mininet, and the embedded switch for anybody's own Mininet.
+"""Testbeds in Mininet, and our switches for anybody's own Mininet.
 
-Mininet comes from Debian's package (``apt-get install mininet``); its switches are `EmbeddedSwitch`. It runs
+Mininet comes from Debian's package (``apt-get install mininet``); its switches are `EmbeddedSwitch` or
+`Bmv2Switch`. It runs
 in a namespace of its own, so that nothing it does is seen by another Mininet on this machine.
 """
 
@@ -12,15 +13,15 @@ from bmv2_topos.testbeds.mininet.package import find
 from bmv2_topos.testbeds.mininet.runner import up
 
 if TYPE_CHECKING:
-    from bmv2_topos.testbeds.mininet.switch import EmbeddedSwitch
+    from bmv2_topos.testbeds.mininet.switch import Bmv2Switch, EmbeddedSwitch
 
-__all__ = ["EmbeddedSwitch", "find", "up"]
+__all__ = ["Bmv2Switch", "EmbeddedSwitch", "find", "up"]
 
 
 def __getattr__(name: str) -> object:
     """Load Mininet when it is first used."""
-    if name == "EmbeddedSwitch":
-        from bmv2_topos.testbeds.mininet.switch import EmbeddedSwitch
+    if name in ("Bmv2Switch", "EmbeddedSwitch"):
+        from bmv2_topos.testbeds.mininet import switch
 
-        return EmbeddedSwitch
+        return getattr(switch, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

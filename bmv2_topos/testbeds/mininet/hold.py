@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 import signal
 import sys
+from typing import Any
 
-from bmv2_topos.testbeds.mininet.switch import EmbeddedSwitch
+from bmv2_topos.testbeds.mininet.switch import Bmv2Switch, EmbeddedSwitch
 from bmv2_topos.testbeds.netns import store
-from bmv2_topos.testbeds.netns.commands import impairment_options
+from bmv2_topos.testbeds.netns.commands import BMV2
+from bmv2_topos.testbeds.netns.embedded import capture_options, impairment_options
 from bmv2_topos.testbeds.netns.names import interface
 from bmv2_topos.testbeds.netns.store import State
 
@@ -47,18 +49,9 @@ def _whole(network: Mininet) -> bool:
 def make(state: State) -> Mininet:
     """Return the network of a topology, with the interfaces' names and the addresses of the runner netns."""
     topology = state.topology
-    network = Mininet(switch=EmbeddedSwitch, link=Link, controller=None, build=False)
+    network = Mininet(link=Link, controller=None, build=False)
     for number, switch in enumerate(topology.ports):
-        network.addSwitch(
-            switch,
-            dpid=f"{number + 1:x}",
-            inNamespace=True,
-            program=state.program.name,
-            lanes=state.program.lanes,
-            flood=False,
-            socket=state.socket(switch),
-            options=impairment_options(topology, switch, state.program),
-        )
+        network.addSwitch(switch, dpid=f"{number + 1:x}", inNamespace=True, **_switch(state, switch))
     for host in topology.hosts:
         network.addHost(host.name, ip=f"{topology.ip(host.name)}/16", mac=topology.mac(host.name))
     ports = {switch: iter(of) for switch, of in topology.ports.items()}
@@ -68,6 +61,16 @@ def make(state: State) -> Mininet:
         network.addLink(*(network[link.a], network[link.b], *numbers), intfName1=names[0], intfName2=names[1])
     network.build()
     return network
+
+
+def _switch(state: State, switch: str) -> dict[str, Any]:
+    """Return the class of a switch and its parameters."""
+    common = {"flood": False, "socket": state.socket(switch), "lanes": state.program.lanes}
+    if state.program.target == BMV2:
+        return {"cls": Bmv2Switch, "program": None, "pcap": state.program.pcap, **common}
+    options = impairment_options(state.topology, switch, state.program)
+    options += capture_options(switch, state.program)
+    return {"cls": EmbeddedSwitch, "program": state.program.name, "options": options, **common}
 
 
 if __name__ == "__main__":

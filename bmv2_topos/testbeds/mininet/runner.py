@@ -16,6 +16,7 @@ from bmv2_topos.testbeds.mininet.package import find
 from bmv2_topos.testbeds.netns import Program, State, StepFailed, check_here
 from bmv2_topos.testbeds.netns.commands import Command, neighbour_lines, rates
 from bmv2_topos.testbeds.netns.names import namespace
+from bmv2_topos.testbeds.netns.targets import target_of
 from bmv2_topos.testbeds.netns.testbed import bring, run_step
 
 MININET = "mininet"
@@ -46,6 +47,8 @@ def _make(state: State, on_step: Callable[[str], None]) -> dict[str, int]:
         inside = ("ip", "-n", namespace(state.name, host.name), "-batch", "-")
         run_step(Command(inside, tuple(neighbour_lines(state.topology, host.name))))
     for command in rates(state.name, state.topology):
+        run_step(command)
+    for command in target_of(state.program).link_commands(state.name, state.topology):
         run_step(command)
     return dict(held["switches"])
 

@@ -1,4 +1,4 @@
-"""The embedded switch in anybody's own Mininet.
+"""The embedded switch, and BMv2, in anybody's own Mininet.
 
 ::
 
@@ -8,22 +8,27 @@
 
     net = Mininet(SingleSwitchTopo(4), switch=EmbeddedSwitch, controller=None)
     net.start()
+
+`Bmv2Switch` takes the place of `EmbeddedSwitch` where ``simple_switch_grpc`` and ``p4c`` are on PATH.
 """
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from bmv2_topos.testbeds.mininet.package import find
-from bmv2_topos.testbeds.netns import StepFailed
+from bmv2_topos.testbeds.netns import NotHere, bmv2, namespaces
+from bmv2_topos.testbeds.netns.offloads import turn_off
+from bmv2_topos.testbeds.netns.serving import await_service
 from controller import Controller, forwarding
+from controller.programs import bmv2_bundle
 
 find()
 
@@ -32,38 +37,26 @@ from mininet.node import Switch  # noqa: E402 - only now it is found
 FLOOD_GROUP = 1
 
 
-class EmbeddedSwitch(Switch):  # type: ignore[misc]
-    """A switch of Mininet that is an ``ina switch``; its ports are Mininet's, port n is ``NAME-ethN``."""
+class P4Switch(Switch):  # type: ignore[misc]
+    """A switch of Mininet with P4Runtime; its ports are Mininet's, port n is ``NAME-ethN``."""
 
     def __init__(
-        self,
-        name: str,
-        *,
-        program: str = "exclusive",
-        lanes: int = 256,
-        flood: bool = True,
-        options: Sequence[str] = (),
-        socket: Path | None = None,
-        **parameters: Any,
+        self, name: str, *, flood: bool = True, socket: Path | None = None, **parameters: Any
     ) -> None:
         """Prepare it; `start` starts it.
 
         Args:
             name: as of Mininet.
-            program: a program of p4src, or the path of one that ends in .p4.
-            lanes: values per packet, which the program is built for.
             flood: send frames for MACs without a row to all ports, which a network without loops can do.
-            options: more options of ``ina switch``, such as ``--impair 1:loss=1%``.
             socket: where P4Runtime listens; None: in a folder that only this user can enter.
             parameters: as of Mininet's Switch.
         """
         super().__init__(name, **parameters)
-        self._program = ["--program", program, "--lanes", str(lanes)]
         self._flood = flood
-        self._options = options
         self._own = Path(tempfile.mkdtemp(prefix="ina-")) if socket is None else None
         self._socket = socket or Path(str(self._own)) / "p4runtime"
-        self.process: subprocess.Popen[str] | None = None
+        self._log = self._socket.with_suffix(".log")
+        self.process: subprocess.Popen[bytes] | None = None
 
     @property
     def address(self) -> str:
@@ -74,30 +67,29 @@ class EmbeddedSwitch(Switch):  # type: ignore[misc]
         """Return its controller, to be closed by the caller. Raises ControllerError."""
         return Controller.connect(self.address)
 
+    def argv(self, ports: Mapping[int, str]) -> Sequence[str]:
+        """Return what runs it with these interfaces, by port number."""
+        raise NotImplementedError
+
+    def load(self) -> None:
+        """Have it run its program, if that is not done yet."""
+
     def start(self, controllers: object) -> None:
         """Start it. Raises StepFailed with what it said."""
-        numbers = {number: str(interface) for number, interface in self.intfs.items() if number}
-        ports = [f"--port={number}=veth:{interface}" for number, interface in numbers.items()]
-        python = [sys.executable, "-P", "-m", "controller.cli", "switch"]
-        where = ["--p4runtime", self.address]
-        for interface in numbers.values():
+        ports = {number: str(interface) for number, interface in self.intfs.items() if number}
+        for interface in ports.values():
             self.cmd(f"ip link set {interface} up")
-        self.process = self.popen(
-            [*python, *self._program, *where, *ports, *self._options],
-            stdin=subprocess.DEVNULL,
-            text=True,
-        )
-        assert self.process.stdout is not None
-        try:
-            json.loads(self.process.stdout.readline())
-        except ValueError:
-            said = self.process.communicate()[1].strip() or "it said nothing"
-            raise StepFailed(f"switch {self.name} did not start: {said}") from None
+        with self._log.open("w") as log:
+            self.process = self.popen(
+                list(self.argv(ports)), stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+        await_service(self.name, self.process, self._socket, self._log)
+        self.load()
         if self._flood:
             with self.connect() as controller:
                 controller.install(
                     [
-                        forwarding.flood_group(FLOOD_GROUP, list(numbers)),
+                        forwarding.flood_group(FLOOD_GROUP, list(ports)),
                         forwarding.broadcast(FLOOD_GROUP),
                         forwarding.flood_unknown(FLOOD_GROUP),
                     ]
@@ -107,8 +99,88 @@ class EmbeddedSwitch(Switch):  # type: ignore[misc]
         """Stop it."""
         if self.process is not None:
             self.process.terminate()
-            self.process.communicate()
+            self.process.wait()
             self.process = None
         if self._own is not None:
             shutil.rmtree(self._own, ignore_errors=True)
         super().stop(deleteIntfs)
+
+
+class EmbeddedSwitch(P4Switch):
+    """A switch of Mininet that is an ``ina switch``."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        program: str = "exclusive",
+        lanes: int = 256,
+        options: Sequence[str] = (),
+        **parameters: Any,
+    ) -> None:
+        """Prepare it; `start` starts it.
+
+        Args:
+            name: as of Mininet.
+            program: a program of p4src, or the path of one that ends in .p4.
+            lanes: values per packet, which the program is built for.
+            options: more options of ``ina switch``, such as ``--impair 1:loss=1%``.
+            parameters: as of `P4Switch`.
+        """
+        super().__init__(name, **parameters)
+        self._options = ["--program", program, "--lanes", str(lanes), *options]
+
+    def argv(self, ports: Mapping[int, str]) -> Sequence[str]:
+        """Return ``ina switch …``."""
+        attached = [f"--port={number}=veth:{interface}" for number, interface in ports.items()]
+        python = [sys.executable, "-P", "-m", "controller.cli", "switch"]
+        return [*python, *self._options, "--p4runtime", self.address, *attached]
+
+
+class Bmv2Switch(P4Switch):
+    """A switch of Mininet that is a ``simple_switch_grpc``; its neighbours send it whole frames only."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        program: str | None = "exclusive",
+        lanes: int = 32,
+        pcap: str = "",
+        **parameters: Any,
+    ) -> None:
+        """Prepare it; `start` starts it.
+
+        Args:
+            name: as of Mininet.
+            program: a program of p4src; None: somebody else will load one.
+            lanes: values per packet, which the program is built for.
+            pcap: folder for captures of all ports; empty: none.
+            parameters: as of `P4Switch`.
+
+        Raises:
+            NotHere: a tool is missing; says which, and where it comes from.
+        """
+        if lacking := bmv2.missing():
+            raise NotHere(f"Bmv2Switch needs {lacking}; EmbeddedSwitch needs neither")
+        super().__init__(name, **parameters)
+        self._program = program
+        self._lanes = lanes
+        self._pcap = pcap
+
+    def argv(self, ports: Mapping[int, str]) -> Sequence[str]:
+        """Return ``simple_switch_grpc …``."""
+        return bmv2.switch_argv(ports, self._socket, pcap=self._pcap)
+
+    def start(self, controllers: object) -> None:
+        """Start it, after what comes to it has been cut up into whole frames."""
+        for link in filter(None, (interface.link for interface in self.intfList())):
+            for end in (link.intf1, link.intf2):
+                namespaces.inside(f"/proc/{end.node.pid}/ns/net", partial(turn_off, end.name))
+        super().start(controllers)
+
+    def load(self) -> None:
+        """Compile the program and load it."""
+        if self._program is not None:
+            with self.connect() as controller:
+                controller.load(bmv2_bundle(self._program, lanes=self._lanes))

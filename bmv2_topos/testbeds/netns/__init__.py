@@ -9,18 +9,29 @@ A testbed is brought up by one command and used by others, until it is taken dow
 """
 
 from bmv2_topos.testbeds.netns.commands import Program
-from bmv2_topos.testbeds.netns.errors import BadName, LiveError, NoTestbed, NotHere, StepFailed, Taken
+from bmv2_topos.testbeds.netns.errors import (
+    BadName,
+    LiveError,
+    NotCarried,
+    NoTestbed,
+    NotHere,
+    StepFailed,
+    Taken,
+)
 from bmv2_topos.testbeds.netns.fabric import NamespaceFabric, opened
 from bmv2_topos.testbeds.netns.names import check_name, slug
 from bmv2_topos.testbeds.netns.namespaces import check_here
 from bmv2_topos.testbeds.netns.store import State, known
+from bmv2_topos.testbeds.netns.targets import TARGETS
 from bmv2_topos.testbeds.netns.testbed import down, execute, find, planned, up
 
 __all__ = [
+    "TARGETS",
     "BadName",
     "LiveError",
     "NamespaceFabric",
     "NoTestbed",
+    "NotCarried",
     "NotHere",
     "Program",
     "State",

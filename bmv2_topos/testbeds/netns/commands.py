@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from bmv2_topos.spec import Link, Topology
 from bmv2_topos.testbeds.netns.names import interface, namespace
-from controller.runtime.fabric import outgoing
-from controller.runtime.topology import SWITCH_IP, SWITCH_MAC, link_impairments
+from controller.runtime.topology import SWITCH_IP, SWITCH_MAC
 
+EMBEDDED, BMV2 = "embedded", "bmv2"
+"""Kinds of switches."""
 BURST_BYTES = 65_536
 """What may leave a host at once above its rate: one superframe."""
 
@@ -39,6 +38,10 @@ class Program:
     """A program of p4src, or the path of one that ends in .p4."""
     lanes: int = 256
     seed: int = 0
+    target: str = EMBEDDED
+    """Kind of switch that runs it: of `targets.TARGETS`."""
+    pcap: str = ""
+    """Folder for captures of all ports; empty: none."""
 
     @property
     def own(self) -> bool:
@@ -86,44 +89,6 @@ def rate_commands(dev: str, rate_bps: float) -> Iterator[tuple[str, ...]]:
     rate, burst = f"{rate_bps:.0f}bit", str(BURST_BYTES)
     shaped = ("htb", "rate", rate, "burst", burst, "cburst", burst, "quantum", str(BURST_BYTES))
     yield ("class", "add", "dev", dev, "parent", "1:", "classid", "1:1", *shaped)
-
-
-def switch_options(topology: Topology, switch: str, program: Program, socket: Path) -> list[str]:
-    """Return the options of ``ina switch`` for a switch whose interfaces are in its namespace."""
-    loaded = ["--program", program.name, "--lanes", str(program.lanes), "--p4runtime", f"unix:{socket}"]
-    ports = [f"--port={port}=veth:{interface(switch, port)}" for port in topology.ports[switch]]
-    return [*loaded, *ports, *impairment_options(topology, switch, program)]
-
-
-def impairment_options(topology: Topology, switch: str, program: Program) -> list[str]:
-    """Return the options for what its links do, each switch with random numbers of its own.
-
-    The switch itself holds its ports to their rates, where programs see the queue, and delays and loses;
-    hosts hold themselves to theirs.
-    """
-    options = ["--seed", str(program.seed + list(topology.ports).index(switch))]
-    for port, link in topology.ports[switch].items():
-        if impairments := _impairments(topology, switch, link):
-            options += ["--impair", f"{port}:{impairments}"]
-    return options
-
-
-def switch_command(testbed: str, topology: Topology, switch: str, program: Program, socket: Path) -> Command:
-    """Return what runs a switch."""
-    python = (sys.executable, "-P", "-m", "controller.cli", "switch")
-    inside = ("ip", "netns", "exec", namespace(testbed, switch))
-    return Command((*inside, *python, *switch_options(topology, switch, program, socket)))
-
-
-def _impairments(topology: Topology, switch: str, link: Link) -> str:
-    towards_host = link.other(switch) not in topology.ports
-    outward = outgoing(link_impairments(link))
-    inward = link_impairments(link, rate=False)
-    if (
-        not towards_host or not inward
-    ):  # a link between switches has two ports: each answers for what leaves it
-        return outward if link_impairments(link) else ""
-    return ",".join([*(f"rx.{part}" for part in inward.split(",")), outward])
 
 
 def _links(testbed: str, topology: Topology) -> Iterator[Command]:

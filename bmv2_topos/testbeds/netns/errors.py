@@ -2,6 +2,7 @@
 
 LiveError
 ├── NotHere       this machine or user cannot have namespaces; says what is missing
+├── NotCarried    a runner or a kind of switch cannot do what is asked of it; says why
 ├── BadName       a testbed or a node cannot be called that
 ├── Taken         a testbed, or something of its name, is there already
 ├── NoTestbed     no such testbed is up
@@ -17,6 +18,10 @@ class LiveError(Exception):
 
 class NotHere(LiveError):
     """This machine or user cannot have network namespaces."""
+
+
+class NotCarried(LiveError):
+    """A runner or a kind of switch cannot do what is asked of it."""
 
 
 class BadName(LiveError):

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from bmv2_topos.places import spread
 from bmv2_topos.testbeds.netns import namespaces
 from bmv2_topos.testbeds.netns.errors import NoTestbed
-from bmv2_topos.testbeds.netns.names import namespace
+from bmv2_topos.testbeds.netns.names import interface, namespace
 from bmv2_topos.testbeds.netns.store import State
 from bmv2_topos.testbeds.netns.testbed import controllers
 from controller import Controller, Member
@@ -44,6 +44,9 @@ class RunningSwitch:
     def udp_address(self, port: int) -> str:
         """Return where workers send to: all ports have the same address."""
         return f"{SWITCH_IP}:{INA_UDP_PORT}"
+
+    def shm_path(self, port: int) -> None:
+        """Return None: its ports are interfaces."""
 
     def ended(self) -> str | None:
         """Return that it has ended, or None."""
@@ -94,8 +97,9 @@ class NamespaceFabric(SwitchFabric):
         return ["sh", "-c", f'exec ip netns exec "${_HOST}" "$@"', "sh", *command]
 
     def environment(self, switch: str, member: Member) -> Mapping[str, str]:
-        """Return what tells that command which host it is."""
-        return {_HOST: self._namespace(member)}
+        """Return what tells that command which host it is, and gloo which interface to use there."""
+        host = self._host(member)
+        return {_HOST: namespace(self._state.name, host), "GLOO_SOCKET_IFNAME": interface(host)}
 
     @contextlib.contextmanager
     def hosts(self, workers: int) -> Iterator[list[str]]:
@@ -125,8 +129,11 @@ class NamespaceFabric(SwitchFabric):
         return FallbackProcess(port, [*arguments, "--lanes", str(self.spec.lanes)], prefix=inside)
 
     def _namespace(self, member: Member) -> str:
+        return namespace(self._state.name, self._host(member))
+
+    def _host(self, member: Member) -> str:
         (host,) = (each.name for each in self._topology.hosts if self._topology.ip(each.name) == member.ip)
-        return namespace(self._state.name, host)
+        return host
 
 
 @contextlib.contextmanager

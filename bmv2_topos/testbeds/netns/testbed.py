@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,24 +11,29 @@ from typing import NoReturn
 
 from bmv2_topos.spec import Topology
 from bmv2_topos.testbeds.netns import namespaces, store
-from bmv2_topos.testbeds.netns.commands import Command, Program, bring_up, switch_command
+from bmv2_topos.testbeds.netns.commands import Command, Program, bring_up
 from bmv2_topos.testbeds.netns.errors import NoTestbed, NotHere, StepFailed, Taken
 from bmv2_topos.testbeds.netns.forwarding import entries
 from bmv2_topos.testbeds.netns.names import check_name, check_nodes, namespace, prefix
+from bmv2_topos.testbeds.netns.serving import await_service, start_switch
 from bmv2_topos.testbeds.netns.store import State
+from bmv2_topos.testbeds.netns.targets import target_of
 from controller import Controller
 from controller.errors import NoProgram, UnknownName
-from controller.runtime.programs import source_of
 
 NETNS = "netns"
 
 
 def planned(name: str, topology: Topology, program: Program) -> list[Command]:
-    """Return every command that `up` would run, in order. Raises BadName."""
-    check_name(name)
-    check_nodes(topology)
+    """Return every command that `up` would run, in order. Raises LiveError, ProgramMismatch."""
     state = State(name, NETNS, topology, program)
-    return [*bring_up(name, topology), *_switch_commands(state).values()]
+    _check(state)
+    return [
+        *target_of(program).compiling(program, state.folder),
+        *bring_up(name, topology),
+        *target_of(program).link_commands(name, topology),
+        *_switch_commands(state).values(),
+    ]
 
 
 def up(
@@ -55,15 +59,14 @@ def bring(
 
     Raises ProgramMismatch, too: there is no such program, or not for so many lanes.
     """
-    check_name(state.name)
-    check_nodes(state.topology)
-    source_of(state.program.name, state.program.lanes)  # which refuses what is none
     namespaces.check_here()
+    _check(state)
     with store.locked(state.name):
         _check_free(state.name)
         state.folder.mkdir(mode=0o755)
         try:
             state.save()
+            _compile(state, on_step)
             state = replace(state, switches=make(state, on_step))
             state.save()
             on_step("setting up forwarding")
@@ -121,7 +124,7 @@ def controllers(state: State) -> Iterator[Mapping[str, Controller]]:
 
 
 def run_step(command: Command) -> None:
-    """Run a command. Raises StepFailed."""
+    """Run a command. Raises StepFailed, with what it said."""
     done = subprocess.run(command.argv, input="\n".join(command.lines), capture_output=True, text=True)
     if done.returncode:
         raise StepFailed(f"{command.text.splitlines()[0]}: {done.stderr.strip() or done.returncode}")
@@ -130,6 +133,7 @@ def run_step(command: Command) -> None:
 def _install(state: State, on_step: Callable[[str], None]) -> None:
     """Write the rows of ordinary forwarding; a program of one's own may have no tables for them."""
     with controllers(state) as at:
+        target_of(state.program).load(state.program, state.folder, at)
         for switch, controller in at.items():
             try:
                 controller.install(entries(state.topology, switch))
@@ -141,9 +145,23 @@ def _install(state: State, on_step: Callable[[str], None]) -> None:
                 )
 
 
+def _check(state: State) -> None:
+    check_name(state.name)
+    check_nodes(state.topology)
+    target_of(state.program).check(state.topology, state.program)
+
+
+def _compile(state: State, on_step: Callable[[str], None]) -> None:
+    for command in target_of(state.program).compiling(state.program, state.folder):
+        on_step(f"compiling {state.program.name}")
+        run_step(command)
+
+
 def _make(state: State, on_step: Callable[[str], None]) -> dict[str, int]:
     on_step("making namespaces and links")
     for command in bring_up(state.name, state.topology):
+        run_step(command)
+    for command in target_of(state.program).link_commands(state.name, state.topology):
         run_step(command)
     on_step("starting the switches")
     return _start_switches(state)
@@ -160,44 +178,23 @@ def _check_free(name: str) -> None:
 
 
 def _switch_commands(state: State) -> dict[str, Command]:
-    return {
-        switch: switch_command(state.name, state.topology, switch, state.program, state.socket(switch))
-        for switch in state.topology.ports
-    }
+    commands = {}
+    for switch in state.topology.ports:
+        inside = ("ip", "netns", "exec", namespace(state.name, switch))
+        argv = target_of(state.program).argv(state.topology, switch, state.program, state.socket(switch))
+        commands[switch] = Command((*inside, *argv))
+    return commands
 
 
 def _start_switches(state: State) -> dict[str, int]:
     """Start all switches, as processes that outlive this one. Return their ids."""
     (first, command), *others = _switch_commands(state).items()
-    started = {first: _start(state, first, command)}
-    _wait_for(state, first, started[first])  # which has the program compiled, for all
-    started |= {switch: _start(state, switch, command) for switch, command in others}
-    for switch, _ in others:
-        _wait_for(state, switch, started[switch])
+    started = {first: start_switch(command.argv, state.log(first))}
+    await_service(first, started[first], state.socket(first), state.log(first))  # it compiles, for all
+    started |= {switch: start_switch(command.argv, state.log(switch)) for switch, command in others}
+    for switch, process in started.items():
+        await_service(switch, process, state.socket(switch), state.log(switch))
     return {switch: process.pid for switch, process in started.items()}
-
-
-def _start(state: State, switch: str, command: Command) -> subprocess.Popen[str]:
-    with state.log(switch).open("w") as log:
-        return subprocess.Popen(
-            command.argv,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-            start_new_session=True,
-        )
-
-
-def _wait_for(state: State, switch: str, process: subprocess.Popen[str]) -> None:
-    """Wait until a switch serves. Raises StepFailed."""
-    assert process.stdout is not None
-    with process.stdout as lines:
-        try:
-            json.loads(lines.readline())
-        except ValueError:
-            said = state.log(switch).read_text().strip() or "it said nothing"
-            raise StepFailed(f"switch {switch} did not start: {said}") from None
 
 
 def _clear(name: str) -> None:

@@ -161,6 +161,17 @@ class Fabric:
         """Packets lost by what `set_loss` asked for; the links' own losses are in the ports' statistics."""
         return sum(losses.lost for losses in self._losses.values())
 
+    @property
+    def host_bytes(self) -> int:
+        """Frames on the links of hosts, both ways."""
+        at = [switch.statistics(port) for switch, port in self._ends.values()]
+        return sum(port.rx_bytes + port.tx_bytes for port in at)
+
+    @property
+    def trunk_bytes(self) -> int:
+        """Frames on the links between switches, both ways."""
+        return sum(self.switches[trunk.source].statistics(trunk.port).tx_bytes for trunk in self._trunks)
+
     def close(self) -> None:
         """Take the switches down."""
         for switch in self.switches.values():

@@ -110,6 +110,10 @@ class Report:
     lost_packets: int
     """By the links."""
     flows: tuple[FlowReport, ...] = ()
+    host_bytes: int = 0
+    """Frames that passed the links of hosts, both ways, fallback servers' included."""
+    trunk_bytes: int = 0
+    """Frames that passed the links between switches, both ways."""
     wall_s: float = field(default=0.0, compare=False)
     """Time that the simulation took."""
 

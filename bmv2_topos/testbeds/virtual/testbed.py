@@ -275,5 +275,7 @@ class VirtualTestbed:
             dropped_packets=sum(port.tx_queue_full + port.rx_queue_full for port in statistics),
             lost_packets=sum(port.tx_lost + port.rx_lost for port in statistics) + self.fabric.lost_packets,
             flows=tuple(flow.report(self.fabric.now_us * 1000) for flow in self._flows),
+            host_bytes=self.fabric.host_bytes,
+            trunk_bytes=self.fabric.trunk_bytes,
             wall_s=wall_s,
         )

@@ -36,7 +36,10 @@ class ReadingOption(StrEnum):
 
 
 Policy = Annotated[
-    str, typer.Option(help="deadline, static or shared; path.py:Name or a package's for one of your own.")
+    str,
+    typer.Option(
+        help="deadline, static, shared or preemptive; path.py:Name or a package's for one of your own."
+    ),
 ]
 Reading = Annotated[
     ReadingOption,

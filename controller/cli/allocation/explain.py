@@ -12,9 +12,11 @@ from controller.cli import options
 from controller.cli.allocation import alloc, common, place, route
 from controller.cli.errors import USAGE, Failure
 from controller.cli.output import Result
+from controller.cli.schedule.common import refusals
 from controller.memory.explain import explain as explain_memory
 from controller.placement.explain import explain as explain_placement
 from controller.routing.explain import explain as explain_route
+from controller.simulator.network.settings import NetworkSettings
 
 EPILOG = """Examples:
 
@@ -23,7 +25,12 @@ EPILOG = """Examples:
   ina explain place vision-2 --jobs examples/allocation/batch.yaml --cluster examples/allocation/fabric.toml
 
   ina explain route text-2 --jobs placed.json --cluster examples/allocation/fabric.toml
+
+  ina explain cluster train-3 --jobs examples/cluster/jobs.toml --cluster examples/cluster/racks.toml
 """
+
+
+SIMULATED = "Of cluster"
 
 
 class What(StrEnum):
@@ -32,6 +39,7 @@ class What(StrEnum):
     ALLOC = "alloc"
     PLACE = "place"
     ROUTE = "route"
+    CLUSTER = "cluster"
 
 
 DEFAULT = {What.ALLOC: "deadline", What.PLACE: "netpack", What.ROUTE: "grid"}
@@ -49,20 +57,41 @@ def explain(
     now: alloc.Now = 0.0,
     draws: route.Draws = 8,
     seed: route.Seed = 0,
+    scheduler: Annotated[str, typer.Option(rich_help_panel=SIMULATED)] = "fifo-backfill",
+    placement: Annotated[str, typer.Option(rich_help_panel=SIMULATED)] = "netpack",
+    memory: Annotated[str, typer.Option(rich_help_panel=SIMULATED)] = "shared",
+    routing: Annotated[str, typer.Option(rich_help_panel=SIMULATED)] = "shortest-path",
     json: options.Json = False,
 ) -> None:
-    """Say why a job got its slots, its servers or its tree: what bound it, and what more would bring.
+    """Say why a job got its slots, its servers, its tree or its time: what bound it, what more would bring.
 
     The policy decides again for all jobs of the file, so the options are to be those of the command.
     """
-    name = policy or DEFAULT[what]
-    lines = _lines(what, job, jobs, cluster, name, reading, now, draws, seed)
+    if what is What.CLUSTER:
+        name = f"{scheduler} + {placement} + {memory} + {routing}"
+        settings = NetworkSettings(
+            placement=placement, memory=memory, routing=routing, reading=reading.value, seed=seed
+        )
+        lines = _simulated(job, jobs, cluster, scheduler, settings)
+    else:
+        name = policy or DEFAULT[what]
+        lines = _lines(what, job, jobs, cluster, name, reading, now, draws, seed)
     if json:
         setup = {"what": str(what), "job": job, "policy": name}
         Result("explain", setup, {"lines": lines}).print_json()
         return
     for line in lines:
         print(line)
+
+
+def _simulated(job: str, jobs: Path, cluster: Path, scheduler: str, settings: NetworkSettings) -> list[str]:
+    from controller.simulator.network.explain import explain as explain_simulated
+    from controller.simulator.network.run import simulate_network
+
+    found, fabric = common.load(jobs, cluster)
+    common.one_job(job, found)
+    with refusals():
+        return explain_simulated(simulate_network(found, fabric, scheduler, settings, keep_log=True), job)
 
 
 def _lines(

@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
-import json as json_module
 import statistics
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
+from controller.bench.allreduce import processor_s, slowest
 from controller.bench.loopback import copy_time_s
 from controller.cli import options
 from controller.cli.errors import USAGE, Failure
 from controller.cli.live import Live
 from controller.cli.output import Result, parse_size, plural, rate, seconds, table
+from controller.cli.run_options import PortKind
 from controller.runtime.jobs import run_alone
 from controller.runtime.spec import FabricSpec, LaunchSpec
 
 FRAME_HEADERS_BYTES = 70  # Ethernet, IPv4, UDP, INA
+_LABELS: Final = {
+    "ina": "ina (switch)",
+    "block16": "ina, 16 bits",
+    "floor": "bare loopback copy",
+}
 
 EPILOG = """Examples:
 
   ina bench allreduce -np 4 --size 64MB --baseline gloo
+
+  ina bench allreduce -np 4 --size 64MB --baseline gloo --block16
 
   ina bench allreduce -np 4 --size 4KB --baseline gloo --json
 
@@ -39,6 +48,12 @@ def allreduce(
     baseline: Annotated[
         str | None, typer.Option(help="gloo: torch.distributed in the same processes, taking turns.")
     ] = None,
+    block16: Annotated[
+        bool, typer.Option("--block16", help="The same in 16 bits too, taking turns ('ina run --numbers').")
+    ] = False,
+    port_kind: Annotated[
+        PortKind, typer.Option(help="How workers reach the switch, as in 'ina run'.")
+    ] = PortKind.AUTO,
     iterations: Annotated[
         int | None, typer.Option(min=1, help="Measured iterations; default by size.")
     ] = None,
@@ -64,34 +79,50 @@ def allreduce(
         command += ["--iterations", str(repeats), "--output", directory]
         if baseline:
             command += ["--gloo-store", str(Path(directory) / "store")]
+        if block16:
+            command.append("--block16")
         spec = LaunchSpec(command=command, workers=workers, slots=slots)
-        fabric = FabricSpec(program=program, lanes=lanes)
+        fabric = FabricSpec(program=program, lanes=lanes, port_kind=port_kind.value)
         with Live({"": workers}, quiet=True) as live:
             result = run_alone(fabric, spec, on_output=live.output, on_progress=live.update)
-        times = _slowest(Path(directory), workers)
+        times = slowest(Path(directory), workers)
+        processor = processor_s(Path(directory), workers)
     floor = _floor_s(payload, lanes, workers)
     numbers = _numbers(times, floor, payload)
+    numbers |= _processor_time(processor, workers, payload)
     numbers["resent_packets"] = sum(report.get("packets_resent", 0.0) for report in result.reports.values())
     if json:
-        setup = {
+        setup: dict[str, int | str | None] = {
+            "program": program,
+            "baseline": baseline,
+            "port_kind": port_kind.value,
             "workers": workers,
             "size_bytes": payload,
             "iterations": repeats,
             "lanes": lanes,
             "slots": slots,
         }
-        Result("bench allreduce", setup | {"program": program, "baseline": baseline}, numbers).print_json()
+        Result("bench allreduce", setup, numbers).print_json()
         return
     rows = []
     for name in [*times, "floor"]:
-        label = {"ina": "ina (switch)", "floor": "bare loopback copy"}.get(name, name)
+        label = _LABELS.get(name, name)
         prefix = "" if name == "ina" else f"{name}_"
         median = numbers[f"{prefix}time_s"]
         ratio = "1" if name == "ina" else f"{numbers[f'ratio_vs_{name}']:.2f}"
-        rows.append((label, seconds(median), rate(payload * 8 / median), ratio))
+        busy = numbers.get(f"{prefix}processor_s_per_gb")
+        rows.append(
+            (
+                label,
+                seconds(median),
+                rate(payload * 8 / median),
+                ratio,
+                "" if busy is None else f"{busy:.2f} s",
+            )
+        )
     table(
         f"allreduce of {size}, {plural(workers, 'worker')}, {lanes} lanes, median of {repeats}",
-        ["", "time", "algorithm bandwidth", "time, ina's = 1"],
+        ["", "time", "algorithm bandwidth", "time, ina's = 1", "processor time of a worker per GB"],
         rows,
     )
 
@@ -103,13 +134,14 @@ def _require_torch() -> None:
         raise Failure("the gloo baseline needs torch: pip install 'ina[bench]'") from None
 
 
-def _slowest(directory: Path, workers: int) -> dict[str, list[float]]:
-    """Read the ranks' times; an iteration took as long as its slowest rank."""
-    ranks = [
-        json_module.loads((directory / f"{rank}.json").read_text())["times_s"] for rank in range(workers)
-    ]
+def _processor_time(busy: Mapping[str, Sequence[float]], workers: int, payload: int) -> dict[str, float]:
+    """Return a worker's processor time per gigabyte summed, for each way."""
     return {
-        name: [max(times) for times in zip(*(rank[name] for rank in ranks), strict=True)] for name in ranks[0]
+        f"{'' if name == 'ina' else f'{name}_'}processor_s_per_gb": statistics.median(of_all)
+        / workers
+        * 1e9
+        / payload
+        for name, of_all in busy.items()
     }
 
 
@@ -129,12 +161,12 @@ def _numbers(times: dict[str, list[float]], floor: float, payload: int) -> dict[
         "floor_time_s": floor,
         "ratio_vs_floor": floor / ina,
     }
-    if "gloo" in times:
-        gloo = statistics.median(times["gloo"])
+    for name in times.keys() - {"ina"}:
+        other = statistics.median(times[name])
         numbers |= {
-            "gloo_time_s": gloo,
-            "gloo_time_min_s": min(times["gloo"]),
-            "gloo_algbw_bps": payload * 8 / gloo,
-            "ratio_vs_gloo": gloo / ina,
+            f"{name}_time_s": other,
+            f"{name}_time_min_s": min(times[name]),
+            f"{name}_algbw_bps": payload * 8 / other,
+            f"ratio_vs_{name}": other / ina,
         }
     return numbers

@@ -15,7 +15,7 @@ _add("list", "List the topologies of the catalog.")
 _add("show", "Show a topology: its switches, hosts and links; --yaml writes it down to be changed.")
 _add(
     "up",
-    "Bring up a testbed: a network namespace per host and per switch, with the embedded switch in these.",
+    "Bring up a testbed: a network namespace per host and per switch, with a P4 switch in these.",
 )
 _add("run", "Run a job on all hosts of a testbed, its gradients summed in the testbed's switches.")
 _add("exec", "Run a command in the namespace of a host or a switch; its exit status becomes this command's.")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -14,15 +14,20 @@ from bmv2_topos import JobEntry, Topology
 from controller.cli import options
 from controller.cli.errors import USAGE, Failure
 from controller.cli.execute import execute
-from controller.cli.output import say
 from controller.cli.run_options import MemoryOptions
-from controller.cli.topo.topology import LinkOptions, LiveRunner, Name, bring_up
-from controller.runtime.fabric import SwitchFabric, open_fabric
+from controller.cli.topo.topology import (
+    Lanes,
+    LinkOptions,
+    Name,
+    Pcap,
+    Target,
+    TargetOption,
+    program_of,
+)
+from controller.runtime.fabric import SwitchFabric
 from controller.runtime.job_file import spec_of
+from controller.runtime.run_log import begin_log
 from controller.runtime.spec import ATP, NAMELESS, SHARED, FabricSpec, LaunchSpec
-
-if TYPE_CHECKING:
-    from bmv2_topos.testbeds import netns
 
 EPILOG = """Examples:
 
@@ -54,7 +59,13 @@ def run_(
         typer.Option(help="netns, mininet: as of 'ina topo up', as root; loopback: UDP on this machine."),
     ] = Runner.NETNS,
     program: options.Program = "exclusive",
-    lanes: options.Lanes = 256,
+    lanes: Lanes = None,
+    target: TargetOption = Target.EMBEDDED,
+    pcap: Pcap = None,
+    log: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write a line of JSON about each collective of each worker."),
+    ] = None,
     json: options.Json = False,
     memory: MemoryOptions,
     links: LinkOptions,
@@ -64,26 +75,27 @@ def run_(
     A testbed of that name that is up is used, and stays up; program, lanes and links are then as it was
     brought up with. Otherwise one is brought up for the job, and taken down after it.
     """
+    from bmv2_topos.scenarios import live_runner
     from bmv2_topos.testbeds import netns
 
     if runner is not Runner.LOOPBACK and netns.slug(topology) in netns.known():
         state = netns.find(netns.slug(topology))
+        if pcap is not None:
+            raise Failure(f"--pcap: testbed {state.name} is up; give it to 'ina topo up'", exit_code=USAGE)
         spec = FabricSpec(state.program.name, state.program.lanes, topology=state.topology)
         opened: AbstractContextManager[SwitchFabric] = netns.opened(state)
         shape = state.topology
     else:
         shape = links.topology(topology)
-        spec = FabricSpec(program, lanes, topology=shape)
-        if runner is Runner.LOOPBACK:
-            opened = open_fabric(spec, [])
-        else:
-            opened = _once(
-                LiveRunner(runner.value), netns.slug(topology), shape, netns.Program(program, lanes)
-            )
+        chosen = program_of(program, lanes, target, pcap=pcap)
+        spec = FabricSpec(program, chosen.lanes, topology=shape)
+        opened = live_runner(runner.value).opened(netns.slug(topology), shape, chosen)
     if memory.preempt and (not spec.shared or spec.program == ATP):
         raise Failure(f"--preempt is for --program {SHARED}", exit_code=USAGE)
     entry = memory.overrides().of(JobEntry(name=NAMELESS, workers=_workers(shape, workers)))
     job = spec_of(LaunchSpec(command=command, workers=entry.workers), entry, slots=entry.slots)
+    if log is not None:
+        job = replace(job, log=str(begin_log(log)))
     execute(spec, [job], switch=f"{runner} {shape.name}", as_json=json, opened=opened)
 
 
@@ -92,19 +104,3 @@ def _workers(topology: Topology, given: int | None) -> int:
     if given is not None and given > hosts:
         raise Failure(f"-np {given}: the topology has {hosts} hosts for workers", exit_code=USAGE)
     return given or hosts
-
-
-@contextlib.contextmanager
-def _once(
-    runner: LiveRunner, name: str, topology: Topology, program: netns.Program
-) -> Iterator[SwitchFabric]:
-    """Bring a testbed up for as long as the context lasts."""
-    from bmv2_topos.testbeds import netns
-
-    state = bring_up(runner)(name, topology, program)
-    try:
-        with netns.opened(state) as fabric:
-            yield fabric
-    finally:
-        netns.down(name)
-        say(f"ina: testbed {name} is down")

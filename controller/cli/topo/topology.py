@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bmv2_topos import Link, Topology, find_topology
+from controller.cli.errors import Failure
 
 if TYPE_CHECKING:
-    from bmv2_topos.testbeds.netns import State
+    from bmv2_topos.testbeds.netns import Program, State
 
 LINKS = "Links"
 
@@ -29,6 +31,48 @@ Testbed = Annotated[
         "--name", metavar="NAME", help="Name of the testbed; unless given, the topology's, or the only one."
     ),
 ]
+
+
+class Target(StrEnum):
+    """Kinds of switches."""
+
+    EMBEDDED = "embedded"
+    BMV2 = "bmv2"
+
+
+TargetOption = Annotated[
+    Target,
+    typer.Option(
+        help="The switches: embedded, or bmv2 (simple_switch_grpc, which needs p4c, too; no delay, no loss)."
+    ),
+]
+Lanes = Annotated[
+    int | None,
+    typer.Option(help="Values per packet: 32, 64 or 256; unless given 256, or 32 on BMv2."),
+]
+
+
+Pcap = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR", help="Write the headers of what passes each port of each switch there, for ina trace."
+    ),
+]
+
+
+def program_of(
+    name: str, lanes: int | None, target: Target, *, seed: int = 0, pcap: Path | None = None
+) -> Program:
+    """Return what the switches of a testbed run. Raises Failure if there can be no such folder."""
+    from bmv2_topos.testbeds.netns import TARGETS, Program
+
+    if pcap is not None:
+        try:
+            pcap.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise Failure(f"--pcap {pcap}: {error.strerror}") from error
+    where = str(pcap.resolve()) if pcap else ""
+    return Program(name, lanes or TARGETS[target.value].lanes, seed, target.value, where)
 
 
 class LiveRunner(StrEnum):

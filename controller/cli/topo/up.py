@@ -10,7 +10,18 @@ import typer
 from controller.cli import options
 from controller.cli.errors import USAGE, Failure
 from controller.cli.output import Result, say
-from controller.cli.topo.topology import LinkOptions, LiveRunner, Name, Testbed, bring_up
+from controller.cli.topo.topology import (
+    Lanes,
+    LinkOptions,
+    LiveRunner,
+    Name,
+    Pcap,
+    Target,
+    TargetOption,
+    Testbed,
+    bring_up,
+    program_of,
+)
 
 EPILOG = """Examples:
 
@@ -23,6 +34,8 @@ EPILOG = """Examples:
   sudo ina topo up single-switch --runner mininet
 
   sudo ina topo up single-switch --p4 my.p4 --lanes 32
+
+  sudo ina topo up two-racks:2 --target bmv2 --runner mininet
 """
 
 
@@ -31,7 +44,8 @@ def up_(
     topology: Name,
     name: Testbed = None,
     program: options.Program = "exclusive",
-    lanes: options.Lanes = 256,
+    lanes: Lanes = None,
+    target: TargetOption = Target.EMBEDDED,
     p4: Annotated[
         Path | None,
         typer.Option(
@@ -44,13 +58,14 @@ def up_(
         typer.Option(help="netns: namespaces by iproute2 alone; mininet: the nodes of a Mininet of its own."),
     ] = LiveRunner.NETNS,
     seed: options.Seed = 0,
+    pcap: Pcap = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the commands, one after the other, and run none.")
     ] = False,
     json: options.Json = False,
     links: LinkOptions,
 ) -> None:
-    """Bring up a testbed: a network namespace per host and per switch, with the embedded switch in these.
+    """Bring up a testbed: a network namespace per host and per switch, with a P4 switch in these.
 
     Hosts have the addresses that 'ina topo show' lists, and know each other's from the start. Links have the
     rate, delay and loss of the topology. The testbed stays until 'ina topo down'; needs root.
@@ -61,7 +76,7 @@ def up_(
         raise Failure(f"--p4 {p4}: there is no such file", exit_code=USAGE)
     if p4 is not None and p4.suffix != ".p4":
         raise Failure(f"--p4 {p4}: want a name that ends in .p4", exit_code=USAGE)
-    chosen = netns.Program(str(p4.resolve()) if p4 else program, lanes, seed)
+    chosen = program_of(str(p4.resolve()) if p4 else program, lanes, target, seed=seed, pcap=pcap)
     shape, called = links.topology(topology), name or netns.slug(topology)
     if dry_run and runner is LiveRunner.MININET:
         raise Failure("--dry-run: Mininet chooses its commands itself; --runner netns prints its own", USAGE)

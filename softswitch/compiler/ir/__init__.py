@@ -27,6 +27,8 @@ reads zero and writes nothing. ``setValid`` leaves the field values as they are.
   `Advance` by no multiple of 8 is ParserInvalidArgument. A parser that enters a state for the
   1001st time in one packet stops with ParserTimeout.
 * Counters count packets and bytes, whatever their unit; bytes are those of the frame that came in.
+* Meters are two-rate three-colour markers without colour awareness (RFC 2698), green as long as they are not
+  configured, also beyond the end of an array; a packet counts one, or its bytes as it came in.
 * ``random`` draws ``low + next() % (high - low + 1)``, ``low`` if ``high < low``, where ``next`` is
   splitmix64 from the pipeline's seed.
 * ``truncate`` cuts the frame that leaves; of several calls the shortest holds.
@@ -60,13 +62,17 @@ from softswitch.compiler.ir.program import (
     ConstEntry,
     ControllerHeader,
     Counter,
+    DataType,
+    Digest,
     Invocation,
     Key,
+    Meter,
     NewType,
     Param,
     Pattern,
     Program,
     Register,
+    RegisterArray,
     Remark,
     State,
     Table,
@@ -129,6 +135,8 @@ __all__ = [
     "Continue",
     "ControllerHeader",
     "Counter",
+    "DataType",
+    "Digest",
     "Emit",
     "Enum",
     "Exit",
@@ -146,6 +154,7 @@ __all__ = [
     "Lookahead",
     "Loop",
     "Member",
+    "Meter",
     "Mux",
     "NewType",
     "Next",
@@ -155,6 +164,7 @@ __all__ = [
     "Position",
     "Program",
     "Register",
+    "RegisterArray",
     "Remark",
     "Return",
     "Scalar",

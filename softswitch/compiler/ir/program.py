@@ -157,11 +157,13 @@ class Table:
     annotations: tuple[Annotation, ...] = ()
     value_set: bool = False
     implementation: str = ""
+    direct_meter: str | None = None
+    idle_timeout: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """``register<type>(size)``."""
+    """``register<type>(size)``; of structs, one for each scalar, ``name#path``: see `RegisterArray`."""
 
     name: str
     type: Bits | Bool
@@ -181,6 +183,59 @@ class Counter:
     unit: str
     size: int
     table: str | None
+    pos: Position
+    annotations: tuple[Annotation, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Meter:
+    """An array of meters, or the direct meter of `table`; `unit` is packets or bytes.
+
+    A direct meter writes the colour of each packet to the variable `colour`, where its table is applied.
+    """
+
+    name: str
+    unit: str
+    size: int
+    table: str | None
+    pos: Position
+    colour: str = ""
+    annotations: tuple[Annotation, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DataType:
+    """The type of a value that the control plane sees whole, with the names that other types here lack.
+
+    `kind` is bits, bool, enum, error, serializable_enum, new_type, header, struct or tuple. Scalars have
+    `scalar`; structs, headers and tuples `members`; a serializable enum both, with the values in `values`.
+    """
+
+    kind: str
+    name: str = ""
+    scalar: Bits | Bool | Enum | None = None
+    members: tuple[tuple[str, DataType], ...] = ()
+    values: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterArray:
+    """A register as the control plane sees it: the `Register` of each scalar of `data` is one of `parts`."""
+
+    name: str
+    data: DataType
+    size: int
+    parts: tuple[str, ...]
+    pos: Position
+    annotations: tuple[Annotation, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """What ``digest`` sends to the control plane: values of type `data`, by the name of the type."""
+
+    name: str
+    data: DataType
     pos: Position
     annotations: tuple[Annotation, ...] = ()
 
@@ -254,5 +309,10 @@ class Program:
     new_types: Mapping[str, NewType] = field(default_factory=dict)
     controller_headers: Mapping[str, ControllerHeader] = field(default_factory=dict)
     action_profiles: Mapping[str, ActionProfile] = field(default_factory=dict)
+    meters: Mapping[str, Meter] = field(default_factory=dict)
+    digests: Mapping[str, Digest] = field(default_factory=dict)
+    register_arrays: Mapping[str, RegisterArray] = field(default_factory=dict)
+    # Actions that are called and in no table: their bodies are where they are called
+    called_actions: Mapping[str, Action] = field(default_factory=dict)
     # Digest of the text and the compiler that it comes from, where it was kept: what is derived may be too
     origin: str | None = field(default=None, compare=False)

@@ -181,6 +181,8 @@ class Extern:
     ``register.write``         (index), (value)
     ``counter.count``          (index)
     ``direct_counter.count``   none: the table's `Apply` counts, this call does nothing
+    ``meter.execute_meter``    (target), (index): the colour, 0 green, 1 yellow, 2 red
+    ``digest``                 data…: to the control plane, as one digest `instance`
     ``hash``                   (target), (algorithm), (base), data…, (max): ``base + H(data) % max`` in
                                64 bits, then cut to the target's width; max 0 counts as 1 (as BMv2)
     ``random``                 (target), (low), (high): both included

@@ -54,7 +54,11 @@ class _Verifier:
             _fail("no state start", ir.Position(program.name, 1, 1))
         for table in program.tables.values():
             self._table(table)
-        objects: list[ir.Register | ir.Counter] = [*program.registers.values(), *program.counters.values()]
+        objects: list[ir.Register | ir.Counter | ir.Meter] = [
+            *program.registers.values(),
+            *program.counters.values(),
+            *program.meters.values(),
+        ]
         for item in objects:
             if item.size <= 0:
                 _fail(f"{item.name} has size {item.size}", item.pos)
@@ -147,6 +151,8 @@ class _Verifier:
             "register.read": program.registers,
             "register.write": program.registers,
             "counter.count": program.counters,
+            "meter.execute_meter": program.meters,
+            "digest": program.digests,
         }
         objects = known.get(s.function)
         if isinstance(objects, dict) and s.instance not in objects:
@@ -208,6 +214,10 @@ class _Verifier:
             counter = self._program.counters.get(table.direct_counter)
             if counter is None or counter.table != table.name:
                 _fail(f"no counter {table.direct_counter} of table {table.name}", table.pos)
+        if table.direct_meter is not None:
+            meter = self._program.meters.get(table.direct_meter)
+            if meter is None or meter.table != table.name or meter.colour not in self._types:
+                _fail(f"no meter {table.direct_meter} of table {table.name}", table.pos)
 
     def _invocation(self, table: ir.Table, invocation: ir.Invocation) -> None:
         if all(ref.action != invocation.action for ref in table.actions):

@@ -116,22 +116,24 @@ def expression(body: Body, value: Value, pos: ir.Position) -> ir.Expr:
     raise CompileError(f"{show(value)} does not exist at run time", pos, "a value that does")
 
 
-def flatten(body: Body, value: Value, pos: ir.Position) -> tuple[ir.Expr, ...]:
-    """Return the scalars that a value consists of, in order, for a hash or checksum."""
+def flatten(body: Body, value: Value, pos: ir.Position, *, enums: bool = False) -> tuple[ir.Expr, ...]:
+    """Return the scalars that a value consists of, in order: for a hash or, with `enums`, a digest."""
     if isinstance(value, Number):
         raise CompileError(
             f"the width of {value.value} is not known", pos, f"a width, such as 8w{value.value}"
         )
     if isinstance(value, Group):
         places = value.places or (pos,) * len(value.parts)
-        flat = [flatten(body, part, place) for part, place in zip(value.parts, places, strict=True)]
+        flat = [
+            flatten(body, part, place, enums=enums) for part, place in zip(value.parts, places, strict=True)
+        ]
         return tuple(expr for exprs in flat for expr in exprs)
     if not isinstance(value, Run):
         raise CompileError(f"{show(value)} as data", pos, "values that exist at run time")
     lowered = t.lowered(value.type)
     if isinstance(lowered, ir.Header | ir.Struct | ir.Stack):
-        return tuple(expr for part in parts_of(value, pos) for expr in flatten(body, part, pos))
-    if isinstance(lowered, ir.Enum):
+        return tuple(expr for part in parts_of(value, pos) for expr in flatten(body, part, pos, enums=enums))
+    if isinstance(lowered, ir.Enum) and not enums:
         raise CompileError(f"{show(value)} as data: it has no width", pos, "bit<W>, int<W> or bool")
     return (expression(body, value, pos),)
 

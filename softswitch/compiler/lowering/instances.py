@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.lowering import types as t
+from softswitch.compiler.lowering.data_types import data_type
 from softswitch.compiler.lowering.expressions.check import evaluate, known, type_at, whole_number
 from softswitch.compiler.lowering.items import Instance
 from softswitch.compiler.lowering.passing import bind
@@ -16,12 +17,11 @@ from softswitch.compiler.lowering.syntax import applications, control_name, ir_a
 from softswitch.compiler.lowering.unit import Body
 from softswitch.compiler.lowering.values import Block, Object, Run, Value, show
 
-_REFUSED = {
-    "meter": "meters",
-    "direct_meter": "meters",
-}
 MAX_REGISTER = 1 << 28
-"""Cells of one register or counter."""
+"""Cells of one register, counter or meter."""
+
+COLOUR = ir.Bits(2)
+"""The type of what a meter says: 0 green, 1 yellow, 2 red."""
 
 
 def declare_instance(body: Body, decl: ast.Instantiation, prefix: str, users: object = ()) -> None:
@@ -154,8 +154,6 @@ def _make_object(
     constructor = next(
         (m for m in symbol.decl.methods if m.result is None and len(m.params) == len(decl.args)), None
     )
-    if ref.name in _REFUSED:
-        raise Unsupported(_REFUSED[ref.name], decl.pos)
     if constructor is None:
         counts = [str(len(m.params)) for m in symbol.decl.methods if m.result is None]
         raise CompileError(f"{len(decl.args)} arguments for {what}", decl.pos, " or ".join(counts))
@@ -163,28 +161,65 @@ def _make_object(
     unit = body.unit
     match ref.name:
         case "register":
-            cell = t.lowered(type_.args[0])
-            if not isinstance(cell, ir.Bits | ir.Bool):
-                raise Unsupported(
-                    f"a register of {t.describe(type_.args[0])}", ref.pos, "bit<W>, int<W> or bool"
-                )
-            size = _cells(body, args[0])
-            _claim(name, decl.pos, unit.registers.get(name))
-            unit.registers[name] = ir.Register(name, cell, size, decl.pos, annotations)
+            _make_register(body, type_.args[0], args[0], name, ref.pos, decl.pos, annotations)
             return Object(type_, symbol.decl, name, decl.pos)
         case "counter":
-            size, kind = _cells(body, args[0]), _counter_unit(body, args[1])
+            size, kind = _cells(body, args[0]), _unit(body, args[1], "CounterType")
             _claim(name, decl.pos, unit.counters.get(name))
             unit.counters[name] = ir.Counter(name, kind, size, None, decl.pos, annotations)
             return Object(type_, symbol.decl, name, decl.pos)
+        case "meter":
+            size, kind = _cells(body, args[0]), _unit(body, args[1], "MeterType")
+            _claim(name, decl.pos, unit.meters.get(name))
+            unit.meters[name] = ir.Meter(name, kind, size, None, decl.pos, annotations=annotations)
+            return Object(type_, symbol.decl, name, decl.pos)
+        case "direct_meter":
+            kind, colour = _unit(body, args[0], "MeterType"), unit.variable(f"{name}.colour", COLOUR)
+            return Object(type_, symbol.decl, name, decl.pos, kind, annotations, colour)
         case "action_profile" | "action_selector":
             return _make_profile(body, type_, symbol.decl, args, name, decl.pos, annotations)
         case "Checksum16":
             return Object(type_, symbol.decl, name, decl.pos)
         case "direct_counter":
-            return Object(type_, symbol.decl, name, decl.pos, _counter_unit(body, args[0]), annotations)
+            kind = _unit(body, args[0], "CounterType")
+            return Object(type_, symbol.decl, name, decl.pos, kind, annotations)
         case _:
             raise Unsupported(f"extern {ref.name!r}: v1model has none of that name", decl.pos)
+
+
+def _make_register(
+    body: Body,
+    cell: t.Type,
+    size_expr: ast.Expr,
+    name: str,
+    type_pos: ir.Position,
+    pos: ir.Position,
+    annotations: tuple[ir.Annotation, ...],
+) -> None:
+    """Add a register to the program; one of structs is a register for each of their scalars."""
+    unit = body.unit
+    expected = "bit<W>, int<W>, bool or structs of these"
+    refused = Unsupported(f"a register of {t.describe(cell)}", type_pos, expected)
+    if isinstance(t.base(cell), t.HeaderType | ir.Enum | ir.VarBits):
+        raise refused
+    data = data_type(cell, type_pos)
+    size = _cells(body, size_expr)
+    _claim(name, pos, unit.register_arrays.get(name))
+    scalars = list(_scalars(data))
+    if not scalars or not all(isinstance(scalar, ir.Bits | ir.Bool) for _, scalar in scalars):
+        raise refused
+    parts = tuple(f"{name}#{path}" if path else name for path, _ in scalars)
+    for part, (_, scalar) in zip(parts, scalars, strict=True):
+        assert isinstance(scalar, ir.Bits | ir.Bool)
+        unit.registers[part] = ir.Register(part, scalar, size, pos, annotations)
+    unit.register_arrays[name] = ir.RegisterArray(name, data, size, parts, pos, annotations)
+
+
+def _scalars(data: ir.DataType, path: str = "") -> Iterator[tuple[str, ir.Scalar]]:
+    if data.scalar is not None:
+        yield path, data.scalar
+    for name, member in data.members:
+        yield from _scalars(member, f"{path}.{name}" if path else name)
 
 
 def _make_profile(
@@ -223,7 +258,9 @@ def make_implementation(body: Body, prop: ast.Property, table: str) -> Object:
     return _make_object(body, symbol, ref, decl, control_name(prefix, decl.name, decl.annotations))
 
 
-def _claim(name: str, pos: ir.Position, other: ir.Register | ir.Counter | ir.ActionProfile | None) -> None:
+def _claim(
+    name: str, pos: ir.Position, other: ir.RegisterArray | ir.Counter | ir.ActionProfile | ir.Meter | None
+) -> None:
     if other is not None:
         message = f"two objects have the control-plane name {name!r}; the other is at {other.pos}"
         raise CompileError(message, pos, "another @name for one of them")
@@ -236,8 +273,8 @@ def _cells(body: Body, expr: ast.Expr) -> int:
     return size
 
 
-def _counter_unit(body: Body, expr: ast.Expr) -> str:
+def _unit(body: Body, expr: ast.Expr, enum: str) -> str:
     value = known(body, expr)
     if isinstance(value, Run) and isinstance(value.expr, ir.Const) and isinstance(value.type, ir.Enum):
         return value.type.members[value.expr.value]
-    raise CompileError(f"{show(value)} as the unit of a counter", expr.pos, "a CounterType")
+    raise CompileError(f"{show(value)} as what is counted", expr.pos, f"a {enum}")

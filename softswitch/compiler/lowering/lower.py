@@ -101,6 +101,10 @@ def _lowered(unit: Unit, program: ast.Program, name: str) -> ir.Program:
             annotations=ir_annotations(main.annotations),
             new_types=unit.new_types,
             action_profiles=unit.action_profiles,
+            called_actions=unit.called_actions,
+            register_arrays=unit.register_arrays,
+            meters=unit.meters,
+            digests=unit.digests,
             controller_headers=unit.controller_headers,
         )
     )

@@ -47,12 +47,16 @@ class Unit:
         self.variables: dict[str, ir.Type] = {}
         self.states: dict[str, ir.State] = {}
         self.actions: dict[str, ir.Action] = {}
+        self.called_actions: dict[str, ir.Action] = {}
         self.tables: dict[str, ir.Table] = {}
         self.registers: dict[str, ir.Register] = {}
         self.counters: dict[str, ir.Counter] = {}
         self.field_lists: dict[int, tuple[tuple[str, ...], ...]] = {}
         self.new_types: dict[str, ir.NewType] = {}
         self.action_profiles: dict[str, ir.ActionProfile] = {}
+        self.register_arrays: dict[str, ir.RegisterArray] = {}
+        self.meters: dict[str, ir.Meter] = {}
+        self.digests: dict[str, ir.Digest] = {}
         self.controller_headers: dict[str, ir.ControllerHeader] = {}
         self.active: list[object] = []
         self.instantiated: set[int] = set()  # ids of the declarations of controls and parsers in use
@@ -99,10 +103,14 @@ class Unit:
                 self.variables,
                 self.states,
                 self.actions,
+                self.called_actions,
                 self.tables,
                 self.registers,
+                self.register_arrays,
                 self.counters,
                 self.action_profiles,
+                self.meters,
+                self.digests,
                 self.field_lists,
             )
         ]

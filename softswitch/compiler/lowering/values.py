@@ -91,7 +91,8 @@ class Packet:
 class Object:
     """An instance of an extern; `name` is its control-plane name.
 
-    `unit` is what a counter counts, or the algorithm of an action selector.
+    `unit` is what a counter or meter counts, or the algorithm of an action selector; `colour` the variable
+    that a direct meter writes.
     """
 
     type: t.ExternType
@@ -100,6 +101,7 @@ class Object:
     pos: ir.Position
     unit: str = ""
     annotations: tuple[ir.Annotation, ...] = ()
+    colour: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

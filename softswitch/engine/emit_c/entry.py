@@ -159,7 +159,8 @@ def declare_state(unit: Unit, tables: Sequence[TableLayout], out: Writer) -> Non
     """Write ``struct p4_pipeline`` and the tables by which the control plane finds its way in it."""
     _write(out, DECLARATIONS)
     with out.block("struct p4_pipeline", "};"):
-        out.line("uint64_t random;")
+        out.line("uint64_t random, now_us;")
+        out.line("struct p4_digests *digests;")
         out.line(f"struct p4_table tables[{max(1, len(tables))}];")
         for table in tables:
             for member in state_members(unit, table):
@@ -168,6 +169,8 @@ def declare_state(unit: Unit, tables: Sequence[TableLayout], out: Writer) -> Non
             out.line(f"struct {group.name} *{group.name};  /* {group.size} */")
         for counter in _indirect_counters(unit):
             out.line(f"struct p4_count *counter_{unit.counter_names[counter.name]};  /* {counter.size} */")
+        for meter in indirect_meters(unit.program):
+            out.line(f"struct p4_meter *meter_{unit.meter_names[meter.name]};  /* {meter.size} */")
     out.line()
     describe_tables(unit, tables, out)
     unit.registers.describe(out)
@@ -177,6 +180,20 @@ def declare_state(unit: Unit, tables: Sequence[TableLayout], out: Writer) -> Non
             out.line(f'{{"{counter.name}", offsetof(struct p4_pipeline, {name}), {counter.size}}},')
         out.line("{NULL, 0, 0},")
     out.line()
+    with out.block("static const size_t p4_meters[] =", "};"):
+        for meter in indirect_meters(unit.program):
+            out.line(f"offsetof(struct p4_pipeline, meter_{unit.meter_names[meter.name]}),")
+        out.line("0,")
+    out.line()
+
+
+def indirect_meters(program: ir.Program) -> list[ir.Meter]:
+    """Return the meters that are arrays, in the order of ``p4_meters``."""
+    return [meter for meter in program.meters.values() if meter.table is None]
+
+
+def _needs_time(program: ir.Program) -> bool:
+    return bool(program.meters) or any(table.idle_timeout for table in program.tables.values())
 
 
 def _indirect_counters(unit: Unit) -> list[ir.Counter]:
@@ -199,7 +216,9 @@ def emit_entry_points(unit: Unit, tables: Sequence[TableLayout], out: Writer) ->
         "ingress_global_timestamp": "now_us",
     }
     found = {"parser_error": "error"}
-    _write(out, INGRESS, given=_set_standard(unit, arrival), found=_set_standard(unit, found))
+    timed = _needs_time(unit.program)
+    clock = ["    s->now_us = now_us;"] if timed else []
+    _write(out, INGRESS, given=[*clock, *_set_standard(unit, arrival)], found=_set_standard(unit, found))
     _write(
         out,
         CLONE,
@@ -213,7 +232,8 @@ def emit_entry_points(unit: Unit, tables: Sequence[TableLayout], out: Writer) ->
     }
     told = ("egress_port", "egress_rid", "instance_type", "enq_timestamp", "enq_qdepth", "deq_timedelta")
     departure |= {name: f"copy->{name}" for name in (*told, "deq_qdepth")}
-    _write(out, EGRESS, given=_set_standard(unit, departure))
+    clock = ["    s->now_us = copy->now_us;"] if timed else []
+    _write(out, EGRESS, given=[*clock, *_set_standard(unit, departure)])
     _emit_create(unit, tables, out)
 
 
@@ -312,6 +332,12 @@ def _emit_create(unit: Unit, tables: Sequence[TableLayout], out: Writer) -> None
         (f"counter_{unit.counter_names[counter.name]}", "struct p4_count", counter.size)
         for counter in _indirect_counters(unit)
     ]
+    memory += [
+        (f"meter_{unit.meter_names[meter.name]}", "struct p4_meter", meter.size)
+        for meter in indirect_meters(unit.program)
+    ]
+    if unit.program.digests:
+        memory.append(("digests", "struct p4_digests", 1))
     name = unit.program.name.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
     _write(
         out,
@@ -322,7 +348,7 @@ def _emit_create(unit: Unit, tables: Sequence[TableLayout], out: Writer) -> None
             for member, c_type, size in memory
         ],
         defaults=[
-            f"    s->default_{unit.table_names[layout.table.name]}.action = "
+            f"    s->default_{unit.table_names[layout.table.name]}.match.action = "
             f"{layout.actions.index(layout.table.default.action)};"
             for layout in tables
         ],

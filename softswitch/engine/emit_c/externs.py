@@ -46,6 +46,35 @@ def _count(body: Body, call: ir.Extern) -> None:
     body.out.line(f"p4_count(s->counter_{name}, {size}, {index}, p->frame_length);")
 
 
+def _execute_meter(body: Body, call: ir.Extern) -> None:
+    (target,), (index,) = call.args
+    meter = body.unit.program.meters[call.instance]
+    name = body.unit.meter_names[call.instance]
+    with body.out.block(""):
+        body.out.line(f"uint64_t index = {body.expressions.index(index)};")
+        colour = f"p4_meter(&s->meter_{name}[index], s->now_us, {cost(meter)}, p->frame_length)"
+        text = f"(uint64_t)(index < {meter.size} ? {colour} : P4_GREEN)"
+        body.store(target, _cut(text, 64, target))
+
+
+def cost(meter: ir.Meter) -> str:
+    """Return the tokens that a packet takes from a meter, as C."""
+    return "p->frame_length" if meter.unit == "bytes" else "1"
+
+
+def _send_digest(body: Body, call: ir.Extern) -> None:
+    number = list(body.unit.program.digests).index(call.instance)
+    words = [str(number)]
+    for expr in call.args[0]:
+        if is_wide(expr.type):
+            raise Unsupported("a digest of a value of more than 128 bits", expr.pos)
+        text = body.expressions.value(expr).text
+        words += [f"(uint64_t)({text})", f"(uint64_t)({text} >> 64)" if width_of(expr.type) > 64 else "0"]
+    with body.out.block(""):
+        body.out.line(f"const uint64_t words[{len(words)}] = {{{', '.join(words)}}};")
+        body.out.line(f"p4_digest(s->digests, words, {len(words)});")
+
+
 def _nothing(body: Body, call: ir.Extern) -> None:
     del body, call
 
@@ -229,6 +258,8 @@ HANDLERS: Mapping[str, Handler] = {
     "register.write": _register_write,
     "counter.count": _count,
     "direct_counter.count": _nothing,
+    "meter.execute_meter": _execute_meter,
+    "digest": _send_digest,
     "hash": _hash,
     "random": _random,
     "verify_checksum": _verify_checksum,

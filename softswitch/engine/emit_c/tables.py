@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from softswitch.compiler import ir
+from softswitch.engine.emit_c.externs import cost
 from softswitch.engine.emit_c.functions import PARAMETERS, open_body
 from softswitch.engine.emit_c.parser import pattern_test
 from softswitch.engine.emit_c.statements import Body
@@ -98,7 +99,12 @@ def lay_out_table(table: ir.Table) -> TableLayout:
     matches = {key.match for key in table.keys}
     if not table.keys:
         kind = "none"
-    elif table.const_entries and len(table.entries) <= MAX_CODE_ENTRIES:
+    elif (
+        table.const_entries
+        and len(table.entries) <= MAX_CODE_ENTRIES
+        and table.direct_meter is None
+        and not table.idle_timeout
+    ):
         kind = "code"
     elif has_priorities(table):
         kind = "ordered"
@@ -149,10 +155,16 @@ def declare_table(unit: Unit, layout: TableLayout, out: Writer) -> None:
             else:
                 out.line(f"uint64_t key[{layout.words}];")
             out.line("struct p4_match match;")
+            if layout.table.direct_meter is not None:
+                out.line("struct p4_meter meter;")
+            if layout.table.idle_timeout:
+                out.line("uint64_t last_us;")
             out.line(f"union {name}_args args;")
         out.line()
     with out.block(f"struct {name}_default", "};"):
-        out.line("uint32_t action;")
+        out.line("struct p4_match match;")
+        if layout.table.direct_meter is not None:
+            out.line("struct p4_meter meter;")
         out.line(f"union {name}_args args;")
     out.line()
     with out.block(f"static void fill_{name}(void *to, uint32_t action, const uint64_t *words)"):
@@ -202,16 +214,34 @@ def describe_tables(unit: Unit, layouts: Sequence[TableLayout], out: Writer) -> 
             if kind != "P4_FIXED":
                 struct = f"struct {name}_entry"
                 entry = f"sizeof({struct}), offsetof({struct}, match), offsetof({struct}, args)"
-            default = f"offsetof(struct p4_pipeline, default_{name})"
+            default = f"offsetof(struct p4_pipeline, default_{name}.match)"
             args = f"offsetof(struct p4_pipeline, default_{name}.args)"
             hits = "0"
             if layout.kind == "code" and layout.table.direct_counter is not None:
                 hits = f"offsetof(struct p4_pipeline, hits_{name})"
             out.line(f'{{"{layout.table.name}", {kind}, {layout.words}, {layout.match_words},')
             out.line(f" {entry},")
-            out.line(f" {default}, {args}, {hits}, fill_{name}}},")
-        out.line("{NULL, P4_FIXED, 0, 0, 0, 0, 0, 0, 0, 0, NULL},")
+            out.line(f" {default}, {args}, {hits},")
+            own = _parts(layout, f"struct {name}_entry") if kind != "P4_FIXED" else "0"
+            out.line(
+                f" {{{own}}}, {{{_parts(layout, 'struct p4_pipeline', f'default_{name}.')}}}, fill_{name}}},"
+            )
+        out.line("{NULL, P4_FIXED, 0, 0, 0, 0, 0, 0, 0, 0, {0}, {0}, NULL},")
     out.line()
+
+
+def _parts(layout: TableLayout, struct: str, prefix: str = "") -> str:
+    """Return the offsets of counter, meter and last hit of an entry in `struct`, 0 for what it lacks."""
+    table = layout.table
+    timed = table.idle_timeout and not prefix  # a default action is never idle
+    return ", ".join(
+        f"offsetof({struct}, {prefix}{member})" if has else "0"
+        for member, has in (
+            ("match.packets", table.direct_counter is not None),
+            ("meter", table.direct_meter is not None),
+            ("last_us", timed),
+        )
+    )
 
 
 def _action_members(layout: TableLayout) -> list[str]:
@@ -244,13 +274,30 @@ def emit_apply(unit: Unit, layout: TableLayout, number: int, out: Writer) -> Non
                 _emit_code(body, layout)
             case _:
                 _emit_lookup(body, layout, number)
+        _emit_resources(body, table, f"s->default_{name}", timed=False)
         if table.const_default:
             _emit_invocation(body, layout, table.default)
             out.line(_outcome(layout, 0, str(layout.actions.index(table.default.action))))
         else:
-            _emit_dispatch(body, layout, f"s->default_{name}.action", f"s->default_{name}.args")
-            out.line(_outcome(layout, 0, f"s->default_{name}.action"))
+            _emit_dispatch(body, layout, f"s->default_{name}.match.action", f"s->default_{name}.args")
+            out.line(_outcome(layout, 0, f"s->default_{name}.match.action"))
     out.line()
+
+
+def _emit_resources(body: Body, table: ir.Table, place: str, *, timed: bool) -> None:
+    """Count and meter a packet at an entry or, at `place`, a default action; note when it was hit."""
+    out = body.out
+    if table.direct_counter is not None:
+        out.line(f"p4_hit(&{place}.match, p->frame_length);")
+    if timed and table.idle_timeout:
+        out.line(f"{place}.last_us = s->now_us;")
+    if table.direct_meter is not None:
+        meter = body.unit.program.meters[table.direct_meter]
+        colour = body.expressions.scalar(ir.Var(ir.Bits(2), meter.colour, table.pos))
+        out.line(
+            f"{colour.text} = ({c_integer(class_bits(2))})"
+            f"p4_meter(&{place}.meter, s->now_us, {cost(meter)}, p->frame_length);"
+        )
 
 
 def _outcome(layout: TableLayout, hit: int, action: str) -> str:
@@ -335,8 +382,7 @@ def _emit_lookup(body: Body, layout: TableLayout, number: int) -> None:
         case _:
             _emit_ordered_search(body, layout, number)
     with out.block("if (entry)"):
-        if table.direct_counter is not None:
-            out.line("p4_hit(&entry->match, p->frame_length);")
+        _emit_resources(body, table, "(*entry)", timed=True)
         _emit_dispatch(body, layout, "entry->match.action", "entry->args", hit=1)
         out.line(_outcome(layout, 1, "entry->match.action"))
 

@@ -23,6 +23,7 @@ class Unit:
     action_names: dict[str, str]  # P4 name to C name, without prefix
     table_names: dict[str, str]
     counter_names: dict[str, str]
+    meter_names: dict[str, str]
     leaving_actions: frozenset[str]  # those that may exit the block
     leaving_tables: frozenset[str]
 
@@ -41,7 +42,7 @@ def make_unit(program: ir.Program) -> Unit:
         header: lay_out_header(header, header_names.unique(header.name), NOWHERE)
         for header in header_types(program)
     }
-    actions, tables, counters = Names(), Names(), Names()
+    actions, tables, counters, meters = Names(), Names(), Names(), Names()
     leaving = _leaving_actions(program)
     return Unit(
         program=program,
@@ -51,6 +52,7 @@ def make_unit(program: ir.Program) -> Unit:
         action_names={name: actions.unique(name) for name in program.actions},
         table_names={name: tables.unique(name) for name in program.tables},
         counter_names={name: counters.unique(name) for name in program.counters},
+        meter_names={name: meters.unique(name) for name in program.meters},
         leaving_actions=leaving,
         leaving_tables=frozenset(
             name

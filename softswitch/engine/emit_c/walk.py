@@ -123,7 +123,7 @@ def variables_read_first(body: Iterable[ir.Stmt], assigned: set[str]) -> set[str
         match statement:
             case ir.Assign(target=target, value=value):
                 reads = [value]
-            case ir.Extern(function="register.read" | "hash" | "random", args=args):
+            case ir.Extern(function="register.read" | "meter.execute_meter" | "hash" | "random", args=args):
                 target, reads = args[0][0], [expr for arg in args[1:] for expr in arg]
             case ir.Apply(hit=hit, action=action):
                 assigned |= {var.name for var in (hit, action) if var is not None}

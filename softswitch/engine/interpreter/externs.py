@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from softswitch.compiler import ir
+from softswitch.engine.entries import bit_width
 from softswitch.engine.interpreter.expressions import Evaluate, Store, compile_expression, compile_store
 from softswitch.engine.interpreter.hash import ALGORITHMS
 from softswitch.engine.interpreter.storage import PacketState, VarBitsValue, width_of, wrapper
+from softswitch.engine.meters import GREEN, Meter
 from softswitch.engine.pipeline import DROP_PORT, PipelineError
 
 Effect = Callable[[PacketState], None]
 Args = tuple[tuple[ir.Expr, ...], ...]
 
 MASK_64 = (1 << 64) - 1
+MAX_DIGESTS = 4096
+"""Digests that wait for the control plane; further ones are lost."""
 
 
 class ExternState:
@@ -26,6 +30,14 @@ class ExternState:
             for name, counter in program.counters.items()
             if counter.table is None
         }
+        self.meters = {
+            name: [Meter() for _ in range(meter.size)]
+            for name, meter in program.meters.items()
+            if meter.table is None
+        }
+        self.units = {name: meter.unit for name, meter in program.meters.items()}
+        self.digests: list[tuple[str, tuple[int, ...]]] = []
+        self.now_us = 0
         self._random = seed & MASK_64
 
     def next_random(self) -> int:
@@ -47,6 +59,10 @@ def compile_extern(call: ir.Extern, state: ExternState) -> Effect:
             return _register_write(state.registers[call.instance], args)
         case "counter.count":
             return _count(state.counters[call.instance], args)
+        case "meter.execute_meter":
+            return _execute_meter(state, call.instance, args)
+        case "digest":
+            return _digest(state, call.instance, args)
         case "hash":
             return _hash(args)
         case "random":
@@ -105,6 +121,35 @@ def _count(cells: list[tuple[int, int]], args: Args) -> Effect:
             cells[position] = (packets + 1, bytes_ + len(packet.frame))
 
     return count
+
+
+def cost(unit: str, packet: PacketState) -> int:
+    """Return the tokens that a packet takes from a meter that counts `unit`."""
+    return len(packet.frame) if unit == "bytes" else 1
+
+
+def _execute_meter(state: ExternState, name: str, args: Args) -> Effect:
+    store, index = _target(args[0]), _value(args[1])
+    meters, unit = state.meters[name], state.units[name]
+    wrap = wrapper(args[0][0].type)
+
+    def execute(packet: PacketState) -> None:
+        position, colour = index(packet), GREEN
+        if 0 <= position < len(meters):
+            colour = meters[position].colour(state.now_us, cost(unit, packet), len(packet.frame))
+        store(packet, wrap(colour))
+
+    return execute
+
+
+def _digest(state: ExternState, name: str, args: Args) -> Effect:
+    values = [(compile_expression(expr), (1 << bit_width(expr.type)) - 1) for expr in args[0]]
+
+    def send(packet: PacketState) -> None:
+        if len(state.digests) < MAX_DIGESTS:
+            state.digests.append((name, tuple(value(packet) & mask for value, mask in values)))
+
+    return send
 
 
 # --------------------------------------------------------------------------- hashes and checksums

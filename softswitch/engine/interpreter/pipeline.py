@@ -22,6 +22,7 @@ from softswitch.engine.interpreter.storage import (
     wrapper,
 )
 from softswitch.engine.interpreter.tables import TableState
+from softswitch.engine.meters import Meter, MeterRates, MeterReading
 from softswitch.engine.pipeline import DROP_PORT, Copy, NoSuchObject, Verdict
 
 
@@ -59,6 +60,10 @@ class Interpreter:
         """All entries, in the order of their insertion; constant ones first."""
         return self._table(table).entries
 
+    def find(self, table: str, entry: ir.ConstEntry) -> ir.ConstEntry:
+        """Return the entry of this match (and priority) with its action. Raises NoSuchEntry."""
+        return self._table(table).find(entry)
+
     def set_default(self, table: str, invocation: ir.Invocation | None) -> None:
         """Set the default action; None restores the program's own. Raises BadEntry."""
         self._table(table).set_default(invocation)
@@ -84,13 +89,48 @@ class Interpreter:
         self.read_counter(name, index)
         self._externs.counters[name][index] = (packets, bytes_)
 
-    def read_direct_counter(self, table: str, entry: ir.ConstEntry) -> tuple[int, int]:
-        """Packets and bytes that hit this entry. Raises NoSuchEntry."""
-        return self._counted(table).read_count(entry)
+    def read_direct_counter(self, table: str, entry: ir.ConstEntry | None) -> tuple[int, int]:
+        """Packets and bytes that hit this entry; None: that missed. Raises NoSuchEntry."""
+        return self._table(table).read_count(entry)
 
-    def write_direct_counter(self, table: str, entry: ir.ConstEntry, packets: int, bytes_: int) -> None:
-        """Set the counter of this entry. Raises NoSuchEntry."""
-        self._counted(table).write_count(entry, packets, bytes_)
+    def write_direct_counter(
+        self, table: str, entry: ir.ConstEntry | None, packets: int, bytes_: int
+    ) -> None:
+        """Set the counter of this entry, or of the default action. Raises NoSuchEntry."""
+        self._table(table).write_count(entry, packets, bytes_)
+
+    def read_meter(self, name: str, index: int) -> MeterReading:
+        """One meter of an array."""
+        return self._meter(name, index).read()
+
+    def configure_meter(self, name: str, index: int, rates: MeterRates | None) -> None:
+        """Set the rates of one meter of an array; None: everything is green."""
+        self._meter(name, index).configure(rates)
+
+    def read_direct_meter(self, table: str, entry: ir.ConstEntry | None) -> MeterReading:
+        """Read the meter of this entry, or of the default action. Raises NoSuchEntry."""
+        state = self._table(table)
+        return state.meter(state.owner("direct meter", entry)).read()
+
+    def configure_direct_meter(
+        self, table: str, entry: ir.ConstEntry | None, rates: MeterRates | None
+    ) -> None:
+        """Set the rates of the meter of this entry, or of the default action. Raises NoSuchEntry."""
+        state = self._table(table)
+        state.meter(state.owner("direct meter", entry)).configure(rates)
+
+    def read_last_hit(self, table: str, entry: ir.ConstEntry) -> int:
+        """Time of the last packet that hit this entry, microseconds; of tables with idle timeouts."""
+        return self._table(table).read_last_hit(entry)
+
+    def write_last_hit(self, table: str, entry: ir.ConstEntry, now_us: int) -> None:
+        """Take the entry for one that was hit at `now_us`, so that its idle time starts there."""
+        self._table(table).write_last_hit(entry, now_us)
+
+    def take_digests(self) -> list[tuple[str, tuple[int, ...]]]:
+        """Take the digests that wait: their names and values, in the order of the program's calls."""
+        taken, self._externs.digests = self._externs.digests, []
+        return taken
 
     def read_register(self, name: str, index: int) -> int:
         """One cell of a register."""
@@ -105,11 +145,12 @@ class Interpreter:
             raise NoSuchObject(f"no table {name!r}")
         return self._tables[name]
 
-    def _counted(self, table: str) -> TableState:
-        state = self._table(table)
-        if state.table.direct_counter is None:
-            raise NoSuchObject(f"table {table!r} has no direct counter")
-        return state
+    def _meter(self, name: str, index: int) -> Meter:
+        if name not in self._externs.meters:
+            raise NoSuchObject(f"no array of meters {name!r}")
+        meters = self._externs.meters[name]
+        _check_index(name, index, len(meters))
+        return meters[index]
 
     def _register(self, name: str, index: int) -> list[int]:
         if name not in self._externs.registers:
@@ -133,6 +174,7 @@ class Interpreter:
 
         With `previous`, the metadata that field list `field_list` names is kept from that packet.
         """
+        self._externs.now_us = now_us
         packet = self._fresh(frame)
         if previous is not None:
             self._keep_fields(previous, packet, field_list)
@@ -151,6 +193,7 @@ class Interpreter:
 
     def egress(self, packet: PacketState, copy: Copy) -> tuple[bytes | None, Verdict]:
         """Run egress, update checksums, deparse: the frame, or None if dropped."""
+        self._externs.now_us = copy.now_us
         packet.forget_requests()
         for name, type_ in self.program.variables.items():
             packet.variables[name] = blank(type_)

@@ -8,7 +8,7 @@ from typing import assert_never
 
 from softswitch.compiler import ir
 from softswitch.engine.interpreter.expressions import compile_expression, compile_store
-from softswitch.engine.interpreter.externs import ExternState, compile_extern
+from softswitch.engine.interpreter.externs import ExternState, compile_extern, cost
 from softswitch.engine.interpreter.parser import (
     compile_advance,
     compile_emit,
@@ -147,13 +147,18 @@ class StatementCompiler:
         hit = compile_store(statement.hit) if statement.hit is not None else None
         action = compile_store(statement.action) if statement.action is not None else None
 
+        meter = self._program.meters[table.direct_meter] if table.direct_meter is not None else None
+        externs = self._externs
+
         def apply(packet: PacketState) -> Leave | None:
             entry = state.lookup([key(packet) for key in keys])
-            if entry is None:
-                invocation = state.default
-            else:
-                invocation = entry.invocation
-                state.count(entry, len(packet.frame))
+            invocation = state.default if entry is None else entry.invocation
+            state.count(entry, len(packet.frame), externs.now_us)
+            if meter is not None:
+                colour = state.meter(entry).colour(
+                    externs.now_us, cost(meter.unit, packet), len(packet.frame)
+                )
+                packet.variables[meter.colour] = colour
             if hit is not None:
                 hit(packet, int(entry is not None))
             if action is not None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from softswitch.compiler import ir
-from softswitch.engine.entries import TableEntries, has_priorities
+from softswitch.engine.entries import TableEntries, has_part, has_priorities
 from softswitch.engine.interpreter.storage import width_of
+from softswitch.engine.meters import Meter
+from softswitch.engine.pipeline import NoSuchObject
 
 
 class TableState:
@@ -18,7 +20,10 @@ class TableState:
         self._by_priority = has_priorities(table)
         self._masks = [(1 << width_of(key.expr.type)) - 1 for key in table.keys]
         self._entries: list[ir.ConstEntry] = []
-        self._counts: dict[ir.ConstEntry, tuple[int, int]] = {}
+        # What entries have beside their actions; of None, the default action.
+        self._counts: dict[ir.ConstEntry | None, tuple[int, int]] = {None: (0, 0)}
+        self._last_hits: dict[ir.ConstEntry | None, int] = {}
+        self._meters: dict[ir.ConstEntry | None, Meter] = {}
         # With exact keys alone at most one entry matches, so it can be looked up.
         self._exact: dict[tuple[int, ...], ir.ConstEntry] | None = None
         self._refresh()
@@ -39,10 +44,15 @@ class TableState:
                 best = entry
         return best
 
-    def count(self, entry: ir.ConstEntry, length: int) -> None:
-        """Count a packet of `length` bytes that hit `entry`."""
+    def count(self, entry: ir.ConstEntry | None, length: int, now_us: int) -> None:
+        """Note a packet of `length` bytes that hit `entry`; None: that missed."""
         packets, bytes_ = self._counts[entry]
         self._counts[entry] = (packets + 1, bytes_ + length)
+        self._last_hits[entry] = now_us
+
+    def meter(self, entry: ir.ConstEntry | None) -> Meter:
+        """Return the meter of `entry`; None: of the default action."""
+        return self._meters.setdefault(entry, Meter())
 
     def _rank(self, entry: ir.ConstEntry) -> int:
         if self._by_priority:
@@ -70,7 +80,9 @@ class TableState:
         """Give the entry of this match another action; it keeps its place and its counter."""
         old = self._control.find(entry)
         new = self._control.modify(entry)
-        self._counts[new] = self._counts[old]
+        for known in (self._counts, self._last_hits, self._meters):
+            if old in known:
+                known[new] = known.pop(old)  # type: ignore[assignment]  # each its own values
         self._refresh()
 
     def delete(self, entry: ir.ConstEntry) -> None:
@@ -82,17 +94,38 @@ class TableState:
         """Set the default action; None restores the program's own. Raises BadEntry."""
         self._control.set_default(invocation)
 
-    def read_count(self, entry: ir.ConstEntry) -> tuple[int, int]:
-        """Return packets and bytes that hit this entry. Raises NoSuchEntry."""
-        return self._counts[self._control.find(entry)]
+    def find(self, entry: ir.ConstEntry) -> ir.ConstEntry:
+        """Return the entry with the match of `entry`. Raises NoSuchEntry."""
+        return self._control.find(entry)
 
-    def write_count(self, entry: ir.ConstEntry, packets: int, bytes_: int) -> None:
-        """Set the counter of this entry. Raises NoSuchEntry."""
-        self._counts[self._control.find(entry)] = (packets, bytes_)
+    def owner(self, part: str, entry: ir.ConstEntry | None) -> ir.ConstEntry | None:
+        """Return the entry that has a part (`has_part`). Raises NoSuchObject or NoSuchEntry."""
+        if not has_part(self.table, part):
+            raise NoSuchObject(f"table {self.table.name!r} has no {part}")
+        return None if entry is None else self._control.find(entry)
+
+    def read_count(self, entry: ir.ConstEntry | None) -> tuple[int, int]:
+        """Return packets and bytes that hit this entry, or that missed."""
+        return self._counts[self.owner("direct counter", entry)]
+
+    def write_count(self, entry: ir.ConstEntry | None, packets: int, bytes_: int) -> None:
+        """Set the counter of this entry, or of the default action."""
+        self._counts[self.owner("direct counter", entry)] = (packets, bytes_)
+
+    def read_last_hit(self, entry: ir.ConstEntry) -> int:
+        """Return when this entry was hit last, microseconds."""
+        return self._last_hits.get(self.owner("idle timeout", entry), 0)
+
+    def write_last_hit(self, entry: ir.ConstEntry, now_us: int) -> None:
+        """Take the entry for one that was hit at `now_us`."""
+        self._last_hits[self.owner("idle timeout", entry)] = now_us
 
     def _refresh(self) -> None:
         self._entries = self._control.entries()
-        self._counts = {entry: self._counts.get(entry, (0, 0)) for entry in self._entries}
+        kept: list[ir.ConstEntry | None] = [None, *self._entries]
+        self._counts = {entry: self._counts.get(entry, (0, 0)) for entry in kept}
+        self._last_hits = {entry: self._last_hits[entry] for entry in kept if entry in self._last_hits}
+        self._meters = {entry: self._meters[entry] for entry in kept if entry in self._meters}
         if all(key.match == "exact" for key in self.table.keys):
             self._exact = {tuple(p.value for p in entry.patterns): entry for entry in self._entries}
 

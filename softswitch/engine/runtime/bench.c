@@ -93,3 +93,79 @@ __attribute__((visibility("default"))) int bench_pipeline(const struct p4_progra
     free(out);
     return 0;
 }
+
+struct bench_sums {
+    uint8_t *frames;
+    const struct bench_frame *frame;
+    uint32_t frame_count;
+    uint32_t values_offset, lanes;          /* where each frame has that many 32-bit big-endian values */
+    uint32_t number_offset, number_step;
+    uint32_t slots, contributors;           /* a sum is over frames of the same number */
+    uint32_t passes;
+    uint64_t nanoseconds;
+};
+
+static uint32_t number_at(const uint8_t *at)
+{
+    uint32_t number;
+    memcpy(&number, at, 4);
+    return __builtin_bswap32(number);
+}
+
+static void load_values(uint32_t *restrict to, const uint8_t *restrict from, size_t lanes)
+{
+    for (size_t i = 0; i < lanes; i++)
+        to[i] = number_at(from + 4 * i);
+}
+
+static void add_values(uint32_t *restrict to, const uint8_t *restrict from, size_t lanes)
+{
+    for (size_t i = 0; i < lanes; i++)
+        to[i] += number_at(from + 4 * i);
+}
+
+static void copy_values(uint32_t *restrict to, const uint32_t *restrict from, size_t lanes)
+{
+    for (size_t i = 0; i < lanes; i++)
+        to[i] = __builtin_bswap32(from[i]);
+}
+
+/* The sums of the same frames by themselves, without a program around them: values into a slot, the last
+   contribution's sum out again. 0, or -1: no memory. */
+__attribute__((visibility("default"))) int bench_sums(struct bench_sums *run)
+{
+    uint32_t lanes = run->lanes, size = (lanes * 4 + 63) / 64 * 64;
+    uint8_t *slots = aligned_alloc(64, (size_t)run->slots * size);
+    uint32_t *out = aligned_alloc(64, size);
+    uint32_t *met = calloc(run->slots, sizeof *met);
+    if (slots && out && met) {
+        memset(slots, 0, (size_t)run->slots * size);
+        uint64_t start = now();
+        for (uint32_t pass = 0; pass < run->passes; pass++) {
+            for (uint32_t n = 0; n < run->frame_count; n++) {
+                uint8_t *bytes = run->frames + run->frame[n].offset;
+                raise_number(bytes + run->number_offset, run->number_step);
+                uint32_t index = number_at(bytes + run->number_offset) % run->slots;
+                uint32_t *slot = (uint32_t *)(void *)(slots + (size_t)index * size);
+                const uint8_t *values = bytes + run->values_offset;
+                uint32_t turn = met[index]++ % run->contributors;
+                if (turn == 0)
+                    load_values(slot, values, lanes);
+                else
+                    add_values(slot, values, lanes);
+                if (turn + 1 < run->contributors)
+                    continue;
+                for (uint32_t copy = 0; copy < run->contributors; copy++) {
+                    copy_values(out, slot, lanes);
+                    __asm__ volatile("" : : "r"(out) : "memory");   /* each copy is somebody's */
+                }
+            }
+        }
+        run->nanoseconds = now() - start;
+    }
+    int failed = !slots || !out || !met;
+    free(slots);
+    free(out);
+    free(met);
+    return -failed;
+}

@@ -41,25 +41,32 @@ P4_EXPORT void p4_control_default(struct p4_pipeline *s, uint32_t table, uint32_
                                   const uint64_t *args)
 {
     const struct p4_table_kind *kind = &p4_table_kinds[table];
-    memcpy(p4_at(s, kind->default_action), &action, sizeof action);
+    ((struct p4_match *)(void *)p4_at(s, kind->default_match))->action = action;
     kind->fill(p4_at(s, kind->default_args), action, args);
 }
 
-/* The direct counter of an entry: packets, bytes. NULL: no memory. */
-P4_EXPORT uint64_t *p4_control_hits(struct p4_pipeline *s, uint32_t table, const uint64_t *match,
-                                    uint64_t position)
+/* A part of an entry or, without a match, of the default action. NULL: it has none, or there is no memory. */
+P4_EXPORT void *p4_control_part(struct p4_pipeline *s, uint32_t table, uint32_t part, const uint64_t *match,
+                                uint64_t position)
 {
     const struct p4_table_kind *kind = &p4_table_kinds[table];
-    uint8_t *head;
-    if (kind->kind == P4_FIXED) {
-        head = p4_at(s, kind->hits) + position * sizeof(struct p4_match);
-    } else {
-        uint8_t *slot = p4_table_slot(&s->tables[table], match, position);
-        if (!slot)
-            return NULL;
-        head = slot + kind->match;
-    }
-    return &((struct p4_match *)(void *)head)->packets;
+    if (!match)
+        return kind->default_parts[part] ? p4_at(s, kind->default_parts[part]) : NULL;
+    if (kind->kind == P4_FIXED)
+        return p4_at(s, kind->hits) + position * sizeof(struct p4_match);
+    uint8_t *slot = p4_table_slot(&s->tables[table], match, position);
+    return slot && kind->parts[part] ? slot + kind->parts[part] : NULL;
+}
+
+P4_EXPORT struct p4_meter *p4_control_meter(struct p4_pipeline *s, uint32_t meter, uint64_t index)
+{
+    return (struct p4_meter *)(void *)p4_pointer_at(s, p4_meters[meter]) + index;
+}
+
+/* The digests that wait, or NULL if the program has none; whoever has read them sets `used` to 0. */
+P4_EXPORT struct p4_digests *p4_control_digests(struct p4_pipeline *s)
+{
+    return s->digests;
 }
 
 /* The cells of a counter: packets and bytes of each. */

@@ -105,6 +105,9 @@ int engine_add_udp(struct engine *, uint16_t number, const struct engine_impairm
                    const struct engine_impairments *tx, int fd, uint16_t local, uint16_t peer, char *error);
 int engine_add_interface(struct engine *, uint16_t number, const struct engine_impairments *rx,
                          const struct engine_impairments *tx, const char *name, char *error);
+/* `fd` is a Unix socket (SOCK_SEQPACKET) that listens, to take over, also on failure: shared_ring.h. */
+int engine_add_shared(struct engine *, uint16_t number, const struct engine_impairments *rx,
+                      const struct engine_impairments *tx, int fd, char *error);
 uint16_t engine_udp_port(struct engine *, uint16_t number);
 
 /* Swap programs between two packets. NULL: packets are dropped. Returns -1 if the ABI differs. */

@@ -1,6 +1,7 @@
 /* What every part stands on: errors, the clock, the lock. */
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <time.h>
 
 #include "engine_internal.h"
@@ -19,6 +20,28 @@ uint64_t clock_ns(void)
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
+}
+
+void *spare_take(struct spares *spares, size_t bytes)
+{
+    struct spare *first = spares->first;
+    if (!first)
+        return aligned_alloc(64, (bytes + 63) & ~(size_t)63);
+    spares->first = first->next;
+    return first;
+}
+
+void spare_return(struct spares *spares, void *block)
+{
+    struct spare *first = block;
+    first->next = spares->first;
+    spares->first = first;
+}
+
+void spares_free(struct spares *spares)
+{
+    while (spares->first)
+        free(spare_take(spares, 0));
 }
 
 /* Whoever waits for the mutex holds the gate, so the data thread, which unlocks and locks again all the

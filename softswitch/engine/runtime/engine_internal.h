@@ -35,6 +35,13 @@ struct queued {
     struct p4_copy copy;
 };
 
+/* Blocks of one size that were used and will be again: malloc costs more than the rest of queueing. */
+struct spares {
+    struct spare {
+        struct spare *next;
+    } *first;
+};
+
 struct direction {
     struct engine_impairments config;
     uint64_t random;                /* splitmix64 state */
@@ -62,6 +69,11 @@ struct port {
     struct engine_statistics statistics;
     struct captured *captured;      /* NULL until there is something */
     void *io;
+    /* Of ports whose outbox is memory that the far end reads; NULL elsewhere. */
+    uint8_t *(*reserve)(struct port *);             /* as outbox_reserve */
+    void (*commit)(struct port *, uint32_t length); /* as outbox_commit */
+    void (*poll)(struct port *);                    /* take the frames that lie there, up to a bound */
+    bool (*rest)(struct port *);                    /* true if there are none, and the next one wakes us */
     void (*receive)(struct port *);         /* take what the socket has, up to a bound */
     void (*flush)(struct port *);           /* send the outbox; keeps what the socket refuses */
     void (*close)(struct port *);
@@ -96,6 +108,8 @@ struct engine {
 
     struct port *ports[ENGINE_PORTS];
     struct port *dirty[ENGINE_PORTS];
+    struct port *polled[ENGINE_PORTS];      /* those with `poll` */
+    uint32_t polled_count;
     uint32_t dirty_count;
     struct group **groups, **sessions;      /* 65536 each */
 
@@ -104,6 +118,7 @@ struct engine {
     uint64_t sequence;
     uint64_t now_ns;
     bool has_queues;                /* some port has a rate to wait for */
+    struct spares items, frames;    /* of queues */
     uint32_t passes;                /* left for the frame in work */
 
     struct capture *capture;        /* NULL: none */
@@ -116,12 +131,15 @@ struct engine {
 };
 
 /* In layers: a file calls what the files above its place in this list declare, and nothing below. On top are the
- * ports with sockets (engine_udp.c, engine_interface.c), the engine as an object (engine_core.c) and the
+ * ports with sockets (engine_udp.c, engine_interface.c) or rings (engine_shared.c), the engine as an object (engine_core.c) and the
  * real-time driver (engine_loop.c), which engine.h declares.
  */
 
 /* engine_base.c */
 uint64_t clock_ns(void);
+void *spare_take(struct spares *, size_t bytes);        /* always of as many; or NULL */
+void spare_return(struct spares *, void *block);
+void spares_free(struct spares *);
 int fail(char *error, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* engine_capture.c: to be called only where `capture` is not NULL, but for the last two. `fate` NULL: none to tell of. */

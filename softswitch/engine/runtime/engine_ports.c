@@ -131,6 +131,8 @@ static bool grow(struct outbox *box)
 
 uint8_t *outbox_reserve(struct port *port)
 {
+    if (port->reserve)
+        return port->reserve(port);
     struct outbox *box = &port->outbox;
     if (unlikely(box->capacity - box->used < P4_MAX_FRAME || box->count == box->slots)) {
         if (!port->flush)
@@ -148,14 +150,17 @@ void outbox_commit(struct port *port, uint32_t length)
 {
     struct outbox *box = &port->outbox;
     struct engine *engine = port->engine;
+    if (port->flush && !port->dirty) {
+        port->dirty = true;
+        engine->dirty[engine->dirty_count++] = port;
+    }
+    if (port->commit) {
+        port->commit(port, length);
+        return;
+    }
     box->lengths[box->count] = length;
     box->used += length;
-    if (port->flush) {
-        if (!port->dirty) {
-            port->dirty = true;
-            engine->dirty[engine->dirty_count++] = port;
-        }
-    } else {
+    if (!port->flush) {
         box->times_us[box->count] = engine->now_ns / 1000;
         engine->cpu_pending |= port->is_cpu;
         port->statistics.tx_packets++;

@@ -11,9 +11,13 @@
 
 #include "engine_internal.h"
 
+/* Frames up to this length share blocks of this size. */
+#define SPARE_FRAME 2048
+
 /* A frame that several packets refer to. */
 struct shared_frame {
     uint32_t references;
+    bool spare;
     uint8_t bytes[];
 };
 
@@ -27,19 +31,25 @@ struct origin {
     uint16_t port;
 };
 
-static struct shared_frame *share(const uint8_t *frame, uint32_t length)
+static struct shared_frame *share(struct engine *engine, const uint8_t *frame, uint32_t length)
 {
-    struct shared_frame *shared = malloc(sizeof *shared + length);
+    bool spare = length <= SPARE_FRAME;
+    struct shared_frame *shared = spare ? spare_take(&engine->frames, sizeof *shared + SPARE_FRAME)
+                                        : malloc(sizeof *shared + length);
     if (shared) {
-        shared->references = 1;
+        *shared = (struct shared_frame){.references = 1, .spare = spare};
         memcpy(shared->bytes, frame, length);
     }
     return shared;
 }
 
-static void release(struct shared_frame *shared)
+static void release(struct engine *engine, struct shared_frame *shared)
 {
-    if (shared && --shared->references == 0)
+    if (!shared || --shared->references)
+        return;
+    if (shared->spare)
+        spare_return(&engine->frames, shared);
+    else
         free(shared);
 }
 
@@ -69,7 +79,7 @@ static void enqueue(struct port *port, const struct p4_packet *packet, const str
     }
     size_t header = (sizeof(struct queued) + 63) & ~(size_t)63;
     size_t body = ((size_t)program->packet_size + 63) & ~(size_t)63;
-    struct queued *item = origin->shared ? aligned_alloc(64, header + body) : NULL;
+    struct queued *item = origin->shared ? spare_take(&port->engine->items, header + body) : NULL;
     if (!item) {
         port->statistics.tx_queue_full++;
         return;
@@ -150,7 +160,7 @@ static void egress_pass(struct engine *engine, struct port *port, struct p4_pack
     bool sent = length != 0 && !verdict.dropped && !verdict.recirculate;
     struct shared_frame *kept = NULL;   /* what enters again must not lie where the next output goes */
     if (unlikely((verdict.clone || verdict.recirculate) && length != 0))
-        kept = share(out, length);
+        kept = share(engine, out, length);
     if (likely(sent && port))
         port_transmit(port, out, length);
     else if (sent)
@@ -159,7 +169,7 @@ static void egress_pass(struct engine *engine, struct port *port, struct p4_pack
         (port ? port : engine->ports[origin->port])->statistics.egress_dropped++;
     if (unlikely(kept)) {
         egress_extras(engine, packet, origin, &verdict, kept, length);
-        release(kept);
+        release(engine, kept);
     }
 }
 
@@ -236,13 +246,13 @@ void tm_ingress(struct engine *engine, struct port *port, const uint8_t *frame, 
     }
     struct origin origin = {frame, NULL, length, 0, port->number};
     if (unlikely(engine->has_queues)) {
-        origin.shared = share(frame, length);
+        origin.shared = share(engine, frame, length);
         if (origin.shared)
             origin.frame = origin.shared->bytes;
     }
     engine->passes = ENGINE_MAX_PASSES;
     ingress_pass(engine, &origin, P4_NORMAL, NULL, -1);
-    release(origin.shared);
+    release(engine, origin.shared);
 }
 
 void tm_dequeue(struct port *port)
@@ -266,8 +276,8 @@ void tm_dequeue(struct port *port)
         egress_pass(engine, port, item->packet, &origin, &item->copy, item->truncate);
         if (unlikely(engine->capture))
             capture_waited(engine, 0, 0);
-        release(item->frame);
-        free(item);
+        release(engine, item->frame);
+        spare_return(&engine->items, item);
     }
     schedule_dequeue(port);
 }
@@ -279,7 +289,7 @@ void tm_discard_queues(struct engine *engine)
         while (port && port->queue_head) {
             struct queued *item = port->queue_head;
             port->queue_head = item->next;
-            release(item->frame);
+            release(engine, item->frame);
             free(item);
             engine->statistics.reloads++;
         }
@@ -288,4 +298,6 @@ void tm_discard_queues(struct engine *engine)
             port->queue_depth = 0;
         }
     }
+    spares_free(&engine->items);        /* another program's are of another size */
+    spares_free(&engine->frames);
 }

@@ -8,7 +8,7 @@
 #ifndef P4_TABLES_H
 #define P4_TABLES_H
 
-#include "prelude.h"
+#include "meters.h"
 
 #define P4_MAX_PREFIXES 130
 
@@ -26,13 +26,17 @@ struct p4_prefix {
 /* P4_FIXED: no entries, or constant ones that are code. */
 enum { P4_EXACT, P4_LPM, P4_ORDERED, P4_FIXED };
 
+/* What an entry, or the default action, may have beside its match and action. */
+enum { P4_HITS, P4_METER, P4_LAST_HIT, P4_PARTS };   /* struct p4_match, struct p4_meter, uint64_t us */
+
 /* What does not change while the program runs. */
 struct p4_table_kind {
     const char *name;
     uint32_t kind, words;      /* words of key */
     uint32_t match_words;      /* exact: key; lpm: key and mask; ordered: value, mask, low and high words */
     size_t slot_bytes, match, args;               /* of a slot; offsets of match and arguments in it */
-    size_t default_action, default_args, hits;    /* offsets in struct p4_pipeline */
+    size_t default_match, default_args, hits;     /* offsets in struct p4_pipeline; hits: of code */
+    size_t parts[P4_PARTS], default_parts[P4_PARTS];   /* offsets in a slot and in struct p4_pipeline; 0: none */
     void (*fill)(void *args, uint32_t action, const uint64_t *words);
 };
 

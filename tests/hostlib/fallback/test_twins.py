@@ -12,6 +12,7 @@ from hostlib import wire
 from hostlib.fallback import Count, FallbackCore, FallbackJob, FallbackSettings
 from hostlib.fallback.native_core import NativeCore
 from hostlib.tree import Tree
+from tests import effort
 from tests.hostlib.fallback.packets import ENDPOINTS, LANES, TREES, emitted, packet
 from tests.twins.fallback_core import NumpyCore
 
@@ -128,7 +129,7 @@ def run_both(
     return native
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=effort.cases(150), deadline=None)
 @given(
     seed=st.integers(0, 2**32),
     framed=st.booleans(),

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from hostlib import wire
 from hostlib.fallback.native_core import NativeCore
+from tests import effort
 from tests.hostlib.fallback.packets import TREES
 from tests.hostlib.fallback.world import Make, Plan, World
 
@@ -30,7 +31,7 @@ plans = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=effort.cases(150), deadline=None)
 @given(plans)
 def test_every_sum_is_exact_and_every_run_ends(plan: Plan) -> None:
     world = World(plan, NativeCore)

@@ -57,6 +57,11 @@ class Client:
         updates = [p4.Update(type=p4.Update.Type.Value(kind), entity=e) for e in entities]
         self.stub.Write(p4.WriteRequest(election_id=self._id, updates=updates, **fields), timeout=PATIENCE_S)
 
+    def write_updates(self, updates: list[tuple[str, Any]], **fields: Any) -> None:
+        messages = [p4.Update(type=p4.Update.Type.Value(kind), entity=entity) for kind, entity in updates]
+        request = p4.WriteRequest(election_id=self._id, updates=messages, **fields)
+        self.stub.Write(request, timeout=PATIENCE_S)
+
     def read(self, *entities: Any) -> list[Any]:
         responses = self.stub.Read(p4.ReadRequest(entities=entities), timeout=PATIENCE_S)
         return [entity for response in responses for entity in response.entities]

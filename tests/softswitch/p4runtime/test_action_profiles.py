@@ -178,7 +178,17 @@ def test_what_does_not_fit_is_refused(bundle: Bundle) -> None:
     bare.action.action.action_id = bundle.schema.action_named("C.to").id
     assert isinstance(refused(bundle, INSERT, bare), InvalidArgument)
     bare.action.action_profile_action_set.SetInParent()
+    assert isinstance(refused(bundle, INSERT, bare), InvalidArgument)  # an empty set
+    choices = bare.action.action_profile_action_set.action_profile_actions
+    to = p4.Action(action_id=bundle.schema.action_named("C.to").id)
+    to.params.add(param_id=1, value=b"\5")
+    choices.add(action=to, weight=1, watch_port=b"\1")
     assert isinstance(refused(bundle, INSERT, bare), Unimplemented)
+    choices[0].ClearField("watch_port")
+    choices[0].weight = 9
+    assert isinstance(refused(bundle, INSERT, bare), ResourceExhausted)
+    bare.table_id = entry(bundle, "C.direct", 2).table_id
+    assert isinstance(refused(bundle, INSERT, bare), InvalidArgument)
     assert sent(bundle, 1, 0, 0, 0) == 1
 
 
@@ -191,3 +201,26 @@ def test_p4info_has_the_profiles_and_nothing_of_their_inside(text: str) -> None:
     assert [field.name for field in hashed.match_fields] == ["hdr.h.a"]
     assert len(hashed.action_refs) == 3
     assert all("#" not in action.preamble.name for action in info.actions)
+
+
+def one_shot(bundle: Bundle, key: int, *ports: int) -> Any:
+    message = entry(bundle, "C.hashed", key)
+    for port in ports:
+        choice = message.action.action_profile_action_set.action_profile_actions.add(weight=1)
+        choice.action.action_id = bundle.schema.action_named("C.to").id
+        choice.action.params.add(param_id=1, value=bytes([port]))
+    return message
+
+
+def test_entries_bring_sets_of_actions_with_them(bundle: Bundle) -> None:
+    tables.write(bundle, INSERT, one_shot(bundle, 1, 5, 6))
+    assert {sent(bundle, 1, 0, c, 0) for c in range(8)} == {5, 6}
+    (read,) = tables.read(bundle, p4.TableEntry())
+    assert read == one_shot(bundle, 1, 5, 6)
+    tables.write(bundle, MODIFY, one_shot(bundle, 1, 7))
+    assert {sent(bundle, 1, 0, c, 0) for c in range(8)} == {7}
+    assert isinstance(refused(bundle, INSERT, one_shot(bundle, 1, 8)), AlreadyExists)
+    assert {sent(bundle, 1, 0, c, 0) for c in range(8)} == {7}
+    tables.write(bundle, DELETE, one_shot(bundle, 1))
+    assert bundle.pipeline.entries("C.hashed#members") == []
+    assert list(action_profiles.read_groups(bundle, p4.ActionProfileGroup())) == []

@@ -112,7 +112,7 @@ LINE_ENDS = "\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
         ),
         ("VERIFY", {"p4info": None}, "INVALID_ARGUMENT", "no P4Info"),
         ("COMMIT", {}, "INVALID_ARGUMENT", "COMMIT takes no config"),
-        ("RECONCILE_AND_COMMIT", {}, "UNIMPLEMENTED", "use VERIFY_AND_COMMIT"),
+        ("RECONCILE_AND_COMMIT", {"p4info": None}, "INVALID_ARGUMENT", "no P4Info"),
         ("UNSPECIFIED", {}, "INVALID_ARGUMENT", "none of the pipeline config actions"),
     ],
 )

@@ -202,8 +202,8 @@ def test_reads_filter_by_priority_and_metadata(client: Client, names: Names) -> 
         (
             "INSERT",
             lambda n: n.entry("exact_table", exact(1), action=n.action("drop"), idle_timeout_ns=1),
-            "UNIMPLEMENTED",
-            "never time out",
+            "INVALID_ARGUMENT",
+            "cannot time out",
         ),
         (
             "INSERT",
@@ -213,8 +213,9 @@ def test_reads_filter_by_priority_and_metadata(client: Client, names: Names) -> 
         ),
         ("UNSPECIFIED", lambda n: n.entry("exact_table", exact(1)), "INVALID_ARGUMENT", "has no type"),
         ("INSERT", lambda n: p4.Entity(), "INVALID_ARGUMENT", "names no entity"),
-        ("INSERT", lambda n: p4.Entity(register_entry=p4.RegisterEntry()), "UNIMPLEMENTED", "registers"),
-        ("INSERT", lambda n: p4.Entity(meter_entry=p4.MeterEntry()), "UNIMPLEMENTED", "meters"),
+        ("INSERT", lambda n: p4.Entity(register_entry=p4.RegisterEntry()), "INVALID_ARGUMENT", "no register"),
+        ("INSERT", lambda n: p4.Entity(meter_entry=p4.MeterEntry()), "INVALID_ARGUMENT", "no meter has"),
+        ("INSERT", lambda n: p4.Entity(extern_entry=p4.ExternEntry()), "UNIMPLEMENTED", "externs other than"),
     ],
 )
 def test_a_bad_update_is_refused(
@@ -252,12 +253,6 @@ def test_errors_of_a_large_batch_fit_into_metadata(client: Client, names: Names)
     with pytest.raises(grpc.RpcError) as error:
         client.write("DELETE", *(names.entry("exact_table", exact(1)) for _ in range(80)))
     assert [code for code, _ in errors(error.value)] == ["NOT_FOUND"] * 80
-
-
-def test_atomic_batches_are_not_offered(client: Client, names: Names) -> None:
-    with pytest.raises(grpc.RpcError, match="ROLLBACK_ON_ERROR is not supported") as error:
-        client.write("INSERT", atomicity=p4.WriteRequest.ROLLBACK_ON_ERROR)
-    assert error.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
 # ---------------------------------------------------------------------- counters
@@ -385,10 +380,14 @@ def test_wildcard_reads_of_what_no_program_has_find_nothing(client: Client) -> N
 
 def test_reads_that_this_switch_does_not_offer(client: Client) -> None:
     kinds = [
-        p4.Entity(register_entry=p4.RegisterEntry()),
+        p4.Entity(extern_entry=p4.ExternEntry(extern_type_id=1)),
         p4.Entity(meter_entry=p4.MeterEntry(meter_id=1)),
         p4.Entity(),
     ]
     with pytest.raises(grpc.RpcError) as error:
         client.read(*kinds)
-    assert [code for code, _ in errors(error.value)] == ["UNIMPLEMENTED", "UNIMPLEMENTED", "INVALID_ARGUMENT"]
+    assert [code for code, _ in errors(error.value)] == [
+        "UNIMPLEMENTED",
+        "INVALID_ARGUMENT",
+        "INVALID_ARGUMENT",
+    ]

@@ -1,4 +1,4 @@
-"""Runs scenarios of `torch_scenarios` as groups of ranks: to import torch takes seconds, to fork none.
+"""Runs scenarios of the modules here as groups of ranks: to import torch takes seconds, to fork none.
 
 Reads lines of JSON {"scenario": name, "ranks": [environment, …]}, and answers each with the list of what the
 ranks came to: {"result": …}, {"error": [type, text]}, or {"status": …} of one that ended without either.
@@ -12,7 +12,10 @@ import signal
 import sys
 from typing import Any
 
+import horovod_scenarios
 import torch_scenarios
+
+SCENARIOS = {**vars(torch_scenarios), **vars(horovod_scenarios)}
 
 LONGEST_S = 60
 
@@ -23,7 +26,7 @@ def run(scenario: str, environment: dict[str, str], answer: int) -> None:
     os.environ.update(environment)
     signal.alarm(LONGEST_S)
     try:
-        said: dict[str, Any] = {"result": getattr(torch_scenarios, scenario)()}
+        said: dict[str, Any] = {"result": SCENARIOS[scenario]()}
     except BaseException as error:
         said = {"error": [type(error).__name__, str(error)]}
     with os.fdopen(answer, "w") as pipe:

@@ -133,6 +133,8 @@ def _lower_statements(body: Body, action: Action) -> None:
 def inline(body: Body, action: Action, formals: Sequence[Formal], passed: Passed, pos: ir.Position) -> None:
     """Emit the body of an action with its parameters bound, and the copying back."""
     action.used = True
+    known = ir.Action(action.name, (), (), action.decl.pos, ir_annotations(action.decl.annotations))
+    body.unit.called_actions.setdefault(action.name, known)
     with body.unit.entered(action, f"action {action.decl.name!r}", pos):
         inner = body.inside(
             scope=Scope(action.scope), place=Place.ACTION, prefix=action.name, copy_outs=passed.copy_outs

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
@@ -26,12 +28,10 @@ DEFAULT_SIZE = 1024
 
 _PROPERTIES = (
     *("default_action", "size", "counters", "key", "actions", "entries", "const entries"),
-    *("largest_priority_wins", "priority_delta", "implementation"),
+    *("largest_priority_wins", "priority_delta", "implementation", "meters", "support_timeout"),
 )
 _REFUSED = {
-    "meters": "meters",
-    "support_timeout": "idle timeouts",
-    "idle_timeout": "idle timeouts",
+    "idle_timeout": "TNA",
     "psa_direct_counter": "PSA",
 }
 
@@ -98,6 +98,8 @@ def _lower(table: Table) -> ir.Table:
         decl.pos,
         ir_annotations(decl.annotations),
         implementation="" if profile is None else profile.name,
+        direct_meter=_meter(body, table, properties.get("meters"), size),
+        idle_timeout="support_timeout" in properties and _is_true(body, properties["support_timeout"].value),
     )
 
 
@@ -187,8 +189,6 @@ def _key_name(element: ast.KeyElement) -> str:
 
 def _check_property(body: Body, prop: ast.Property) -> None:
     if prop.name in _REFUSED:
-        if prop.name == "support_timeout" and not _is_true(body, prop.value):
-            return
         raise Unsupported(_REFUSED[prop.name], prop.pos)
     if prop.name not in _PROPERTIES:
         near = unknown("table property", prop.name, _PROPERTIES, prop.pos)
@@ -231,17 +231,35 @@ def _counter(body: Body, table: Table, prop: ast.Property | None, size: int) -> 
     """Return the name of the direct counter of a table, and make it that table's."""
     if prop is None:
         return None
-    if isinstance(prop.value, ast.Call):
-        raise Unsupported("a direct counter without a name", prop.value.pos, "a declaration of the counter")
-    value = evaluate(body, prop.value)
-    if not isinstance(value, Object) or value.type.name != "direct_counter":
-        raise CompileError(f"{show(value)} as the counter of a table", prop.value.pos, "a direct_counter")
-    unit = body.unit
-    other = unit.counters.get(value.name)
-    if other is not None:
-        message = f"direct counter {value.name!r} already belongs to table {other.table!r}"
-        raise CompileError(message, prop.value.pos, "a direct counter for each table")
-    unit.counters[value.name] = ir.Counter(
+    value = _direct(body, prop, "counter", body.unit.counters)
+    body.unit.counters[value.name] = ir.Counter(
         value.name, value.unit, size, table.name, value.pos, value.annotations
     )
     return value.name
+
+
+def _meter(body: Body, table: Table, prop: ast.Property | None, size: int) -> str | None:
+    """Return the name of the direct meter of a table, and make it that table's."""
+    if prop is None:
+        return None
+    value = _direct(body, prop, "meter", body.unit.meters)
+    body.unit.meters[value.name] = ir.Meter(
+        value.name, value.unit, size, table.name, value.pos, value.colour, value.annotations
+    )
+    return value.name
+
+
+def _direct(
+    body: Body, prop: ast.Property, kind: str, owned: Mapping[str, ir.Counter] | Mapping[str, ir.Meter]
+) -> Object:
+    """Return the direct counter or meter that a table property names; `owned` are those of other tables."""
+    if isinstance(prop.value, ast.Call):
+        raise Unsupported(f"a direct {kind} without a name", prop.value.pos, f"a declaration of the {kind}")
+    value = evaluate(body, prop.value)
+    if not isinstance(value, Object) or value.type.name != f"direct_{kind}":
+        raise CompileError(f"{show(value)} as the {kind} of a table", prop.value.pos, f"a direct_{kind}")
+    other = owned.get(value.name)
+    if other is not None:
+        message = f"direct {kind} {value.name!r} already belongs to table {other.table!r}"
+        raise CompileError(message, prop.value.pos, f"a direct {kind} for each table")
+    return value

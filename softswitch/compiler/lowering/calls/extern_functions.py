@@ -16,11 +16,12 @@ from softswitch.compiler.lowering.calls.extern_calls import (
     scalar,
 )
 from softswitch.compiler.lowering.calls.field_lists import legacy_field_list, list_number
+from softswitch.compiler.lowering.data_types import data_type
 from softswitch.compiler.lowering.emit import expression, flatten
 from softswitch.compiler.lowering.paths import path_of
 from softswitch.compiler.lowering.scope import ExternFunctions
 from softswitch.compiler.lowering.unit import Body, Place, Stage
-from softswitch.compiler.lowering.values import Nothing, Run, Text, Value, constant, show
+from softswitch.compiler.lowering.values import Nothing, Run, Text, Value, constant, show, type_of
 
 _CONTROLS = (Stage.INGRESS, Stage.EGRESS)
 
@@ -207,7 +208,14 @@ def _static_assert(body: Body, values: list[Value], expr: ast.Call) -> Value:
 
 
 def _digest(body: Body, values: list[Value], expr: ast.Call) -> Value:
-    raise Unsupported("digest", expr.pos)
+    place = expr.args[1].value.pos
+    data = data_type(type_of(values[1]), place)
+    name = data.name or f"digest_{len(body.unit.digests)}"
+    known = body.unit.digests.setdefault(name, ir.Digest(name, data, expr.pos))
+    if known.data != data:
+        raise CompileError(f"two types of digests are called {name!r}", place, "another name for one of them")
+    body.out.append(ir.Extern("digest", name, (flatten(body, values[1], place, enums=True),), expr.pos))
+    return Nothing()
 
 
 # Each function with the blocks that it may be called in (none: all of them) and its numbers of parameters.
@@ -255,5 +263,5 @@ _FUNCTIONS: dict[
         ),
         _static_assert,
     ),
-    "digest": ((), (2,), _digest),
+    "digest": ((Stage.INGRESS,), (2,), _digest),
 }

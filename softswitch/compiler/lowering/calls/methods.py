@@ -141,6 +141,35 @@ def _checksum(body: Body, data: Value, expr: ast.Call, place: ir.Position) -> Va
     return Run(ir.Bits(16), variable)
 
 
+def _index(body: Body, value: Value, pos: ir.Position, uses: int) -> ir.Expr:
+    """Return an index that stays the same for `uses` statements."""
+    index = scalar(body, value, pos, "the index")
+    if uses == 1 or isinstance(index, ir.Const):
+        return index
+    assert isinstance(index.type, ir.Bits)
+    variable = body.temporary(index.type, "index", pos)
+    body.out.append(ir.Assign(variable, index, pos))
+    return variable
+
+
+def _leaves(value: Value, pos: ir.Position) -> list[Value]:
+    """Return the scalars that a value consists of, in order."""
+    if isinstance(value, Group) or isinstance(t.base(type_of(value)), t.StructType | t.Tuple):
+        return [leaf for part in parts_of(value, pos) for leaf in _leaves(part, pos)]
+    return [value]
+
+
+def _read_colour(body: Body, meter: Object, target: Value, expr: ast.Call) -> None:
+    """Emit the colour that a direct meter gave the packet where its table was applied."""
+    scalar_type = t.lowered(type_of(target))
+    if not isinstance(target, Run) or not isinstance(scalar_type, ir.Bits):
+        raise CompileError(
+            f"a colour into {show(target)}", expr.args[0].value.pos, "a variable of type bit<W>"
+        )
+    colour = ir.Var(ir.Bits(2), meter.colour, expr.pos)
+    body.out.append(ir.Assign(target.expr, ir.Cast(scalar_type, colour, expr.pos), expr.pos))
+
+
 def _call_object(body: Body, base: Object, expr: ast.Call, method: str) -> Value:
     assert isinstance(expr.callee, ast.Member)
     overloads = [
@@ -160,19 +189,30 @@ def _call_object(body: Body, base: Object, expr: ast.Call, method: str) -> Value
     places = [arg.value.pos for arg in expr.args]
     match what:
         case "register.read":
-            variable, after = plain_target(body, values[0], places[0])
-            index = scalar(body, values[1], places[1], "the index")
-            body.out.append(ir.Extern(what, base.name, ((variable,), (index,)), expr.pos))
-            body.out.extend(after)
+            parts = body.unit.register_arrays[base.name].parts
+            index = _index(body, values[1], places[1], len(parts))
+            for part, target in zip(parts, _leaves(values[0], places[0]), strict=True):
+                variable, after = plain_target(body, target, places[0])
+                body.out.append(ir.Extern(what, part, ((variable,), (index,)), expr.pos))
+                body.out.extend(after)
         case "register.write":
-            index = scalar(body, values[0], places[0], "the index")
-            stored = expression(body, values[1], places[1])
-            body.out.append(ir.Extern(what, base.name, ((index,), (stored,)), expr.pos))
+            parts = body.unit.register_arrays[base.name].parts
+            index = _index(body, values[0], places[0], len(parts))
+            stored = [expression(body, leaf, places[1]) for leaf in _leaves(values[1], places[1])]
+            for part, value in zip(parts, stored, strict=True):
+                body.out.append(ir.Extern(what, part, ((index,), (value,)), expr.pos))
         case "counter.count":
             index = scalar(body, values[0], places[0], "the index")
             body.out.append(ir.Extern(what, base.name, ((index,),), expr.pos))
         case "Checksum16.get":
             return _checksum(body, values[0], expr, places[0])
+        case "meter.execute_meter":
+            index = scalar(body, values[0], places[0], "the index")
+            variable, after = plain_target(body, values[1], places[1])
+            body.out.append(ir.Extern(what, base.name, ((variable,), (index,)), expr.pos))
+            body.out.extend(after)
+        case "direct_meter.read":
+            _read_colour(body, base, values[0], expr)
         case "direct_counter.count":
             body.out.append(ir.Extern(what, base.name, (), expr.pos))
         case _:

@@ -1,0 +1,136 @@
+"""A scenario as plain data, what a run of it came to, and what its checks say about that. Pure functions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from bmv2_topos.jobfile import JobEntry
+from bmv2_topos.spec import Link, Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """A worker dies, at the beginning of an iteration: the first is 0."""
+
+    job: str
+    rank: int
+    iteration: int
+
+
+@dataclass(frozen=True, slots=True)
+class LinkFault:
+    """The link between two nodes has another property than all others: a field of `Link`."""
+
+    a: str
+    b: str
+    kind: str
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What a job must come to: a metric in bounds, or a failure whose message has these words."""
+
+    job: str
+    metric: str = ""
+    least: float = -math.inf
+    most: float = math.inf
+    fails: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """Jobs on a topology, what goes wrong there, and what must come of it.
+
+    Besides its checks, every job that none of them says fails must do all of its iterations, with every
+    element of every sum exact.
+    """
+
+    name: str
+    summary: str
+    topology: Topology
+    program: str = "exclusive"
+    lanes: int = 32
+    jobs: tuple[JobEntry, ...]
+    links: tuple[LinkFault, ...] = ()
+    kills: tuple[Kill, ...] = ()
+    checks: tuple[Check, ...] = ()
+    limit_s: float = 60.0
+    """Time after which it has failed: of silence where there are processes, in all in virtual time."""
+    seed: int = 0
+
+    @property
+    def network(self) -> Topology:
+        """The topology with the faults of its links."""
+        return replace(self.topology, links=tuple(map(self._with_faults, self.topology.links)))
+
+    def _with_faults(self, link: Link) -> Link:
+        faults = {fault.kind: fault.value for fault in self.links if {fault.a, fault.b} == {link.a, link.b}}
+        return replace(link, **faults)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobOutcome:
+    """What a job came to."""
+
+    name: str
+    failure: str | None
+    """Why it failed; None: it did not."""
+    iterations: int
+    """Those that all ranks have done, every sum compared with the exact one."""
+    iteration_s: float
+    """Median time of an iteration, of its slowest rank."""
+    metrics: Mapping[str, float]
+    """What was counted: packets sent, sent again, by what became of them in switches."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a run came to."""
+
+    runner: str
+    target: str
+    jobs: tuple[JobOutcome, ...]
+    elapsed_s: float
+    """Time on the clock, with all that was started and ended for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A check, whether it holds, and what was found."""
+
+    check: str
+    good: bool
+    found: str
+
+
+def verdicts(scenario: Scenario, outcome: Outcome) -> list[Verdict]:
+    """Return what the checks of a scenario say about a run."""
+    jobs = {job.name: job for job in outcome.jobs}
+    fail = {check.job for check in scenario.checks if check.fails}
+    whole = [_whole(entry, jobs[entry.name]) for entry in scenario.jobs if entry.name not in fail]
+    return [*whole, *(_verdict(check, jobs[check.job]) for check in scenario.checks)]
+
+
+def _whole(entry: JobEntry, job: JobOutcome) -> Verdict:
+    good = job.failure is None and job.iterations == entry.iterations
+    found = job.failure or f"{job.iterations} iterations"
+    return Verdict(f"{entry.name}: {entry.iterations} iterations, all sums exact", good, found)
+
+
+def _verdict(check: Check, job: JobOutcome) -> Verdict:
+    if check.fails:
+        good = job.failure is not None and check.fails in job.failure
+        return Verdict(f"{check.job}: fails, and says {check.fails!r}", good, job.failure or "did not fail")
+    value = _measured(job).get(check.metric, 0.0)
+    bounds = [f"at least {check.least:g}"] if check.least > -math.inf else []
+    bounds += [f"at most {check.most:g}"] if check.most < math.inf else []
+    text = f"{check.job}: {check.metric} {' and '.join(bounds)}"
+    return Verdict(text, check.least <= value <= check.most, f"{value:g}")
+
+
+def _measured(job: JobOutcome) -> Mapping[str, float]:
+    share = job.metrics.get("resent_packets", 0.0) / max(1.0, job.metrics.get("sent_packets", 0.0))
+    return {"iteration_s": job.iteration_s, "resent_share": share, **job.metrics}

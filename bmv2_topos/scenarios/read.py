@@ -1,0 +1,184 @@
+"""Scenarios as files, in TOML (or JSON, or YAML).
+
+A file looks so::
+
+    summary = "One worker computes longer: the others wait for it"
+    topology = "single-switch:4"            # of the catalog
+    program = "exclusive"
+    lanes = 32
+    link = { rate_bps = 1e9 }               # every link, in the place of what the topology says
+
+    [[job]]                                 # as in a job file
+    name = "slow"
+    workers = 4
+    slots = 64
+    tensors = [2000]
+    iterations = 5
+    compute_s = 0.002
+    straggler = { rank = 1, compute_s = 0.05 }
+
+    [[fault]]
+    kind = "loss"                           # a property of a link, or kill
+    link = ["h1", "s1"]
+    value = 0.02
+
+    [[fault]]
+    kind = "kill"
+    job = "slow"
+    rank = 2
+    iteration = 3
+
+    [[check]]
+    job = "slow"
+    metric = "iteration_s"                  # or fails = "words of its message"
+    least = 0.05
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from bmv2_topos import checks
+from bmv2_topos.jobfile import JobEntry, JobFileError, read_job
+from bmv2_topos.scenarios.model import Check, Kill, LinkFault, Scenario
+from bmv2_topos.spec import Topology, TopologyError
+from bmv2_topos.topofile import PROPERTIES, find_topology
+from controller import documents
+from controller.documents import Document, Where
+from controller.errors import BadSpec
+
+SHIPPED = Path(__file__).parent / "shipped"
+PROGRAMS = ("exclusive", "shared")
+KINDS = ("loss", "duplicate", "reorder", "delay_s", "rate_bps", "kill")
+
+_TOP: Mapping[str, documents.Check] = {
+    "summary": documents.name,
+    "topology": documents.name,
+    "program": documents.one_of(PROGRAMS),
+    "lanes": documents.whole(32, 256),
+    "seed": documents.whole(0, 1 << 31),
+    "limit_s": documents.number(0, 3600, "seconds", above=True),
+    **dict.fromkeys(("link", "job", "fault", "check"), lambda value: None),  # looked at by themselves
+}
+_FAULT: Mapping[str, documents.Check] = {
+    "kind": documents.one_of(KINDS),
+    "link": documents.listing(documents.name, least=2, most=2),
+    "value": documents.number(0, 1e12),
+    "job": documents.name,
+    "rank": documents.whole(0, 1023),
+    "iteration": documents.whole(0, 1 << 31),
+}
+_CHECK: Mapping[str, documents.Check] = {
+    "job": documents.name,
+    "metric": documents.name,
+    "least": documents.number(-1e18, 1e18),
+    "most": documents.number(-1e18, 1e18),
+    "fails": documents.name,
+}
+
+
+def shipped() -> Mapping[str, Path]:
+    """Return the files of the scenarios that come along, by name."""
+    return {path.stem: path for path in sorted(SHIPPED.glob("*.toml"))}
+
+
+def find_scenario(text: str) -> Scenario:
+    """Return a scenario by its name, or by the name of its file. Raises BadSpec."""
+    known = shipped()
+    if text in known:
+        return load_scenario(known[text])
+    if Path(text).suffix in documents.FORMATS:
+        return load_scenario(Path(text))
+    raise BadSpec(f"no scenario {text!r}; {documents.hint(text, list(known))}; or a file that ends in .toml")
+
+
+def load_scenario(path: Path) -> Scenario:
+    """Read a scenario. Raises BadSpec."""
+    return _scenario(documents.read(path), path.stem)
+
+
+def parse_scenario(text: str, *, source: str = "scenario.toml") -> Scenario:
+    """Read the scenario in a text; `source` names it in errors. Raises BadSpec."""
+    return _scenario(documents.parse(text, source), Path(source).stem)
+
+
+def _scenario(document: Document, name: str) -> Scenario:
+    top = document.check((), _TOP, require=("summary", "topology", "job"))
+    own = {key: top[key] for key in ("program", "lanes", "seed", "limit_s") if key in top}
+    topology = _topology(document, top)
+    jobs = tuple(_job(document, where) for where, _ in document.tables("job"))
+    names = [job.name for job in jobs]
+    faults = [_fault(document, where, topology, jobs) for where, _ in document.tables("fault")]
+    return Scenario(
+        name=name,
+        summary=top["summary"],
+        topology=topology,
+        jobs=jobs,
+        links=tuple(fault for fault in faults if isinstance(fault, LinkFault)),
+        kills=tuple(fault for fault in faults if isinstance(fault, Kill)),
+        checks=tuple(_check(document, where, names) for where, _ in document.tables("check")),
+        **own,
+    )
+
+
+def _topology(document: Document, top: Mapping[str, Any]) -> Topology:
+    try:
+        found = find_topology(top["topology"])
+    except TopologyError as error:
+        raise document.error(("topology",), f"topology: {error}") from error
+    common = document.check(("link",), PROPERTIES, what="link") if "link" in top else {}
+    return replace(found, links=tuple(replace(link, **common) for link in found.links))
+
+
+def _job(document: Document, where: Where) -> JobEntry:
+    _, number = where
+    assert isinstance(number, int)
+    try:
+        return read_job(document.path, number + 1, document.data["job"][number], require=("name", "slots"))
+    except JobFileError as error:
+        raise document.error(where, str(error).removeprefix(f"{document.path}: ")) from error
+
+
+def _fault(
+    document: Document, where: Where, topology: Topology, jobs: tuple[JobEntry, ...]
+) -> Kill | LinkFault:
+    found = document.check(where, _FAULT, what="fault", require=("kind",))
+    if found["kind"] != "kill":
+        document.check(where, _FAULT, what="fault", require=("link", "value"))
+        return _link_fault(document, where, topology, found)
+    document.check(where, _FAULT, what="fault", require=("job", "rank", "iteration"))
+    job = next((job for job in jobs if job.name == found["job"]), None)
+    if job is None:
+        raise _no_job(document, where, found["job"], [job.name for job in jobs])
+    if found["rank"] >= job.workers:
+        last = job.workers - 1
+        raise document.error(
+            (*where, "rank"), f"fault: rank = {found['rank']}: the job has ranks 0 to {last}"
+        )
+    return Kill(found["job"], found["rank"], found["iteration"])
+
+
+def _link_fault(document: Document, where: Where, topology: Topology, found: Mapping[str, Any]) -> LinkFault:
+    a, b = found["link"]
+    if not any({a, b} == {link.a, link.b} for link in topology.links):
+        raise document.error((*where, "link"), f"fault: link = [{a!r}, {b!r}]: there is no such link")
+    if wanted := PROPERTIES[found["kind"]](found["value"]):
+        raise document.error((*where, "value"), f"fault: value = {found['value']}: {wanted}")
+    return LinkFault(a, b, found["kind"], float(found["value"]))
+
+
+def _check(document: Document, where: Where, jobs: list[str]) -> Check:
+    found = document.check(where, _CHECK, what="check", require=("job",))
+    if found["job"] not in jobs:
+        raise _no_job(document, where, found["job"], jobs)
+    bounded = "metric" in found and ("least" in found or "most" in found)
+    if bounded == ("fails" in found):
+        raise document.error(where, "check: want metric with least or most, or fails")
+    return Check(**found)
+
+
+def _no_job(document: Document, where: Where, name: str, jobs: list[str]) -> BadSpec:
+    return document.error((*where, "job"), checks.unknown("job", name, jobs))

@@ -1,0 +1,87 @@
+"""The embedded switch as a target: ``ina switch``, which answers for rates, delays and losses itself."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from bmv2_topos.spec import Link, Topology
+from bmv2_topos.testbeds.netns.commands import Command, Program
+from bmv2_topos.testbeds.netns.names import interface
+from controller import Controller
+from controller.runtime.fabric import outgoing
+from controller.runtime.programs import source_of
+from controller.runtime.topology import link_impairments
+
+HEADERS = 70
+"""Bytes of a frame before the lanes."""
+
+
+class EmbeddedTarget:
+    """As of `targets.SwitchTarget`."""
+
+    lanes = 256
+
+    def check(self, topology: Topology, program: Program) -> None:
+        """Raise ProgramMismatch if there is no such program, or not for so many lanes."""
+        source_of(program.name, program.lanes)
+
+    def compiling(self, program: Program, folder: Path) -> list[Command]:
+        """Return nothing: the first switch that runs a program compiles it, for all."""
+        return []
+
+    def argv(self, topology: Topology, switch: str, program: Program, socket: Path) -> list[str]:
+        """Return ``ina switch …``."""
+        python = [sys.executable, "-P", "-m", "controller.cli", "switch"]
+        return [*python, *switch_options(topology, switch, program, socket)]
+
+    def link_commands(self, testbed: str, topology: Topology) -> Iterator[Command]:
+        """Yield nothing: superframes are welcome, and the switch holds its ports to their rates."""
+        yield from ()
+
+    def load(self, program: Program, folder: Path, controllers: Mapping[str, Controller]) -> None:
+        """Do nothing: it was started with the program."""
+
+
+def switch_options(topology: Topology, switch: str, program: Program, socket: Path) -> list[str]:
+    """Return the options of ``ina switch`` for a switch whose interfaces are in its namespace."""
+    loaded = ["--program", program.name, "--lanes", str(program.lanes), "--p4runtime", f"unix:{socket}"]
+    ports = [f"--port={port}=veth:{interface(switch, port)}" for port in topology.ports[switch]]
+    return [
+        *loaded,
+        *ports,
+        *impairment_options(topology, switch, program),
+        *capture_options(switch, program),
+    ]
+
+
+def capture_options(switch: str, program: Program) -> list[str]:
+    """Return the options for captures: headers only, which all of ``ina trace`` is made of."""
+    if not program.pcap:
+        return []
+    return ["--pcap", program.pcap, "--pcap-name", switch, "--pcap-snap", str(HEADERS)]
+
+
+def impairment_options(topology: Topology, switch: str, program: Program) -> list[str]:
+    """Return the options for what its links do, each switch with random numbers of its own.
+
+    The switch itself holds its ports to their rates, where programs see the queue, and delays and loses;
+    hosts hold themselves to theirs.
+    """
+    options = ["--seed", str(program.seed + list(topology.ports).index(switch))]
+    for port, link in topology.ports[switch].items():
+        if impairments := _impairments(topology, switch, link):
+            options += ["--impair", f"{port}:{impairments}"]
+    return options
+
+
+def _impairments(topology: Topology, switch: str, link: Link) -> str:
+    towards_host = link.other(switch) not in topology.ports
+    outward = outgoing(link_impairments(link))
+    inward = link_impairments(link, rate=False)
+    if (
+        not towards_host or not inward
+    ):  # a link between switches has two ports: each answers for what leaves it
+        return outward if link_impairments(link) else ""
+    return ",".join([*(f"rx.{part}" for part in inward.split(",")), outward])

@@ -1,0 +1,39 @@
+"""A switch as a process of its own: started, and waited for until its P4Runtime answers."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from bmv2_topos.testbeds.netns.errors import StepFailed
+
+_TICK_S = 0.01
+
+
+def start_switch(argv: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
+    """Start a switch that outlives this process; what it says goes into the log."""
+    with log.open("w") as said:
+        return subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=said, stderr=said, start_new_session=True
+        )
+
+
+def await_service(name: str, process: subprocess.Popen[bytes], address: Path, log: Path) -> None:
+    """Wait until a switch listens at its Unix socket. Raises StepFailed if it ends before."""
+    while not _listens(address):
+        if process.poll() is not None:
+            said = log.read_text().strip() or "it said nothing"
+            raise StepFailed(f"switch {name} did not start: {said}")
+        time.sleep(_TICK_S)
+
+
+def _listens(address: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as client:
+        try:
+            client.connect(str(address))
+        except OSError:
+            return False
+    return True

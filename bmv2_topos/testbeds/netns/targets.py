@@ -1,0 +1,46 @@
+"""The kinds of switches that testbeds can be made of, behind one interface."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Protocol
+
+from bmv2_topos.spec import Topology
+from bmv2_topos.testbeds.netns.bmv2 import Bmv2Target
+from bmv2_topos.testbeds.netns.commands import BMV2, EMBEDDED, Command, Program
+from bmv2_topos.testbeds.netns.embedded import EmbeddedTarget
+from controller import Controller
+
+
+class SwitchTarget(Protocol):
+    """A kind of switch: what it needs, and the commands that make it part of a testbed."""
+
+    lanes: int
+    """Values per packet unless somebody says otherwise."""
+
+    def check(self, topology: Topology, program: Program) -> None:
+        """Raise ProgramMismatch for what it cannot run, NotHere without its tools.
+
+        Raises NotCarried for what it cannot do to links.
+        """
+
+    def compiling(self, program: Program, folder: Path) -> list[Command]:
+        """Return what compiles the program into a folder, before any switch starts."""
+
+    def argv(self, topology: Topology, switch: str, program: Program, socket: Path) -> list[str]:
+        """Return what runs a switch inside its namespace; its P4Runtime is to be at that Unix socket."""
+
+    def link_commands(self, testbed: str, topology: Topology) -> Iterator[Command]:
+        """Yield what its links need besides what all testbeds have."""
+
+    def load(self, program: Program, folder: Path, controllers: Mapping[str, Controller]) -> None:
+        """Have all switches run the program, if they do not already. Raises ControllerError."""
+
+
+TARGETS: Mapping[str, SwitchTarget] = {EMBEDDED: EmbeddedTarget(), BMV2: Bmv2Target()}
+
+
+def target_of(program: Program) -> SwitchTarget:
+    """Return the kind of switch that a program is for."""
+    return TARGETS[program.target]

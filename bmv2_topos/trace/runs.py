@@ -1,0 +1,65 @@
+"""Jobs that really ran, for `explain`: who was plugged in where, and when each rank summed what.
+
+Both are told by the log of the run (`hostlib.joblog`); times there and in captures are of the same clock. A
+collective counts as an iteration of its own: a log does not know what a program calls an iteration.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bmv2_topos.trace.explain import End, JobFacts, Sum
+
+
+class LogError(Exception):
+    """A file is no log of a run, or cannot be read; says which."""
+
+
+def read_run(path: Path) -> tuple[list[JobFacts], list[Sum]]:
+    """Return the jobs of a log, and what they summed. Raises LogError."""
+    try:
+        lines = path.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise LogError(f"{path}: {why}") from error
+    try:
+        return of_run([json.loads(line) for line in lines])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise LogError(f"{path}: not the log of a run (ina run --log, ina topo run --log)") from error
+
+
+def of_run(events: Sequence[Mapping[str, Any]]) -> tuple[list[JobFacts], list[Sum]]:
+    """Return the same of a log's lines."""
+    sums = [_sum(event) for event in events if event["event"] == "collective" and not event["error"]]
+    begins: dict[int, int] = {}
+    for one in sums:
+        begins[one.job] = min(one.begin_ns, begins.get(one.job, one.begin_ns))
+    starts = (event for event in events if event["event"] == "start")
+    return [_facts(event, begins.get(event["job"], 0)) for event in starts], sums
+
+
+def _facts(event: Mapping[str, Any], start_ns: int) -> JobFacts:
+    workers = tuple(map(_end, event["ports"]))
+    server = None if event["server"] is None else _end(event["server"])
+    name = event["name"] or f"job {event['job']}"
+    return JobFacts(event["job"], name, workers, server, server, start_ns)
+
+
+def _end(port: str) -> End:
+    switch, _, number = port.rpartition("/")
+    return switch, int(number)
+
+
+def _sum(event: Mapping[str, Any]) -> Sum:
+    end_ns = round(event["time"] * 1e9)
+    begin_ns = end_ns - round(event["time_s"] * 1e9)
+    return Sum(event["job"], event["number"], 0, event["rank"], begin_ns, begin_ns, end_ns)
+
+
+def unseen(facts: Iterable[JobFacts], places: Iterable[End]) -> list[str]:
+    """Return the ports of workers that no capture is of: what passed there is not known."""
+    seen = set(places)
+    return [f"{place}/{port}" for job in facts for place, port in job.workers if (place, port) not in seen]

@@ -1,0 +1,15 @@
+"""``ina scenario``: jobs, faults and checks as data, on any runner."""
+
+from __future__ import annotations
+
+from controller.cli.register import group, register
+
+app = group("scenario", "Scenarios: jobs, faults and checks as data, on any runner; see docs/testbeds.md.")
+
+
+def _add(name: str, line: str) -> None:
+    register(app, name, f"controller.cli.scenario.{name}:{name}_", line)
+
+
+_add("list", "List the scenarios that come along.")
+_add("run", "Run scenarios, and check what came of them; status 1 if a check fails.")

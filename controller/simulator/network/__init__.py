@@ -1,0 +1,1 @@
+"""A cluster's network under the schedulers' simulator: placement, trees, memory, and who slows whom."""

@@ -1,0 +1,128 @@
+"""Rates of jobs that compute and communicate in turns, on average: who meets whom is left to chance.
+
+A job that sends meets each other one that shares a resource with the probability that this one sends, and has
+what water-filling gives it beside those: an equal share, or what the others leave if they are held up
+elsewhere. How long it sends follows from its rate, and so on until rates stay as they are. Full memory takes
+in the same part of each job's packets; the rest goes up unsummed, with all its flows.
+
+Complexity: O(rounds · nodes), however many jobs there are. `controller.simulator.network.fluid` is what it
+approximates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from controller.placement.waterfill import Floats, Flows, Ints
+
+ROUNDS = 24
+_CLOSE = 1e-3
+
+
+@dataclass(frozen=True)
+class Work:
+    """What each job does in an iteration: `before_s` it begins to send, `beside_s` it goes on computing."""
+
+    before_s: Floats
+    beside_s: Floats
+    latency_s: Floats
+    bits: Floats
+
+    def iteration_s(self, rate_bps: Floats) -> Floats:
+        """Return the time of an iteration at these rates."""
+        with np.errstate(divide="ignore"):
+            sends_s: Floats = self.bits / rate_bps + self.latency_s
+        return self.before_s + np.maximum(self.beside_s, sends_s)
+
+    def sending(self, rate_bps: Floats) -> Floats:
+        """Return the part of the time that each job sends."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            part = self.bits / rate_bps / self.iteration_s(rate_bps)
+        return np.where(rate_bps > 0, np.nan_to_num(part, nan=1.0), 1.0)
+
+
+def average(flows: Flows, work: Work) -> Floats:
+    """Return the rate of each job while it sends; infinite for those that use no resource."""
+    return _MeanField(flows).solve(work)
+
+
+class _MeanField:
+    def __init__(self, flows: Flows) -> None:
+        self.flows = flows
+        links, pools = len(flows.link_bps), len(flows.pool_bps)
+        self.nowhere = links
+        self.capacity = np.append(flows.link_bps, np.inf)
+        self.up = np.where(flows.link >= 0, flows.link, links)
+        self.down = np.where(flows.back >= 0, flows.back, links)
+        self.summing = flows.pool >= 0
+        self.pool = np.where(self.summing, flows.pool, 0)
+        self.pools = max(1, pools)
+        self.pool_bps = flows.pool_bps if pools else np.zeros(1)
+        self.levels = _levels(flows.parent)
+        self.jobs = np.unique(flows.job)
+        self.first = np.searchsorted(flows.job, self.jobs)
+
+    def solve(self, work: Work) -> Floats:
+        flows = self.flows
+        rate = np.full(flows.jobs, np.inf)
+        if not len(self.jobs):
+            return rate
+        ends = np.minimum(self.capacity[self.up], self.capacity[self.down])
+        now = np.minimum(np.minimum.reduceat(ends, self.first), flows.limit_bps[self.jobs])
+        for number in range(ROUNDS):
+            rate[self.jobs] = now
+            wanted = np.minimum(self._round(rate, work.sending(rate)), flows.limit_bps[self.jobs])
+            step = np.sqrt(now * wanted) if number else wanted
+            if np.all(np.abs(step - now) <= _CLOSE * now):
+                break
+            now = step
+        rate[self.jobs] = now
+        return rate
+
+    def _round(self, rate: Floats, sending: Floats) -> Floats:
+        job = self.flows.job
+        own, part = rate[job], sending[job] * self.flows.share
+        out = self._out(own, part)
+        back = np.minimum(out, 1.0)
+        best = np.full(len(job), np.inf)
+        resources = np.concatenate([self.up, self.down])
+        flow = np.concatenate([out, back])
+        twice, rates = np.concatenate([part, part]), np.concatenate([own, own])
+        size = self.nowhere + 1
+        wish = np.bincount(resources, twice * flow, size)
+        load = np.bincount(resources, twice * flow * rates, size)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            capacity = self.capacity[resources]
+            fair = capacity / (wish[resources] + (1 - twice) * flow)
+            rest = (capacity - (load[resources] - twice * flow * rates)) / flow
+        found = np.where(flow > 0, np.maximum(fair, rest), np.inf)
+        best = np.minimum(found[: len(job)], found[len(job) :])
+        most: Floats = np.minimum.reduceat(best, self.first)
+        return most
+
+    def _out(self, own: Floats, part: Floats) -> Floats:
+        """Return the flow that leaves each node, for each unit of its job's rate."""
+        flows = self.flows
+        spends = np.where(self.summing, own * flows.held, 0.0)
+        used = np.bincount(self.pool, part * spends, self.pools)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            fits = self.pool_bps[self.pool] / (used[self.pool] + (1 - part) * spends)
+        summed = np.where(self.summing, np.minimum(1.0, np.nan_to_num(fits, nan=0.0, posinf=1.0)), 0.0)
+        inflow, out = flows.source.copy(), np.zeros(len(own))
+        for here in self.levels:
+            out[here] = summed[here] * flows.kept[here] + (1 - summed[here]) * inflow[here]
+            below = here[flows.parent[here] >= 0]
+            np.add.at(inflow, flows.parent[below], out[below])
+        return out
+
+
+def _levels(parent: Ints) -> list[Ints]:
+    """Return the nodes by depth, the deepest first."""
+    depth = np.zeros(len(parent), dtype=np.int64)
+    above = parent
+    while (inner := above >= 0).any():
+        depth += inner
+        above = np.where(inner, parent[above], -1)
+    return [np.flatnonzero(depth == level) for level in range(int(depth.max(initial=0)), -1, -1)]

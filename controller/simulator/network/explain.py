@@ -1,0 +1,82 @@
+"""What became of one job on a cluster's network, and why, in words and numbers."""
+
+from __future__ import annotations
+
+import math
+
+from controller.memory.explain import explain as explain_memory
+from controller.memory.policy import Answer, Question, Standing
+from controller.placement.explain import explain as explain_placement
+from controller.placement.flows import steady_state
+from controller.simulator.network.log import Log
+from controller.simulator.network.run import Simulated
+from controller.simulator.record import Ended
+from controller.workload import TrainingJob
+
+
+def explain(simulated: Simulated, name: str) -> list[str]:
+    """Return sentences about a job of a simulation that kept its log."""
+    log = simulated.log
+    assert log is not None, "the simulation has to keep its log"
+    ended = next(each for each in simulated.result.jobs if each.spec.id == name)
+    lines = [*_times(ended), *_deadline(simulated, ended)]
+    placed = [(at_s, job) for at_s, other, job in log.places if other == name]
+    for at_s, job in placed[:1]:
+        lines.append(f"At {at_s:.6g} s it was placed on {', '.join(dict.fromkeys(job.servers))}.")
+    if len(placed) > 1:
+        lines.append(f"It was placed {len(placed)} times, for its scheduler stopped or moved it.")
+    if placed and len(placed[0][1].hosts) < 2:
+        return [*lines, "It stays on one server: no gradient takes the network, and nothing else bounds it."]
+    return [*lines, *_network(log, simulated, name)]
+
+
+def _times(ended: Ended) -> list[str]:
+    slower = ended.slowdown
+    return [
+        f"{ended.spec.id} came at {ended.spec.submit_s:.6g} s, first ran at {ended.start_s:.6g} s, waited"
+        f" {ended.waited_s:.6g} s in all, and {'was done' if ended.completed else 'was ended'} at"
+        f" {ended.finish_s:.6g} s.",
+        f"From arrival to end that is {ended.jct_s:.6g} s: {slower:.3g} times the {ended.alone_s:.6g} s that"
+        " it takes alone with the fastest links.",
+    ]
+
+
+def _deadline(simulated: Simulated, ended: Ended) -> list[str]:
+    due_s = simulated.jobs[ended.spec.id].deadline_s
+    if due_s is None:
+        return []
+    if not ended.completed:
+        return [f"It was ended because its deadline, {due_s:.6g} s, could not be met any more."]
+    fate = "missed" if simulated.misses(ended) else "met"
+    return [
+        f"Its deadline is {due_s:.6g} s: {fate} by {abs(due_s - ended.finish_s):.6g} s. Its needs were"
+        f" computed with {simulated.margin:.0%} of the time left in hand."
+    ]
+
+
+def _network(log: Log, simulated: Simulated, name: str) -> list[str]:
+    rates = [levels[name] for _, levels in log.levels if name in levels]
+    finite = [rate for rate in rates if math.isfinite(rate)]
+    lines = []
+    if finite:
+        lines.append(
+            f"While it sends, its gradients came to {min(finite) / 1e9:.4g} to {max(finite) / 1e9:.4g} Gb/s,"
+            f" as others started and ended ({len(finite)} times)."
+        )
+    divisions = [each for each in log.memory if name in each[2].regions]
+    if not divisions:
+        return lines
+    at_s, question, answer = divisions[0]
+    granted = sum(each[2].standing[name] is Standing.GRANTED for each in divisions)
+    lines.append(
+        f"Memory was divided {len(divisions)} times while it ran; {granted} times it was granted slots of its"
+        f" own. The first time, at {at_s:.6g} s:"
+    )
+    return [*lines, *_at(simulated, question, answer, name)]
+
+
+def _at(simulated: Simulated, question: Question, answer: Answer, name: str) -> list[str]:
+    job: TrainingJob = next(each for each in question.jobs if each.name == name)
+    state = steady_state(simulated.cluster, question.jobs)
+    beside = explain_placement(state, job)[1:]
+    return [*beside, "As to its slots:", *explain_memory(question, answer, job)]

@@ -1,0 +1,150 @@
+"""Jobs that compute and communicate in turns, as a fluid: rates change when one begins or ceases to send.
+
+Between two such moments every job that sends does so at the rate that water-filling gives it beside the
+others that do. Exact but for packets: O(jobs) for each tensor, and a water-filling for each set of senders
+that has not been seen.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from controller.simulator.network.phases import Phases
+
+Rates = Callable[[frozenset[str]], Mapping[str, float]]
+"""Returns the rates, bits per second, of jobs that send at the same time, by name."""
+
+_SOON = 1e-12
+"""Seconds that count as none."""
+
+
+@dataclass(slots=True)
+class Runner:
+    """A job and where it is in its iteration.
+
+    Attributes:
+        phases: Of its iterations.
+        left: Iterations that are still to do, the one it is in included.
+        begin_s: When that began, or is to begin.
+        tensor: The tensor that is to be sent or under way.
+        bits: What of that is still to be sent, while `sending`.
+        due_s: When it goes on, if it does not send.
+        ends_s: When it ended iterations, the last `KEPT` of them.
+    """
+
+    KEPT = 16
+
+    phases: Phases
+    left: int
+    begin_s: float
+    tensor: int = 0
+    bits: float = 0.0
+    sending: bool = False
+    waits_for_sum: bool = False
+    due_s: float = 0.0
+    done: int = 0
+    ends_s: list[float] = field(default_factory=list)
+
+    def go_on(self, now_s: float) -> None:
+        """Take the next steps that are due."""
+        while self.left and self.due_s <= now_s + _SOON:
+            if self.waits_for_sum:
+                self.waits_for_sum = False
+                self.tensor += 1
+            phases = self.phases
+            if self.tensor < len(phases.bits):
+                self.due_s = max(self.due_s, self.begin_s + phases.ready_s[self.tensor])
+                if self.due_s <= now_s + _SOON:
+                    self.sending, self.bits, self.due_s = True, phases.bits[self.tensor], math.inf
+            else:
+                self.due_s = max(self.due_s, self.begin_s + phases.compute_s)
+                if self.due_s <= now_s + _SOON:
+                    self._end_iteration(now_s)
+
+    def sent(self, now_s: float) -> None:
+        """Have sent a tensor."""
+        self.sending, self.waits_for_sum = False, True
+        self.due_s = now_s + self.phases.latency_s
+        self.go_on(now_s)
+
+    def _end_iteration(self, now_s: float) -> None:
+        self.left -= 1
+        self.done += 1
+        self.ends_s = [*self.ends_s[1 - self.KEPT :], now_s]
+        self.begin_s = self.due_s = now_s
+        self.tensor = 0
+
+    def end_s(self) -> float:
+        """Return when it ends, if iterations go on as the last ones did; infinite if none ended."""
+        if not self.ends_s:
+            return math.inf
+        if not self.left:
+            return self.ends_s[-1]
+        first_s, last_s = self.ends_s[0], self.ends_s[-1]
+        mean_s = (last_s - first_s) / max(1, len(self.ends_s) - 1) if len(self.ends_s) > 1 else 0.0
+        return last_s + self.left * (mean_s or last_s - first_s or self.phases.compute_s)
+
+
+class Fluid:
+    """Runners and the time that they have come to."""
+
+    def __init__(self, now_s: float, runners: Mapping[str, Runner]) -> None:
+        self.now_s = now_s
+        self.runners = dict(runners)
+
+    def copy(self) -> Fluid:
+        """Return one that goes on by itself."""
+        return Fluid(self.now_s, {name: replace(each, done=0) for name, each in self.runners.items()})
+
+    def run(
+        self, rates: Rates, until_s: float, *, iterations: float = math.inf, to_first_end: bool = False
+    ) -> None:
+        """Go on until that time; or until all have done so many iterations, or the first job has ended."""
+        runners = self.runners
+        behind = {name for name, each in runners.items() if each.done < iterations and each.left}
+        while behind:
+            for each in runners.values():
+                each.go_on(self.now_s)
+            senders = {name: each for name, each in runners.items() if each.sending}
+            speed = rates(frozenset(senders)) if senders else {}
+            next_s = self._next_s(senders, speed)
+            if next_s > until_s:
+                self._send(senders, speed, until_s)
+                return
+            self._send(senders, speed, next_s)
+            for name in list(behind):
+                each = runners[name]
+                if not each.left and to_first_end:
+                    return
+                if each.done >= iterations or not each.left:
+                    behind.discard(name)
+        self.now_s = max(self.now_s, until_s) if math.isfinite(until_s) else self.now_s
+
+    def _next_s(self, senders: Mapping[str, Runner], speed: Mapping[str, float]) -> float:
+        due_s = min((each.due_s for each in self.runners.values() if each.left), default=math.inf)
+        done_s = min(
+            (self.now_s + each.bits / speed[name] for name, each in senders.items() if speed[name] > 0),
+            default=math.inf,
+        )
+        return min(due_s, done_s)
+
+    def _send(self, senders: Mapping[str, Runner], speed: Mapping[str, float], now_s: float) -> None:
+        """Let the senders send until then."""
+        if now_s == math.inf:
+            return
+        elapsed_s, self.now_s = now_s - self.now_s, now_s
+        for name, each in senders.items():
+            each.bits -= elapsed_s * speed[name]
+            if each.bits <= speed[name] * _SOON * (1 + now_s * 1e3):
+                each.sent(now_s)
+        for each in self.runners.values():
+            each.go_on(now_s)
+
+
+def shifted(runners: Iterable[Runner], by_s: float) -> None:
+    """Have these be where they are, but so much later."""
+    for each in runners:
+        each.begin_s += by_s
+        each.due_s += by_s

@@ -1,0 +1,31 @@
+"""What happened to jobs and memory over time, for plots and explanations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from controller.memory.policy import Answer, Question
+from controller.workload import TrainingJob
+
+
+@dataclass
+class Log:
+    """Events in order of time: seconds, and what holds from then on."""
+
+    places: list[tuple[float, str, TrainingJob]] = field(default_factory=list)
+    memory: list[tuple[float, Question, Answer]] = field(default_factory=list)
+    levels: list[tuple[float, Mapping[str, float]]] = field(default_factory=list)
+    """Rates at which jobs send, bits per second."""
+
+    def placed(self, now_s: float, job: TrainingJob) -> None:
+        """Note that a job has servers and a tree from now on."""
+        self.places.append((now_s, job.name, job))
+
+    def divided(self, now_s: float, question: Question, answer: Answer) -> None:
+        """Note that memory is divided so from now on, among the jobs of the question."""
+        self.memory.append((now_s, question, answer))
+
+    def rates(self, now_s: float, rates: Mapping[str, float]) -> None:
+        """Note the rates from now on."""
+        self.levels.append((now_s, rates))

@@ -1,0 +1,206 @@
+"""One simulation of jobs on a cluster with a network: scheduler, placement, memory and routing together."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from controller.errors import BadSpec
+from controller.scheduling.model import Cluster as Servers
+from controller.scheduling.model import JobSpec, Node
+from controller.simulator.families.base import SimulationConfig
+from controller.simulator.metrics import measure
+from controller.simulator.network.allocator import Allocator
+from controller.simulator.network.log import Log
+from controller.simulator.network.policies import policies_of
+from controller.simulator.network.settings import SCHEDULER, NetworkSettings
+from controller.simulator.network.speed import LEAST_S, NetworkSpeed
+from controller.simulator.policies import make
+from controller.simulator.policy_run import PolicyRun
+from controller.simulator.record import Ended, Result
+from controller.simulator.runs import refusals
+from controller.workload import Cluster, TrainingJob
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkTask:
+    """One simulation, to be sent to another process."""
+
+    jobs: Sequence[TrainingJob] = field(repr=False)
+    cluster: Cluster = field(repr=False)
+    scheduler: str
+    settings: NetworkSettings
+    of_scheduler: tuple[tuple[str, float], ...] = ()
+    keep_log: bool = False
+    verify: bool = False
+
+    @property
+    def names(self) -> Mapping[str, str]:
+        """Scheduler and allocation policies."""
+        return {"scheduler": self.scheduler, **self.settings.names}
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkMetrics:
+    """Figures of one simulation; times in seconds.
+
+    `avg_slowdown` is of completion times over times alone with the fastest links; `missed` counts jobs with a
+    deadline that were `ended` for it or done too late.
+    """
+
+    jobs: int
+    avg_jct_s: float
+    median_jct_s: float
+    p99_jct_s: float
+    makespan_s: float
+    avg_wait_s: float
+    avg_slowdown: float
+    p99_slowdown: float
+    gpu_busy: float
+    deadlines: int
+    missed: int
+    ended: int
+    preemptions: int
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkOutcome:
+    """Result of a task; `cpu_s` is processor time."""
+
+    task: NetworkTask
+    simulated: Simulated
+    metrics: NetworkMetrics
+    cpu_s: float
+
+
+def run_network(task: NetworkTask, progress: Progress | None = None) -> NetworkOutcome:
+    """Simulate. Raises RunFailed, with the policies' names in the message."""
+    with refusals(" + ".join(task.names.values())):
+        began_s = time.process_time()
+        simulated = simulate_network(
+            task.jobs,
+            task.cluster,
+            task.scheduler,
+            task.settings,
+            of_scheduler=task.of_scheduler,
+            keep_log=task.keep_log,
+            verify=task.verify,
+            progress=progress,
+        )
+        cpu_s = time.process_time() - began_s
+    return NetworkOutcome(task, simulated, metrics_of(simulated), cpu_s)
+
+
+def metrics_of(simulated: Simulated) -> NetworkMetrics:
+    """Return the figures. Completion times and slowdowns are of the jobs that were completed."""
+    whole, jobs = simulated.result, simulated.result.jobs
+    done = measure(replace(whole, jobs=[each for each in jobs if each.completed]))
+    return NetworkMetrics(
+        jobs=len(jobs),
+        avg_jct_s=done.avg_jct_s,
+        median_jct_s=done.median_jct_s,
+        p99_jct_s=done.p99_jct_s,
+        makespan_s=max((each.finish_s for each in jobs), default=0.0),
+        avg_wait_s=done.avg_wait_s,
+        avg_slowdown=done.avg_slowdown,
+        p99_slowdown=done.p99_slowdown,
+        gpu_busy=done.gpu_busy,
+        deadlines=sum(job.deadline_s is not None for job in simulated.jobs.values()),
+        missed=len(simulated.missed),
+        ended=sum(not each.completed for each in jobs),
+        preemptions=sum(each.preemptions for each in jobs),
+    )
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """What became of the jobs; `log` if it was asked for."""
+
+    result: Result
+    jobs: Mapping[str, TrainingJob]
+    cluster: Cluster
+    """With links at the rate that gradients have of them."""
+    margin: float
+    log: Log | None = field(default=None, repr=False)
+
+    @property
+    def missed(self) -> Sequence[Ended]:
+        """Jobs with a deadline that were ended, or done too late."""
+        return [each for each in self.result.jobs if self.misses(each)]
+
+    def misses(self, ended: Ended) -> bool:
+        """Return whether a job missed its deadline."""
+        due_s = self.jobs[ended.spec.id].deadline_s
+        return due_s is not None and (not ended.completed or ended.finish_s > due_s * (1 + 1e-9))
+
+
+def simulate_network(
+    jobs: Sequence[TrainingJob],
+    cluster: Cluster,
+    scheduler: str,
+    settings: NetworkSettings,
+    *,
+    of_scheduler: tuple[tuple[str, float], ...] = (),
+    keep_log: bool = False,
+    verify: bool = False,
+    progress: Progress | None = None,
+) -> Simulated:
+    """Simulate jobs under a scheduler and allocation policies, all by name, until all have ended.
+
+    Raises BadSpec for names and jobs that cannot be, and what the simulator raises.
+    """
+    own_places = settings.placement == SCHEDULER
+    servers = servers_of(cluster, whole=not own_places)
+    config = SimulationConfig(servers, seed=settings.seed, settings=of_scheduler)
+    run = make(scheduler, config)
+    if type(run).run is not PolicyRun.run:
+        raise BadSpec(
+            f"scheduler {scheduler!r} is a replica with a simulator of its own, which has no network"
+        )
+    described = {job.name: job for job in jobs}
+    log = Log() if keep_log else None
+    allocator = Allocator(cluster, policies_of(settings), settings)
+    speed = NetworkSpeed(run.speed, described, servers, allocator, settings, own_places=own_places, log=log)
+    specs = [spec_of(job, allocator.cluster) for job in jobs]
+    result = replace(run, speed=speed).run(specs, servers, verify=verify, progress=progress)
+    return Simulated(result, described, allocator.cluster, settings.margin, log)
+
+
+def servers_of(cluster: Cluster, *, whole: bool) -> Servers:
+    """Return what schedulers see: the servers with GPUs, or, where placement is not theirs, one large one."""
+    if whole:
+        return Servers((Node(cluster.gpus, name="all"),))
+    return Servers(tuple(Node(each.gpus, name=each.name) for each in cluster.servers if each.gpus))
+
+
+def spec_of(job: TrainingJob, cluster: Cluster) -> JobSpec:
+    """Return a job as schedulers see it: as fast as it is with the fastest links for itself.
+
+    Raises BadSpec if not even the empty cluster has room for its workers.
+    """
+    if sum(server.gpus // job.gpus for server in cluster.servers) < job.workers:
+        raise BadSpec(
+            f"job {job.name!r}: {job.workers} workers of {job.gpus} GPUs; the servers have no room for it"
+        )
+    alone_bps = math.inf if _fits_one_server(job, cluster) else max(link.rate_bps for link in cluster.links)
+    iteration_s = max(job.iteration_s(alone_bps), LEAST_S)
+    network_s = 0.0 if alone_bps == math.inf else job.model_bytes * 8 / alone_bps
+    stages_s = job.stages_s or (0.0, 0.0, max(job.compute_s, LEAST_S), network_s)
+    return JobSpec(
+        id=job.name,
+        submit_s=job.arrival_s,
+        gpus=job.workers * job.gpus,
+        iterations=job.iterations,
+        iteration_s=iteration_s,
+        stages_s=stages_s,
+    )
+
+
+def _fits_one_server(job: TrainingJob, cluster: Cluster) -> bool:
+    if job.servers:
+        return len(job.hosts) == 1
+    return any(server.gpus // job.gpus >= job.workers for server in cluster.servers)

@@ -1,0 +1,25 @@
+"""Finds out, by a sum, how many more calls all ranks have submitted.
+
+Each rank writes a one for each call that it has ready, from the first on that is not agreed on. Where the sum
+is the number of ranks, all have it. One packet, one round trip.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hostlib import arrays
+from hostlib.collectives import Collective
+
+
+def ballot(ready: int, lanes: int, *, number: int, description: str, part: str) -> Collective:
+    """Return the collective by which a rank with `ready` calls asks; the rest is as in `Collective`."""
+    ones = np.zeros(lanes, np.int32)
+    ones[:ready] = 1
+    staged = arrays.stage(ones, ones)
+    return Collective(staged, False, "raise", description, number, part=part, calls=0)
+
+
+def agreed(counted: Collective, size: int) -> int:
+    """Return how many calls all `size` ranks have, now that the ballot's sum is there."""
+    return int(np.count_nonzero(counted.staged.target == size))

@@ -1,0 +1,128 @@
+"""Several collectives as one, and one as several: what the engine is given for a step of a schedule."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from hostlib.arrays import Staged
+from hostlib.collectives import Collective
+from hostlib.errors import InaError, NonFiniteError, SumOverflow
+from hostlib.schedule import packets
+
+_NAMED: Final = 3
+"""Collectives of a fused step that its description names."""
+
+
+class FusedCollective:
+    """Allreduces of one kind, each on packets of its own, as one."""
+
+    def __init__(self, parts: Sequence[Collective], lanes: int) -> None:
+        self.parts = parts
+        self._lanes = lanes
+        ends = np.cumsum([lanes * packets(part, lanes) for part in parts])
+        self._starts: list[int] = [0, *map(int, ends[:-1])]
+        first = parts[0]
+        self._sums = np.zeros(int(ends[-1]), first.staged.source.dtype)
+        for part, start in zip(parts, self._starts, strict=True):
+            self._sums[start : start + len(part.staged.source)] = part.staged.source
+        self.collective = Collective(
+            Staged(self._sums, self._sums, self._sums.dtype, self._sums.shape, None, _nothing),
+            first.average,
+            "raise" if any(part.nonfinite == "raise" for part in parts) else "propagate",
+            _description(parts),
+            first.number,
+            layer=_front_most(parts),
+            priority=_highest(parts),
+            part=_digest(parts),
+            calls=len(parts),
+        )
+
+    def carry_out(self, run: Callable[[Collective], None]) -> list[InaError | None]:
+        """Run, and hand the sums out; return what came of each part, None where all is well.
+
+        Those behind the first whose sum overflowed have no outcome, and are to be carried out again.
+
+        Raises:
+            JobBroken: the job is over.
+        """
+        error: SumOverflow | NonFiniteError | None = None
+        try:
+            run(self.collective)
+        except (SumOverflow, NonFiniteError) as raised:
+            error = raised
+        ended = range(self._ended(error))
+        for place in ended:
+            self._hand_out(place)
+        return [error and self._outcome(place, error) for place in ended]
+
+    def _ended(self, error: InaError | None) -> int:
+        if not isinstance(error, SumOverflow):
+            return len(self.parts)
+        return sum(start <= error.element for start in self._starts)
+
+    def _outcome(self, place: int, error: SumOverflow | NonFiniteError) -> InaError | None:
+        part, start = self.parts[place], self._starts[place]
+        if isinstance(error, SumOverflow) and place == self._ended(error) - 1:
+            return SumOverflow(error.job, error.psns, error.element - start, error.reason)
+        unfit = np.isnan(self._sums[start : start + len(part.staged.source)])
+        if part.nonfinite == "propagate" or not unfit.any():
+            return None
+        element = int(np.argmax(unfit)) // self._lanes * self._lanes
+        return NonFiniteError(error.job, element, part.staged.unfit(element, self._lanes))
+
+    def _hand_out(self, place: int) -> None:
+        target, start = self.parts[place].staged.target, self._starts[place]
+        target[:] = self._sums[start : start + len(target)]
+
+
+def slice_of(collective: Collective, first: int, count: int, *, is_last: bool) -> Collective:
+    """Return a part of a collective: `count` elements from `first` on, a multiple of a packet's."""
+    staged, end = collective.staged, first + count
+    beyond = staged.beyond and (staged.beyond[0] - first, staged.beyond[1])
+    return replace(
+        collective,
+        staged=replace(
+            staged, source=staged.source[first:end], target=staged.target[first:end], beyond=beyond
+        ),
+        part=f"from {first} to {end}",
+        calls=int(is_last),
+    )
+
+
+def error_of_slice(error: BaseException, first: int) -> BaseException:
+    """Return an error of a slice from `first` on as one of the whole."""
+    match error:
+        case SumOverflow():
+            return SumOverflow(error.job, error.psns, error.element + first, error.reason)
+        case NonFiniteError():
+            return NonFiniteError(error.job, error.element + first, error.what)
+    return error
+
+
+def _description(parts: Sequence[Collective]) -> str:
+    named = "; ".join(part.description for part in parts[:_NAMED])
+    more = len(parts) - _NAMED
+    return f"{named}; and {more} more" if more > 0 else named
+
+
+def _digest(parts: Sequence[Collective]) -> str:
+    every = "; ".join(f"{part.number} {part.description}" for part in parts)
+    return f"{len(parts)} fused, {zlib.crc32(every.encode()):08x}"
+
+
+def _front_most(parts: Sequence[Collective]) -> tuple[int, int] | None:
+    layers = [part.layer for part in parts if part.layer]
+    return min(layers, key=lambda layer: layer[0] / layer[1], default=None)
+
+
+def _highest(parts: Sequence[Collective]) -> int | None:
+    return max((part.priority for part in parts if part.priority is not None), default=None)
+
+
+def _nothing() -> None:
+    """Convert nothing: the parts do."""

@@ -1,0 +1,234 @@
+"""Horovod's interface for PyTorch over the switch: ``import hostlib.horovod as hvd``.
+
+::
+
+    import hostlib.horovod as hvd
+
+    hvd.init()
+    optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+
+Names, arguments and results are Horovod's. Collectives are matched by name over all ranks, then carried out
+by the backend "ina" of `torch.distributed`: sums and averages go through the switch, the rest through gloo.
+Adasum, elastic jobs and sparse tensors raise `NotSupported`, which says what to use instead.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import hostlib.torch  # noqa: F401 - registers the backend, and says if torch is missing
+from hostlib.horovod.compression import Compression, Compressor
+from hostlib.horovod.errors import HorovodInternalError, NotSupported
+from hostlib.horovod.functions import (
+    allgather_object,
+    broadcast_object,
+    broadcast_optimizer_state,
+    broadcast_parameters,
+)
+from hostlib.horovod.handles import poll, synchronize
+from hostlib.horovod.movements import (
+    allgather,
+    allgather_async,
+    alltoall,
+    alltoall_async,
+    barrier,
+    broadcast,
+    broadcast_,
+    broadcast_async,
+    broadcast_async_,
+    grouped_allgather,
+    grouped_allgather_async,
+)
+from hostlib.horovod.optimizer import DistributedOptimizer
+from hostlib.horovod.reductions import (
+    Adasum,
+    Average,
+    Max,
+    Min,
+    Product,
+    ReduceOp,
+    Sum,
+    allreduce,
+    allreduce_,
+    allreduce_async,
+    allreduce_async_,
+    grouped_allreduce,
+    grouped_allreduce_,
+    grouped_allreduce_async,
+    grouped_allreduce_async_,
+    grouped_reducescatter,
+    grouped_reducescatter_async,
+    reducescatter,
+    reducescatter_async,
+    sparse_allreduce_async,
+)
+from hostlib.horovod.sync_batch_norm import SyncBatchNorm
+from hostlib.horovod.world import (
+    ProcessSet,
+    current,
+    global_process_set,
+    init,
+    is_initialized,
+    shutdown,
+)
+
+
+def rank() -> int:
+    """Return this process's number, from 0."""
+    return current().rank
+
+
+def size() -> int:
+    """Return the number of processes."""
+    return current().size
+
+
+def local_rank() -> int:
+    """Return this process's number among those of its machine."""
+    return current().places.local_rank
+
+
+def local_size() -> int:
+    """Return the number of processes on this machine."""
+    return current().places.local_size
+
+
+def cross_rank() -> int:
+    """Return this machine's number among those that have a process of this local rank."""
+    return current().places.cross_rank
+
+
+def cross_size() -> int:
+    """Return the number of machines that have a process of this local rank."""
+    return current().places.cross_size
+
+
+def is_homogeneous() -> bool:
+    """Return whether all machines have equally many processes."""
+    return current().places.is_homogeneous
+
+
+def join(device: int = -1) -> int:
+    """Say that this rank has no more data: until all do, it adds zeros to the others' sums.
+
+    Averages still divide by the number of all ranks. Return the last rank that joined.
+    """
+    return current().join()
+
+
+def add_process_set(process_set: ProcessSet | list[int]) -> ProcessSet:
+    """Make a process set usable; all ranks call this, in the same order. Its sums go through gloo.
+
+    Raises ValueError if its ranks are not some of all, or of a set that is there.
+    """
+    new = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
+    return current().add_set(new)
+
+
+def remove_process_set(process_set: ProcessSet) -> bool:
+    """Forget a process set; return whether it was known."""
+    return current().remove_set(process_set)
+
+
+def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
+    """Write when each tensor is agreed on and reduced to a file in Chrome's trace format.
+
+    Rank r > 0 writes to ``NAME.r.json`` beside it. There are no cycles to mark. Raises OSError.
+    """
+    current().timeline.start(file_path)
+
+
+def stop_timeline() -> None:
+    """Close the timeline's file."""
+    current().timeline.stop()
+
+
+def gloo_built() -> bool:
+    """Return True: what is not summed in the switch goes through gloo."""
+    return True
+
+
+gloo_enabled = gloo_built
+
+
+def mpi_built() -> bool:
+    """Return False: there is no such part."""
+    return False
+
+
+mpi_enabled = mpi_threads_supported = mpi_built
+nccl_built = ddl_built = ccl_built = cuda_built = rocm_built = mpi_built
+
+
+def __getattr__(name: str) -> Any:
+    if name == "elastic":
+        raise NotSupported(
+            "hvd.elastic is not supported: torchrun --max-restarts starts ranks again, and scripts go on "
+            "from their last checkpoint"
+        )
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+__all__ = [
+    "Adasum",
+    "Average",
+    "Compression",
+    "Compressor",
+    "DistributedOptimizer",
+    "HorovodInternalError",
+    "Max",
+    "Min",
+    "NotSupported",
+    "ProcessSet",
+    "Product",
+    "ReduceOp",
+    "Sum",
+    "SyncBatchNorm",
+    "add_process_set",
+    "allgather",
+    "allgather_async",
+    "allgather_object",
+    "allreduce",
+    "allreduce_",
+    "allreduce_async",
+    "allreduce_async_",
+    "alltoall",
+    "alltoall_async",
+    "barrier",
+    "broadcast",
+    "broadcast_",
+    "broadcast_async",
+    "broadcast_async_",
+    "broadcast_object",
+    "broadcast_optimizer_state",
+    "broadcast_parameters",
+    "cross_rank",
+    "cross_size",
+    "global_process_set",
+    "grouped_allgather",
+    "grouped_allgather_async",
+    "grouped_allreduce",
+    "grouped_allreduce_",
+    "grouped_allreduce_async",
+    "grouped_allreduce_async_",
+    "grouped_reducescatter",
+    "grouped_reducescatter_async",
+    "init",
+    "is_homogeneous",
+    "is_initialized",
+    "join",
+    "local_rank",
+    "local_size",
+    "poll",
+    "rank",
+    "reducescatter",
+    "reducescatter_async",
+    "remove_process_set",
+    "shutdown",
+    "size",
+    "sparse_allreduce_async",
+    "start_timeline",
+    "stop_timeline",
+    "synchronize",
+]

@@ -1,0 +1,11 @@
+"""Errors of the Horovod-style interface: Horovod's own names, and what else is raised."""
+
+from __future__ import annotations
+
+
+class HorovodInternalError(RuntimeError):
+    """A collective failed: ranks differ, a rank is gone, or an error of the library, which is its cause."""
+
+
+class NotSupported(NotImplementedError):
+    """A part of Horovod that is not there; says what to use instead."""

@@ -1,0 +1,98 @@
+"""Numbers of collectives under way, as Horovod's `poll` and `synchronize` take them."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from hostlib.errors import UnsupportedArray
+from hostlib.horovod.errors import NotSupported
+from hostlib.horovod.negotiation import Announcement, Request
+from hostlib.horovod.world import Operation, ProcessSet, Started, current
+
+_numbers = itertools.count(1)
+_lock = threading.Lock()
+_under_way: dict[int, Operation] = {}
+
+
+def submit(
+    kind: str,
+    name: str | None,
+    what: str,
+    process_set: ProcessSet,
+    start: Callable[[Announcement], Started],
+    *,
+    own: Sequence[int] = (),
+    zeros: Sequence[tuple[str, Sequence[int]]] = (),
+) -> int:
+    """Have a collective carried out; return its handle. The rest is as in `Request` and `Operation`.
+
+    Raises:
+        ValueError: this rank is not of the process set, or that was removed.
+        HorovodInternalError: a collective of this name is under way.
+    """
+    world = current()
+    number = process_set.process_set_id
+    if number is None:
+        raise ValueError(f"{process_set} is not known: hvd.add_process_set() makes it so")
+    if not process_set.included():
+        raise ValueError(f"rank {world.rank} is not of {process_set}")
+    request = Request(world.name(kind, name), kind, what, number, own, zeros)
+    operation = Operation(request, start)
+    world.submit(operation)
+    handle = next(_numbers)
+    with _lock:
+        _under_way[handle] = operation
+    return handle
+
+
+def poll(handle: int) -> bool:
+    """Return whether `synchronize` would return at once. Raises ValueError for a handle that is not known."""
+    with _lock:
+        operation = _under_way.get(handle)
+    if operation is None:
+        raise ValueError(f"handle {handle} is not under way: it was synchronized, or never was")
+    return operation.done()
+
+
+def synchronize(handle: int) -> Any:
+    """Wait for a collective; return its tensor, or tensors. None for a handle that is not known, as Horovod.
+
+    Raises HorovodInternalError.
+    """
+    with _lock:
+        operation = _under_way.pop(handle, None)
+    if operation is None:
+        return None
+    result = operation.result()
+    current().timeline.end(operation.request.name)
+    return result
+
+
+def check(tensor: Any) -> torch.Tensor:
+    """Return a tensor. Raises NotSupported for sparse ones, ValueError or UnsupportedArray for others."""
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"a tensor is wanted, this is a {type(tensor).__name__}")
+    if tensor.layout is not torch.strided:
+        raise NotSupported(
+            "sparse tensors are not summed: pass tensor.to_dense(), or sparse_as_dense=True to the optimizer"
+        )
+    if tensor.device.type != "cpu":
+        raise UnsupportedArray(f"a tensor is on {tensor.device}, must be on the CPU: pass tensor.cpu()")
+    return tensor
+
+
+def describe(tensors: Sequence[torch.Tensor], *, rows: bool = True) -> str:
+    """Return type and shape of tensors, the latter without the number of `rows` if ranks may differ in it."""
+    return ", ".join(
+        f"{str(tensor.dtype).removeprefix('torch.')} of {_shape(tensor.shape if rows else tensor.shape[1:])}"
+        for tensor in tensors
+    )
+
+
+def _shape(sizes: Sequence[int]) -> str:
+    return "x".join(map(str, sizes)) or "1"

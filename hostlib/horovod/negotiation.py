@@ -1,0 +1,184 @@
+"""Agrees with all ranks which collective comes next: matched by name, whatever order they are submitted in.
+
+Every rank tells rank 0 what it has submitted. What all ranks of its process set have, rank 0 announces, and
+all carry out in the order of the announcements. Pure data: how the messages travel is the caller's
+business.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Final, Self
+
+ALL: Final = 0
+"""The process set of all ranks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a rank has submitted."""
+
+    name: str
+    kind: str
+    """Of collective: "allreduce"."""
+    what: str
+    """All that ranks must agree on besides: "sum of 3x4 float32"."""
+    process_set: int = ALL
+    own: Sequence[int] = ()
+    """What may differ between ranks, and all need to know: numbers of rows."""
+    zeros: Sequence[tuple[str, Sequence[int]]] = ()
+    """Type and shape of each tensor that a rank adds after `join`; none if zeros are no help."""
+
+    def to_json(self) -> str:
+        """Return the text that `from_json` reads."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read a request."""
+        return cls(**json.loads(text))
+
+
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    """What all ranks of a process set are to do next; or what ended with an error."""
+
+    name: str
+    process_set: int = ALL
+    own: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    """`Request.own` by rank; none of ranks that have joined."""
+    what: str = ""
+    zeros: Sequence[tuple[str, Sequence[int]]] = ()
+    error: str = ""
+    last_joined: int | None = None
+    """The last rank that called `join`: all have."""
+
+    def to_json(self) -> str:
+        """Return the text that `from_json` reads."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read an announcement."""
+        fields = json.loads(text)
+        fields["own"] = {int(rank): own for rank, own in fields["own"].items()}
+        return cls(**fields)
+
+
+@dataclass(slots=True)
+class _Waiting:
+    since: float
+    requests: dict[int, Request] = field(default_factory=dict)
+    told: bool = False
+
+
+class Coordinator:
+    """What rank 0 knows; one thread at a time. Each method returns what is to be announced, in order."""
+
+    def __init__(self, size: int) -> None:
+        self._sets: dict[int, Sequence[int]] = {ALL: range(size)}
+        self._waiting: dict[tuple[int, str], _Waiting] = {}
+        self._joined: list[int] = []
+        self._gone: dict[int, str] = {}
+
+    def add_set(self, number: int, ranks: Sequence[int]) -> None:
+        """Note a process set."""
+        self._sets[number] = ranks
+
+    def submit(self, rank: int, request: Request, now: float) -> list[Announcement]:
+        """Note what a rank has submitted at time `now`, seconds."""
+        key = request.process_set, request.name
+        waiting = self._waiting.setdefault(key, _Waiting(now))
+        waiting.requests[rank] = request
+        return self._ready([key])
+
+    def join(self, rank: int) -> list[Announcement]:
+        """Note that a rank has no more data."""
+        self._joined.append(rank)
+        announced = self._ready(list(self._waiting))
+        if len(self._joined) == len(self._sets[ALL]):
+            announced.append(Announcement("join", last_joined=rank))
+            self._joined.clear()
+        return announced
+
+    def leave(self, rank: int, why: str) -> list[Announcement]:
+        """Note that a rank submits nothing any more; `why`: "has shut down"."""
+        self._gone[rank] = why
+        return self._ready(list(self._waiting))
+
+    @property
+    def everybody_left(self) -> bool:
+        """True if no rank is there any more."""
+        return len(self._gone) == len(self._sets[ALL])
+
+    def stalled(self, now: float, after_s: float) -> list[str]:
+        """Say what has waited for longer than this, and for whom; each once."""
+        said = []
+        for (number, name), waiting in self._waiting.items():
+            if not waiting.told and now - waiting.since > after_s:
+                waiting.told = True
+                said.append(
+                    f"{_kind(waiting)} {name!r} has waited for {now - waiting.since:.0f} s: submitted by "
+                    f"{_ranks(waiting.requests)}, missing from {_ranks(self._missing(number, waiting))}"
+                )
+        return said
+
+    def _ready(self, keys: Iterable[tuple[int, str]]) -> list[Announcement]:
+        return [
+            self._announce(key, waiting)
+            for key in keys
+            if self._is_complete(key[0], waiting := self._waiting[key])
+        ]
+
+    def _is_complete(self, number: int, waiting: _Waiting) -> bool:
+        missing = self._missing(number, waiting)
+        return not missing or any(rank in self._gone for rank in missing)
+
+    def _missing(self, number: int, waiting: _Waiting) -> list[int]:
+        there = {*waiting.requests, *self._joined}
+        return [rank for rank in self._sets.get(number, ()) if rank not in there]
+
+    def _announce(self, key: tuple[int, str], waiting: _Waiting) -> Announcement:
+        del self._waiting[key]
+        number, name = key
+        one = next(iter(waiting.requests.values()))
+        return Announcement(
+            name,
+            number,
+            {rank: request.own for rank, request in sorted(waiting.requests.items())},
+            f"{one.kind} {one.what}",
+            one.zeros,
+            self._wrong(number, name, waiting),
+        )
+
+    def _wrong(self, number: int, name: str, waiting: _Waiting) -> str:
+        """Say why it cannot be carried out; nothing if it can."""
+        if gone := [rank for rank in self._missing(number, waiting) if rank in self._gone]:
+            return f"{_kind(waiting)} {name!r}: rank {gone[0]} {self._gone[gone[0]]}"
+        calls: dict[str, list[int]] = {}
+        for rank, request in sorted(waiting.requests.items()):
+            calls.setdefault(f"{request.kind} {request.what}".strip(), []).append(rank)
+        if len(calls) > 1:
+            told = ", but ".join(f"{call} at {_ranks(ranks)}" for call, ranks in calls.items())
+            return f"{name!r} is {told}"
+        members = self._sets[number]
+        if not next(iter(waiting.requests.values())).zeros and (
+            joined := [rank for rank in self._joined if rank in members]
+        ):
+            return (
+                f"{_kind(waiting)} {name!r} after {_ranks(joined)} has called join(): then only sums and "
+                "averages are possible"
+            )
+        return ""
+
+
+def _kind(waiting: _Waiting) -> str:
+    return next(iter(waiting.requests.values())).kind
+
+
+def _ranks(ranks: Iterable[int]) -> str:
+    """Return "rank 3" or "ranks 0, 2"."""
+    numbers = sorted(ranks)
+    return f"rank{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"

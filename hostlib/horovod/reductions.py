@@ -1,0 +1,463 @@
+"""Sums, averages and other reductions over ranks: through `torch.distributed`, and so through the switch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import Any, Final
+
+import torch
+import torch.distributed as dist
+
+from hostlib.horovod.compression import Compressor, NoneCompressor
+from hostlib.horovod.errors import NotSupported
+from hostlib.horovod.handles import check, describe, submit, synchronize
+from hostlib.horovod.negotiation import Announcement
+from hostlib.horovod.world import ProcessSet, Started, global_process_set
+
+
+class ReduceOp(Enum):
+    """What is made of the ranks' tensors; by these names in `hostlib.horovod`."""
+
+    Average = "average"
+    Sum = "sum"
+    Adasum = "adasum"
+    Min = "min"
+    Max = "max"
+    Product = "product"
+
+
+Average: Final = ReduceOp.Average
+Sum: Final = ReduceOp.Sum
+Adasum: Final = ReduceOp.Adasum
+Min: Final = ReduceOp.Min
+Max: Final = ReduceOp.Max
+Product: Final = ReduceOp.Product
+
+_OF_TORCH: Final = {
+    Sum: dist.ReduceOp.SUM,
+    Min: dist.ReduceOp.MIN,
+    Max: dist.ReduceOp.MAX,
+    Product: dist.ReduceOp.PRODUCT,
+}
+Tensors = Sequence[torch.Tensor]
+
+
+def grouped(
+    kind: str,
+    tensors: Tensors,
+    name: str | None,
+    op: ReduceOp | None,
+    prescale: float,
+    postscale: float,
+    process_set: ProcessSet,
+    *,
+    average: bool | None = None,
+    finish: Callable[[list[torch.Tensor]], Any],
+    in_place: bool = False,
+) -> int:
+    """Submit a reduction of several tensors; `finish` makes the result of the reduced ones."""
+    op = _operation(op, average)
+    checked = [check(tensor) for tensor in tensors]
+    if op is Average and not all(tensor.dtype.is_floating_point for tensor in checked):
+        raise ValueError("the average of integers is no integer: op=hvd.Sum, or convert to float32 first")
+    scaled = _scaling(prescale, postscale)
+
+    def start(announcement: Announcement) -> Started:
+        with torch.no_grad():
+            data = [tensor.detach() if in_place else tensor.detach().clone() for tensor in checked]
+            works = reduce_all(data, op, process_set, prescale, postscale)
+
+            def end() -> Any:
+                with torch.no_grad():
+                    return finish(_finished(data, op, process_set, postscale))
+
+        return works, end
+
+    zeros = [(str(tensor.dtype), list(tensor.shape)) for tensor in checked] if op in (Sum, Average) else ()
+    what = f"{op.value} {describe(checked)}{scaled}"
+    return submit(kind, name, what, process_set, start, zeros=zeros)
+
+
+def reduce_all(
+    data: Tensors, op: ReduceOp, process_set: ProcessSet, prescale: float, postscale: float
+) -> list[Any]:
+    """Begin to reduce tensors in place; return torch's works."""
+    if prescale != 1.0:
+        for tensor in data:
+            _scale(tensor, prescale)
+    if op is Average and process_set.group is None:
+        kind = dist.ReduceOp.AVG  # in the wire's precision, which cannot overflow
+    else:
+        kind = _OF_TORCH[Sum if op is Average else op]
+    return [dist.all_reduce(tensor, kind, group=process_set.group, async_op=True) for tensor in data]
+
+
+def add_zeros(process_set: ProcessSet, announced: Announcement) -> None:
+    """Take part in a reduction without data, after `join`."""
+    op = Average if " average " in f" {announced.what} " else Sum
+    data = [
+        torch.zeros(list(shape), dtype=getattr(torch, dtype.removeprefix("torch.")))
+        for dtype, shape in announced.zeros
+    ]
+    for work in reduce_all(data, op, process_set, 1.0, 1.0):
+        work.wait()
+
+
+def _finished(data: Tensors, op: ReduceOp, process_set: ProcessSet, postscale: float) -> list[torch.Tensor]:
+    divisor = process_set.size() if op is Average and process_set.group is not None else 1
+    for tensor in data:
+        if divisor != 1:
+            tensor.div_(divisor)
+        if postscale != 1.0:
+            _scale(tensor, postscale)
+    return list(data)
+
+
+def _scale(tensor: torch.Tensor, factor: float) -> None:
+    if tensor.dtype.is_floating_point:
+        tensor.mul_(factor)
+    else:
+        tensor.copy_(tensor.double() * factor)
+
+
+def _operation(op: ReduceOp | None, average: bool | None) -> ReduceOp:
+    if average is not None and op is not None:
+        raise ValueError("average and op are given: op alone is enough")
+    if average is not None:
+        return Average if average else Sum
+    op = Average if op is None else op
+    if not isinstance(op, ReduceOp):
+        raise ValueError(f"op is {op!r}, must be hvd.Average, Sum, Min, Max or Product")
+    if op is Adasum:
+        raise NotSupported(
+            "Adasum is not supported: op=hvd.Average, and a learning rate that is scaled by the number of "
+            "ranks after some warm-up"
+        )
+    return op
+
+
+def _scaling(prescale: float, postscale: float) -> str:
+    return "" if prescale == postscale == 1.0 else f", scaled by {prescale:g} and {postscale:g}"
+
+
+def allreduce_async(
+    tensor: torch.Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    op: ReduceOp | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """Start `allreduce`; return a handle. Leave the tensor alone until it is synchronized."""
+    return grouped(
+        "allreduce",
+        [tensor],
+        name,
+        op,
+        prescale_factor,
+        postscale_factor,
+        process_set,
+        average=average,
+        finish=_only,
+    )
+
+
+def allreduce_async_(
+    tensor: torch.Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    op: ReduceOp | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """Start `allreduce_`; return a handle."""
+    return grouped(
+        "allreduce",
+        [tensor],
+        name,
+        op,
+        prescale_factor,
+        postscale_factor,
+        process_set,
+        average=average,
+        finish=lambda _: tensor,
+        in_place=True,
+    )
+
+
+def grouped_allreduce_async(
+    tensors: Tensors,
+    average: bool | None = None,
+    name: str | None = None,
+    op: ReduceOp | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """Start `grouped_allreduce`; return a handle."""
+    return grouped(
+        "grouped_allreduce",
+        tensors,
+        name,
+        op,
+        prescale_factor,
+        postscale_factor,
+        process_set,
+        average=average,
+        finish=list,
+    )
+
+
+def grouped_allreduce_async_(
+    tensors: Tensors,
+    average: bool | None = None,
+    name: str | None = None,
+    op: ReduceOp | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """Start `grouped_allreduce_`; return a handle."""
+    return grouped(
+        "grouped_allreduce",
+        tensors,
+        name,
+        op,
+        prescale_factor,
+        postscale_factor,
+        process_set,
+        average=average,
+        finish=lambda _: list(tensors),
+        in_place=True,
+    )
+
+
+class _Allreduce(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, options: dict[str, Any], name: str | None, *tensors: torch.Tensor) -> Any:
+        ctx.options = options
+        kind = "grouped_allreduce" if len(tensors) > 1 else "allreduce"
+        return tuple(synchronize(_submit(kind, tensors, name, options)))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        sums = synchronize(_submit("allreduce_gradient", gradients, None, ctx.options))
+        return (None, None, *sums)
+
+
+def _submit(kind: str, tensors: Tensors, name: str | None, options: dict[str, Any]) -> int:
+    return grouped(
+        kind,
+        tensors,
+        name,
+        options["op"],
+        options["prescale"],
+        options["postscale"],
+        options["process_set"],
+        average=options["average"],
+        finish=list,
+    )
+
+
+def allreduce(
+    tensor: torch.Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    compression: type[Compressor] = NoneCompressor,
+    op: ReduceOp | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> torch.Tensor:
+    """Return the average (or as `op` says) of a tensor over all ranks; gradients flow through it.
+
+    Args:
+        tensor: of the same type and shape on all ranks.
+        average: of old: True is op=Average, False is op=Sum.
+        name: by which the ranks find each other's calls; None: by the order of calls without a name.
+        compression: how it travels, one of `Compression`.
+        op: Average, Sum, Min, Max or Product.
+        prescale_factor: what the tensor is multiplied by before.
+        postscale_factor: what the result is multiplied by.
+        process_set: the ranks that take part.
+
+    Raises:
+        HorovodInternalError: the ranks differ, or it failed; its cause says how.
+        NotSupported: Adasum, or a sparse tensor.
+    """
+    return grouped_allreduce(
+        [tensor], average, name, compression, op, prescale_factor, postscale_factor, process_set
+    )[0]
+
+
+def allreduce_(
+    tensor: torch.Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    op: ReduceOp | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> torch.Tensor:
+    """Reduce a tensor in place; see `allreduce`."""
+    handle = allreduce_async_(tensor, average, name, op, prescale_factor, postscale_factor, process_set)
+    result: torch.Tensor = synchronize(handle)
+    return result
+
+
+def grouped_allreduce(
+    tensors: Tensors,
+    average: bool | None = None,
+    name: str | None = None,
+    compression: type[Compressor] = NoneCompressor,
+    op: ReduceOp | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> list[torch.Tensor]:
+    """Reduce several tensors as one collective; see `allreduce`."""
+    options = {
+        "op": op,
+        "average": average,
+        "prescale": prescale_factor,
+        "postscale": postscale_factor,
+        "process_set": process_set,
+    }
+    compressed = [compression.compress(tensor) for tensor in tensors]
+    reduced = _Allreduce.apply(options, name, *(tensor for tensor, _ in compressed))
+    return [
+        compression.decompress(tensor, context)
+        for tensor, (_, context) in zip(reduced, compressed, strict=True)
+    ]
+
+
+def grouped_allreduce_(
+    tensors: Tensors,
+    average: bool | None = None,
+    name: str | None = None,
+    op: ReduceOp | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> list[torch.Tensor]:
+    """Reduce several tensors in place as one collective; see `allreduce`."""
+    handle = grouped_allreduce_async_(
+        tensors, average, name, op, prescale_factor, postscale_factor, process_set
+    )
+    result: list[torch.Tensor] = synchronize(handle)
+    return result
+
+
+def sparse_allreduce_async(*_: Any, **__: Any) -> int:
+    """Raise NotSupported: sparse tensors are not summed."""
+    raise NotSupported(
+        "sparse_allreduce_async is not supported: allreduce_async(tensor.to_dense()), or allgather of "
+        "indices and values"
+    )
+
+
+def grouped_reducescatter_async(
+    tensors: Tensors,
+    name: str | None = None,
+    op: ReduceOp | None = None,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> int:
+    """Start `grouped_reducescatter`; return a handle."""
+    return _reducescatter(
+        "grouped_reducescatter", tensors, name, op, process_set, prescale_factor, postscale_factor, list
+    )
+
+
+def reducescatter_async(
+    tensor: torch.Tensor,
+    name: str | None = None,
+    op: ReduceOp | None = None,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> int:
+    """Start `reducescatter`; return a handle."""
+    return _reducescatter(
+        "reducescatter", [tensor], name, op, process_set, prescale_factor, postscale_factor, _only
+    )
+
+
+def reducescatter(
+    tensor: torch.Tensor,
+    name: str | None = None,
+    compression: type[Compressor] = NoneCompressor,
+    op: ReduceOp | None = None,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> torch.Tensor:
+    """Return this rank's rows of the average (or as `op` says); the first ranks have one more if need be.
+
+    The switch gives sums to all ranks, so that this is an `allreduce` whose other rows are dropped.
+    """
+    return grouped_reducescatter(
+        [tensor], name, compression, op, process_set, prescale_factor, postscale_factor
+    )[0]
+
+
+def grouped_reducescatter(
+    tensors: Tensors,
+    name: str | None = None,
+    compression: type[Compressor] = NoneCompressor,
+    op: ReduceOp | None = None,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> list[torch.Tensor]:
+    """Return this rank's rows of several tensors; see `reducescatter`."""
+    for tensor in tensors:
+        _check_rows(tensor)
+    reduced = grouped_allreduce(
+        tensors, None, name, compression, op, prescale_factor, postscale_factor, process_set
+    )
+    return [tensor[_own_rows(tensor, process_set)] for tensor in reduced]
+
+
+def _reducescatter(
+    kind: str,
+    tensors: Tensors,
+    name: str | None,
+    op: ReduceOp | None,
+    process_set: ProcessSet,
+    prescale: float,
+    postscale: float,
+    finish: Callable[[list[torch.Tensor]], Any],
+) -> int:
+    for tensor in tensors:
+        _check_rows(tensor)
+    return grouped(
+        kind,
+        tensors,
+        name,
+        op,
+        prescale,
+        postscale,
+        process_set,
+        finish=lambda whole: finish([each[_own_rows(each, process_set)].clone() for each in whole]),
+    )
+
+
+def _check_rows(tensor: torch.Tensor) -> None:
+    if check(tensor).dim() == 0:
+        raise ValueError("a tensor without dimensions has no rows to scatter")
+
+
+def _own_rows(tensor: torch.Tensor, process_set: ProcessSet) -> slice:
+    rank, size = process_set.rank(), process_set.size()
+    least, more = divmod(tensor.shape[0], size)
+    first = rank * least + min(rank, more)
+    return slice(first, first + least + (rank < more))
+
+
+def _only(tensors: list[torch.Tensor]) -> torch.Tensor:
+    return tensors[0]

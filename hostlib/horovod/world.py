@@ -1,0 +1,349 @@
+"""This process among the others: init, shutdown, ranks, process sets, and what is under way."""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import itertools
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import torch.distributed as dist
+
+from hostlib.errors import NotInitialized
+from hostlib.horovod.errors import HorovodInternalError
+from hostlib.horovod.link import Link
+from hostlib.horovod.negotiation import ALL, Announcement, Request
+from hostlib.horovod.timeline import Timeline
+from hostlib.placement import placement
+from hostlib.private_folder import private_folder
+
+STALL_S: Final = 60.0
+LEAVE_S: Final = 10.0
+"""Longest wait for the others in `shutdown`."""
+
+_log = logging.getLogger("hostlib.horovod")
+
+Started = tuple[Sequence[Any], Callable[[], Any]]
+"""Works of torch to wait for, and what makes the result of them."""
+
+
+class Operation:
+    """A collective that this rank has submitted."""
+
+    def __init__(self, request: Request, start: Callable[[Announcement], Started]) -> None:
+        """`start` is called when all ranks have submitted it."""
+        self.request = request
+        self._start = start
+        self._started = threading.Event()
+        self._works: Sequence[Any] = ()
+        self._finish: Callable[[], Any] = _nothing
+        self._error: BaseException | None = None
+
+    def start(self, announcement: Announcement) -> None:
+        """Begin, or note that it cannot be."""
+        try:
+            if announcement.error:
+                raise HorovodInternalError(announcement.error)
+            self._works, self._finish = self._start(announcement)
+        except BaseException as error:
+            self._error = error
+        self._started.set()
+
+    def fail(self, reason: str) -> None:
+        """Note that it will never begin."""
+        self._error = HorovodInternalError(f"{self.request.kind} {self.request.name!r}: {reason}")
+        self._started.set()
+
+    def done(self) -> bool:
+        """Return whether `result` would return, or raise, at once."""
+        if not self._started.is_set():
+            return False
+        return self._error is not None or all(work.is_completed() for work in self._works)
+
+    def result(self) -> Any:
+        """Wait for the result. Raises HorovodInternalError."""
+        self._started.wait()
+        try:
+            if self._error:
+                raise self._error
+            for work in self._works:
+                work.wait()
+        except HorovodInternalError:
+            raise
+        except Exception as error:
+            raise HorovodInternalError(
+                f"{self.request.kind} {self.request.name!r}: {type(error).__name__}: {error}"
+            ) from error
+        return self._finish()
+
+
+class ProcessSet:
+    """Some of the ranks, for collectives among them; see `add_process_set`."""
+
+    def __init__(self, ranks: Sequence[int] | None = None) -> None:
+        """`ranks`: of its members; None: all."""
+        self.ranks = None if ranks is None else sorted(set(ranks))
+        self.process_set_id: int | None = ALL if ranks is None else None
+        self.group: Any = None
+
+    def included(self) -> bool:
+        """Return whether this rank is a member."""
+        return self.ranks is None or current().rank in self.ranks
+
+    def size(self) -> int:
+        """Return the number of its ranks."""
+        return current().size if self.ranks is None else len(self.ranks)
+
+    def rank(self) -> int:
+        """Return this rank's place among them; -1 if it is no member."""
+        if not self.included():
+            return -1
+        return current().rank if self.ranks is None else self.ranks.index(current().rank)
+
+    def members(self) -> Sequence[int]:
+        """Return its ranks."""
+        return range(current().size) if self.ranks is None else self.ranks
+
+    def __repr__(self) -> str:
+        return f"ProcessSet({self.ranks})"
+
+
+global_process_set: Final = ProcessSet()
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where this rank is: on its machine, and among the ranks of its place on other machines."""
+
+    local_rank: int
+    local_size: int
+    cross_rank: int
+    cross_size: int
+    is_homogeneous: bool
+
+
+class World:
+    """What `init` makes and `shutdown` ends."""
+
+    def __init__(self, sets: Sequence[ProcessSet]) -> None:
+        self._owns_group = not dist.is_initialized()
+        if self._owns_group:
+            _init_process_group()
+        self.rank: int = dist.get_rank()
+        self.size: int = dist.get_world_size()
+        messages = dist.new_group(backend="gloo", timeout=timedelta(days=365))
+        names: list[Any] = [None] * self.size
+        dist.all_gather_object(names, _machine(), group=messages)
+        self.places = places(names, self.rank)
+        self.timeline = Timeline(self.rank)
+        self._process = os.getpid()
+        self._lock = threading.Lock()
+        self._operations: dict[tuple[int, str], Operation] = {}
+        self._numbers = itertools.count(1)
+        self._unnamed: dict[str, itertools.count[int]] = {}
+        self._sets: dict[int, ProcessSet] = {}
+        self._last_joined: list[int] = []
+        self._joined = threading.Event()
+        self._lost = ""
+        self.link = Link(messages, stall_s=_stall_s())
+        self._thread = threading.Thread(target=self._serve, name="horovod operations", daemon=True)
+        self._thread.start()
+        if path := os.environ.get("INA_TIMELINE") or os.environ.get("HOROVOD_TIMELINE"):
+            self.timeline.start(path)
+        for each in sets:
+            self.add_set(each)
+
+    def name(self, kind: str, name: str | None) -> str:
+        """Return the name of a collective; without one, a number that is the same on all ranks."""
+        if name is not None:
+            return name
+        with self._lock:
+            return f"{kind}.noname.{next(self._unnamed.setdefault(kind, itertools.count(1)))}"
+
+    def submit(self, operation: Operation) -> None:
+        """Have a collective carried out. Raises HorovodInternalError if its name is under way."""
+        request = operation.request
+        if os.getpid() != self._process:
+            raise NotInitialized(f"process {os.getpid()} was forked from rank {self.rank}'s, which alone can")
+        key = request.process_set, request.name
+        with self._lock:
+            if self._lost:
+                return operation.fail(self._lost)
+            if key in self._operations:
+                raise HorovodInternalError(
+                    f"{request.kind} {request.name!r} is under way already: wait for it, or give another name"
+                )
+            self._operations[key] = operation
+        self.timeline.begin(request.name, f"NEGOTIATE_{request.kind.upper()}")
+        return self.link.submit(request)
+
+    def join(self) -> int:
+        """Add zeros to the others' sums until all have called this; return the last rank that did."""
+        self._joined.clear()
+        self.link.join()
+        self._joined.wait()
+        if self._lost:
+            raise HorovodInternalError(f"join: {self._lost}")
+        return self._last_joined[-1]
+
+    def add_set(self, new: ProcessSet) -> ProcessSet:
+        """Make a process set usable; all ranks call this, in the same order. Raises ValueError."""
+        ranks = new.ranks
+        if ranks is None or not ranks or not set(ranks) <= set(range(self.size)):
+            raise ValueError(f"the process set is of ranks {ranks}, must be of some of 0..{self.size - 1}")
+        if any(known.ranks == ranks for known in self._sets.values()):
+            raise ValueError(f"there is a process set of ranks {ranks} already")
+        new.process_set_id = next(self._numbers)
+        self.link.add_set(new.process_set_id, ranks)
+        new.group = dist.new_group(ranks)
+        self._sets[new.process_set_id] = new
+        return new
+
+    def remove_set(self, old: ProcessSet) -> bool:
+        """Forget a process set; return whether it was known."""
+        if old.process_set_id is None or old.process_set_id not in self._sets:
+            return False
+        del self._sets[old.process_set_id]
+        old.process_set_id = None
+        return True
+
+    def set_of(self, number: int) -> ProcessSet:
+        """Return a process set."""
+        return global_process_set if number == ALL else self._sets[number]
+
+    def close(self, *, timeout_s: float = LEAVE_S) -> None:
+        """Leave."""
+        if os.getpid() != self._process:
+            return
+        self.link.close(timeout_s=timeout_s)
+        self.timeline.stop()
+        if self._owns_group and dist.is_initialized():
+            dist.destroy_process_group()
+
+    def _serve(self) -> None:
+        """Carry out what is announced, in the order in which all ranks do."""
+        while (announced := self.link.announced.get()) is not None:
+            if announced.last_joined is not None:
+                self._last_joined.append(announced.last_joined)
+                self._joined.set()
+                continue
+            with self._lock:
+                operation = self._operations.pop((announced.process_set, announced.name), None)
+            self.timeline.end(announced.name)
+            if operation is not None:
+                self.timeline.begin(announced.name, operation.request.kind.upper())
+                operation.start(announced)
+            elif announced.zeros and not announced.error and self.set_of(announced.process_set).included():
+                self._add_zeros(announced)
+        self._give_up()
+
+    def _add_zeros(self, announced: Announcement) -> None:
+        from hostlib.horovod.reductions import add_zeros  # which is made of what is here
+
+        try:
+            add_zeros(self.set_of(announced.process_set), announced)
+        except Exception:
+            _log.exception("the zeros of %s, after join(), could not be added", announced.name)
+
+    def _give_up(self) -> None:
+        with self._lock:
+            self._lost = self.link.lost or "this rank has shut down"
+            left = list(self._operations.values())
+            self._operations.clear()
+        for operation in left:
+            operation.fail(self._lost)
+        self._joined.set()
+
+
+_world: World | None = None
+
+
+def init(comm: Any = None, process_sets: Sequence[ProcessSet] | None = None) -> None:
+    """Join the others: those of ``ina run``, torchrun, mpirun or srun. Without effect if done before.
+
+    Raises:
+        ValueError: `comm` is given: ranks are those of the launcher.
+        ConfigError, RendezvousError: as `hostlib.init`.
+    """
+    global _world
+    if comm:
+        raise ValueError("comm is given, must be None: the ranks are those of the launcher")
+    if _world is None:
+        _world = World(process_sets or ())
+        atexit.register(_leave_quickly)
+
+
+def shutdown() -> None:
+    """Leave; what was submitted before is finished where all ranks have submitted it."""
+    global _world
+    if _world is not None:
+        leaving, _world = _world, None
+        leaving.close()
+        atexit.unregister(_leave_quickly)
+
+
+def is_initialized() -> bool:
+    """Return whether `init` has been called."""
+    return _world is not None
+
+
+def current() -> World:
+    """Return what `init` has made. Raises ValueError as Horovod does."""
+    if _world is None:
+        raise ValueError("Horovod has not been initialized; use hvd.init().")
+    return _world
+
+
+def places(machines: Sequence[str], rank: int) -> Places:
+    """Return a rank's places, from the machine of each rank."""
+    by_machine: dict[str, list[int]] = {}
+    for each, machine in enumerate(machines):
+        by_machine.setdefault(machine, []).append(each)
+    here = by_machine[machines[rank]]
+    local = here.index(rank)
+    cross = [ranks[local] for ranks in by_machine.values() if len(ranks) > local]
+    sizes = {len(ranks) for ranks in by_machine.values()}
+    return Places(local, len(here), cross.index(rank), len(cross), len(sizes) == 1)
+
+
+def _init_process_group() -> None:
+    if "RANK" in os.environ or (place := placement()) is None:
+        if "RANK" in os.environ:
+            dist.init_process_group("ina")
+        else:
+            dist.init_process_group("ina", store=dist.HashStore(), rank=0, world_size=1)
+        return
+    launch = hashlib.sha256(f"{place.launch} {os.getppid()}".encode()).hexdigest()[:32]
+    store = dist.FileStore(str(private_folder() / f"store-{launch}"), place.size)
+    dist.init_process_group("ina", store=store, rank=place.rank, world_size=place.size)
+
+
+def _stall_s() -> float:
+    text = os.environ.get("HOROVOD_STALL_CHECK_TIME_SECONDS", "")
+    try:
+        return max(0.1, float(text)) if text else STALL_S
+    except ValueError:
+        raise ValueError(
+            f"HOROVOD_STALL_CHECK_TIME_SECONDS is {text!r}, must be a number of seconds"
+        ) from None
+
+
+def _machine() -> str:
+    return f"{socket.gethostname()} {Path('/proc/sys/kernel/random/boot_id').read_text().strip()}"
+
+
+def _leave_quickly() -> None:
+    if _world is not None:
+        _world.close(timeout_s=0.5)
+
+
+def _nothing() -> None:
+    """Make no result."""

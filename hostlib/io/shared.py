@@ -1,0 +1,93 @@
+"""Rings of packets in memory that a switch on this machine shares with us (``_native/shared_ring.h``)."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import socket
+import struct
+from typing import Final
+
+from hostlib import _native
+from hostlib._native import IoStruct
+
+MAGIC: Final = 0x52414E49
+VERSION: Final = 1
+LEAST_SLOTS: Final = 64
+MOST_SLOTS: Final = 16384
+BATCH: Final = 64
+"""Packets that are written before the switch is told."""
+
+_REQUEST: Final = struct.Struct("=IIII")
+_OFFER: Final = struct.Struct("=IIIIQ")
+_ANSWER_S: Final = 5.0
+_SPARE_SLOTS: Final = 160
+"""Slots that hold no result: the switch needs as many free as its longest frame is wide."""
+
+
+class SharedRings:
+    """Both rings, and the Unix socket whose bytes wake us. `io` is what the loops in C use."""
+
+    def __init__(self, path: str, packets: int, packet_bytes: int) -> None:
+        """Connect to the switch's port, and ask for rings of `packets` packets at least.
+
+        Raises:
+            OSError: nobody is there, or it is no such port.
+        """
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            self._socket.settimeout(_ANSWER_S)
+            self._socket.connect(path)
+            self._socket.send(_REQUEST.pack(MAGIC, VERSION, slots_for(packets), packet_bytes))
+            slots, slot_bytes, self._memory = _take_offer(self._socket)
+            self._socket.setblocking(False)
+        except BaseException:
+            self._socket.close()
+            raise
+        self.packets = slots - _SPARE_SLOTS if slots > 2 * _SPARE_SLOTS else slots // 2
+        """Number of results that the ring holds unread."""
+        self.io = IoStruct(
+            fd=self._socket.fileno(),
+            send_packets=BATCH,
+            area=ctypes.addressof(ctypes.c_char.from_buffer(self._memory)),
+            slots=slots,
+            slot_bytes=slot_bytes,
+        )
+
+    def readable(self) -> bool:
+        """Return whether something has arrived."""
+        return bool(_native.load().ina_ring_readable(ctypes.byref(self.io)))
+
+    @property
+    def strangers(self) -> int:
+        """Return 0: nobody else writes to this memory."""
+        return 0
+
+    def last_error(self) -> str | None:
+        """Return how the connection has ended, None if it has not."""
+        return os.strerror(self.io.last_error) if self.io.last_error else None
+
+    def close(self) -> None:
+        """Leave; the switch forgets the rings. The memory goes with this object."""
+        self._socket.close()
+
+
+def slots_for(packets: int) -> int:
+    """Return the least number of slots in which so many packets fit, with room to spare."""
+    return min(MOST_SLOTS, 1 << max(LEAST_SLOTS, packets + _SPARE_SLOTS).bit_length())
+
+
+def _take_offer(connected: socket.socket) -> tuple[int, int, mmap.mmap]:
+    """Return slots, bytes of a slot, and the memory."""
+    answer, descriptors, _, _ = socket.recv_fds(connected, _OFFER.size, 1)
+    try:
+        if len(answer) != _OFFER.size or len(descriptors) != 1:
+            raise ConnectionAbortedError(0, "the switch has refused the connection")
+        magic, version, slots, slot_bytes, area_bytes = _OFFER.unpack(answer)
+        if (magic, version) != (MAGIC, VERSION):
+            raise ConnectionAbortedError(0, "the switch is of another version")
+        return slots, slot_bytes, mmap.mmap(descriptors[0], area_bytes)
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)

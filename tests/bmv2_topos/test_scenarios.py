@@ -1,0 +1,140 @@
+"""Scenarios: read from files, judged, and refused by runners that cannot carry them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from bmv2_topos.scenarios import (
+    Check,
+    JobOutcome,
+    Outcome,
+    find_scenario,
+    parse_scenario,
+    runner_of,
+    shipped,
+    verdicts,
+)
+from bmv2_topos.testbeds.netns import NotCarried
+from controller.errors import BadSpec
+
+TEXT = """
+summary = "a job"
+topology = "single-switch:2"
+link = { rate_bps = 1e9 }
+
+[[job]]
+name = "a"
+workers = 2
+slots = 64
+tensors = [100]
+iterations = 2
+compute_s = 0.0001
+"""
+LOSS = """
+[[fault]]
+kind = "loss"
+link = ["s1", "h2"]
+value = 0.5
+"""
+KILL = """
+[[fault]]
+kind = "kill"
+job = "a"
+rank = 1
+iteration = 1
+"""
+
+
+def test_every_scenario_that_comes_along_is_read() -> None:
+    assert set(shipped()) == {"killed-worker", "lossy-link", "straggler", "two-jobs"}
+    for name in shipped():
+        assert find_scenario(name).name == name
+
+
+def test_faults_of_links_become_properties_of_these_links_alone() -> None:
+    network = parse_scenario(TEXT + LOSS).network
+    assert [link.loss for link in network.links] == [0.0, 0.5, 0.0]
+    assert {link.rate_bps for link in network.links} == {1e9}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (TEXT.replace("single-switch:2", "ring"), r"scenario.toml:3: topology: .*ring"),
+        (TEXT.replace("slots = 64", ""), "scenario.toml:6: job 'a': slots is missing"),
+        (TEXT.replace("rate_bps", "speed"), "scenario.toml:4: link: unknown key 'speed'"),
+        (
+            TEXT + LOSS.replace("h2", "h9"),
+            r"scenario.toml:16: fault: link = \['s1', 'h9'\]: there is no such",
+        ),
+        (TEXT + LOSS.replace("0.5", "5"), "scenario.toml:17: fault: value = 5: want a probability, 0 to 1"),
+        (TEXT + KILL.replace("rank = 1", "rank = 2"), "scenario.toml:17: fault: rank = 2: the job has ranks"),
+        (TEXT + KILL.replace('"a"', '"b"'), "scenario.toml:16: unknown job 'b'"),
+        (TEXT + '[[check]]\njob = "a"\nmetric = "x"', "scenario.toml:13: check: want metric with least or"),
+        (TEXT + '[[check]]\njob = "a"\nmost = "x"', 'scenario.toml:15: check: most = "x": want a number'),
+        ("summary = 1", "scenario.toml:1: summary = 1: want a name"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_line(text: str, message: str) -> None:
+    with pytest.raises(BadSpec, match=message):
+        parse_scenario(text)
+
+
+def test_a_name_that_is_none_is_told_what_there_is() -> None:
+    with pytest.raises(BadSpec, match="no scenario 'stragler'; did you mean 'straggler'"):
+        find_scenario("stragler")
+
+
+@pytest.mark.parametrize("name", sorted(set(shipped()) - {"killed-worker"}))
+def test_every_scenario_passes_in_virtual_time(name: str) -> None:
+    scenario = find_scenario(name)
+    outcome = runner_of("virtual").run(scenario)
+    assert [verdict for verdict in verdicts(scenario, outcome) if not verdict.good] == []
+    again = runner_of("virtual").run(scenario)
+    assert replace(again, elapsed_s=0.0) == replace(outcome, elapsed_s=0.0)
+
+
+def test_a_run_that_cannot_end_fails_with_its_reason() -> None:
+    scenario = parse_scenario(TEXT.replace("link =", "limit_s = 0.01\nlink =") + LOSS.replace("0.5", "1"))
+    outcome = runner_of("virtual").run(scenario)
+    (verdict,) = verdicts(scenario, outcome)
+    assert not verdict.good
+    assert "after 0.01 s of virtual time" in verdict.found
+
+
+def test_runners_refuse_what_they_cannot_carry() -> None:
+    with pytest.raises(NotCarried, match="kill of rank 1 of job 'a': virtual time has no processes"):
+        runner_of("virtual").run(parse_scenario(TEXT + KILL))
+    with pytest.raises(NotCarried, match="bmv2 needs network interfaces, of which loopback has none"):
+        runner_of("loopback", "bmv2").check(parse_scenario(TEXT))
+    with pytest.raises(NotCarried, match="virtual time runs the embedded switch"):
+        runner_of("virtual", "bmv2")
+
+
+@pytest.mark.parametrize(
+    ("check", "good"),
+    [
+        (Check("a", "sent_packets", least=10), True),
+        (Check("a", "sent_packets", most=9), False),
+        (Check("a", "resent_share", least=0.1, most=0.3), True),
+        (Check("a", "iteration_s", most=1e-3), False),
+        (Check("a", "switch_collided_packets", least=1), False),
+        (Check("a", fails="rank 1"), False),
+    ],
+)
+def test_checks_hold_or_do_not(check: Check, good: bool) -> None:
+    scenario = replace(parse_scenario(TEXT), checks=(check,))
+    counted = {"sent_packets": 10.0, "resent_packets": 2.0}
+    job = JobOutcome(name="a", failure=None, iterations=2, iteration_s=0.01, metrics=counted)
+    outcome = Outcome(runner="virtual", target="embedded", jobs=(job,), elapsed_s=1.0)
+    assert verdicts(scenario, outcome)[-1].good is good
+
+
+def test_a_job_that_is_to_fail_must() -> None:
+    scenario = replace(parse_scenario(TEXT), checks=(Check("a", fails="rank 1"),))
+    for failure, good in (("rank 1 died", True), ("rank 0 died", False)):
+        job = JobOutcome(name="a", failure=failure, iterations=0, iteration_s=0.0, metrics={})
+        outcome = Outcome(runner="loopback", target="embedded", jobs=(job,), elapsed_s=1.0)
+        assert [verdict.good for verdict in verdicts(scenario, outcome)] == [good]

@@ -1,0 +1,198 @@
+"""Jobs on a cluster's network: what slows them, who has which slots and servers, and who is in time."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from dataclasses import replace
+
+import pytest
+
+from controller.errors import BadSpec
+from controller.memory.policy import Standing
+from controller.placement.flows import flows_of
+from controller.simulator.network.average import Work, average
+from controller.simulator.network.fluid import Fluid, Runner
+from controller.simulator.network.phases import Phases, phases_of
+from controller.simulator.network.run import Simulated, simulate_network
+from controller.simulator.network.settings import NetworkSettings
+from controller.workload import Cluster, TrainingJob, fabrics
+from controller.workload.generate import generate
+
+# Links carry 80 Gb/s of gradients: a header takes a fifth of each packet.
+PARTS = fabrics.Parts(gpus=1, slots=8192)
+SOON = 1e-3  # round trips of tensors, relatively
+LATE = {"frame_bytes": 64, "window": 0}
+
+
+def a_job(name: str, *servers: str, **more: object) -> TrainingJob:
+    values = {"workers": len(servers), "layers_bytes": (10**9,), "iterations": 10, "compute_s": 0.1}
+    return TrainingJob(name=name, servers=servers, **{**values, **more})  # type: ignore[arg-type]
+
+
+def run(jobs: list[TrainingJob], cluster: Cluster, **settings: object) -> Simulated:
+    chosen = NetworkSettings(**{"placement": "netpack", **LATE, **settings})  # type: ignore[arg-type]
+    return simulate_network(jobs, cluster, "fifo-backfill", chosen, keep_log=True, verify=True)
+
+
+def ends(found: Simulated) -> dict[str, float]:
+    return {each.spec.id: each.finish_s for each in found.result.jobs}
+
+
+@pytest.mark.parametrize("model", ["phases", "average"])
+def test_a_job_alone_takes_what_its_phases_say(model: str) -> None:
+    found = run([a_job("a", "h1", "h2")], fabrics.star(3, PARTS), model=model)
+    assert ends(found)["a"] == pytest.approx(10 * (0.1 + 0.1), rel=SOON)  # 8 Gbit at 80 Gb/s
+
+
+def test_two_jobs_in_step_halve_each_others_rate() -> None:
+    parts = fabrics.Parts(gpus=1, trunk_bps=100e9)
+    cluster = fabrics.leaf_spine(1, 2, 2, parts)  # h1, h2 at leaf1, h3, h4 at leaf2: one trunk each
+    two = [a_job("a", "h1", "h3"), a_job("b", "h2", "h4")]
+    found = run(two, cluster, model="phases")
+    assert ends(found) == pytest.approx({"a": 10 * 0.3, "b": 10 * 0.3}, rel=SOON)
+
+
+def test_two_jobs_that_take_turns_do_not_meet() -> None:
+    parts = fabrics.Parts(gpus=1, trunk_bps=100e9)
+    cluster = fabrics.leaf_spine(1, 2, 2, parts)
+    one, other = a_job("a", "h1", "h3"), a_job("b", "h2", "h4")
+    found = run([one, replace(other, arrival_s=0.1)], cluster, model="phases")
+    assert ends(found) == pytest.approx({"a": 2.0, "b": 2.1}, rel=SOON)
+
+
+def test_full_memory_lets_gradients_pass_unsummed() -> None:
+    """Without slots the fallback server's link carries all four flows."""
+    job = a_job("a", "h1", "h2", "h3", "h4", fallback="h5")
+    ample = run([job], fabrics.star(5, PARTS), model="phases")
+    none = run([job], fabrics.star(5, replace(PARTS, slots=1)), model="phases")
+    assert ends(ample)["a"] == pytest.approx(2.0, rel=SOON)
+    assert ends(none)["a"] == pytest.approx(10 * (0.1 + 4 * 0.1), rel=0.01)
+
+
+def test_the_longer_a_slot_is_held_the_more_of_them_it_takes() -> None:
+    cluster = fabrics.star(3, replace(PARTS, slots=1024))
+    quick = run([a_job("a", "h1", "h2", fallback="h3")], cluster, model="phases")
+    slow = run([a_job("a", "h1", "h2", fallback="h3", hold_s=60e-6)], cluster, model="phases")
+    summed_bps = 1024 * 256 * 8 / 60e-6
+    rate_bps = summed_bps + 40e9  # above that both flows go to the fallback server, whose link has 80 Gb/s
+    assert ends(quick)["a"] == pytest.approx(2.0, rel=SOON)
+    assert ends(slow)["a"] == pytest.approx(10 * (0.1 + 8e9 / rate_bps), rel=SOON)
+
+
+def test_members_of_a_group_pay_for_what_contention_adds() -> None:
+    cluster = fabrics.leaf_spine(1, 2, 2, fabrics.Parts(gpus=1, trunk_bps=10e9))
+    stages = (0.0, 0.0, 0.1, 0.1)
+    jobs = [
+        TrainingJob(
+            name=name, workers=4, layers_bytes=(10**9,), iterations=50, compute_s=0.1, stages_s=stages
+        )
+        for name in "ab"
+    ]
+    settings = NetworkSettings(**LATE)
+    alone = simulate_network(jobs[:1], cluster, "muri-s", settings)
+    both = simulate_network(jobs, cluster, "muri-s", settings)
+    assert max(ends(both).values()) > max(ends(alone).values())
+    assert all(each.completed for each in both.result.jobs)
+
+
+@pytest.mark.parametrize(
+    "scheduler", ["fifo", "srsf", "las", "tiresias", "muri-s", "weave-s", "gandiva", "themis"]
+)
+def test_every_scheduler_runs_with_every_kind_of_policy(scheduler: str) -> None:
+    cluster = fabrics.leaf_spine(2, 2, 4, fabrics.Parts(gpus=2, slots=512))
+    jobs = generate(7, cluster, seed=2, gap_s=3.0, deadlines=0.5, slack=3.0)
+    settings = NetworkSettings(placement="netpack", memory="deadline", routing="grid")
+    found = simulate_network(jobs, cluster, scheduler, settings, verify=True)
+    assert {each.spec.id for each in found.result.jobs} == {job.name for job in jobs}
+
+
+def test_a_replica_with_a_clock_of_its_own_is_refused() -> None:
+    jobs = generate(3, fabrics.star(2), seed=3)
+    with pytest.raises(BadSpec, match="has no network"):
+        simulate_network(jobs, fabrics.star(2), "muri-replica:srtf", NetworkSettings())
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_slot_is_granted_twice_and_granted_jobs_are_in_time(seed: int) -> None:
+    """Links have room for all, so that memory alone decides; each job has servers of its own."""
+    rng = random.Random(seed)
+    cluster = fabrics.star(12, replace(PARTS, slots=rng.choice([300, 1000, 3000])))
+    jobs = []
+    for number in range(4):
+        servers = [f"h{3 * number + place}" for place in (1, 2)]
+        alone_s = 0.2 * 40
+        due_s = rng.uniform(1.3, 3.0) * alone_s if number else None
+        job = a_job(f"job{number}", *servers, iterations=40, deadline_s=due_s, fallback=f"h{3 * number + 3}")
+        jobs.append(replace(job, hold_s=rng.choice([None, 30e-6])))
+    found = run(jobs, cluster, memory="deadline", period_s=0.5)
+    assert found.log is not None
+    granted = dict.fromkeys(found.jobs, True)
+    for _, _, answer in found.log.memory:
+        spans = []
+        for name, regions in answer.regions.items():
+            if answer.standing[name] is Standing.GRANTED:
+                spans += [(region.offset, region.end) for region in regions.values()]
+            else:
+                granted[name] = False
+        spans.sort()
+        assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(spans))
+    missed = {each.spec.id for each in found.missed}
+    assert not [name for name in missed if granted[name]]
+
+
+def test_a_job_that_cannot_meet_its_deadline_is_ended() -> None:
+    hopeless = a_job("late", "h1", "h2", iterations=100, deadline_s=5.0)
+    found = run([hopeless, a_job("other", "h3", "h4")], fabrics.star(4, PARTS), memory="deadline")
+    fates = {each.spec.id: each.completed for each in found.result.jobs}
+    assert fates == {"late": False, "other": True}
+    assert [each.spec.id for each in found.missed] == ["late"]
+
+
+def test_on_average_no_link_carries_more_than_it_holds() -> None:
+    cluster = fabrics.leaf_spine(2, 3, 4, fabrics.Parts(gpus=2, trunk_bps=50e9, slots=256))
+    rng = random.Random(1)
+    names = [server.name for server in cluster.servers]
+    jobs = [a_job(f"j{n}", *rng.sample(names, 4), compute_s=rng.choice([0.0, 0.05])) for n in range(12)]
+    phases = [phases_of(job) for job in jobs]
+    work = Work(*map(_array, zip(*((p.ready_s[0], 0.0, 0.0, p.total_bits) for p in phases), strict=True)))
+    flows = flows_of(cluster, jobs)
+    rates = average(flows, work)
+    part = work.sending(rates)
+    out = dict.fromkeys(range(len(jobs)), 1.0)  # each server's own link carries one flow of its job
+    for link in range(len(flows.link_bps)):
+        here = {int(flows.job[n]) for n in range(len(flows.job)) if flows.link[n] == link and flows.source[n]}
+        assert sum(part[j] * rates[j] * out[j] for j in here) <= flows.link_bps[link] * 1.02
+
+
+def test_on_average_is_near_what_the_phases_say() -> None:
+    """Jobs whose iterations differ in length, so that who meets whom changes."""
+    parts = fabrics.Parts(gpus=1, trunk_bps=100e9)
+    cluster = fabrics.leaf_spine(1, 2, 4, parts)
+    jobs = [
+        a_job(f"j{n}", f"h{n}", f"h{n + 4}", iterations=200, compute_s=0.1 * 1.21**n) for n in range(1, 5)
+    ]
+    phases, mean = (ends(run(jobs, cluster, model=model)) for model in ("phases", "average"))
+    for name, end_s in phases.items():
+        assert mean[name] == pytest.approx(end_s, rel=0.15)
+
+
+def test_a_fluid_ends_where_its_phases_do() -> None:
+    phases = Phases(2.0, (1.0, 2.0), (10.0, 10.0), latency_s=0.25)
+    fluid = Fluid(0.0, {"a": Runner(phases, 3, 0.0)})
+    fluid.run(lambda senders: dict.fromkeys(senders, 10.0), math.inf)
+    assert fluid.now_s == pytest.approx(3 * phases.iteration_s(10.0))
+    assert phases.iteration_s(10.0) == pytest.approx(3.5)
+
+
+def test_workers_that_no_server_has_room_for_are_refused() -> None:
+    job = TrainingJob(name="wide", workers=2, gpus=3, layers_bytes=(1,), compute_s=1.0)
+    with pytest.raises(BadSpec, match="no room for it"):
+        simulate_network([job], fabrics.star(3, fabrics.Parts(gpus=2)), "fifo", NetworkSettings())
+
+
+def _array(values: tuple[float, ...]) -> object:
+    import numpy as np
+
+    return np.array(values)

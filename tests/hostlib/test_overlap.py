@@ -1,0 +1,303 @@
+"""Asynchronous collectives, several at a time: fused, sliced, small ones first; the same sums as alone."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+import hostlib as ina
+from hostlib.collectives import Collective, make_barrier, make_collective
+from hostlib.schedule import Fused, Limits, Schedule, Slice
+from tests.hostlib.socket_switch import LANES, SocketSwitch
+from tests.hostlib.test_communicator import Body, on_every_rank
+
+SMALL = Limits(fusion_bytes=16 * 4 * LANES, slice_bytes=40 * 4 * LANES)
+"""Of 16 packets; of 40, so that arrays of tests are sliced."""
+
+
+def on_ranks(switch: SocketSwitch, body: Body, *limits: Limits) -> list[Any]:
+    """As `on_every_rank`; one of `limits` for each rank, or for all."""
+    each = limits * (len(switch.configs) // len(limits))
+    return on_every_rank(switch, body, make=lambda config: ina.Communicator(config, limits=each[config.rank]))
+
+
+@dataclass(frozen=True)
+class Task:
+    """A call of a rank, and how long it thinks before."""
+
+    length: int
+    dtype: str
+    op: Any
+    layer: tuple[int, int] | None
+    priority: int | None
+    is_waited_for: bool
+
+    def values(self, number: int, rank: int) -> np.ndarray[Any, Any]:
+        generator = np.random.default_rng([number, rank])
+        if self.dtype == "int32":
+            return generator.integers(-1000, 1000, self.length, np.int32)
+        scale = np.float32(2.0) ** int(generator.integers(-9, 9))
+        return (generator.standard_normal(self.length) * scale).astype(self.dtype)
+
+    def call(self, comm: ina.Communicator, number: int) -> Callable[[], Any]:
+        options: dict[str, Any] = {"op": self.op, "name": f"t{number}", "layer": self.layer}
+        options |= {"priority": self.priority, "nonfinite": "propagate"}
+        values = self.values(number, comm.rank)
+        if self.is_waited_for:
+            result = comm.allreduce(values, **options)
+            return lambda: result
+        return comm.allreduce_async(values, **options).wait
+
+
+TASKS = st.lists(
+    st.builds(
+        Task,
+        length=st.sampled_from([0, 1, 31, 32, 33, 100, 500, 513, 2000]),
+        dtype=st.sampled_from(["float32", "float16", "int32"]),
+        op=st.just("sum"),
+        layer=st.sampled_from([None, (0, 3), (2, 3)]),
+        priority=st.sampled_from([None, 0, 200]),
+        is_waited_for=st.sampled_from([False] * 5 + [True]),
+    ),
+    min_size=1,
+    max_size=9,
+)
+
+
+@settings(max_examples=8, deadline=None, derandomize=True, phases=[Phase.generate])
+@given(tasks=TASKS, seed=st.integers(0, 1000), fallback=st.booleans(), loss=st.sampled_from([0.0, 0.05]))
+def test_sums_are_bit_for_bit_those_of_blocking_calls(
+    tasks: list[Task], seed: int, fallback: bool, loss: float
+) -> None:
+    """Whatever the ranks' timing, sizes, priorities and losses."""
+
+    def one_by_one(comm: ina.Communicator) -> list[Any]:
+        return [
+            comm.allreduce(task.values(number, comm.rank), task.op, nonfinite="propagate")
+            for number, task in enumerate(tasks)
+        ]
+
+    def overlapped(comm: ina.Communicator) -> list[Any]:
+        thinking = random.Random(100 * seed + comm.rank)
+        waits = []
+        for number, task in enumerate(tasks):
+            if thinking.random() < 0.3:
+                threading.Event().wait(thinking.random() / 500)
+            waits.append(task.call(comm, number))
+        thinking.shuffle(waits_in_order := list(enumerate(waits)))
+        results = {number: wait() for number, wait in waits_in_order}
+        return [results[number] for number in range(len(tasks))]
+
+    options: dict[str, Any] = {"fallback": True, "slots": 0, "window": 64} if fallback else {}
+    with SocketSwitch(2, **options) as switch:
+        expected = on_every_rank(switch, one_by_one)[0]
+    with SocketSwitch(2, loss=loss, **options) as switch:
+        for found in on_ranks(switch, overlapped, SMALL):
+            for one, other in zip(found, expected, strict=True):
+                assert one.dtype == other.dtype
+                assert np.array_equal(one, other)
+
+
+@pytest.mark.parametrize("limits", [SMALL, Limits(fusion_bytes=0), Limits()], ids=["both", "none", "default"])
+def test_errors_are_those_of_the_call_that_they_are_about(limits: Limits) -> None:
+    def body(comm: ina.Communicator) -> list[Any]:
+        bad = np.ones(100, np.float32)
+        bad[50] = np.nan if comm.rank else 1
+        much = np.full(40, 2**30, np.int32)
+        large = np.full(2000, 1, np.int32)
+        large[1500] = 2**30
+        handles = [
+            comm.allreduce_async(np.full(9, 3, np.int32), name="fine"),
+            comm.allreduce_async(bad, name="bad"),
+            comm.allreduce_async(much, name="much", out=much),
+            comm.allreduce_async(bad, name="bad, but wanted", nonfinite="propagate"),
+            comm.allreduce_async(np.full(9, 4, np.int32), name="fine too"),
+            comm.allreduce_async(np.full(70, 2**30, np.int32), name="much again"),
+            comm.allreduce_async(large, name="large"),
+            comm.allreduce_async(np.full(5, 0.5, np.float32), "average"),
+        ]
+        found: list[Any] = []
+        for handle in handles:
+            try:
+                found.append(handle.wait(60))
+            except (ina.NonFiniteError, ina.SumOverflow) as error:
+                found.append((type(error), error.element))
+        return [*found, comm.allreduce(np.ones(1, np.float32))]
+
+    with SocketSwitch(2) as switch:
+        for fine, bad, much, wanted, too, again, large, mean, after in on_ranks(switch, body, limits):
+            assert fine.tolist() == [6] * 9
+            assert bad == (ina.NonFiniteError, 32)
+            assert much == (ina.SumOverflow, 0)
+            assert np.flatnonzero(np.isnan(wanted)).tolist() == list(range(32, 64))
+            assert too.tolist() == [8] * 9
+            assert again == (ina.SumOverflow, 0)
+            assert large == (ina.SumOverflow, 1472)
+            assert mean.tolist() == [0.5] * 5
+            assert after == [2]
+
+
+def test_what_is_small_overtakes_what_is_large() -> None:
+    def body(comm: ina.Communicator) -> list[str]:
+        order: list[str] = []
+        handles = [comm.allreduce_async(np.ones(5000, np.float32), name="large")]
+        handles += [comm.allreduce_async(np.ones(3, np.float32), name=f"small {i}") for i in range(3)]
+        for handle in handles:
+            handle.on_done(lambda done: order.append(done.collective.description[-8:].strip("'")))
+        assert [float(handle.wait()[-1]) for handle in handles] == [2.0] * 4
+        return order
+
+    with SocketSwitch(2) as switch:
+        for order in on_ranks(switch, body, SMALL):
+            assert order[-1].endswith("large")
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (Limits(fusion_bytes=5000), Limits(fusion_bytes=6000)),
+        (Limits(slice_bytes=5000), Limits(slice_bytes=6000)),
+    ],
+)
+def test_ranks_with_other_limits_are_told(one: Limits, other: Limits) -> None:
+    def body(comm: ina.Communicator) -> Any:
+        return comm.allreduce_async(np.ones(3, np.float32)).wait(60)
+
+    with SocketSwitch(2) as switch:
+        outcomes = on_ranks(switch, body, one, other)
+    assert [type(outcome) for outcome in outcomes] == [ina.RanksDisagree] * 2
+
+
+def test_a_call_that_one_rank_alone_waits_for_is_told() -> None:
+    def body(comm: ina.Communicator) -> Any:
+        if comm.rank:
+            return comm.allreduce(np.ones(3, np.float32))
+        return comm.allreduce_async(np.ones(3, np.float32)).wait(60)
+
+    with SocketSwitch(2) as switch:
+        for outcome in on_ranks(switch, body, SMALL):
+            assert isinstance(outcome, ina.RanksDisagree)
+            assert "waiting or number of calls before; call 1 here: sum of 3 float32" in str(outcome)
+
+
+def test_all_that_was_submitted_fails_with_the_job() -> None:
+    def body(comm: ina.Communicator) -> list[str]:
+        handles = [comm.allreduce_async(np.ones(5000, np.float32), name=f"{i}") for i in range(3)]
+        name = f"of rank {comm.rank}"
+        handles += [comm.allreduce_async(np.ones(3, np.float32), name=name) for _ in range(5)]
+        handles += [comm.allreduce_async(np.ones(5000, np.float32), name="last")]
+        kinds = []
+        for handle in handles:
+            try:
+                handle.wait(60)
+                kinds.append("")
+            except ina.RanksDisagree as error:
+                kinds.append(type(error).__name__)
+        return kinds
+
+    with SocketSwitch(2) as switch:
+        for kinds in on_ranks(switch, body, SMALL):
+            assert kinds[-6:] == ["RanksDisagree"] * 6
+
+
+def test_aborted_calls_end_wherever_they_are() -> None:
+    """One rank has submitted nothing, so the other's calls are not agreed on."""
+    with SocketSwitch(2) as switch:
+        comm = ina.Communicator(switch.configs[0])
+        handles = [comm.allreduce_async(np.ones(3, np.float32), name=f"{i}") for i in range(3)]
+        comm.abort("the test ends them")
+        for handle in handles:
+            with pytest.raises(ina.JobFault, match="the test ends them"):
+                handle.wait(60)
+        with pytest.raises(ina.JobFault):
+            comm.allreduce_async(np.ones(3, np.float32)).wait(60)
+        comm.close()
+
+
+def test_limits_that_are_none_are_refused() -> None:
+    with pytest.raises(ina.ConfigError, match="fusion_bytes is -1"):
+        Limits(fusion_bytes=-1)
+    with pytest.raises(ina.ConfigError, match=r"slice_bytes is 1\.5"):
+        Limits(slice_bytes=1.5)  # type: ignore[arg-type]
+
+
+# The schedule alone
+
+
+@dataclass(frozen=True, eq=False)
+class Planned:
+    collective: Collective
+
+
+def plan(*collectives: Collective) -> Schedule[Planned]:
+    schedule: Schedule[Planned] = Schedule(SMALL, LANES)
+    for collective in collectives:
+        schedule.add(Planned(collective))
+    return schedule
+
+
+def steps(schedule: Schedule[Planned]) -> list[Any]:
+    """Return the numbers of the calls of each step, of slices with what they take."""
+    found: list[Any] = []
+    while schedule:
+        match schedule.next():
+            case Fused(calls):
+                found.append([call.collective.number for call in calls])
+            case Slice(call, first, count, is_last):
+                found.append((call.collective.number, first, count, is_last))
+    return found
+
+
+def calls(*lengths: int, **options: Any) -> list[Collective]:
+    return [
+        make_collective(np.ones(length, np.float32), "sum", None, None, "raise", number=number, **options)
+        for number, length in enumerate(lengths)
+    ]
+
+
+def test_a_fused_step_holds_no_more_than_the_threshold() -> None:
+    assert steps(plan(*calls(*[100] * 10))) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+
+
+def test_small_and_large_take_turns() -> None:
+    large, small = 3 * 40 * LANES, 10 * LANES
+    assert steps(plan(*calls(large, small, small, small))) == [
+        [1],
+        (0, 0, 1280, False),
+        [2],
+        (0, 1280, 1280, False),
+        [3],
+        (0, 2560, 1280, True),
+    ]
+
+
+def test_front_layers_go_first_also_between_slices() -> None:
+    back, front = (
+        make_collective(np.ones(2000, np.int32), "sum", None, None, "raise", number=number, layer=layer)
+        for number, layer in enumerate([(2, 3), (0, 3)])
+    )
+    schedule = plan(back)
+    match schedule.next():
+        case Slice(call, 0, 1280, False):
+            assert call.collective is back
+        case other:
+            pytest.fail(f"{other}")
+    schedule.add(Planned(front))
+    assert steps(schedule) == [(1, 0, 1280, False), (1, 1280, 720, True), (0, 1280, 720, True)]
+
+
+def test_a_barrier_waits_and_is_waited_for() -> None:
+    first, *rest = calls(5000, 3, 3)
+    assert steps(plan(first, make_barrier(7), *rest)) == [
+        *[(0, start, min(1280, 5000 - start), start == 3840) for start in range(0, 5000, 1280)],
+        [7],
+        [1, 2],
+    ]

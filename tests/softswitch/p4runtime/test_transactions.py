@@ -1,0 +1,118 @@
+"""Batches that are all there or not at all, and programs that take over what was written to another."""
+
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+import pytest
+
+from p4src.messages import p4runtime_pb2 as p4
+from softswitch.compiler import compile_source, p4info
+from softswitch.engine.switch import Switch
+from tests.softswitch.p4runtime.clients import Client, Names, Source, config, errors
+
+ALL_OR_NONE = [p4.WriteRequest.ROLLBACK_ON_ERROR, p4.WriteRequest.DATAPLANE_ATOMIC]
+
+
+def exact(value: int) -> Any:
+    return p4.FieldMatch(field_id=1, exact=p4.FieldMatch.Exact(value=value.to_bytes(2, "big")))
+
+
+def group(number: int, *ports: int) -> Any:
+    replicas = [p4.Replica(egress_port=port, instance=1) for port in ports]
+    entry = p4.MulticastGroupEntry(multicast_group_id=number, replicas=replicas)
+    return p4.Entity(
+        packet_replication_engine_entry=p4.PacketReplicationEngineEntry(multicast_group_entry=entry)
+    )
+
+
+def state(client: Client, names: Names) -> list[Any]:
+    """Everything that can be written, without its order."""
+    whole = p4.TableEntry(counter_data=p4.CounterData())
+    found = client.read(
+        p4.Entity(table_entry=whole),
+        p4.Entity(counter_entry=p4.CounterEntry()),
+        p4.Entity(
+            packet_replication_engine_entry=p4.PacketReplicationEngineEntry(
+                multicast_group_entry=p4.MulticastGroupEntry()
+            )
+        ),
+        p4.Entity(
+            table_entry=p4.TableEntry(
+                table_id=names.tables["exact_table"].preamble.id, is_default_action=True
+            )
+        ),
+    )
+    return sorted(found, key=lambda entity: entity.SerializeToString(deterministic=True))
+
+
+@pytest.fixture
+def filled(client: Client, names: Names) -> Client:
+    drop = names.action("drop")
+    counted = p4.CounterData(packet_count=3, byte_count=30)
+    entry = names.entry("exact_table", exact(1), action=drop, metadata=b"m", counter_data=counted)
+    client.write("INSERT", entry, names.entry("exact_table", exact(2), action=drop), group(1, 1, 2))
+    client.write("MODIFY", names.cell("seen", 3, packet_count=7))
+    return client
+
+
+@pytest.mark.parametrize("atomicity", ALL_OR_NONE)
+def test_a_failed_batch_leaves_everything_as_it_was(filled: Client, names: Names, atomicity: int) -> None:
+    before = state(filled, names)
+    send = names.action("send", b"\2")
+    updates = [
+        ("INSERT", names.entry("exact_table", exact(9), action=send)),
+        ("MODIFY", names.entry("exact_table", exact(1), action=send)),
+        ("MODIFY", names.entry("exact_table", exact(1), action=names.action("send", b"\3"))),
+        ("DELETE", names.entry("exact_table", exact(2))),
+        ("INSERT", names.entry("exact_table", exact(2), action=send)),
+        ("MODIFY", names.entry("exact_table", action=send, is_default_action=True)),
+        ("MODIFY", names.cell("seen", None, packet_count=1)),
+        ("MODIFY", group(1, 3)),
+        ("INSERT", group(2, 3)),
+        ("DELETE", group(1)),
+        ("DELETE", names.entry("exact_table", exact(7))),
+        ("INSERT", names.entry("exact_table", exact(8), action=send)),
+    ]
+    with pytest.raises(grpc.RpcError) as error:
+        filled.write_updates(updates, atomicity=atomicity)
+    codes = [code for code, _ in errors(error.value)]
+    assert codes == ["ABORTED"] * 10 + ["NOT_FOUND", "ABORTED"]
+    assert "update 11 of the batch failed" in errors(error.value)[0][1]
+    assert state(filled, names) == before
+
+
+@pytest.mark.parametrize("atomicity", ALL_OR_NONE)
+def test_a_batch_without_a_failure_is_carried_out(client: Client, names: Names, atomicity: int) -> None:
+    drop = names.action("drop")
+    client.write_updates(
+        [("INSERT", names.entry("exact_table", exact(i), action=drop)) for i in (1, 2)], atomicity=atomicity
+    )
+    assert len(client.read(names.entry("exact_table"))) == 2
+
+
+def test_a_program_takes_over_what_the_one_before_held(
+    filled: Client, names: Names, source: Source, switch: Switch
+) -> None:
+    before = state(filled, names)
+    bigger = source.text.replace("action drop() {", "action drop() { hdr.probe.mark = 1;")
+    assert bigger != source.text
+    filled.configure("RECONCILE_AND_COMMIT", config(Source(bigger, p4info(compile_source(bigger)))))
+    assert state(filled, names) == before
+    assert switch.multicast_groups() == {1: [(1, 1), (2, 1)]}
+
+
+def test_a_program_that_cannot_take_it_over_is_refused_and_the_old_one_stays(
+    filled: Client, names: Names, source: Source, connect: Callable[..., Any]
+) -> None:
+    before = state(filled, names)
+    other = source.text.replace("hdr.probe.exact_key: exact", "hdr.probe.lpm_key: exact")
+    narrower = source.text.replace("hdr.probe.exact_key: exact", "hdr.probe.mark: ternary")
+    assert source.text not in (other, narrower)
+    kept = config(Source(other, p4info(compile_source(other))))
+    filled.configure("VERIFY", kept)
+    with pytest.raises(grpc.RpcError) as error:
+        filled.configure("RECONCILE_AND_COMMIT", config(Source(narrower, p4info(compile_source(narrower)))))
+    assert error.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+    assert "an entry cannot be kept" in error.value.details()
+    assert state(filled, names) == before

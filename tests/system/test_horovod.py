@@ -1,0 +1,189 @@
+"""Horovod's interface: every collective, training beside one process, unusual input, and ranks that fail."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from tests.system.torch_group import Ranks
+
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch")
+
+
+@pytest.fixture(scope="module")
+def ranks() -> Iterator[Ranks]:
+    with Ranks() as started:
+        yield started
+
+
+def test_reductions_are_those_of_the_ranks_tensors(ranks: Ranks) -> None:
+    for wrong, sums, averages in ranks.results("horovod_reductions"):
+        assert wrong == []
+        assert sums == averages == ["switch"]
+
+
+def test_tensors_and_objects_move_as_in_horovod(ranks: Ranks) -> None:
+    results = ranks.results("horovod_movements")
+    for rank, found in enumerate(results):
+        assert found["allgather"] == [[0, 0], [1, 1], [1, 1]]
+        assert found["grouped"] == [[[0, 0], [1, 1]], [0, 1]]
+        assert found["broadcast"] == [1]
+        assert found["broadcast_"] == [1, 1]
+        assert found["alltoall"] == [[[0, 10], [1, 1]], [[1, 2, 11, 12], [2, 2]]][rank]
+        assert found["equal"] == [[0, 10], [1, 11]][rank]
+        assert found["object"] == 1
+        assert found["objects"] == [0, 1]
+        assert found["gathered gradient"] == [[0], [2, 4]][rank]
+        assert found["broadcast gradient"] == [[3, 3], [0, 0]][rank]
+        assert found["exchanged gradient"] == [[1, 2], [10, 20]][rank]
+        assert found["places"] == [True, rank, 2, rank, 2, 0, 1, True]
+        assert found["after"] == [False, False]
+
+
+def test_ranks_may_submit_in_any_order(ranks: Ranks) -> None:
+    for right, again in ranks.results("horovod_order"):
+        assert all(right)
+        assert again is None
+
+
+def test_process_sets(ranks: Ranks) -> None:
+    for rank, found in enumerate(ranks.results("horovod_sets", 3)):
+        one, both, world, total, mean, gathered, *refused, removed = found
+        assert one == [0 if rank == 1 else -1, 1, rank == 1]
+        assert both == [{0: 0, 1: -1, 2: 1}[rank], 2, rank != 1]
+        assert world == [rank, 3, True]
+        assert total == ([1] if rank == 1 else [2])
+        assert mean == [1]
+        assert gathered == ([1] if rank == 1 else [0, 2])
+        assert refused[0].startswith(f"rank {rank} is not of ProcessSet(")
+        assert refused[1] == "there is a process set of ranks [0, 2] already"
+        assert refused[2] == "the process set is of ranks [7], must be of some of 0..2"
+        assert removed == [True, False]
+
+
+def test_ranks_without_data_add_zeros_until_all_have_joined(ranks: Ranks) -> None:
+    first, second = ranks.results("horovod_join")
+    assert first == [[[2, 2, 2]] * 2, "", 1, [2]]
+    sums, error, last, after = second
+    assert sums == [[2, 2, 2]] * 2 + [[1, 1, 1]] * 2
+    assert "allreduce 'greatest' after rank 0 has called join(): then only sums and averages" in error
+    assert (last, after) == (1, [2])
+
+
+def test_what_is_wrong_or_not_there_is_named(ranks: Ranks) -> None:
+    for rank, found in enumerate(ranks.results("horovod_refusals")):
+        expected = {
+            "shapes": (
+                "HorovodInternalError",
+                "allreduce average float32 of 3 at rank 0, but allreduce average float32 of 4 at rank 1",
+            ),
+            "kinds": ("HorovodInternalError", "but broadcast float32 of 3 from rank 0 at rank 1"),
+            "roots": (
+                "HorovodInternalError",
+                "from rank 0 at rank 0, but broadcast float32 of 3 from rank 1",
+            ),
+            "adasum": ("NotSupported", "op=hvd.Average"),
+            "elastic": ("NotSupported", "torchrun --max-restarts"),
+            "sparse": ("NotSupported", "pass tensor.to_dense()"),
+            "sparse async": ("NotSupported", "tensor.to_dense()"),
+            "average of integers": ("ValueError", "op=hvd.Sum"),
+            "device": ("UnsupportedArray", "pass tensor.cpu()"),
+            "splits": ("ValueError", "give splits"),
+            "no tensor": ("TypeError", "this is a float"),
+            "overflow": ("HorovodInternalError", "SumOverflow"),
+            "poll": ("ValueError", "is not under way"),
+            "shut down": ("ValueError", "use hvd.init()"),
+        }
+        if rank:
+            expected["twice"] = ("HorovodInternalError", "'twice' is under way already")
+        for name, (kind, text) in expected.items():
+            assert found[name][0] == kind, (name, found[name])
+            assert text in found[name][1], (name, found[name])
+        assert found["after"] == [2]
+
+
+def test_training_is_that_of_one_process_with_all_batches(ranks: Ranks) -> None:
+    for off in ranks.results("horovod_training"):
+        assert off.pop("fp16") < 2e-3
+        assert max(off.values()) < 1e-5, off
+
+
+def test_the_optimizer_refuses_what_it_cannot_average(ranks: Ranks) -> None:
+    for (twice, missing, adasum, predivided, lbfgs, sparse), gradient in ranks.results(
+        "horovod_optimizer_refusals"
+    ):
+        assert twice == "ValueError: names of parameters must differ; there twice: 0.weight"
+        assert "leave out 2 of the optimizer's: (1, 8), (1,)" in missing
+        assert adasum.startswith("NotSupported: op is")
+        assert "op=hvd.Average only" in predivided
+        assert "LBFGS cannot be sent" in lbfgs
+        assert "the gradient of noname.0 is sparse: pass sparse_as_dense=True" in sparse
+        assert gradient == [[0.5, 0.5], [0.5, 0.5], [0, 0]]
+
+
+def test_batch_norm_is_that_of_the_whole_batch(ranks: Ranks) -> None:
+    for off in ranks.results("horovod_batch_norm"):
+        assert max(off) < 1e-5
+
+
+def test_a_timeline_has_negotiation_and_sum(ranks: Ranks) -> None:
+    for events in ranks.results("horovod_timeline"):
+        assert events[:5] == [
+            ["M", "process_name"],
+            ["B", "NEGOTIATE_GROUPED_ALLREDUCE"],
+            ["E", None],
+            ["B", "GROUPED_ALLREDUCE"],
+            ["E", None],
+        ] or events[:5] == [
+            ["M", "process_name"],
+            ["B", "NEGOTIATE_ALLREDUCE"],
+            ["E", None],
+            ["B", "ALLREDUCE"],
+            ["E", None],
+        ]
+
+
+def test_a_stall_names_tensor_and_ranks(ranks: Ranks) -> None:
+    (said, total), (_, other) = ranks.results("horovod_stall", HOROVOD_STALL_CHECK_TIME_SECONDS="0.3")
+    assert "allreduce 'w' has waited for" in said[0]
+    assert said[0].endswith("submitted by rank 0, missing from rank 1")
+    assert total == other == [1, 1, 1]
+
+
+def test_a_rank_that_dies_or_leaves_is_named(ranks: Ranks) -> None:
+    survivor, dead = ranks.run("horovod_rank_that_dies")
+    assert dead == {"status": 3}
+    assert "'w': rank 1 has ended" in survivor["result"]
+    waiting, _ = ranks.results("horovod_rank_that_leaves")
+    assert waiting == "allreduce 'w': rank 1 has shut down"
+
+
+def test_one_process_needs_no_others(ranks: Ranks) -> None:
+    [found] = ranks.results("horovod_alone", 1)
+    assert found == [1, [3, 3], [1], "text", 0, 65]
+
+
+def losses(output: str) -> list[float]:
+    return [float(found) for found in re.findall(r"loss +([0-9.]+)", output)]
+
+
+def test_horovods_example_learns(ranks: Ranks) -> None:
+    output, nothing = ranks.results("example_horovod_digits")
+    first, last = losses(output)
+    assert last < first
+    accuracy = re.search(r"test accuracy ([0-9.]+)", output)
+    assert accuracy
+    assert float(accuracy[1]) > 0.8
+    assert nothing == ""
+
+
+def test_the_transformer_learns_as_with_gloo(ranks: Ranks) -> None:
+    found = losses(ranks.results("example_char_transformer")[0])
+    expected = losses(ranks.results("example_char_transformer_with_gloo")[0])
+    assert len(found) == 10
+    assert found[-1] < found[0] - 0.1
+    for mine, other in zip(found, expected, strict=True):
+        assert abs(mine - other) < 0.01, "Adam's steps follow signs, which the least difference can change"

@@ -1,0 +1,77 @@
+"""The scenarios that come along, as processes, on all runners that this machine has."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from bmv2_topos.scenarios import shipped
+from bmv2_topos.testbeds.netns import bmv2
+from tests.softswitch.namespaces import why_not
+from tests.softswitch.script_program import have_compiler
+from tests.system.command import ina
+
+ROOT_ONLY = why_not() if have_compiler else "no C compiler: interface ports need the engine in C"
+NO_MININET = ROOT_ONLY or ("" if shutil.which("mnexec") else "no Mininet: apt-get install mininet")
+NO_BMV2 = NO_MININET or bmv2.missing()
+
+# Each on two runners of processes at least, and in virtual time by tests/bmv2_topos/test_scenarios.py.
+RUNS = [
+    pytest.param("loopback", "embedded", sorted(shipped()), id="loopback"),
+    pytest.param(
+        "netns",
+        "embedded",
+        ["killed-worker", "lossy-link"],
+        id="netns",
+        marks=[pytest.mark.netns, pytest.mark.skipif(bool(ROOT_ONLY), reason=ROOT_ONLY)],
+    ),
+    pytest.param(
+        "mininet",
+        "embedded",
+        ["straggler", "two-jobs"],
+        id="mininet",
+        marks=[pytest.mark.netns, pytest.mark.skipif(bool(NO_MININET), reason=NO_MININET)],
+    ),
+    pytest.param(
+        "mininet",
+        "bmv2",
+        ["straggler", "two-jobs"],
+        id="bmv2",
+        marks=[pytest.mark.netns, pytest.mark.bmv2, pytest.mark.skipif(bool(NO_BMV2), reason=NO_BMV2)],
+    ),
+]
+
+
+@pytest.mark.parametrize(("runner", "target", "names"), RUNS)
+def test_the_same_scenarios_pass(
+    runner: str, target: str, names: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INA_TESTBEDS", str(tmp_path))
+    done = ina("scenario", "run", *names, "--runner", runner, "--target", target, "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(done.stdout)
+    assert found["metrics"]["scenarios"] == len(names)
+    assert all(check["good"] for each in found["jobs"].values() for check in each["checks"])
+    assert [path for path in tmp_path.iterdir() if path.is_dir()] == []
+
+
+def test_a_check_that_fails_fails_the_command(tmp_path: Path) -> None:
+    text = shipped()["straggler"].read_text().replace("least = 0.04", "least = 100")
+    (tmp_path / "slow.toml").write_text(text)
+    done = ina("scenario", "run", tmp_path / "slow.toml")
+    assert done.returncode == 1
+    assert "FAILED" in done.stdout
+    assert "slow: checks have failed" in done.stderr
+    assert ina("scenario", "run", tmp_path / "none.toml").returncode == 2
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may make namespaces")
+def test_without_root_namespaces_are_refused_and_loopback_named() -> None:
+    done = ina("scenario", "run", "straggler", "--runner", "netns")
+    assert done.returncode == 1
+    assert "network namespaces need root" in done.stderr
+    assert "loopback" in done.stderr

@@ -1,0 +1,452 @@
+"""What ranks of Horovod's interface do in tests; each returns what is to be checked, as JSON has it."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import logging
+import os
+import random
+import runpy
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+import hostlib
+import hostlib.horovod as hvd
+import hostlib.torch
+
+
+def mine(*shape: int, dtype: torch.dtype = torch.float32, rank: int | None = None) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(hvd.rank() if rank is None else rank)
+    if dtype.is_floating_point:
+        return (torch.rand(shape, generator=generator) * 2 - 1).to(dtype)
+    return torch.randint(0, 9, shape, generator=generator).to(dtype)
+
+
+def everybodys(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.stack([mine(*shape, dtype=dtype, rank=rank) for rank in range(hvd.size())])
+
+
+def close(found: torch.Tensor, expected: torch.Tensor) -> bool:
+    if found.shape != expected.shape or found.dtype != expected.dtype:
+        return False
+    if not found.dtype.is_floating_point:
+        return torch.equal(found, expected)
+    eps = max(torch.finfo(found.dtype).eps, torch.finfo(torch.float32).eps)
+    bound = hostlib.error_bound(1.0, hvd.size()) + 8 * eps * max(1.0, float(expected.abs().max()))
+    return bool((found.double() - expected.double()).abs().max() <= bound)
+
+
+def horovod_reductions() -> Any:
+    hvd.init()
+    wrong = []
+    reduced: dict[Any, Callable[[torch.Tensor], torch.Tensor]] = {
+        hvd.Sum: lambda every: every.sum(0),
+        hvd.Min: lambda every: every.amin(0),
+        hvd.Max: lambda every: every.amax(0),
+        hvd.Product: lambda every: every.prod(0),
+        hvd.Average: lambda every: every.mean(0),
+    }
+
+    def check(what: str, found: torch.Tensor, expected: torch.Tensor) -> None:
+        if not close(found, expected):
+            wrong.append(f"{what}: {found}, not {expected}")
+
+    for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.int64):
+        every = everybodys(5, 3, dtype=dtype)
+        for op, reduce in reduced.items():
+            if op is hvd.Average and not dtype.is_floating_point:
+                continue
+            expected = reduce(every.double()).to(dtype)
+            own = mine(5, 3, dtype=dtype)
+            check(f"{op} {dtype}", hvd.allreduce(own, op=op), expected)
+            check("left alone", own, every[hvd.rank()])
+            hvd.allreduce_(own, op=op, name="in place")
+            check(f"in place {op} {dtype}", own, expected)
+            handle = hvd.allreduce_async(mine(5, 3, dtype=dtype), op=op)
+            check(f"async {op} {dtype}", hvd.synchronize(handle), expected)
+            many = hvd.grouped_allreduce([mine(5, 3, dtype=dtype), mine(5, 3, dtype=dtype)[:2]], op=op)
+            check(f"grouped {op} {dtype}", many[1], expected[:2])
+            rows = hvd.reducescatter(mine(5, 3, dtype=dtype), op=op)
+            check(f"scattered {op} {dtype}", rows, expected[:3] if hvd.rank() == 0 else expected[3:])
+    every = everybodys(4)
+    check("default", hvd.allreduce(mine(4)), every.mean(0))
+    check("of old", hvd.allreduce(mine(4), average=False), every.sum(0))
+    scaled = hvd.allreduce(mine(4), op=hvd.Sum, prescale_factor=0.5, postscale_factor=3.0)
+    check("scaled", scaled, 1.5 * every.sum(0))
+    half = hvd.allreduce(mine(4), compression=hvd.Compression.fp16)
+    wrong += [] if (half - every.mean(0)).abs().max() < 2e-3 and half.dtype == torch.float32 else ["fp16"]
+    whole = [mine(2), mine(3)]
+    hvd.grouped_allreduce_(whole, op=hvd.Sum)
+    check("grouped in place", whole[1], everybodys(3).sum(0))
+    parts = hvd.synchronize(hvd.grouped_reducescatter_async([mine(4)], op=hvd.Sum))
+    check("grouped scatter", parts[0], every.sum(0)[2 * hvd.rank() :][:2])
+    weight = mine(3).requires_grad_()
+    (hvd.allreduce(weight, op=hvd.Sum) * (hvd.rank() + 1)).sum().backward()
+    check("gradient", weight.grad, torch.full((3,), 3.0))
+    paths = hostlib.torch.paths()
+    hvd.shutdown()
+    return [wrong, sorted(paths["allreduce sum float32"]), sorted(paths["allreduce avg float32"])]
+
+
+def horovod_movements() -> Any:
+    hvd.init()
+    rank, size = hvd.rank(), hvd.size()
+    found: dict[str, Any] = {}
+    rows = torch.full((rank + 1, 2), float(rank))
+    found["allgather"] = hvd.allgather(rows).tolist()
+    found["grouped"] = [each.tolist() for each in hvd.grouped_allgather([rows[:1], torch.tensor(rank)])]
+    found["broadcast"] = hvd.broadcast(torch.tensor([rank]), 1).tolist()
+    own = torch.tensor([rank, rank])
+    hvd.broadcast_(own, 1)
+    found["broadcast_"] = own.tolist()
+    output, received = hvd.alltoall(torch.arange(3) + 10 * rank, splits=torch.tensor([1, 2]))
+    found["alltoall"] = [output.tolist(), received.tolist()]
+    found["equal"] = hvd.alltoall(torch.arange(2) + 10 * rank).tolist()
+    found["object"] = hvd.broadcast_object({"rank": rank, "tensor": torch.tensor(rank)}, 1)["rank"]
+    found["objects"] = [each["rank"] for each in hvd.allgather_object({"rank": rank, "text": "x" * rank})]
+    gathered = torch.ones(rank + 1, requires_grad=True)
+    (hvd.allgather(gathered) * torch.arange(3)).sum().backward()
+    found["gathered gradient"] = gathered.grad.tolist()
+    sent = torch.ones(2, requires_grad=True)
+    (hvd.broadcast(sent, 0) * (rank + 1)).sum().backward()
+    found["broadcast gradient"] = sent.grad.tolist()
+    exchanged = torch.ones(2, requires_grad=True)
+    (hvd.alltoall(exchanged) * torch.tensor([1.0, 10.0]) * (rank + 1)).sum().backward()
+    found["exchanged gradient"] = exchanged.grad.tolist()
+    hvd.barrier()
+    found["places"] = [
+        *(hvd.is_initialized(), rank, size, hvd.local_rank(), hvd.local_size()),
+        *(hvd.cross_rank(), hvd.cross_size(), hvd.is_homogeneous()),
+    ]
+    hvd.shutdown()
+    found["after"] = [hvd.is_initialized(), dist.is_initialized()]
+    return found
+
+
+def horovod_order() -> Any:
+    """Submit in another order on each rank."""
+    hvd.init()
+    shuffled = list(range(40))
+    random.Random(hvd.rank()).shuffle(shuffled)
+    handles = {
+        number: hvd.allreduce_async(torch.full((number + 1,), float(number)), name=f"t{number}", op=hvd.Sum)
+        for number in shuffled
+    }
+    sums = {number: hvd.synchronize(handle).tolist() for number, handle in handles.items()}
+    polled = hvd.allreduce_async(torch.ones(1), name="polled")
+    while not hvd.poll(polled):
+        time.sleep(0.001)
+    hvd.synchronize(polled)
+    found = [sums[n] == [2.0 * n] * (n + 1) for n in range(40)], hvd.synchronize(polled)
+    hvd.shutdown()
+    return found
+
+
+def horovod_sets() -> Any:
+    hvd.init()
+    one, both = hvd.add_process_set([1]), hvd.ProcessSet([0, 2])
+    hvd.add_process_set(both)
+    found = [[each.rank(), each.size(), each.included()] for each in (one, both, hvd.global_process_set)]
+    mine_ = both if both.included() else one
+    found.append(hvd.allreduce(torch.tensor([float(hvd.rank())]), process_set=mine_, op=hvd.Sum).tolist())
+    found.append(hvd.allreduce(torch.tensor([float(hvd.rank())]), process_set=mine_).tolist())
+    found.append(hvd.allgather(torch.tensor([hvd.rank()]), process_set=mine_).tolist())
+    for call in (
+        lambda: hvd.allreduce(torch.ones(1), process_set=one if both.included() else both),
+        lambda: hvd.add_process_set([0, 2]),
+        lambda: hvd.add_process_set([7]),
+    ):
+        try:
+            call()
+        except ValueError as error:
+            found.append(str(error))
+    found.append([hvd.remove_process_set(one), hvd.remove_process_set(one)])
+    hvd.shutdown()
+    return found
+
+
+def horovod_join() -> Any:
+    hvd.init()
+    sums = []
+    for step in range(2 + 2 * hvd.rank()):
+        sums.append(hvd.allreduce(torch.ones(3), name=f"step {step}", op=hvd.Sum).tolist())
+    error = ""
+    if hvd.rank():
+        try:
+            hvd.allreduce(torch.ones(3), name="greatest", op=hvd.Max)
+        except hvd.HorovodInternalError as raised:
+            error = str(raised)
+    last = hvd.join()
+    after = hvd.allreduce(torch.ones(1), op=hvd.Sum).tolist()
+    hvd.shutdown()
+    return [sums, error, last, after]
+
+
+def horovod_refusals() -> Any:
+    hvd.init()
+    found: dict[str, Any] = {}
+
+    def refused(name: str, call: Callable[[], Any]) -> None:
+        try:
+            call()
+            found[name] = None
+        except Exception as error:
+            found[name] = [type(error).__name__, str(error)]
+
+    rank = hvd.rank()
+    refused("shapes", lambda: hvd.allreduce(torch.ones(3 + rank), name="w"))
+    refused(
+        "kinds",
+        lambda: hvd.broadcast(torch.ones(3), 0, "v") if rank else hvd.allreduce(torch.ones(3), name="v"),
+    )
+    refused("roots", lambda: hvd.broadcast(torch.ones(3), rank, "r"))
+    refused("adasum", lambda: hvd.allreduce(torch.ones(3), op=hvd.Adasum))
+    refused("elastic", lambda: hvd.elastic)
+    refused("sparse", lambda: hvd.allreduce(torch.ones(3).to_sparse()))
+    refused("sparse async", lambda: hvd.sparse_allreduce_async(torch.ones(3), "s", hvd.Sum))
+    refused("average of integers", lambda: hvd.allreduce(torch.ones(3, dtype=torch.int32)))
+    refused("device", lambda: hvd.allreduce(torch.ones(3, device="meta")))
+    refused("splits", lambda: hvd.alltoall(torch.ones(3)))
+    refused("no tensor", lambda: hvd.allreduce(3.0))
+    refused("overflow", lambda: hvd.allreduce(torch.full((1,), 2**31 - 1, dtype=torch.int32), op=hvd.Sum))
+    handle = hvd.allreduce_async(torch.ones(1), name="twice") if rank else 0
+    refused("twice", lambda: hvd.allreduce(torch.ones(1), name="twice") if rank else None)
+    hvd.barrier()
+    handle = handle or hvd.allreduce_async(torch.ones(1), name="twice")
+    hvd.synchronize(handle)
+    refused("poll", lambda: hvd.poll(handle))
+    found["after"] = hvd.allreduce(torch.ones(1), op=hvd.Sum).tolist()
+    hvd.shutdown()
+    refused("shut down", lambda: hvd.allreduce(torch.ones(1)))
+    return found
+
+
+def network(seed: int = 0) -> torch.nn.Module:
+    torch.manual_seed(seed)
+    return torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+
+
+def trained(steps: int, passes: int = 1, **options: Any) -> list[float]:
+    """Train; return the weights."""
+    model = network(hvd.rank())
+    optimizer = torch.optim.SGD(model.parameters(), 0.1 * (1 + hvd.rank()), momentum=0.9)
+    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+    hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+    if options.get("groups") == "layers":
+        options["groups"] = [list(model[0].parameters()), list(model[2].parameters())]
+    optimizer = hvd.DistributedOptimizer(
+        optimizer, model.named_parameters(), backward_passes_per_step=passes, **options
+    )
+    for step in range(steps):
+        optimizer.zero_grad()
+        for number in range(passes):
+            data = batch(step * passes + number, hvd.rank())
+            (model(data).square().mean() / passes).backward()
+        if step % 2:
+            optimizer.synchronize()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 10.0)
+            with optimizer.skip_synchronize():
+                optimizer.step()
+        else:
+            optimizer.step()
+    return torch.cat([each.detach().reshape(-1) for each in model.parameters()]).tolist()
+
+
+def batch(step: int, rank: int) -> torch.Tensor:
+    return torch.randn(4, 6, generator=torch.Generator().manual_seed(1000 * step + rank))
+
+
+def alone(steps: int, passes: int = 1) -> list[float]:
+    """Train as `trained`, with the batches of all ranks in one process."""
+    model = network(0)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    for step in range(steps):
+        optimizer.zero_grad()
+        for number in range(passes):
+            data = torch.cat([batch(step * passes + number, rank) for rank in range(hvd.size())])
+            (model(data).square().mean() / passes).backward()
+        optimizer.step()
+    return torch.cat([each.detach().reshape(-1) for each in model.parameters()]).tolist()
+
+
+def horovod_training() -> Any:
+    """Return how far the weights are from training in one process, for each way to train."""
+    hvd.init()
+    ways: dict[str, dict[str, Any]] = {
+        "plain": {},
+        "two groups": {"groups": 2},
+        "layers": {"groups": "layers"},
+        "predivided": {"gradient_predivide_factor": 2.0},
+        "two passes": {"passes": 2},
+        "fp16": {"compression": hvd.Compression.fp16},
+    }
+    off = {}
+    for name, options in ways.items():
+        weights = torch.tensor(trained(4, **options))
+        off[name] = float((weights - torch.tensor(alone(4, options.get("passes", 1)))).abs().max())
+        everybody = hvd.allgather(weights.unsqueeze(0))
+        if not torch.equal(everybody[0], everybody[1]):
+            off[name] = 1.0
+    hvd.shutdown()
+    return off
+
+
+def horovod_optimizer_refusals() -> Any:
+    hvd.init()
+    found = []
+    parameters = list(network().named_parameters())
+
+    def sgd() -> torch.optim.Optimizer:
+        return torch.optim.SGD([parameter for _, parameter in parameters], 0.1)
+
+    embedding = torch.nn.Embedding(3, 2, sparse=True)
+    sparse = hvd.DistributedOptimizer(torch.optim.SGD(embedding.parameters(), 0.1))
+    dense = torch.nn.Embedding(3, 2, sparse=True)
+    hvd.broadcast_parameters(dense.state_dict(), 0)
+    densified = hvd.DistributedOptimizer(torch.optim.SGD(dense.parameters(), 0.1), sparse_as_dense=True)
+    dense(torch.tensor([hvd.rank()])).sum().backward()
+    densified.step()
+    for call in (
+        lambda: hvd.DistributedOptimizer(sgd(), [*parameters, parameters[0]]),
+        lambda: hvd.DistributedOptimizer(sgd(), parameters[:2]),
+        lambda: hvd.DistributedOptimizer(sgd(), op=hvd.Adasum),
+        lambda: hvd.DistributedOptimizer(sgd(), op=hvd.Sum, gradient_predivide_factor=2.0),
+        lambda: hvd.broadcast_optimizer_state(torch.optim.LBFGS([parameters[0][1]]), 0),
+        lambda: embedding(torch.tensor([1])).sum().backward(),
+    ):
+        try:
+            call()
+            found.append(None)
+        except Exception as error:
+            found.append(f"{type(error).__name__}: {error}")
+    del sparse
+    hvd.shutdown()
+    return found, dense.weight.grad.to_dense().tolist()
+
+
+def horovod_batch_norm() -> Any:
+    """Return how far output, gradient and running mean are from those of the whole batch in one process."""
+    hvd.init()
+    inputs = [torch.randn(3, 2, 4, generator=torch.Generator().manual_seed(rank)) for rank in range(2)]
+    weights = [torch.randn(3, 2, 4, generator=torch.Generator().manual_seed(9 + rank)) for rank in range(2)]
+    whole = torch.cat(inputs).requires_grad_()
+    plain = torch.nn.BatchNorm1d(2)
+    expected = plain(whole)
+    (expected * torch.cat(weights)).sum().backward()
+    layer = hvd.SyncBatchNorm(2)
+    own = inputs[hvd.rank()].clone().requires_grad_()
+    output = layer(own)
+    (output * weights[hvd.rank()]).sum().backward()
+    part = slice(3 * hvd.rank(), 3 * hvd.rank() + 3)
+    off = [
+        float((output - expected[part]).abs().max()),
+        float((own.grad - whole.grad[part]).abs().max()),
+        float((layer.running_mean - plain.running_mean).abs().max()),
+        float((layer.running_var - plain.running_var).abs().max()),
+    ]
+    layer.eval()
+    off.append(float((layer(own) - plain.eval()(own)).abs().max()))
+    hvd.shutdown()
+    return off
+
+
+def horovod_timeline() -> Any:
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "timeline.json"
+        os.environ["HOROVOD_TIMELINE"] = str(file)
+        hvd.init()
+        hvd.allreduce(torch.ones(3), name="w")
+        hvd.stop_timeline()
+        hvd.shutdown()
+        name = "timeline.json" if int(os.environ["RANK"]) == 0 else "timeline.1.json"
+        events = json.loads((Path(folder) / name).read_text())
+    return [[event.get("ph"), event.get("name")] for event in events]
+
+
+def horovod_stall() -> Any:
+    said: list[str] = []
+
+    class Keep(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            said.append(record.getMessage())
+
+    logging.getLogger("hostlib.horovod").addHandler(Keep())
+    hvd.init()
+    if hvd.rank() == 0:
+        handle = hvd.allreduce_async(torch.ones(3), name="w")
+        while not said:
+            time.sleep(0.01)
+        hvd.broadcast_object("go on", name="go on")
+    else:
+        hvd.broadcast_object(None, name="go on")
+        handle = hvd.allreduce_async(torch.ones(3), name="w")
+    total = hvd.synchronize(handle).tolist()
+    hvd.shutdown()
+    return said, total
+
+
+def horovod_rank_that_dies() -> Any:
+    hvd.init()
+    hvd.allreduce(torch.ones(1))
+    if hvd.rank():
+        os._exit(3)
+    try:
+        hvd.allreduce(torch.ones(1), name="w")
+    except hvd.HorovodInternalError as error:
+        return str(error)
+    return None
+
+
+def horovod_rank_that_leaves() -> Any:
+    hvd.init()
+    if hvd.rank():
+        hvd.shutdown()
+        return None
+    try:
+        hvd.allreduce(torch.ones(1), name="w")
+    except hvd.HorovodInternalError as error:
+        hvd.shutdown()
+        return str(error)
+    return None
+
+
+def horovod_alone() -> Any:
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "INA_JOB"):
+        os.environ.pop(name, None)
+    hvd.init()
+    found = [hvd.size(), hvd.allreduce(torch.full((2,), 3.0)).tolist(), hvd.allgather(torch.ones(1)).tolist()]
+    found += [hvd.broadcast_object("text"), hvd.join()]
+    found.append(len(trained(2)))
+    hvd.shutdown()
+    return found
+
+
+def example(name: str, *arguments: str) -> str:
+    """Run one of the examples as it is; return what it prints."""
+    del os.environ["INA_JOB"]  # a job of its own, on the switch itself
+    script = Path(__file__).parents[3] / "examples" / f"{name}.py"
+    sys.argv = [str(script), *arguments]
+    with contextlib.redirect_stdout(io.StringIO()) as output:
+        runpy.run_path(str(script), run_name="__main__")
+    return output.getvalue()
+
+
+def example_horovod_digits() -> str:
+    return example("horovod_digits", "--epochs", "2")
+
+
+def example_char_transformer() -> str:
+    return example("char_transformer", "--steps", "10", "--width", "16", "--write", "9")
+
+
+def example_char_transformer_with_gloo() -> str:
+    return example("char_transformer", "--steps", "10", "--width", "16", "--write", "9", "--backend", "gloo")
