@@ -1,0 +1,444 @@
+"""The tables of docs/results/cluster-validation.md: the flow-level simulator beside the packet testbed.
+
+`python -m benchmarks.cluster_validation --output docs/results` runs each scenario twice: packet by packet in
+the virtual testbed, and as flows, in phases and on average. A scenario is one to sixteen jobs on one switch
+or on two racks, with a policy for switch memory. Nothing is fitted to a scenario: what the flows know of
+packets is the frame's size, the window, and a round trip, from the topology.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.pages import check, fill
+from bmv2_topos.experiments.harness import markdown
+from bmv2_topos.jobfile import JobEntry
+from bmv2_topos.spec import Topology
+from bmv2_topos.testbeds.virtual import Placement, VirtualSettings, VirtualTestbed, build
+from bmv2_topos.testbeds.virtual.allocation import Allocation, View
+from controller.memory.demand import Reading
+from controller.memory.policies import POLICIES
+from controller.memory.policy import Question
+from controller.model import Region
+from controller.simulator.network.run import Simulated, simulate_network
+from controller.simulator.network.settings import FRAME_BYTES, NetworkSettings
+from controller.workload import Cluster, TrainingJob
+from controller.workload.graphs import from_topology
+
+NAME = "cluster-validation"
+WINDOW, LANES, COALESCE_S = 64, 64, 5e-6
+PAYLOAD_BITS = LANES * 32
+POLICY_NAMES = ("shared", "static", "deadline", "preemptive")
+FORWARD = 1 / 3
+"""Part of computing before gradients can be ready, in the testbed."""
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Jobs on one switch, or on racks (`shape`), with so many slots at each."""
+
+    name: str
+    jobs: tuple[JobEntry, ...]
+    slots: int
+    memory: str = "shared"
+    shape: tuple[int, ...] | None = None
+    deadlines: tuple[float | None, ...] = ()
+    """In seconds."""
+    reading: Reading = "measured"
+
+
+# ---------------------------------------------------------------------- scenarios
+
+
+def cases() -> list[Case]:
+    """Return all scenarios."""
+    return [*_random(), *_by_policy()]
+
+
+def _random() -> Iterator[Case]:
+    """Yield 1 to 16 jobs of random sizes on one switch or two racks, with ample or scarce memory."""
+    for seed in range(40):
+        rng = random.Random(seed)
+        count = (1, 2, 3, 4, 6, 8, 12, 16)[seed % 8]
+        shape = (2, 2) if seed % 3 == 2 else None
+        jobs = tuple(
+            JobEntry(
+                name=f"job{number}",
+                workers=rng.choice((2, 3, 4)) if shape is None else 4,
+                window=WINDOW,
+                iterations=rng.randrange(4, 10),
+                tensors=tuple(rng.choice((4096, 8192, 16384, 32768)) for _ in range(rng.choice((1, 2, 3)))),
+                compute_s=rng.choice((1e-4, 2e-4, 4e-4)),
+                jitter=rng.choice((0.0, 0.05, 0.1)),
+                congestion="aimd",
+                start_s=rng.choice((0.0, 1e-3, 2e-3)),
+            )
+            for number in range(1, count + 1)
+        )
+        slots = rng.choice((32 * count, 64 * count, 8192, 8192))
+        yield Case(f"{'racks' if shape else 'switch'} {seed}", jobs, slots, "shared", shape)
+
+
+def _by_policy() -> Iterator[Case]:
+    """Yield the same jobs under each policy, so that policies can be ranked."""
+    for seed in range(6):
+        rng = random.Random(1000 + seed)
+        count = (4, 8)[seed % 2]
+        jobs = tuple(
+            JobEntry(
+                name=f"job{number}",
+                workers=4,
+                window=WINDOW,
+                iterations=6,
+                tensors=(rng.choice((8192, 16384)),),
+                compute_s=rng.choice((1e-4, 3e-4)),
+                jitter=0.1,
+                congestion="aimd",
+            )
+            for number in range(1, count + 1)
+        )
+        slots = rng.choice((16, 24, 32)) * count
+        times_s = [alone_s(job) * job.iterations for job in jobs]
+        deadlines = tuple(
+            time_s * rng.uniform(1.15, 1.6) if number < count // 2 else None
+            for number, time_s in enumerate(times_s)
+        )
+        for memory in POLICY_NAMES:
+            yield Case(f"policies {seed}", jobs, slots, memory, None, deadlines)
+
+
+def alone_s(job: JobEntry) -> float:
+    """Return the time of an iteration of a job alone, from its packets."""
+    wire_bits = (sum(job.tensors) / LANES + WINDOW) * (LANES * 4 + FRAME_BYTES) * 8
+    return job.compute_s * (1 + skew(job)) + wire_bits / 10e9 + 10e-6
+
+
+# ---------------------------------------------------------------------- as flows
+
+
+def skew(job: JobEntry) -> float:
+    """Return by what part of computing the slowest rank is later than on average: each pass is drawn anew."""
+    if not job.jitter:
+        return 0.0
+    draws = np.random.default_rng(0).uniform(-job.jitter, job.jitter, (4096, job.workers, 2))
+    passes = draws @ np.array([FORWARD, 1 - FORWARD])
+    return float(passes.max(axis=1).mean())
+
+
+def described(case: Case) -> tuple[list[TrainingJob], Cluster, Topology, tuple[Placement, ...]]:
+    """Return a scenario's jobs and cluster as files would describe them, and the testbed's."""
+    topology, placements = build(case.jobs, case.shape, servers=True)
+    depth = 2 if case.shape else 1
+    rtt_s = 2 * depth * 2 * topology.links[0].delay_s + COALESCE_S
+    plain = from_topology(topology, slots=case.slots, gpus=1)
+    cluster = replace(
+        plain, switches=tuple(replace(each, lanes=LANES, rtt_s=rtt_s) for each in plain.switches)
+    )
+    held_s = WINDOW * (PAYLOAD_BITS + FRAME_BYTES * 8) / topology.links[0].rate_bps
+    deadlines = case.deadlines or (None,) * len(case.jobs)
+    jobs = [
+        _job(entry, placement, deadline_s, held_s)
+        for entry, placement, deadline_s in zip(case.jobs, placements, deadlines, strict=True)
+    ]
+    return jobs, cluster, topology, placements
+
+
+def _job(entry: JobEntry, placement: Placement, deadline_s: float | None, held_s: float) -> TrainingJob:
+    """Return a job; a skewed one holds its slots for as long as its whole window takes on the link."""
+    layers = len(entry.tensors)
+    return TrainingJob(
+        name=entry.name,
+        workers=entry.workers,
+        layers_bytes=tuple(4 * elements for elements in entry.tensors),
+        iterations=entry.iterations,
+        compute_s=entry.compute_s,
+        overlap=(1 - FORWARD) * (1 - 1 / layers),
+        arrival_s=entry.start_s,
+        deadline_s=None if deadline_s is None else entry.start_s + deadline_s,
+        skew_s=skew(entry) * entry.compute_s,
+        hold_s=held_s if entry.jitter else PAYLOAD_BITS / 10e9,
+        servers=placement.workers,
+        fallback=placement.server,
+    )
+
+
+def as_flows(case: Case, model: str) -> Simulated:
+    """Run a scenario in the flow-level simulator."""
+    jobs, cluster, _, _ = described(case)
+    settings = NetworkSettings(
+        memory=case.memory,
+        model="phases" if model == "phases" else "average",
+        reading=case.reading,
+        window=WINDOW,
+        iterations=10**6,
+        period_s=0.0,
+        margin=0.0,
+    )
+    return simulate_network(jobs, cluster, "fifo-backfill", settings)
+
+
+# ---------------------------------------------------------------------- as packets
+
+
+def as_packets(case: Case) -> dict[str, float]:
+    """Run a scenario packet by packet; return completion times by job. Ended jobs have none."""
+    jobs, cluster, topology, placements = described(case)
+    settings = VirtualSettings(slots=max(case.slots, 1), lanes=LANES, samples=0)
+    policy = _Divide(case, jobs, cluster)
+    allocation = None if case.memory == "shared" else Allocation(policy, period_s=50e-6)
+    report = VirtualTestbed(topology, case.jobs, placements, settings, allocation=allocation).run()
+    return {job.name: job.jct_s for job in report.jobs if job.jct_s is not None}
+
+
+class _Divide:
+    """Has the testbed's controllers do what a memory policy says, when jobs come or go."""
+
+    def __init__(self, case: Case, jobs: Sequence[TrainingJob], cluster: Cluster) -> None:
+        self._case = case
+        self._jobs = {job.name: job for job in jobs}
+        self._cluster = cluster
+        self._seen: tuple[str, ...] = ()
+        self._held: dict[str, dict[str, Region]] = {}
+
+    def __call__(self, view: View) -> dict[str, dict[str, Region]]:
+        names = tuple(view.jobs)
+        if names == self._seen:
+            return {}
+        self._seen = names
+        told = []
+        for name, seen in view.jobs.items():
+            job = self._jobs[name]
+            left = max(1, seen.iterations - seen.iterations_done)
+            late = job.deadline_s is not None and job.deadline_s <= view.time_s
+            told.append(replace(job, iterations=left, deadline_s=None if late else job.deadline_s))
+        question = Question(tuple(told), self._cluster, view.time_s, self._case.reading, self._held)
+        answer = POLICIES[self._case.memory](question)
+        self._held = {name: dict(regions) for name, regions in answer.regions.items()}
+        return {
+            name: {at: self._held[name].get(at, Region(0, 0)) for at in view.jobs[name].regions}
+            for name in names
+        }
+
+
+# ---------------------------------------------------------------------- both
+
+
+def by_cost(chosen: Sequence[Case]) -> list[Case]:
+    """Return the scenarios, those with fewest elements to be summed first; those of one name together."""
+
+    def cost(name: str) -> int:
+        of_name = next(case for case in chosen if case.name == name)
+        return sum(job.workers * job.iterations * sum(job.tensors) for job in of_name.jobs)
+
+    return sorted(chosen, key=lambda case: (cost(case.name), case.name))
+
+
+def compare(case: Case) -> list[Row]:
+    """Return a row for each job of a scenario."""
+    packets = as_packets(case)
+    flows = {model: as_flows(case, model) for model in ("phases", "average")}
+    found = {
+        model: {each.spec.id: each.jct_s for each in simulated.result.jobs}
+        for model, simulated in flows.items()
+    }
+    return [
+        {
+            "case": case.name,
+            "memory": case.memory,
+            "jobs": len(case.jobs),
+            "slots": case.slots,
+            "job": name,
+            "packets_s": packet_s,
+            **{f"{model}_s": times[name] for model, times in found.items()},
+        }
+        for name, packet_s in packets.items()
+    ]
+
+
+def error(row: Row, model: str) -> float:
+    """Return the relative error of a completion time."""
+    return float(row[f"{model}_s"] / row["packets_s"] - 1)
+
+
+def text(rows: Sequence[Row]) -> str:
+    """Return all tables."""
+    parts = []
+    names = list(dict.fromkeys((row["case"], row["memory"]) for row in rows))
+    cells = []
+    for kind, chosen in {
+        "all": rows,
+        "one switch": [row for row in rows if row["case"].startswith("switch")],
+        "two racks": [row for row in rows if row["case"].startswith("racks")],
+        **{
+            f"policies, {p}": [r for r in rows if r["case"].startswith("pol") and r["memory"] == p]
+            for p in POLICY_NAMES
+        },
+    }.items():
+        for model in ("phases", "average"):
+            errors = sorted(abs(error(row, model)) for row in chosen)
+            if errors:
+                cells.append(
+                    [
+                        f"{kind}, {model}",
+                        str(len({(row["case"], row["memory"]) for row in chosen})),
+                        str(len(errors)),
+                        f"{statistics.median(errors):.1%}",
+                        f"{errors[min(len(errors) - 1, math.ceil(0.95 * len(errors)) - 1)]:.1%}",
+                        f"{errors[-1]:.1%}",
+                        f"{statistics.fmean(error(row, model) for row in chosen):+.1%}",
+                    ]
+                )
+    columns = ["scenarios, model", "scenarios", "jobs", "median error", "p95", "worst", "mean, signed"]
+    parts += [
+        f"Completion times of jobs in {len(names)} of {len(cases())} scenarios:",
+        markdown(columns, cells),
+    ]
+    parts += ["Ranks of the policies by mean completion time:", _ranks(rows)]
+    bad = sorted(
+        (row for row in rows if abs(error(row, "phases")) > 0.15), key=lambda row: -abs(error(row, "phases"))
+    )
+    cells = [
+        [
+            f"{row['case']}, {row['memory']}",
+            row["job"],
+            str(row["jobs"]),
+            str(row["slots"]),
+            f"{row['packets_s'] * 1e3:.2f}",
+            f"{row['phases_s'] * 1e3:.2f}",
+            f"{error(row, 'phases'):+.0%}",
+        ]
+        for row in bad[:40]
+    ]
+    parts += [f"Jobs that are off by more than 15 % in phases ({len(bad)} of {len(rows)}):"]
+    if cells:
+        parts.append(
+            markdown(["scenario", "job", "jobs", "slots", "packets, ms", "phases, ms", "error"], cells)
+        )
+    return "\n\n".join(parts)
+
+
+def _ranks(rows: Sequence[Row]) -> str:
+    cells = []
+    correlations: dict[str, list[float]] = {"phases": [], "average": []}
+    for name in dict.fromkeys(row["case"] for row in rows if row["case"].startswith("policies")):
+        means = {
+            (memory, column): statistics.fmean(
+                row[column] for row in rows if (row["case"], row["memory"]) == (name, memory)
+            )
+            for memory in POLICY_NAMES
+            for column in ("packets_s", "phases_s", "average_s")
+        }
+        for model in correlations:
+            correlations[model].append(
+                _spearman(
+                    [means[m, "packets_s"] for m in POLICY_NAMES],
+                    [means[m, f"{model}_s"] for m in POLICY_NAMES],
+                )
+            )
+        cells.append(
+            [
+                name,
+                *(
+                    f"{means[m, 'packets_s'] * 1e3:.2f} / {means[m, 'phases_s'] * 1e3:.2f}"
+                    for m in POLICY_NAMES
+                ),
+                f"{correlations['phases'][-1]:.2f}",
+                f"{correlations['average'][-1]:.2f}",
+            ]
+        )
+    columns = [
+        "jobs",
+        *(f"{m}, packets / phases, ms" for m in POLICY_NAMES),
+        "correlation, phases",
+        "average",
+    ]
+    mean = {model: statistics.fmean(found) for model, found in correlations.items() if found}
+    said = ", ".join(f"{value:.2f} ({model})" for model, value in mean.items())
+    return f"{markdown(columns, cells)}\n\nMean rank correlation: {said}."
+
+
+def _spearman(one: Sequence[float], other: Sequence[float]) -> float:
+    """Return the rank correlation; times within 1 % of each other are of one rank."""
+    a, b = (_rank(values) for values in (one, other))
+    if np.std(a) == 0 or np.std(b) == 0:
+        return 1.0 if np.std(a) == np.std(b) else 0.0
+    return float(np.corrcoef(a, b)[0, 1])
+
+
+def _rank(values: Sequence[float]) -> list[float]:
+    return [
+        sum(other < value * 0.99 for other in values)
+        + (sum(abs(other / value - 1) <= 0.01 for other in values) - 1) / 2
+        for value in values
+    ]
+
+
+def held() -> list[Row]:
+    """Return what one job takes for an iteration with so many slots, its ranks in step or not."""
+    rows = []
+    for jitter in (0.0, 0.05, 0.1):
+        job = JobEntry(
+            name="a", workers=4, window=WINDOW, iterations=6, tensors=(65536,), compute_s=3e-4, jitter=jitter
+        )
+        for slots in (16, 35, WINDOW, 2 * WINDOW):
+            topology, placements = build((job,), None, servers=True)
+            settings = VirtualSettings(slots=slots, lanes=LANES, samples=0)
+            report = VirtualTestbed(topology, (job,), placements, settings).run()
+            rows.append({"jitter": jitter, "slots": slots, "iteration_s": report.jobs[0].mean_iteration_s})
+    return rows
+
+
+def held_text(rows: Sequence[Row]) -> str:
+    """Return the table of how many slots a job needs."""
+    slots = list(dict.fromkeys(row["slots"] for row in rows))
+    cells = [
+        [
+            f"{jitter:.0%}",
+            *(f"{r['iteration_s'] * 1e6:.0f}" for r in rows if r["jitter"] == jitter),
+        ]
+        for jitter in dict.fromkeys(row["jitter"] for row in rows)
+    ]
+    table = markdown(["jitter", *(f"{count} slots" for count in slots)], cells)
+    return f"An iteration of one job of four workers, microseconds, packet by packet:\n\n{table}"
+
+
+def main() -> None:
+    """Run, print the tables, and write page and rows on request."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--output", type=Path, metavar="DIR", help=f"write {NAME}.json, and into {NAME}.md")
+    parser.add_argument(
+        "--budget", type=float, default=math.inf, metavar="SECONDS", help="begin no scenario after this time"
+    )
+    given = parser.parse_args()
+    if given.output is not None:
+        check(given.output / f"{NAME}.md")
+    rows: list[Row] = []
+    began_s = time.monotonic()
+    for case in by_cost(cases()):
+        if time.monotonic() - began_s > given.budget:
+            break
+        rows += compare(case)
+    of_slots = held()
+    shown = f"{text(rows)}\n\n{held_text(of_slots)}"
+    print(shown)
+    if given.output is not None:
+        fill(given.output / f"{NAME}.md", shown)
+        document = json.dumps({"name": NAME, "rows": rows, "held": of_slots}, indent=1)
+        (given.output / f"{NAME}.json").write_text(document + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
