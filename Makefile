@@ -17,7 +17,7 @@ help:
 	@echo "make check   both of these"
 	@echo "make bench   pipeline, allreduce (beside gloo), several jobs at once, fallback server"
 	@echo "make bench-schedulers   the scheduling tables, on shipped samples; TRACES=DIR: on the public traces"
-	@echo "make experiments-quick   a short trial of every page of docs/results that runs in virtual time"
+	@echo "make experiments-quick   a short trial of every page that 'ina experiment' makes"
 	@echo "make clean   remove .venv and build products"
 
 demo: $(VENV)/examples

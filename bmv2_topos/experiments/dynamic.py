@@ -181,8 +181,8 @@ def findings(rows: Sequence[ResultRow]) -> str:
             f" 1.38), this project's slots {ours:.2f} times; where they do not, {atp_busy:.2f} and"
             f" {ours_busy:.2f}: {_idle(ours, ours_busy)}.",
             f"- {slots} slots for all, with the static parts' windows: {narrow:.2f} times with pauses,"
-            f" {narrow_busy:.2f} without. What is gained beyond that is the wider window's, which a static"
-            " part does not allow and fallback servers do.",
+            f" {narrow_busy:.2f} without. What differs beyond that is the wider window's doing, which a"
+            " static part does not allow and fallback servers do.",
         ]
     for slots in _of(selected(rows, queue=SHORT_QUEUE), "slots"):
         for of in (ATP, OURS):
@@ -195,7 +195,7 @@ def findings(rows: Sequence[ResultRow]) -> str:
 
 
 def _idle(pausing: float, busy: float) -> str:
-    return "idle parts are part of it" if pausing > busy else "idle parts are not the reason"
+    return "idle parts may count" if pausing > busy else "idle parts are not what counts"
 
 
 def plots(rows: Sequence[ResultRow], directory: Path) -> list[Path]:

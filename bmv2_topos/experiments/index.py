@@ -24,10 +24,12 @@ QUESTIONS: Final[Mapping[str, str]] = {
     "atp": "what ATP's choices cost or bring: hashed positions that rehash, held slots, results by the"
     " server",
     "pool": "how many slots of its own a job needs",
+    "dynamic": "what jobs gain by slots for all over a static part for each, and by congestion control",
     "traffic": "what two levels of aggregation take off the links",
     "utilisation": "what each factor of ESA's priorities makes of a switch's memory",
     "slowlink": "what a job with a network straggler costs a healthy one, with A2TP's windows and without",
     "precision": "which scaling factors of gradients keep a model's accuracy",
+    "targets": "how many packets per second the embedded switch and BMv2 aggregate",
 }
 
 

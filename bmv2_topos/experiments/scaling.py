@@ -22,6 +22,8 @@ from bmv2_topos.testbeds.virtual import Report
 
 SIZES: Final = {1e9: 64 << 20, 1e8: 16 << 20}
 """Bytes of the array by the links' rate, bits/s."""
+WINDOWS: Final = {1e9: 1024, 1e8: 512}
+"""Packets in flight: for 9 and 45 ms, for which the scheduler may leave a host out."""
 WORKERS: Final = {1e9: (2, 4, 8), 1e8: (2, 4, 8, 16)}
 ITERATIONS = 5
 VIRTUAL, NETNS = "virtual", "netns"
@@ -37,11 +39,12 @@ report a time that is constant in the number of workers, and more than twice the
 
 ABOUT = f"""
 One job of n workers, each on a host of its own at one switch, program exclusive, packets of {real.LANES}
-values, {real.WINDOW} in flight; {SIZES[1e9] >> 20} MB of float32 on links of 1 Gb/s, {SIZES[1e8] >> 20} MB
-at 100 Mb/s. *netns*: processes in network namespaces, HTB at hosts, the embedded switch's own rate at its
-ports; beside it gloo's ring (`torch.distributed`) by TCP in the same processes on the same links, both taking
-turns; medians of {ITERATIONS}, the slowest rank counts. *virtual*: the same in virtual time, where hosts and
-switch need no time to compute, and hosts look at their packets every {real.COALESCE_US} µs.
+values; on links of 1 Gb/s {SIZES[1e9] >> 20} MB of float32 and {WINDOWS[1e9]} packets in flight, on links of
+100 Mb/s {SIZES[1e8] >> 20} MB and {WINDOWS[1e8]}. *netns*: processes in network namespaces, HTB at hosts, the
+embedded switch's own rate at its ports; beside it gloo's ring (`torch.distributed`) by TCP in the same
+processes on the same links, both taking turns; medians of {ITERATIONS}, the slowest rank counts. *virtual*:
+the same in virtual time, where hosts and switch need no time to compute, and hosts look at their packets
+every {real.COALESCE_US} µs.
 
 *Line rate* is what the data packets take of the link, payload and headers counted, in each direction; *best*
 is that of the fastest allreduce. *Ratio* is gloo's median time over ina's. *Processor* are the seconds of
@@ -80,6 +83,7 @@ def _scenarios(quick: bool) -> Iterator[Run]:
                 rate_bps=rate_bps,
                 size_bytes=size_bytes,
                 iterations=2 if quick else ITERATIONS,
+                window=WINDOWS[rate_bps],
             )
             yield run
             yield real.in_virtual_time(run, {**labels, "runner": VIRTUAL})
