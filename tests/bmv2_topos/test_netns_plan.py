@@ -21,11 +21,13 @@ def test_every_link_joins_the_interfaces_of_its_two_namespaces() -> None:
     topology = named("leaf-spine:2x2x1")
     text = [command.text for command in planned("lab", topology, Program())]
     assert text[0] == "ip netns add ina.lab.s1"
+    (made,) = (line for line in text if " type veth " in line)
+    lines = made.splitlines()
+    assert (lines[0], lines[-1], len(lines) - 2) == ("ip -batch - <<EOF", "EOF", len(topology.links))
     assert (
-        text.count("ip link add name s1-eth1 netns ina.lab.s1 type veth peer name s3-eth1 netns ina.lab.s3")
+        lines.count("link add name s1-eth1 netns ina.lab.s1 type veth peer name s3-eth1 netns ina.lab.s3")
         == 1
     )
-    assert sum(" type veth " in line for line in text) == len(topology.links)
     (host,) = (line for line in text if line.startswith("ip -n ina.lab.h2 "))
     assert "address add 10.0.0.2/16 dev h2-eth0" in host
     assert "neighbour replace 10.0.255.1 lladdr 02:00:00:00:ff:01 dev h2-eth0 nud permanent" in host

@@ -196,11 +196,9 @@ have_mininet = pytest.mark.skipif(
 
 @needs_namespaces
 @have_mininet
-def test_mininet_runs_the_same_jobs_and_ends_when_it_is_killed() -> None:
+def test_mininet_ends_when_it_is_killed() -> None:
     name = f"{PREFIX}-m"
     good("up", "single-switch:2", "--runner", "mininet", "--name", name, "--lanes", 32, "--rate", "1e9")
-    found = metrics(good("run", name, "--json", "--", *EXACT, "5003"))
-    assert found["switch_completed_packets"] >= 2 * 5003 // 32
     state = json.loads((Path(os.environ["INA_TESTBEDS"]) / name / "state.json").read_text())
     os.kill(state["switches"]["s1"], signal.SIGKILL)
     assert "switch s1" in bad("run", name, "--", *EXACT, "100")

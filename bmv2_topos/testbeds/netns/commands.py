@@ -54,7 +54,7 @@ def bring_up(testbed: str, topology: Topology) -> list[Command]:
     nodes = (*topology.ports, *(host.name for host in topology.hosts))
     return [
         *(_ip("netns", "add", namespace(testbed, node)) for node in nodes),
-        *_links(testbed, topology),
+        Command(("ip", "-batch", "-"), tuple(_link_lines(testbed, topology))),
         *(_batch(testbed, switch, _switch_lines(topology, switch)) for switch in topology.ports),
         *(_batch(testbed, host.name, list(host_lines(topology, host.name))) for host in topology.hosts),
         *rates(testbed, topology),
@@ -91,7 +91,7 @@ def rate_commands(dev: str, rate_bps: float) -> Iterator[tuple[str, ...]]:
     yield ("class", "add", "dev", dev, "parent", "1:", "classid", "1:1", *shaped)
 
 
-def _links(testbed: str, topology: Topology) -> Iterator[Command]:
+def _link_lines(testbed: str, topology: Topology) -> Iterator[str]:
     ends = {switch: dict(ports) for switch, ports in topology.ports.items()}
 
     def end(node: str, link: Link) -> tuple[str, ...]:
@@ -102,7 +102,7 @@ def _links(testbed: str, topology: Topology) -> Iterator[Command]:
         return ("name", interface(node, port), "netns", namespace(testbed, node))
 
     for link in topology.links:
-        yield _ip("link", "add", *end(link.a, link), "type", "veth", "peer", *end(link.b, link))
+        yield " ".join(("link add", *end(link.a, link), "type veth peer", *end(link.b, link)))
 
 
 def _switch_lines(topology: Topology, switch: str) -> list[str]:
