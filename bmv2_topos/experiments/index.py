@@ -30,6 +30,7 @@ QUESTIONS: Final[Mapping[str, str]] = {
     "slowlink": "what a job with a network straggler costs a healthy one, with A2TP's windows and without",
     "precision": "which scaling factors of gradients keep a model's accuracy",
     "targets": "how many packets per second the embedded switch and BMv2 aggregate",
+    "model": "how far virtual time is from real processes",
 }
 
 

@@ -51,7 +51,11 @@ time-outs that pages at 10 Gb/s use, for the first case. Times are means (least.
 
 LIMITS = """
 Links are slow, so that two cores suffice for all hosts and the switch: what processing costs is not in the
-model, and shows at 1 Gb/s ([scaling](scaling.md)). Delays below 50 µs are not in the real runs.
+model, and shows at 1 Gb/s, and wherever the machine is busy with other things, as it was here (*load*, the
+processes that want one of its two cores). Delays below 50 µs are not in the real runs.
+
+At 20 Mb/s the round trip of a full window, 56 ms, is longer than the first time-out, 50 ms: packets that are
+on their way are sent again and keep the others waiting, in virtual time always and in reality now and then.
 """
 
 
