@@ -14,6 +14,7 @@ from bmv2_topos.experiments.harness import (
     Run,
     column,
     markdown,
+    number,
     selected,
     spread,
 )
@@ -117,17 +118,16 @@ def tables(rows: Sequence[ResultRow]) -> str:
     lines = []
     for case in _cases(rows):
         measured = selected(rows, case=case, runner=NETNS)
-        times = (
-            [float(str(measured[0][name])) for name in ("time_s", "best_s", "worst_s")] if measured else []
-        )
-        line = [case, _seconds(times), _seconds(column(rows, "time_s", case=case, runner=VIRTUAL))]
+        line = [case, _measured(measured[0]) if measured else "not run"]
+        line.append(spread([1e3 * of for of in column(rows, "time_s", case=case, runner=VIRTUAL)], ".0f"))
         line += [_signed(off(rows, case)), _signed(off(rows, case, OTHER))]
-        lines.append([*line, f"{float(str(measured[0]['load'])):.1f}" if measured else "not run"])
-    return markdown(["links", NETNS, VIRTUAL, "off by", OTHER, "load"], lines)
+        lines.append([*line, f"{number(measured[0], 'load'):.1f}" if measured else "not run"])
+    return markdown(["links", f"{NETNS}, ms", f"{VIRTUAL}, ms", "off by", OTHER, "load"], lines)
 
 
-def _seconds(times: Sequence[float]) -> str:
-    return spread([1e3 * time_s for time_s in times], ".0f") + " ms" if times else "not run"
+def _measured(row: ResultRow) -> str:
+    mean, least, most = (f"{1e3 * number(row, name):.0f}" for name in ("time_s", "best_s", "worst_s"))
+    return f"{mean} ({least}..{most})"
 
 
 def _signed(value: float | None) -> str:
