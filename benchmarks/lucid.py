@@ -35,7 +35,7 @@ from controller.simulator.policies import make
 from controller.simulator.runs import Source
 
 NODES, GPUS = 8, 8
-PAPER = ("fifo", "sjf", "srtf", "qssf", "tiresias", "lucid-2", "lucid", "no-sharing")
+PAPER = ("fifo", "sjf", "srtf", "qssf", "tiresias", "lucid-2", "lucid", "online", "no-sharing")
 REPLICA = ("fifo", "sjf", "qssf", "srtf", "tiresias", "lucid")
 
 ResultRow = dict[str, object]

@@ -67,6 +67,8 @@ def read(data: bytes, name: str, source: str) -> Iterator[Record]:
         if len(data) >= 24 and struct.unpack_from(f"{order}I", data)[0] in _CLASSIC:
             yield from _read_classic(data, order, *_of_bmv2(name))
             return
+    if not data and _of_bmv2(name)[1] is not None:
+        return  # BMv2 writes a file's head with its first packet
     if len(data) < 12 or struct.unpack_from("<I", data)[0] != _SECTION:
         raise CaptureError(f"{source}: not a capture file (pcapng, or pcap)")
     yield from _read_pcapng(data, name)

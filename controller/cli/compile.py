@@ -19,6 +19,8 @@ EPILOG = """Examples:
 
   ina compile p4src/exclusive.p4 -D LANES=32 -o exclusive.c --p4info exclusive.p4info.txtpb
 
+  ina compile mine.p4 --p4info mine.p4info.txtpb --device-config mine.config
+
   ina compile mine.p4 --dump lower
 
   ina compile mine.p4 --build
@@ -47,6 +49,10 @@ def compile_(
         Path | None, typer.Option("-o", "--output", metavar="FILE.c", help="Write the generated C.")
     ] = None,
     p4info: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the P4Info, as text.")] = None,
+    device_config: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the device config for P4Runtime: the preprocessed source."),
+    ] = None,
     dump: Annotated[Pass | None, typer.Option(help="Print the output of this compiler pass.")] = None,
     build: Annotated[
         bool, typer.Option(help="Run the C compiler too, and say where the shared object is.")
@@ -60,6 +66,8 @@ def compile_(
         raise Failure("--dump prints text, not JSON: give one of --dump and --json", exit_code=USAGE)
 
     def show(name: str, render: Callable[[], str]) -> None:
+        if device_config and name == "preprocess":
+            device_config.write_text(render())
         if dump in (Pass(name), Pass.ALL):
             print(f"==== {name}" if dump is Pass.ALL else "", render(), sep="\n" if dump is Pass.ALL else "")
 

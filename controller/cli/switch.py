@@ -25,6 +25,8 @@ EPILOG = """Examples:
 
   ina switch --port 1=veth:s1-eth1 --port 2=veth:s1-eth2 --program exclusive --lanes 256
 
+  ina switch -i 1@veth0 -i 2@veth1 --device-id 1 --grpc-server-addr 127.0.0.1:9559
+
   ina switch --program shared --port 1=udp:0 --port 2=udp:0 --pcap captures --pcap-limit 100MB
 
   ina switch --program exclusive --port 1=udp:0 --impair loss=5%,delay=1ms,tx.rate=1G
@@ -37,14 +39,23 @@ NOTES = "outcome,index"
 def switch(
     *,
     port: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option(
             metavar="N=SPEC",
             help="Port N: udp:LOCAL[:PEER], socket:FD[:PEER], shm[:PATH], veth:NAME, if:NAME, memory or cpu."
             " PEER is the UDP port that alone is heard and sent to; without it, whoever speaks first is."
             " Repeatable.",
         ),
-    ],
+    ] = None,
+    interface: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-i",
+            "--interface",
+            metavar="N@NAME",
+            help="Port N on a network interface, as N=if:NAME. Repeatable.",
+        ),
+    ] = None,
     program: Annotated[
         str | None,
         typer.Option(help="Program of p4src/, or a .p4 file, to start with; else a controller loads one."),
@@ -54,6 +65,8 @@ def switch(
     p4runtime: Annotated[
         str,
         typer.Option(
+            "--p4runtime",
+            "--grpc-server-addr",
             metavar="ADDRESS",
             help="Where P4Runtime listens: HOST:PORT (port 0: any), unix:PATH, or unix, a socket in a "
             "folder that only this user can enter.",
@@ -101,7 +114,7 @@ def switch(
     shm_ports (by port number), device_id and program. Whoever can reach P4Runtime controls the switch:
     docs/security.md.
     """
-    specs = _ports(port)
+    specs = _ports([*(port or ()), *map(_interface, interface or ())])
     if p4runtime != PRIVATE and not p4runtime.startswith("unix:"):
         parse_address("--p4runtime", p4runtime)
     if define and program is None:
@@ -142,7 +155,16 @@ def _capture(captures: PcapOptions, name: str, notes: str) -> softswitch.Capture
     return softswitch.CaptureTo(folder=folder, name=name, notes=chosen, snap=snap, limit=captures.limit())
 
 
+def _interface(text: str) -> str:
+    number, at, name = text.partition("@")
+    if not at or not number.isdigit() or not name:
+        raise Failure(f"-i {text!r}: want N@NAME, such as 1@veth0", exit_code=USAGE)
+    return f"{number}=if:{name}"
+
+
 def _ports(texts: list[str]) -> dict[int, softswitch.PortSpec]:
+    if not texts:
+        raise Failure("the switch has no ports; give --port or -i", exit_code=USAGE)
     specs: dict[int, softswitch.PortSpec] = {}
     for text in texts:
         number, equals, spec = text.partition("=")

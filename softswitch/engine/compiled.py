@@ -140,12 +140,14 @@ class _Table:
     id: int
     entries: TableEntries
     layout: TableLayout
+    actions: dict[str, tuple[int, list[int]]]
+    """The number of each action, and masks of its parameters."""
 
     def position(self, entry: ir.ConstEntry) -> int:
         """Return where an entry is: in order of precedence, or in code as it was written."""
         match self.layout.kind:
             case "ordered":
-                return self.entries.ordered().index(entry)
+                return self.entries.position(entry)
             case "code":
                 return self.entries.entries().index(entry)
             case _:
@@ -196,7 +198,9 @@ class CompiledPipeline:
         self._state: int = state
         weakref.finalize(self, self._ops.destroy, state)
         self._tables = {
-            name: _Table(number, TableEntries(program, table), lay_out_table(table))
+            name: _Table(
+                number, TableEntries(program, table), layout := lay_out_table(table), _masks(program, layout)
+            )
             for number, (name, table) in enumerate(program.tables.items())
         }
         self._registers = register_ids(Registers(program))
@@ -224,7 +228,7 @@ class CompiledPipeline:
         """Add an entry. Raises EntryExists, TableFull or BadEntry, and then changes nothing."""
         state = self._table(table)
         canonical = state.entries.insert(entry)
-        if self._insert(state, canonical) != 0:
+        if self._insert(state, canonical, state.position(canonical)) != 0:
             state.entries.delete(canonical)
             raise PipelineError(f"no memory for an entry of table {table}")
 
@@ -262,17 +266,14 @@ class CompiledPipeline:
     def _install(self, state: _Table) -> None:
         self._set_default(state, state.entries.default)
         if state.layout.kind in ("exact", "lpm", "ordered"):
-            for entry in state.entries.entries():
-                if self._insert(state, entry, installed=True) != 0:
+            ordered = state.layout.kind == "ordered"
+            entries = state.entries.ordered() if ordered else state.entries.entries()
+            for position, entry in enumerate(entries):
+                if self._insert(state, entry, position) != 0:
                     raise PipelineError(f"no memory for the entries of table {state.layout.table.name}")
 
-    def _insert(self, state: _Table, entry: ir.ConstEntry, *, installed: bool = False) -> int:
+    def _insert(self, state: _Table, entry: ir.ConstEntry, position: int) -> int:
         match, action, args = self._words(state, entry)
-        position = state.position(entry)
-        if installed and state.layout.kind == "ordered":
-            there = state.entries.entries()
-            before = set(there[: there.index(entry)])
-            position = sum(other in before for other in state.entries.ordered()[:position])
         status: int = self._control.insert(self._state, state.id, match, position, action, args)
         return status
 
@@ -285,13 +286,13 @@ class CompiledPipeline:
         return _array(state.layout.pack(entry.patterns)), action, args
 
     def _invocation(self, state: _Table, invocation: ir.Invocation) -> tuple[int, Any]:
+        number, masks = state.actions[invocation.action]
         words: list[int] = []
-        params = self.program.actions[invocation.action].params
-        for param, value in zip(params, invocation.args, strict=True):
-            bits = value & ((1 << bit_width(param.type)) - 1)
-            words += [bits & MASK_64, bits >> 64]
-        assert len(words) == ARG_WORDS * len(params)
-        return state.layout.actions.index(invocation.action), _array(words)
+        for mask, value in zip(masks, invocation.args, strict=True):
+            bits = value & mask
+            words += (bits & MASK_64, bits >> 64)
+        assert len(words) == ARG_WORDS * len(masks)
+        return number, _array(words)
 
     def _table(self, name: str) -> _Table:
         if name not in self._tables:
@@ -485,6 +486,13 @@ class CompiledPipeline:
         if len(frame) > MAX_FRAME:
             raise ValueError(f"a frame of {len(frame)} bytes; the longest is {MAX_FRAME}")
         return CompiledPacket(self._ops.packet_size, bytes(frame))
+
+
+def _masks(program: ir.Program, layout: TableLayout) -> dict[str, tuple[int, list[int]]]:
+    return {
+        action: (number, [(1 << bit_width(param.type)) - 1 for param in program.actions[action].params])
+        for number, action in enumerate(layout.actions)
+    }
 
 
 def _array(words: Sequence[int]) -> Any:

@@ -6,6 +6,8 @@ the same entries for the same reasons. Entries come out canonical: of a match th
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
+
 from softswitch.compiler import ir
 from softswitch.engine.pipeline import BadEntry, EntryExists, NoSuchEntry, TableFull
 
@@ -59,7 +61,13 @@ class TableEntries:
         self._refs = {ir.plain_name(ref.action): ref for ref in table.actions}
         self._refs |= {ref.action: ref for ref in table.actions}
         self._prioritised = has_priorities(table)
+        self._full = [(1 << bit_width(key.expr.type)) - 1 for key in table.keys]
+        self._bounds = {
+            ref.action: [_bounds(param.type) for param in program.actions[ref.action].params]
+            for ref in table.actions
+        }
         self._entries: dict[Match, ir.ConstEntry] = {}
+        self._ordered: list[ir.ConstEntry] | None = None  # sorted when first asked for, and kept so
         for entry in table.entries:
             canonical = self._canonical(entry)
             self._entries.setdefault(self._match(canonical), canonical)
@@ -70,9 +78,14 @@ class TableEntries:
 
     def ordered(self) -> list[ir.ConstEntry]:
         """Return all entries, the one that wins over another before it."""
-        if self._prioritised:
-            return sorted(self._entries.values(), key=lambda entry: -entry.priority)
-        return sorted(self._entries.values(), key=lambda entry: -self._prefix_bits(entry))
+        if self._ordered is None:
+            self._ordered = sorted(self._entries.values(), key=self._precedence)
+        return self._ordered
+
+    def position(self, entry: ir.ConstEntry) -> int:
+        """Return where an entry is in `ordered`."""
+        ordered = self.ordered()
+        return ordered.index(entry, bisect_left(ordered, self._precedence(entry), key=self._precedence))
 
     def insert(self, entry: ir.ConstEntry) -> ir.ConstEntry:
         """Add `entry` and return its canonical form. Raises BadEntry, EntryExists or TableFull."""
@@ -84,6 +97,8 @@ class TableEntries:
         if len(self._entries) >= self.table.size:
             raise TableFull(f"table {self.table.name} is full: its size is {self.table.size}")
         self._entries[match] = canonical
+        if self._ordered is not None:
+            insort(self._ordered, canonical, key=self._precedence)
         return canonical
 
     def modify(self, entry: ir.ConstEntry) -> ir.ConstEntry:
@@ -93,6 +108,8 @@ class TableEntries:
         match = self._match(canonical)
         if match not in self._entries:
             raise NoSuchEntry(f"table {self.table.name} has no entry for {_show(canonical)}")
+        if self._ordered is not None:
+            self._ordered[self.position(self._entries[match])] = canonical
         self._entries[match] = canonical
         return canonical
 
@@ -100,6 +117,8 @@ class TableEntries:
         """Remove the entry with this match and return it."""
         self._check_mutable()
         found = self.find(entry)
+        if self._ordered is not None:
+            del self._ordered[self.position(found)]
         del self._entries[self._match(found)]
         return found
 
@@ -145,11 +164,18 @@ class TableEntries:
         if len(patterns) != len(keys):
             raise BadEntry(f"table {self.table.name} has {len(keys)} keys, the entry {len(patterns)}")
         return tuple(
-            self._canonical_pattern(key, pattern) for key, pattern in zip(keys, patterns, strict=True)
+            self._canonical_pattern(key, full, pattern)
+            for key, full, pattern in zip(keys, self._full, patterns, strict=True)
         )
 
-    def _canonical_pattern(self, key: ir.Key, pattern: ir.Pattern) -> ir.Pattern:
-        full = (1 << bit_width(key.expr.type)) - 1
+    def _canonical_pattern(self, key: ir.Key, full: int, pattern: ir.Pattern) -> ir.Pattern:
+        if (
+            key.match == "exact"
+            and pattern.kind == "exact"
+            and not pattern.mask
+            and 0 <= pattern.value <= full
+        ):
+            return pattern
         where = f"key {key.name} of table {self.table.name}"
         for number in (pattern.value, pattern.mask):
             if not 0 <= number <= full:
@@ -189,17 +215,20 @@ class TableEntries:
             raise BadEntry(f"action {ref.action} of table {name} is @tableonly: not for the default")
         if not as_default and ref.scope == "default_only":
             raise BadEntry(f"action {ref.action} of table {name} is @defaultonly: not for entries")
-        params = self._actions[ref.action].params
-        if len(params) != len(invocation.args):
-            raise BadEntry(f"action {ref.action} takes {len(params)} parameters, not {len(invocation.args)}")
-        for param, arg in zip(params, invocation.args, strict=True):
-            low, high = _bounds(param.type)
+        bounds = self._bounds[ref.action]
+        if len(bounds) != len(invocation.args):
+            raise BadEntry(f"action {ref.action} takes {len(bounds)} parameters, not {len(invocation.args)}")
+        for number, (arg, (low, high)) in enumerate(zip(invocation.args, bounds, strict=True)):
             if not low <= arg <= high:
+                param = self._actions[ref.action].params[number]
                 raise BadEntry(f"parameter {param.name} of {ref.action} is {low}..{high}, not {arg}")
-        return ir.Invocation(ref.action, invocation.args)
+        return invocation if ref.action == invocation.action else ir.Invocation(ref.action, invocation.args)
 
-    def _prefix_bits(self, entry: ir.ConstEntry) -> int:
-        return sum(pattern.mask.bit_count() for pattern in entry.patterns if pattern.kind == "mask")
+    def _precedence(self, entry: ir.ConstEntry) -> int:
+        """Return what entries are sorted by: the one that wins has the smallest."""
+        if self._prioritised:
+            return -entry.priority
+        return -sum(pattern.mask.bit_count() for pattern in entry.patterns if pattern.kind == "mask")
 
 
 def _bounds(type_: ir.Bits | ir.Bool) -> tuple[int, int]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from softswitch.compiler import ir
 from softswitch.p4runtime import bytestrings
 from softswitch.p4runtime.errors import InvalidArgument, PermissionDenied
-from softswitch.p4runtime.schema import Action, Field, Schema, Table, listing
+from softswitch.p4runtime.schema import Action, Field, Param, Schema, Table, listing
 
 ANY = ir.Pattern("any")
 
@@ -20,11 +20,15 @@ def table(schema: Schema, table_id: int) -> Table:
     return schema.tables[table_id]
 
 
-def match_key(table: Table, matches: Iterable[Any]) -> tuple[ir.Pattern, ...]:
+def match_key(table: Table, matches: Sequence[Any]) -> tuple[ir.Pattern, ...]:
     """Decode a match key into one pattern per component of the table's key.
 
     Omitted components are "don't care"; an exact one cannot be omitted.
     """
+    if len(matches) == len(table.fields):  # the usual case: all of them, in order
+        pairs = list(zip(table.fields, matches, strict=True))
+        if all(f.id == m.field_id for f, m in pairs):
+            return tuple(_pattern(table, f, m) for f, m in pairs)
     given: dict[int, Any] = {}
     by_id = {f.id: f for f in table.fields}
     for m in matches:
@@ -75,7 +79,9 @@ def invocation(schema: Schema, table: Table, action: Any, *, default: bool) -> i
     return ir.Invocation(found.name, _arguments(found, message.params))
 
 
-def _arguments(action: Action, params: Iterable[Any]) -> tuple[int, ...]:
+def _arguments(action: Action, params: Sequence[Any]) -> tuple[int, ...]:
+    if [p.id for p in action.params] == [given.param_id for given in params]:
+        return tuple(_value(action, p, given) for p, given in zip(action.params, params, strict=True))
     by_id = {p.id: p for p in action.params}
     values: dict[int, int] = {}
     for given in params:
@@ -87,13 +93,15 @@ def _arguments(action: Action, params: Iterable[Any]) -> tuple[int, ...]:
         param = by_id[given.param_id]
         if param.id in values:
             raise InvalidArgument(f"parameter '{param.name}' of '{action.name}' is given twice")
-        values[param.id] = bytestrings.decode(
-            given.value, param.width, f"parameter '{param.name}' of '{action.name}'"
-        )
+        values[param.id] = _value(action, param, given)
     missing = [p.name for p in action.params if p.id not in values]
     if missing:
         raise InvalidArgument(f"action '{action.name}' lacks a value for {_quoted(missing)}")
     return tuple(values[p.id] for p in action.params)
+
+
+def _value(action: Action, param: Param, given: Any) -> int:
+    return bytestrings.decode(given.value, param.width, f"parameter '{param.name}' of '{action.name}'")
 
 
 def _omitted(table: Table, f: Field) -> ir.Pattern:

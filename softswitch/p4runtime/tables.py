@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from p4src.messages import p4runtime_pb2 as p4
 from softswitch.compiler import ir
-from softswitch.engine.pipeline import BadEntry, EntryExists, NoSuchEntry, TableFull
+from softswitch.engine.pipeline import BadEntry, EntryExists, NoSuchEntry, PipelineError, TableFull
 from softswitch.p4runtime import action_profiles, decode, encode, meters
 from softswitch.p4runtime.errors import (
     AlreadyExists,
     InvalidArgument,
     NotFound,
     PermissionDenied,
+    RequestError,
     ResourceExhausted,
 )
 from softswitch.p4runtime.schema import Table
@@ -176,17 +176,28 @@ def _write_default(bundle: Bundle, table: Table, kind: int, message: Any) -> Non
     _write_resources(bundle, table, None, message)
 
 
-@contextmanager
-def _entry(bundle: Bundle, table: Table, message: Any) -> Iterator[ir.ConstEntry]:
-    """Decode a table entry that has an action, for whoever writes it inside."""
+def _put(
+    bundle: Bundle,
+    table: Table,
+    message: Any,
+    put: Callable[[str, ir.ConstEntry], None],
+    doing: str,
+) -> ir.ConstEntry:
+    """Decode a table entry that has an action, and insert or modify it."""
     patterns, priority = decode.match_key(table, message.match), decode.priority(table, message.priority)
-    if table.implementation is None:
-        called = decode.invocation(bundle.schema, table, message.action, default=False)
-        yield ir.ConstEntry(patterns, called, priority)
-    else:
-        key = (table.name, patterns, priority)
-        with action_profiles.invoked(bundle, table, message.action, key) as called:
-            yield ir.ConstEntry(patterns, called, priority)
+    try:
+        if table.implementation is None:
+            called = decode.invocation(bundle.schema, table, message.action, default=False)
+            entry = ir.ConstEntry(patterns, called, priority)
+            put(table.name, entry)
+        else:
+            key = (table.name, patterns, priority)
+            with action_profiles.invoked(bundle, table, message.action, key) as called:
+                entry = ir.ConstEntry(patterns, called, priority)
+                put(table.name, entry)
+    except PipelineError as error:
+        raise _refusal(error, table, doing) from error
+    return entry
 
 
 def _insert(bundle: Bundle, table: Table, message: Any) -> None:
@@ -194,25 +205,24 @@ def _insert(bundle: Bundle, table: Table, message: Any) -> None:
         raise PermissionDenied(f"the entries of '{table.name}' are constant in the program")
     if not message.HasField("action"):
         raise InvalidArgument(f"the new entry of '{table.name}' has no action")
-    with _entry(bundle, table, message) as entry, _refusals(table, "write"):
-        bundle.pipeline.insert(table.name, entry)
+    entry = _put(bundle, table, message, bundle.pipeline.insert, "insert")
     _remember(bundle, (table.name, entry.patterns, entry.priority), message)
     _write_resources(bundle, table, entry, message)
 
 
-@contextmanager
-def _refusals(table: Table, doing: str) -> Iterator[None]:
-    """Say what a pipeline refuses in the words of P4Runtime."""
-    try:
-        yield
-    except EntryExists as error:
-        raise AlreadyExists(f"'{table.name}' holds an entry with this match already") from error
-    except TableFull as error:
-        raise ResourceExhausted(f"'{table.name}' is full: it has room for {table.size} entries") from error
-    except NoSuchEntry as error:
-        raise NotFound(f"'{table.name}' holds no entry with this match to {doing}") from error
-    except BadEntry as error:
-        raise InvalidArgument(str(error)) from error
+def _refusal(error: PipelineError, table: Table, doing: str) -> RequestError:
+    """Return what a pipeline refused with in the words of P4Runtime."""
+    match error:
+        case EntryExists():
+            return AlreadyExists(f"'{table.name}' holds an entry with this match already")
+        case TableFull():
+            return ResourceExhausted(f"'{table.name}' is full: it has room for {table.size} entries")
+        case NoSuchEntry():
+            return NotFound(f"'{table.name}' holds no entry with this match to {doing}")
+        case BadEntry():
+            return InvalidArgument(str(error))
+        case _:
+            raise error
 
 
 def _modify(bundle: Bundle, table: Table, message: Any) -> None:
@@ -221,8 +231,7 @@ def _modify(bundle: Bundle, table: Table, message: Any) -> None:
             f"the entries of '{table.name}' are constant; only their counters can be modified"
         )
     if message.HasField("action"):
-        with _entry(bundle, table, message) as entry, _refusals(table, "modify"):
-            bundle.pipeline.modify(table.name, entry)
+        entry = _put(bundle, table, message, bundle.pipeline.modify, "modify")
         _remember(bundle, (table.name, entry.patterns, entry.priority), message)
     else:
         entry = _existing(bundle, table, message)
@@ -261,8 +270,10 @@ def _delete(bundle: Bundle, table: Table, message: Any) -> None:
     if table.const_entries:
         raise PermissionDenied(f"the entries of '{table.name}' are constant in the program")
     entry = _key_only(table, message)
-    with _refusals(table, "delete"):
+    try:
         bundle.pipeline.delete(table.name, entry)
+    except PipelineError as error:
+        raise _refusal(error, table, "delete") from error
     key = (table.name, entry.patterns, entry.priority)
     for known in (bundle.metadata, bundle.choices, bundle.timeouts):
         known.pop(key, None)

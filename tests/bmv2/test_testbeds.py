@@ -22,7 +22,7 @@ pytestmark = [
     pytest.mark.skipif(bool(bmv2.missing()), reason=bmv2.missing()),
 ]
 NAME = f"t{os.getpid()}-bmv2"
-DIGITS = [sys.executable, str(ROOT / "examples" / "digits.py"), "--epochs", "1"]
+DIGITS = [sys.executable, str(ROOT / "examples" / "digits.py"), "--epochs", "1", "--batch", "750"]
 ACCURACY = re.compile(r"test accuracy [0-9.]+")
 
 

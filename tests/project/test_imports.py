@@ -113,7 +113,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     "controller.bench": (
         *("controller.placement/", "controller.routing/", "controller.workload/"),
         *(*CONTROLLER, "controller.grouping/", "controller.simulator/"),
-        *(*SWITCH, *PIPELINES, *HOST, *PACKETS),
+        *(*SWITCH, *PIPELINES, *HOST, *PACKETS, "p4src.messages"),
     ),
     "controller.cli": (
         *("controller/*", *SWITCH, *HOST, "hostlib.lua_dissector", "hostlib.demos.four_stages", *TOPOLOGIES),

@@ -18,16 +18,17 @@ from tests.softswitch.p4runtime.clients import Stream
 from tests.system.command import ROOT, ina
 
 PAGE = (ROOT / "docs" / "p4runtime.md").read_text()
-(COMMAND,) = re.findall(r"^ina (compile .*) > exclusive.config$", PAGE, flags=re.MULTILINE)
+(COMMAND,) = re.findall(r"^ina (compile .*--device-config exclusive.config)$", PAGE, flags=re.MULTILINE)
 
 
 @pytest.mark.parametrize("program", ["exclusive", "p4src/shared.p4 -D LANES=64"])
 def test_a_stock_client_loads_what_the_page_makes(program: str, tmp_path: Path) -> None:
-    p4info = tmp_path / "p4info"
+    p4info, source = tmp_path / "p4info", tmp_path / "config"
     command = COMMAND.replace("exclusive.p4info.txtpb", str(p4info)).replace("exclusive --lanes 32", program)
+    command = command.replace("exclusive.config", str(source))
     made = ina(*shlex.split(command))
     assert made.returncode == 0, made.stderr
-    config = p4runtime_pb2.ForwardingPipelineConfig(p4_device_config=made.stdout.encode())
+    config = p4runtime_pb2.ForwardingPipelineConfig(p4_device_config=source.read_bytes())
     text_format.Parse(p4info.read_text(), config.p4info)
     with Switch({1: MemoryPort()}) as switch:
         service = serve(switch)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import shlex
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import hostlib
-from tests.system.command import ROOT
+from tests.system.attached import open_switch
+from tests.system.command import ROOT, ina
 from tests.system.torch_group import Ranks
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch")
@@ -79,6 +82,7 @@ def test_the_hook_trains_as_plain_sums_do(ranks: Ranks) -> None:
     first, second = ranks.results("hook")
     assert first["weights"] == second["weights"]
     assert first["largest"] < 1e-5
+    assert 1e-7 < first["coarse"] < 1e-2
     assert first["paths"]["allreduce avg float32"]["switch"] >= 6
     assert first["name"] == ["0.weight", "0.bias … 2.bias (3 tensors)"]
     assert first["layer"] == [[0, 4], [2, 4]]
@@ -146,6 +150,20 @@ def test_abort_ends_what_is_under_way(ranks: Ranks) -> None:
     errors, _ = ranks.results("aborted")
     assert [kind for kind, _ in errors] == ["JobFault", "JobFault", "JobFault"]
     assert all("aborted by this rank" in text for _, text in errors)
+
+
+def test_ranks_attach_to_the_switch_of_the_environment(ranks: Ranks) -> None:
+    """They have the variables of torchrun; rank 0 has the job admitted there, and it is gone in the end."""
+    with open_switch() as attached:
+        _, switch, *options = attached.options
+        assert switch.startswith("grpc://")
+        for _ in range(2):
+            results = ranks.results("attached", INA_SWITCH=switch, INA_OPTIONS=shlex.join(options))
+            assert results == [[[3.0], {"allreduce sum float32": {"switch": 1}}]] * 2
+        # what has admitted them takes them off once both ranks have left
+        deadline = time.monotonic() + 60
+        while json.loads(ina("jobs", "--switch", switch, "--json").stdout)["metrics"]["jobs"]:
+            assert time.monotonic() < deadline, "the job is still there"
 
 
 def test_an_unmodified_script_trains_under_torchrun_as_with_gloo(ranks: Ranks, tmp_path: Path) -> None:

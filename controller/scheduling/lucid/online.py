@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from controller.scheduling.errors import BadSpec
 from controller.scheduling.lucid.binder import BinderRules, Sharing, strategy
@@ -40,6 +40,7 @@ class OnlineRules:
         ahead: How many of them are looked ahead.
         low: Jobs per interval up to which apathetic sharing will do.
         very_low: Jobs per interval up to which, while GPUs are idle, none is needed.
+        monotone: Jobs of more GPUs are expected to run no shorter, all else equal (the system tuner, 3.6).
         seed: Of training.
     """
 
@@ -50,6 +51,7 @@ class OnlineRules:
     ahead: int = 5
     low: float = 1.0
     very_low: float = 0.5
+    monotone: bool = False
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -130,9 +132,12 @@ class OnlineLucid:
 
     def _train(self, samples: Sequence[tuple[Submission, float]]) -> DurationModel:
         jobs, durations_s = zip(*samples, strict=True)
-        return train_durations(
+        found = train_durations(
             jobs, durations_s, interactions=3, max_rounds=QUICK, bags=2, seed=self._rules.seed
         )
+        if not self._rules.monotone:
+            return found
+        return replace(found, model=found.model.constrain("gpus", increasing=True))
 
     def _expected_s(self, job: JobState) -> float:
         """Return what the model says; without one the mean of jobs with as many GPUs, or of all."""

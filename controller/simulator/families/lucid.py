@@ -44,6 +44,15 @@ SETTINGS = {
         "nodes that profile; 0: results of profiling are known", 1, 0, 1000, whole=True
     ),
     "lent_nodes": Setting("nodes lent to the profiler while jobs queue for it", 0, 0, 1000, whole=True),
+    "busy_gpus": Setting(
+        "GPUs expected to be asked for in ten minutes above which lucid:online keeps the nodes lent", 1e6, 0.0
+    ),
+    "burst_s": Setting(
+        "the longest profiling while more than ten jobs queue for it; 0: as else", 0.0, 0.0, 1e6
+    ),
+    "monotone": Setting(
+        "1: lucid:online expects jobs of more GPUs to run no shorter, all else equal", 0, 0, 1, whole=True
+    ),
     "profile_s": Setting("longest profiling of a job", PROFILE_S, 1.0, 1e6),
     "capacity": Setting("largest sum of sharing scores; 0: no sharing", 2, 0, 2, whole=True),
     "patience": Setting("largest ratio of a newcomer's remaining time to its partner's", 2.0, 0.01, 1e6),
@@ -178,6 +187,8 @@ def _lucid(name: str, config: SimulationConfig) -> Policy:
             chosen["profile_s"],
             node_gpus,
             lent_nodes=int(chosen["lent_nodes"]),
+            burst_limit_s=chosen["burst_s"] or None,
+            busy_gpus=chosen["busy_gpus"],
         )
 
     def unstable(job: JobState) -> bool:
@@ -193,6 +204,7 @@ def _lucid(name: str, config: SimulationConfig) -> Policy:
                 period_s=chosen["period_s"],
                 low=chosen["low"],
                 very_low=chosen["very_low"],
+                monotone=bool(chosen["monotone"]),
                 seed=config.seed,
             ),
             measure=measure,

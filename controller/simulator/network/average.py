@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from controller.placement.waterfill import Floats, Flows, Ints
+from controller.simulator.network.collisions import APART, run_lengths
 
 ROUNDS = 24
 _CLOSE = 1e-3
@@ -61,6 +62,7 @@ class _MeanField:
         self.pools = max(1, pools)
         self.pool_bps = flows.pool_bps if pools else np.zeros(1)
         self.levels = _levels(flows.parent)
+        self.parts = np.minimum(run_lengths(flows), 1.0)
         self.jobs = np.unique(flows.job)
         self.first = np.searchsorted(flows.job, self.jobs)
 
@@ -108,7 +110,7 @@ class _MeanField:
         spends = np.where(self.summing, own * flows.held, 0.0)
         used = np.bincount(self.pool, part * spends, self.pools)
         with np.errstate(divide="ignore", invalid="ignore"):
-            fits = self.pool_bps[self.pool] / (used[self.pool] + (1 - part) * spends)
+            fits = self._usable(part) * self.pool_bps[self.pool] / (used[self.pool] + (1 - part) * spends)
         summed = np.where(self.summing, np.minimum(1.0, np.nan_to_num(fits, nan=0.0, posinf=1.0)), 0.0)
         inflow, out = flows.source.copy(), np.zeros(len(own))
         for here in self.levels:
@@ -116,6 +118,16 @@ class _MeanField:
             below = here[flows.parent[here] >= 0]
             np.add.at(inflow, flows.parent[below], out[below])
         return out
+
+    def _usable(self, part: Floats) -> Floats:
+        """Return the part of its pool that a node's job and those that it meets can use."""
+        mine, met = self.parts, part * self.parts
+        with np.errstate(divide="ignore", invalid="ignore"):
+            log = np.where(met < 1.0, np.log1p(-met), -50.0)
+            others = np.exp(np.bincount(self.pool, log, self.pools)[self.pool] - log)
+        beside = np.bincount(self.pool, met, self.pools)[self.pool] - met
+        collide = (beside > 1e-9) & ((beside + mine) * APART > 1.0)
+        return np.where(collide, 1.0 - (1.0 - mine) * others, 1.0)
 
 
 def _levels(parent: Ints) -> list[Ints]:

@@ -76,15 +76,17 @@ class Runner:
         self.begin_s = self.due_s = now_s
         self.tensor = 0
 
-    def end_s(self) -> float:
-        """Return when it ends, if iterations go on as the last ones did; infinite if none ended."""
-        if not self.ends_s:
-            return math.inf
+    def end_s(self, now_s: float) -> float:
+        """Return when it ended; else when it will, after `now_s`, if iterations go on as the last ones did.
+
+        Infinite if none has ended so far.
+        """
         if not self.left:
             return self.ends_s[-1]
-        first_s, last_s = self.ends_s[0], self.ends_s[-1]
-        mean_s = (last_s - first_s) / max(1, len(self.ends_s) - 1) if len(self.ends_s) > 1 else 0.0
-        return last_s + self.left * (mean_s or last_s - first_s or self.phases.compute_s)
+        if len(self.ends_s) < 2:
+            return math.inf
+        mean_s = (self.ends_s[-1] - self.ends_s[0]) / (len(self.ends_s) - 1)
+        return max(self.begin_s + self.left * mean_s, now_s + (self.left - 0.99) * mean_s)
 
 
 class Fluid:

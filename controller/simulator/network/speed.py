@@ -20,6 +20,7 @@ from controller.scheduling.model import JobSpec
 from controller.scheduling.policy import Contention, Group, JobState, SpeedModel
 from controller.simulator.network.allocator import Allocator
 from controller.simulator.network.average import Work, average
+from controller.simulator.network.collisions import run_lengths, usable
 from controller.simulator.network.fluid import Fluid, Rates, Runner, shifted
 from controller.simulator.network.log import Log
 from controller.simulator.network.phases import Phases, phases_of
@@ -285,7 +286,7 @@ class _InPhases:
         ahead.run(self._solve_rates, math.inf, iterations=self._iterations, to_first_end=True)
         self._horizon_s = ahead.now_s
         return [
-            _iteration_s(ahead.runners[job.name].end_s(), now_s, state)
+            _iteration_s(ahead.runners[job.name].end_s(ahead.now_s), now_s, state)
             for job, state in zip(jobs, states, strict=True)
         ]
 
@@ -328,14 +329,18 @@ class _Rates:
     def __init__(self, allocator: Allocator, jobs: Sequence[TrainingJob]) -> None:
         self._flows = allocator.flows()
         self._names = [job.name for job in jobs]
+        self._sums = np.flatnonzero(self._flows.pool >= 0)
+        self._parts = run_lengths(self._flows)
         self._known: dict[frozenset[str], Mapping[str, float]] = {}
 
     def __call__(self, senders: frozenset[str]) -> Mapping[str, float]:
         if senders not in self._known:
             flows = self._flows
-            sends = np.array([name in senders for name in self._names])
+            sends = np.array([name in senders for name in self._names], dtype=bool)
             limits = np.where(sends, flows.limit_bps, 0.0)
-            rates = waterfill(replace(flows, limit_bps=limits)).rate_bps
+            here = self._sums[sends[flows.job[self._sums]]]
+            part = usable(self._parts[here], flows.pool[here], len(flows.pool_bps))
+            rates = waterfill(replace(flows, limit_bps=limits, pool_bps=part * flows.pool_bps)).rate_bps
             self._known[senders] = {
                 name: float(rate) for name, rate in zip(self._names, rates, strict=True) if name in senders
             }

@@ -118,7 +118,7 @@ P4_HELPER int p4_table_reserve(struct p4_table *t, uint64_t capacity)
     const struct p4_table_kind *kind = t->kind;
     uint8_t *old = t->slots;
     uint64_t old_capacity = t->capacity;
-    uint8_t *slots = calloc(capacity, kind->slot_bytes);
+    uint8_t *slots = p4_allocate(capacity * kind->slot_bytes);
     if (!slots)
         return -1;
     t->slots = slots;

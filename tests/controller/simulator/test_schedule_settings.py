@@ -144,6 +144,17 @@ class TestLucid:
     def test_more_nodes_profile_faster_and_leave_less(self) -> None:
         assert self.lucid("profiler_nodes=2")["avg_jct_s"] != self.lucid()["avg_jct_s"]
 
+    def test_profiling_hurries_while_many_wait_for_it(self) -> None:
+        pytest.importorskip("sklearn")
+        burst = ("--generate", 60, "--nodes", 3, "--load", 100, "--policy", "lucid:lucid", "--json")
+        slow, quick, as_else = (
+            schedule("simulate", *burst, "--set", f"burst_s={seconds}").json["metrics"]["lucid:lucid"]
+            for seconds in (0, 20, 80)
+        )
+        assert quick["avg_jct_s"] != slow["avg_jct_s"] == as_else["avg_jct_s"]
+        ran = schedule("simulate", *burst, "--set", "burst_s=100")
+        assert (ran.code, "100.0 s in bursts and 80.0 s else" in ran.complaint) == (2, True)
+
     def test_half_a_node_is_refused(self) -> None:
         ran = schedule("simulate", *SMALL, "--policy", "lucid:lucid", "--set", "profiler_nodes=0.5")
         assert (ran.code, "profiler_nodes=0.5: want a whole number" in ran.complaint) == (2, True)

@@ -369,13 +369,14 @@ def bench_model(width: int = 4) -> torch.nn.Module:
 
 
 def hook() -> dict[str, Any]:
-    """Train with the communication hook, in buckets of one tensor or so, and without."""
+    """Train with the communication hook, in buckets of one tensor or so, without, and in 16 bits."""
     rank = begin()
     weights = []
-    for hooked in (True, False):
+    for hooked, feedback in ((True, False), (False, False), (True, True)):
         network = DistributedDataParallel(bench_model(), bucket_cap_mb=1e-5)
         if hooked:
-            network.register_comm_hook(hostlib.torch.BucketState(network), hostlib.torch.bucket_hook)
+            state = hostlib.torch.BucketState(network, error_feedback=feedback)
+            network.register_comm_hook(state, hostlib.torch.bucket_hook)
         optimizer = torch.optim.SGD(network.parameters(), 0.1)
         for step in range(3):
             optimizer.zero_grad()
@@ -384,13 +385,15 @@ def hook() -> dict[str, Any]:
             optimizer.step()
         weights.append(torch.cat([parameter.detach().reshape(-1) for parameter in network.parameters()]))
     largest = float((weights[0] - weights[1]).abs().max())
+    coarse = float((weights[2] - weights[1]).abs().max())
     paths = hostlib.torch.paths()
     names = hostlib.torch.BucketState(network)
     parameters = list(network.parameters())
     dist.destroy_process_group()
     return {
         "largest": largest,
-        "weights": weights[0].tolist(),
+        "coarse": coarse,
+        "weights": [weights[0].tolist(), weights[2].tolist()],
         "paths": paths,
         "name": [names.name(parameters[:1]), names.name(parameters[1:])],
         "layer": [names.layer(parameters[:1]), names.layer(parameters[2:])],
@@ -510,3 +513,14 @@ def alone() -> Any:
     paths = hostlib.torch.paths()
     dist.destroy_process_group()
     return [tensor.tolist(), paths]
+
+
+def attached() -> Any:
+    """Join a job that the ranks have admitted to the switch of INA_SWITCH."""
+    del os.environ["INA_JOB"]
+    rank = begin()
+    tensor = torch.full((300,), rank + 1.0)
+    dist.all_reduce(tensor)
+    paths = hostlib.torch.paths()
+    dist.destroy_process_group()
+    return [tensor.unique().tolist(), paths]

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from controller.scheduling import BadSpec, Cluster, Decision, JobSpec, JobState, View
@@ -43,6 +45,34 @@ def test_what_is_learned_shortens_completion_times() -> None:
     means_only = measure(run(specs, lucid(OnlineRules(minimum=10_000))))
     learned = measure(run(specs, lucid(OnlineRules(minimum=40, period_s=12 * HOUR_S))))
     assert learned.avg_jct_s < 0.9 * means_only.avg_jct_s
+
+
+def test_jobs_of_more_gpus_can_be_expected_to_run_no_shorter() -> None:
+    falling: list[bool] = []
+
+    class Shapes(OnlineLucid):
+        def decide(self, view: View) -> Decision:
+            model = self._durations.model(view.now_s)
+            if model is not None:
+                scores = [score for _, score in model.model.shape("gpus")]
+                falling.append(any(b < a - 1e-9 for a, b in pairwise(scores)))
+            return super().decide(view)
+
+    def shapes(*, monotone: bool) -> list[bool]:
+        falling.clear()
+        policy = Shapes(
+            OnlineRules(minimum=40, period_s=DAY_S, monotone=monotone),
+            measure=lambda job: USAGE,
+            analyse=lambda usage: Size.JUMBO,
+            binder=BinderRules(24_000, 8),
+        )
+        run(habits(80, gap_s=600.0), policy)
+        return list(falling)
+
+    assert any(shapes(monotone=False))
+    found = shapes(monotone=True)
+    assert found
+    assert not any(found)
 
 
 def test_it_is_deterministic() -> None:

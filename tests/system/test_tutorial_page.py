@@ -1,0 +1,64 @@
+"""The commands of docs/tutorial.md, in one folder, one after the other, and what it shows of their output."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bmv2_topos.testbeds.netns import bmv2
+from tests.softswitch.namespaces import why_not
+from tests.softswitch.script_program import have_compiler
+from tests.system.command import ROOT, ina
+from tests.system.console import make_folder, run_step, steps
+
+STEPS = list(steps((ROOT / "docs" / "tutorial.md").read_text()))
+NO_NAMESPACES = why_not() if have_compiler else "no C compiler: interface ports need the engine in C"
+NO_BMV2 = NO_NAMESPACES or bmv2.missing()
+
+
+def part(command: str) -> str:
+    if "bmv2" in command or "reference" in command:
+        return "bmv2"
+    return "testbed" if command.startswith("sudo ") or "testbed" in command else "everywhere"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder after all that needs no root."""
+    made = make_folder(tmp_path_factory.mktemp("tutorial"))
+    ran = [run_step(made, *step) for step in STEPS if part(step[0]) == "everywhere"]
+    assert len(ran) == 12
+    return made
+
+
+def test_what_needs_no_root_prints_what_the_page_shows(folder: Path) -> None:
+    assert (folder / "mine" / "include" / "lanes_32.p4").exists()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(
+            "testbed",
+            marks=[pytest.mark.netns, pytest.mark.skipif(bool(NO_NAMESPACES), reason=NO_NAMESPACES)],
+        ),
+        pytest.param(
+            "bmv2",
+            marks=[
+                pytest.mark.netns,
+                pytest.mark.bmv2,
+                pytest.mark.skipif(bool(NO_BMV2), reason=NO_BMV2),
+            ],
+        ),
+    ],
+)
+def test_so_does_what_needs_root(
+    name: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INA_TESTBEDS", str(tmp_path))
+    try:
+        ran = [run_step(folder, *step) for step in STEPS if part(step[0]) == name]
+    finally:
+        ina("topo", "down", "--all")
+    assert len(ran) == 4
