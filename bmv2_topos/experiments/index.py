@@ -29,7 +29,9 @@ QUESTIONS: Final[Mapping[str, str]] = {
     "utilisation": "what each factor of ESA's priorities makes of a switch's memory",
     "slowlink": "what a job with a network straggler costs a healthy one, with A2TP's windows and without",
     "precision": "which scaling factors of gradients keep a model's accuracy",
+    "scaling": "how long an allreduce takes by number of workers, beside gloo's ring on the same links",
     "targets": "how many packets per second the embedded switch and BMv2 aggregate",
+    "model": "how far virtual time is from real processes",
 }
 
 
