@@ -139,7 +139,7 @@ def test_a_rank_that_is_terminated_is_named(ranks: Ranks) -> None:
 
 def test_time_outs(ranks: Ranks) -> None:
     (early, late, completed, success), _ = ranks.results("too_late")
-    assert early == ["WaitTimeout", "allreduce sum float32 of 3 is not done within 0.2 s"]
+    assert early == ["WaitTimeout", "allreduce sum float32 of 3, asynchronous is not done within 0.2 s"]
     assert late[0] == "PeerTimeout"
     assert "rank 1" in late[1]
     assert completed

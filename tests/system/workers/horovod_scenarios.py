@@ -265,7 +265,7 @@ def batch(step: int, rank: int) -> torch.Tensor:
     return torch.randn(4, 6, generator=torch.Generator().manual_seed(1000 * step + rank))
 
 
-def alone(steps: int, passes: int = 1) -> list[float]:
+def in_one_process(steps: int, passes: int = 1) -> list[float]:
     """Train as `trained`, with the batches of all ranks in one process."""
     model = network(0)
     optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
@@ -292,7 +292,7 @@ def horovod_training() -> Any:
     off = {}
     for name, options in ways.items():
         weights = torch.tensor(trained(4, **options))
-        off[name] = float((weights - torch.tensor(alone(4, options.get("passes", 1)))).abs().max())
+        off[name] = float((weights - torch.tensor(in_one_process(4, options.get("passes", 1)))).abs().max())
         everybody = hvd.allgather(weights.unsqueeze(0))
         if not torch.equal(everybody[0], everybody[1]):
             off[name] = 1.0
