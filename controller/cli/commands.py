@@ -92,13 +92,13 @@ _add(
     _ALLOT,
     "explain",
     "allocation.explain:explain",
-    "Say why a job got its slots, its servers or its tree: what bound it, and what more would bring.",
+    "Say why a job got its slots, its servers, its tree or its time: what bound it, what more would bring.",
 )
 _add(
     _TRY,
     "trace",
     "trace:trace",
-    "Show a packet's life, who held the slots, or what there is to look at, from captures.",
+    "Show a packet's life, who held the slots, what made a run slow, or what there is to look at.",
 )
 _add(
     _TRY,

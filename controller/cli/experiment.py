@@ -35,6 +35,8 @@ EPILOG = """Examples:
 
   ina experiment memory stragglers --seeds 2 --json
 
+  ina experiment scaling --runner virtual --json
+
   ina experiment all --check
 """
 
@@ -47,6 +49,12 @@ def experiment(
     quick: Annotated[bool, typer.Option("--quick", help="Few and short runs, for a trial.")] = False,
     seeds: Annotated[
         int | None, typer.Option(min=1, show_default="all of the page", help="Number of seeds.")
+    ] = None,
+    runner: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", show_default="all of the page", help="Runs of one runner: virtual, netns."
+        ),
     ] = None,
     processes: Annotated[
         int | None, typer.Option(min=1, show_default="one per processor", help="Processes.")
@@ -74,7 +82,7 @@ def experiment(
         for name, asks in QUESTIONS.items():
             out.print(f"  {name:<12} {asks}", soft_wrap=True)
         return
-    if check + again + (quick or seeds is not None or json) > 1:
+    if check + again + (quick or seeds is not None or runner is not None or json) > 1:
         raise Failure("--check, --again, and what says how to run go one without the other", exit_code=USAGE)
     chosen = [load(name) for name in _known(names)]
     if check:
@@ -85,10 +93,8 @@ def experiment(
         if again:
             rows, command = _published(one, output)
         else:
-            rows = found[one.name] = _run(one, _scenarios(one, quick, seeds), processes)
-            command = (
-                f"ina experiment {one.name}" + " --quick" * quick + (f" --seeds {seeds}" if seeds else "")
-            )
+            rows = found[one.name] = _run(one, _scenarios(one, quick, seeds, runner), processes)
+            command = " ".join(["ina experiment", one.name, *_as_given(quick, seeds, runner)])
         if not json:
             for path in write(one, rows, output, command=command):
                 out.print(str(path), soft_wrap=True)
@@ -96,8 +102,9 @@ def experiment(
         print(dumps({name: [dict(row) for row in rows] for name, rows in found.items()}, indent=1))
 
 
-def _as_given(quick: bool, seeds: int | None) -> list[str]:
-    return ["--quick"] * quick + (["--seeds", str(seeds)] if seeds is not None else [])
+def _as_given(quick: bool, seeds: int | None, runner: str | None) -> list[str]:
+    numbered = ["--seeds", str(seeds)] if seeds is not None else []
+    return ["--quick"] * quick + numbered + (["--runner", runner] if runner is not None else [])
 
 
 def _known(names: Sequence[str]) -> list[str]:
@@ -111,15 +118,28 @@ def _known(names: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _scenarios(one: Experiment, quick: bool, seeds: int | None) -> Sequence[Run]:
+def _scenarios(one: Experiment, quick: bool, seeds: int | None, runner: str | None) -> Sequence[Run]:
     scenarios = one.scenarios(quick)
+    if runner is not None:
+        scenarios = _of_runner(one, scenarios, runner)
     if why := one.missing():
+        if runner == "netns":
+            raise Failure(f"{one.name}: {why}", exit_code=USAGE)
         say(f"{one.name}: runs in virtual time only: {why}")
         scenarios = [scenario for scenario in scenarios if not scenario.real]
     try:
         return scenarios if seeds is None else with_seeds(scenarios, seeds)
     except ValueError as error:
         raise Failure(f"{one.name}: {error}", exit_code=USAGE) from error
+
+
+def _of_runner(one: Experiment, scenarios: Sequence[Run], runner: str) -> Sequence[Run]:
+    found = {"netns" if scenario.real else "virtual" for scenario in scenarios}
+    if runner not in found:
+        raise Failure(
+            f"{one.name} has no runs of {runner!r}; its runners: {', '.join(sorted(found))}", exit_code=USAGE
+        )
+    return [scenario for scenario in scenarios if scenario.real == (runner == "netns")]
 
 
 def _run(one: Experiment, scenarios: Sequence[Run], processes: int | None) -> Sequence[ResultRow]:

@@ -54,6 +54,13 @@ def test_a_stale_row_is_named_and_fails(tmp_path: Path) -> None:
     )
 
 
+def test_runs_of_one_runner() -> None:
+    refused = refusal("regions", "--runner", "netns", "--quick")
+    assert refused == "regions has no runs of 'netns'; its runners: virtual"
+    done = call("scaling", "--runner", "virtual", "--quick", "--json")
+    assert {row["runner"] for row in json.loads(done.stdout)["scaling"]} == {"virtual"}
+
+
 def test_a_trial_writes_its_page_and_the_page_can_be_made_again(tmp_path: Path) -> None:
     trial = ("regions", "--quick", "--seeds", 1, "--processes", 1)
     rows = json.loads(call(*trial, "--json").stdout)["regions"]

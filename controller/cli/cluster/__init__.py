@@ -16,5 +16,5 @@ register(
     app,
     "simulate",
     "controller.cli.cluster.simulate:simulate",
-    "Run schedulers with policies for placement, memory and trees on the same jobs, side by side.",
+    "Run jobs on a cluster whose links and switch memory they contend for, and compare what becomes of them.",
 )

@@ -11,5 +11,5 @@ def _add(name: str, line: str) -> None:
     register(app, name, f"controller.cli.scenario.{name}:{name}_", line)
 
 
-_add("list", "List the scenarios that come along.")
-_add("run", "Run scenarios, and check what came of them; status 1 if a check fails.")
+_add("list", "List the scenarios that come along, with the files to begin one's own from.")
+_add("run", "Run scenarios one after the other, and check what came of each; status 1 if a check fails.")
