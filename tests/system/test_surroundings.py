@@ -54,10 +54,13 @@ def test_closed_streams_are_no_matter(tmp_path: Path, closed: str) -> None:
 
 
 def test_a_folder_that_is_gone_is_said_to_be(tmp_path: Path) -> None:
-    """Another terminal has made it anew, say: `cd .` helps, and nothing else tells."""
+    """Another terminal has made it anew, say: `cd .` helps, and nothing else tells.
+
+    Files are looked for by their folders where a program is compiled the first time.
+    """
     script = 'mkdir gone && cd gone && rmdir ../gone && exec "$@"'
     command = ["sh", "-c", script, "sh", sys.executable, "-P", "-m", "controller.cli", *map(str, RUN), "true"]
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(tmp_path / "cache")}
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == FAILED
     assert "the folder in which this runs does not exist any more: change to another one" in done.stderr
