@@ -29,12 +29,9 @@ def write(bundle: Bundle, kind: int, message: Any) -> None:
 
 def read(bundle: Bundle, request: Any) -> Iterator[Any]:
     """Yield one cell, all cells of one counter, or (counter id 0) all cells of all counters."""
-    whole: dict[str, list[tuple[int, int]]] = {}
 
     def cell(counter: Counter, index: int) -> Any:
-        if counter.name not in whole:
-            whole[counter.name] = bundle.pipeline.read_counters(counter.name)
-        packets, bytes_ = whole[counter.name][index]
+        packets, bytes_ = bundle.pipeline.read_counter(counter.name, index)
         data = p4.CounterData(packet_count=packets, byte_count=bytes_)
         return p4.CounterEntry(counter_id=counter.id, index=p4.Index(index=index), data=data)
 
