@@ -52,8 +52,10 @@ P4_EXPORT void *p4_control_part(struct p4_pipeline *s, uint32_t table, uint32_t 
     const struct p4_table_kind *kind = &p4_table_kinds[table];
     if (!match)
         return kind->default_parts[part] ? p4_at(s, kind->default_parts[part]) : NULL;
-    if (kind->kind == P4_FIXED)
-        return p4_at(s, kind->hits) + position * sizeof(struct p4_match);
+    if (kind->kind == P4_FIXED) {
+        struct p4_match *entries = (struct p4_match *)(void *)p4_at(s, kind->hits);
+        return part == P4_HITS && kind->hits ? &entries[position].packets : NULL;
+    }
     uint8_t *slot = p4_table_slot(&s->tables[table], match, position);
     return slot && kind->parts[part] ? slot + kind->parts[part] : NULL;
 }
