@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
+from typing import Literal
 
 import pytest
 
@@ -204,3 +206,21 @@ def test_unknown_objects_are_named() -> None:
         pipeline.read_counter("hits", 0)
     packet, _ = pipeline.ingress(b"\0\1", 1)
     assert pipeline.egress(packet, Copy(egress_port=1))[0] == b"\0\1"
+
+
+@pytest.mark.parametrize("backend", ["compiled", "interpreter"])
+def test_counters_of_constant_entries_are_read_where_they_count(
+    backend: Literal["compiled", "interpreter"],
+) -> None:
+    """Entries that are code had their counters read one field too far."""
+    source = program(("exact", "exact"), (16, 9))
+    (table,) = source.tables.values()
+    constant = tuple(
+        ir.ConstEntry((ir.Pattern("exact", n), ir.Pattern("exact", 0)), ir.Invocation("set", (n,)), 0)
+        for n in range(3)
+    )
+    fixed = replace(table, entries=constant, const_entries=True)
+    pipeline = load(replace(source, tables={"t": fixed}), backend=backend)
+    for n in (0, 1, 1, 2, 2, 2):
+        pipeline.ingress(n.to_bytes(2, "big") + bytes(2), 1)
+    assert [pipeline.read_direct_counter("t", entry) for entry in constant] == [(1, 4), (2, 8), (3, 12)]
