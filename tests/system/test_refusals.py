@@ -181,7 +181,7 @@ def bed() -> Iterator[Bed]:
 
 
 def completed(bed: Bed) -> int:
-    """How many sums the job has completed: those of the data, and one by which the ranks agree on the call."""
+    """How many sums the job has completed: those of the data, and one by which ranks agree on the call."""
     return bed.rounds * (-(-LENGTH // LANES) + 1)
 
 
