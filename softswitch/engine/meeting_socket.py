@@ -5,14 +5,11 @@ from __future__ import annotations
 import contextlib
 import shutil
 import socket
-import tempfile
 from pathlib import Path
 from typing import Final
 
 from softswitch.engine.ports import PortError
-
-PATH_BYTES: Final = 107
-"""Longest path that a socket address has room for."""
+from softswitch.engine.socket_folder import PATH_BYTES, make_socket_folder
 
 _WAITING: Final = 4
 
@@ -54,10 +51,7 @@ class MeetingSockets:
 
     def _private_folder(self) -> Path:
         if self._folder is None:
-            self._folder = Path(tempfile.mkdtemp(prefix="ina-"))
-            if len(bytes(self._folder)) > PATH_BYTES - len("/port-511"):
-                self._folder.rmdir()
-                self._folder = Path(tempfile.mkdtemp(prefix="ina-", dir="/tmp"))
+            self._folder = make_socket_folder("port-511")
         return self._folder
 
 

@@ -5,24 +5,19 @@ from __future__ import annotations
 import contextlib
 import shutil
 import socket
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-PREFIX = "unix:"
-PATH_BYTES = 107
-"""Longest path that a socket address has room for."""
+from softswitch.engine.socket_folder import PATH_BYTES, make_socket_folder
 
+PREFIX = "unix:"
 _NAME = "p4runtime"
 
 
 @contextlib.contextmanager
 def private_socket() -> Iterator[str]:
     """Make a folder that only this user can enter, and remove it; give the address of a socket in it."""
-    folder = Path(tempfile.mkdtemp(prefix="ina-"))
-    if len(bytes(folder / _NAME)) > PATH_BYTES:
-        folder.rmdir()
-        folder = Path(tempfile.mkdtemp(prefix="ina-", dir="/tmp"))
+    folder = make_socket_folder(_NAME)
     try:
         yield f"{PREFIX}{folder / _NAME}"
     finally:
