@@ -24,7 +24,7 @@ from bmv2_topos.experiments.harness import (
     selected,
     spread,
 )
-from bmv2_topos.experiments.plots import draw_lines
+from bmv2_topos.experiments.plots import draw_lines, ticks
 from bmv2_topos.experiments.preemption_mixes import FAVOURABLE, IN_FLIGHT, MIXES, WORKERS, communicating
 from bmv2_topos.jobfile import JobEntry
 from bmv2_topos.spec import Link
@@ -339,7 +339,7 @@ def plots(rows: Sequence[ResultRow], directory: Path) -> list[Path]:
         path,
         x="slots of the switch",
         y="JCT of one job alone (ms)",
-        x_ticks=[(float(place), f"{slots}") for place, slots in enumerate(used)],
+        x_ticks=ticks(used),
         dashed=[name for name in lines if name.endswith("lost")],
     )
     return [path]

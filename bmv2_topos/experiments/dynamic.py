@@ -19,7 +19,7 @@ from bmv2_topos.experiments.harness import (
     selected,
     spread,
 )
-from bmv2_topos.experiments.plots import draw_lines
+from bmv2_topos.experiments.plots import draw_lines, ticks
 from bmv2_topos.jobfile import JobEntry
 from bmv2_topos.spec import Link
 from bmv2_topos.testbeds.virtual import Report, VirtualSettings
@@ -209,9 +209,10 @@ def plots(rows: Sequence[ResultRow], directory: Path) -> list[Path]:
         for pauses in PAUSES_S
     }
     path = directory / "dynamic.svg"
-    ticks = [(float(place), f"{size}") for place, size in enumerate(slots)]
     dashed = [name for name in lines if name.endswith("no pauses")]
-    draw_lines(lines, path, x="slots of the switch", y="speed, static = 1", x_ticks=ticks, dashed=dashed)
+    draw_lines(
+        lines, path, x="slots of the switch", y="speed, static = 1", x_ticks=ticks(slots), dashed=dashed
+    )
     return [path]
 
 

@@ -18,7 +18,7 @@ from bmv2_topos.experiments.harness import (
     selected,
     spread,
 )
-from bmv2_topos.experiments.plots import draw_lines
+from bmv2_topos.experiments.plots import draw_lines, ticks
 from bmv2_topos.testbeds.virtual import Report, VirtualSettings
 
 WORKERS = 4
@@ -165,8 +165,8 @@ def plots(rows: Sequence[ResultRow], directory: Path) -> list[Path]:
         if points:
             lines[runner] = points
     path = directory / "model.svg"
-    ticks = [(float(place), case.replace(", ", "\n")) for place, case in enumerate(cases)]
-    draw_lines(lines, path, x="links", y="allreduce (ms)", x_ticks=ticks)
+    labels = ticks(case.replace(", ", "\n") for case in cases)
+    draw_lines(lines, path, x="links", y="allreduce (ms)", x_ticks=labels)
     return [path]
 
 

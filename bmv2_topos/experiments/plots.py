@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -62,6 +62,11 @@ def draw_report(report: Report, path: Path) -> None:
     lower.set_ylabel(f"slots in use (of {report.slots})")
     lower.set_xlabel("time (s)")
     _save(figure, path)
+
+
+def ticks(labels: Iterable[object]) -> list[tuple[float, str]]:
+    """Return positions 0, 1, … and their labels, for `draw_lines`: values at equal distances."""
+    return [(float(place), str(label)) for place, label in enumerate(labels)]
 
 
 def draw_lines(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bmv2_topos.experiments.harness import Experiment, ResultRow, Scenario, markdown, number, selected
-from bmv2_topos.experiments.plots import draw_lines
+from bmv2_topos.experiments.plots import draw_lines, ticks
 from bmv2_topos.jobfile import JobEntry
 from bmv2_topos.spec import Link
 from bmv2_topos.testbeds.virtual import Report, VirtualSettings
@@ -141,9 +141,8 @@ def plots(rows: Sequence[ResultRow], directory: Path) -> list[Path]:
         lines[name] = [(x, 100 * rate(row)) for x, row in zip(at, of, strict=True)]
         lines[f"{name}, predicted"] = [(x, 100 * predicted(rows, row)) for x, row in zip(at, of, strict=True)]
     path = directory / "pool.svg"
-    ticks = [(float(place), f"{pool}") for place, pool in enumerate(pools)]
     dashed = [name for name in lines if name.endswith("predicted")]
-    draw_lines(lines, path, x="slots", y="link's rate used (%)", x_ticks=ticks, dashed=dashed)
+    draw_lines(lines, path, x="slots", y="link's rate used (%)", x_ticks=ticks(pools), dashed=dashed)
     return [path]
 
 

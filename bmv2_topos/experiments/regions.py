@@ -23,7 +23,7 @@ from bmv2_topos.experiments.harness import (
     number,
     spread,
 )
-from bmv2_topos.experiments.plots import draw_lines
+from bmv2_topos.experiments.plots import draw_lines, ticks
 from bmv2_topos.experiments.preemption_mixes import IN_FLIGHT, WORKERS, communicating
 from bmv2_topos.spec import Link
 from bmv2_topos.testbeds.virtual import ChangeRegion, Report, VirtualSettings
@@ -270,7 +270,7 @@ def plots(rows: Sequence[ResultRow], directory: Path) -> list[Path]:
         path,
         x="network and loss",
         y="iterations across a change, relative to none",
-        x_ticks=[(float(place), f"{name}\n{loss:.1%}") for place, (name, loss) in enumerate(cases)],
+        x_ticks=ticks(f"{name}\n{loss:.1%}" for name, loss in cases),
     )
     return [path]
 

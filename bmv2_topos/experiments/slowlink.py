@@ -20,7 +20,7 @@ from bmv2_topos.experiments.harness import (
     selected,
     spread,
 )
-from bmv2_topos.experiments.plots import draw_lines
+from bmv2_topos.experiments.plots import draw_lines, ticks
 from bmv2_topos.experiments.stragglers import COMPUTE_S, TENSORS, WINDOW, WORKERS, job, measure
 from bmv2_topos.testbeds.virtual import VirtualSettings
 
@@ -142,7 +142,7 @@ def plots(rows: Sequence[ResultRow], directory: Path) -> list[Path]:
         x="slow link's factor",
         y="iteration, relative",
         title=f"{slots} slots",
-        x_ticks=[(float(place), f"{factor}") for place, factor in enumerate(factors)],
+        x_ticks=ticks(factors),
         dashed=[name for name in lines if name.endswith("straggling")],
     )
     return [path]

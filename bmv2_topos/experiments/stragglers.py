@@ -22,7 +22,7 @@ from bmv2_topos.experiments.harness import (
     selected,
     spread,
 )
-from bmv2_topos.experiments.plots import draw_lines
+from bmv2_topos.experiments.plots import draw_lines, ticks
 from bmv2_topos.jobfile import JobEntry, Straggler
 from bmv2_topos.testbeds.virtual import Report, VirtualSettings
 
@@ -230,7 +230,7 @@ def plots(rows: Sequence[ResultRow], directory: Path) -> list[Path]:
         x="slots of the switch",
         y="iteration, relative to alone",
         title=f"one worker computes {slowest} times as long",
-        x_ticks=[(float(at), f"{slots}") for at, slots in enumerate(used)],
+        x_ticks=ticks(used),
         dashed=[name for name in lines if name.endswith("straggling job")],
     )
     return [path]

@@ -14,7 +14,7 @@ from bmv2_topos.experiments.harness import (
     number,
     selected,
 )
-from bmv2_topos.experiments.plots import draw_lines
+from bmv2_topos.experiments.plots import draw_lines, ticks
 from bmv2_topos.jobfile import JobEntry
 from bmv2_topos.testbeds.virtual import Report, VirtualSettings
 
@@ -144,8 +144,8 @@ def plots(rows: Sequence[ResultRow], directory: Path) -> list[Path]:
         for where in WHERE
     }
     path = directory / "traffic.svg"
-    ticks = [(float(place), f"{racks} x {per_rack}") for place, (racks, per_rack) in enumerate(shapes)]
-    draw_lines(lines, path, x="racks x workers", y="all links, MB per iteration", x_ticks=ticks)
+    labels = ticks(f"{racks} x {per_rack}" for racks, per_rack in shapes)
+    draw_lines(lines, path, x="racks x workers", y="all links, MB per iteration", x_ticks=labels)
     return [path]
 
 

@@ -18,7 +18,7 @@ from bmv2_topos.experiments.harness import (
     selected,
     spread,
 )
-from bmv2_topos.experiments.plots import draw_lines
+from bmv2_topos.experiments.plots import draw_lines, ticks
 from bmv2_topos.experiments.preemption_mixes import FAVOURABLE, MIXES, WORKERS
 from bmv2_topos.experiments.preemption_policies import ABLATION, FCFS, POLICIES, PREEMPT, Policy
 from bmv2_topos.testbeds.virtual import Report, VirtualSettings
@@ -158,8 +158,8 @@ def plots(rows: Sequence[ResultRow], directory: Path) -> list[Path]:
         for slots in _of(rows, "slots")
     }
     path = directory / "utilisation.svg"
-    ticks = [(float(at), str(name).replace(" ", "\n")) for at, name in enumerate(names)]
-    draw_lines(lines, path, x="policy", y="gain over first come first served", x_ticks=ticks)
+    labels = ticks(str(name).replace(" ", "\n") for name in names)
+    draw_lines(lines, path, x="policy", y="gain over first come first served", x_ticks=labels)
     return [path]
 
 
