@@ -50,9 +50,9 @@ class Link:
             thread.start()
 
     def add_set(self, number: int, ranks: list[int]) -> None:
-        """Note a process set; before any rank submits to it."""
-        with self._lock:
-            self._coordinator.add_set(number, ranks)
+        """Note a process set."""
+        if self._rank == 0:
+            self._handle(0, {"set": number, "ranks": ranks})
 
     def submit(self, request: Request) -> None:
         """Tell rank 0 of a request."""
@@ -105,6 +105,8 @@ class Link:
     def _take(self, rank: int, message: dict[str, Any]) -> list[Announcement]:
         if "request" in message:
             return self._coordinator.submit(rank, Request.from_json(message["request"]), time.monotonic())
+        if "set" in message:
+            return self._coordinator.add_set(message["set"], message["ranks"])
         if "join" in message:
             return self._coordinator.join(rank)
         return self._coordinator.leave(rank, message.get("why", "has shut down"))

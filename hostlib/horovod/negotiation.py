@@ -83,9 +83,10 @@ class Coordinator:
         self._joined: list[int] = []
         self._gone: dict[int, str] = {}
 
-    def add_set(self, number: int, ranks: Sequence[int]) -> None:
-        """Note a process set."""
+    def add_set(self, number: int, ranks: Sequence[int]) -> list[Announcement]:
+        """Note a process set, to which its ranks may have submitted already."""
         self._sets[number] = ranks
+        return self._ready([key for key in self._waiting if key[0] == number])
 
     def submit(self, rank: int, request: Request, now: float) -> list[Announcement]:
         """Note what a rank has submitted at time `now`, seconds."""
@@ -137,8 +138,10 @@ class Coordinator:
         return not missing or any(rank in self._gone for rank in missing)
 
     def _missing(self, number: int, waiting: _Waiting) -> list[int]:
+        if number not in self._sets:
+            return [0]  # this rank, which has not come to `add_set` yet
         there = {*waiting.requests, *self._joined}
-        return [rank for rank in self._sets.get(number, ()) if rank not in there]
+        return [rank for rank in self._sets[number] if rank not in there]
 
     def _announce(self, key: tuple[int, str], waiting: _Waiting) -> Announcement:
         del self._waiting[key]

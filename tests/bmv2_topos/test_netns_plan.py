@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,9 @@ from bmv2_topos.testbeds.netns import BadName, NotCarried, NotHere, Program, che
 from bmv2_topos.testbeds.netns.bmv2 import help_text
 from bmv2_topos.testbeds.netns.commands import BMV2
 from bmv2_topos.testbeds.netns.embedded import switch_options
+from bmv2_topos.testbeds.netns.fabric import NamespaceFabric
 from bmv2_topos.testbeds.netns.forwarding import entries, next_port
+from bmv2_topos.testbeds.netns.store import State
 from controller import names
 
 
@@ -160,3 +163,20 @@ def test_without_root_what_goes_on_is_named(monkeypatch: pytest.MonkeyPatch) -> 
         NotHere, match="need root: run it with sudo; the runners virtual and loopback do without"
     ):
         check_here()
+
+
+def test_jobs_that_start_at_once_each_find_the_hosts_that_are_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INA_TESTBEDS", str(tmp_path))
+    (tmp_path / "lab").mkdir()
+    topology = tree([4])
+    state = State("lab", "netns", topology, Program(), switches=dict.fromkeys(topology.ports, os.getpid()))
+    fabric = NamespaceFabric(state, {})
+
+    def reserve(_: int) -> list[str]:
+        with fabric.hosts(2) as hosts:
+            return hosts
+
+    with ThreadPoolExecutor(2) as pool:
+        assert all(len(hosts) == 2 for hosts in pool.map(reserve, range(400)))

@@ -368,7 +368,6 @@ def test_the_pipeline(old: str, new: str, message: str, expected: str | None):
 
 UNSUPPORTED = [
     ("", "@@register<h_t>(4) r;", "a register of h_t"),
-    ("", "table t { key = { hdr.h.a: exact; } actions = { NoAction; } @@idle_timeout = true; }", "TNA"),
     ("hash(meta.w, HashAlgorithm.@@random, 8w0, { hdr.h }, 8w1);", "", "HashAlgorithm.random"),
     (
         "@@update_checksum(true, { hdr.h }, hdr.h.a, HashAlgorithm.csum16);",

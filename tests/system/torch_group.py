@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from controller.runtime.addresses import server_address
 from hostlib.launcher import Rendezvous, torch_variables
 from tests.hostlib.cases import JOB
 from tests.hostlib.socket_switch import SocketSwitch
@@ -63,17 +63,15 @@ class Ranks:
 def _job(size: int) -> Iterator[list[dict[str, str]]]:
     """Serve a job; give the environments of its ranks."""
     with (
-        socket.create_server(("127.0.0.1", 0)) as taken,
+        server_address("127.0.0.1") as store,
         SocketSwitch(size, slots=64) as switch,
         Rendezvous(job=JOB, size=size) as rendezvous,
     ):
-        store = taken.getsockname()
-        taken.close()
         configs = [
             replace(config, rendezvous=rendezvous.address, token=rendezvous.token).to_json()
             for config in switch.configs
         ]
         yield [
-            {**torch_variables(rank, size, store), "INA_JOB": config, "OMP_NUM_THREADS": "1"}
+            {**torch_variables(rank, size, store.getsockname()), "INA_JOB": config, "OMP_NUM_THREADS": "1"}
             for rank, config in enumerate(configs)
         ]

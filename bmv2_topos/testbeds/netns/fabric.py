@@ -108,18 +108,24 @@ class NamespaceFabric(SwitchFabric):
         Raises TopologyError.
         """
         with contextlib.ExitStack() as stack:
-            free = {}
-            for host in self._topology.hosts_for("worker"):
-                handle = stack.enter_context((self._state.folder / f".{host}.taken").open("w"))
-                with contextlib.suppress(BlockingIOError):
-                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    free[host] = handle
-            taken = set(self._topology.hosts_for("worker")) - set(free)
-            chosen = list(spread(self._topology, workers, taken))
-            for host, handle in free.items():
-                if host not in chosen:
-                    fcntl.flock(handle, fcntl.LOCK_UN)
+            with (self._state.folder / ".hosts.lock").open("w") as choosing:
+                fcntl.flock(choosing, fcntl.LOCK_EX)  # nobody else looks while this holds hosts to let go
+                chosen = self._choose(workers, stack)
             yield chosen
+
+    def _choose(self, workers: int, stack: contextlib.ExitStack) -> list[str]:
+        free = {}
+        for host in self._topology.hosts_for("worker"):
+            handle = stack.enter_context((self._state.folder / f".{host}.taken").open("w"))
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                free[host] = handle
+        taken = set(self._topology.hosts_for("worker")) - set(free)
+        chosen = list(spread(self._topology, workers, taken))
+        for host, handle in free.items():
+            if host not in chosen:
+                fcntl.flock(handle, fcntl.LOCK_UN)
+        return chosen
 
     def _fallback_process(self, port: int) -> FallbackProcess:
         host = self.server_host
