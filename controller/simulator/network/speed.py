@@ -277,11 +277,13 @@ class _InPhases:
             job.name: known.get(job.name) or self._fresh(each, state, now_s)
             for job, each, state in zip(jobs, phases, states, strict=True)
         }
-        for job, each in zip(jobs, phases, strict=True):
-            self._fluid.runners[job.name].phases = each
         if moved:
             self._solve_rates = _Rates(allocator, jobs)
             self.rates = dict(self._solve_rates(frozenset(job.name for job in jobs)))
+        for job, each in zip(jobs, phases, strict=True):
+            runner, rate_bps = self._fluid.runners[job.name], self.rates[job.name]
+            runner.phases = each
+            runner.likely_s = each.iteration_s(rate_bps) if rate_bps > 0 else math.inf
         ahead = self._fluid.copy()
         ahead.run(self._solve_rates, math.inf, iterations=self._iterations, to_first_end=True)
         self._horizon_s = ahead.now_s
@@ -294,9 +296,8 @@ class _InPhases:
         """Bring the fluid to this time; beyond what was looked at, everybody is where he was there."""
         fluid = self._fluid
         fluid.run(self._solve_rates, min(now_s, self._horizon_s))
-        late_s = now_s - fluid.now_s
-        if late_s > 0:
-            fluid.now_s = now_s
+        late_s, fluid.now_s = now_s - fluid.now_s, now_s
+        if late_s > _SAME * now_s:  # less is rounding: the event that was looked ahead to
             shifted(fluid.runners.values(), late_s)
             for name, runner in fluid.runners.items():
                 if name in states:
