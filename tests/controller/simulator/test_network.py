@@ -54,6 +54,17 @@ def test_two_jobs_in_step_halve_each_others_rate() -> None:
     assert ends(found) == pytest.approx({"a": 10 * 0.3, "b": 10 * 0.3}, rel=SOON)
 
 
+@pytest.mark.parametrize("model", ["phases", "average"])
+def test_what_is_sent_again_on_a_common_link_takes_time(model: str) -> None:
+    parts = fabrics.Parts(gpus=1, trunk_bps=100e9)
+    cluster = fabrics.leaf_spine(1, 2, 2, parts)
+    two = [a_job(name, *servers, compute_s=0.0) for name, *servers in (("a", "h1", "h3"), ("b", "h2", "h4"))]
+    found = run(two, cluster, model=model, resent=0.1)
+    assert ends(found)["a"] == pytest.approx(10 * 0.2 / 0.9, rel=SOON)
+    alone = run(two[:1], cluster, model=model, resent=0.1)
+    assert ends(alone)["a"] == pytest.approx(10 * 0.1, rel=SOON)
+
+
 def test_two_jobs_that_take_turns_do_not_meet() -> None:
     parts = fabrics.Parts(gpus=1, trunk_bps=100e9)
     cluster = fabrics.leaf_spine(1, 2, 2, parts)
