@@ -135,6 +135,10 @@ def test_what_became_of_the_jobs_of_a_cluster(ina: Commands, tmp_path: Path) -> 
     lines = rows.read_text().splitlines()
     assert len(lines) == 1 + 4 * 10
     assert lines[0].startswith("scheduler,placement,memory,routing,job_id,")
+    objects = tmp_path / "jobs.json"
+    ina(*CLUSTER, *names, "--jobs-csv", str(objects))
+    read = json.loads(objects.read_text())
+    assert [list(map(str, each.values())) for each in read] == [line.split(",") for line in lines[1:]]
 
 
 @pytest.mark.parametrize(
