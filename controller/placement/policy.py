@@ -46,6 +46,15 @@ class Question:
                 left[server] -= job.gpus
         return left
 
+    def beside(self, job: TrainingJob) -> Question:
+        """Return the question after a job has been placed."""
+        after = Question(self.cluster, (*self.running, job), self.rng)
+        left = dict(self.free)
+        for server in job.servers:
+            left[server] -= job.gpus
+        vars(after)["free"] = left  # what it would count again
+        return after
+
     def room(self, job: TrainingJob) -> dict[str, int]:
         """Return how many workers of a job each server has GPUs for; those without are left out."""
         return {name: free // job.gpus for name, free in self.free.items() if free >= job.gpus}
@@ -108,19 +117,19 @@ def place_among(
     rng: random.Random,
 ) -> tuple[list[TrainingJob], tuple[str, ...]]:
     """Return all jobs that run then, those that did first, and the names of those that wait. See `place`."""
-    there = list(running)
-    gpus = sum(Question(cluster, tuple(there), rng).free.values())
-    order = _fullest(batch, gpus) if policy.netpack else list(batch)
-    waiting = [job.name for job in batch if job not in order]
+    question = Question(cluster, tuple(running), rng)
+    order = _fullest(batch, sum(question.free.values())) if policy.netpack else list(batch)
+    names = {job.name for job in order}
+    waiting = [job.name for job in batch if job.name not in names]
     for job in order:
-        question = Question(cluster, tuple(there), rng)
         servers = policy.choose(question, job)
         if servers is None:
             waiting.append(job.name)
             continue
         _check(question, job, servers)
-        there.append(settle(question, job, servers))
-    if policy.netpack:
+        question = question.beside(settle(question, job, servers))
+    there = list(question.running)
+    if policy.netpack and any(len(job.hosts) > 1 for job in there[len(running) :]):
         there = without_useless_sums(cluster, there)
     return there, tuple(waiting)
 
