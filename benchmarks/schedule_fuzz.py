@@ -81,7 +81,7 @@ def draw(number: int, policies: Sequence[str]) -> Case:
     if policy in SLOW and rng.randrange(100):
         policy = "srtf"
     kind = family(policy)
-    cluster = _cluster(rng, equal=kind.startswith("synergy") or policy.endswith("antman"))
+    cluster = _cluster(rng, equal=kind == "synergy-replica" or policy.endswith("antman"))
     specs = generate(
         rng.randint(1, 12),
         cluster,
@@ -151,7 +151,11 @@ def _cluster(rng: random.Random, *, equal: bool) -> Cluster:
     if equal or rng.randrange(2):
         return Cluster.uniform(rng.randint(1, 4), rng.choice((1, 2, 3, 4, 8)), cpus=24, memory_gb=500)
     sizes = [rng.choice((1, 2, 3, 4, 6, 8)) for _ in range(rng.randint(2, 5))]
-    return Cluster(tuple(Node(size, name=f"n{number}") for number, size in enumerate(sizes)))
+    return Cluster(tuple(_node(rng, size, f"n{number}") for number, size in enumerate(sizes)))
+
+
+def _node(rng: random.Random, gpus: int, name: str) -> Node:
+    return Node(gpus, gpus * rng.choice((1.0, 3.0, 6.0)), gpus * rng.choice((62.5, 125.0)), name)
 
 
 def _settings(rng: random.Random, policy: str) -> tuple[tuple[str, float], ...]:
