@@ -159,20 +159,21 @@ def _check(question: Question, job: TrainingJob, servers: Sequence[str]) -> None
 def _fullest(batch: Sequence[TrainingJob], gpus: int) -> list[TrainingJob]:
     """Return the jobs that together leave fewest of `gpus` idle, larger ones first: a 0/1 knapsack.
 
-    Earlier jobs are preferred where it makes no difference. O(jobs * gpus).
+    Earlier jobs are preferred where it makes no difference. The sums that jobs from each one on can come to
+    are the bits of a number: O(jobs * gpus / 64).
     """
     sizes = [job.workers * job.gpus for job in batch]
     if sum(sizes) <= gpus:
         chosen = list(range(len(batch)))
     else:
-        used = np.zeros((len(batch) + 1, gpus + 1), dtype=np.int64)
-        for row, size in reversed(list(enumerate(sizes))):
-            used[row] = used[row + 1]
-            if size <= gpus:
-                np.maximum(used[row, size:], used[row + 1, : gpus + 1 - size] + size, out=used[row, size:])
-        chosen, left = [], gpus
+        within = (1 << gpus + 1) - 1
+        reachable = [1]
+        for size in reversed(sizes):
+            reachable.append(reachable[-1] | (reachable[-1] << size & within if size <= gpus else 0))
+        reachable.reverse()
+        chosen, left = [], reachable[0].bit_length() - 1
         for row, size in enumerate(sizes):
-            if size <= left and used[row, left] == used[row + 1, left - size] + size:
+            if size <= left and reachable[row + 1] >> left - size & 1:
                 chosen.append(row)
                 left -= size
     return [batch[row] for row in sorted(chosen, key=lambda row: -sizes[row])]
