@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hostlib import hosting, quantize
+from hostlib import hosting, machines, quantize
 from hostlib.arrays import Output, Tensor
 from hostlib.collectives import Layer, NonFinite, Numbers, Op
 from hostlib.communicator import Communicator, Handle
@@ -56,9 +56,11 @@ def init(
     place = None if config else placement()
     if place is None or place.size == 1:
         _join(config, limits)
-        return
-    with hosting.launched(place, settings) as found:
-        _join(found, limits)
+    elif place.local_size == place.size:
+        with hosting.launched(place, settings) as found:
+            _join(found, limits)
+    else:
+        _join(machines.launched(place, settings), limits)
 
 
 def _join(config: JobConfig | None, limits: Limits) -> None:
@@ -208,7 +210,12 @@ def statistics() -> dict[str, float]:
 
 
 def error_bound(
-    largest: float, fan_in: int, *, scale_bits: int | None = None, numbers: Numbers = "exponent"
+    largest: float,
+    fan_in: int,
+    *,
+    scale_bits: int | None = None,
+    numbers: Numbers = "exponent",
+    hierarchical: bool = False,
 ) -> float:
     """Return how far one element of a float32 sum may be from the exact sum, absolutely.
 
@@ -217,12 +224,14 @@ def error_bound(
         fan_in: number of ranks.
         scale_bits: those of the configuration if its numbers are "fixed"; None: an exponent per packet.
         numbers: "block16" if they are that: 16 bits for each element.
+        hierarchical: True if ranks of a machine are summed there first (``INA_HIERARCHICAL``).
     """
+    local = quantize.local_error_bound(largest, fan_in) if hierarchical else 0.0
     if scale_bits is not None:
-        return quantize.fixed_error_bound(largest, scale_bits, fan_in)
+        return quantize.fixed_error_bound(largest, scale_bits, fan_in) + local
     exponent = int(quantize.exponents(np.array([largest], np.float32)))
     bound = quantize.block16_error_bound if numbers == "block16" else quantize.error_bound
-    return bound(exponent, fan_in)
+    return bound(exponent, fan_in) + local
 
 
 def _place(config: JobConfig) -> tuple[str, int, int, str | None]:
