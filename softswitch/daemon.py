@@ -22,6 +22,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Literal, TextIO
 
+from softswitch.compiler import Choice
 from softswitch.engine.capture_files import CaptureFiles, CaptureTo
 from softswitch.engine.impairments import PortImpairments
 from softswitch.engine.ports import PortSpec, SharedPort, UdpPort
@@ -42,6 +43,7 @@ def run_switch(
     impairments: Mapping[int, PortImpairments] | None = None,
     seed: int = 0,
     backend: Backend = "auto",
+    undefined: Choice | None = None,
     ready: TextIO | None = None,
     until_eof: bool = False,
     capture: CaptureTo | None = None,
@@ -53,7 +55,7 @@ def run_switch(
     `ready` gets one line of JSON: ``p4runtime`` (where it listens), ``grpc_port`` (null for a Unix socket),
     ``udp_ports`` and ``shm_ports`` (by port number), ``device_id`` and ``program``; then, with `until_eof`,
     the answers. To be called from the main thread: it handles the two signals. `capture` says where captures
-    go.
+    go, `undefined` what undefined values are in all programs that are loaded.
 
     Raises CompileError or PipelineError if the program cannot be loaded, PortError if a port cannot
     be opened, OSError if a file or `address` cannot be had, SwitchError if the event loop failed.
@@ -64,7 +66,15 @@ def run_switch(
     with contextlib.ExitStack() as stack:
         address = address or stack.enter_context(private_socket())
         switch = stack.enter_context(Switch(ports, seed=seed, impairments=impairments, engine=engine))
-        service = serve(switch, address=address, device_id=device_id, tls=tls, source=source, backend=backend)
+        service = serve(
+            switch,
+            address=address,
+            device_id=device_id,
+            tls=tls,
+            source=source,
+            backend=backend,
+            undefined=undefined,
+        )
         try:
             if capture is not None:
                 stack.enter_context(CaptureFiles(switch, capture))

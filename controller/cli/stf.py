@@ -20,6 +20,8 @@ EPILOG = """Examples:
   ina stf mine.p4 mine.stf
 
   ina stf mine.p4 mine.stf --backend python --json
+
+  ina stf mine.p4 mine.stf --undefined random
 """
 
 
@@ -49,12 +51,15 @@ def stf(
     include: Annotated[
         list[Path] | None, typer.Option("-I", "--include", help="Directory for #include. Repeatable.")
     ] = None,
+    undefined: options.Undefined = None,
     json: options.Json = False,
 ) -> None:
     """Send a script of packets through a P4 program, and check what leaves."""
     path, defines = source_of(program, lanes)
     defines |= options.parse_defines(define or [])
-    compiled = softswitch.compile_file(path, defines=defines, include_dirs=include or ())
+    compiled = softswitch.compile_file(
+        path, defines=defines, include_dirs=include or (), undefined=options.choice(undefined)
+    )
     try:
         statements = parse_script(script.read_text())
         reports = {name: run_script(compiled, statements, backend=name) for name in _BACKENDS[backend]}

@@ -90,6 +90,7 @@ def switch(
         ),
     ] = None,
     seed: options.Seed = 0,
+    undefined: options.Undefined = None,
     interpret: Annotated[bool, typer.Option(help="Run the interpreter instead of compiled code.")] = False,
     until_eof: Annotated[
         bool,
@@ -135,6 +136,7 @@ def switch(
         impairments=_impairments(impair or [], specs),
         seed=seed,
         backend="interpreter" if interpret else "auto",
+        undefined=options.choice(undefined),
         ready=sys.stdout,
         until_eof=until_eof,
         capture=_capture(captures, pcap_name, pcap_notes),

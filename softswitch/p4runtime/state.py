@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from p4src.messages import p4runtime_pb2 as p4
-from softswitch.compiler import ir, p4info
+from softswitch.compiler import Choice, ir, p4info
 from softswitch.compiler.errors import CompileError
 from softswitch.engine.build import load
 from softswitch.engine.pipeline import MAX_FRAME, Pipeline, PipelineError
@@ -82,7 +82,13 @@ class Bundle:
             self.pipeline.write_register(part, index, value)
 
 
-def prepare(config: Any, *, backend: Backend = "auto", now_us: Callable[[], int] = lambda: 0) -> Bundle:
+def prepare(
+    config: Any,
+    *,
+    backend: Backend = "auto",
+    undefined: Choice | None = None,
+    now_us: Callable[[], int] = lambda: 0,
+) -> Bundle:
     """Compile and load a ``ForwardingPipelineConfig``: its device config is P4 source, preprocessed.
 
     Raises InvalidArgument if the source does not compile, or is not the program of the P4Info.
@@ -91,7 +97,7 @@ def prepare(config: Any, *, backend: Backend = "auto", now_us: Callable[[], int]
         raise InvalidArgument("the config has no P4Info; send that of the program in the device config")
     source = _source(config.p4_device_config)
     try:
-        program = compile_once(source, name="device config")
+        program = compile_once(source, name="device config", undefined=undefined)
         compiled = schemas.from_p4info(p4info(program))
     except CompileError as error:
         expected = f"; expected {error.expected}" if error.expected else ""
@@ -138,12 +144,14 @@ class Device:
         switch: Switch,
         *,
         backend: Backend = "auto",
+        undefined: Choice | None = None,
         carry_over: Callable[[Bundle, Bundle], None] = lambda old, new: None,
     ) -> None:
         self.switch = switch
         self._carry_over = carry_over
         self.mutex = threading.RLock()
         self._backend = backend
+        self._undefined = undefined
         self._running: Bundle | None = None
         self._saved: Bundle | None = None
 
@@ -172,7 +180,7 @@ class Device:
 
     def preload(self, source: str) -> None:
         """Load a preprocessed program as if a controller had. Raises CompileError or PipelineError."""
-        program = compile_once(source)
+        program = compile_once(source, undefined=self._undefined)
         info = p4info(program)
         config = p4.ForwardingPipelineConfig(p4info=info, p4_device_config=source.encode())
         pipeline = load(program, backend=self._backend)
@@ -210,7 +218,7 @@ class Device:
                 raise InvalidArgument(f"action {action} is none of the pipeline config actions")
 
     def _prepare(self, config: Any) -> Bundle:
-        return prepare(config, backend=self._backend, now_us=self.switch.now_us)
+        return prepare(config, backend=self._backend, undefined=self._undefined, now_us=self.switch.now_us)
 
     def _commit(self, bundle: Bundle) -> None:
         with self.mutex, self.switch.locked():

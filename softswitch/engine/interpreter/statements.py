@@ -72,6 +72,8 @@ class StatementCompiler:
         match statement:
             case ir.Assign():
                 return self._assign(statement)
+            case ir.Forget():
+                return lambda packet: None
             case ir.If():
                 condition = compile_expression(statement.condition)
                 then, otherwise = self.body(statement.then), self.body(statement.otherwise)
