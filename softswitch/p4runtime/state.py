@@ -16,6 +16,7 @@ from softswitch.engine.pipeline import MAX_FRAME, Pipeline, PipelineError
 from softswitch.engine.ports import MemoryPort
 from softswitch.engine.programs import compile_once
 from softswitch.engine.switch import Switch
+from softswitch.engine.trace import Trace
 from softswitch.p4runtime import schema as schemas
 from softswitch.p4runtime.errors import FailedPrecondition, InvalidArgument, NotFound
 from softswitch.p4runtime.subscription import Subscription
@@ -87,6 +88,7 @@ def prepare(
     *,
     backend: Backend = "auto",
     undefined: Choice | None = None,
+    trace: Trace | None = None,
     now_us: Callable[[], int] = lambda: 0,
 ) -> Bundle:
     """Compile and load a ``ForwardingPipelineConfig``: its device config is P4 source, preprocessed.
@@ -108,7 +110,7 @@ def prepare(
         more = f"; and {len(wrong) - 5} more" if len(wrong) > 5 else ""
         raise InvalidArgument("the P4Info is not that of the program: " + "; ".join(wrong[:5]) + more)
     try:
-        pipeline = load(program, backend=backend)
+        pipeline = load(program, backend=backend, trace=trace)
     except PipelineError as error:
         raise InvalidArgument(f"the program cannot run on this switch: {error}") from error
     return Bundle(config, program, schema, pipeline, now_us=now_us)
@@ -145,6 +147,7 @@ class Device:
         *,
         backend: Backend = "auto",
         undefined: Choice | None = None,
+        trace: Trace | None = None,
         carry_over: Callable[[Bundle, Bundle], None] = lambda old, new: None,
     ) -> None:
         self.switch = switch
@@ -152,6 +155,7 @@ class Device:
         self.mutex = threading.RLock()
         self._backend = backend
         self._undefined = undefined
+        self._trace = trace
         self._running: Bundle | None = None
         self._saved: Bundle | None = None
 
@@ -183,7 +187,7 @@ class Device:
         program = compile_once(source, undefined=self._undefined)
         info = p4info(program)
         config = p4.ForwardingPipelineConfig(p4info=info, p4_device_config=source.encode())
-        pipeline = load(program, backend=self._backend)
+        pipeline = load(program, backend=self._backend, trace=self._trace)
         schema = schemas.from_p4info(info)
         self._commit(Bundle(config, program, schema, pipeline, now_us=self.switch.now_us))
 
@@ -218,7 +222,13 @@ class Device:
                 raise InvalidArgument(f"action {action} is none of the pipeline config actions")
 
     def _prepare(self, config: Any) -> Bundle:
-        return prepare(config, backend=self._backend, undefined=self._undefined, now_us=self.switch.now_us)
+        return prepare(
+            config,
+            backend=self._backend,
+            undefined=self._undefined,
+            trace=self._trace,
+            now_us=self.switch.now_us,
+        )
 
     def _commit(self, bundle: Bundle) -> None:
         with self.mutex, self.switch.locked():

@@ -135,12 +135,11 @@ class _Explorer:
         work = [("start", first)]
         while work:
             name, state = work.pop()
-            if name == "accept":
+            if name in ("accept", "reject"):  # neither is an error
                 state.values[_PARSER_ERROR] = constant(0)
                 accepted.append(state)
                 continue
-            if name == "reject" or not _fresh(seen.setdefault(name, set()), state):
-                leaves.stopped += [state] if name == "reject" else []
+            if not _fresh(seen.setdefault(name, set()), state):
                 continue
             visits[name] = visits.get(name, 0) + 1
             if visits[name] > MOST_STATES:

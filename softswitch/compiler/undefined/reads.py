@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from softswitch.compiler import ir
+from softswitch.compiler.ir.text import written
 from softswitch.compiler.undefined.conditions import assume
 from softswitch.compiler.undefined.state import State
 
@@ -65,10 +66,10 @@ class Reader:
             and isinstance(expr.base.type, ir.Header)
             and not state.is_valid(expr.base)
         ):
-            self.report(f"{show(expr)} is read, and {show(expr.base)} may be invalid", expr.pos)
+            self.report(f"{written(expr)} is read, and {written(expr.base)} may be invalid", expr.pos)
             return
         if not copied and state.unset_at(expr) is not None:
-            self.report(f"{show(expr)} is read, and nothing has set it", expr.pos)
+            self.report(f"{written(expr)} is read, and nothing has set it", expr.pos)
 
     def indices(self, expr: ir.Expr, state: State) -> None:
         """Report the indices of stacks in a path that may be out of range."""
@@ -79,7 +80,7 @@ class Reader:
                 self.indices(base, state)
                 self.reads(index, state)
                 assert isinstance(base.type, ir.Stack)
-                self.bounded(index, base.type.size, show(base), expr.pos, state)
+                self.bounded(index, base.type.size, written(base), expr.pos, state)
             case _:
                 pass
 
@@ -94,25 +95,6 @@ class Reader:
             self.report(f"{name} has {size} cells, and the index may be up to {value.high}", pos)
         elif value.low >= size:
             self.report(f"{name} has {size} cells, and the index is at least {value.low}", pos)
-
-
-def show(expr: ir.Expr) -> str:
-    """Return a path as the source has it."""
-    match expr:
-        case ir.Var(name=name):
-            return ir.plain_name(name)
-        case ir.Member(base=base, field=name):
-            return f"{show(base)}.{name}"
-        case ir.Index(base=base, index=ir.Const(value=value)):
-            return f"{show(base)}[{value}]"
-        case ir.Index(base=base):
-            return f"{show(base)}[…]"
-        case ir.Next(base=base):
-            return f"{show(base)}.next"
-        case ir.Last(base=base):
-            return f"{show(base)}.last"
-        case _:
-            return "a value"
 
 
 def shown(place: str) -> str:
