@@ -16,9 +16,12 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from softswitch.compiler import (
+        Choice,
         CompileError,
+        Finding,
         compile_file,
         compile_source,
+        find_undefined,
         p4info,
         p4info_text,
         preprocess_file,
@@ -41,7 +44,9 @@ __all__ = [
     "CaptureFiles",
     "CaptureSettings",
     "CaptureTo",
+    "Choice",
     "CompileError",
+    "Finding",
     "Impairments",
     "PipelineError",
     "PortImpairments",
@@ -56,6 +61,7 @@ __all__ = [
     "compile_source",
     "emit_c",
     "file_header",
+    "find_undefined",
     "has_compiler",
     "load",
     "p4info",
@@ -71,9 +77,12 @@ __all__ = [
 
 _HOMES: Final = {
     "compiler": (
+        "Choice",
         "CompileError",
+        "Finding",
         "compile_file",
         "compile_source",
+        "find_undefined",
         "p4info",
         "p4info_text",
         "preprocess_file",
