@@ -39,7 +39,10 @@ def cluster(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the jobs.")] = 0,
     json: options.Json = False,
 ) -> None:
-    """Simulate generated jobs of 1 to 16 workers on a leaf-spine with racks of 16 servers, on average."""
+    """Simulate jobs on a cluster's network: 10,000 on 256 servers unless told otherwise.
+
+    Jobs of 1 to 16 workers, generated, on a leaf-spine with racks of 16 servers.
+    """
     settings = NetworkSettings(placement=placement, memory=memory, routing=routing, seed=seed)
     names = {"scheduler": scheduler, **settings.names}
     with common.refusals():
