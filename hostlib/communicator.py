@@ -38,7 +38,7 @@ from hostlib.errors import JobBroken, JobFault, NotInitialized, UnsupportedArray
 from hostlib.fusion import FusedCollective, error_of_slice, slice_of
 from hostlib.local_ranks import LocalRanks
 from hostlib.peers import NoPeers, Peers
-from hostlib.schedule import Fused, Limits, Schedule, Slice
+from hostlib.schedule import Fused, Limits, Packets, Schedule, Slice
 
 _log = logging.getLogger("hostlib")
 
@@ -179,10 +179,10 @@ class Communicator:
             self._engine = (LocalRanks if config.hosts else SwitchEngine)(config, peers or NoPeers())
         self._limits = limits or Limits()
         self._lanes = config.lanes if config else 1
-        self._packet = config.packet_elements if config else 1
+        self._packets = Packets(self._lanes, block16=bool(config and config.numbers == "block16"))
         self._queue: deque[Handle[Any]] = deque()
         """Submitted, and not agreed on."""
-        self._schedule: Schedule[Handle[Any]] = Schedule(self._limits, self._packet)
+        self._schedule: Schedule[Handle[Any]] = Schedule(self._limits, self._packets)
         """Agreed on; the library's thread has it, and leaves it empty when it is not `_busy`."""
         self._agreed = 0
         """Calls that ever were in the schedule."""
@@ -493,7 +493,7 @@ class Communicator:
             handle.end()
 
     def _carry_out_fused(self, handles: Sequence[Handle[Any]]) -> None:
-        fused = FusedCollective([handle.collective for handle in handles], self._packet)
+        fused = FusedCollective([handle.collective for handle in handles], self._packets)
         outcomes: Sequence[BaseException | None]
         try:
             outcomes = fused.carry_out(self._engine.run)

@@ -99,22 +99,23 @@ class InaProcessGroup(dist.ProcessGroup):
             opts.rootRank = root
         return self._reduce("reduce", tensors, _options(dist.ReduceOptions, opts))
 
-    def average(
+    def allreduce_as(
         self,
         tensor: torch.Tensor,
+        op: Any = dist.ReduceOp.AVG,
         *,
-        name: str,
-        layer: Layer,
+        name: str = "",
+        layer: Layer | None = None,
         numbers: Numbers | None = None,
         residual: NDArray[np.float32] | None = None,
     ) -> Any:
-        """Average a tensor over all ranks, in place; the work's future has it in a list.
+        """Reduce a tensor over all ranks, in place, asynchronously; the work's future has it in a list.
 
         `name` shows in the errors of ranks that differ; `layer` makes the priority, `numbers` and `residual`
         are those of `hostlib.allreduce`.
         """
         opts = dist.AllreduceOptions()
-        opts.reduceOp = dist.ReduceOp.AVG
+        opts.reduceOp = op
         return self._reduce(
             "allreduce", tensor, opts, label=name, layer=layer, numbers=numbers, residual=residual
         )

@@ -84,6 +84,10 @@ def horovod_reductions() -> Any:
     check("scaled", scaled, 1.5 * every.sum(0))
     half = hvd.allreduce(mine(4), compression=hvd.Compression.fp16)
     wrong += [] if (half - every.mean(0)).abs().max() < 2e-3 and half.dtype == torch.float32 else ["fp16"]
+    large = hvd.allreduce(mine(4) * 1e6, compression=hvd.Compression.fp16)  # no float16 is so large
+    wrong += [] if (large - 1e6 * every.mean(0)).abs().max() < 2e3 else ["fp16 of large numbers"]
+    least = hvd.allreduce(mine(4), compression=hvd.Compression.fp16, op=hvd.Min)
+    wrong += [] if (least - every.min(0).values).abs().max() < 2e-3 else ["fp16 by gloo"]
     whole = [mine(2), mine(3)]
     hvd.grouped_allreduce_(whole, op=hvd.Sum)
     check("grouped in place", whole[1], everybodys(3).sum(0))
