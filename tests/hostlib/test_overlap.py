@@ -14,7 +14,9 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 import hostlib as ina
+from hostlib import local_ranks
 from hostlib.collectives import Collective, make_barrier, make_collective
+from hostlib.fusion import slice_of
 from hostlib.schedule import Fused, Limits, Packets, Schedule, Slice
 from tests.hostlib.socket_switch import LANES, SocketSwitch
 from tests.hostlib.test_communicator import Body, on_every_rank
@@ -292,6 +294,24 @@ def test_calls_with_the_same_numbers_are_fused_and_those_with_a_residual_are_not
         [1, 2, 2, 1, 1, 2],
         [2, 2, 2, 2, 1, 2],
     ]
+
+
+def test_an_array_of_more_than_31_bits_of_elements_is_sliced_to_its_end() -> None:
+    """Its memory is never touched but at the end: 8 GB of zeros that are nowhere."""
+    length = 2**31 + 1000
+    huge = np.zeros(length, np.float32)
+    huge[-1] = 7
+    whole = make_collective(huge, "sum", huge, None, "propagate", number=0)
+    schedule: Schedule[Planned] = Schedule(Limits(), Packets(LANES))
+    schedule.add(Planned(whole))
+    taken = steps(schedule)
+    ends = [first + count for _, first, count, _ in taken]
+    assert [first for _, first, *_ in taken] == [0, *ends[:-1]]
+    assert ends[-1] == length
+    _, first, count, is_last = taken[-1]
+    part = slice_of(whole, first, count, is_last=is_last)
+    assert part.staged.source.tolist() == [0.0] * (count - 1) + [7.0]
+    assert local_ranks.chunks(length)[-1] == (1024 * local_ranks.CHUNK_BYTES // 4, 1000)
 
 
 def test_small_and_large_take_turns() -> None:

@@ -46,6 +46,7 @@ def test_unusual_input_is_summed_or_refused_by_name(ranks: Ranks) -> None:
     for result in ranks.results("inputs"):
         assert result["strided"] == [[0, 1, 4, 3], [8, 5, 12, 7], [16, 9, 20, 11], [24, 13, 28, 15]]
         assert result["transposed"] == [[0, 6], [2, 8], [4, 10]]
+        assert (result["empty"], result["scalar"]) == ([], 3.0)
         assert result["nan"] == result["inf"] == [True, True]
         assert result["half inf"]
         for name, kind, text in (
