@@ -241,6 +241,19 @@ def test_sizes_are_bytes_in_powers_of_1024(text: str, size: int | None) -> None:
         parse_size(text)
 
 
+def test_compile_tells_errors_as_json(tmp_path: Path) -> None:
+    source = tmp_path / "bad.p4"
+    source.write_text("const bit<8> a = b;\nconst bit<8> c = d;\n")
+    done = ina("compile", source, "--json")
+    errors = json.loads(done.stdout)["metrics"]["errors"]
+    assert done.returncode == 3
+    assert [(it["line"], it["column"], it["severity"]) for it in errors[:2]] == [
+        (1, 18, "error"),
+        (2, 18, "error"),
+    ]
+    assert errors[0].keys() == {"file", "line", "column", "severity", "message", "expected"}
+
+
 def test_compile_tells_what_depends_on_undefined_behaviour(tmp_path: Path) -> None:
     source = tmp_path / "t.p4"
     whole = (ROOT / "tests" / "p4" / "basic_tables" / "program.p4").read_text()
