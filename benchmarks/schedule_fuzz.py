@@ -32,6 +32,7 @@ from controller.simulator.speed import Exclusive
 
 EXPECTED = {
     "muri-replica:antman": ("a deadlock at", "servers of unequal size"),
+    "sharing:antman": ("a deadlock at", "servers of unequal size"),
     "lucid": ("the profiler leaves", "the profiler takes", "cannot be profiled on"),
     "lucid-replica": ("beside the profiler's nodes are", "the profiler takes"),
     "synergy-replica": ("granted",),  # OPT's first program overcommits servers, as in the original
@@ -81,7 +82,9 @@ def draw(number: int, policies: Sequence[str]) -> Case:
     if policy in SLOW and rng.randrange(100):
         policy = "srtf"
     kind = family(policy)
-    cluster = _cluster(rng, equal=kind.startswith("synergy") or policy.endswith("antman"))
+    cluster = _cluster(rng, equal=kind == "synergy-replica" or policy.endswith("antman"))
+    if rng.randrange(6) == 0:
+        cluster = _divided(rng, cluster)
     specs = generate(
         rng.randint(1, 12),
         cluster,
@@ -97,7 +100,7 @@ def draw(number: int, policies: Sequence[str]) -> Case:
     jobs = [
         replace(
             spec,
-            gpus=rng.randint(1, cluster.gpus) if any_size else spec.gpus,
+            gpus=rng.randint(1, _room(cluster, spec.vc)) if any_size else spec.gpus,
             submit_s=0.0 if together else spec.submit_s,
             restart_s=restart_s * rng.choice((0.0, 1.0, 1.0)),
         )
@@ -151,7 +154,19 @@ def _cluster(rng: random.Random, *, equal: bool) -> Cluster:
     if equal or rng.randrange(2):
         return Cluster.uniform(rng.randint(1, 4), rng.choice((1, 2, 3, 4, 8)), cpus=24, memory_gb=500)
     sizes = [rng.choice((1, 2, 3, 4, 6, 8)) for _ in range(rng.randint(2, 5))]
-    return Cluster(tuple(Node(size, name=f"n{number}") for number, size in enumerate(sizes)))
+    return Cluster(tuple(_node(rng, size, f"n{number}") for number, size in enumerate(sizes)))
+
+
+def _divided(rng: random.Random, cluster: Cluster) -> Cluster:
+    return Cluster(tuple(replace(node, vc=rng.choice("ab")) for node in cluster.nodes))
+
+
+def _room(cluster: Cluster, vc: str) -> int:
+    return cluster.part(vc).gpus
+
+
+def _node(rng: random.Random, gpus: int, name: str) -> Node:
+    return Node(gpus, gpus * rng.choice((1.0, 3.0, 6.0)), gpus * rng.choice((62.5, 125.0)), name)
 
 
 def _settings(rng: random.Random, policy: str) -> tuple[tuple[str, float], ...]:

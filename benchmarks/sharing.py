@@ -42,6 +42,7 @@ from controller.simulator.generate import generate
 from controller.simulator.traces import read
 
 NODES, GPUS = 8, 8
+PROFILE_S = 80.0
 MODEL_COUNTS = (1, 2, 8)  # of reference jobs, beside the one that is asked for
 
 ResultRow = dict[str, object]
@@ -140,7 +141,7 @@ def run_schedule(options: argparse.Namespace) -> tuple[list[ResultRow], str]:
         setting = setting_of(options, seed, references=options.references)
         specs = jobs_of(options, cluster, sorted(setting.truth.kinds), seed)
         for name in [name for name in options.only.split(",") if name] or ALL:
-            policy = make(name, SharingConfig(setting, cost))
+            policy = make(name, SharingConfig(setting, cost, profile_s=PROFILE_S))
             row = run(policy, specs, cluster, setting.truth, cost)
             found.setdefault(name, []).append(row)
     rows: list[ResultRow] = []

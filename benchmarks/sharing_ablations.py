@@ -65,7 +65,15 @@ def _without(
     """Return the scheduler, which believes such speeds, with something else than usual."""
     interval = IntervalRule(needs.cost) if limit is None else IntervalRule(needs.cost, limit=limit)
     packer = Packer(believed, load_of=needs.load_of, choice=choice, mixed=mixed, seed=needs.scenario.seed)
-    return SharingPolicy(packer, ledger=ledger, by_gain=by_gain, cost=needs.cost, interval=interval)
+    return SharingPolicy(
+        packer,
+        ledger=ledger,
+        by_gain=by_gain,
+        cost=needs.cost,
+        interval=interval,
+        profile_s=needs.profile_s,
+        collect=needs.collect,
+    )
 
 
 def _every(length_s: int, make: Callable[[SharingConfig], Policy]) -> NamedPolicy:
@@ -75,7 +83,7 @@ def _every(length_s: int, make: Callable[[SharingConfig], Policy]) -> NamedPolic
 FIXED_S = (120, 600, 3600)
 ABLATIONS: Mapping[str, NamedPolicy] = {
     "equal-sizes": NamedPolicy(
-        "only jobs of one size share", lambda n: _without(n, n.scenario.forests, mixed=False)
+        "only jobs of one size share", lambda n: _without(n, n.scenario.forests.fresh(), mixed=False)
     ),
     "random-packing": NamedPolicy(
         "without features, partners at random",
@@ -86,23 +94,29 @@ ABLATIONS: Mapping[str, NamedPolicy] = {
     ),
     "first-fit": NamedPolicy(
         "the first partner that is allowed, by priority",
-        lambda n: _without(n, n.scenario.forests, choice=Choice.FIRST, by_gain=False),
+        lambda n: _without(n, n.scenario.forests.fresh(), choice=Choice.FIRST, by_gain=False),
     ),
     "not-by-gain": NamedPolicy(
-        "the best partner, but by priority", lambda n: _without(n, n.scenario.forests, by_gain=False)
+        "the best partner, but by priority", lambda n: _without(n, n.scenario.forests.fresh(), by_gain=False)
     ),
     **{f"interval-{s}": _every(s, SharingConfig.sharing) for s in FIXED_S},
     **{f"no-sharing-{s}": _every(s, SharingConfig.no_sharing) for s in FIXED_S},
     "interval-by-cost": NamedPolicy(
-        "the interval does not grow with load", lambda n: _without(n, n.scenario.forests, limit=1.0)
+        "the interval does not grow with load", lambda n: _without(n, n.scenario.forests.fresh(), limit=1.0)
     ),
     "sharing-not-rewarded": NamedPolicy(
         "who shares is charged in full",
-        lambda n: _without(n, n.scenario.forests, ledger=Ledger(sharing=False)),
+        lambda n: _without(n, n.scenario.forests.fresh(), ledger=Ledger(sharing=False)),
     ),
     "preemptions-not-counted": NamedPolicy(
         "who was preempted is not spared",
-        lambda n: _without(n, n.scenario.forests, ledger=Ledger(aging=False)),
+        lambda n: _without(n, n.scenario.forests.fresh(), ledger=Ledger(aging=False)),
+    ),
+    "not-collected": NamedPolicy(
+        "nothing is learnt while jobs run", lambda n: replace(n, collect=False).sharing()
+    ),
+    "no-profiling-time": NamedPolicy(
+        "profiling takes no time", lambda n: replace(n, profile_s=0.0).sharing()
     ),
     "speeds-known": NamedPolicy(
         "speeds are known instead of predicted", lambda n: replace(n, speeds_known=True).sharing()

@@ -32,6 +32,7 @@ from controller.scheduling.synergy import (
     Demand,
     ModelProfile,
     Plan,
+    Servers,
     ServerShape,
     SharedSpeed,
     demands_by_matrix,
@@ -58,7 +59,7 @@ Models = Mapping[str, Sequence[str]]
 KINDS = ("image", "text", "sound")
 MEASURED_KINDS: Models = dict(zip(KINDS, CLASSES.values(), strict=True))
 MADE_UP_KINDS: Models = {k: [name for name, task in TASKS.items() if task.kind == k] for k in KINDS}
-BASELINES: Mapping[str, Callable[[Sequence[Demand], int, ServerShape], Plan]] = {
+BASELINES: Mapping[str, Callable[[Sequence[Demand], Servers], Plan]] = {
     "proportional": proportional,
     "greedy": greedy,
     "drf": drf,
@@ -239,7 +240,7 @@ def run_published(options: argparse.Namespace) -> tuple[list[dict[str, object]],
         order, _, mode = name.partition("+")
         wants = replica_demands(profiles, shape, mode=mode)
         speed = RoundSpeed(wants, round_s=ROUND_S)
-        policy = replica_policy(order, mode, wants, shape=shape, servers=options.servers)
+        policy = replica_policy(order, mode, wants, servers=Servers.equal(options.servers, shape))
         began = time.perf_counter()
         setup = SteppedRun(policy, speed, ROUND_S)
         jobs = setup.run(specs, cluster).jobs
@@ -284,6 +285,7 @@ def measure(
     shape = server_shape(cpus_per_gpu)
     profiles, kinds = models(matrix, shape)
     matrices = {name: profile.sensitivity for name, profile in profiles.items()}
+    equal = Servers.equal(servers, shape)
     results: dict[str, list[tuple[float, float, float, float, float]]] = {}
     for seed in range(seeds):
         drawn = [
@@ -292,12 +294,12 @@ def measure(
         ]
         jobs, opt_jobs = drawn
         began = time.perf_counter()
-        optimum = opt(opt_jobs, servers, shape)
+        optimum = opt(opt_jobs, equal)
         opt_s = time.perf_counter() - began
         best = optimum.plan.throughput
         results.setdefault("opt", []).append((best, 1.0, best / optimum.bound, opt_s, 1.0))
         for name, allocate in BASELINES.items():
-            took, plan = fastest_of(5, allocate, jobs, servers, shape)
+            took, plan = fastest_of(5, allocate, jobs, equal)
             value = plan.throughput
             results.setdefault(name, []).append(
                 (value, value / best, value / optimum.bound, took, opt_s / took)
@@ -307,16 +309,15 @@ def measure(
 
 def fastest_of(
     times: int,
-    allocate: Callable[[Sequence[Demand], int, ServerShape], Plan],
+    allocate: Callable[[Sequence[Demand], Servers], Plan],
     jobs: Sequence[Demand],
-    servers: int,
-    shape: ServerShape,
+    servers: Servers,
 ) -> tuple[float, Plan]:
     """Return the shortest of several run times, in seconds, and the plan."""
     took = float("inf")
     for _ in range(times):
         began = time.perf_counter()
-        plan = allocate(jobs, servers, shape)
+        plan = allocate(jobs, servers)
         took = min(took, time.perf_counter() - began)
     return took, plan
 

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
         preprocess_file,
     )
     from softswitch.daemon import run_switch
-    from softswitch.engine.build import build_c, has_compiler, load
+    from softswitch.engine.build import build_c, load
+    from softswitch.engine.c_compiler import has_compiler
     from softswitch.engine.capture_files import CaptureFiles, CaptureTo
     from softswitch.engine.emit_c.program import emit_c
     from softswitch.engine.impairments import Impairments, PortImpairments
@@ -90,7 +91,8 @@ _HOMES: Final = {
         "preprocess_file",
     ),
     "daemon": ("run_switch",),
-    "engine.build": ("build_c", "has_compiler", "load"),
+    "engine.build": ("build_c", "load"),
+    "engine.c_compiler": ("has_compiler",),
     "engine.capture_files": ("CaptureFiles", "CaptureTo"),
     "engine.emit_c.program": ("emit_c",),
     "engine.impairments": ("Impairments", "PortImpairments"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
 
@@ -82,12 +82,14 @@ class JobSpec:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One server."""
+    """One server. `vc` is the virtual cluster that it belongs to, `kind` what GPUs it has; "": not said."""
 
     gpus: int
     cpus: float = math.inf
     memory_gb: float = math.inf
     name: str = ""
+    vc: str = ""
+    kind: str = ""
 
     def __post_init__(self) -> None:
         if self.gpus < 1 or self.cpus <= 0 or self.memory_gb <= 0:
@@ -107,6 +109,9 @@ class Cluster:
     def __post_init__(self) -> None:
         if not self.nodes:
             raise BadSpec("a cluster needs at least one node")
+        apart = [node for node in self.nodes if not node.vc]
+        if len({node.vc for node in self.nodes}) > 1 and apart:
+            raise BadSpec(f"node {apart[0].name!r} is of no virtual cluster, others are")
 
     @classmethod
     def uniform(
@@ -131,6 +136,15 @@ class Cluster:
     def node_of(self) -> tuple[int, ...]:
         """The node of each GPU."""
         return tuple(number for number, node in enumerate(self.nodes) for _ in range(node.gpus))
+
+    @cached_property
+    def virtual(self) -> tuple[str, ...]:
+        """The names of its virtual clusters, in order of their first nodes; empty: it is not divided."""
+        return tuple(dict.fromkeys(node.vc for node in self.nodes if node.vc))
+
+    def part(self, vc: str) -> Cluster:
+        """Return the nodes of a virtual cluster as a cluster of its own. Raises BadSpec if it has none."""
+        return Cluster(tuple(replace(node, vc="") for node in self.nodes if node.vc == vc))
 
     def admit(self, job: JobSpec) -> None:
         """Raise BadSpec if `job` is larger than the whole cluster."""

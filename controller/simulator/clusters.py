@@ -1,6 +1,7 @@
 """Clusters from files: TOML with ``[[node]]`` tables, or a CSV with the same columns.
 
-Required: ``gpus``. Optional: ``name``, ``cpus``, ``memory_gb`` (none: as much as anybody likes) and
+Required: ``gpus``. Optional: ``name``, ``cpus``, ``memory_gb`` (none: as much as anybody likes), ``vc``, the
+virtual cluster that a server belongs to (all or none have one), ``kind``, the kind of its GPUs, and
 ``count``, how many servers are like this.
 """
 
@@ -15,7 +16,7 @@ from controller.simulator.traces.rows import TraceRow, brief, read_rows
 from controller.simulator.traces.tables import read_tables
 
 COLUMNS = ("gpus",)
-KNOWN = (*COLUMNS, "name", "cpus", "memory_gb", "count")
+KNOWN = (*COLUMNS, "name", "cpus", "memory_gb", "count", "vc", "kind")
 
 MOST_GPUS = 1_000_000
 """Most GPUs of a cluster: each is kept track of by itself."""
@@ -61,11 +62,14 @@ def _nodes(row: TraceRow, number: int, most_gpus: int) -> list[Node]:
         raise row.fail(
             "gpus", f"{count} servers of {gpus} GPUs; a cluster has at most {MOST_GPUS:,} GPUs in all"
         )
-    if not name.isprintable():
-        raise row.fail("name", f"{brief(repr(name))} has characters that cannot be printed")
+    vc, kind = (row.text(column) if row.has(column) else "" for column in ("vc", "kind"))
+    for column, text in (("name", name), ("vc", vc), ("kind", kind)):
+        if not text.isprintable():
+            raise row.fail(column, f"{brief(repr(text))} has characters that cannot be printed")
     try:
         if name and count == 1:
-            return [Node(gpus, cpus, memory_gb, name)]
-        return [Node(gpus, cpus, memory_gb, f"{name or 'n'}{number + each}") for each in range(count)]
+            return [Node(gpus, cpus, memory_gb, name, vc, kind)]
+        names = [f"{name or 'n'}{number + each}" for each in range(count)]
+        return [Node(gpus, cpus, memory_gb, each, vc, kind) for each in names]
     except BadSpec as error:
         raise row.fail("", str(error)) from error

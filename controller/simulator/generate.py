@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 
 from controller.scheduling.errors import BadSpec
 from controller.scheduling.model import Cluster, JobSpec
@@ -40,11 +41,27 @@ def generate(
 ) -> list[JobSpec]:
     """Return `jobs` jobs that offer `cluster` `load` times the service that it has.
 
-    `three_stages` counts loading and preprocessing as one stage, as in Muri's traces. Raises BadSpec for
-    options out of range.
+    `three_stages` counts loading and preprocessing as one stage, as in Muri's traces. Each virtual cluster
+    gets as many jobs as the others, for itself. Raises BadSpec for options out of range.
     """
     if jobs < 0 or not load > 0 or not 0 < shortest_s <= longest_s:
         raise BadSpec(f"{jobs} jobs at load {load}, {shortest_s} s to {longest_s} s")
+    if cluster.virtual:
+        parts = {vc: cluster.part(vc) for vc in cluster.virtual}
+        specs = []
+        for number, (vc, part) in enumerate(parts.items()):
+            share = round(jobs * (number + 1) / len(parts)) - round(jobs * number / len(parts))
+            made = generate(
+                share,
+                part,
+                load=load,
+                seed=seed + number,
+                shortest_s=shortest_s,
+                longest_s=longest_s,
+                three_stages=three_stages,
+            )
+            specs += [replace(spec, id=f"{vc}-{spec.id}", vc=vc) for spec in made]
+        return sorted(specs, key=lambda spec: spec.submit_s)
     rng = random.Random(seed)
     sizes = [(size, share) for size, share in SIZES if size <= cluster.gpus]
     names = list(KINDS)

@@ -47,6 +47,8 @@ def decide_once(specs: Sequence[JobSpec], cluster: Cluster, policy_run: PolicyRu
 
     Raises BadSpec for a job larger than the cluster or two of one name, and what the policy raises.
     """
+    if cluster.virtual:
+        raise BadSpec(f"{len(cluster.virtual)} virtual clusters; give the servers of one of them")
     jobs: dict[str, JobState] = {}
     for number, spec in enumerate(sorted(specs, key=lambda spec: spec.submit_s)):
         cluster.admit(spec)

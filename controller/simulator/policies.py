@@ -11,10 +11,12 @@ Packages that are optional are loaded when one of its policies is made.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from controller import plugins
 from controller.scheduling.errors import BadSpec
 from controller.scheduling.model import JobSpec
+from controller.simulator.divided import DividedRun
 from controller.simulator.families import lucid, outside, papers, sharing, synergy
 from controller.simulator.families.base import Family, Setting, SimulationConfig, resolve_settings
 from controller.simulator.policy_run import PolicyRun
@@ -57,9 +59,18 @@ def make(name: str, config: SimulationConfig) -> PolicyRun:
     without the packages that a policy needs.
     """
     check_known(name)
+    if config.cluster.virtual:
+        return _divided(name, config)
     if is_outside(name):
         return outside.make(name, config)
     return FAMILIES[family(name)].make(name.rpartition(":")[2], config)
+
+
+def _divided(name: str, config: SimulationConfig) -> PolicyRun:
+    cluster = config.cluster
+    parts = {vc: make(name, replace(config, cluster=cluster.part(vc))) for vc in cluster.virtual}
+    first = parts[cluster.virtual[0]]
+    return DividedRun(first.policy, first.speed, first.interval_s, parts=parts)
 
 
 def check_known(name: str) -> None:

@@ -14,9 +14,12 @@ With `--checkpoint FILE` a job that was stopped goes on where it last saved.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import mmap
 import os
 import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -101,6 +104,25 @@ def preprocess(raw: npt.NDArray[np.uint8], views: int, seed: int) -> tuple[Float
     return total.reshape(-1, PIXELS), (raw[:, 0] // (256 // CLASSES)).astype(np.int64)
 
 
+def preprocess_all(
+    raw: npt.NDArray[np.uint8], views: int, seed: int, threads: ThreadPoolExecutor, number: int
+) -> tuple[Floats, npt.NDArray[np.int64]]:
+    """Do as `preprocess` in so many threads, each with a part of the records and the same shifts."""
+    parts = np.array_split(raw, min(len(raw), number))
+    done = list(threads.map(lambda part: preprocess(part, views, seed), parts))
+    return np.concatenate([images for images, _ in done]), np.concatenate([labels for _, labels in done])
+
+
+@contextlib.contextmanager
+def on_cores(bound: Sequence[set[int]], everywhere: set[int]) -> Iterator[None]:
+    """Run what is inside on one of the bound sets of cores; without one, wherever this process may run."""
+    for cores in bound:
+        os.sched_setaffinity(0, cores)
+    yield
+    if bound:
+        os.sched_setaffinity(0, everywhere)
+
+
 class Network:
     """A perceptron with one hidden layer; its gradient is one flat array."""
 
@@ -158,6 +180,7 @@ def main() -> None:
     parser.add_argument("--record", type=int, default=4096, help="bytes per record, of which 1024 are used")
     parser.add_argument("--batch", type=int, default=64, help="records per worker and iteration")
     parser.add_argument("--views", type=int, default=1, help="views of each image: preprocessing")
+    parser.add_argument("--threads", type=int, default=1, help="threads that preprocess")
     parser.add_argument("--masks", type=int, default=1, help="dropout masks per iteration: computing")
     parser.add_argument("--hidden", type=int, default=128, help="width of the network: the gradient's size")
     parser.add_argument("--cores", help="A,B: preprocess on core A, compute on core B")
@@ -165,12 +188,12 @@ def main() -> None:
         "--checkpoint", type=Path, metavar="FILE.npz", help="save every iteration; go on from"
     )
     options = parser.parse_args()
-    for name in ("iterations", "batch", "views", "masks", "hidden"):
+    for name in ("iterations", "batch", "views", "masks", "hidden", "threads"):
         if getattr(options, name) < 1:
             parser.error(f"--{name} {getattr(options, name)}: want 1 or more")
     everywhere = os.sched_getaffinity(0)
-    bound = [{int(core)} for core in options.cores.split(",")] if options.cores else [everywhere] * 2
-    if len(bound) != 2 or not all(cores <= everywhere for cores in bound):
+    bound = [{int(core)} for core in options.cores.split(",")] if options.cores else []
+    if bound and (len(bound) != 2 or not all(cores <= everywhere for cores in bound)):
         parser.error(f"--cores {options.cores}: want two of {sorted(everywhere)}")
 
     ina.init()
@@ -180,21 +203,17 @@ def main() -> None:
     average = np.zeros_like(network.weights)
     begin = load_checkpoint(options.checkpoint, network)
     loss = float("nan")
-    with interleave.join(rank) as timer:
+    with interleave.join(rank) as timer, ThreadPoolExecutor(options.threads) as threads:
         for iteration in range(begin, options.iterations):
             ina.progress(iteration, options.iterations)
             seed = iteration * size + rank
             with timer.iteration():
                 with timer.stage("storage"):
                     raw = records.read(seed * options.batch, options.batch)
-                with timer.stage("cpu"):
-                    os.sched_setaffinity(0, bound[0])
-                    images, labels = preprocess(raw, options.views, seed)
-                    os.sched_setaffinity(0, everywhere)
-                with timer.stage("gpu"):
-                    os.sched_setaffinity(0, bound[1])
+                with timer.stage("cpu"), on_cores(bound[:1], everywhere):
+                    images, labels = preprocess_all(raw, options.views, seed, threads, options.threads)
+                with timer.stage("gpu"), on_cores(bound[1:], everywhere):
                     gradient, loss = network.gradient(images, labels, options.masks, seed)
-                    os.sched_setaffinity(0, everywhere)
                 with timer.stage("network"):
                     ina.allreduce(gradient, op="average", out=average)
                 network.weights -= LEARNING_RATE * average

@@ -22,6 +22,8 @@ import asyncio
 import contextlib
 import json
 import os
+import socket
+import sys
 import tempfile
 import threading
 from collections import deque
@@ -99,6 +101,11 @@ class TurnServer:
         with self._lock:
             return [list(times) for member, times in sorted(self._measured.items()) if member.job == job]
 
+    def processes(self, job: str) -> list[int]:
+        """Return the numbers of the processes of `job` that have joined and not ended, by rank."""
+        found = asyncio.run_coroutine_threadsafe(self._processes(job), self._loop).result()
+        return [number for _, number in sorted(found.items())]
+
     def ended(self, job: str, reason: str) -> None:
         """Note that the processes of `job` have ended. One that never joined breaks the group."""
         self._loop.call_soon_threadsafe(self._ended, job, reason)
@@ -119,6 +126,9 @@ class TurnServer:
         self.close()
 
     # All below runs in the server's thread.
+
+    async def _processes(self, job: str) -> dict[Member, int]:
+        return {member: _peer(writer) for member, writer in self._writers.items() if member.job == job}
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -227,3 +237,9 @@ def _private_directory() -> tempfile.TemporaryDirectory[str]:
         return directory
     directory.cleanup()
     return tempfile.TemporaryDirectory(prefix="ina-group-", dir="/tmp")
+
+
+def _peer(writer: asyncio.StreamWriter) -> int:
+    """Return the number of the process at the other end of a Unix socket."""
+    credentials = writer.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 4)
+    return int.from_bytes(credentials, sys.byteorder)

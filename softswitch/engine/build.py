@@ -12,7 +12,6 @@ import fcntl
 import hashlib
 import os
 import platform
-import shutil
 import subprocess
 import tempfile
 import warnings
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from softswitch.compiler import ir
+from softswitch.engine.c_compiler import compiler_name, compiler_path
 from softswitch.engine.cache import REMEDY, find_folder, seal, whole
 from softswitch.engine.pipeline import BuildFailed, NoCache, NoCompiler, Pipeline
 from softswitch.engine.programs import emit_once
@@ -141,20 +141,10 @@ def load(
 
 def find_compiler() -> str:
     """Return the path of the C compiler: ``$CC``, or ``cc``. Raises NoCompiler."""
-    name = os.environ.get("CC") or "cc"
-    path = shutil.which(name)
+    path = compiler_path()
     if path is None:
-        raise NoCompiler(f"no C compiler: {name} is not on PATH")
+        raise NoCompiler(f"no C compiler: {compiler_name()} is not on PATH")
     return path
-
-
-def has_compiler() -> bool:
-    """Return whether programs can be compiled here."""
-    try:
-        find_compiler()
-    except NoCompiler:
-        return False
-    return True
 
 
 def _content_hash(text: str, compiler: str, flags: tuple[str, ...]) -> str:

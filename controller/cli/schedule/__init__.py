@@ -37,6 +37,11 @@ _add(
     "List the policies by family, and what can be set of them.",
 )
 _add(
+    "profile",
+    "schedule.profile:profile_",
+    "Measure how fast a running job is with fewer and more CPUs.",
+)
+_add(
     "interleave",
     "interleave:interleave_",
     "Run groups of training jobs in turns and set the speed-up beside the prediction.",

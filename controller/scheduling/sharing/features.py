@@ -33,9 +33,9 @@ class Profile:
                 f"{len(self.sensitivity)} sensitivities and {len(self.impact)} impacts;"
                 " a profile has one of each for every reference job"
             )
-        bad = [speed for speed in self.features if not (speed > 0 and math.isfinite(speed))]
+        bad = [speed for speed in self.features if not (speed >= 0 and math.isfinite(speed))]
         if bad:
-            raise BadMeasurement(f"a speed of {bad[0]} beside a reference job; it has to be positive")
+            raise BadMeasurement(f"a speed of {bad[0]} beside a reference job; it must not be negative")
 
     @property
     def features(self) -> Features:
@@ -105,7 +105,8 @@ def choose(measured: InterferenceModel, count: int, kinds: Sequence[str] | None 
 
     First the one beside which others are slowest, then always the one that is farthest from those that are
     chosen (its speeds beside all kinds, and theirs beside it, as a vector): Gonzalez' 2-approximation of the
-    k-centre problem. O(kinds² + count kinds²). Raises BadMeasurement if `count` is out of range.
+    k-centre problem. Only those are asked that fit into memory beside most others: a reference job that does
+    not fit says nothing. O(kinds² + count kinds²). Raises BadMeasurement if `count` is out of range.
     """
     names = list(measured.kinds if kinds is None else kinds)
     if not 1 <= count <= len(names):
@@ -118,8 +119,11 @@ def choose(measured: InterferenceModel, count: int, kinds: Sequence[str] | None 
         [measured.speed(load, (o,)) for o in loads] + [measured.speed(o, (load,)) for o in loads]
         for load in loads
     ]
-    chosen = [min(range(len(names)), key=lambda i: math.fsum(vectors[i][len(names) :]))]
+    misfits = [vector.count(0.0) for vector in vectors]
+    enough = sorted(misfits)[max(count, len(names) // 2) - 1]
+    fitting = [i for i in range(len(names)) if misfits[i] <= enough]
+    chosen = [min(fitting, key=lambda i: math.fsum(vectors[i][len(names) :]))]
     while len(chosen) < count:
-        rest = [i for i in range(len(names)) if i not in chosen]
+        rest = [i for i in fitting if i not in chosen]
         chosen.append(max(rest, key=lambda i: min(math.dist(vectors[i], vectors[c]) for c in chosen)))
     return tuple(names[i] for i in chosen)

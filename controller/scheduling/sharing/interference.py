@@ -36,7 +36,8 @@ class InterferenceModel(Protocol):
         """Return the speed of `load` when each of its GPUs has at most one of the jobs `beside`.
 
         Of any two jobs that share GPUs the smaller one lies within the larger one's. The order of `beside`
-        does not count; without any the speed is 1. Raises UnknownModel.
+        does not count; without any the speed is 1. It is 0 if they do not fit into the GPUs' memory
+        together. Raises UnknownModel.
         """
 
 

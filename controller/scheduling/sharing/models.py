@@ -32,6 +32,9 @@ from controller.scheduling.sharing.interference import InterferenceModel, Load
 SIZES = (2, 4, 8)
 """GPU counts of the multi-GPU jobs that are trained on, unless said otherwise."""
 
+MOST_DRAWS = 50
+"""Groups that are drawn for each that is wanted: some do not fit into memory."""
+
 
 class Model(Enum):
     """Which of the forests answers."""
@@ -81,8 +84,8 @@ def draw(
 ) -> list[Sample]:
     """Run `count` random groups of jobs that `model` is about, and return what `interference` says of them.
 
-    With `fresh` kinds, each group has at least one job of them. Raises BadTraining if there is no kind or no
-    size to draw from.
+    With `fresh` kinds, each group has at least one job of them. Groups that do not fit into memory are not
+    among them. Raises BadTraining if there is no kind or no size to draw from, or hardly anything fits.
     """
     sizes = sorted(set(sizes))
     if not kinds or count < 1:
@@ -91,8 +94,10 @@ def draw(
         raise BadTraining(f"multi-GPU jobs of {sizes} GPUs; at least one size, all of 2 GPUs or more")
     rng = random.Random(f"{seed} {model.name}")
     must = sorted(fresh)
-    samples = []
-    for _ in range(count):
+    samples: list[Sample] = []
+    for _ in range(MOST_DRAWS * count):
+        if len(samples) == count:
+            return samples
         load, beside = _groups(model, rng, kinds, sizes)
         if must:
             new = rng.randrange(1 + len(beside))
@@ -104,8 +109,9 @@ def draw(
         speeds = [interference.speed(load, beside)]
         if model in (Model.SGCM, Model.DTCM):
             speeds.append(interference.speed(beside[0], (load,)))
-        samples.append(Sample(load, tuple(beside), tuple(speeds)))
-    return samples
+        if min(speeds) > 0:
+            samples.append(Sample(load, tuple(beside), tuple(speeds)))
+    raise BadTraining(f"{len(samples)} of {MOST_DRAWS * count} groups drawn fit into memory; want {count}")
 
 
 def _groups(
@@ -132,7 +138,11 @@ def _groups(
 
 
 class Forests:
-    """The four forests as an `InterferenceModel`, for a policy to ask. Answers are kept."""
+    """The four forests as an `InterferenceModel`, for a policy to ask. Answers are kept.
+
+    What was seen while jobs ran is believed more than the forests (the patent, claim 3). Who does not fit
+    into memory beside whom is known, not predicted: what a job holds is in its profile.
+    """
 
     def __init__(self, profiler: Profiler, forests: Mapping[Model, Forest]) -> None:
         self._profiler = profiler
@@ -154,8 +164,18 @@ class Forests:
             found = self._known[key] = self._predict(*key)
         return found
 
+    def learn(self, load: Load, beside: Sequence[Load], speed: float) -> None:
+        """Note how fast `load` really was beside others."""
+        self._known[load, tuple(sorted(beside))] = speed
+
+    def fresh(self) -> Forests:
+        """Return the same forests without what was seen."""
+        return Forests(self._profiler, self._forests)
+
     def _predict(self, load: Load, beside: tuple[Load, ...]) -> float:
         model = model_for(load, beside)
+        if any(self._profiler.measured.speed(load, (other,)) == 0 for other in beside):
+            return 0.0
         forest = self._forests[model]
         rows = [_inputs(self._profiler, model, load, beside)]
         if model in (Model.DTSPM, Model.SGSPM):

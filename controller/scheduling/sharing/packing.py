@@ -14,7 +14,7 @@ nobody (every speed at least ``least_speed``).
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -23,6 +23,7 @@ from controller.scheduling.model import JobSpec
 from controller.scheduling.policy import JobState
 from controller.scheduling.sharing.interference import InterferenceModel, Load, load_of, require
 from controller.scheduling.sharing.layout import MOST, Layout, consolidated
+from controller.scheduling.sharing.models import Forests
 
 
 class Choice(Enum):
@@ -136,6 +137,12 @@ class Packer:
             after = believed(load, [self._load_of(third.spec) for third in there if third is not job])
             gained += load.gpus * (after - now)
         return gained
+
+    def learn(self, job: JobState, others: Sequence[JobState]) -> None:
+        """Note how fast a job is that runs beside others, if what is believed can be corrected."""
+        if isinstance(self._believed, Forests):
+            beside = [self._load_of(other.spec) for other in others]
+            self._believed.learn(self._load_of(job.spec), beside, job.alone_s / job.iteration_s)
 
     def _affinity(self, large: JobState, small: JobState) -> float:
         return self._believed.speed(self._load_of(small.spec), [self._load_of(large.spec)])

@@ -77,6 +77,8 @@ class SharingConfig:
         load_of: Tells a job's kind.
         speeds_known: Speeds are known instead of predicted.
         interval_s: How often jobs may be preempted; None: by load and cost.
+        profile_s: How long a new kind and size is profiled before it may start.
+        collect: Speeds are learnt from jobs that run, too.
     """
 
     scenario: Scenario
@@ -84,10 +86,12 @@ class SharingConfig:
     load_of: Callable[[JobSpec], Load] = load_of
     speeds_known: bool = False
     interval_s: float | None = None
+    profile_s: float = 0.0
+    collect: bool = True
 
     def sharing(self) -> SharingPolicy:
         """Return the scheduler."""
-        believed = self.scenario.truth if self.speeds_known else self.scenario.forests
+        believed = self.scenario.truth if self.speeds_known else self.scenario.forests.fresh()
         return self._ours(Packer(believed, load_of=self.load_of, seed=self.scenario.seed))
 
     def no_sharing(self) -> SharingPolicy:
@@ -96,7 +100,9 @@ class SharingConfig:
 
     def _ours(self, packer: Packer | None) -> SharingPolicy:
         interval = IntervalRule(self.cost) if self.interval_s is None else FixedInterval(self.interval_s)
-        return SharingPolicy(packer, cost=self.cost, interval=interval)
+        return SharingPolicy(
+            packer, cost=self.cost, interval=interval, profile_s=self.profile_s, collect=self.collect
+        )
 
 
 @dataclass(frozen=True, slots=True)

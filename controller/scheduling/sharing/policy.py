@@ -11,7 +11,7 @@ in one interval is worth the restart.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from controller.scheduling.errors import BadSpec
@@ -41,6 +41,7 @@ class SharingPolicy:
         ledger: The priorities.
         by_gain: Of one level, those start to share first that gain most; else those of lowest priority.
         profile_s: How long a new kind and size is profiled, on machines of its own, before the job may start.
+        collect: Speeds of jobs that share are noted as they run, and believed from then on (claim 3).
 
     Raises BadSpec for options out of range, and UnknownModel for a job of which `packer` knows nothing,
     when it arrives.
@@ -56,6 +57,7 @@ class SharingPolicy:
         ledger: Ledger | None = None,
         by_gain: bool = True,
         profile_s: float = 0.0,
+        collect: bool = True,
     ) -> None:
         if not (profile_s >= 0 and math.isfinite(profile_s)):
             raise BadSpec(f"a profile that takes {profile_s} s; it must not be negative")
@@ -66,6 +68,7 @@ class SharingPolicy:
         self._ledger = Ledger() if ledger is None else ledger
         self._by_gain = by_gain
         self._profile_s = profile_s
+        self._collect = collect
         self._layout: Layout | None = None
         self._waiting: dict[int, JobState] = {}  # by the job's order of arrival, as all below
         self._loads: dict[int, Load] = {}
@@ -81,6 +84,8 @@ class SharingPolicy:
             self._layout = Layout(view.cluster)
         layout = self._layout
         self._ledger.charge(layout, now_s)
+        if self._collect and self._packer is not None:
+            _note_speeds(self._packer, view.groups)
         for job in view.finished:
             self._forget(job, layout)
         for job in view.arrived:
@@ -272,3 +277,12 @@ class SharingPolicy:
                 groups[member.order] = old if old is not None and old.same_run(new) else new
         self._groups = groups
         return list({id(group): group for group in groups.values()}.values())
+
+
+def _note_speeds(packer: Packer, groups: Sequence[Group]) -> None:
+    """Have the packer learn how fast the jobs are that share GPUs now."""
+    for group in groups:
+        for job in group.jobs:
+            others = [*(other for other in group.jobs if other is not job), *group.neighbours]
+            if others and all(other.group is not None for other in others):
+                packer.learn(job, others)

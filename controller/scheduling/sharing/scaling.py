@@ -45,7 +45,7 @@ class Scaling:
         return self._pairs.kinds
 
     def speed(self, load: Load, beside: Sequence[Load]) -> float:
-        """Return the speed; see the module's docstring."""
+        """Return the speed; see the module's docstring. Who does not fit beside one of them has none."""
         if load.kind not in self.kinds:
             raise UnknownModel(load.kind, self.kinds)
         if not beside:
@@ -60,7 +60,10 @@ class Scaling:
         worst = -1.0
         for other in beside:
             theirs = self._network(other)
-            wait = 1.0 / self._pairs.beside(load.kind, other.kind) - 1.0
+            alike = self._pairs.beside(load.kind, other.kind)
+            if alike == 0.0:
+                return 0.0
+            wait = 1.0 / alike - 1.0
             worst = max(worst, wait * (1.0 - mine) * (1.0 - theirs) + mine * theirs)
         shared = min(load.gpus, sum(other.gpus for other in beside))
         if worst > 0.0:

@@ -13,7 +13,8 @@ from controller.scheduling.sharing.interval import USUAL_COST, PreemptionCost
 class SharedSpeed:
     """Jobs run at the speeds that `interference` says, beside the members and neighbours of their group.
 
-    A first start is free; every other one costs what a preemption costs.
+    A first start is free; every other one costs what a preemption costs. Who does not fit into the memory
+    beside the others takes turns with them: policies that do not look at memory are let off lightly.
     """
 
     def __init__(
@@ -35,10 +36,12 @@ class SharedSpeed:
         """Return the figures alone, divided by the speeds. Raises UnknownModel."""
         loads = [self._load_of(job.spec) for job in group.jobs]
         others = [self._load_of(job.spec) for job in group.neighbours]
-        return [
-            job.alone_s / self._interference.speed(load, loads[:number] + loads[number + 1 :] + others)
-            for number, (job, load) in enumerate(zip(group.jobs, loads, strict=True))
+        speeds = [
+            self._interference.speed(load, loads[:number] + loads[number + 1 :] + others)
+            for number, load in enumerate(loads)
         ]
+        turns = 1.0 / (len(loads) + len(others))
+        return [job.alone_s / (speed or turns) for job, speed in zip(group.jobs, speeds, strict=True)]
 
     def restart_s(self, group: Group) -> Sequence[float]:
         """Return the cost of a preemption for members that have run before, else nothing."""

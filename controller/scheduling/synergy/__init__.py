@@ -5,7 +5,7 @@ and an allocator makes a `Plan` of a list of demands in priority order. `synergy
 an order and an allocator, for jobs that run at `SharedSpeed`.
 """
 
-from controller.scheduling.synergy.demand import Demand, Option, ServerShape, demand
+from controller.scheduling.synergy.demand import Demand, Option, Servers, ServerShape, demand
 from controller.scheduling.synergy.drf import drf
 from controller.scheduling.synergy.errors import BadDemand, BadMatrix, Infeasible, SynergyError
 from controller.scheduling.synergy.fleet import Grant, Plan
@@ -14,7 +14,7 @@ from controller.scheduling.synergy.matrix import Sensitivity
 from controller.scheduling.synergy.matrix_csv import ModelProfile, read_profiles
 from controller.scheduling.synergy.opt import Optimum, opt, relaxed_bound
 from controller.scheduling.synergy.policies import synergy
-from controller.scheduling.synergy.policy import SynergyPolicy, demands_by_matrix, server_shape
+from controller.scheduling.synergy.policy import SynergyPolicy, demands_by_matrix, server_shape, servers_of
 from controller.scheduling.synergy.profiling import Dataset, Profile, profile
 from controller.scheduling.synergy.proportional import proportional
 from controller.scheduling.synergy.speed import SharedSpeed
@@ -36,6 +36,7 @@ __all__ = [
     "Profile",
     "Sensitivity",
     "ServerShape",
+    "Servers",
     "SharedSpeed",
     "SynergyError",
     "SynergyPolicy",
@@ -49,6 +50,7 @@ __all__ = [
     "read_profiles",
     "relaxed_bound",
     "server_shape",
+    "servers_of",
     "synergy",
     "tetris",
     "top_up",

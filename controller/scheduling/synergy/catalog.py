@@ -6,7 +6,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from controller.scheduling.synergy.demand import Demand, ServerShape, demand
+from controller.scheduling.synergy.demand import Demand, Servers, ServerShape, demand
 from controller.scheduling.synergy.errors import BadDemand
 from controller.scheduling.synergy.matrix import Sensitivity
 from controller.scheduling.synergy.matrix_csv import ModelProfile
@@ -59,9 +59,9 @@ def profile_all(
     }
 
 
-def model_profiles(server: ServerShape) -> dict[str, ModelProfile]:
+def model_profiles(server: ServerShape | Servers) -> dict[str, ModelProfile]:
     """Profile every task as measured ones are kept: its matrix, and what it takes to be at its fastest."""
-    matrices = profile_all(max_cpus=int(server.cpus), fair_memory_gb=server.fair_memory_gb)
+    matrices = profile_all(max_cpus=int(server.most(1)[0]), fair_memory_gb=server.fair_memory_gb)
     made = {}
     for name, matrix in matrices.items():
         ideal = demand(name, 1, matrix, server).ideal

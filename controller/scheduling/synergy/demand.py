@@ -5,14 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Self
 
 from controller.scheduling.synergy.errors import BadDemand
 from controller.scheduling.synergy.matrix import Sensitivity
 
+Split = tuple[tuple[int, int], ...]
+"""On which servers a job's GPUs are: (server, GPUs there), each server once."""
+
 
 @dataclass(frozen=True, slots=True)
 class ServerShape:
-    """One server; all servers of a cluster are equal. A fair share is one GPU's part of the rest."""
+    """One server, or servers that are all like it. A fair share is one GPU's part of the rest."""
 
     gpus: int
     cpus: float
@@ -35,6 +40,90 @@ class ServerShape:
         """The memory that belongs to one GPU."""
         return self.memory_gb / self.gpus
 
+    def most(self, gpus: int) -> tuple[float, float]:
+        """Return the CPUs and GB that each of so many GPUs can have where they are on the fewest servers."""
+        servers = -(-gpus // self.gpus)
+        together = -(-gpus // servers)
+        return self.cpus / together, self.memory_gb / together
+
+
+@dataclass(frozen=True)
+class Servers:
+    """The servers of a cluster, which may differ.
+
+    A fair share is what every GPU can have, wherever it is: the least of any server's. So a job that has its
+    fair share runs at the same speed on any of them.
+    """
+
+    shapes: tuple[ServerShape, ...]
+
+    def __post_init__(self) -> None:
+        if not self.shapes:
+            raise BadDemand("a cluster of 0 servers; it needs one at least")
+
+    @classmethod
+    def equal(cls, number: int, shape: ServerShape) -> Self:
+        """Return so many servers of one shape. Raises BadDemand for none."""
+        return cls((shape,) * number)
+
+    def __len__(self) -> int:
+        return len(self.shapes)
+
+    @cached_property
+    def gpus(self) -> int:
+        """GPUs in all."""
+        return sum(shape.gpus for shape in self.shapes)
+
+    @cached_property
+    def cpus(self) -> float:
+        """CPUs in all."""
+        return sum(shape.cpus for shape in self.shapes)
+
+    @cached_property
+    def memory_gb(self) -> float:
+        """GB of memory in all."""
+        return sum(shape.memory_gb for shape in self.shapes)
+
+    @cached_property
+    def fair_cpus(self) -> float:
+        """The CPUs that every GPU can have."""
+        return min(shape.fair_cpus for shape in self.shapes)
+
+    @cached_property
+    def fair_memory_gb(self) -> float:
+        """The memory that every GPU can have."""
+        return min(shape.fair_memory_gb for shape in self.shapes)
+
+    @cached_property
+    def largest(self) -> ServerShape:
+        """The most that any server has of each resource."""
+        return ServerShape(
+            max(shape.gpus for shape in self.shapes),
+            max(shape.cpus for shape in self.shapes),
+            max(shape.memory_gb for shape in self.shapes),
+        )
+
+    def most(self, gpus: int) -> tuple[float, float]:
+        """Return the CPUs and GB that each of so many GPUs can have where they are on the fewest servers.
+
+        Those with most GPUs are taken, and filled as evenly as they allow. Raises BadDemand for more GPUs
+        than there are.
+        """
+        if gpus > self.gpus:
+            raise BadDemand(f"{gpus} GPUs; the servers have {self.gpus}")
+        by_size = sorted(self.shapes, key=lambda shape: (-shape.gpus, -shape.cpus, -shape.memory_gb))
+        number = 1
+        while sum(shape.gpus for shape in by_size[:number]) < gpus:
+            number += 1
+        chosen = by_size[:number]
+        level = -(-gpus // number)
+        while sum(min(shape.gpus, level) for shape in chosen) < gpus:
+            level += 1
+        return (
+            min(shape.cpus / min(shape.gpus, level) for shape in chosen),
+            min(shape.memory_gb / min(shape.gpus, level) for shape in chosen),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Option:
@@ -51,7 +140,8 @@ class Demand:
 
     `floor` lies within the fair share and is as fast. All `options` have as much of each resource or more, so
     that falling back to it never takes anything. `ideal` is the smallest of the fastest that a server allows.
-    `tenant` and `remaining_s` serve the baselines.
+    `tenant` and `remaining_s` serve the baselines. `here`: the servers that it is on and stays on if they
+    have its share; empty: it goes anywhere.
     """
 
     job: Hashable
@@ -61,19 +151,25 @@ class Demand:
     ideal: Option
     tenant: Hashable = ""
     remaining_s: float = 0.0
+    here: Split = ()
+
+    def speed(self, cpus: float, memory_gb: float) -> float:
+        """Return its speed with so much for each GPU: of the fastest option within that, 1 at least."""
+        found = (o.speed for o in self.options if within(o.cpus, cpus) and within(o.memory_gb, memory_gb))
+        return max(found, default=1.0)
 
 
 def demand(
     job: Hashable,
     gpus: int,
     sensitivity: Sensitivity,
-    server: ServerShape,
+    server: ServerShape | Servers,
     *,
     tenant: Hashable = "",
     remaining_s: float = 0.0,
     prune: bool = True,
 ) -> Demand:
-    """Turn a job's matrix into its demand on servers of this shape.
+    """Turn a job's matrix into its demand on servers of this shape, or on these.
 
     A job takes CPUs and memory of the servers of its GPUs only, so a job with many GPUs on a server can
     have less for each than one with few. Without `prune`, `options` keeps shares that others make pointless;
@@ -90,9 +186,7 @@ def demand(
             f"job {job} does not run with its GPU's share of {fair_cpus:g} CPUs and {fair_memory:g} GB;"
             f" its profile begins at {sensitivity.cpus[0]:g} CPUs and {sensitivity.memory_gb[0]:g} GB"
         )
-    servers = -(-gpus // server.gpus)
-    together = -(-gpus // servers)
-    most_cpus, most_memory = server.cpus / together, server.memory_gb / together
+    most_cpus, most_memory = server.most(gpus)
     points = [
         Option(c, m, speed / fair)
         for c, row in zip(sensitivity.cpus, sensitivity.throughput, strict=True)

@@ -6,11 +6,8 @@ from bisect import bisect_left, insort
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 
-from controller.scheduling.synergy.demand import Demand, Option, ServerShape
+from controller.scheduling.synergy.demand import Demand, Option, Servers, Split
 from controller.scheduling.synergy.errors import BadDemand
-
-Split = tuple[tuple[int, int], ...]
-"""On which servers a job's GPUs are: (server, GPUs there), each server once."""
 
 NOTHING = Option(0.0, 0.0, 0.0)
 
@@ -45,19 +42,20 @@ class Plan:
 
 
 class Fleet:
-    """Free GPUs, CPUs and memory of equal servers.
+    """Free GPUs, CPUs and memory of servers.
 
     Jobs go to the server with the fewest free GPUs, then CPUs, then memory, that holds them; with `spread`,
     to that with the most free CPUs, then the fewest GPUs.
     """
 
-    def __init__(self, servers: int, shape: ServerShape, *, spread: bool = False) -> None:
-        if servers < 1:
-            raise BadDemand(f"a cluster of {servers} servers; it needs one at least")
-        self.shape = shape
-        self._free = [(shape.gpus, float(shape.cpus), float(shape.memory_gb), s) for s in range(servers)]
+    def __init__(self, servers: Servers, *, spread: bool = False) -> None:
+        self.servers = servers
+        self._free = [
+            (shape.gpus, float(shape.cpus), float(shape.memory_gb), number)
+            for number, shape in enumerate(servers.shapes)
+        ]
         self._spread = spread
-        self._order = [self._rank(state) for state in self._free]  # those with a free GPU, best first
+        self._order = sorted(self._rank(state) for state in self._free)  # those with a free GPU, best first
         self._nowhere: set[tuple[int, Option]] = set()  # what `find` could not find
 
     def free(self, server: int) -> tuple[int, float, float]:
@@ -99,11 +97,17 @@ class Fleet:
     def _rank(self, state: tuple[int, float, float, int]) -> tuple[float, float, float, int]:
         return (-state[1], state[0], state[2], state[3]) if self._spread else state
 
-    def find(self, gpus: int, option: Option) -> Split | None:
-        """Choose servers for a job: the best one that holds all of it, else the fewest that do together.
+    def find(self, job: Demand, option: Option) -> Split | None:
+        """Choose servers for a job.
 
+        Those that it is on; else the best one that holds all of it; else the fewest that do together.
         O(servers), O(servers log servers) if the job has to be split.
         """
+        if job.here and all(self.fits(server, gpus, option) for server, gpus in job.here):
+            return job.here
+        return self._anywhere(job.gpus, option)
+
+    def _anywhere(self, gpus: int, option: Option) -> Split | None:
         if (gpus, option) in self._nowhere:
             return None
         need_cpus, need_memory = gpus * option.cpus - SLACK, gpus * option.memory_gb - SLACK
@@ -116,9 +120,9 @@ class Fleet:
             self._nowhere.add((gpus, option))
         return split
 
-    def find_gpus(self, gpus: int) -> Split | None:
+    def find_gpus(self, job: Demand) -> Split | None:
         """Choose servers as `find` does, but for the GPUs alone."""
-        return self.find(gpus, NOTHING)
+        return self.find(job, NOTHING)
 
     def _fewest(self, gpus: int, option: Option) -> Split | None:
         rooms = []

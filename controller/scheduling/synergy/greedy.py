@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from controller.scheduling.synergy.demand import Demand, ServerShape
+from controller.scheduling.synergy.demand import Demand, Servers
 from controller.scheduling.synergy.fleet import Fleet, Grant, Plan, runnable
 
 
-def greedy(demands: Sequence[Demand], servers: int, shape: ServerShape) -> Plan:
+def greedy(demands: Sequence[Demand], servers: Servers) -> Plan:
     """Place each job, in priority order, where its ideal share is free; pass over it if that is nowhere.
 
     O(jobs · servers). GPUs can stay idle because CPUs or memory have run out: that is its weakness.
     """
-    fleet = Fleet(servers, shape)
+    fleet = Fleet(servers)
     runnable(demands, 0)  # for its check
     grants, waiting = [], []
     for job in demands:
-        split = fleet.find(job.gpus, job.ideal) if job.gpus <= fleet.free_gpus else None
+        split = fleet.find(job, job.ideal) if job.gpus <= fleet.free_gpus else None
         if split is None:
             waiting.append(job)
             continue

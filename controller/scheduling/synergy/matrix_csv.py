@@ -1,4 +1,4 @@
-"""Read sensitivity matrices from a CSV file: one line per model and CPU count, one column per memory size.
+"""Read and write sensitivity matrices in CSV files: a line per model and CPU count, a column per memory size.
 
 Columns: `cpu_gpu_ratio_dir` (which server shape was profiled; `models` stands for 3 CPUs per GPU, `models-4`
 for 4 and so on), `model` (with `_<GPUs>` at its end), `batch`, `iter_time_s` (at the GPU-proportional share),
@@ -56,6 +56,30 @@ def read_profiles(path: Path, *, cpus_per_gpu: int = 3) -> dict[str, ModelProfil
     if not rows:
         raise BadMatrix(f"{path} has no profile of {cpus_per_gpu} CPUs per GPU ('{folder}')")
     return {model: _profile(model, found, memory) for model, found in rows.items()}
+
+
+def write_profile(path: Path, profile: ModelProfile, *, cpus_per_gpu: int = 3) -> None:
+    """Write a profile as `read_profiles` reads it; a file that is there keeps its other models.
+
+    Raises BadMatrix for one with other memory sizes, or with this model already.
+    """
+    folder = "models" if cpus_per_gpu == 3 else f"models-{cpus_per_gpu}"
+    grid = profile.sensitivity
+    columns = ["cpu_gpu_ratio_dir", "model", *NUMBERS, *(f"{PREFIX}{memory:g}" for memory in grid.memory_gb)]
+    lines = []
+    if path.exists():
+        with path.open(newline="") as file:
+            lines = list(csv.reader(file))
+        if lines and lines[0] != columns:
+            raise BadMatrix(f"{path}, line 1: its columns are {','.join(lines[0])}; want {','.join(columns)}")
+        if any(line[:2] == [folder, f"{profile.name}_1"] for line in lines):
+            raise BadMatrix(f"{path} has a profile of '{profile.name}' in '{folder}' already")
+    about = [profile.batch, profile.iteration_s, profile.speedup, profile.ideal_cpus, profile.ideal_memory_gb]
+    for cpus, speeds in zip(grid.cpus, grid.throughput, strict=True):
+        numbers = (*about, cpus, *speeds)
+        lines.append([folder, f"{profile.name}_1", *(f"{number:.6g}" for number in numbers)])
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows(lines if lines[0] == columns else [columns, *lines])
 
 
 def _memory_sizes(path: Path, columns: Iterable[str]) -> dict[float, str]:

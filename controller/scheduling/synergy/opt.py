@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from controller.scheduling.errors import ExtraMissing
-from controller.scheduling.synergy.demand import Demand, Option, ServerShape
+from controller.scheduling.synergy.demand import Demand, Option, Servers, Split
 from controller.scheduling.synergy.errors import Infeasible
-from controller.scheduling.synergy.fleet import SLACK, Grant, Plan, Split, runnable
+from controller.scheduling.synergy.fleet import SLACK, Grant, Plan, runnable
 from controller.scheduling.synergy.top_up import top_up
 from controller.scheduling.synergy.tune import Tuning
 
@@ -37,27 +37,31 @@ class Optimum:
     fractional: int
 
 
-def opt(demands: Sequence[Demand], servers: int, shape: ServerShape) -> Optimum:
+def opt(demands: Sequence[Demand], servers: Servers) -> Optimum:
     """Allocate as Synergy-OPT: the jobs of the round as in TUNE, shares by `share_out`, servers by `spread`.
 
     Jobs that the second program leaves whole stay where it puts them; the others are placed as TUNE places
     jobs, which can cost them and their neighbours the share that they were given; what is then left over is
     handed out by `top_up`. At most three jobs for each server are not whole (one for each resource of it).
+    Where servers differ the second program may have no solution: then none is.
 
-    Raises ExtraMissing without scipy; Infeasible if the solver finds no solution.
+    Raises ExtraMissing without scipy; Infeasible if the first program has no solution.
     """
-    chosen, waiting = runnable(demands, servers * shape.gpus)
+    chosen, waiting = runnable(demands, servers.gpus)
     if not chosen:
         return Optimum(Plan((), tuple(waiting)), 0.0, 0)
-    options, bound = share_out(chosen, servers, shape)
-    parts = spread(chosen, options, servers, shape)
-    grants, fractional = _round(chosen, options, parts, servers, shape)
-    plan = top_up(Plan(tuple(grants), tuple(waiting)), servers, shape)
+    options, bound = share_out(chosen, servers)
+    try:
+        parts = spread(chosen, options, servers)
+    except Infeasible:  # the super-machine does not know where servers that differ have their CPUs
+        parts = np.zeros((len(servers), len(chosen)))
+    grants, fractional = _round(chosen, options, parts, servers)
+    plan = top_up(Plan(tuple(grants), tuple(waiting)), servers)
     return Optimum(plan, bound, fractional)
 
 
 def share_out(
-    demands: Sequence[Demand], servers: int, shape: ServerShape, *, counts: Sequence[int] = ()
+    demands: Sequence[Demand], servers: Servers, *, counts: Sequence[int] = ()
 ) -> tuple[list[Option], float]:
     """Solve the first program: choose an option for each job so that the speeds add up to the most.
 
@@ -71,7 +75,7 @@ def share_out(
     cluster, or the solver gives up.
     """
     weights = counts or [d.gpus for d in demands]
-    columns, y, value = _first_program(demands, servers, shape, weights, integer=True)
+    columns, y, value = _first_program(demands, servers, weights, integer=True)
     chosen: list[tuple[float, Option | None]] = [(0.0, None)] * len(demands)
     for (j, option), weight in zip(columns, y, strict=True):
         if weight > chosen[j][0]:
@@ -79,18 +83,18 @@ def share_out(
     return [option for _, option in chosen if option is not None], value
 
 
-def relaxed_bound(demands: Sequence[Demand], servers: int, shape: ServerShape) -> float:
+def relaxed_bound(demands: Sequence[Demand], servers: Servers) -> float:
     """Return the value of the first program when jobs may mix options: no less than that of `share_out`."""
-    return _first_program(demands, servers, shape, [d.gpus for d in demands], integer=False)[2]
+    return _first_program(demands, servers, [d.gpus for d in demands], integer=False)[2]
 
 
 def _first_program(
-    demands: Sequence[Demand], servers: int, shape: ServerShape, weights: Sequence[int], *, integer: bool
+    demands: Sequence[Demand], servers: Servers, weights: Sequence[int], *, integer: bool
 ) -> tuple[list[tuple[int, Option]], NDArray[np.float64], float]:
     optimize = _scipy_optimize()
     gpus = sum(d.gpus for d in demands)
-    if gpus > servers * shape.gpus:
-        raise Infeasible(f"the jobs have {gpus} GPUs together; {servers} servers have {servers * shape.gpus}")
+    if gpus > servers.gpus:
+        raise Infeasible(f"the jobs have {gpus} GPUs together; {len(servers)} servers have {servers.gpus}")
     columns = [(j, o) for j, d in enumerate(demands) for o in d.options]
     rows = np.zeros((len(demands) + 2, len(columns)))
     for column, (j, option) in enumerate(columns):
@@ -98,9 +102,7 @@ def _first_program(
         rows[-2, column] = demands[j].gpus * option.cpus
         rows[-1, column] = demands[j].gpus * option.memory_gb
     low = np.concatenate([np.ones(len(demands)), np.zeros(2)])
-    high = np.concatenate(
-        [np.ones(len(demands)), [servers * shape.cpus + SLACK, servers * shape.memory_gb + SLACK]]
-    )
+    high = np.concatenate([np.ones(len(demands)), [servers.cpus + SLACK, servers.memory_gb + SLACK]])
     result = optimize.milp(
         -np.array([weights[j] * o.speed for j, o in columns]),
         constraints=optimize.LinearConstraint(_sparse(rows), low, high),
@@ -109,13 +111,11 @@ def _first_program(
         options={"mip_rel_gap": 1e-9},
     )
     if result.x is None:
-        raise Infeasible(f"no shares for {len(demands)} jobs on {servers} servers: {result.message}")
+        raise Infeasible(f"no shares for {len(demands)} jobs on {len(servers)} servers: {result.message}")
     return columns, result.x, -float(result.fun)
 
 
-def spread(
-    demands: Sequence[Demand], options: Sequence[Option], servers: int, shape: ServerShape
-) -> NDArray[np.float64]:
+def spread(demands: Sequence[Demand], options: Sequence[Option], servers: Servers) -> NDArray[np.float64]:
     """Solve the second program: which part of each job is on which server, as a matrix of servers by jobs.
 
     Any feasible point will do; a vertex has at most three jobs for each server in parts, and the simplex
@@ -131,28 +131,29 @@ def spread(
             [d.gpus * o.memory_gb for d, o in zip(demands, options, strict=True)],
         ]
     )
-    caps = np.array([shape.gpus, shape.cpus, shape.memory_gb])
+    caps = np.array([[s.gpus, s.cpus, s.memory_gb] for s in servers.shapes])
     for name, need, cap in zip(
-        ("GPUs", "CPUs", "GB of memory"), needs.sum(axis=1), caps * servers, strict=True
+        ("GPUs", "CPUs", "GB of memory"), needs.sum(axis=1), caps.sum(axis=0), strict=True
     ):
         if need > cap + 1e-6 * jobs:
-            raise Infeasible(f"the shares add up to {need:g} {name}; {servers} servers have {cap:g}")
-    limits = np.zeros((3 * servers, servers * jobs))
-    for server in range(servers):
+            raise Infeasible(f"the shares add up to {need:g} {name}; {len(servers)} servers have {cap:g}")
+    number = len(servers)
+    limits = np.zeros((3 * number, number * jobs))
+    for server in range(number):
         limits[3 * server : 3 * server + 3, server * jobs : (server + 1) * jobs] = needs
-    whole = np.tile(np.eye(jobs), servers)
+    whole = np.tile(np.eye(jobs), number)
     result = optimize.linprog(
-        np.zeros(servers * jobs),
+        np.zeros(number * jobs),
         A_ub=_sparse(limits),
-        b_ub=np.tile(caps, servers) + 1e-6,
+        b_ub=caps.ravel() + 1e-6,
         A_eq=_sparse(whole),
         b_eq=np.ones(jobs),
         bounds=(0, 1),
         method="highs-ds",
     )
     if result.x is None:
-        raise Infeasible(f"no servers for the shares of {jobs} jobs on {servers} servers: {result.message}")
-    parts: NDArray[np.float64] = result.x.reshape(servers, jobs)
+        raise Infeasible(f"no servers for the shares of {jobs} jobs on {number} servers: {result.message}")
+    parts: NDArray[np.float64] = result.x.reshape(number, jobs)
     return parts
 
 
@@ -160,11 +161,10 @@ def _round(
     demands: Sequence[Demand],
     options: Sequence[Option],
     parts: NDArray[np.float64],
-    servers: int,
-    shape: ServerShape,
+    servers: Servers,
 ) -> tuple[list[Grant], int]:
     """Keep the jobs whose parts are whole GPUs; place the others, largest first, where there is room."""
-    tuning = Tuning(servers, shape)
+    tuning = Tuning(servers)
     broken = []
     for j, (job, option) in enumerate(zip(demands, options, strict=True)):
         split = _whole(parts[:, j] * job.gpus)
@@ -179,7 +179,7 @@ def _round(
 
 def _whole(gpus: NDArray[np.float64]) -> Split | None:
     nearest = np.rint(gpus).astype(int)
-    if np.abs(gpus - nearest).max() > 1e-6:
+    if not nearest.any() or np.abs(gpus - nearest).max() > 1e-6:
         return None
     return tuple((int(s), int(nearest[s])) for s in np.flatnonzero(nearest))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from controller.scheduling.errors import BadSpec
-from controller.scheduling.synergy.demand import Demand, ServerShape
+from controller.scheduling.synergy.demand import Demand, Servers
 from controller.scheduling.synergy.drf import drf
 from controller.scheduling.synergy.fleet import Plan
 from controller.scheduling.synergy.greedy import greedy
@@ -18,17 +18,17 @@ from controller.scheduling.synergy.top_up import top_up
 from controller.scheduling.synergy.tune import tune
 
 
-def _opt(demands: Sequence[Demand], servers: int, shape: ServerShape) -> Plan:
-    return opt(demands, servers, shape).plan
+def _opt(demands: Sequence[Demand], servers: Servers) -> Plan:
+    return opt(demands, servers).plan
 
 
-def tune_and_top_up(demands: Sequence[Demand], servers: int, shape: ServerShape) -> Plan:
+def tune_and_top_up(demands: Sequence[Demand], servers: Servers) -> Plan:
     """Allocate as TUNE on full or on empty servers, whichever is better, and hand out what is left over.
 
     Not part of Synergy. Like TUNE it leaves no job slower than its fair share, and its throughput is no less.
     """
-    plans = [tune(demands, servers, shape, spread=spread) for spread in (False, True)]
-    return top_up(max(plans, key=lambda plan: plan.throughput), servers, shape)
+    plans = [tune(demands, servers, spread=spread) for spread in (False, True)]
+    return top_up(max(plans, key=lambda plan: plan.throughput), servers)
 
 
 ALLOCATORS: Mapping[str, Allocator] = {
@@ -42,7 +42,9 @@ ALLOCATORS: Mapping[str, Allocator] = {
 }
 
 
-def synergy(order: str, allocator: str, demand_of: DemandOf, *, round_s: float = 300.0) -> SynergyPolicy:
+def synergy(
+    order: str, allocator: str, demand_of: DemandOf, *, round_s: float = 300.0, stay: bool = False
+) -> SynergyPolicy:
     """Return a fresh policy, such as `srtf` with `tune`.
 
     Args:
@@ -50,6 +52,7 @@ def synergy(order: str, allocator: str, demand_of: DemandOf, *, round_s: float =
         allocator: One of `ALLOCATORS`.
         demand_of: What a job asks for, as `demands_by_matrix` makes it.
         round_s: Length of a round.
+        stay: Jobs that go on stay where they are, if their share is there.
 
     Raises BadSpec for an unknown name.
     """
@@ -65,4 +68,5 @@ def synergy(order: str, allocator: str, demand_of: DemandOf, *, round_s: float =
         round_s=round_s,
         drifts=rank is not by_arrival or allocator == "tetris",
         by_work=allocator == "tetris",
+        stay=stay,
     )

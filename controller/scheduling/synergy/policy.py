@@ -8,15 +8,16 @@ from dataclasses import replace
 from controller.scheduling.errors import BadSpec
 from controller.scheduling.model import Cluster, JobSpec
 from controller.scheduling.policy import Decision, Group, JobState, View
-from controller.scheduling.synergy.demand import Demand, Option, ServerShape, demand
-from controller.scheduling.synergy.fleet import Grant, Plan, Split
+from controller.scheduling.synergy.demand import Demand, Option, Servers, ServerShape, Split, demand
+from controller.scheduling.synergy.fleet import Grant, Plan
 from controller.scheduling.synergy.matrix import Sensitivity
 from controller.scheduling.synergy.speed import DemandOf
+from controller.scheduling.turns import carry_on
 
 Rank = Callable[[JobState, float, float], float]
 """Rank of a job, lower first, from the job, the time and the speed that it had in the last round."""
 
-Allocator = Callable[[Sequence[Demand], int, ServerShape], Plan]
+Allocator = Callable[[Sequence[Demand], Servers], Plan]
 
 
 def by_arrival(job: JobState, now_s: float, speed: float) -> float:
@@ -53,11 +54,16 @@ def server_shape(cluster: Cluster) -> ServerShape:
     first = cluster.nodes[0]
     for node in cluster.nodes:
         if (node.gpus, node.cpus, node.memory_gb) != (first.gpus, first.cpus, first.memory_gb):
-            raise BadSpec(f"nodes {first.name!r} and {node.name!r} differ; Synergy needs equal servers")
+            raise BadSpec(f"nodes {first.name!r} and {node.name!r} differ; this needs equal servers")
     return ServerShape(first.gpus, first.cpus, first.memory_gb)
 
 
-def demands_by_matrix(matrices: Mapping[str, Sensitivity], shape: ServerShape) -> DemandOf:
+def servers_of(cluster: Cluster) -> Servers:
+    """Return the cluster's servers, which may differ. Raises BadDemand for endless CPUs or memory."""
+    return Servers(tuple(ServerShape(node.gpus, node.cpus, node.memory_gb) for node in cluster.nodes))
+
+
+def demands_by_matrix(matrices: Mapping[str, Sensitivity], servers: ServerShape | Servers) -> DemandOf:
     """Return a function from a job to its demand, by the matrix of its model.
 
     The function raises BadSpec for a model without a matrix.
@@ -73,7 +79,7 @@ def demands_by_matrix(matrices: Mapping[str, Sensitivity], shape: ServerShape) -
                     f"job {spec.id!r} trains {spec.model!r}, which has no sensitivity matrix;"
                     f" there are: {', '.join(matrices)}"
                 )
-            known[key] = demand(spec.id, spec.gpus, matrix, shape)
+            known[key] = demand(spec.id, spec.gpus, matrix, servers)
         return known[key]
 
     return demand_of
@@ -91,6 +97,8 @@ class SynergyPolicy:
         drifts: The rank changes with time, so that every round needs a decision; else only those after an
             arrival or an end do.
         by_work: The allocator looks at remaining work, so that demands have to carry it as it is now.
+        stay: Jobs that go on stay on their servers where these have their share, which saves restarts; else a
+            round is planned as if nobody ran yet, as published.
     """
 
     def __init__(
@@ -103,6 +111,7 @@ class SynergyPolicy:
         round_s: float = 300.0,
         drifts: bool = True,
         by_work: bool = False,
+        stay: bool = False,
     ) -> None:
         self.name = name
         self._rank = rank
@@ -111,7 +120,8 @@ class SynergyPolicy:
         self._round_s = round_s
         self._drifts = drifts
         self._by_work = by_work
-        self._shape: ServerShape | None = None
+        self._stay = stay
+        self._servers: Servers | None = None
         self._demands: dict[int, Demand] = {}  # by the job's order of arrival, as all below
         self._speeds: dict[int, float] = {}  # where it was not the ideal one
         self._groups: dict[int, tuple[Split, Option, Group]] = {}
@@ -119,8 +129,10 @@ class SynergyPolicy:
     def decide(self, view: View) -> Decision:
         """Return the plan of this round."""
         now_s = view.now_s
-        if self._shape is None:
-            self._shape = server_shape(view.cluster)
+        if unchanged := carry_on(view):
+            return unchanged
+        if self._servers is None:
+            self._servers = servers_of(view.cluster)
         for job in view.finished:
             self._demands.pop(job.order, None)
         for job in view.arrived:
@@ -130,13 +142,22 @@ class SynergyPolicy:
             for job in view.jobs.values():
                 wants = self._demands[job.order]
                 self._demands[job.order] = replace(wants, remaining_s=job.remaining_s(now_s))
-        plan = self._allocate(self._in_order(view, now_s), len(view.cluster.nodes), self._shape)
+        if self._stay:
+            self._note_places(view)
+        plan = self._allocate(self._in_order(view, now_s), self._servers)
         self._groups = place(plan.grants, self._groups, view.cluster)
         self._speeds = {_job(g).order: g.option.speed for g in plan.grants if g.option is not g.demand.ideal}
         wake_s = None
         if self._drifts and view.jobs:
             wake_s = (now_s // self._round_s + 1) * self._round_s
         return Decision([group for _, _, group in self._groups.values()], wake_s)
+
+    def _note_places(self, view: View) -> None:
+        for job in view.jobs.values():
+            placed = self._groups.get(job.order)
+            here = placed[0] if placed is not None else ()
+            if self._demands[job.order].here != here:
+                self._demands[job.order] = replace(self._demands[job.order], here=here)
 
     def _in_order(self, view: View, now_s: float) -> list[Demand]:
         demands, speeds, rank = self._demands, self._speeds, self._rank

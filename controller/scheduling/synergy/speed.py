@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from controller.scheduling.errors import BadSpec
 from controller.scheduling.model import JobSpec
 from controller.scheduling.policy import Group
-from controller.scheduling.synergy.demand import Demand, Option
+from controller.scheduling.synergy.demand import Demand
 
 DemandOf = Callable[[JobSpec], Demand]
 """A job's demand; the same for equal jobs."""
@@ -17,12 +17,14 @@ class SharedSpeed:
     """Speed by sensitivity: a job takes `spec.iteration_s` with its fair share, less with more by its matrix.
 
     A grant counts as the fastest option of the job's demand within it, and at least as the floor, which no
-    allocator goes below. Groups without grants run at the fair share. Restarts are free, as in Synergy's
-    simulations.
+    allocator goes below. Groups without grants run at the fair share. `restart_scale` scales the jobs' own
+    restart costs; 0: restarts are free, as in Synergy's simulations. Other CPUs and memory on the same GPUs
+    are no restart.
     """
 
-    def __init__(self, demand_of: DemandOf) -> None:
+    def __init__(self, demand_of: DemandOf, *, restart_scale: float = 0.0) -> None:
         self._demand_of = demand_of
+        self._restart_scale = restart_scale
 
     def alone_s(self, job: JobSpec) -> float:
         """Return the job's own figure: it holds for the fair share."""
@@ -38,13 +40,11 @@ class SharedSpeed:
         return [spec.iteration_s / self.speed(spec, group)]
 
     def restart_s(self, group: Group) -> Sequence[float]:
-        """Return that restarts are free."""
-        return [0.0] * len(group.jobs)
+        """Return each member's own cost."""
+        return [job.spec.restart_s * self._restart_scale for job in group.jobs]
 
     def speed(self, spec: JobSpec, group: Group) -> float:
         """Return the speed relative to the fair share."""
         if not group.cpus:
             return 1.0
-        cpus, memory = group.cpus[0] / spec.gpus + 1e-6, group.memory_gb[0] / spec.gpus + 1e-6
-        options: Sequence[Option] = self._demand_of(spec).options
-        return max((o.speed for o in options if o.cpus <= cpus and o.memory_gb <= memory), default=1.0)
+        return self._demand_of(spec).speed(group.cpus[0] / spec.gpus, group.memory_gb[0] / spec.gpus)

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from controller.scheduling.synergy.demand import Demand, ServerShape
-from controller.scheduling.synergy.fleet import Fleet, Grant, Plan, Split, runnable
+from controller.scheduling.synergy.demand import Demand, Servers, Split
+from controller.scheduling.synergy.fleet import Fleet, Grant, Plan, runnable
 
 
-def tetris(demands: Sequence[Demand], servers: int, shape: ServerShape) -> Plan:
+def tetris(demands: Sequence[Demand], servers: Servers) -> Plan:
     """Place, again and again, the job and server with the highest score; demands are ideal shares, not tuned.
 
-    The score is the dot product of the job's demand and the server's free resources, each as a part of a
-    server, plus the job's remaining work (time times demand; less is better) scaled so that both weigh the
-    same on average. Jobs for several servers score at the emptiest and go to as few servers as possible.
+    The score is the dot product of the job's demand and the server's free resources, each as a part of the
+    largest server, plus the job's remaining work (time times demand; less is better) scaled so that both
+    weigh the same on average. Jobs for several servers score at the emptiest and go to as few servers as
+    possible.
     O(jobs² + jobs · servers): after each placement only that server's column is scored again.
     """
-    fleet = Fleet(servers, shape)
+    fleet = Fleet(servers)
     runnable(demands, 0)  # for its check
     open_jobs = dict(enumerate(demands))
-    work = {i: j.remaining_s * sum(_parts(j, shape)) for i, j in open_jobs.items()}
-    scores = {i: [_alignment(j, s, fleet) for s in range(servers)] for i, j in open_jobs.items()}
+    work = {i: j.remaining_s * sum(_parts(j, servers)) for i, j in open_jobs.items()}
+    scores = {i: [_alignment(j, s, fleet) for s in range(len(servers))] for i, j in open_jobs.items()}
     weight = _weight([max(row) for row in scores.values()], list(work.values()))
     grants, left_over = [], []
     while open_jobs:
@@ -38,14 +39,15 @@ def tetris(demands: Sequence[Demand], servers: int, shape: ServerShape) -> Plan:
     return Plan(tuple(grants), tuple(demands[i] for i in sorted(left_over)))
 
 
-def _parts(job: Demand, shape: ServerShape) -> tuple[float, float, float]:
+def _parts(job: Demand, servers: Servers) -> tuple[float, float, float]:
+    shape = servers.largest
     gpus = job.gpus
     return gpus / shape.gpus, gpus * job.ideal.cpus / shape.cpus, gpus * job.ideal.memory_gb / shape.memory_gb
 
 
 def _alignment(job: Demand, server: int, fleet: Fleet) -> float:
-    shape = fleet.shape
-    gpus, cpus, memory = _parts(job, shape)
+    shape = fleet.servers.largest
+    gpus, cpus, memory = _parts(job, fleet.servers)
     free_gpus, free_cpus, free_memory = fleet.free(server)
     return (
         gpus * free_gpus / shape.gpus + cpus * free_cpus / shape.cpus + memory * free_memory / shape.memory_gb
@@ -60,7 +62,9 @@ def _weight(alignments: list[float], work: list[float]) -> float:
 def _place(job: Demand, scores: list[float], fleet: Fleet) -> Split | None:
     if job.gpus > fleet.free_gpus:
         return None
+    if job.here:
+        return fleet.find(job, job.ideal)
     fitting = [s for s in range(len(scores)) if fleet.fits(s, job.gpus, job.ideal)]
     if fitting:
         return ((max(fitting, key=lambda s: scores[s]), job.gpus),)
-    return fleet.find(job.gpus, job.ideal)
+    return fleet.find(job, job.ideal)

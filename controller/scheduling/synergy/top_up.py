@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from controller.scheduling.synergy.demand import Option, ServerShape, within
+from controller.scheduling.synergy.demand import Option, Servers, within
 from controller.scheduling.synergy.fleet import Fleet, Grant, Plan
 
 
-def top_up(plan: Plan, servers: int, shape: ServerShape) -> Plan:
+def top_up(plan: Plan, servers: Servers) -> Plan:
     """Raise shares with the CPUs and the memory that are free beside their jobs, while that speeds one up.
 
     The step with the most speed for its part of the servers comes first; ties go to the job that is earlier
@@ -16,9 +16,9 @@ def top_up(plan: Plan, servers: int, shape: ServerShape) -> Plan:
     the gap. No job loses anything. At most one step per job and option; each looks at the jobs on the servers
     that the last one touched.
     """
-    fleet = Fleet(servers, shape)
+    fleet = Fleet(servers)
     current = list(plan.grants)
-    on_server: list[list[int]] = [[] for _ in range(servers)]
+    on_server: list[list[int]] = [[] for _ in range(len(servers))]
     for position, grant in enumerate(current):
         fleet.take(grant.split, grant.option)
         for server, _ in grant.split:
@@ -44,7 +44,7 @@ def top_up(plan: Plan, servers: int, shape: ServerShape) -> Plan:
 
 def _best_step(grant: Grant, fleet: Fleet) -> tuple[float, Option] | None:
     """Return the gain per fair share, and the share, of the best larger share that is free."""
-    now, shape = grant.option, fleet.shape
+    now, servers = grant.option, fleet.servers
     if now.speed >= grant.demand.ideal.speed:
         return None
     best: tuple[float, Option] | None = None
@@ -55,7 +55,7 @@ def _best_step(grant: Grant, fleet: Fleet) -> tuple[float, Option] | None:
             for server, gpus in grant.split
         ):
             continue
-        cost = max(0.0, cpus / shape.fair_cpus) + max(0.0, memory / shape.fair_memory_gb)
+        cost = max(0.0, cpus / servers.fair_cpus) + max(0.0, memory / servers.fair_memory_gb)
         gain = (option.speed - now.speed) / max(cost, 1e-9)
         if best is None or gain > best[0]:
             best = (gain, option)

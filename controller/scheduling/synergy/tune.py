@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
-from controller.scheduling.synergy.demand import Demand, Option, ServerShape
-from controller.scheduling.synergy.fleet import Fleet, Grant, Plan, Split, runnable
+from controller.scheduling.synergy.demand import Demand, Option, Servers, Split
+from controller.scheduling.synergy.fleet import Fleet, Grant, Plan, runnable
 
 
-def tune(demands: Sequence[Demand], servers: int, shape: ServerShape, *, spread: bool = False) -> Plan:
+def tune(demands: Sequence[Demand], servers: Servers, *, spread: bool = False) -> Plan:
     """Allocate as Synergy-TUNE.
 
     Of the jobs in priority order those run whose GPUs the cluster has. They are placed with the largest
@@ -27,8 +27,8 @@ def tune(demands: Sequence[Demand], servers: int, shape: ServerShape, *, spread:
     With `spread`, which is not part of the published algorithm, the server with the most free CPUs takes the
     place of the fullest one: hungry jobs then find modest neighbours more often.
     """
-    chosen, waiting = runnable(demands, servers * shape.gpus)
-    tuning = Tuning(servers, shape, spread=spread)
+    chosen, waiting = runnable(demands, servers.gpus)
+    tuning = Tuning(servers, spread=spread)
     for job in sorted(chosen, key=lambda d: (-d.gpus, -d.ideal.cpus, -d.ideal.memory_gb)):
         tuning.add(job, job.ideal)
     return Plan(tuple(tuning.grant(job) for job in chosen), tuple(waiting))
@@ -37,16 +37,16 @@ def tune(demands: Sequence[Demand], servers: int, shape: ServerShape, *, spread:
 class Tuning:
     """An allocation under construction, whose jobs can still be made to fall back."""
 
-    def __init__(self, servers: int, shape: ServerShape, *, spread: bool = False) -> None:
-        self._fleet = Fleet(servers, shape, spread=spread)
+    def __init__(self, servers: Servers, *, spread: bool = False) -> None:
+        self._fleet = Fleet(servers, spread=spread)
         self._options: dict[Hashable, Option] = {}
         self._splits: dict[Hashable, Split] = {}
-        self._on_server: list[list[Demand]] = [[] for _ in range(servers)]
+        self._on_server: list[list[Demand]] = [[] for _ in range(len(servers))]
 
     def add(self, job: Demand, wish: Option) -> None:
         """Place one job, with the share that it wishes if possible; its GPUs have to be free."""
         for option in (wish,) if wish is job.floor else (wish, job.floor):
-            split = self._fleet.find(job.gpus, option)
+            split = self._fleet.find(job, option)
             if split is not None:
                 self.run(job, option, split)
                 return
@@ -64,7 +64,7 @@ class Tuning:
         return Grant(job, self._options[job.job], self._splits[job.job])
 
     def _squeeze_in(self, job: Demand) -> None:
-        split = self._fleet.find_gpus(job.gpus)
+        split = self._fleet.find_gpus(job)
         assert split is not None  # `runnable` has counted the GPUs
         for server, gpus in split:
             peers = iter(self._peers_to_cut(server))

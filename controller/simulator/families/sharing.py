@@ -25,8 +25,13 @@ from controller.simulator.policy_run import PolicyRun
 WITHIN_S, BEYOND_S = 40.0, 60.0
 """Cost of a preemption for jobs of one node and for larger ones."""
 
+PROFILE_S = 80.0
+"""A profile beside four reference jobs, 20 s each."""
+
 SETTINGS = {
     "speeds_known": Setting("1: speeds are known instead of predicted", 0, 0, 1, whole=True),
+    "profile_s": Setting("how long a new kind and size is profiled before it may start", PROFILE_S, 0, 1e6),
+    "collect": Setting("1: speeds are learnt from jobs that run, too", 1, 0, 1, whole=True),
     "interval_s": Setting("interval between preemptions; 0: by load and cost", 0, 0, 1e6),
 }
 
@@ -49,6 +54,8 @@ def make(name: str, config: SimulationConfig) -> PolicyRun:
         load_of,
         speeds_known=bool(chosen["speeds_known"]),
         interval_s=chosen["interval_s"] or None,
+        profile_s=chosen["profile_s"],
+        collect=bool(chosen["collect"]),
     )
     policy = POLICIES[name].make(needs)
     return PolicyRun(policy, SharedSpeed(scenario.truth, load_of=load_of, cost=cost))

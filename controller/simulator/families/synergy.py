@@ -10,9 +10,15 @@ from controller.scheduling.model import JobSpec
 from controller.scheduling.synergy import ModelProfile, read_profiles
 from controller.scheduling.synergy.catalog import model_profiles
 from controller.scheduling.synergy.policies import ALLOCATORS, synergy
-from controller.scheduling.synergy.policy import RANKS, demands_by_matrix, server_shape
+from controller.scheduling.synergy.policy import RANKS, demands_by_matrix, servers_of
 from controller.scheduling.synergy.speed import SharedSpeed
-from controller.simulator.families.base import Family, SimulationConfig, readable
+from controller.simulator.families.base import (
+    Family,
+    Setting,
+    SimulationConfig,
+    readable,
+    resolve_settings,
+)
 from controller.simulator.policy_run import PolicyRun
 
 ROUND_S = 300.0
@@ -33,14 +39,21 @@ ABOUT = {
 }
 """Descriptions of the orders and the allocators."""
 
+SETTINGS = {
+    "restart_scale": Setting("factor on the cost of restarts; 0: free, as in Synergy's paper", 1.0, 0.0, 1e6),
+    "stay": Setting(
+        "1: jobs that go on stay where they are if their share is there; 0: as published", 1, 0, 1, whole=True
+    ),
+}
+
 
 def profiles_of(config: SimulationConfig) -> dict[str, ModelProfile]:
     """Return the profiles for these servers by model. Raises what reading the file raises."""
-    shape = server_shape(config.cluster)
+    servers = servers_of(config.cluster)
     if config.matrix is None:
-        return model_profiles(shape)
+        return model_profiles(servers)
     with readable(config.matrix):
-        return read_profiles(config.matrix, cpus_per_gpu=round(shape.fair_cpus))
+        return read_profiles(config.matrix, cpus_per_gpu=round(servers.fair_cpus))
 
 
 def dress(specs: Sequence[JobSpec], config: SimulationConfig) -> list[JobSpec]:
@@ -53,10 +66,12 @@ def dress(specs: Sequence[JobSpec], config: SimulationConfig) -> list[JobSpec]:
 def make(name: str, config: SimulationConfig) -> PolicyRun:
     """Return a fresh policy run, such as ``srtf+tune``."""
     matrices = {model: profile.sensitivity for model, profile in profiles_of(config).items()}
-    demand_of = demands_by_matrix(matrices, server_shape(config.cluster))
+    demand_of = demands_by_matrix(matrices, servers_of(config.cluster))
     order, _, allocator = name.partition("+")
-    policy = synergy(order, allocator, demand_of, round_s=ROUND_S)
-    return PolicyRun(policy, SharedSpeed(demand_of), interval_s=ROUND_S)
+    chosen = resolve_settings(SETTINGS, config)
+    policy = synergy(order, allocator, demand_of, round_s=ROUND_S, stay=bool(chosen["stay"]))
+    speed = SharedSpeed(demand_of, restart_scale=chosen["restart_scale"])
+    return PolicyRun(policy, speed, interval_s=ROUND_S)
 
 
 FAMILY = Family(
@@ -68,5 +83,6 @@ FAMILY = Family(
     },
     make,
     dress,
+    settings=SETTINGS,
     main=("srtf+tune",),
 )

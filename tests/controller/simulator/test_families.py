@@ -22,7 +22,7 @@ from tests.controller.simulator.commands import schedule
 
 SMALL = Cluster.uniform(4, 8, cpus=24, memory_gb=500)
 NEW = ("synergy-replica", "lucid-replica", "sharing")
-KNOWN = (("speeds_known", 1.0),)
+KNOWN = (("speeds_known", 1.0), ("profile_s", 0.0))
 UNCHECKED = ("synergy-replica:fifo+opt", "synergy-replica:srtf+opt")
 """They grant what no server has, as they do there."""
 
@@ -299,7 +299,19 @@ def test_a_plan_says_why_two_jobs_share(tmp_path: Path) -> None:
     jobs = tmp_path / "jobs.csv"
     rows = "".join(f"{number},0,3000,{1 + number % 2},net{number % 30}\n" for number in range(12))
     jobs.write_text(f"job_id,submit_s,duration_s,gpus,model\n{rows}")
-    ran = schedule("plan", "--jobs", jobs, "--gpus", 8, "--policy", "sharing:sharing", "--explain", "--json")
+    ran = schedule(
+        "plan",
+        "--jobs",
+        jobs,
+        "--gpus",
+        8,
+        "--policy",
+        "sharing:sharing",
+        "--set",
+        "profile_s=0",
+        "--explain",
+        "--json",
+    )
     reasons = [group["reason"] for group in ran.json["groups"]]
     assert all(reasons)
     assert any("gain" in reason for reason in reasons)

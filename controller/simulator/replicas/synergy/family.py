@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from controller.scheduling.synergy import ModelProfile, ServerShape
+from controller.scheduling.synergy import ModelProfile, Servers, ServerShape
 from controller.scheduling.synergy.policy import server_shape
 from controller.simulator.families.base import Family, SimulationConfig
 from controller.simulator.families.synergy import dress, profiles_of
@@ -37,12 +37,12 @@ MODES = {
 def make(name: str, config: SimulationConfig) -> PolicyRun:
     """Return a fresh policy run, such as ``srtf+tune``."""
     order, _, mode = name.partition("+")
-    shape = server_shape(config.cluster)
+    shape, number = server_shape(config.cluster), len(config.cluster.nodes)
     profiles = profiles_of(config)
     if config.matrix is None:
         profiles = {model: _like_measured(profile, shape) for model, profile in profiles.items()}
     demand_of = replica_demands(profiles, shape, mode=mode)
-    policy = replica_policy(order, mode, demand_of, shape=shape, servers=len(config.cluster.nodes))
+    policy = replica_policy(order, mode, demand_of, servers=Servers.equal(number, shape))
     speed = RoundSpeed(demand_of, round_s=ROUND_S)
     return SteppedRun(policy, speed, ROUND_S)
 

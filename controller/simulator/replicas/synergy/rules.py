@@ -17,10 +17,18 @@ from dataclasses import dataclass
 from controller.scheduling.errors import BadSpec
 from controller.scheduling.model import JobSpec
 from controller.scheduling.policy import JobState
-from controller.scheduling.synergy.demand import Demand, Option, ServerShape, undominated, within
+from controller.scheduling.synergy.demand import (
+    Demand,
+    Option,
+    Servers,
+    ServerShape,
+    Split,
+    undominated,
+    within,
+)
 from controller.scheduling.synergy.drf import dominant_share
 from controller.scheduling.synergy.errors import BadDemand, Infeasible
-from controller.scheduling.synergy.fleet import Grant, Plan, Split, runnable
+from controller.scheduling.synergy.fleet import Grant, Plan, runnable
 from controller.scheduling.synergy.matrix_csv import ModelProfile
 from controller.scheduling.synergy.opt import share_out
 from controller.scheduling.synergy.policy import Allocator, SynergyPolicy, by_arrival, by_attained
@@ -107,37 +115,37 @@ def replica_demands(
     return demand_of
 
 
-def replica_proportional(demands: Sequence[Demand], servers: int, shape: ServerShape) -> Plan:
+def replica_proportional(demands: Sequence[Demand], servers: Servers) -> Plan:
     """Give each job in order its fair share on the first GPUs that are free."""
-    fair = Option(shape.fair_cpus, shape.fair_memory_gb, 1.0)
-    return _in_turn(demands, _FirstFit(servers, shape), lambda fleet, job: fleet.take(job, fair))
+    fair = Option(servers.fair_cpus, servers.fair_memory_gb, 1.0)
+    return _in_turn(demands, _FirstFit(servers), lambda fleet, job: fleet.take(job, fair))
 
 
-def replica_greedy(demands: Sequence[Demand], servers: int, shape: ServerShape) -> Plan:
+def replica_greedy(demands: Sequence[Demand], servers: Servers) -> Plan:
     """Give each job in order its ideal share on the first GPUs that have it, or pass over it."""
-    return _in_turn(demands, _FirstFit(servers, shape), lambda fleet, job: fleet.take(job, job.ideal))
+    return _in_turn(demands, _FirstFit(servers), lambda fleet, job: fleet.take(job, job.ideal))
 
 
-def replica_tune(demands: Sequence[Demand], servers: int, shape: ServerShape) -> Plan:
+def replica_tune(demands: Sequence[Demand], servers: Servers) -> Plan:
     """Give each job in order its ideal share, else its fair one, else have neighbours fall back.
 
     Raises Infeasible where the public simulator exits: a job does not fit although neighbours fell back.
     """
-    return _in_turn(demands, _FirstFit(servers, shape), _tune)
+    return _in_turn(demands, _FirstFit(servers), _tune)
 
 
-def replica_opt(demands: Sequence[Demand], servers: int, shape: ServerShape) -> Plan:
+def replica_opt(demands: Sequence[Demand], servers: Servers) -> Plan:
     """Give each job what the first program grants it, on the GPUs that are free, whatever else is there.
 
     Demands are those of `replica_grid`. Raises what `share_out` raises.
     """
-    chosen, waiting = runnable(demands, servers * shape.gpus)
+    chosen, waiting = runnable(demands, servers.gpus)
     if not chosen:
         return Plan((), tuple(waiting))
-    options, _ = share_out(chosen, servers, shape, counts=[1] * len(chosen))
+    options, _ = share_out(chosen, servers, counts=[1] * len(chosen))
     grants, first = [], 0
     for job, option in zip(chosen, options, strict=True):
-        grants.append(Grant(job, option, _consecutive(first, job.gpus, shape.gpus)))
+        grants.append(Grant(job, option, _consecutive(first, job.gpus, servers.largest.gpus)))
         first += job.gpus
     return Plan(tuple(grants), tuple(waiting))
 
@@ -182,15 +190,15 @@ class _Held:
 
 
 class _FirstFit:
-    def __init__(self, servers: int, shape: ServerShape) -> None:
-        self._shape = shape
-        self._gpus = [shape.gpus] * servers
-        self._cpus = [float(shape.cpus)] * servers
-        self._memory = [float(shape.memory_gb)] * servers
-        self._on_server: list[list[_Held]] = [[] for _ in range(servers)]
+    def __init__(self, servers: Servers) -> None:
+        self._servers = servers
+        self._gpus = [shape.gpus for shape in servers.shapes]
+        self._cpus = [float(shape.cpus) for shape in servers.shapes]
+        self._memory = [float(shape.memory_gb) for shape in servers.shapes]
+        self._on_server: list[list[_Held]] = [[] for _ in servers.shapes]
         self._held: dict[Hashable, _Held] = {}
         self._first = 0  # no server before this one has a free GPU
-        self.free_gpus = servers * shape.gpus
+        self.free_gpus = servers.gpus
 
     def take(self, job: Demand, option: Option) -> bool:
         left, split = job.gpus, []
@@ -247,8 +255,10 @@ class _FirstFit:
         falling = []
         for peer in peers:  # also those that free nothing
             here = next(count for place, count in peer.split if place == server)
-            cpus = max(0.0, cpus - max(0.0, here * (peer.option.cpus - self._shape.fair_cpus)))
-            memory = max(0.0, memory - max(0.0, here * (peer.option.memory_gb - self._shape.fair_memory_gb)))
+            cpus = max(0.0, cpus - max(0.0, here * (peer.option.cpus - self._servers.fair_cpus)))
+            memory = max(
+                0.0, memory - max(0.0, here * (peer.option.memory_gb - self._servers.fair_memory_gb))
+            )
             falling.append(peer)
             if not cpus and not memory:
                 break
@@ -269,17 +279,14 @@ def whole_iterations_left(job: JobState, now_s: float) -> float:
     return round(job.iterations_left(now_s)) * job.alone_s
 
 
-def replica_policy(
-    order: str, mode: str, demand_of: DemandOf, *, shape: ServerShape, servers: int
-) -> SynergyPolicy:
+def replica_policy(order: str, mode: str, demand_of: DemandOf, *, servers: Servers) -> SynergyPolicy:
     """Return a policy of the public simulator.
 
     Args:
         order: `fifo`, `srtf`, `las`, `ftf`, `drf` or `tetris`.
         mode: `fair` (GPU-proportional), `greedy`, `tune` or `opt`.
         demand_of: As `replica_demands` makes it for this mode.
-        shape: The servers, which DRF and Tetris compare demands with.
-        servers: How many there are.
+        servers: The servers, which DRF and Tetris compare demands with.
 
     Raises BadSpec for any other order or mode, and for `opt` with an order for which the public simulator
     has no result: it takes a server's CPUs and memory to be as many as its GPUs there, and stops.
@@ -305,12 +312,12 @@ def replica_policy(
         return (now_s - job.spec.submit_s + remaining(job, now_s, speed)) / ideal_s
 
     def share(job: JobState, now_s: float, speed: float) -> float:
-        return dominant_share(demand_of(job.spec), servers, shape)
+        return dominant_share(demand_of(job.spec), servers)
 
     def weighted(job: JobState, now_s: float, speed: float) -> float:
-        wants = demand_of(job.spec)
+        wants, shape = demand_of(job.spec), servers.largest
         parts = 1 / shape.gpus + wants.ideal.cpus / shape.cpus + wants.ideal.memory_gb / shape.memory_gb
-        return remaining(job, now_s, speed) * wants.gpus * parts / servers
+        return remaining(job, now_s, speed) * wants.gpus * parts / len(servers)
 
     ranks = {
         "fifo": by_arrival,
@@ -334,11 +341,11 @@ def replica_policy(
 def _selected(allocate: Allocator, *, large_first: bool) -> Allocator:
     """Let an allocator see only the jobs whose GPUs the cluster has, as LAS alone does."""
 
-    def of_selected(demands: Sequence[Demand], servers: int, shape: ServerShape) -> Plan:
-        chosen, waiting = runnable(demands, servers * shape.gpus)
+    def of_selected(demands: Sequence[Demand], servers: Servers) -> Plan:
+        chosen, waiting = runnable(demands, servers.gpus)
         if large_first:
             chosen.sort(key=lambda d: -d.gpus)
-        plan = allocate(chosen, servers, shape)
+        plan = allocate(chosen, servers)
         return Plan(plan.grants, (*plan.waiting, *waiting))
 
     return of_selected

@@ -1,5 +1,7 @@
 """Kinds of job for the tests: their pairs on one GPU, and small clusters' jobs."""
 
+from dataclasses import replace
+
 from hypothesis import strategies as st
 
 from controller.scheduling import JobSpec, JobState
@@ -17,9 +19,9 @@ PAIRS = MadeUpPairs(
 )
 LAW = Scaling(PAIRS, {"memory": 0.2, "light": 0.0})
 KINDS = tuple(PAIRS.kinds)
-MANY = Scaling(
-    MadeUpPairs(make_demands([f"k{n}" for n in range(24)], seed=5)), make_sync([f"k{n}" for n in range(24)])
-)
+NAMES = [f"k{n}" for n in range(24)]
+ROOM_FOR_ALL = {name: replace(made, held=0.0) for name, made in make_demands(NAMES, seed=5).items()}
+MANY = Scaling(MadeUpPairs(ROOM_FOR_ALL), make_sync(NAMES))
 
 
 def spec(name: str, kind: str = "light", *, at: float = 0, gpus: int = 1, lasts_s: float = 1000) -> JobSpec:

@@ -97,8 +97,8 @@ def test_kinds_without_all_partners_are_left_out() -> None:
     assert pairs.kinds == ("a", "b", "c")
     with pytest.raises(UnknownModel, match="'d'; known are a, b, c"):
         pairs.beside("a", "d")
-    with pytest.raises(BadMeasurement, match="a beside b has speed 0"):
-        MeasuredPairs({("a", "b"): 0.0})
+    with pytest.raises(BadMeasurement, match=r"a beside b has speed -1\.0; it must not be negative"):
+        MeasuredPairs({("a", "b"): -1.0})
     with pytest.raises(BadMeasurement, match="2 pairs, but no kind"):
         MeasuredPairs({("a", "b"): 0.5, ("b", "a"): 0.5})
 

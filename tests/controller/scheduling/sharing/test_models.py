@@ -55,8 +55,8 @@ def test_bad_profiles_are_refused() -> None:
         Profile((0.5, 0.5), (1.0,))
     with pytest.raises(BadMeasurement, match="0 sensitivities and 0 impacts"):
         Profile((), ())
-    with pytest.raises(BadMeasurement, match="a speed of 0"):
-        profile_of(10, [0.0], [1], [1])
+    with pytest.raises(BadMeasurement, match="a speed of -1"):
+        profile_of(1, [-1.0], [1], [1])
     with pytest.raises(BadMeasurement, match="throughputs alone of 0"):
         profile_of(0, [1], [1], [1])
     with pytest.raises(BadMeasurement, match="2, 1 and 1 throughputs"):

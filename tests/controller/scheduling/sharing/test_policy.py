@@ -9,13 +9,20 @@ from hypothesis import strategies as st
 from controller.scheduling import BadSpec, Cluster, Decision, Group, JobSpec, JobState, View
 from controller.scheduling.sharing import (
     Choice,
+    Demand,
     FixedInterval,
     Ledger,
+    Load,
+    MadeUpPairs,
     Packer,
     PreemptionCost,
+    Profiler,
+    Scaling,
     SharedSpeed,
     SharingPolicy,
     UnknownModel,
+    choose,
+    train,
 )
 from controller.simulator import measure, simulate
 from controller.simulator.generate import generate
@@ -208,3 +215,40 @@ def test_sharing_beats_itself_without_sharing_and_equal_sizes_only() -> None:
             jct.setdefault(name, []).append(measure(result).avg_jct_s)
     assert sum(jct["ours"]) < sum(jct["equal"])
     assert sum(jct["ours"]) < 0.85 * sum(jct["none"])
+
+
+HOLDS = Scaling(
+    MadeUpPairs({"big": Demand(0.1, 0.1, 0.1, held=0.7), "small": Demand(0.1, 0.1, 0.1, held=0.2)})
+)
+
+
+def test_jobs_that_do_not_fit_into_memory_do_not_share() -> None:
+    assert HOLDS.speed(Load("big", 1), [Load("big", 1)]) == 0
+    assert HOLDS.speed(Load("big", 4), [Load("small", 1), Load("big", 1)]) == 0
+    speed = SharedSpeed(HOLDS)
+    specs = [spec("a", "big"), spec("b", "big"), spec("c", "small")]
+    jobs = simulate(specs, Cluster.uniform(1, 1), SharingPolicy(Packer(HOLDS)), speed, verify=True).jobs
+    began = {job.spec.id: job.start_s for job in jobs}
+    assert began["c"] == 0 < 1000 <= began["b"]  # a and c share, b waits for a GPU
+
+
+def test_speeds_that_were_seen_are_believed() -> None:
+    pytest.importorskip("sklearn")
+    forests = train(Profiler(LAW, choose(LAW, 2)), sizes=(), samples=40, trees=5)
+    rude = [Load("rude", 1)]
+    forests.learn(Load("frail", 1), rude, 0.125)
+    assert forests.speed(Load("frail", 1), rude) == 0.125
+    assert forests.fresh().speed(Load("frail", 1), rude) != 0.125
+
+
+def test_a_running_pair_is_noted() -> None:
+    pytest.importorskip("sklearn")
+    forests = train(Profiler(LAW, choose(LAW, 2)), sizes=(), samples=40, trees=5)
+    truth = LAW.speed(Load("light", 1), [Load("host", 1)])
+    for collect in (False, True):
+        believed = forests.fresh()
+        policy = SharingPolicy(Packer(believed), collect=collect)
+        specs = [spec("a", "light"), spec("b", "host"), spec("c", "host", at=10)]
+        simulate(specs, Cluster.uniform(1, 1), policy, SharedSpeed(LAW))
+        seen = believed.speed(Load("light", 1), [Load("host", 1)])
+        assert (seen == pytest.approx(truth, rel=1e-9)) == collect

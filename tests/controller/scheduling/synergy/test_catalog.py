@@ -1,6 +1,6 @@
 import pytest
 
-from controller.scheduling.synergy import BadDemand, ServerShape, opt, top_up, tune
+from controller.scheduling.synergy import BadDemand, Servers, ServerShape, opt, top_up, tune
 from controller.scheduling.synergy.catalog import TASKS, draw, model_profiles, profile_all
 
 SERVER = ServerShape(gpus=8, cpus=24, memory_gb=500)
@@ -30,9 +30,11 @@ def test_topped_up_tune_is_within_a_tenth_of_the_optimum_on_128_gpus() -> None:
     mix = {"image": 20.0, "text": 70.0, "sound": 10.0}
     for seed in range(3):
         jobs = draw(matrices, KINDS, mix, gpus=128, server=SERVER, seed=seed)
-        best = opt(jobs, 16, SERVER).plan.throughput
-        assert top_up(tune(jobs, 16, SERVER), 16, SERVER).throughput >= 0.9 * best
-        assert tune(jobs, 16, SERVER).throughput >= 0.85 * best
+        best = opt(jobs, Servers.equal(16, SERVER)).plan.throughput
+        assert (
+            top_up(tune(jobs, Servers.equal(16, SERVER)), Servers.equal(16, SERVER)).throughput >= 0.9 * best
+        )
+        assert tune(jobs, Servers.equal(16, SERVER)).throughput >= 0.85 * best
 
 
 def test_made_up_profiles_are_at_their_fastest_with_their_ideal_share() -> None:

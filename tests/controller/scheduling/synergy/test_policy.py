@@ -7,15 +7,22 @@ from hypothesis import strategies as st
 from controller.scheduling import BadSpec, Cluster, Decision, Group, JobSpec, JobState, Node, View
 from controller.scheduling.synergy import (
     ModelProfile,
+    Servers,
     SharedSpeed,
     SynergyPolicy,
+    demand,
     demands_by_matrix,
     server_shape,
+    servers_of,
     synergy,
+    tune,
 )
 from controller.scheduling.synergy.policies import ALLOCATORS
 from controller.scheduling.synergy.policy import RANKS
 from controller.simulator import measure, simulate
+from controller.simulator.families.base import SimulationConfig
+from controller.simulator.generate import generate
+from controller.simulator.policies import dress, make
 from controller.simulator.replicas.steps import SteppedRun
 from controller.simulator.replicas.synergy.rules import replica_demands, replica_policy
 from controller.simulator.replicas.synergy.speed import RoundSpeed
@@ -93,7 +100,7 @@ def test_the_public_rules_end_every_job_at_a_round(order: str, mode: str, specs:
     specs = [s for s in specs if s.model in PROFILES and s.gpus in (1, 2, 4)]
     wants = replica_demands(PROFILES, SHAPE)
     speed = RoundSpeed(wants)
-    policy = Checked(replica_policy(order, mode, wants, shape=SHAPE, servers=2))
+    policy = Checked(replica_policy(order, mode, wants, servers=Servers.equal(2, SHAPE)))
     result = SteppedRun(policy, speed, ROUND_S).run(specs, CLUSTER, verify=True)
     assert len(result.jobs) == len(specs)
     for job in result.jobs:
@@ -115,7 +122,7 @@ def test_a_round_holds_whole_iterations_only() -> None:
     speed = RoundSpeed(wants)
     # at 0.7 s, 428 iterations fit into a round; at 0.35 s, 857
     specs = [JobSpec("m", 0, 1, 857, 0.7, model="modest"), JobSpec("h", 0, 1, 857, 0.7, model="hungry")]
-    policy = replica_policy("fifo", "tune", wants, shape=SHAPE, servers=2)
+    policy = replica_policy("fifo", "tune", wants, servers=Servers.equal(2, SHAPE))
     jobs = SteppedRun(policy, speed, ROUND_S).run(specs, CLUSTER).jobs
     assert {job.spec.id: job.finish_s for job in jobs} == {"m": 900, "h": 300}
 
@@ -124,7 +131,7 @@ def test_a_job_of_whole_rounds_takes_no_round_more() -> None:
     wants = replica_demands(PROFILES, SHAPE)
     for rounds in (1, 3, 7, 100):
         specs = [JobSpec("m", 0, 1, 428 * rounds, 0.7, model="modest")]
-        policy = replica_policy("srtf", "fair", wants, shape=SHAPE, servers=2)
+        policy = replica_policy("srtf", "fair", wants, servers=Servers.equal(2, SHAPE))
         speed = RoundSpeed(wants)
         (ended,) = SteppedRun(policy, speed, ROUND_S).run(specs, CLUSTER).jobs
         assert ended.finish_s == 300 * rounds
@@ -133,7 +140,7 @@ def test_a_job_of_whole_rounds_takes_no_round_more() -> None:
 def test_an_iteration_longer_than_a_round_is_refused() -> None:
     wants = replica_demands(PROFILES, SHAPE)
     specs = [JobSpec("slow", 0, 1, 1, 301, model="modest")]
-    policy = replica_policy("fifo", "fair", wants, shape=SHAPE, servers=2)
+    policy = replica_policy("fifo", "fair", wants, servers=Servers.equal(2, SHAPE))
     with pytest.raises(BadSpec, match="'slow' needs 301 s for an iteration; a round of 300 s holds none"):
         simulate(specs, CLUSTER, policy, RoundSpeed(wants), interval_s=ROUND_S)
 
@@ -188,3 +195,45 @@ def test_bad_input_is_named() -> None:
         synergy("lifo", "tune", WANTS)
     with pytest.raises(BadSpec, match="'best' is none of Synergy's proportional, greedy"):
         synergy("fifo", "best", WANTS)
+
+
+UNEQUAL = Cluster((Node(4, 12, 100, "a"), Node(2, 12, 100, "rich"), Node(1, 3, 25, "b")))
+
+
+@pytest.mark.parametrize("allocator", ALLOCATORS)
+def test_on_unequal_servers_nobody_gets_what_is_not_there(allocator: str) -> None:
+    if allocator == "opt":
+        pytest.importorskip("scipy")
+    wants = demands_by_matrix(MATRICES, servers_of(UNEQUAL))
+    models = ["hungry", "modest", "caching"]
+    specs = [JobSpec(str(i), 90 * i, 1 + i * 3 % 7, 900, 1.0, model=models[i % 3]) for i in range(21)]
+    policy = Checked(synergy("srtf", allocator, wants, stay=True))
+    result = simulate(specs, UNEQUAL, policy, SharedSpeed(wants), interval_s=ROUND_S, verify=True)
+    assert len(result.jobs) == 21
+
+
+def test_a_job_of_many_gpus_finds_its_ideal_share_on_the_largest_servers() -> None:
+    servers = servers_of(UNEQUAL)
+    assert servers.most(1) == (12, 100)
+    assert servers.most(5) == (12 / 3, 100 / 3)  # three there, two on the rich one
+    plan = tune([demand("j", 6, HUNGRY, servers)], servers)
+    assert sum(gpus for _, gpus in plan.grants[0].split) == 6
+
+
+def test_a_restart_costs_and_jobs_stay_where_they_are() -> None:
+    cluster = Cluster.uniform(4, 8, cpus=24, memory_gb=500)
+    starts, average_s = {}, {}
+    for cost, stay in ((0, 0), (1, 0), (1, 1)):
+        config = SimulationConfig(cluster, settings=(("restart_scale", 10 * cost), ("stay", stay)))
+        jobs = dress(generate(120, cluster, longest_s=20_000), "synergy", config)
+        result = make("synergy:srtf+tune", config).run(jobs, cluster)
+        starts[cost, stay] = sum(job.starts for job in result.jobs)
+        average_s[cost, stay] = measure(result).avg_jct_s
+    assert starts[1, 1] < 0.7 * starts[1, 0]
+    assert average_s[0, 0] < average_s[1, 1] < average_s[1, 0]
+
+
+def test_restarts_longer_than_a_round_are_no_endless_simulation() -> None:
+    specs = [JobSpec(name, 0, 8, 1000, 1.0, model="modest", restart_s=400) for name in "ab"]
+    policy, speed = synergy("las", "tune", WANTS), SharedSpeed(WANTS, restart_scale=1.0)
+    assert len(simulate(specs, CLUSTER, policy, speed, interval_s=ROUND_S).jobs) == 2

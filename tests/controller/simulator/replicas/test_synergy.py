@@ -10,6 +10,7 @@ from controller.scheduling.synergy import (
     ModelProfile,
     Option,
     Sensitivity,
+    Servers,
     ServerShape,
 )
 from controller.simulator.replicas.steps import SteppedRun
@@ -60,32 +61,44 @@ def test_a_cut_without_a_line_to_follow_leaves_the_fair_speed() -> None:
 
 
 def test_gpus_are_the_first_that_have_the_share() -> None:
-    plan = replica_greedy([demand("a", 6, 25), demand("b", 6, 25), demand("c", 6, 25)], 2, SHAPE)
+    plan = replica_greedy(
+        [demand("a", 6, 25), demand("b", 6, 25), demand("c", 6, 25)], Servers.equal(2, SHAPE)
+    )
     assert [g.split for g in plan.grants] == [((0, 1),), ((0, 1),), ((1, 1),)]
-    spread = replica_greedy([demand("a", 6, 25), demand("w", 5, 10, gpus=2)], 2, SHAPE)
+    spread = replica_greedy([demand("a", 6, 25), demand("w", 5, 10, gpus=2)], Servers.equal(2, SHAPE))
     assert spread.grants[1].split == ((0, 1), (1, 1))  # not consolidated
 
 
 def test_greedy_passes_over_what_does_not_fit_and_proportional_never_does() -> None:
     jobs = [demand(i, 12, 25) for i in range(3)]
-    assert len(replica_greedy(jobs, 2, SHAPE).grants) == 2
-    assert len(replica_proportional(jobs, 2, SHAPE).grants) == 3
-    assert all(g.option.speed == 1 for g in replica_proportional(jobs, 2, SHAPE).grants)
+    assert len(replica_greedy(jobs, Servers.equal(2, SHAPE)).grants) == 2
+    assert len(replica_proportional(jobs, Servers.equal(2, SHAPE)).grants) == 3
+    assert all(g.option.speed == 1 for g in replica_proportional(jobs, Servers.equal(2, SHAPE)).grants)
 
 
 def test_tune_falls_back_itself_before_its_neighbours_do() -> None:
     jobs = [demand("a", 6, 25), demand("b", 4, 25), demand("c", 6, 25)]  # 2 of 12 CPUs are left for c
-    speeds = [g.option.speed for g in replica_tune(jobs, 1, SHAPE).grants]
+    speeds = [g.option.speed for g in replica_tune(jobs, Servers.equal(1, SHAPE)).grants]
     assert speeds == [1.0, 2.0, 1.0]  # c wants 3; a has most above its fair share
 
 
 def test_neighbours_fall_back_until_the_need_is_covered() -> None:
     # 4 + 4 + 4 CPUs of 12; the fourth wants 1: one neighbour is enough
     jobs = [demand(i, 4, 10) for i in range(3)] + [demand("m", 1, 10, 1.0)]
-    assert [g.option.speed for g in replica_tune(jobs, 1, SHAPE).grants] == [1.0, 2.0, 2.0, 1.0]
+    assert [g.option.speed for g in replica_tune(jobs, Servers.equal(1, SHAPE)).grants] == [
+        1.0,
+        2.0,
+        2.0,
+        1.0,
+    ]
     # the fourth wants 3: all three have to
     jobs = [demand(i, 4, 10) for i in range(3)] + [demand("m", 3, 10, 1.0)]
-    assert [g.option.speed for g in replica_tune(jobs, 1, SHAPE).grants] == [1.0, 1.0, 1.0, 1.0]
+    assert [g.option.speed for g in replica_tune(jobs, Servers.equal(1, SHAPE)).grants] == [
+        1.0,
+        1.0,
+        1.0,
+        1.0,
+    ]
 
 
 @st.composite
@@ -100,7 +113,7 @@ def queues(draw: st.DrawFn) -> list[Demand]:
 @given(queues(), st.integers(1, 4))
 def test_no_server_gives_more_than_it_has(allocate, jobs: list[Demand], servers: int) -> None:
     try:
-        plan = allocate(jobs, servers, SHAPE)
+        plan = allocate(jobs, Servers.equal(servers, SHAPE))
     except Infeasible:
         assert allocate is replica_tune  # as the public simulator, it can run into a corner
         return
@@ -114,11 +127,11 @@ def test_unknown_names_are_refused() -> None:
     with pytest.raises(BadSpec, match="trains 'other', which has no profile; there are: net"):
         wants(JobSpec("j", 0, 1, 1, model="other"))
     with pytest.raises(BadSpec, match="order 'lifo'; there are fifo, srtf, las"):
-        replica_policy("lifo", "tune", wants, shape=SHAPE, servers=1)
+        replica_policy("lifo", "tune", wants, servers=Servers.equal(1, SHAPE))
     with pytest.raises(BadSpec, match="mode 'best'; there are fair, greedy, tune, opt"):
-        replica_policy("fifo", "best", wants, shape=SHAPE, servers=1)
+        replica_policy("fifo", "best", wants, servers=Servers.equal(1, SHAPE))
     with pytest.raises(BadSpec, match="mode 'opt' with order 'las'; it goes with fifo, srtf"):
-        replica_policy("las", "opt", wants, shape=SHAPE, servers=1)
+        replica_policy("las", "opt", wants, servers=Servers.equal(1, SHAPE))
 
 
 def test_shapes_other_than_eight_gpus_work() -> None:
@@ -152,18 +165,20 @@ def test_opt_counts_a_job_once_and_asks_no_server() -> None:
     # 24 CPUs: six more than the fair shares of the hungry and one of each modest one: for two GPUs more speed
     jobs = [grid("large", "hungry", gpus=2), grid("small", "hungry"), grid("other", "hungry")]
     jobs += [grid(str(i), "modest") for i in range(4)]
-    plan = replica_opt(jobs, 2, SHAPE)
+    plan = replica_opt(jobs, Servers.equal(2, SHAPE))
     speeds = {g.demand.job: g.option.speed for g in plan.grants}
     assert speeds == {"large": 1.0, "small": 2.0, "other": 2.0} | dict.fromkeys("0123", 1.0)
     assert [g.split for g in plan.grants][:4] == [((0, 2),), ((0, 1),), ((0, 1),), ((1, 1),)]
     used = sum(g.demand.gpus * g.option.cpus for g in plan.grants if g.split[0][0] == 0)
     assert used == 18  # of 12
-    assert replica_opt([], 2, SHAPE).grants == ()
+    assert replica_opt([], Servers.equal(2, SHAPE)).grants == ()
 
 
 def test_opt_splits_jobs_over_servers_and_leaves_out_what_finds_no_gpu() -> None:
     pytest.importorskip("scipy")
-    plan = replica_opt([grid("a", "modest", 3), grid("b", "modest", 5), grid("c", "modest")], 2, SHAPE)
+    plan = replica_opt(
+        [grid("a", "modest", 3), grid("b", "modest", 5), grid("c", "modest")], Servers.equal(2, SHAPE)
+    )
     assert [g.split for g in plan.grants] == [((0, 3),), ((0, 1), (1, 4))]
     assert [job.job for job in plan.waiting] == ["c"]
 
@@ -173,7 +188,7 @@ def test_srtf_with_opt_goes_by_the_ideal_speed_and_runs_at_the_granted_one() -> 
     wants = replica_demands(OPT_PROFILES, SHAPE, mode="opt")
     speed = RoundSpeed(wants)
     specs = [JobSpec("m", 0, 2, 2400, 0.5, model="modest"), JobSpec("h", 0, 2, 3600, 0.5, model="hungry")]
-    policy = replica_policy("srtf", "opt", wants, shape=ServerShape(2, 12, 100), servers=1)
+    policy = replica_policy("srtf", "opt", wants, servers=Servers.equal(1, ServerShape(2, 12, 100)))
     cluster = Cluster.uniform(1, 2, cpus=12, memory_gb=100)
     jobs = SteppedRun(policy, speed, 300).run(specs, cluster).jobs
     # 1200 s against 1800 s at half of it: the hungry job is first

@@ -8,7 +8,7 @@ import statistics
 import pytest
 
 from controller.scheduling import Cluster, JobSpec
-from controller.scheduling.synergy import ModelProfile, Sensitivity, ServerShape
+from controller.scheduling.synergy import ModelProfile, Sensitivity, Servers, ServerShape
 from controller.simulator.replicas.steps import SteppedRun
 from controller.simulator.replicas.synergy.rules import replica_demands, replica_policy
 from controller.simulator.replicas.synergy.speed import RoundSpeed
@@ -65,7 +65,7 @@ def test_figures_are_those_of_the_public_simulator(name: str) -> None:
     order, _, mode = name.partition("+")
     wants = replica_demands(PROFILES, SHAPE, mode=mode)
     speed = RoundSpeed(wants)
-    policy = replica_policy(order, mode, wants, shape=SHAPE, servers=2)
+    policy = replica_policy(order, mode, wants, servers=Servers.equal(2, SHAPE))
     cluster = Cluster.uniform(2, SHAPE.gpus, cpus=SHAPE.cpus, memory_gb=SHAPE.memory_gb)
     setup = SteppedRun(policy, speed, 300)
     ran = setup.run(jobs(), cluster, verify=True).jobs

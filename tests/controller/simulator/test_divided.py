@@ -1,0 +1,56 @@
+"""Clusters that are divided into virtual clusters."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from controller.scheduling import BadSpec, Cluster, JobSpec, Node
+from controller.simulator.clusters import read_cluster
+from controller.simulator.families.base import SimulationConfig
+from controller.simulator.generate import generate
+from controller.simulator.policies import make
+from tests.controller.simulator.commands import schedule
+
+CLUSTER = Cluster((Node(4, name="a", vc="x"), Node(2, name="b", vc="y"), Node(4, name="c", vc="x")))
+
+
+@pytest.mark.parametrize("policy", ["srsf", "muri-s", "las"])
+def test_each_virtual_cluster_is_as_if_it_were_alone(policy: str) -> None:
+    specs = generate(40, CLUSTER, longest_s=3000, load=2)
+    config = SimulationConfig(CLUSTER)
+    whole = make(policy, config).run(specs, CLUSTER, detail=True, verify=True)
+    ends = {job.spec.id: job.finish_s for job in whole.jobs}
+    assert len(ends) == 40
+    for vc in "xy":
+        part = CLUSTER.part(vc)
+        mine = [spec for spec in specs if spec.vc == vc]
+        alone = make(policy, SimulationConfig(part)).run(mine, part)
+        assert {job.spec.id: job.finish_s for job in alone.jobs} == {spec.id: ends[spec.id] for spec in mine}
+    assert whole.curves is not None
+    assert max(whole.curves.gpus) <= CLUSTER.gpus
+
+
+def test_a_job_has_to_be_of_a_virtual_cluster_and_fit_into_it() -> None:
+    run = make("fifo", SimulationConfig(CLUSTER))
+    with pytest.raises(BadSpec, match="'j' is of virtual cluster ''; the cluster is divided into x, y"):
+        run.run([JobSpec("j", 0, 1, 10)], CLUSTER)
+    with pytest.raises(BadSpec, match="'j' asks for 3 GPUs; the cluster has 2"):
+        run.run([JobSpec("j", 0, 3, 10, vc="y")], CLUSTER)
+    with pytest.raises(BadSpec, match="node 'b' is of no virtual cluster, others are"):
+        Cluster((CLUSTER.nodes[0], replace(CLUSTER.nodes[1], vc="")))
+
+
+def test_virtual_clusters_come_from_the_file_of_servers(tmp_path: Path) -> None:
+    path = tmp_path / "servers.csv"
+    path.write_text("gpus,vc,count\n4,x,2\n2,y,1\n")
+    assert [(node.gpus, node.vc) for node in read_cluster(path).nodes] == [(4, "x"), (4, "x"), (2, "y")]
+    ran = schedule(
+        "simulate", "--generate", 20, "--cluster", path, "--policy", "srsf,tiresias", "--json",
+        "--processes", 1,
+    )  # fmt: skip
+    assert ran.code == 0
+    assert [metrics["jobs"] for metrics in ran.json["metrics"].values()] == [20, 20]
+    ran = schedule("plan", "--generate", 20, "--cluster", path, "--policy", "srsf")
+    assert ran.code == 2
+    assert "2 virtual clusters; give the servers of one" in " ".join(ran.complaint.replace("│", " ").split())
