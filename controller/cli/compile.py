@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -27,6 +28,8 @@ EPILOG = """Examples:
   ina compile mine.p4 --build
 
   ina compile mine.p4 --check-undefined
+
+  ina compile exclusive --explain
 """
 
 
@@ -67,6 +70,10 @@ def compile_(
             "--check-undefined",
             help="Say where the program depends on what P4 leaves undefined, and fail if it does.",
         ),
+    ] = False,
+    explain: Annotated[
+        bool,
+        typer.Option("--explain", help="Say how registers lie in memory, and how tables are looked up."),
     ] = False,
     json: options.Json = False,
 ) -> None:
@@ -119,13 +126,27 @@ def compile_(
             "shared_object": str(shared_object) if build else None,
         }
         warnings = [_described(remark.pos, "warning", remark.message) for remark in program.remarks]
-        Result("compile", setup, {**facts, "warnings": warnings}).print_json()
+        explained = {"explain": asdict(softswitch.explain(program, text))} if explain else {}
+        Result("compile", setup, {**facts, "warnings": warnings, **explained}).print_json()
         return
     table(
         path.name, ["", "number"], [(name.replace("_", " "), f"{value:,}") for name, value in facts.items()]
     )
+    if explain:
+        _show_layout(softswitch.explain(program, text))
     if shared_object:
         out.print(f"built {shared_object}", highlight=False, soft_wrap=True)
+
+
+def _show_layout(layout: softswitch.Explanation) -> None:
+    rows = [
+        (it.name, str(len(it.registers)), f"{it.slots:,}", str(it.slot_bytes), f"{it.bytes:,}")
+        for it in layout.memory
+    ]
+    table("registers that lie together", ["", "registers", "slots", "bytes a slot", "bytes"], rows)
+    tables = [(it.table, f"{it.key_bits}", f"{it.entries:,}", it.lookup) for it in layout.lookups]
+    table("tables", ["", "bits of key", "entries", "look-up"], tables)
+    out.print(f"{layout.lane_loops} loops over lanes, {layout.vector_loops} of them for vectors")
 
 
 def _check_undefined(path: Path, found: Sequence[softswitch.Finding], json: bool) -> None:
