@@ -36,6 +36,7 @@ from hostlib.config import JobConfig
 from hostlib.engine import SwitchEngine
 from hostlib.errors import JobBroken, JobFault, NotInitialized, UnsupportedArray
 from hostlib.fusion import FusedCollective, error_of_slice, slice_of
+from hostlib.local_ranks import LocalRanks
 from hostlib.peers import NoPeers, Peers
 from hostlib.schedule import Fused, Limits, Schedule, Slice
 
@@ -175,7 +176,7 @@ class Communicator:
         self.size = config.size if config else 1
         self._engine: Engine = LocalEngine()
         if config:
-            self._engine = SwitchEngine(config, peers or NoPeers())
+            self._engine = (LocalRanks if config.hosts else SwitchEngine)(config, peers or NoPeers())
         self._limits = limits or Limits()
         self._lanes = config.lanes if config else 1
         self._packet = config.packet_elements if config else 1

@@ -117,20 +117,25 @@ class JobConfig:
     priority: int | None = None
     """Of all packets, 0 to 255; None: each tensor's own (`hostlib.priority`), 0 without a fallback server."""
 
+    hosts: tuple[tuple[int, ...], ...] | None = None
+    """The ranks of each machine, if they are summed there first (`hostlib.local_ranks`): machine i is then
+    the switch's worker i, by the first of its ranks. None: each rank is a worker of the switch."""
+
     log: str | None = None
     """File that a line is appended to for each collective (`hostlib.joblog`); None: nowhere."""
 
     def __post_init__(self) -> None:
         _check_range("job", self.job, 0, 0xFFFF)
+        self._check_hosts()
         if self.tree is None:
-            if not 1 <= self.size <= wire.MAX_FAN_IN:
+            if not 1 <= self.workers <= wire.MAX_FAN_IN:
                 raise ConfigError(
-                    f"size is {self.size}, must be 1..{wire.MAX_FAN_IN} (bits of the bitmap) without a tree"
+                    f"size is {self.workers}, must be 1..{wire.MAX_FAN_IN} (bits of the bitmap) without tree"
                 )
         elif not isinstance(self.tree, Tree):
             raise ConfigError(f"tree is {self.tree!r}, must be a Tree")
-        elif self.tree.size != self.size:
-            raise ConfigError(f"size is {self.size}, but the tree has {self.tree.size} ranks")
+        elif self.tree.size != self.workers:
+            raise ConfigError(f"size is {self.workers}, but the tree has {self.tree.size} ranks")
         _check_range("rank", self.rank, 0, self.size - 1)
         if self.lanes not in wire.LANE_COUNTS:
             raise ConfigError(f"lanes is {self.lanes}, must be one of {wire.LANE_COUNTS}")
@@ -162,6 +167,20 @@ class JobConfig:
         if self.priority is not None:
             _check_range("priority", self.priority, 0, 0xFF)
 
+    def _check_hosts(self) -> None:
+        if self.hosts is None:
+            return
+        try:
+            object.__setattr__(self, "hosts", tuple(tuple(map(int, host)) for host in self.hosts))
+        except (TypeError, ValueError):
+            raise ConfigError(
+                f"hosts is {self.hosts!r}, must be a list of the ranks of each machine"
+            ) from None
+        if sorted(rank for host in self.hosts for rank in host) != list(range(self.size)) or not all(
+            self.hosts
+        ):
+            raise ConfigError(f"hosts is {self.hosts!r}, must have each rank of 0..{self.size - 1} once")
+
     def _check_memory(self) -> None:
         if not isinstance(self.fallback, bool):
             raise ConfigError(f"fallback is {self.fallback!r}, must be true or false")
@@ -185,6 +204,22 @@ class JobConfig:
                 f"window is {self.window}, must be at most half of slots ({self.slots}) "
                 "without a fallback server"
             )
+
+    @property
+    def workers(self) -> int:
+        """Number of the switch's workers: machines, or ranks."""
+        return self.size if self.hosts is None else len(self.hosts)
+
+    @property
+    def worker(self) -> int:
+        """The switch's worker that this rank is, or that speaks for it."""
+        return self.host_of(self.rank)
+
+    def host_of(self, rank: int) -> int:
+        """Return the switch's worker that is a rank, or speaks for it."""
+        if self.hosts is None:
+            return rank
+        return next(worker for worker, ranks in enumerate(self.hosts) if rank in ranks)
 
     @property
     def window_packets(self) -> int:

@@ -57,7 +57,9 @@ class SwitchEngine:
         # More in flight than the link holds would be lost, and net.core.rmem_max may allow little.
         self._window.restrict_to(link.room_packets)
         self._window.congestion = CONGESTION[config.congestion]()
-        watchdog = Watchdog(self._window, peers, config.patience, switch=config.transport.switch)
+        watchdog = Watchdog(
+            self._window, peers, config.patience, switch=config.transport.switch, ranks=config.hosts
+        )
         self._driver = Driver(self._window, watchdog=watchdog)
         self._peers = peers
         self._broken: JobBroken | None = None
@@ -223,7 +225,9 @@ class SwitchEngine:
             reason = "left the int32 range"
             if collective.staged.source.dtype == np.float32:
                 bits = self._config.scale_bits
-                reason = f'does not fit numbers="fixed" with {bits} scale_bits and {self._config.size} ranks'
+                reason = (
+                    f'does not fit numbers="fixed" with {bits} scale_bits and {self._config.workers} ranks'
+                )
             raise SumOverflow(job, self._window.psns(), numeric_errors.overflow, reason)
         if numeric_errors.nonfinite is not None and collective.nonfinite == "raise":
             what = collective.staged.unfit(numeric_errors.nonfinite, self._window.packet_elements)
@@ -240,8 +244,8 @@ def _open_log(path: str | None) -> JobLog | None:
 def _core_settings(config: JobConfig) -> CoreSettings:
     return CoreSettings(
         job=config.job,
-        rank=config.rank,
-        size=config.size,
+        rank=config.worker,
+        size=config.workers,
         slots=config.slots,
         lanes=config.lanes,
         endpoints=None if config.transport.kind == "udp" else config.transport.endpoints,

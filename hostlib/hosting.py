@@ -1,6 +1,7 @@
 """Jobs without `ina run`: the first rank has the job admitted, and the others learn their places from it.
 
-The ranks are started by somebody else (torchrun, mpirun, srun), all on this machine. Rank 0 starts
+The ranks are started by somebody else (torchrun, mpirun, srun), all on this machine (`hostlib.machines` has
+those of several). Rank 0 starts
 ``ina admit``, a process of its own that starts or finds a switch, admits the job, and serves it until its
 ranks have left. The configurations, with the token of the job, reach the other ranks by a file that only this
 user can read, and that is removed once all have joined. A launcher's own channels (torch's TCP store, say)
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hostlib.config import JobConfig
-from hostlib.errors import ConfigError, RendezvousError
+from hostlib.errors import RendezvousError
 from hostlib.placement import Placement
 from hostlib.private_folder import private_folder, publish
 from hostlib.settings import EMBEDDED, Settings
@@ -51,7 +52,7 @@ def meeting(rank: int, size: int, key: str, settings: Settings) -> Iterator[JobC
     with contextlib.ExitStack() as stack:
         stack.callback(file.unlink, missing_ok=True)
         try:
-            configs = _admit(size, settings)
+            configs = admit(settings, [range(size)], hierarchical=bool(settings.hierarchical))
         except RendezvousError as error:
             publish(file, json.dumps({"failed": str(error)}))
             stack.pop_all()  # for the others to read
@@ -62,26 +63,40 @@ def meeting(rank: int, size: int, key: str, settings: Settings) -> Iterator[JobC
 
 @contextlib.contextmanager
 def launched(place: Placement, settings: Settings) -> Iterator[JobConfig]:
-    """Do as `meeting`, for a launcher's ranks. Raises ConfigError if they are not all on this machine."""
-    check_machines(place)
+    """Do as `meeting`, for a launcher's ranks, all of which are on this machine."""
     with meeting(place.rank, place.size, f"{place.launch} {_parent()}", settings) as config:
         yield config
 
 
-def check_machines(place: Placement) -> None:
-    """Raise ConfigError if a launcher has put ranks on several machines."""
-    if place.local_size != place.size:
-        raise ConfigError(
-            f"{place.launcher} has put {place.local_size} of {place.size} ranks on this machine: all must be "
-            "on one, or each must find its configuration in INA_JOB (docs/hostlib.md)"
-        )
+def admit(
+    settings: Settings,
+    machines: Sequence[Sequence[int]],
+    *,
+    hierarchical: bool,
+    listen: str | None = None,
+) -> Sequence[Any]:
+    """Start ``ina admit`` for the ranks of these machines; return the configurations that it prints, by rank.
 
-
-def _admit(size: int, settings: Settings) -> Sequence[Any]:
-    """Start ``ina admit`` and return the configurations that it prints."""
-    switch = [] if settings.switch == EMBEDDED else ["--switch", settings.switch]
+    Raises:
+        RendezvousError: it has not admitted them.
+    """
+    size = sum(map(len, machines))
+    options = ["--machines", "/".join(",".join(map(str, ranks)) for ranks in machines)]
+    options += ["--hierarchical"] * hierarchical
+    options += [] if settings.switch == EMBEDDED else ["--switch", settings.switch]
+    options += [] if listen is None else ["--listen", listen]
     process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "controller.cli", "admit", "-np", str(size), *switch, *settings.options],
+        [
+            sys.executable,
+            "-P",
+            "-m",
+            "controller.cli",
+            "admit",
+            "-np",
+            str(size),
+            *options,
+            *settings.options,
+        ],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -215,6 +215,15 @@ def error_bound(exponent: int, fan_in: int, *, average: bool = False) -> float:
     return bound + math.ldexp(1.0, -150)
 
 
+def local_error_bound(largest: float, ranks: int) -> float:
+    """Return how much more it may be where the ranks of each machine are summed there first.
+
+    Those sums are rounded to float32 once: by 2**-24 of each, and together they are below ranks * largest.
+    Their packets' exponents grow by the number of ranks of a machine, of which there are as many fewer.
+    """
+    return math.ldexp(ranks * largest, -24)
+
+
 def _log2_ceil(fan_in: int) -> int:
     if not 1 <= fan_in <= MAX_FAN_IN:
         raise ValueError(f"fan-in is {fan_in}, must be 1..{MAX_FAN_IN}")

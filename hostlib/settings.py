@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, Self, cast
 
 from hostlib.collectives import NonFinite, Numbers
+from hostlib.config import Address, parse_address
 from hostlib.errors import ConfigError
 from hostlib.schedule import FUSION_BYTES, SLICE_BYTES, Limits
 
@@ -32,6 +33,13 @@ class Settings:
     limits: Limits = field(default_factory=Limits)
     """``INA_FUSION_BYTES``, ``INA_SLICE_BYTES``: what is fused and sliced; the same on all ranks."""
 
+    hierarchical: bool | None = None
+    """``INA_HIERARCHICAL``: 1: the ranks of a machine are summed there first, 0: never; None: where there are
+    several machines."""
+    token: str = field(default="", repr=False)
+    """``INA_TOKEN``: secret that ranks on several machines have in common."""
+    meeting: Address | None = None
+    """``INA_MEETING``: ``host:port`` of the first rank's machine, where ranks of mpirun and srun meet."""
     numbers: Numbers | None = None
     """``INA_NUMBERS``: how a framework's floats travel, "exponent" or "block16"; None: as the job's do."""
 
@@ -41,6 +49,9 @@ class Settings:
         return cls(
             switch=environment.get("INA_SWITCH") or EMBEDDED,
             options=_words(environment.get("INA_OPTIONS", "")),
+            hierarchical=_switch(environment, "INA_HIERARCHICAL"),
+            token=environment.get("INA_TOKEN", ""),
+            meeting=_address(environment, "INA_MEETING"),
             stall_s=_seconds(environment.get("INA_STALL_S", "10")),
             numbers=cast(
                 Numbers | None, _one_of(environment, "INA_NUMBERS", ("", "exponent", "block16")) or None
@@ -52,6 +63,20 @@ class Settings:
                 slice_bytes=_size(environment, "INA_SLICE_BYTES", SLICE_BYTES),
             ),
         )
+
+
+def _switch(environment: Mapping[str, str], name: str) -> bool | None:
+    text = environment.get(name, "")
+    if text not in ("", "0", "1"):
+        raise ConfigError(f"{name} is {text!r}, must be 0 or 1")
+    return text == "1" if text else None
+
+
+def _address(environment: Mapping[str, str], name: str) -> Address | None:
+    try:
+        return parse_address(text) if (text := environment.get(name)) else None
+    except ValueError as error:
+        raise ConfigError(f"{name}: {error}") from error
 
 
 def _words(text: str) -> tuple[str, ...]:

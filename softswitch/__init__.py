@@ -16,15 +16,19 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from softswitch.compiler import (
+        Choice,
         CompileError,
+        Finding,
         compile_file,
         compile_source,
+        find_undefined,
         p4info,
         p4info_text,
         preprocess_file,
     )
     from softswitch.daemon import run_switch
-    from softswitch.engine.build import build_c, has_compiler, load
+    from softswitch.engine.build import build_c, load
+    from softswitch.engine.c_compiler import has_compiler
     from softswitch.engine.capture_files import CaptureFiles, CaptureTo
     from softswitch.engine.emit_c.program import emit_c
     from softswitch.engine.impairments import Impairments, PortImpairments
@@ -40,7 +44,9 @@ __all__ = [
     "CaptureFiles",
     "CaptureSettings",
     "CaptureTo",
+    "Choice",
     "CompileError",
+    "Finding",
     "Impairments",
     "PipelineError",
     "PortImpairments",
@@ -55,6 +61,7 @@ __all__ = [
     "compile_source",
     "emit_c",
     "file_header",
+    "find_undefined",
     "has_compiler",
     "load",
     "p4info",
@@ -70,15 +77,19 @@ __all__ = [
 
 _HOMES: Final = {
     "compiler": (
+        "Choice",
         "CompileError",
+        "Finding",
         "compile_file",
         "compile_source",
+        "find_undefined",
         "p4info",
         "p4info_text",
         "preprocess_file",
     ),
     "daemon": ("run_switch",),
-    "engine.build": ("build_c", "has_compiler", "load"),
+    "engine.build": ("build_c", "load"),
+    "engine.c_compiler": ("has_compiler",),
     "engine.capture_files": ("CaptureFiles", "CaptureTo"),
     "engine.emit_c.program": ("emit_c",),
     "engine.impairments": ("Impairments", "PortImpairments"),

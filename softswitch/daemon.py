@@ -16,17 +16,19 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 from typing import Literal, TextIO
 
+from softswitch.compiler import Choice
 from softswitch.engine.capture_files import CaptureFiles, CaptureTo
 from softswitch.engine.impairments import PortImpairments
 from softswitch.engine.ports import PortSpec, SharedPort, UdpPort
 from softswitch.engine.programs import preprocess_once
 from softswitch.engine.switch import Switch
+from softswitch.engine.trace import Event
 from softswitch.p4runtime import Service, Tls, private_socket, serve
 from softswitch.p4runtime.state import Backend
 
@@ -42,6 +44,8 @@ def run_switch(
     impairments: Mapping[int, PortImpairments] | None = None,
     seed: int = 0,
     backend: Backend = "auto",
+    undefined: Choice | None = None,
+    log: TextIO | None = None,
     ready: TextIO | None = None,
     until_eof: bool = False,
     capture: CaptureTo | None = None,
@@ -53,18 +57,29 @@ def run_switch(
     `ready` gets one line of JSON: ``p4runtime`` (where it listens), ``grpc_port`` (null for a Unix socket),
     ``udp_ports`` and ``shm_ports`` (by port number), ``device_id`` and ``program``; then, with `until_eof`,
     the answers. To be called from the main thread: it handles the two signals. `capture` says where captures
-    go.
+    go, `undefined` what undefined values are in all programs that are loaded. `log` gets a line for all
+    that happens to packets, which are interpreted then.
 
     Raises CompileError or PipelineError if the program cannot be loaded, PortError if a port cannot
     be opened, OSError if a file or `address` cannot be had, SwitchError if the event loop failed.
     """
     source = preprocess_once(program, defines=defines) if program else None
     stop = threading.Event()
-    engine: Literal["auto", "python"] = "python" if backend == "interpreter" else "auto"
+    interpreted = backend == "interpreter" or log is not None
+    engine: Literal["auto", "python"] = "python" if interpreted else "auto"
     with contextlib.ExitStack() as stack:
         address = address or stack.enter_context(private_socket())
         switch = stack.enter_context(Switch(ports, seed=seed, impairments=impairments, engine=engine))
-        service = serve(switch, address=address, device_id=device_id, tls=tls, source=source, backend=backend)
+        service = serve(
+            switch,
+            address=address,
+            device_id=device_id,
+            tls=tls,
+            source=source,
+            backend=backend,
+            undefined=undefined,
+            trace=None if log is None else _logger(log),
+        )
         try:
             if capture is not None:
                 stack.enter_context(CaptureFiles(switch, capture))
@@ -142,6 +157,13 @@ def _lines(descriptor: int) -> Iterator[bytes]:
     while data := os.read(descriptor, 4096):
         *lines, rest = (rest + data).split(b"\n")
         yield from lines
+
+
+def _logger(log: TextIO) -> Callable[[Event], None]:
+    def write(event: Event) -> None:
+        print(event, file=log, flush=True)
+
+    return write
 
 
 def _say(to: TextIO | None, message: object) -> None:

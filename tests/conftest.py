@@ -1,5 +1,6 @@
 """Options of the test run, and what holds for all tests: none depends on speed, or on who started the run."""
 
+import os
 import signal
 from collections.abc import Iterator
 
@@ -10,6 +11,9 @@ from tests import effort
 
 settings.register_profile("any-speed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any-speed")
+
+# A thousand processes are started: only the first is to compile our modules.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

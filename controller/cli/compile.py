@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +12,7 @@ import typer
 import softswitch
 from controller.cli import options
 from controller.cli.errors import USAGE, Failure
-from controller.cli.output import Result, out, say, table
+from controller.cli.output import Result, out, plural, say, table
 from controller.runtime.programs import source_of
 
 EPILOG = """Examples:
@@ -24,6 +24,8 @@ EPILOG = """Examples:
   ina compile mine.p4 --dump lower
 
   ina compile mine.p4 --build
+
+  ina compile mine.p4 --check-undefined
 """
 
 
@@ -57,6 +59,14 @@ def compile_(
     build: Annotated[
         bool, typer.Option(help="Run the C compiler too, and say where the shared object is.")
     ] = False,
+    undefined: options.Undefined = None,
+    check_undefined: Annotated[
+        bool,
+        typer.Option(
+            "--check-undefined",
+            help="Say where the program depends on what P4 leaves undefined, and fail if it does.",
+        ),
+    ] = False,
     json: options.Json = False,
 ) -> None:
     """Compile a P4 program for the embedded switch."""
@@ -65,13 +75,21 @@ def compile_(
     if dump and json:
         raise Failure("--dump prints text, not JSON: give one of --dump and --json", exit_code=USAGE)
 
+    if check_undefined:
+        _check_undefined(
+            path, softswitch.find_undefined(path, defines=defines, include_dirs=include or ()), json
+        )
+        return
+
     def show(name: str, render: Callable[[], str]) -> None:
         if device_config and name == "preprocess":
             device_config.write_text(render())
         if dump in (Pass(name), Pass.ALL):
             print(f"==== {name}" if dump is Pass.ALL else "", render(), sep="\n" if dump is Pass.ALL else "")
 
-    program = softswitch.compile_file(path, defines=defines, include_dirs=include or (), dump=show)
+    program = softswitch.compile_file(
+        path, defines=defines, include_dirs=include or (), undefined=options.choice(undefined), dump=show
+    )
     for remark in program.remarks:
         say(str(remark))
     text = softswitch.emit_c(program)
@@ -104,3 +122,20 @@ def compile_(
     )
     if shared_object:
         out.print(f"built {shared_object}", highlight=False, soft_wrap=True)
+
+
+def _check_undefined(path: Path, found: Sequence[softswitch.Finding], json: bool) -> None:
+    """Show the findings of the checker. Raises Failure if there are any."""
+    if json:
+        shown = [
+            {"file": it.pos.file, "line": it.pos.line, "column": it.pos.column, "message": it.message}
+            for it in found
+        ]
+        Result("check-undefined", {"source": str(path)}, {"findings": shown}).print_json()
+    else:
+        for finding in found:
+            out.print(str(finding), highlight=False, markup=False, soft_wrap=True)
+    if found:
+        raise Failure(f"{path.name} depends on undefined behaviour in {plural(len(found), 'place')}")
+    if not json:
+        out.print(f"{path.name} depends on nothing undefined", highlight=False, soft_wrap=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +14,7 @@ import typer
 from controller.cli.errors import USAGE, Failure
 
 if TYPE_CHECKING:  # most commands connect to nothing, and gRPC takes its time to load
+    import softswitch
     from controller import Controller, Tls
 
 FAULTS = "Link faults"
@@ -62,6 +64,24 @@ Queue = Annotated[
 Defines = Annotated[
     list[str] | None,
     typer.Option("-D", "--define", metavar="NAME[=VALUE]", help="For the preprocessor. Repeatable."),
+]
+
+
+class UndefinedValues(StrEnum):
+    """The choices of `softswitch.Choice`, whose module takes its time to load."""
+
+    ZERO = "zero"
+    RANDOM = "random"
+    BMV2 = "bmv2"
+
+
+Undefined = Annotated[
+    UndefinedValues | None,
+    typer.Option(
+        help="Values that P4 leaves undefined (fields of invalid headers, what nothing has set, registers "
+        "beyond their end): zero, random, or as BMv2 has them. Without: what is quickest.",
+        show_default=False,
+    ),
 ]
 Seed = Annotated[int, typer.Option(rich_help_panel=FAULTS, help="Seed of everything random in the switch.")]
 
@@ -207,3 +227,10 @@ def impairments(
     if rate:
         given.append(f"queue={queue}")
     return ",".join(given)
+
+
+def choice(undefined: UndefinedValues | None) -> softswitch.Choice | None:
+    """Return what a program's undefined values are to be."""
+    import softswitch
+
+    return None if undefined is None else softswitch.Choice(undefined)

@@ -353,9 +353,9 @@ def check(fabric: FabricSpec, specs: Sequence[LaunchSpec]) -> None:
     """Raise Failure for jobs that no switch could serve."""
     for spec in specs:
         what = f"job {spec.name!r}: " if spec.name else ""
-        if spec.workers < 1 or (not fabric.tree and spec.workers > MAX_CHILDREN):
+        if spec.workers < 1 or (not fabric.tree and spec.children > MAX_CHILDREN):
             raise Failure(
-                f"{what}{spec.workers} workers: one switch sums 1 to {MAX_CHILDREN} children, the"
+                f"{what}{spec.children} workers: one switch sums 1 to {MAX_CHILDREN} children, the"
                 " width of its bitmap; --tree has more",
                 exit_code=USAGE,
             )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Literal
@@ -13,13 +15,17 @@ from controller.cli import options
 from controller.cli.errors import USAGE, Failure
 from controller.cli.output import Result, out, plural
 from controller.runtime.programs import source_of
-from softswitch.stf import Report, ScriptError, parse_script, run_script
+from softswitch.stf import Event, Report, ScriptError, parse_script, run_script
 
 EPILOG = """Examples:
 
   ina stf mine.p4 mine.stf
 
   ina stf mine.p4 mine.stf --backend python --json
+
+  ina stf mine.p4 mine.stf --undefined random
+
+  ina stf mine.p4 mine.stf --trace
 """
 
 
@@ -49,20 +55,42 @@ def stf(
     include: Annotated[
         list[Path] | None, typer.Option("-I", "--include", help="Directory for #include. Repeatable.")
     ] = None,
+    undefined: options.Undefined = None,
+    trace: Annotated[
+        bool,
+        typer.Option(
+            "--trace",
+            help="Show what happens to each packet: parser states, tables, actions, registers. The "
+            "interpreter tells it.",
+        ),
+    ] = False,
     json: options.Json = False,
 ) -> None:
     """Send a script of packets through a P4 program, and check what leaves."""
+    if trace and backend is Backend.C:
+        raise Failure("--trace is told by the interpreter: leave --backend c out", exit_code=USAGE)
     path, defines = source_of(program, lanes)
     defines |= options.parse_defines(define or [])
-    compiled = softswitch.compile_file(path, defines=defines, include_dirs=include or ())
+    compiled = softswitch.compile_file(
+        path, defines=defines, include_dirs=include or (), undefined=options.choice(undefined)
+    )
     try:
         statements = parse_script(script.read_text())
-        reports = {name: run_script(compiled, statements, backend=name) for name in _BACKENDS[backend]}
+        events: list[Event] = []
+        tellers: dict[str, Callable[[Event], None] | None] = {"interpreter": events.append if trace else None}
+        reports = {
+            name: run_script(compiled, statements, backend=name, trace=tellers.get(name))
+            for name in _BACKENDS[backend]
+        }
     except ScriptError as error:
         raise Failure(f"{script}:{error.line}: {error.message}", exit_code=USAGE) from error
     if json:
-        _result(path, script, reports).print_json()
+        result = _result(path, script, reports)
+        traced = {"trace": [event.as_json() for event in events]} if trace else {}
+        replace(result, metrics={**result.metrics, **traced}).print_json()
     else:
+        for event in events:
+            out.print(str(event), highlight=False, markup=False, soft_wrap=True)
         _show(script, reports)
     failed = [name for name, report in reports.items() if not report.passed]
     if failed:

@@ -29,6 +29,8 @@ EPILOG = """Examples:
 
   ina switch --program shared --port 1=udp:0 --port 2=udp:0 --pcap captures --pcap-limit 100MB
 
+  ina switch --program mine.p4 -i 1@veth0 --log-console
+
   ina switch --program exclusive --port 1=udp:0 --impair loss=5%,delay=1ms,tx.rate=1G
 """
 
@@ -90,6 +92,15 @@ def switch(
         ),
     ] = None,
     seed: options.Seed = 0,
+    undefined: options.Undefined = None,
+    log_console: Annotated[
+        bool,
+        typer.Option(
+            "--log-console",
+            help="Write all that happens to packets to standard error: parser states, tables, actions, "
+            "registers. Runs the interpreter.",
+        ),
+    ] = False,
     interpret: Annotated[bool, typer.Option(help="Run the interpreter instead of compiled code.")] = False,
     until_eof: Annotated[
         bool,
@@ -135,6 +146,8 @@ def switch(
         impairments=_impairments(impair or [], specs),
         seed=seed,
         backend="interpreter" if interpret else "auto",
+        undefined=options.choice(undefined),
+        log=sys.stderr if log_console else None,
         ready=sys.stdout,
         until_eof=until_eof,
         capture=_capture(captures, pcap_name, pcap_notes),

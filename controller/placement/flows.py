@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from controller.placement.waterfill import NONE, Flows, Node, Reading, Steady, waterfill
+from controller.placement.waterfill import NONE, Floats, Flows, Node, Reading, Steady, waterfill
 from controller.workload import Cluster, TrainingJob
 from controller.workload.model import Tree
 from controller.workload.trees import bottom_up, tree_of
@@ -91,17 +91,23 @@ class Pools:
     @classmethod
     def of_switches(cls, cluster: Cluster) -> Pools:
         """Return one pool for each switch, which its jobs share."""
-        numbers = {switch.name: number for number, switch in enumerate(cluster.switches)}
+        numbers = cluster.number_of
         return cls([switch.aggregation_bps for switch in cluster.switches], lambda job, at: numbers[at])
 
 
 def flows_of(cluster: Cluster, jobs: Sequence[TrainingJob], pools: Pools | None = None) -> Flows:
     """Return the flows of placed jobs, through one tree each; without `pools`, each switch is one."""
-    nodes: list[Node] = []
     pools = pools or Pools.of_switches(cluster)
-    for number, job in enumerate(jobs):
-        if len(job.hosts) > 1:
-            _grow(nodes, number, job, tree_of(cluster, job), cluster, pools)
+    crossing = [number for number, job in enumerate(jobs) if len(job.hosts) > 1]
+    grown = [_grown(cluster, jobs[number]) for number in crossing]
+    nodes = np.concatenate(grown) if grown else np.empty((0, len(Node._fields)))
+    counts = [len(each) for each in grown]
+    nodes[:, _JOB] = np.repeat(crossing, counts)
+    first = np.repeat(np.cumsum([0, *counts[:-1]]), counts) if grown else np.empty(0)
+    nodes[:, _PARENT] += np.where(nodes[:, _PARENT] >= 0, first, 0)
+    for node in np.flatnonzero(nodes[:, _POOL] >= 0):
+        job, at = jobs[int(nodes[node, _JOB])], cluster.switches[int(nodes[node, _POOL])].name
+        nodes[node, _POOL], nodes[node, _HELD] = pools.of(job, at), pools.held(job, at)
     return Flows.of(
         jobs=len(jobs),
         link_bps=np.repeat([link.rate_bps for link in cluster.links], 2),  # type: ignore[arg-type]
@@ -110,10 +116,25 @@ def flows_of(cluster: Cluster, jobs: Sequence[TrainingJob], pools: Pools | None 
     )
 
 
-def _grow(
-    nodes: list[Node], number: int, job: TrainingJob, tree: Tree, cluster: Cluster, pools: Pools
-) -> None:
-    """Add the nodes of one job: the way to its fallback server, its switches, its servers."""
+_JOB, _PARENT, _POOL, _HELD = (Node._fields.index(name) for name in ("job", "parent", "pool", "held"))
+
+
+def _grown(cluster: Cluster, job: TrainingJob) -> Floats:
+    """Return the nodes of one job as rows, pools as numbers of switches; kept with the job for the next time.
+
+    Placed jobs are asked about again and again, with others beside them.
+    """
+    known = vars(job).get("_grown")
+    if known is None or known[0] is not cluster:
+        known = vars(job)["_grown"] = (cluster, np.array(_grow(cluster, job), dtype=np.float64))
+    rows: Floats = known[1]
+    return rows
+
+
+def _grow(cluster: Cluster, job: TrainingJob) -> list[Node]:
+    """Return the nodes of one job: the way to its fallback server, its switches, its servers."""
+    nodes: list[Node] = []
+    tree = tree_of(cluster, job)
     way = list(way_to_fallback(cluster, job, tree))
     at: dict[str, int] = {}
     for position, name in enumerate(reversed(way[1:])):
@@ -121,7 +142,7 @@ def _grow(
         link, back = directions(cluster, name, above)
         at[name] = len(nodes)
         parent = len(nodes) - 1 if position else NONE
-        nodes.append(Node(number, link, back, parent, source=0.0))
+        nodes.append(Node(0, link, back, parent, source=0.0))
     outer = at.get(way[1], NONE) if len(way) > 1 else NONE
     place: dict[str, int] = {}
     for name in reversed(bottom_up(tree)):
@@ -130,13 +151,13 @@ def _grow(
         link, back = directions(cluster, name, above) if above else (NONE, NONE)
         place[name] = len(nodes)
         sums = job.aggregate and name in tree.aggregators
-        pool, held = (pools.of(job, name), pools.held(job, name)) if sums else (NONE, 1.0)
+        pool = cluster.number_of[name] if sums else NONE
         parent = outer if root else place[tree.parents[name]]
-        kept = 0.0 if root else 1.0
-        nodes.append(Node(number, link, back, parent, pool, source=0.0, kept=kept, held=held))
+        nodes.append(Node(0, link, back, parent, pool, source=0.0, kept=0.0 if root else 1.0))
     for server in job.hosts:
         rack = cluster.rack_of[server]
-        nodes.append(Node(number, *directions(cluster, server, rack), place[rack]))
+        nodes.append(Node(0, *directions(cluster, server, rack), place[rack]))
+    return nodes
 
 
 def way_to_fallback(cluster: Cluster, job: TrainingJob, tree: Tree) -> Iterator[str]:

@@ -24,7 +24,7 @@ Complexity: O(servers + candidates · (workers² + events of the jobs beside it)
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -39,8 +39,7 @@ RACKS = 4
 """Racks that are looked at for one job, if they have room for twice its workers."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Choice:
+class _Choice(NamedTuple):
     name: str
     room: int
     bandwidth: float

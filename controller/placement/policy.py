@@ -46,6 +46,15 @@ class Question:
                 left[server] -= job.gpus
         return left
 
+    def beside(self, job: TrainingJob) -> Question:
+        """Return the question after a job has been placed."""
+        after = Question(self.cluster, (*self.running, job), self.rng)
+        left = dict(self.free)
+        for server in job.servers:
+            left[server] -= job.gpus
+        vars(after)["free"] = left  # what it would count again
+        return after
+
     def room(self, job: TrainingJob) -> dict[str, int]:
         """Return how many workers of a job each server has GPUs for; those without are left out."""
         return {name: free // job.gpus for name, free in self.free.items() if free >= job.gpus}
@@ -108,19 +117,19 @@ def place_among(
     rng: random.Random,
 ) -> tuple[list[TrainingJob], tuple[str, ...]]:
     """Return all jobs that run then, those that did first, and the names of those that wait. See `place`."""
-    there = list(running)
-    gpus = sum(Question(cluster, tuple(there), rng).free.values())
-    order = _fullest(batch, gpus) if policy.netpack else list(batch)
-    waiting = [job.name for job in batch if job not in order]
+    question = Question(cluster, tuple(running), rng)
+    order = _fullest(batch, sum(question.free.values())) if policy.netpack else list(batch)
+    names = {job.name for job in order}
+    waiting = [job.name for job in batch if job.name not in names]
     for job in order:
-        question = Question(cluster, tuple(there), rng)
         servers = policy.choose(question, job)
         if servers is None:
             waiting.append(job.name)
             continue
         _check(question, job, servers)
-        there.append(settle(question, job, servers))
-    if policy.netpack:
+        question = question.beside(settle(question, job, servers))
+    there = list(question.running)
+    if policy.netpack and any(len(job.hosts) > 1 for job in there[len(running) :]):
         there = without_useless_sums(cluster, there)
     return there, tuple(waiting)
 
@@ -150,20 +159,21 @@ def _check(question: Question, job: TrainingJob, servers: Sequence[str]) -> None
 def _fullest(batch: Sequence[TrainingJob], gpus: int) -> list[TrainingJob]:
     """Return the jobs that together leave fewest of `gpus` idle, larger ones first: a 0/1 knapsack.
 
-    Earlier jobs are preferred where it makes no difference. O(jobs * gpus).
+    Earlier jobs are preferred where it makes no difference. The sums that jobs from each one on can come to
+    are the bits of a number: O(jobs * gpus / 64).
     """
     sizes = [job.workers * job.gpus for job in batch]
     if sum(sizes) <= gpus:
         chosen = list(range(len(batch)))
     else:
-        used = np.zeros((len(batch) + 1, gpus + 1), dtype=np.int64)
-        for row, size in reversed(list(enumerate(sizes))):
-            used[row] = used[row + 1]
-            if size <= gpus:
-                np.maximum(used[row, size:], used[row + 1, : gpus + 1 - size] + size, out=used[row, size:])
-        chosen, left = [], gpus
+        within = (1 << gpus + 1) - 1
+        reachable = [1]
+        for size in reversed(sizes):
+            reachable.append(reachable[-1] | (reachable[-1] << size & within if size <= gpus else 0))
+        reachable.reverse()
+        chosen, left = [], reachable[0].bit_length() - 1
         for row, size in enumerate(sizes):
-            if size <= left and used[row, left] == used[row + 1, left - size] + size:
+            if size <= left and reachable[row + 1] >> left - size & 1:
                 chosen.append(row)
                 left -= size
     return [batch[row] for row in sorted(chosen, key=lambda row: -sizes[row])]

@@ -18,7 +18,7 @@ def choose_fallback(state: State, job: TrainingJob) -> str | None:
     """
     cluster = state.cluster
     ways = sum((cluster.hops(rack) for rack in racks_of(cluster, job)), np.zeros(1, dtype=np.int64))
-    order = {switch.name: number for number, switch in enumerate(cluster.switches)}
+    order = cluster.number_of
     load = state.load_bps
     own = set(job.hosts)
 

@@ -81,11 +81,14 @@ class Flows:
         *,
         jobs: int,
         link_bps: Sequence[float],
-        nodes: Sequence[Node],
+        nodes: Sequence[Node] | Floats,
         pool_bps: Sequence[float] = (),
         limit_bps: Sequence[float] | None = None,
     ) -> Flows:
-        """Return the arrays of these nodes. `limit_bps` is the most that each job can use."""
+        """Return the arrays of these nodes, or rows of their fields.
+
+        `limit_bps` is the most that each job can use.
+        """
         columns = dict(
             zip(Node._fields, np.array(nodes, dtype=np.float64).reshape(-1, len(Node._fields)).T, strict=True)
         )

@@ -43,12 +43,15 @@ from controller.workload.trees import racks_of
 DETOUR = 2
 """Links that a way over a switch may be longer than the shortest."""
 
+MOST = 200_000
+"""Variables of a linear program; with more a solver takes hours, or all memory."""
+
 Shares = Mapping[tuple[str, str], Mapping[str, float]]
 """By job and rack: the part of its rate that each switch sums."""
 
 
 def grid(question: Question) -> dict[str, Tree]:
-    """Return the best trees of all draws. Raises BadSpec if scipy is missing."""
+    """Return the best trees of all draws. Raises BadSpec if scipy is missing, or there are too many jobs."""
     if not question.routed:
         return {}
     best: tuple[tuple[float, float], dict[str, Tree]] | None = None
@@ -92,7 +95,7 @@ def candidates(question: Question, job: TrainingJob, rack: str) -> list[str]:
     """Return the switches that could sum a rack's flows: the root, and those that are not too far off."""
     cluster, root = question.cluster, question.roots[job.name]
     there, onward = cluster.hops(rack), cluster.hops(root)
-    at = {switch.name: number for number, switch in enumerate(cluster.switches)}
+    at = cluster.number_of
     most = there[at[root]] + DETOUR
     near = [
         switch.name
@@ -130,7 +133,10 @@ class _Program:
 
 
 def relaxed(question: Question) -> Shares:
-    """Solve the relaxation. Rates are in units of the fastest link. Raises BadSpec if scipy is missing."""
+    """Solve the relaxation. Rates are in units of the fastest link.
+
+    Raises BadSpec if scipy is missing, and for jobs whose program is too large.
+    """
     program = _Program()
     least = program.variable()
     rates = [program.variable() for _ in question.routed]
@@ -140,6 +146,11 @@ def relaxed(question: Question) -> Shares:
         program.add(row, least, 1.0)
         program.add(row, rate, -1.0)
         _add_job(program, question, job, rate, of_rack)
+        if program.columns > MOST:
+            raise BadSpec(
+                f"the linear program of {len(question.routed)} jobs has more than {MOST} variables; want"
+                " fewer jobs at a time, or --policy shortest-path or tor-only"
+            )
     values = _solve(program, least, rates)
     return {
         key: {name: max(float(values[column]), 0.0) + 1e-9 for name, column in columns.items()}

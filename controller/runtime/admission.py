@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from controller import ControllerError, Member, NoSuchJob, Region
 from controller.model import INA_UDP_PORT
 from controller.runtime.addresses import server_address
+from controller.runtime.errors import BadRun
 from controller.runtime.fabric import SwitchFabric
 from controller.runtime.lease import new_lease
-from controller.runtime.spec import SHARED_WINDOW, LaunchSpec
+from controller.runtime.spec import SHARED_WINDOW, LaunchSpec, Machine
 from controller.runtime.topology import job_tree
 from controller.tree import JobTree, TreeAdmission, TreeSwitch, admit_tree, remove_tree
 from hostlib import DEFAULT_SLOTS, JobConfig, window_for
@@ -34,7 +35,9 @@ class Admitted:
 
         Raises ConfigError for what cannot be.
         """
-        switch, member = self._members()[rank]
+        hosts = self.spec.machines if self.spec.hierarchical else None
+        worker = rank if hosts is None else next(i for i, ranks in enumerate(hosts) if rank in ranks)
+        switch, member = self._members()[worker]
         tree = self.tree.tree  # of one switch: left out
         fields = {
             "job": self.tree.job,
@@ -55,12 +58,21 @@ class Admitted:
             "rendezvous": rendezvous.address,
             "token": rendezvous.token,
             "log": self.spec.log,
+            "hosts": hosts,
             "transport": self.fabric.transport(switch, member),
         }
         return JobConfig.from_json(json.dumps(fields)).to_json()
 
-    def rendezvous(self) -> Rendezvous:
-        """Return where the workers are to meet."""
+    def rendezvous(self, host: str | None = None) -> Rendezvous:
+        """Return where the workers are to meet: at an address of this machine, or beside the first one.
+
+        Raises BadRun for an address that is not of this machine.
+        """
+        if host is not None:
+            try:
+                return self._rendezvous(host)
+            except OSError as error:
+                raise BadRun(f"cannot listen at {host}: {error.strerror}", setting="listen") from error
         first = self._members()[0]
         return self.fabric.inside(*first, lambda host: self._rendezvous(host))
 
@@ -158,10 +170,12 @@ def admitted(fabric: SwitchFabric, spec: LaunchSpec) -> Iterator[Admitted]:
 def _members(fabric: SwitchFabric, spec: LaunchSpec, stack: contextlib.ExitStack) -> dict[str, list[Member]]:
     """Return the job's workers by the switch they are plugged into."""
     topology = fabric.topology
+    if fabric.spec.attached and fabric.spec.attached.machines:
+        return {fabric.root: _members_of(fabric.spec.attached.machines, spec)}
     if topology is None:
-        return {fabric.root: [_member(rank) for rank in range(spec.workers)]}
+        return {fabric.root: [_member(rank) for rank in range(spec.children)]}
     members: dict[str, list[Member]] = {}
-    for rank, host in enumerate(stack.enter_context(fabric.hosts(spec.workers))):
+    for rank, host in enumerate(stack.enter_context(fabric.hosts(spec.children))):
         switch = topology.switch_of(host)
         port = topology.port_to(switch, host)
         members.setdefault(switch, []).append(
@@ -172,6 +186,25 @@ def _members(fabric: SwitchFabric, spec: LaunchSpec, stack: contextlib.ExitStack
 
 def _member(rank: int) -> Member:
     return Member(rank, None, f"02:00:00:00:00:{rank + 1:02x}", f"10.0.0.{rank + 1}", INA_UDP_PORT)
+
+
+def _members_of(machines: Sequence[Machine], spec: LaunchSpec) -> list[Member]:
+    """Return the workers on machines of their own, one on each.
+
+    Raises BadRun if there are not as many machines, or a machine has several.
+    """
+    if not spec.hierarchical and any(len(ranks) > 1 for ranks in spec.machines):
+        raise BadRun("of several ranks on a machine needs them summed there first", setting="host")
+    if len(machines) != len(spec.machines):
+        raise BadRun(
+            f"the ranks are on {len(spec.machines)} machines, and {len(machines)} are given: want "
+            "PORT=IP/MAC of each, in the order of their first ranks",
+            setting="host",
+        )
+    return [
+        Member(number if spec.hierarchical else ranks[0], machine.port, machine.mac, machine.ip, INA_UDP_PORT)
+        for number, (machine, ranks) in enumerate(zip(machines, spec.machines, strict=True))
+    ]
 
 
 def _ports(fabric: SwitchFabric) -> dict[str, tuple[int, ...]]:

@@ -12,7 +12,7 @@ import softswitch
 from bmv2_topos import Topology
 from bmv2_topos.places import spread
 from controller import Controller, ControllerError, Member
-from controller.model import Uplink
+from controller.model import INA_UDP_PORT, Uplink
 from controller.runtime.addresses import HostAddresses, port_socket
 from controller.runtime.errors import BadRun, ProcessFailed
 from controller.runtime.fallback_process import FallbackProcess
@@ -147,6 +147,9 @@ class SwitchFabric:
     def transport(self, switch: str, member: Member) -> Mapping[str, Any]:
         """Return a worker's `hostlib.TransportConfig`. Raises AddressTaken."""
         assert member.port is not None
+        if (attached := self.spec.attached) and attached.machines:
+            local, there = f"{member.ip}:{member.udp_port}", f"{attached.ip}:{INA_UDP_PORT}"
+            return {"kind": "udp", "local": local, "switch": there}
         path = self.switches[switch].shm_path(member.port)
         link: dict[str, Any] = {"kind": "shm", "local": "", "switch": path}
         if path is None:

@@ -98,7 +98,7 @@ def run_alone(
 
     Raises WorkerFailed if it failed, or what kept it from running.
     """
-    with open_fabric(fabric_spec, [spec.workers]) as fabric:
+    with open_fabric(fabric_spec, [spec.children]) as fabric:
         end = JobEnd(spec)
         run_jobs(fabric, [end], on_output=on_output, on_progress=on_progress)
     end.check()

@@ -49,7 +49,7 @@ def run(
     ends = [JobEnd(spec) for spec in specs]
     interrupt: BaseException | None = None
     if opened is None:
-        opened = open_fabric(fabric_spec, [spec.workers for spec in specs], on_listening=on_listening)
+        opened = open_fabric(fabric_spec, [spec.children for spec in specs], on_listening=on_listening)
     with opened as fabric:
         on_ready()
         try:

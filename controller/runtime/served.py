@@ -22,20 +22,22 @@ def serve(
     *,
     on_ready: Callable[[Sequence[str]], None],
     starter_left: Callable[[], bool],
+    listen: str | None = None,
 ) -> JobResult:
     """Admit a job, hand out the ranks' configurations, and serve it until all ranks have left.
 
     Ends before all have joined if `starter_left`, which is asked several times per second, returns True: then
-    nobody else will come. The `command` of `spec` does not matter.
+    nobody else will come. The `command` of `spec` does not matter. Ranks meet at an address of this machine,
+    `listen`; None: at one that only this machine reaches.
 
     Raises:
         ControllerError: a switch refused the job.
         RunError: a switch did not start, and what else `open_fabric` raises.
     """
     with contextlib.ExitStack() as stack:
-        fabric = stack.enter_context(open_fabric(fabric_spec, [spec.workers]))
+        fabric = stack.enter_context(open_fabric(fabric_spec, [spec.children]))
         job = stack.enter_context(admitted(fabric, spec))
-        rendezvous = stack.enter_context(job.rendezvous())
+        rendezvous = stack.enter_context(job.rendezvous(listen))
         stack.enter_context(renewed(fabric, job.tree, rendezvous.fault))
         started = time.monotonic()
         on_ready([job.config(rank, rendezvous) for rank in range(spec.workers)])

@@ -23,11 +23,22 @@ SHARED_WINDOW = 128
 PRIVATE = "unix"
 """P4Runtime at a Unix socket in a folder that only this user can enter (softswitch/p4runtime/private.py)."""
 MAX_UDP_PORT = 0xFFFF
+SWITCH_IP = "10.0.255.1"
+"""Where workers with ordinary UDP sockets send to; the switch intercepts that, and it is nobody's."""
 NAMELESS = ""
 """Name of the job of a command line; those of a job file have one of their own."""
 PRIVATE_THREADS = "OMP_NUM_THREADS"
 
 Reports = Mapping[int, Mapping[str, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A machine of workers at a switch that runs: at which port, and its addresses there."""
+
+    port: int
+    ip: str
+    mac: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +58,11 @@ class Attachment:
     """The host at its port p is bound to this UDP port plus p."""
     ports: tuple[int, ...] = tuple(range(1, 256))
     """Those that may be used."""
+    machines: tuple[Machine, ...] = ()
+    """Where workers are, if they are on machines of their own, with ordinary UDP sockets; then the two bases
+    above do not matter."""
+    ip: str = SWITCH_IP
+    """Address that those machines reach the switch by."""
 
     def __post_init__(self) -> None:
         """Raise BadRun if a port's UDP port would have a number that there is not."""
@@ -138,6 +154,15 @@ class LaunchSpec:
     straggler_timeout_s: float = 600.0
     log: str | None = None
     """File for a line about each collective (`hostlib.joblog`)."""
+    machines: tuple[tuple[int, ...], ...] = ()
+    """The ranks of each machine, if that matters; else none."""
+    hierarchical: bool = False
+    """The ranks of a machine are summed there first: it is one worker of the switch."""
+
+    @property
+    def children(self) -> int:
+        """Number of the switch's workers."""
+        return len(self.machines) if self.hierarchical else self.workers
 
     def environment(self) -> dict[str, str]:
         """Return what the workers get besides their place in the job."""

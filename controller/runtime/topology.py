@@ -8,9 +8,9 @@ from collections.abc import Collection, Mapping, Sequence
 from bmv2_topos import Link, Topology, TopologyError, tree
 from controller import Member, Region
 from controller.runtime.errors import BadRun
+from controller.runtime.spec import SWITCH_IP
 from controller.tree import TreeLink, TreeSwitch
 
-SWITCH_IP = "10.0.255.1"
 SWITCH_MAC = "02:00:00:00:ff:01"
 """Where packets for a switch are sent, and come from: all have the same address, as `hostlib.TransportConfig`
 has it, for a worker's UDP socket hears nobody else."""

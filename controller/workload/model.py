@@ -117,6 +117,11 @@ class Cluster:
         return {switch.name: switch for switch in self.switches}
 
     @cached_property
+    def number_of(self) -> Mapping[str, int]:
+        """The place of each switch among the switches."""
+        return {switch.name: number for number, switch in enumerate(self.switches)}
+
+    @cached_property
     def neighbours(self) -> Mapping[str, Mapping[str, int]]:
         """For every node the nodes it is linked to, with the number of the link."""
         found: dict[str, dict[str, int]] = {name: {} for name in (*self.server, *self.switch)}
@@ -215,7 +220,7 @@ class Tree:
         return (self.root, *self.parents)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class TrainingJob:
     """A data-parallel training job: every iteration each worker computes, then all gradients are summed.
 
@@ -276,12 +281,12 @@ class TrainingJob:
                 f"{what}: {len(self.servers)} servers for {self.workers} workers; want one for each"
             )
 
-    @property
+    @cached_property
     def model_bytes(self) -> int:
         """Bytes of the whole gradient."""
         return sum(self.layers_bytes)
 
-    @property
+    @cached_property
     def hosts(self) -> tuple[str, ...]:
         """The servers that it uses, each once; their positions are the ranks of its tree."""
         return tuple(dict.fromkeys(self.servers))

@@ -67,7 +67,7 @@ def _load(path: Path) -> ctypes.CDLL:
     require_fields(library, "ina_io_fields", fields_of(IoStruct))
     require_fields(library, "ina_header_fields", _header_fields())
     require_constants(library, _constants(), *_PREFIXES)
-    pointer, i64, u32 = ctypes.c_void_p, ctypes.c_int64, ctypes.c_uint32
+    pointer, i64, u32, size = ctypes.c_void_p, ctypes.c_int64, ctypes.c_uint32, ctypes.c_size_t
     signatures: dict[str, tuple[Any, list[Any]]] = {
         "ina_begin": (None, [pointer, i64]),
         "ina_emit": (i64, [pointer, pointer, i64, i64, i64]),
@@ -77,6 +77,8 @@ def _load(path: Path) -> ctypes.CDLL:
         "ina_pump": (ctypes.c_int, [pointer, pointer, i64]),
         "ina_ring_readable": (ctypes.c_int, [pointer]),
         "ina_serve": (ctypes.c_int, [pointer, pointer, i64]),
+        "ina_local_sum_f32": (None, [pointer, pointer, size, size, ctypes.c_double]),
+        "ina_local_sum_i32": (i64, [pointer, pointer, size, size]),
         "ina_fallback_new": (pointer, [u32, u32, u32, ctypes.c_char_p, ctypes.c_char_p, i64, i64, i64]),
         "ina_fallback_free": (None, [pointer]),
         "ina_fallback_add_job": (

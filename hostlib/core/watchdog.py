@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -32,8 +33,20 @@ class Patience:
 class Watchdog:
     """Judges the stalls of one worker."""
 
-    def __init__(self, window: Window, peers: Peers, patience: Patience, *, switch: str = "") -> None:
-        """`switch`: its address, for messages."""
+    def __init__(
+        self,
+        window: Window,
+        peers: Peers,
+        patience: Patience,
+        *,
+        switch: str = "",
+        ranks: Sequence[Sequence[int]] | None = None,
+    ) -> None:
+        """`switch`: its address, for messages. `ranks`: those that each worker of the switch speaks for.
+
+        None: each for itself.
+        """
+        self._ranks = ranks
         self._window = window
         self._switch = f"the switch at {switch}" if switch else "the switch"
         self._peers = peers
@@ -51,7 +64,7 @@ class Watchdog:
             return None
         job, psns = window.settings.job, window.outstanding()
         timeout_ns = round(self._patience.timeout_s * 1e9)
-        missing = window.missing_ranks(since=now - timeout_ns)
+        missing = self._missing(now - timeout_ns)
 
         if fault := self._peers.fault():
             return JobFault(fault, job=job, psns=psns, missing=missing or ())
@@ -72,7 +85,7 @@ class Watchdog:
                 f"it refuses packets of rank {window.settings.rank} (wrong job, admission, rank, size or "
                 "number of lanes)"
             )
-            return PeerTimeout(reason, job=job, psns=psns, missing=range(window.settings.size))
+            return PeerTimeout(reason, job=job, psns=psns, missing=self._behind(range(window.settings.size)))
         names = f"from rank {', '.join(map(str, missing))}" if missing else "from another part of the tree"
         reason = f"no contribution {names} for {stalled_ns / 1e9:.1f} s"
         if not self._peers.alive(missing) or stalled_ns >= self._patience.straggler_timeout_s * 1e9:
@@ -81,3 +94,13 @@ class Watchdog:
             self._told_of = psns.first
             _log.warning("job %d, %s: %s; it is alive, waiting on", job, psns, reason)
         return None
+
+    def _missing(self, since: int) -> Sequence[int] | None:
+        workers = self._window.missing_ranks(since=since)
+        return None if workers is None else self._behind(workers)
+
+    def _behind(self, workers: Sequence[int]) -> Sequence[int]:
+        """Return the ranks that these workers of the switch speak for."""
+        if self._ranks is None:
+            return workers
+        return [rank for worker in workers for rank in self._ranks[worker]]

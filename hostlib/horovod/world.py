@@ -7,12 +7,10 @@ import hashlib
 import itertools
 import logging
 import os
-import socket
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, Final
 
 import torch.distributed as dist
@@ -22,8 +20,10 @@ from hostlib.horovod.errors import HorovodInternalError
 from hostlib.horovod.link import Link
 from hostlib.horovod.negotiation import ALL, Announcement, Request
 from hostlib.horovod.timeline import Timeline
+from hostlib.machines import by_machine, check, machine, meeting_place
 from hostlib.placement import placement
 from hostlib.private_folder import private_folder
+from hostlib.settings import Settings
 
 STALL_S: Final = 60.0
 LEAVE_S: Final = 10.0
@@ -141,7 +141,7 @@ class World:
         self.size: int = dist.get_world_size()
         messages = dist.new_group(backend="gloo", timeout=timedelta(days=365))
         names: list[Any] = [None] * self.size
-        dist.all_gather_object(names, _machine(), group=messages)
+        dist.all_gather_object(names, machine(), group=messages)
         self.places = places(names, self.rank)
         self.timeline = Timeline(self.rank)
         self._process = os.getpid()
@@ -304,13 +304,11 @@ def current() -> World:
 
 def places(machines: Sequence[str], rank: int) -> Places:
     """Return a rank's places, from the machine of each rank."""
-    by_machine: dict[str, list[int]] = {}
-    for each, machine in enumerate(machines):
-        by_machine.setdefault(machine, []).append(each)
-    here = by_machine[machines[rank]]
+    everywhere = by_machine(machines)
+    here = next(ranks for ranks in everywhere if rank in ranks)
     local = here.index(rank)
-    cross = [ranks[local] for ranks in by_machine.values() if len(ranks) > local]
-    sizes = {len(ranks) for ranks in by_machine.values()}
+    cross = [ranks[local] for ranks in everywhere if len(ranks) > local]
+    sizes = {len(ranks) for ranks in everywhere}
     return Places(local, len(here), cross.index(rank), len(cross), len(sizes) == 1)
 
 
@@ -320,6 +318,13 @@ def _init_process_group() -> None:
             dist.init_process_group("ina")
         else:
             dist.init_process_group("ina", store=dist.HashStore(), rank=0, world_size=1)
+        return
+    if place.local_size != place.size:
+        settings = Settings.from_environment()
+        check(settings)
+        host, port = meeting_place(place, settings)
+        meeting = dist.TCPStore(host, port, place.size, is_master=place.rank == 0)
+        dist.init_process_group("ina", store=meeting, rank=place.rank, world_size=place.size)
         return
     launch = hashlib.sha256(f"{place.launch} {os.getppid()}".encode()).hexdigest()[:32]
     store = dist.FileStore(str(private_folder() / f"store-{launch}"), place.size)
@@ -334,10 +339,6 @@ def _stall_s() -> float:
         raise ValueError(
             f"HOROVOD_STALL_CHECK_TIME_SECONDS is {text!r}, must be a number of seconds"
         ) from None
-
-
-def _machine() -> str:
-    return f"{socket.gethostname()} {Path('/proc/sys/kernel/random/boot_id').read_text().strip()}"
 
 
 def _leave_quickly() -> None:

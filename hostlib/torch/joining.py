@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import secrets
-import socket
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
+from typing import Final
 
 import torch.distributed as dist
 
@@ -15,7 +15,10 @@ from hostlib.communicator import Communicator
 from hostlib.config import JobConfig
 from hostlib.errors import ConfigError
 from hostlib.hosting import meeting
+from hostlib.machines import by_machine, machine, meet
 from hostlib.settings import Settings
+
+SEVERAL: Final = "several machines"
 
 
 def join(store: dist.Store, rank: int, size: int, timeout: timedelta, settings: Settings) -> Communicator:
@@ -24,7 +27,7 @@ def join(store: dist.Store, rank: int, size: int, timeout: timedelta, settings: 
     All ranks wait at most `timeout` for each other in a collective.
 
     Raises:
-        ConfigError: the job has other ranks than the group, or ranks are on several machines.
+        ConfigError: the job has other ranks than the group, or what several machines need is not set.
         RendezvousError: the job could not be joined.
     """
     if not hostlib.is_initialized():
@@ -32,8 +35,7 @@ def join(store: dist.Store, rank: int, size: int, timeout: timedelta, settings: 
             _check(config.rank, config.size, rank, size)
             hostlib.init(_patient(config, timeout))
         else:
-            with meeting(rank, size, _key(store, rank), settings) as found:
-                hostlib.init(_patient(found, timeout))
+            _join_admitted(_StoreChannel(store, rank, size), rank, size, timeout, settings)
     communicator = hostlib.current()
     _check(communicator.rank, communicator.size, rank, size)
     return communicator
@@ -52,19 +54,39 @@ def _check(rank: int, size: int, rank_here: int, size_here: int) -> None:
         )
 
 
-def _key(store: dist.Store, rank: int) -> str:
-    """Return a text that the ranks have in common. Raises ConfigError on another machine than rank 0."""
-    if rank == 0:
-        store.set("meeting", f"{secrets.token_hex(16)} {_machine()}")
-    key: str = store.get("meeting").decode()
-    if not key.endswith(f" {_machine()}"):
-        raise ConfigError(
-            f"rank {rank} runs on another machine than rank 0: all must be on one, or each must find its "
-            "configuration in INA_JOB (docs/torch.md)"
-        )
-    return key
+def _join_admitted(
+    channel: _StoreChannel, rank: int, size: int, timeout: timedelta, settings: Settings
+) -> None:
+    """Have rank 0 have a job admitted, and join it; all ranks are on one machine, or on several."""
+    machines = by_machine(channel.gather(machine()))
+    key = channel.spread(SEVERAL if len(machines) > 1 else secrets.token_hex(16))
+    if key == SEVERAL:
+        listen = os.environ.get("MASTER_ADDR") or (settings.meeting and settings.meeting[0])
+        hostlib.init(_patient(meet(channel, rank, machines, listen, settings), timeout))
+        return
+    with meeting(rank, size, key, settings) as found:
+        hostlib.init(_patient(found, timeout))
 
 
-def _machine() -> str:
-    boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    return f"{socket.gethostname()} {boot}"
+class _StoreChannel:
+    """A `hostlib.machines.Channel` by torch's store."""
+
+    def __init__(self, store: dist.Store, rank: int, size: int) -> None:
+        self._store = store
+        self._rank = rank
+        self._size = size
+        self._spread = 0
+
+    def gather(self, text: str) -> list[str]:
+        """Give this rank's text; return those of all ranks at the first one, nothing at others."""
+        self._store.set(f"machine/{self._rank}", text)
+        ranks = range(0 if self._rank else self._size)
+        return [self._store.get(f"machine/{rank}").decode() for rank in ranks]
+
+    def spread(self, text: str) -> str:
+        """Return the first rank's text."""
+        self._spread += 1
+        if self._rank == 0:
+            self._store.set(f"meeting/{self._spread}", text)
+        said: str = self._store.get(f"meeting/{self._spread}").decode()
+        return said

@@ -6,6 +6,7 @@ The passes, in order:
 2. lex          the text                   → tokens with positions        `frontend.lexer`
 3. parse        tokens                     → syntax tree                  `frontend.parser`, `frontend.ast`
 4. lower        names, types and constants → typed IR                     `lowering.lower`, `ir`
+5. settle       what P4 leaves undefined   → typed IR                     `undefined`
 
 Everything that can be wrong with a program is a `CompileError`, raised by the first pass that
 sees it. What is valid but not supported yet is `Unsupported`; nothing is silently left out.
@@ -21,13 +22,17 @@ from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend.preprocess import preprocess, read_source
 from softswitch.compiler.p4info_export import p4info, p4info_text
+from softswitch.compiler.undefined import Choice, Finding, find, settled
 
 __all__ = [
+    "Choice",
     "CompileError",
     "Dump",
+    "Finding",
     "Unsupported",
     "compile_file",
     "compile_source",
+    "find_undefined",
     "p4info",
     "p4info_text",
     "preprocess_file",
@@ -48,22 +53,27 @@ def compile_source(
     defines: Mapping[str, str] | None = None,
     include_dirs: Sequence[str | Path] = (),
     preprocessed: bool = False,
+    undefined: Choice | None = None,
     dump: Dump = _no_dump,
 ) -> ir.Program:
     """Compile a program from memory; `name` stands for its file in positions and for includes.
 
-    If it is to be `preprocessed`, directives are refused.
+    If it is to be `preprocessed`, directives are refused. `undefined` says what undefined values are.
 
     Raises CompileError.
     """
+    plain = preprocess(text, name, defines=defines, include_dirs=include_dirs, preprocessed=preprocessed)
+    dump("preprocess", lambda: plain)
+    return settled(_lowered(plain, name, dump), undefined)
+
+
+def _lowered(plain: str, name: str, dump: Dump) -> ir.Program:
     # Imported here, because most processes find what they need compiled already.
     from softswitch.compiler.frontend.lexer import tokenize
     from softswitch.compiler.frontend.parser import parse_tokens
     from softswitch.compiler.lowering.lower import lower
     from softswitch.compiler.show import show
 
-    plain = preprocess(text, name, defines=defines, include_dirs=include_dirs, preprocessed=preprocessed)
-    dump("preprocess", lambda: plain)
     tokens = tokenize(plain, name)
     dump("lex", lambda: f"{len(tokens)} tokens")
     tree = parse_tokens(tokens, name)
@@ -78,12 +88,30 @@ def compile_file(
     *,
     defines: Mapping[str, str] | None = None,
     include_dirs: Sequence[str | Path] = (),
+    undefined: Choice | None = None,
     dump: Dump = _no_dump,
 ) -> ir.Program:
     """Compile the program in a file. Raises CompileError, or OSError if the file cannot be read."""
     return compile_source(
-        read_source(path), name=str(path), defines=defines, include_dirs=include_dirs, dump=dump
+        read_source(path),
+        name=str(path),
+        defines=defines,
+        include_dirs=include_dirs,
+        undefined=undefined,
+        dump=dump,
     )
+
+
+def find_undefined(
+    path: str | Path,
+    *,
+    defines: Mapping[str, str] | None = None,
+    include_dirs: Sequence[str | Path] = (),
+) -> list[Finding]:
+    """Return where the program in a file depends on undefined behaviour. Raises CompileError, OSError."""
+    name = str(path)
+    plain = preprocess(read_source(path), name, defines=defines, include_dirs=include_dirs)
+    return find(_lowered(plain, name, _no_dump))
 
 
 def preprocess_file(

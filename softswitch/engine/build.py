@@ -12,7 +12,6 @@ import fcntl
 import hashlib
 import os
 import platform
-import shutil
 import subprocess
 import tempfile
 import warnings
@@ -20,12 +19,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from softswitch.compiler import ir
+from softswitch.engine.c_compiler import compiler_name, compiler_path
 from softswitch.engine.cache import REMEDY, find_folder, seal, whole
 from softswitch.engine.pipeline import BuildFailed, NoCache, NoCompiler, Pipeline
 from softswitch.engine.programs import emit_once
+
+if TYPE_CHECKING:
+    from softswitch.engine.trace import Trace
 
 RUNTIME = Path(__file__).parent / "runtime"
 FLAGS = ("-std=gnu11", "-O3", "-march=native", "-shared", "-fPIC", "-fvisibility=hidden")
@@ -111,17 +114,20 @@ def _compile(command: list[str], text: str, target: Path) -> None:
         built.replace(target)
 
 
-def load(program: ir.Program, *, backend: Backend = "auto", seed: int = 0) -> Pipeline:
+def load(
+    program: ir.Program, *, backend: Backend = "auto", seed: int = 0, trace: Trace | None = None
+) -> Pipeline:
     """Return `program` ready to run, with empty registers and the entries of its source.
 
     ``auto`` compiles, or interprets with a warning where there is no C compiler. `seed` starts what
-    ``random`` draws. Raises Unsupported, and with ``compiled`` NoCompiler.
+    ``random`` draws. `trace` gets all that happens to packets, from the interpreter, whatever `backend` is.
+    Raises Unsupported, and with ``compiled`` NoCompiler.
     """
     from softswitch.engine.compiled import CompiledPipeline
     from softswitch.engine.interpreter.pipeline import Interpreter
 
-    if backend == "interpreter":
-        return Interpreter(program, seed=seed)
+    if backend == "interpreter" or trace is not None:
+        return Interpreter(program, seed=seed, trace=trace)
     try:
         return CompiledPipeline(program, build(program), seed=seed)
     except NoCompiler as error:
@@ -135,20 +141,10 @@ def load(program: ir.Program, *, backend: Backend = "auto", seed: int = 0) -> Pi
 
 def find_compiler() -> str:
     """Return the path of the C compiler: ``$CC``, or ``cc``. Raises NoCompiler."""
-    name = os.environ.get("CC") or "cc"
-    path = shutil.which(name)
+    path = compiler_path()
     if path is None:
-        raise NoCompiler(f"no C compiler: {name} is not on PATH")
+        raise NoCompiler(f"no C compiler: {compiler_name()} is not on PATH")
     return path
-
-
-def has_compiler() -> bool:
-    """Return whether programs can be compiled here."""
-    try:
-        find_compiler()
-    except NoCompiler:
-        return False
-    return True
 
 
 def _content_hash(text: str, compiler: str, flags: tuple[str, ...]) -> str:

@@ -6,7 +6,8 @@ file                            what it holds                             what i
 ``source-….json``               the text that `preprocess_once` made, and  the file's name and text, the
                                 the digests of all that it read            definitions, the compiler
 ``program-….ir``                the IR, a pickle: to load one is to run    the text, the name that positions
-                                it, as a shared object                     give it, the compiler, Python
+                                it, as a shared object                     give it, what undefined values
+                                                                           are, the compiler, Python
 ``emitted-….c``                 the C text                                 the IR's, the back end
 ==============================  ========================================  ==============================
 
@@ -27,7 +28,7 @@ from functools import cache
 from pathlib import Path
 
 import softswitch.compiler
-from softswitch.compiler import compile_source, ir
+from softswitch.compiler import Choice, compile_source, ir
 from softswitch.compiler.frontend.preprocess import preprocess, read_source
 from softswitch.engine.cache import find_folder, seal, unsealed
 from softswitch.engine.pipeline import NoCache
@@ -61,16 +62,16 @@ def preprocess_once(path: Path, *, defines: Mapping[str, str] | None = None) -> 
     return text
 
 
-def compile_once(text: str, *, name: str = "<string>") -> ir.Program:
+def compile_once(text: str, *, name: str = "<string>", undefined: Choice | None = None) -> ir.Program:
     """Return the result of `compile_source` for a preprocessed text, from the cache if it is there.
 
     Raises CompileError.
     """
-    key = _digest(_code(_FRONT_END), text, name, platform.python_version())
+    key = _digest(_code(_FRONT_END), text, name, platform.python_version(), undefined or "")
     if (kept := _kept(f"program-{key}.ir")) is not None:
         found: ir.Program = pickle.loads(kept)
         return found
-    compiled = compile_source(text, name=name, preprocessed=True)
+    compiled = compile_source(text, name=name, preprocessed=True, undefined=undefined)
     program = dataclasses.replace(compiled, origin=key)
     _keep(f"program-{key}.ir", pickle.dumps(program))
     return program

@@ -15,7 +15,9 @@
 `docs/p4runtime.md` says which requirement of the specification which test holds.
 """
 
+from softswitch.compiler import Choice
 from softswitch.engine.switch import Switch
+from softswitch.engine.trace import Trace
 from softswitch.p4runtime.private import private_socket
 from softswitch.p4runtime.reconcile import carry_over
 from softswitch.p4runtime.server import Service, Tls
@@ -32,16 +34,19 @@ def serve(
     tls: Tls | None = None,
     source: str | None = None,
     backend: Backend = "auto",
+    undefined: Choice | None = None,
+    trace: Trace | None = None,
 ) -> Service:
     """Offer P4Runtime for `switch` at ``host:port``, where port 0 takes a free one, or ``unix:path``.
 
     `source`, a preprocessed P4 program, is loaded at once. Programs loaded by `Switch.load` are
-    unknown to P4Runtime. `close` the service before the switch.
+    unknown to P4Runtime. `undefined` says what undefined values are in all programs; `trace` gets
+    all that happens to packets, from the interpreter. `close` the service before the switch.
 
     Raises CompileError or PipelineError if the program cannot be loaded, OSError if the address
     cannot be had.
     """
-    device = Device(switch, backend=backend, carry_over=carry_over)
+    device = Device(switch, backend=backend, undefined=undefined, trace=trace, carry_over=carry_over)
     if source is not None:
         device.preload(source)
     service = Service(device, device_id=device_id, address=address, tls=tls)

@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from p4src.messages import p4runtime_pb2 as p4
-from softswitch.compiler import ir, p4info
+from softswitch.compiler import Choice, ir, p4info
 from softswitch.compiler.errors import CompileError
 from softswitch.engine.build import load
 from softswitch.engine.pipeline import MAX_FRAME, Pipeline, PipelineError
 from softswitch.engine.ports import MemoryPort
 from softswitch.engine.programs import compile_once
 from softswitch.engine.switch import Switch
+from softswitch.engine.trace import Trace
 from softswitch.p4runtime import schema as schemas
 from softswitch.p4runtime.errors import FailedPrecondition, InvalidArgument, NotFound
 from softswitch.p4runtime.subscription import Subscription
@@ -82,7 +83,14 @@ class Bundle:
             self.pipeline.write_register(part, index, value)
 
 
-def prepare(config: Any, *, backend: Backend = "auto", now_us: Callable[[], int] = lambda: 0) -> Bundle:
+def prepare(
+    config: Any,
+    *,
+    backend: Backend = "auto",
+    undefined: Choice | None = None,
+    trace: Trace | None = None,
+    now_us: Callable[[], int] = lambda: 0,
+) -> Bundle:
     """Compile and load a ``ForwardingPipelineConfig``: its device config is P4 source, preprocessed.
 
     Raises InvalidArgument if the source does not compile, or is not the program of the P4Info.
@@ -91,7 +99,7 @@ def prepare(config: Any, *, backend: Backend = "auto", now_us: Callable[[], int]
         raise InvalidArgument("the config has no P4Info; send that of the program in the device config")
     source = _source(config.p4_device_config)
     try:
-        program = compile_once(source, name="device config")
+        program = compile_once(source, name="device config", undefined=undefined)
         compiled = schemas.from_p4info(p4info(program))
     except CompileError as error:
         expected = f"; expected {error.expected}" if error.expected else ""
@@ -102,7 +110,7 @@ def prepare(config: Any, *, backend: Backend = "auto", now_us: Callable[[], int]
         more = f"; and {len(wrong) - 5} more" if len(wrong) > 5 else ""
         raise InvalidArgument("the P4Info is not that of the program: " + "; ".join(wrong[:5]) + more)
     try:
-        pipeline = load(program, backend=backend)
+        pipeline = load(program, backend=backend, trace=trace)
     except PipelineError as error:
         raise InvalidArgument(f"the program cannot run on this switch: {error}") from error
     return Bundle(config, program, schema, pipeline, now_us=now_us)
@@ -138,12 +146,16 @@ class Device:
         switch: Switch,
         *,
         backend: Backend = "auto",
+        undefined: Choice | None = None,
+        trace: Trace | None = None,
         carry_over: Callable[[Bundle, Bundle], None] = lambda old, new: None,
     ) -> None:
         self.switch = switch
         self._carry_over = carry_over
         self.mutex = threading.RLock()
         self._backend = backend
+        self._undefined = undefined
+        self._trace = trace
         self._running: Bundle | None = None
         self._saved: Bundle | None = None
 
@@ -172,10 +184,10 @@ class Device:
 
     def preload(self, source: str) -> None:
         """Load a preprocessed program as if a controller had. Raises CompileError or PipelineError."""
-        program = compile_once(source)
+        program = compile_once(source, undefined=self._undefined)
         info = p4info(program)
         config = p4.ForwardingPipelineConfig(p4info=info, p4_device_config=source.encode())
-        pipeline = load(program, backend=self._backend)
+        pipeline = load(program, backend=self._backend, trace=self._trace)
         schema = schemas.from_p4info(info)
         self._commit(Bundle(config, program, schema, pipeline, now_us=self.switch.now_us))
 
@@ -210,7 +222,13 @@ class Device:
                 raise InvalidArgument(f"action {action} is none of the pipeline config actions")
 
     def _prepare(self, config: Any) -> Bundle:
-        return prepare(config, backend=self._backend, now_us=self.switch.now_us)
+        return prepare(
+            config,
+            backend=self._backend,
+            undefined=self._undefined,
+            trace=self._trace,
+            now_us=self.switch.now_us,
+        )
 
     def _commit(self, bundle: Bundle) -> None:
         with self.mutex, self.switch.locked():

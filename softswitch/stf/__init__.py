@@ -8,7 +8,8 @@
 
 from __future__ import annotations
 
+from softswitch.engine.trace import Event
 from softswitch.stf.run import Failure, Reading, Report, run_script
 from softswitch.stf.script import ScriptError, parse_script
 
-__all__ = ["Failure", "Reading", "Report", "ScriptError", "parse_script", "run_script"]
+__all__ = ["Event", "Failure", "Reading", "Report", "ScriptError", "parse_script", "run_script"]

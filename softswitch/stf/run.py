@@ -11,6 +11,7 @@ from softswitch.compiler import ir
 from softswitch.engine.build import load
 from softswitch.engine.ports import MAX_PORT, MemoryPort
 from softswitch.engine.switch import Switch
+from softswitch.engine.trace import Trace
 from softswitch.stf.control import Control
 from softswitch.stf.script import (
     Add,
@@ -68,17 +69,20 @@ def run_script(
     *,
     backend: Literal["compiled", "interpreter"] = "compiled",
     seed: int = 0,
+    trace: Trace | None = None,
 ) -> Report:
     """Run a script on a switch of its own, whose ports are those that the script names.
 
     What leaves at other ports is lost, as on BMv2, and packets are compared port by port, in order.
+    `trace` gets all that happens to packets; it is for the interpreter.
+
     Raises ScriptError if the script does not fit the program, Unsupported, NoCompiler.
     """
     ports = {s.port: s.line for s in statements if isinstance(s, Packet | Expect)}
     for port, line in ports.items():
         if port > MAX_PORT:
             raise ScriptError(f"port {port}; ports are 0 to {MAX_PORT}", line)
-    pipeline = load(program, backend=backend, seed=seed)
+    pipeline = load(program, backend=backend, seed=seed, trace=trace)
     with Switch({port: MemoryPort() for port in ports}, seed=seed, engine=_ENGINES[backend]) as switch:
         switch.load(pipeline)
         return _Run(switch, Control(switch, pipeline), sorted(ports)).run(statements)

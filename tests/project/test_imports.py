@@ -112,7 +112,8 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     ),
     "controller.bench": (
         *("controller.placement/", "controller.routing/", "controller.workload/"),
-        *(*CONTROLLER, "controller.grouping/", "controller.scheduling.synergy", "controller.simulator/"),
+        *(*CONTROLLER, "controller.grouping/", "controller.scheduling.synergy"),
+        *("controller.simulator/", "controller.simulator.network/"),
         *(*SWITCH, *PIPELINES, *HOST, *PACKETS, "p4src.messages"),
     ),
     "controller.cli": (

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from softswitch.compiler import compile_source, preprocess_file
+from softswitch.compiler import Choice, compile_source, preprocess_file
 from softswitch.compiler.errors import CompileError
 from softswitch.engine import cache, programs
 from softswitch.engine.emit_c.program import emit_c
@@ -27,9 +27,9 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What is compiled, by name."""
     names: list[str] = []
 
-    def count(text: str, *, name: str, preprocessed: bool) -> object:
+    def count(text: str, *, name: str, preprocessed: bool, undefined: Choice | None) -> object:
         names.append(name)
-        return compile_source(text, name=name, preprocessed=preprocessed)
+        return compile_source(text, name=name, preprocessed=preprocessed, undefined=undefined)
 
     monkeypatch.setattr(programs, "compile_source", count)
     return names

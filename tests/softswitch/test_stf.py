@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from softswitch.compiler import compile_file, ir
-from softswitch.stf import Report, ScriptError, parse_script, run_script
+from softswitch.stf import Event, Report, ScriptError, parse_script, run_script
 from softswitch.stf.script import Add, Command, Expect, Operand, Packet
 
 PROGRAM = Path(__file__).parents[1] / "p4" / "basic_tables" / "program.p4"
@@ -18,6 +18,21 @@ def program() -> ir.Program:
 
 def run(program: ir.Program, script: str) -> Report:
     return run_script(program, parse_script(script), backend="interpreter")
+
+
+def test_a_trace_tells_each_step_of_a_packet() -> None:
+    program = compile_file(PROGRAM)
+    events: list[Event] = []
+    script = "add exactly h.a:1 h.$valid$:1 to(port:2, mark:9)\npacket 1 00010005\nexpect 2"
+    run_script(program, parse_script(script), backend="interpreter", trace=events.append)
+    assert [event.kind for event in events] == ["ingress", "state", "extract", "read", "table", "egress"]
+    table = events[4].as_json()
+    assert (table["name"], table["hit"], table["action"]) == ("I.exactly", True, "I.to")
+    assert table["arguments"] == {"port": 2, "mark": 9}
+    assert (events[2].details["a"], events[-1].details["port"]) == (1, 2)
+    assert str(events[4]).startswith(
+        "table   I.exactly hit hdr.h.a=0x1 hdr.h.$valid$=0x1 -> I.to(port=0x2 mark=0x9)"
+    )
 
 
 def test_statements_keep_their_lines() -> None:

@@ -241,6 +241,17 @@ def test_sizes_are_bytes_in_powers_of_1024(text: str, size: int | None) -> None:
         parse_size(text)
 
 
+def test_compile_tells_what_depends_on_undefined_behaviour(tmp_path: Path) -> None:
+    source = tmp_path / "t.p4"
+    whole = (ROOT / "tests" / "p4" / "basic_tables" / "program.p4").read_text()
+    source.write_text(whole.replace("apply {", "apply { bit<8> unset; if (unset == 1) { return; }", 1))
+    done = ina("compile", source, "--check-undefined", "--json")
+    found = json.loads(done.stdout)["metrics"]["findings"]
+    assert done.returncode == 1
+    assert [it["message"] for it in found if "nothing has set" in it["message"]]
+    assert {"file", "line", "column", "message"} == found[0].keys()
+
+
 def test_compile_writes_c_and_p4info(tmp_path: Path) -> None:
     c, p4info = tmp_path / "x.c", tmp_path / "x.txtpb"
     done = ina("compile", "exclusive", "--lanes", 32, "-o", c, "--p4info", p4info, "--json")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -14,6 +15,7 @@ from pathlib import Path
 import hostlib
 from tests.system.command import ROOT, ina, start
 
+LAUNCHES = itertools.count()
 SUM = (
     "import numpy as np, hostlib as ina; ina.init(); print(ina.rank(), ina.allreduce(np.ones(3, np.float32)))"
 )
@@ -34,15 +36,16 @@ def launch(code: str, environments: Sequence[Mapping[str, str]]) -> list[subproc
     ]
 
 
-def openmpi(size: int, *, local: int | None = None) -> list[dict[str, str]]:
-    here = str(local or size)
+def openmpi(size: int) -> list[dict[str, str]]:
+    """Return what mpirun sets for each rank of a launch of its own."""
+    launched = next(LAUNCHES)
     return [
         {
             "OMPI_COMM_WORLD_RANK": str(rank),
             "OMPI_COMM_WORLD_SIZE": str(size),
             "OMPI_COMM_WORLD_LOCAL_RANK": str(rank),
-            "OMPI_COMM_WORLD_LOCAL_SIZE": here,
-            "PMIX_NAMESPACE": f"test-{os.getpid()}",
+            "OMPI_COMM_WORLD_LOCAL_SIZE": str(size),
+            "PMIX_NAMESPACE": f"test-{os.getpid()}-{launched}",
         }
         for rank in range(size)
     ]
@@ -100,10 +103,29 @@ def test_what_cannot_be_admitted_is_told_to_all_ranks() -> None:
     assert "rank 1: rank 0 could not have the job admitted: 'ina admit' ended" in said[1]
 
 
-def test_ranks_on_several_machines_are_refused() -> None:
-    (process,) = launch(SUM, openmpi(2, local=1)[:1])
-    _, errors = process.communicate()
-    assert "mpirun has put 1 of 2 ranks on this machine: all must be on one" in errors
+def test_ranks_of_a_machine_are_summed_there_first_if_asked_to() -> None:
+    code = f"{SUM}; print(ina.statistics().get('packets_sent', 0) > 0)"
+    ranks = launch(code, [{**each, "INA_HIERARCHICAL": "1"} for each in openmpi(3)])
+    for rank, process in enumerate(ranks):
+        output, errors = process.communicate()
+        assert process.returncode == 0, errors
+        assert output == f"{rank} [3. 3. 3.]\n{rank == 0}\n"
+    assert not nothing_left(ranks)
+
+
+def test_admit_takes_the_ranks_of_machines_once_each() -> None:
+    for options, text in (
+        (("--machines", "0,1/2"), "--machines '0,1/2': want each rank of 0..3 once"),
+        (("--machines", "0,x/2"), "want each rank of 0..3 once"),
+        (
+            ("--host", "1=10.0.0.1/02:00:00:00:00:01"),
+            "--host is for --program exclusive on a switch that runs",
+        ),
+        (("--switch", "grpc://127.0.0.1:1", "--host", "1"), "--host '1': want PORT=IP/MAC"),
+    ):
+        done = ina("admit", "-np", 4, *options)
+        assert done.returncode == 2
+        assert text in done.stderr
 
 
 def test_admit_says_once_what_ranks_must_know_and_ends_with_its_input() -> None:

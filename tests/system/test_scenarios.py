@@ -19,27 +19,27 @@ ROOT_ONLY = why_not() if have_compiler else "no C compiler: interface ports need
 NO_MININET = ROOT_ONLY or ("" if shutil.which("mnexec") else "no Mininet: apt-get install mininet")
 NO_BMV2 = NO_MININET or bmv2.missing()
 
-# Each on two runners of processes at least, and in virtual time by tests/bmv2_topos/test_scenarios.py.
+ALL = sorted(shipped())  # and in virtual time: tests/bmv2_topos/test_scenarios.py
 RUNS = [
-    pytest.param("loopback", "embedded", sorted(shipped()), id="loopback"),
+    pytest.param("loopback", "embedded", ALL, id="loopback"),
     pytest.param(
         "netns",
         "embedded",
-        ["killed-worker", "lossy-link"],
+        ALL,
         id="netns",
         marks=[pytest.mark.netns, pytest.mark.skipif(bool(ROOT_ONLY), reason=ROOT_ONLY)],
     ),
     pytest.param(
         "mininet",
         "embedded",
-        ["straggler", "two-jobs"],
+        ALL,
         id="mininet",
         marks=[pytest.mark.netns, pytest.mark.skipif(bool(NO_MININET), reason=NO_MININET)],
     ),
     pytest.param(
         "mininet",
         "bmv2",
-        ["straggler", "two-jobs"],
+        [name for name in ALL if name != "lossy-link"],  # BMv2 loses nothing by itself
         id="bmv2",
         marks=[pytest.mark.netns, pytest.mark.bmv2, pytest.mark.skipif(bool(NO_BMV2), reason=NO_BMV2)],
     ),

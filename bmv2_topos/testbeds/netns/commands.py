@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from bmv2_topos.spec import Link, Topology
 from bmv2_topos.testbeds.netns.names import interface, namespace
-from controller.runtime.topology import SWITCH_IP, SWITCH_MAC
+from controller.runtime.spec import SWITCH_IP
+from controller.runtime.topology import SWITCH_MAC
 
 EMBEDDED, BMV2 = "embedded", "bmv2"
 """Kinds of switches."""

@@ -21,8 +21,7 @@ from controller.model import INA_UDP_PORT, Uplink
 from controller.runtime.addresses import HostAddresses
 from controller.runtime.fabric import FALLBACK, SwitchFabric
 from controller.runtime.fallback_process import FallbackProcess
-from controller.runtime.spec import FabricSpec
-from controller.runtime.topology import SWITCH_IP
+from controller.runtime.spec import SWITCH_IP, FabricSpec
 from hostlib.launcher import LaunchError
 
 T = TypeVar("T")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from bmv2_topos.spec import Topology
 from controller import forwarding
 from controller.entries import TableEntry
-from controller.runtime.topology import SWITCH_IP, SWITCH_MAC
+from controller.runtime.spec import SWITCH_IP
+from controller.runtime.topology import SWITCH_MAC
 
 
 def entries(topology: Topology, switch: str) -> list[TableEntry]:

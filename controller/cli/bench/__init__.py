@@ -26,3 +26,4 @@ _add(
     "routing",
     "Choose trees on a fat-tree: of 80 switches and 192 servers unless told otherwise, as GRID's.",
 )
+_add("cluster", "Simulate jobs on a cluster's network: 10,000 on 256 servers unless told otherwise.")

@@ -65,9 +65,10 @@ class Allocator:
         started = [job for job in there if job.name in known]
         for job in self._routed(started):
             self._keep(job)
-        for job in there:
-            if job.name not in known:
-                self._keep(job)
+        if any(len(job.hosts) > 1 for job in started):  # else nobody was asked whose sums are of use
+            for job in there:
+                if job.name not in known and self.placed[job.name] is not job:
+                    self._keep(job)
         return {job.name for job in started}
 
     def _place(

@@ -31,7 +31,8 @@ class Runner:
         tensor: The tensor that is to be sent or under way.
         bits: What of that is still to be sent, while `sending`.
         due_s: When it goes on, if it does not send.
-        ends_s: When it ended iterations, the last `KEPT` of them.
+        likely_s: Time of an iteration as long as none has ended.
+        ends_s: When its first iteration began and the others ended, the last `KEPT` of these.
     """
 
     KEPT = 16
@@ -44,6 +45,7 @@ class Runner:
     sending: bool = False
     waits_for_sum: bool = False
     due_s: float = 0.0
+    likely_s: float = math.inf
     done: int = 0
     ends_s: list[float] = field(default_factory=list)
 
@@ -72,20 +74,16 @@ class Runner:
     def _end_iteration(self, now_s: float) -> None:
         self.left -= 1
         self.done += 1
-        self.ends_s = [*self.ends_s[1 - self.KEPT :], now_s]
+        self.ends_s = [*(self.ends_s or [self.begin_s])[1 - self.KEPT :], now_s]
         self.begin_s = self.due_s = now_s
         self.tensor = 0
 
     def end_s(self, now_s: float) -> float:
-        """Return when it ended; else when it will, after `now_s`, if iterations go on as the last ones did.
-
-        Infinite if none has ended so far.
-        """
+        """Return when it ended; else when it will, after `now_s`, if they go on as the last ones did."""
         if not self.left:
             return self.ends_s[-1]
-        if len(self.ends_s) < 2:
-            return math.inf
-        mean_s = (self.ends_s[-1] - self.ends_s[0]) / (len(self.ends_s) - 1)
+        ended = len(self.ends_s) - 1
+        mean_s = (self.ends_s[-1] - self.ends_s[0]) / ended if ended > 0 else self.likely_s
         return max(self.begin_s + self.left * mean_s, now_s + (self.left - 0.99) * mean_s)
 
 

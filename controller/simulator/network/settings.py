@@ -38,6 +38,8 @@ class NetworkSettings:
         frame_bytes: Bytes of a packet beside its values.
         window: Packets in flight of a worker: each tensor is sent with as many more, if it has as many, which
             announce exponents; 0: none do. A round trip passes until its last sum is back.
+        resent: Part of what a link carries that is sent again for each job beside the first that fills it:
+            queues let round trips grow, and what is late is taken for lost.
         tensors: Tensors of a job at most; more layers are merged.
         iterations: Iterations that are looked at in phases before the rest is taken to be like them.
     """
@@ -52,12 +54,15 @@ class NetworkSettings:
     seed: int = 0
     frame_bytes: int = FRAME_BYTES
     window: int = WINDOW
+    resent: float = 0.0
     tensors: int = 8
     iterations: int = 32
 
     def __post_init__(self) -> None:
         if not 0 <= self.margin < 1:
             raise BadSpec(f"a margin of {self.margin:g}; want a fraction, 0 to 1")
+        if not 0 <= self.resent < 1:
+            raise BadSpec(f"a part of {self.resent:g} sent again; want a fraction, 0 to 1")
         if not 0 <= self.period_s < 1e12:
             raise BadSpec(f"a period of {self.period_s:g} s; want 0 or more")
         if self.model not in MODELS:

@@ -24,6 +24,7 @@ from controller.simulator.network.collisions import run_lengths, usable
 from controller.simulator.network.fluid import Fluid, Rates, Runner, shifted
 from controller.simulator.network.log import Log
 from controller.simulator.network.phases import Phases, phases_of
+from controller.simulator.network.resends import link_rates
 from controller.simulator.network.settings import NetworkSettings
 from controller.workload import TrainingJob
 
@@ -56,7 +57,7 @@ class NetworkSpeed:
         self._of: dict[str, tuple[int, ...]] = {}
         self._phases: dict[str, Phases] = {}
         self._due_s = math.inf
-        self._network = _Average() if settings.model == "average" else _InPhases(settings.iterations)
+        self._network = _Average(settings) if settings.model == "average" else _InPhases(settings)
 
     def alone_s(self, job: JobSpec) -> float:
         """Return what the family's model says."""
@@ -74,7 +75,8 @@ class NetworkSpeed:
         """Place what has started, divide memory if it is time, and solve all rates."""
         running = {job.spec.id: (job, group) for group in groups for job in group.jobs}
         moved = self._take_away(running)
-        moved |= self._place(now_s, groups)
+        fresh = [name for name in running if name not in self._of]
+        moved |= self._place(now_s, list({id(running[name][1]): running[name][1] for name in fresh}.values()))
         crossing = self._allocator.crossing
         ended: list[JobState] = []
         if moved or (crossing and now_s >= self._due_s):
@@ -82,7 +84,7 @@ class NetworkSpeed:
             ended = [running[name][0] for name in self._allocator.divide(now_s, left)]
             self._note(now_s)
             moved = True
-        changed = self._solve(now_s, running, moved=moved)
+        changed = self._solve(now_s, running, fresh, moved=moved)
         if now_s >= self._due_s or self._due_s == math.inf:
             self._due_s = now_s + self._settings.period_s if self._settings.period_s else math.inf
         gone = {job.spec.id for job in ended}
@@ -100,13 +102,14 @@ class NetworkSpeed:
             self._allocator.stop(name)
             self._phases.pop(name, None)
             del self._of[name]
-        used = {group.gpus for _, group in running.values()}
-        for gpus in [gpus for gpus in self._places if gpus not in used]:
-            del self._places[gpus]
+        if gone:
+            used = {group.gpus for _, group in running.values()}
+            for gpus in [gpus for gpus in self._places if gpus not in used]:
+                del self._places[gpus]
         return crossed
 
-    def _place(self, now_s: float, groups: Sequence[Group]) -> bool:
-        fresh = [group for group in groups if any(job.spec.id not in self._of for job in group.jobs)]
+    def _place(self, now_s: float, fresh: Sequence[Group]) -> bool:
+        """Find servers for groups with jobs that have none; return whether the network is another for it."""
         if not fresh:
             return False
         if self._own_places:
@@ -159,9 +162,14 @@ class NetworkSpeed:
             self._log.divided(now_s, question, answer)
 
     def _solve(
-        self, now_s: float, running: Mapping[str, tuple[JobState, Group]], *, moved: bool
+        self,
+        now_s: float,
+        running: Mapping[str, tuple[JobState, Group]],
+        fresh: Sequence[str],
+        *,
+        moved: bool,
     ) -> list[tuple[JobState, float]]:
-        """Return the jobs whose iterations take another time now."""
+        """Return the jobs whose iterations take another time now; `fresh` had no servers before."""
         crossing = self._allocator.crossing
         works = [self._work(*running[job.name], job) for job in crossing]
         states = [running[job.name][0] for job in crossing]
@@ -175,7 +183,8 @@ class NetworkSpeed:
         if self._log is not None and moved:
             self._log.rates(now_s, {name: self._network.rates.get(name, math.inf) for name in found})
         changed = []
-        for name, (job, group) in running.items():
+        for name in dict.fromkeys((*found, *fresh)):
+            job, group = running[name]
             if name in found:
                 iteration_s = found[name]
             elif name not in self._of:
@@ -219,8 +228,9 @@ LEAST_S = 1e-6
 class _Average:
     """Iterations on average over time."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: NetworkSettings) -> None:
         self.rates: dict[str, float] = {}
+        self._resent = settings.resent
         self._iterations: list[float] = []
 
     def solve(
@@ -241,7 +251,9 @@ class _Average:
                 np.array([each.latency_s * len(each.bits) for each in phases]),
                 np.array([each.total_bits for each in phases]),
             )
-            rates = average(allocator.flows(), work) if jobs else np.zeros(0)
+            flows = allocator.flows()
+            link_bps = link_rates(flows, np.ones(len(jobs), dtype=bool), self._resent)
+            rates = average(replace(flows, link_bps=link_bps), work) if jobs else np.zeros(0)
             self.rates = {job.name: float(rate) for job, rate in zip(jobs, rates, strict=True)}
             self._iterations = [
                 each.iteration_s(float(rate)) if rate > 0 else math.inf
@@ -253,9 +265,9 @@ class _Average:
 class _InPhases:
     """Iterations phase by phase, as far as the next end."""
 
-    def __init__(self, iterations: int) -> None:
+    def __init__(self, settings: NetworkSettings) -> None:
         self.rates: dict[str, float] = {}
-        self._iterations = iterations
+        self._settings = settings
         self._fluid = Fluid(0.0, {})
         self._horizon_s = 0.0
         self._solve_rates: Rates = _no_rates
@@ -277,13 +289,15 @@ class _InPhases:
             job.name: known.get(job.name) or self._fresh(each, state, now_s)
             for job, each, state in zip(jobs, phases, states, strict=True)
         }
-        for job, each in zip(jobs, phases, strict=True):
-            self._fluid.runners[job.name].phases = each
         if moved:
-            self._solve_rates = _Rates(allocator, jobs)
+            self._solve_rates = _Rates(allocator, jobs, self._settings.resent)
             self.rates = dict(self._solve_rates(frozenset(job.name for job in jobs)))
+        for job, each in zip(jobs, phases, strict=True):
+            runner, rate_bps = self._fluid.runners[job.name], self.rates[job.name]
+            runner.phases = each
+            runner.likely_s = each.iteration_s(rate_bps) if rate_bps > 0 else math.inf
         ahead = self._fluid.copy()
-        ahead.run(self._solve_rates, math.inf, iterations=self._iterations, to_first_end=True)
+        ahead.run(self._solve_rates, math.inf, iterations=self._settings.iterations, to_first_end=True)
         self._horizon_s = ahead.now_s
         return [
             _iteration_s(ahead.runners[job.name].end_s(ahead.now_s), now_s, state)
@@ -294,9 +308,8 @@ class _InPhases:
         """Bring the fluid to this time; beyond what was looked at, everybody is where he was there."""
         fluid = self._fluid
         fluid.run(self._solve_rates, min(now_s, self._horizon_s))
-        late_s = now_s - fluid.now_s
-        if late_s > 0:
-            fluid.now_s = now_s
+        late_s, fluid.now_s = now_s - fluid.now_s, now_s
+        if late_s > _SAME * now_s:  # less is rounding: the event that was looked ahead to
             shifted(fluid.runners.values(), late_s)
             for name, runner in fluid.runners.items():
                 if name in states:
@@ -326,8 +339,9 @@ def _no_rates(senders: frozenset[str]) -> Mapping[str, float]:
 class _Rates:
     """Rates of those that send at the same time, each set solved once."""
 
-    def __init__(self, allocator: Allocator, jobs: Sequence[TrainingJob]) -> None:
+    def __init__(self, allocator: Allocator, jobs: Sequence[TrainingJob], resent: float) -> None:
         self._flows = allocator.flows()
+        self._resent = resent
         self._names = [job.name for job in jobs]
         self._sums = np.flatnonzero(self._flows.pool >= 0)
         self._parts = run_lengths(self._flows)
@@ -340,7 +354,9 @@ class _Rates:
             limits = np.where(sends, flows.limit_bps, 0.0)
             here = self._sums[sends[flows.job[self._sums]]]
             part = usable(self._parts[here], flows.pool[here], len(flows.pool_bps))
-            rates = waterfill(replace(flows, limit_bps=limits, pool_bps=part * flows.pool_bps)).rate_bps
+            link_bps = link_rates(flows, sends, self._resent)
+            there = replace(flows, link_bps=link_bps, limit_bps=limits, pool_bps=part * flows.pool_bps)
+            rates = waterfill(there).rate_bps
             self._known[senders] = {
                 name: float(rate) for name, rate in zip(self._names, rates, strict=True) if name in senders
             }

@@ -16,7 +16,8 @@ Semantics that P4 leaves open are fixed here, so that all back ends agree bit fo
 variables and fields start at zero; an invalid header keeps its fields' values, and reading or
 writing them is harmless; ``x / 0 == 0`` and ``x % 0 == 0``; a shift by at least the width gives 0
 (-1 for a negative ``int<W>`` shifted right); a register, stack or counter index out of range
-reads zero and writes nothing. ``setValid`` leaves the field values as they are.
+reads zero and writes nothing. ``setValid`` leaves the field values as they are. Other choices are made
+in the program itself (`softswitch.compiler.undefined`).
 
 * A packet's metadata and headers start at zero when ingress starts; `Program.variables` start at
   zero when ingress starts (parser, verify and ingress share them) and again when egress starts.
@@ -92,6 +93,7 @@ from softswitch.compiler.ir.statements import (
     Exit,
     Extern,
     Extract,
+    Forget,
     If,
     Loop,
     Return,
@@ -143,6 +145,7 @@ __all__ = [
     "Expr",
     "Extern",
     "Extract",
+    "Forget",
     "Header",
     "If",
     "Index",

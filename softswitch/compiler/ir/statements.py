@@ -18,6 +18,17 @@ class Assign:
 
 
 @dataclass(frozen=True, slots=True)
+class Forget:
+    """The value of a scalar is undefined from here on: it is declared, or passed as ``out``.
+
+    `undefined.settled` turns it into what is to happen then; back ends have nothing to do for it.
+    """
+
+    target: Expr
+    pos: Position
+
+
+@dataclass(frozen=True, slots=True)
 class If:
     """``if (condition) then else otherwise``."""
 
@@ -211,6 +222,7 @@ class Extern:
 
 Stmt = (
     Assign
+    | Forget
     | If
     | Switch
     | Apply

@@ -85,6 +85,8 @@ class _Verifier:
                 self._place(s.target)
                 self._expr(s.value)
                 self._same(s.target.type, s.value.type, s.pos)
+            case ir.Forget():
+                self._place(s.target)
             case ir.If():
                 self._expr(s.condition)
                 self._same(s.condition.type, _BOOL, s.pos)

@@ -168,3 +168,13 @@ def forget(body: Body, target: Run, pos: ir.Position) -> None:
             forget(body, part, pos)
     else:
         clear(body, target, pos)
+
+
+def undefine(body: Body, target: Run, pos: ir.Position) -> None:
+    """Emit that the scalars of a variable are undefined from here on."""
+    shape = t.base(target.type)
+    if isinstance(shape, t.StructType | t.Tuple):
+        for part in stored_parts(target, pos):
+            undefine(body, part, pos)
+    elif isinstance(target.expr.type, ir.Scalar):
+        body.out.append(ir.Forget(target.expr, pos))

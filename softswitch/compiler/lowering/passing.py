@@ -15,7 +15,7 @@ from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.lowering import types as t
-from softswitch.compiler.lowering.emit import clear, forget, saved, steady, store
+from softswitch.compiler.lowering.emit import clear, forget, saved, steady, store, undefine
 from softswitch.compiler.lowering.expressions.check import evaluate, writable
 from softswitch.compiler.lowering.expressions.convert import convert, mismatch
 from softswitch.compiler.lowering.paths import Path, overlap, path_of, storage_of
@@ -175,11 +175,13 @@ def pass_arguments(
             copy_outs.append(ir.Assign(value.expr, variable, arg.pos))
         if formal.direction == "out":
             clear(body, inside, arg.pos)
+            undefine(body, inside, arg.pos)
         else:
             store(body, inside, value, arg.pos)
         bound[formal.name] = named(formal, inside)
     for target, pos in forgotten:
         forget(body, target, pos)
+        undefine(body, target, pos)
     return Passed(bound, tuple(copy_outs), copied)
 
 

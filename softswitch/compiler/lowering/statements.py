@@ -6,7 +6,7 @@ from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.lowering import types as t
-from softswitch.compiler.lowering.emit import clear, expression, saved, steady, store
+from softswitch.compiler.lowering.emit import clear, expression, saved, steady, store, undefine
 from softswitch.compiler.lowering.expressions.check import (
     condition,
     evaluate,
@@ -218,8 +218,10 @@ def _variable(body: Body, decl: ast.VarDecl) -> None:
     body.scope.declare(decl.name, Variable(variable, decl.pos))
     if value is not None:
         store(body, variable, value, decl.pos)
-    elif body.repeats:
+        return
+    if body.repeats:
         clear(body, variable, decl.pos)
+    undefine(body, variable, decl.pos)
 
 
 def declare_constant(body: Body, scope: Scope, decl: ast.ConstDecl) -> None:

@@ -68,6 +68,8 @@ class Body:
         match statement:
             case ir.Assign():
                 self._assign(statement)
+            case ir.Forget():
+                pass
             case ir.If():
                 self._if(statement)
             case ir.Switch():

@@ -11,6 +11,7 @@ from softswitch.engine.interpreter.hash import ALGORITHMS
 from softswitch.engine.interpreter.storage import PacketState, VarBitsValue, width_of, wrapper
 from softswitch.engine.meters import GREEN, Meter
 from softswitch.engine.pipeline import DROP_PORT, PipelineError
+from softswitch.engine.trace import Event, Trace
 
 Effect = Callable[[PacketState], None]
 Args = tuple[tuple[ir.Expr, ...], ...]
@@ -23,7 +24,8 @@ MAX_DIGESTS = 4096
 class ExternState:
     """State of externs that is kept between packets: registers, counters, random numbers."""
 
-    def __init__(self, program: ir.Program, seed: int) -> None:
+    def __init__(self, program: ir.Program, seed: int, trace: Trace | None = None) -> None:
+        self.trace = trace
         self.registers = {name: [0] * register.size for name, register in program.registers.items()}
         self.counters = {
             name: [(0, 0)] * counter.size
@@ -54,9 +56,9 @@ def compile_extern(call: ir.Extern, state: ExternState) -> Effect:
     args = call.args
     match call.function:
         case "register.read":
-            return _register_read(state.registers[call.instance], args)
+            return _register_read(call, state, args)
         case "register.write":
-            return _register_write(state.registers[call.instance], args)
+            return _register_write(call, state, args)
         case "counter.count":
             return _count(state.counters[call.instance], args)
         case "meter.execute_meter":
@@ -90,23 +92,31 @@ def compile_extern(call: ir.Extern, state: ExternState) -> Effect:
 # --------------------------------------------------------------------------- registers and counters
 
 
-def _register_read(cells: list[int], args: Args) -> Effect:
+def _register_read(call: ir.Extern, state: ExternState, args: Args) -> Effect:
     store, index = _target(args[0]), _value(args[1])
+    cells, trace = state.registers[call.instance], state.trace
 
     def read(packet: PacketState) -> None:
         position = index(packet)
-        store(packet, cells[position] if 0 <= position < len(cells) else 0)
+        found = cells[position] if 0 <= position < len(cells) else None
+        store(packet, found or 0)
+        if trace is not None:
+            trace(Event("read", call.instance, {"index": position, "value": found}, call.pos))
 
     return read
 
 
-def _register_write(cells: list[int], args: Args) -> Effect:
+def _register_write(call: ir.Extern, state: ExternState, args: Args) -> Effect:
     index, value = _value(args[0]), _value(args[1])
+    cells, trace = state.registers[call.instance], state.trace
 
     def write(packet: PacketState) -> None:
-        position = index(packet)
+        position, new = index(packet), value(packet)
+        old = None
         if 0 <= position < len(cells):
-            cells[position] = value(packet)
+            old, cells[position] = cells[position], new
+        if trace is not None:
+            trace(Event("write", call.instance, {"index": position, "old": old, "value": new}, call.pos))
 
     return write
 

@@ -14,6 +14,7 @@ from softswitch.engine.interpreter.storage import (
     width_of,
     wrapper,
 )
+from softswitch.engine.trace import Event, Trace
 
 Effect = Callable[[PacketState], None]
 
@@ -119,7 +120,9 @@ def emit(packet: PacketState, header_type: ir.Header, header: HeaderValue) -> No
 
 
 def compile_parser(
-    states: Mapping[str, ir.State], body: Callable[[tuple[ir.Stmt, ...]], Callable[[PacketState], object]]
+    states: Mapping[str, ir.State],
+    body: Callable[[tuple[ir.Stmt, ...]], Callable[[PacketState], object]],
+    trace: Trace | None = None,
 ) -> Effect:
     """Return a function that parses a packet from state ``start``; `body` compiles statements.
 
@@ -133,6 +136,8 @@ def compile_parser(
         name = "start"
         for _ in range(MAX_STATES):
             run, choose = compiled[name]
+            if trace is not None:
+                trace(Event("state", name, pos=states[name].pos))
             run(packet)
             name = choose(packet)
             if name == "accept":

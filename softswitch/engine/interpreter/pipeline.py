@@ -24,17 +24,19 @@ from softswitch.engine.interpreter.storage import (
 from softswitch.engine.interpreter.tables import TableState
 from softswitch.engine.meters import Meter, MeterRates, MeterReading
 from softswitch.engine.pipeline import DROP_PORT, Copy, NoSuchObject, Verdict
+from softswitch.engine.trace import Event, Trace
 
 
 class Interpreter:
-    """A `Pipeline` in Python. `seed` starts the numbers that ``random`` draws."""
+    """A `Pipeline` in Python. `seed` starts the numbers that ``random`` draws; `trace` gets all steps."""
 
-    def __init__(self, program: ir.Program, *, seed: int = 0) -> None:
+    def __init__(self, program: ir.Program, *, seed: int = 0, trace: Trace | None = None) -> None:
         self.program = program
         self._tables = {name: TableState(program, table) for name, table in program.tables.items()}
-        self._externs = ExternState(program, seed)
+        self._externs = ExternState(program, seed, trace)
         compiler = StatementCompiler(program, self._tables, self._externs)
-        self._parse = compile_parser(program.states, compiler.body)
+        self._parse = compile_parser(program.states, compiler.body, trace)
+        self._trace = trace
         self._verify = compiler.scope(program.verify)
         self._ingress = compiler.scope(program.ingress)
         self._egress = compiler.scope(program.egress)
@@ -175,6 +177,7 @@ class Interpreter:
         With `previous`, the metadata that field list `field_list` names is kept from that packet.
         """
         self._externs.now_us = now_us
+        self._tell("ingress", port=port, bytes=len(frame), instance_type=instance_type)
         packet = self._fresh(frame)
         if previous is not None:
             self._keep_fields(previous, packet, field_list)
@@ -189,6 +192,8 @@ class Interpreter:
         standard = packet.variables["standard_metadata"].fields
         egress_spec, mcast_grp = standard["egress_spec"], standard["mcast_grp"]
         dropped = egress_spec == DROP_PORT and mcast_grp == 0
+        if dropped:
+            self._tell("drop", "ingress")
         return packet, self._verdict(packet, dropped, egress_spec=egress_spec, mcast_grp=mcast_grp)
 
     def egress(self, packet: PacketState, copy: Copy) -> tuple[bytes | None, Verdict]:
@@ -211,9 +216,12 @@ class Interpreter:
         dropped = packet.variables["standard_metadata"].fields["egress_spec"] == DROP_PORT
         verdict = self._verdict(packet, dropped)
         if dropped:
+            self._tell("drop", "egress")
             return None, verdict
         self._compute(packet)
-        return self._output(packet), verdict
+        frame = self._output(packet)
+        self._tell("egress", port=copy.egress_port, bytes=len(frame))
+        return frame, verdict
 
     def metadata(self, packet: PacketState, names: Sequence[str]) -> dict[str, int]:
         """Those of these metadata fields that the program has, as they are now."""
@@ -241,6 +249,10 @@ class Interpreter:
         self._keep_fields(packet, clone, field_list)
         return clone
 
+    def _tell(self, kind: str, name: str = "", **details: int) -> None:
+        if self._trace is not None:
+            self._trace(Event(kind, name, details))
+
     def _fresh(self, frame: bytes) -> PacketState:
         variables = {name: blank(type_) for name, type_ in self.program.variables.items()}
         variables["hdr"] = blank(self.program.hdr)
@@ -260,6 +272,7 @@ class Interpreter:
         try:
             self._parse(packet)
         except ParserError as error:
+            self._tell("error", error.error)
             return self.program.errors.members.index(error.error)
         return 0
 

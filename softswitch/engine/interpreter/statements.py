@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, auto
 from typing import assert_never
 
 from softswitch.compiler import ir
+from softswitch.compiler.ir.text import written
 from softswitch.engine.interpreter.expressions import compile_expression, compile_store
 from softswitch.engine.interpreter.externs import ExternState, compile_extern, cost
 from softswitch.engine.interpreter.parser import (
@@ -17,6 +18,7 @@ from softswitch.engine.interpreter.parser import (
 )
 from softswitch.engine.interpreter.storage import PacketState, ParserError, blank, overwrite
 from softswitch.engine.interpreter.tables import TableState
+from softswitch.engine.trace import Event
 
 
 class Leave(Enum):
@@ -72,6 +74,8 @@ class StatementCompiler:
         match statement:
             case ir.Assign():
                 return self._assign(statement)
+            case ir.Forget():
+                return lambda packet: None
             case ir.If():
                 condition = compile_expression(statement.condition)
                 then, otherwise = self.body(statement.then), self.body(statement.otherwise)
@@ -81,7 +85,7 @@ class StatementCompiler:
             case ir.Apply():
                 return self._apply(statement)
             case ir.Call():
-                return self.action(statement.action)
+                return self._call(statement)
             case ir.Scope():
                 return self.scope(statement.body)
             case ir.Return():
@@ -101,7 +105,7 @@ class StatementCompiler:
             case ir.Shift():
                 return self._shift(statement)
             case ir.Extract():
-                return compile_extract(statement)
+                return self._extract(statement)
             case ir.Advance():
                 return compile_advance(statement)
             case ir.Verify():
@@ -148,10 +152,12 @@ class StatementCompiler:
         action = compile_store(statement.action) if statement.action is not None else None
 
         meter = self._program.meters[table.direct_meter] if table.direct_meter is not None else None
-        externs = self._externs
+        externs, trace = self._externs, self._externs.trace
+        names = {name: [p.name for p in self._program.actions[name].params] for name in actions}
 
         def apply(packet: PacketState) -> Leave | None:
-            entry = state.lookup([key(packet) for key in keys])
+            values = [key(packet) for key in keys]
+            entry = state.lookup(values)
             invocation = state.default if entry is None else entry.invocation
             state.count(entry, len(packet.frame), externs.now_us)
             if meter is not None:
@@ -159,6 +165,8 @@ class StatementCompiler:
                     externs.now_us, cost(meter.unit, packet), len(packet.frame)
                 )
                 packet.variables[meter.colour] = colour
+            if trace is not None:
+                trace(_applied(statement, table, values, entry is not None, invocation, names))
             if hit is not None:
                 hit(packet, int(entry is not None))
             if action is not None:
@@ -168,6 +176,35 @@ class StatementCompiler:
             return actions[invocation.action](packet)
 
         return apply
+
+    def _call(self, statement: ir.Call) -> Execute:
+        run, trace = self.action(statement.action), self._externs.trace
+        if trace is None:
+            return run
+        event = Event("action", ir.plain_name(statement.action), pos=statement.pos)
+
+        def called(packet: PacketState) -> Leave | None:
+            trace(event)
+            return run(packet)
+
+        return called
+
+    def _extract(self, statement: ir.Extract) -> Execute:
+        run, trace = compile_extract(statement), self._externs.trace
+        if trace is None:
+            return run
+        name, last = written(statement.header), isinstance(statement.header, ir.Next)
+        base = statement.header.base if isinstance(statement.header, ir.Next) else statement.header
+        locate = compile_expression(base)
+
+        def extract(packet: PacketState) -> None:
+            run(packet)
+            found = locate(packet)
+            header = found.elements[found.next - 1] if last else found
+            fields = {field: int(getattr(value, "value", value)) for field, value in header.fields.items()}
+            trace(Event("extract", name, fields, statement.pos))
+
+        return extract
 
     def _set_validity(self, statement: ir.SetValidity) -> Execute:
         type_ = statement.header.type
@@ -236,3 +273,22 @@ class StatementCompiler:
                 raise ParserError(members[error(packet)])
 
         return verify
+
+
+def _applied(
+    apply: ir.Apply,
+    table: ir.Table,
+    values: Sequence[int],
+    hit: bool,
+    invocation: ir.Invocation,
+    params: Mapping[str, Sequence[str]],
+) -> Event:
+    """Return the event that a table was applied."""
+    action = invocation.action
+    details = {
+        "key": {key.name: value for key, value in zip(table.keys, values, strict=True)},
+        "hit": hit,
+        "action": ir.plain_name(action),
+        "arguments": dict(zip(params[action], invocation.args, strict=True)),
+    }
+    return Event("table", table.name, details, apply.pos)

@@ -75,6 +75,13 @@ def test_a_batch_that_does_not_fit_fills_the_gpus() -> None:
     assert placed.waiting == ("job2", "job3")
 
 
+def test_a_batch_of_a_hundred_thousand_jobs_fills_the_gpus() -> None:
+    batch = [TrainingJob(name=f"j{n}", workers=1 + n % 7, layers_bytes=(1,)) for n in range(100_000)]
+    placed = place(SMALL, batch, POLICIES["netpack"])
+    assert not any(Question(SMALL, placed.state.jobs, random.Random(0)).free.values())
+    assert len(placed.waiting) + len(placed.state.jobs) == len(batch)
+
+
 def test_the_same_seed_gives_the_same() -> None:
     once, again = (place(SMALL, jobs(4, 2), POLICIES["random"], seed=5).state.jobs for _ in range(2))
     assert once == again

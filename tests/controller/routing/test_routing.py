@@ -119,6 +119,15 @@ def test_where_few_switches_sum_grid_finds_them_and_shortest_paths_do_not() -> N
     assert POLICIES["grid"](question)["a"].aggregators == {"leaf1", "spine3"}
 
 
+def test_a_program_that_no_solver_would_end_is_refused() -> None:
+    racks = fabrics.leaf_spine(16, 16, 1)
+    servers = tuple(server.name for server in racks.servers)
+    job = TrainingJob(name="a", workers=16, layers_bytes=(1,), servers=servers)
+    many = tuple(replace(job, name=f"j{number}") for number in range(800))
+    with pytest.raises(BadSpec, match="program of 800 jobs has more than 200000 variables"):
+        grid.grid(Question(racks, many))
+
+
 def test_the_same_seed_gives_the_same_trees() -> None:
     cluster = fabrics.fat_tree(4, 2, fabrics.Parts(programmable=0.5, seed=1))
     jobs = (job("a", "h1", "h5", "h9", "h13"), job("b", "h2", "h6", "h10", "h14"))

@@ -1,0 +1,53 @@
+"""Speed of the flow-level simulator on clusters of any size."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from controller.simulator.network.run import NetworkTask, run_network
+from controller.simulator.network.settings import NetworkSettings
+from controller.simulator.runs import Progress
+from controller.workload import fabrics, generate
+
+
+@dataclass(frozen=True, slots=True)
+class Simulating:
+    """One simulation; `makespan_s` is on the clock of the jobs, `gpu_busy` the part of GPUs given to jobs."""
+
+    jobs: int
+    servers: int
+    gpus: int
+    time_s: float
+    processor_s: float
+    makespan_s: float
+    gpu_busy: float
+
+
+def measure_cluster(
+    jobs: int = 10_000,
+    servers: int = 256,
+    *,
+    gpus: int = 8,
+    gap_s: float = 2.0,
+    scheduler: str = "fifo-backfill",
+    settings: NetworkSettings | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Simulating:
+    """Simulate jobs of 1 to 16 workers in racks of 16 servers under eight spines.
+
+    Raises RunFailed, as `run_network`.
+    """
+    racks = max(1, servers // 16)
+    cluster = fabrics.leaf_spine(8, racks, min(servers, 16), fabrics.Parts(gpus=gpus, trunk_bps=200e9))
+    batch = generate.generate(jobs, cluster, seed=seed, gap_s=gap_s)
+    chosen = settings or NetworkSettings(seed=seed)
+    task = NetworkTask(jobs=batch, cluster=cluster, scheduler=scheduler, settings=chosen)
+    begin = time.perf_counter()
+    found = run_network(task, progress)
+    time_s = time.perf_counter() - begin
+    metrics = found.metrics
+    return Simulating(
+        jobs, len(cluster.servers), cluster.gpus, time_s, found.cpu_s, metrics.makespan_s, metrics.gpu_busy
+    )

@@ -1,0 +1,246 @@
+"""The job of this process: joined once, left once; `hostlib` has these functions under its own name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hostlib import hosting, machines, quantize
+from hostlib.arrays import Output, Tensor
+from hostlib.collectives import Layer, NonFinite, Numbers, Op
+from hostlib.communicator import Communicator, Handle
+from hostlib.config import JobConfig
+from hostlib.errors import NotInitialized
+from hostlib.peers import NoPeers, Peers
+from hostlib.placement import placement
+from hostlib.rendezvous_peers import RendezvousPeers
+from hostlib.schedule import Limits
+from hostlib.settings import Settings
+
+_communicator: Communicator | None = None
+_config: JobConfig | None = None
+_left: set[tuple[str, int, int, str | None]] = set()
+"""Jobs of this process that are over: the switch still holds their last sums, by packet number."""
+
+
+def init(
+    config: JobConfig | None = None, *, fusion_bytes: int | None = None, slice_bytes: int | None = None
+) -> None:
+    """Join a job: that of `config`, of ``INA_JOB``, of a launcher (`hostlib.placement`), or of one process.
+
+    With a rendezvous in the configuration, waits until all ranks are there. Without effect if done before. A
+    job that was left with `shutdown` cannot be joined again, but the one of this process alone can.
+
+    Args:
+        config: the job; None: as the environment says.
+        fusion_bytes: how much of small asynchronous collectives is summed together (`hostlib.schedule`); the
+            same on all ranks. None: as ``INA_FUSION_BYTES`` says, 1 MiB without.
+        slice_bytes: how much of a large one is summed at a time; the same on all ranks. None: as
+            ``INA_SLICE_BYTES`` says, 8 MiB without.
+
+    Raises:
+        ConfigError: the configuration is unusable, or the socket cannot be opened.
+        RendezvousError: the job could not be joined.
+        NotInitialized: this process has left that job.
+    """
+    if _communicator is not None:
+        return
+    settings = Settings.from_environment()
+    limits = Limits(
+        settings.limits.fusion_bytes if fusion_bytes is None else fusion_bytes,
+        settings.limits.slice_bytes if slice_bytes is None else slice_bytes,
+    )
+    config = config or JobConfig.from_environment()
+    place = None if config else placement()
+    if place is None or place.size == 1:
+        _join(config, limits)
+    elif place.local_size == place.size:
+        with hosting.launched(place, settings) as found:
+            _join(found, limits)
+    else:
+        _join(machines.launched(place, settings), limits)
+
+
+def _join(config: JobConfig | None, limits: Limits) -> None:
+    global _communicator, _config
+    if config and _place(config) in _left:
+        raise NotInitialized(
+            f"job {config.job} was left with shutdown() and cannot be joined again: call init() and "
+            "shutdown() once in a process, or start a new job with `ina run`"
+        )
+    peers: Peers = NoPeers()
+    if config and config.rendezvous and config.token:
+        peers = RendezvousPeers(
+            config.rendezvous, job=config.job, rank=config.rank, size=config.size, token=config.token
+        )
+    try:
+        _communicator = Communicator(config, peers, limits)
+        _config = config
+    except BaseException:
+        peers.close()
+        raise
+
+
+def shutdown() -> None:
+    """Finish what was submitted and leave the job, for good. Without effect before `init`."""
+    global _communicator, _config
+    if _communicator is not None:
+        _communicator.close()
+        if _config:
+            _left.add(_place(_config))
+        _communicator = _config = None
+
+
+def is_initialized() -> bool:
+    """Return whether `init` has been called."""
+    return _communicator is not None
+
+
+def rank() -> int:
+    """Return this worker's number in the job, from 0."""
+    return current().rank
+
+
+def size() -> int:
+    """Return the number of workers of the job."""
+    return current().size
+
+
+def allreduce(
+    array: ArrayLike | Tensor,
+    op: Op = "sum",
+    *,
+    out: Output | None = None,
+    name: str | None = None,
+    nonfinite: NonFinite = "raise",
+    layer: Layer | None = None,
+    priority: int | None = None,
+    numbers: Numbers | None = None,
+    residual: NDArray[np.float32] | None = None,
+) -> NDArray[Any]:
+    """Return the sum or average of `array` over all ranks; see `Communicator.allreduce`."""
+    return current().allreduce(
+        array,
+        op,
+        out=out,
+        name=name,
+        nonfinite=nonfinite,
+        layer=layer,
+        priority=priority,
+        numbers=numbers,
+        residual=residual,
+    )
+
+
+def allreduce_async(
+    array: ArrayLike | Tensor,
+    op: Op = "sum",
+    *,
+    out: Output | None = None,
+    name: str | None = None,
+    nonfinite: NonFinite = "raise",
+    layer: Layer | None = None,
+    priority: int | None = None,
+    numbers: Numbers | None = None,
+    residual: NDArray[np.float32] | None = None,
+) -> Handle[NDArray[Any]]:
+    """Start `allreduce` and return at once; see `Communicator.allreduce_async`."""
+    return current().allreduce_async(
+        array,
+        op,
+        out=out,
+        name=name,
+        nonfinite=nonfinite,
+        layer=layer,
+        priority=priority,
+        numbers=numbers,
+        residual=residual,
+    )
+
+
+def reduce(
+    array: ArrayLike | Tensor,
+    root: int = 0,
+    op: Op = "sum",
+    *,
+    out: Output | None = None,
+    name: str | None = None,
+    nonfinite: NonFinite = "raise",
+    layer: Layer | None = None,
+    priority: int | None = None,
+) -> NDArray[Any] | None:
+    """Return the sum or average of `array` at rank `root`, None at others; see `Communicator.reduce`."""
+    return current().reduce(
+        array, root, op, out=out, name=name, nonfinite=nonfinite, layer=layer, priority=priority
+    )
+
+
+def reduce_async(
+    array: ArrayLike | Tensor,
+    root: int = 0,
+    op: Op = "sum",
+    *,
+    out: Output | None = None,
+    name: str | None = None,
+    nonfinite: NonFinite = "raise",
+    layer: Layer | None = None,
+    priority: int | None = None,
+) -> Handle[NDArray[Any] | None]:
+    """Start `reduce` and return at once; see `Communicator.reduce_async`."""
+    return current().reduce_async(
+        array, root, op, out=out, name=name, nonfinite=nonfinite, layer=layer, priority=priority
+    )
+
+
+def barrier() -> None:
+    """Return when all ranks have called it."""
+    current().barrier()
+
+
+def progress(done: int, total: int) -> None:
+    """Tell that `done` of `total` iterations are over; see `Communicator.progress`."""
+    current().progress(done, total)
+
+
+def statistics() -> dict[str, float]:
+    """Return counters since `init`: flat, numbers only, SI units in the names."""
+    return current().statistics()
+
+
+def error_bound(
+    largest: float,
+    fan_in: int,
+    *,
+    scale_bits: int | None = None,
+    numbers: Numbers = "exponent",
+    hierarchical: bool = False,
+) -> float:
+    """Return how far one element of a float32 sum may be from the exact sum, absolutely.
+
+    Args:
+        largest: the largest magnitude among the elements that share its packet, over all ranks.
+        fan_in: number of ranks.
+        scale_bits: those of the configuration if its numbers are "fixed"; None: an exponent per packet.
+        numbers: "block16" if they are that: 16 bits for each element.
+        hierarchical: True if ranks of a machine are summed there first (``INA_HIERARCHICAL``).
+    """
+    local = quantize.local_error_bound(largest, fan_in) if hierarchical else 0.0
+    if scale_bits is not None:
+        return quantize.fixed_error_bound(largest, scale_bits, fan_in) + local
+    exponent = int(quantize.exponents(np.array([largest], np.float32)))
+    bound = quantize.block16_error_bound if numbers == "block16" else quantize.error_bound
+    return bound(exponent, fan_in) + local
+
+
+def _place(config: JobConfig) -> tuple[str, int, int, str | None]:
+    """Return what tells one admission of a job from all others of this process."""
+    return config.transport.switch, config.job, config.epoch, config.token
+
+
+def current() -> Communicator:
+    """Return the communicator behind these functions. Raises NotInitialized."""
+    if _communicator is None:
+        raise NotInitialized("call hostlib.init() first")
+    return _communicator

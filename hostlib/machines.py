@@ -1,0 +1,238 @@
+"""Ranks of several machines that somebody else has started come to a job of a switch that all of them reach.
+
+Each rank tells the first one which machine it is on. That one has ``ina admit`` admit the job, with its ranks
+by machine, and publishes the configurations, sealed with the secret of ``INA_TOKEN``: what carries them, such
+as torch's store, is open to all who can connect.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, Protocol
+
+from hostlib.config import Address, JobConfig
+from hostlib.errors import ConfigError, InaError, RendezvousError
+from hostlib.hosting import MEETING_S, admit
+from hostlib.placement import Placement
+from hostlib.sealed import proof, seal, unseal
+from hostlib.settings import EMBEDDED, Settings
+
+LEAST_SECRET: Final = 16
+_LINE_BYTES: Final = 1 << 20
+_STRANGER_S: Final = 10.0
+_MOST_STRANGERS: Final = 64
+_RETRY_S: Final = 0.05
+
+
+class Channel(Protocol):
+    """What carries a text from each rank to the first, and one back."""
+
+    def gather(self, text: str) -> Sequence[str]:
+        """Give this rank's text; return those of all ranks at the first one, nothing at others."""
+        ...
+
+    def spread(self, text: str) -> str:
+        """Return the first rank's text; what others give does not matter."""
+        ...
+
+
+def machine() -> str:
+    """Return a name of this machine that no other has; a network namespace is one of its own."""
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    return f"{socket.gethostname()} {boot} {Path('/proc/self/ns/net').stat().st_ino}"
+
+
+def by_machine(names: Sequence[str]) -> list[list[int]]:
+    """Return the ranks of each machine, from the machine of each rank, in the order of their first ranks."""
+    found: dict[str, list[int]] = {}
+    for rank, name in enumerate(names):
+        found.setdefault(name, []).append(rank)
+    return list(found.values())
+
+
+def check(settings: Settings) -> None:
+    """Raise ConfigError for what ranks on several machines cannot do without."""
+    if settings.switch == EMBEDDED:
+        raise ConfigError(
+            "the ranks are on several machines, and INA_SWITCH is not set: it must be the grpc://host:port "
+            "of a switch that all reach (docs/torch.md)"
+        )
+    if len(settings.token) < LEAST_SECRET:
+        raise ConfigError(
+            f"the ranks are on several machines, and INA_TOKEN has {len(settings.token)} characters: it must "
+            f"be a secret of {LEAST_SECRET} or more, the same on all (openssl rand -hex 32)"
+        )
+
+
+def meet(
+    channel: Channel, rank: int, machines: Sequence[Sequence[int]], listen: str | None, settings: Settings
+) -> JobConfig:
+    """Have a job admitted by the first rank; return this rank's configuration.
+
+    `machines` and `listen`, the address of its machine where ranks meet, matter there alone.
+
+    Raises:
+        ConfigError: the settings are wrong.
+        RendezvousError: the job was not admitted, or a rank has another token.
+    """
+    check(settings)
+    if rank:
+        told = json.loads(unseal(channel.spread(""), settings.token))
+        if "failed" in told:
+            raise RendezvousError(f"rank {rank}: rank 0 could not have the job admitted: {told['failed']}")
+        return JobConfig.from_json(json.dumps(told["configs"][rank]))
+    try:
+        if settings.hierarchical is False and any(len(ranks) > 1 for ranks in machines):
+            raise ConfigError(
+                "INA_HIERARCHICAL is 0, and a machine of several has several ranks: a switch's port has one "
+                "worker, so these have to be summed there first"
+            )
+        configs = admit(settings, machines, hierarchical=True, listen=_address(listen))
+    except InaError as error:
+        channel.spread(seal(json.dumps({"failed": str(error)}), settings.token))
+        raise
+    channel.spread(seal(json.dumps({"configs": configs}), settings.token))
+    return JobConfig.from_json(json.dumps(configs[0]))
+
+
+def launched(place: Placement, settings: Settings) -> JobConfig:
+    """Do as `meet`, for a launcher's ranks: they find each other at ``INA_MEETING``."""
+    check(settings)
+    address = meeting_place(place, settings)
+    with contextlib.closing(TcpChannel(place.rank, place.size, address, settings.token)) as channel:
+        machines = by_machine(channel.gather(machine()))
+        return meet(channel, place.rank, machines, address[0], settings)
+
+
+def meeting_place(place: Placement, settings: Settings) -> Address:
+    """Return where ranks meet that have no store in common. Raises ConfigError if that is not set."""
+    if settings.meeting is None:
+        raise ConfigError(
+            f"{place.launcher} has put {place.local_size} of {place.size} ranks on this machine, and "
+            "INA_MEETING is not set: it must be a free HOST:PORT of the first rank's machine"
+        )
+    return settings.meeting
+
+
+def _address(listen: str | None) -> str:
+    if listen is None:
+        raise ConfigError("MASTER_ADDR is not set: it must be an address of the first rank's machine")
+    try:
+        return socket.gethostbyname(listen)
+    except OSError as error:
+        raise ConfigError(
+            f"the address of the first rank's machine, {listen}, is not known: {error}"
+        ) from error
+
+
+class TcpChannel:
+    """A channel of ranks that have none: the first one listens. Who does not know the secret is not heard."""
+
+    def __init__(self, rank: int, size: int, address: Address, secret: str) -> None:
+        """`address` is one of the first rank's machine. Raises ConfigError if it cannot listen there."""
+        self._rank = rank
+        self._size = size
+        self._address = address
+        self._secret = secret
+        self._said: dict[int, str] = {}
+        self._connections: list[socket.socket] = []
+        self._changed = threading.Condition()
+        self._listener: socket.socket | None = None
+        if rank == 0:
+            try:
+                self._listener = socket.create_server(address, backlog=size + _MOST_STRANGERS)
+            except OSError as error:
+                host, port = address
+                raise ConfigError(f"INA_MEETING: cannot listen at {host}:{port}: {error.strerror}") from error
+
+    def gather(self, text: str) -> Sequence[str]:
+        """Give this rank's text. Raises RendezvousError if some do not come."""
+        if self._listener is None:
+            self._say(text)
+            return []
+        self._said[0] = text
+        threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
+        with self._changed:
+            if not self._changed.wait_for(lambda: len(self._said) == self._size, MEETING_S):
+                missing = ", ".join(str(rank) for rank in range(self._size) if rank not in self._said)
+                raise RendezvousError(f"rank {missing} has not come to INA_MEETING within {MEETING_S:g} s")
+        return [self._said[rank] for rank in range(self._size)]
+
+    def spread(self, text: str) -> str:
+        """Return the first rank's text. Raises RendezvousError if it is gone."""
+        if self._listener is not None:
+            for connection in self._connections:
+                with contextlib.suppress(OSError):
+                    connection.sendall(text.encode() + b"\n")
+            return text
+        try:
+            return _line(self._connections[0], MEETING_S)
+        except OSError as error:
+            raise RendezvousError(
+                f"rank {self._rank}: rank 0 is gone, or does not answer: {error}"
+            ) from error
+
+    def close(self) -> None:
+        """Leave."""
+        for each in (*self._connections, *filter(None, [self._listener])):
+            each.close()
+
+    def _say(self, text: str) -> None:
+        deadline = time.monotonic() + MEETING_S
+        said = json.dumps([self._rank, self._size, text])
+        while True:
+            try:
+                connection = socket.create_connection(self._address, timeout=_STRANGER_S)
+                connection.sendall(json.dumps([said, proof(said, self._secret)]).encode() + b"\n")
+            except OSError as error:
+                if time.monotonic() > deadline:
+                    host, port = self._address
+                    why = f"rank {self._rank}: nobody listens at INA_MEETING, {host}:{port}: {error}"
+                    raise RendezvousError(why) from error
+                time.sleep(_RETRY_S)
+            else:
+                self._connections = [connection]
+                return
+
+    def _accept(self, listener: socket.socket) -> None:
+        room = threading.Semaphore(self._size + _MOST_STRANGERS)
+        with contextlib.suppress(OSError):  # closed
+            while len(self._said) < self._size:
+                connection, _ = listener.accept()
+                room.acquire()
+                threading.Thread(target=self._hear, args=(connection, room), daemon=True).start()
+
+    def _hear(self, connection: socket.socket, room: threading.Semaphore) -> None:
+        try:
+            said, shown = json.loads(_line(connection, _STRANGER_S))
+            if shown != proof(said, self._secret):
+                raise ValueError("another secret")
+            rank, size, text = json.loads(said)
+            with self._changed:
+                if size != self._size or rank in self._said:
+                    raise ValueError("another job")
+                self._connections.append(connection)
+                self._said[rank] = text
+                self._changed.notify_all()
+        except (OSError, ValueError, TypeError):
+            connection.close()
+        finally:
+            room.release()
+
+
+def _line(connection: socket.socket, timeout_s: float) -> str:
+    """Return a line that the other end says in time. Raises OSError."""
+    deadline = time.monotonic() + timeout_s
+    data = b""
+    while not data.endswith(b"\n"):
+        connection.settimeout(max(0.001, deadline - time.monotonic()))
+        if not (more := connection.recv(1 << 16)) or len(data) > _LINE_BYTES:
+            raise ConnectionAbortedError("the connection has ended")
+        data += more
+    return data.decode().rstrip("\n")

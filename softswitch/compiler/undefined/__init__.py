@@ -1,0 +1,19 @@
+"""What P4 leaves undefined: where a program depends on it, and what is to happen there.
+
+`find` explores the paths of a program and says where it reads fields of headers that may be invalid, values
+that nothing has set, and registers and stacks beyond their ends. `settled` makes the choice part of the
+program, so that all back ends do the same::
+
+    values, state      what is known of a packet on one path
+    conditions         what a condition adds to that
+    find               statements, tables, the parser and the blocks on all paths
+    settle             the program with one `Choice` built in
+"""
+
+from __future__ import annotations
+
+from softswitch.compiler.undefined.find import find
+from softswitch.compiler.undefined.reads import Finding
+from softswitch.compiler.undefined.settle import Choice, settled
+
+__all__ = ["Choice", "Finding", "find", "settled"]

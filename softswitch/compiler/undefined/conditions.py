@@ -1,0 +1,171 @@
+"""What a condition that holds, or does not, adds to what is known of a packet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from softswitch.compiler import ir
+from softswitch.compiler.undefined.state import State
+from softswitch.compiler.undefined.values import Range
+
+_NEGATED = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
+_TURNED = {"==": "==", "!=": "!=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
+
+
+def assume(state: State, condition: ir.Expr, holds: bool) -> list[State]:
+    """Return what `state`, which is used up, may be where `condition` holds or does not."""
+    known = state.value(condition).only
+    if known is not None:
+        return [state] if bool(known) is holds else []
+    match condition:
+        case ir.Unary(op="!", operand=operand):
+            return assume(state, operand, not holds)
+        case ir.Binary(op="&&" | "||", left=left, right=right):
+            if (condition.op == "&&") is holds:  # both sides are as the whole
+                return [both for one in assume(state, left, holds) for both in assume(one, right, holds)]
+            decided = assume(state.copy(), left, holds)
+            return decided + [
+                both for one in assume(state, left, not holds) for both in assume(one, right, holds)
+            ]
+        case ir.Binary(op="==" | "!=" | "<" | "<=" | ">" | ">=") if isinstance(
+            condition.left.type, ir.Bits | ir.Enum
+        ):
+            op = condition.op if holds else _NEGATED[condition.op]
+            a, b = state.value(condition.left), state.value(condition.right)
+            fits = _limit(state, condition.left, op, b) and _limit(state, condition.right, _TURNED[op], a)
+            return [state] if fits else []
+        case ir.IsValid(header=header):
+            place = state.place(header)
+            if place is not None:
+                state.valid[place] = holds
+            return [state]
+        case ir.Var() | ir.Member() | ir.Cast():
+            return [state] if _limit(state, condition, "==", Range(int(holds), int(holds))) else []
+        case _:
+            return [state]
+
+
+def _limit(state: State, expr: ir.Expr, op: str, other: Range) -> bool:
+    """Take into account that ``expr op other``; return False if that cannot be."""
+    value = state.value(expr)
+    limited: Range | None = value
+    match op:
+        case "==":
+            limited = value.meet(other.low, other.high)
+        case "!=" if other.only is not None:
+            limited = value.without(other.only)
+        case "<":
+            limited = value.meet(value.low, other.high - 1)
+        case "<=":
+            limited = value.meet(value.low, other.high)
+        case ">":
+            limited = value.meet(other.low + 1, value.high)
+        case ">=":
+            limited = value.meet(other.low, value.high)
+    if limited is None:
+        return False
+    _note(state, expr, limited)
+    return True
+
+
+def _note(state: State, expr: ir.Expr, value: Range) -> None:
+    """Note that the value of an expression is among these."""
+    match expr:
+        case ir.Var() | ir.Member():
+            place = state.place(expr)
+            if place is not None:
+                state.values[place] = value
+        case ir.Cast(operand=operand):
+            whole = state.value(operand)
+            full = state.value(expr)
+            if whole.low >= full.low and whole.high <= full.high:  # nothing was cut off
+                _note(state, operand, value)
+        case ir.IsValid(header=header) if value.only is not None:
+            place = state.place(header)
+            if place is not None:
+                state.valid[place] = bool(value.only)
+
+
+def matching(state: State, subjects: Sequence[ir.Expr], patterns: Sequence[ir.Pattern]) -> State | None:
+    """Return what `state`, which is used up, is where all patterns match; None if they cannot."""
+    for subject, pattern in zip(subjects, patterns, strict=True):
+        limited: Range | None
+        value = state.value(subject)
+        match pattern.kind:
+            case _ if value.low < 0:
+                continue  # patterns are of bits
+            case "exact":
+                limited = value.meet(pattern.value, pattern.value)
+            case "range":
+                limited = value.meet(pattern.value, pattern.mask)
+            case "mask" if value.only is not None and value.only >= 0:
+                limited = value if value.only & pattern.mask == pattern.value else None
+            case _:
+                if _is_whole(subject, pattern):
+                    limited = value.meet(pattern.value, pattern.value)
+                else:
+                    continue
+        if limited is None:
+            return None
+        _note(state, subject, limited)
+    return state
+
+
+def _is_whole(subject: ir.Expr, pattern: ir.Pattern) -> bool:
+    """Return True for a mask of all bits."""
+    width = subject.type.width if isinstance(subject.type, ir.Bits) and not subject.type.signed else 1
+    return pattern.kind == "mask" and pattern.mask == (1 << width) - 1
+
+
+def not_matching(
+    state: State, subjects: Sequence[ir.Expr], patterns: Sequence[ir.Pattern], *, split: bool
+) -> list[State]:
+    """Return what `state`, which is used up, may be where the patterns do not all match.
+
+    With `split`, a state for each pattern that may be the first that does not; else one for all.
+    """
+    doubtful = [
+        (subject, pattern)
+        for subject, pattern in zip(subjects, patterns, strict=True)
+        if not _certain(state, subject, pattern)
+    ]
+    if not doubtful:
+        return []
+    if len(doubtful) > 1 and not split:
+        return [state]
+    found: list[State] = []
+    rest: State | None = state
+    for subject, pattern in doubtful:
+        if rest is None:
+            break
+        found += _missed(rest.copy(), subject, pattern)
+        rest = matching(rest, [subject], [pattern])
+    return found
+
+
+def _missed(state: State, subject: ir.Expr, pattern: ir.Pattern) -> list[State]:
+    value = state.value(subject)
+    if value.low >= 0 and (pattern.kind == "exact" or _is_whole(subject, pattern)):
+        left = value.without(pattern.value)
+        if left is None:
+            return []
+        _note(state, subject, left)
+    return [state]
+
+
+def _certain(state: State, subject: ir.Expr, pattern: ir.Pattern) -> bool:
+    """Return True if a pattern matches whatever the packet is."""
+    value = state.value(subject)
+    match pattern.kind:
+        case "any":
+            return True
+        case _ if value.low < 0:
+            return False
+        case "exact":
+            return value.only == pattern.value
+        case "range":
+            return pattern.value <= value.low and value.high <= pattern.mask
+        case _:
+            return pattern.mask == 0 or (
+                value.only is not None and value.only >= 0 and value.only & pattern.mask == pattern.value
+            )

@@ -1,0 +1,296 @@
+"""The program with one choice for everything undefined built in, so that all back ends do the same.
+
+==========  ==================================  =========================  ==================================
+choice      fields of invalid headers           values that nothing set    reads of registers beyond the end
+==========  ==================================  =========================  ==================================
+none        what they held                      zero, or what they held    zero
+``zero``    zero, also after ``setValid``       zero                       zero
+``random``  drawn, also after ``setValid``      drawn                      drawn
+``bmv2``    what they held; zero in table keys  zero, or what they held    leave the target as it is
+==========  ==================================  =========================  ==================================
+
+An element beyond the end of a stack is an invalid header. Random values are drawn like those of ``random``,
+anew wherever they may be needed. Values of more than 128 bits and varbits are left as without a choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import fields, replace
+from enum import StrEnum
+from typing import Any, TypeGuard
+
+from softswitch.compiler import ir
+from softswitch.compiler.lowering.limits import MAX_COMPUTED
+
+_BOOL = ir.Bool()
+_DRAW = 32
+"""Bits drawn at once."""
+_TARGETS = ("register.read", "meter.execute_meter", "hash", "random")
+
+
+class Choice(StrEnum):
+    """What undefined values are."""
+
+    ZERO = "zero"
+    RANDOM = "random"
+    BMV2 = "bmv2"
+
+
+def settled(program: ir.Program, choice: Choice | None) -> ir.Program:
+    """Return `program`, as `lower` made it, without anything undefined."""
+    return _Settler(program, choice).program()
+
+
+class _Settler:
+    def __init__(self, program: ir.Program, choice: Choice | None) -> None:
+        self._program = program
+        self._choice = choice
+        self._variables = dict(program.variables)
+        self._draws: list[ir.Stmt] = []  # what the expression at hand needs before it
+        self._keys: dict[str, tuple[tuple[ir.Key, ...], tuple[ir.Stmt, ...]]] = {}
+
+    def program(self) -> ir.Program:
+        program = self._program
+        self._keys = {name: self._table_keys(table) for name, table in program.tables.items()}
+        return replace(
+            program,
+            states={name: self._state(state) for name, state in program.states.items()},
+            verify=self._body(program.verify),
+            ingress=self._body(program.ingress),
+            egress=self._body(program.egress),
+            compute=self._body(program.compute),
+            deparser=self._body(program.deparser),
+            actions={
+                name: replace(action, body=self._body(action.body))
+                for name, action in program.actions.items()
+            },
+            tables={name: replace(table, keys=self._keys[name][0]) for name, table in program.tables.items()},
+            variables=self._variables,
+        )
+
+    # ----------------------------------------------------------------- undefined values
+
+    @property
+    def _guards(self) -> bool:
+        return self._choice in (Choice.ZERO, Choice.RANDOM)
+
+    def _undefined(self, type_: ir.Scalar, pos: ir.Position) -> ir.Expr:
+        """Return an undefined value; it may need the statements that `_draws` has then."""
+        if self._choice is not Choice.RANDOM:
+            return ir.Const(type_, 0, pos)
+        match type_:
+            case ir.Bits(width, signed):
+                return self._drawn(width, pos) if not signed else ir.Cast(type_, self._drawn(width, pos), pos)
+            case ir.Bool():
+                return ir.Cast(_BOOL, self._drawn(1, pos), pos)
+            case ir.Enum(_, members):
+                return ir.Const(type_, len(members) - 1, pos)
+
+    def _drawn(self, width: int, pos: ir.Position) -> ir.Expr:
+        drawn: ir.Expr | None = None
+        while width:
+            bits = min(width, _DRAW)
+            type_ = ir.Bits(bits)
+            variable = self._variable(type_, pos)
+            low, high = ir.Const(type_, 0, pos), ir.Const(type_, (1 << bits) - 1, pos)
+            self._draws.append(ir.Extern("random", "", ((variable,), (low,), (high,)), pos))
+            if drawn is None:
+                drawn = variable
+            else:
+                assert isinstance(drawn.type, ir.Bits)
+                drawn = ir.Binary(ir.Bits(drawn.type.width + bits), "++", drawn, variable, pos)
+            width -= bits
+        assert drawn is not None
+        return drawn
+
+    def _variable(self, type_: ir.Type, pos: ir.Position) -> ir.Var:
+        name = f"undefined#{len(self._variables)}"
+        self._variables[name] = type_
+        return ir.Var(type_, name, pos)
+
+    def _take_draws(self) -> tuple[ir.Stmt, ...]:
+        taken, self._draws = tuple(self._draws), []
+        return taken
+
+    # ----------------------------------------------------------------- expressions
+
+    def _expr(self, expr: ir.Expr) -> ir.Expr:
+        """Return a value that is read, defined."""
+        if not self._guards:
+            return expr
+        expr = self._inside(expr)
+        if isinstance(expr, ir.Member) and isinstance(expr.base.type, ir.Header) and _is_computed(expr.type):
+            valid = ir.IsValid(_BOOL, expr.base, expr.pos)
+            return ir.Mux(expr.type, valid, expr, self._undefined(expr.type, expr.pos), expr.pos)
+        return expr
+
+    def _inside(self, expr: ir.Expr) -> ir.Expr:
+        """Return an expression with the values that it reads defined, but not what it names."""
+        changes: dict[str, Any] = {}
+        for item in fields(expr):
+            value = getattr(expr, item.name)
+            if item.name in ("pos", "type") or not isinstance(value, ir.Expr):
+                continue
+            named = (
+                isinstance(expr, ir.Member | ir.IsValid | ir.Next | ir.Last | ir.LastIndex)
+                or item.name == "base"
+            )
+            named = named and not isinstance(expr, ir.Slice)
+            changed = self._inside(value) if named else self._expr(value)
+            if changed is not value:
+                changes[item.name] = changed
+        return replace(expr, **changes) if changes else expr
+
+    def _target(self, expr: ir.Expr) -> ir.Expr:
+        """Return a place that is written, with the indices in it defined."""
+        if not self._guards:
+            return expr
+        if isinstance(expr, ir.Slice):
+            return replace(expr, base=self._target(expr.base))
+        return self._inside(expr)
+
+    def _table_keys(self, table: ir.Table) -> tuple[tuple[ir.Key, ...], tuple[ir.Stmt, ...]]:
+        """Return the keys of a table, and what comes before it is applied."""
+        if self._choice is not Choice.BMV2:
+            keys = tuple(replace(key, expr=self._expr(key.expr)) for key in table.keys)
+        else:
+            zero = _Settler(replace(self._program, variables={}), Choice.ZERO)
+            keys = tuple(replace(key, expr=zero._expr(key.expr)) for key in table.keys)
+        return keys, self._take_draws()
+
+    # ----------------------------------------------------------------- statements
+
+    def _state(self, state: ir.State) -> ir.State:
+        body = self._body(state.body)
+        subjects = tuple(map(self._expr, state.transition.subjects))
+        transition = replace(state.transition, subjects=subjects)
+        return replace(state, body=(*body, *self._take_draws()), transition=transition)
+
+    def _body(self, body: Iterable[ir.Stmt]) -> tuple[ir.Stmt, ...]:
+        return tuple(inner for statement in body for inner in self._statement(statement))
+
+    def _statement(self, s: ir.Stmt) -> Iterator[ir.Stmt]:
+        match s:
+            case ir.Forget(target, pos):
+                yield from self._forgotten(target, pos)
+                return
+            case ir.SetValidity(header, True, pos) if self._guards:
+                yield from self._made_valid(s, header, pos)
+                return
+            case ir.Apply(table=table):
+                yield from self._keys[table][1]
+                yield s
+                return
+            case ir.Extern(function="register.read"):
+                yield from self._read_register(s)
+                return
+            case _:
+                settled_ = self._rewritten(s)
+        yield from self._take_draws()
+        yield settled_
+
+    def _rewritten(self, s: ir.Stmt) -> ir.Stmt:
+        match s:
+            case ir.Assign(target, value):
+                return replace(s, target=self._target(target), value=self._expr(value))
+            case ir.If(condition, then, otherwise):
+                condition = self._expr(condition)
+                draws = self._take_draws()
+                changed = replace(
+                    s, condition=condition, then=self._body(then), otherwise=self._body(otherwise)
+                )
+                self._draws += draws
+                return changed
+            case ir.Switch(subject, cases):
+                subject = self._expr(subject)
+                draws = self._take_draws()
+                bodies = tuple((constants, self._body(body)) for constants, body in cases)
+                self._draws += draws
+                return replace(s, subject=subject, cases=bodies)
+            case ir.Scope(body):
+                return replace(s, body=self._body(body))
+            case ir.Loop(body, update):
+                return replace(s, body=self._body(body), update=self._body(update))
+            case ir.SetValidity(header) | ir.Emit(header):
+                return replace(s, header=self._target(header))
+            case ir.Extract(header, size):
+                return replace(
+                    s, header=self._target(header), size=None if size is None else self._expr(size)
+                )
+            case ir.Advance(bits):
+                return replace(s, bits=self._expr(bits))
+            case ir.Verify(condition):
+                return replace(s, condition=self._expr(condition))
+            case ir.Extern(function, _, args):
+                written = _written(function, len(args))
+                changed_args = tuple(
+                    tuple(map(self._target if number == written else self._expr, arg))
+                    for number, arg in enumerate(args)
+                )
+                return replace(s, args=changed_args)
+            case _:
+                return s
+
+    def _forgotten(self, target: ir.Expr, pos: ir.Position) -> Iterator[ir.Stmt]:
+        if self._guards and _is_computed(target.type):
+            value = self._undefined(target.type, pos)
+            yield from self._take_draws()
+            yield ir.Assign(target, value, pos)
+
+    def _made_valid(self, s: ir.SetValidity, header: ir.Expr, pos: ir.Position) -> Iterator[ir.Stmt]:
+        """Yield that a header is valid, with undefined fields if it was not before."""
+        header = self._target(header)
+        assert isinstance(header.type, ir.Header)
+        was = self._variable(_BOOL, pos)
+        yield ir.Assign(was, ir.IsValid(_BOOL, header, pos), pos)
+        yield replace(s, header=header)
+        reset: list[ir.Stmt] = []
+        for name, type_ in header.type.fields:
+            if _is_computed(type_):
+                value = self._undefined(type_, pos)
+                reset += (*self._take_draws(), ir.Assign(ir.Member(type_, header, name, pos), value, pos))
+        yield ir.If(was, (), tuple(reset), pos)
+
+    def _read_register(self, s: ir.Extern) -> Iterator[ir.Stmt]:
+        """Yield the read of a register's cell, and what happens if there is none."""
+        (target,), (index,) = s.args
+        target, index = self._target(target), self._expr(index)
+        read = replace(s, args=((target,), (index,)))
+        size = self._program.registers[s.instance].size
+        within = _below(index, size)
+        if within is None or self._choice in (None, Choice.ZERO):
+            yield from self._take_draws()
+            yield read
+            return
+        otherwise: tuple[ir.Stmt, ...] = ()
+        draws = self._take_draws()
+        if self._choice is Choice.RANDOM:
+            assert isinstance(target.type, ir.Scalar)
+            value = self._undefined(target.type, s.pos)
+            otherwise = (*self._take_draws(), ir.Assign(target, value, s.pos))
+        yield from draws
+        yield ir.If(within, (read,), otherwise, s.pos)
+
+
+def _is_computed(type_: ir.Type) -> TypeGuard[ir.Scalar]:
+    return isinstance(type_, ir.Bool | ir.Enum) or (
+        isinstance(type_, ir.Bits) and type_.width <= MAX_COMPUTED
+    )
+
+
+def _below(index: ir.Expr, size: int) -> ir.Expr | None:
+    """Return the condition that an index is in range; None if it always is."""
+    assert isinstance(index.type, ir.Bits)
+    type_ = ir.Bits(index.type.width)
+    if 1 << type_.width <= size:
+        return None
+    bits = ir.Cast(type_, index, index.pos) if index.type.signed else index
+    return ir.Binary(_BOOL, "<", bits, ir.Const(type_, size, index.pos), index.pos)
+
+
+def _written(function: str, count: int) -> int:
+    """Return the position of the argument that a call writes; -1 if there is none."""
+    if function in _TARGETS:
+        return 0
+    return count - 2 if function.startswith("update_checksum") else -1

@@ -1,0 +1,296 @@
+"""What is known of a packet on one path through the program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from softswitch.compiler import ir
+from softswitch.compiler.undefined.values import Range, anything, calculated, compared, constant
+
+_NEXT = "/next"
+
+
+class State:
+    """Facts by place (``hdr/ina/kind``); nothing is known of a place without.
+
+    `values` are those of scalars, `valid` says of headers whether they are, and `unset` are scalars whose
+    value is undefined, with the position that made it so.
+    """
+
+    __slots__ = ("unset", "valid", "values")
+
+    def __init__(
+        self, values: dict[str, Range], valid: dict[str, bool], unset: dict[str, ir.Position]
+    ) -> None:
+        self.values = values
+        self.valid = valid
+        self.unset = unset
+
+    def copy(self) -> State:
+        """Return an independent copy."""
+        return State(self.values.copy(), self.valid.copy(), self.unset.copy())
+
+    def all_facts(self) -> tuple[dict[str, Any], ...]:
+        """Return the facts of each kind."""
+        return self.values, self.valid, self.unset
+
+    def key(self) -> tuple[frozenset[object], ...]:
+        """Return what two states that are equal have in common."""
+        return frozenset(self.values.items()), frozenset(self.valid.items()), frozenset(self.unset.items())
+
+    # ----------------------------------------------------------------- places
+
+    def place(self, expr: ir.Expr) -> str | None:
+        """Return the place of a path; None if that is not known, as for an index at run time."""
+        match expr:
+            case ir.Var(name=name):
+                return name
+            case ir.Member(base=base, field=field):
+                parent = self.place(base)
+                return None if parent is None else f"{parent}/{field}"
+            case ir.Index(base=base, index=index):
+                return self._element(base, self.value(index).only)
+            case ir.Next(base=base):
+                return self._element(base, self.following(base).only)
+            case ir.Last(base=base):
+                following = self.following(base).only
+                return None if following is None else self._element(base, following - 1)
+            case _:
+                return None
+
+    def _element(self, base: ir.Expr, index: int | None) -> str | None:
+        parent = self.place(base)
+        assert isinstance(base.type, ir.Stack)
+        if parent is None or index is None or not 0 <= index < base.type.size:
+            return None
+        return element(parent, index)
+
+    def following(self, stack: ir.Expr) -> Range:
+        """Return the index of the stack's next element."""
+        parent = self.place(stack)
+        assert isinstance(stack.type, ir.Stack)
+        unknown = Range(0, stack.type.size)
+        return unknown if parent is None else self.values.get(parent + _NEXT, unknown)
+
+    def set_following(self, stack: ir.Expr, index: int | None) -> None:
+        """Set the index of the stack's next element; None: unknown."""
+        parent = self.place(stack)
+        if parent is not None:
+            self._set(parent + _NEXT, None if index is None else constant(index))
+
+    # ----------------------------------------------------------------- values
+
+    def value(self, expr: ir.Expr) -> Range:
+        """Return what is known of a scalar's value."""
+        match expr:
+            case ir.Const(value=value):
+                return constant(value)
+            case ir.Var() | ir.Member():
+                place = self.place(expr)
+                found = self.values.get(place) if place is not None else None
+                return anything(expr.type) if found is None else found
+            case ir.IsValid(header=header):
+                known = self.is_valid(header)
+                return Range(0, 1) if known is None else Range(int(known), int(known))
+            case ir.Slice(base=base, high=high, low=low):
+                whole = self.value(base)
+                if whole.only is not None:
+                    bits = whole.only >> low & ((1 << (high - low + 1)) - 1)
+                    return Range(bits, bits, whole.trusted)
+                fits = low == 0 and whole.low >= 0 and whole.high < 1 << (high + 1)
+                return whole if fits else anything(expr.type, trusted=whole.trusted)
+            case ir.Cast(operand=operand):
+                before = self.value(operand)
+                full = anything(expr.type, trusted=before.trusted)
+                return before if full.low <= before.low and before.high <= full.high else full
+            case ir.Unary(op="!", operand=operand):
+                no = self.value(operand)
+                return Range(1 - no.high, 1 - no.low, no.trusted)
+            case ir.Unary(operand=operand):
+                return anything(expr.type, trusted=self.value(operand).trusted)
+            case ir.Mux(condition=condition, then=then, otherwise=otherwise):
+                chosen = self.value(condition).only
+                if chosen is not None:
+                    return self.value(then if chosen else otherwise)
+                return self.value(then).join(self.value(otherwise))
+            case ir.Binary():
+                return self._binary(expr)
+            case _:
+                return anything(expr.type)
+
+    def _binary(self, expr: ir.Binary) -> Range:
+        if isinstance(expr.left.type, ir.Header | ir.Stack | ir.Struct | ir.VarBits):
+            return Range(0, 1)
+        left, right = self.value(expr.left), self.value(expr.right)
+        trusted = left.trusted and right.trusted
+        match expr.op:
+            case "&&":
+                return Range(left.low & right.low, left.high & right.high, trusted)
+            case "||":
+                return Range(left.low | right.low, left.high | right.high, trusted)
+            case "==" | "!=" | "<" | "<=" | ">" | ">=":
+                return compared(expr.op, left, right)
+            case _:
+                return calculated(expr, left, right)
+
+    def _set(self, place: str, value: Range | None) -> None:
+        if value is None:
+            self.values.pop(place, None)
+        else:
+            self.values[place] = value
+
+    def assign(self, target: ir.Expr, value: Range | None) -> None:
+        """Give a scalar a value; None: one that nothing is known of."""
+        if isinstance(target, ir.Slice):
+            place = self.place(target.base)
+            if place is not None:
+                self._set(place, None)
+            return
+        place = self.place(target)
+        if place is not None:
+            self._set(place, value)
+            self.unset.pop(place, None)
+
+    def unset_at(self, expr: ir.Expr) -> ir.Position | None:
+        """Return the position since which a scalar is undefined; None if it is not."""
+        place = self.place(expr)
+        return None if place is None else self.unset.get(place)
+
+    # ----------------------------------------------------------------- headers
+
+    def is_valid(self, header: ir.Expr) -> bool | None:
+        """Return whether a header is valid; None: perhaps."""
+        place = self.place(header)
+        if place is not None:
+            return self.valid.get(place)
+        if not isinstance(header, ir.Index | ir.Next | ir.Last) or self.place(header.base) is None:
+            return None
+        assert isinstance(header.base.type, ir.Stack)
+        base = str(self.place(header.base))
+        known = {self.valid.get(element(base, index)) for index in range(header.base.type.size)}
+        return known.pop() if len(known) == 1 else None
+
+    def set_valid(self, header: ir.Expr, valid: bool) -> None:
+        """Make a header valid or invalid."""
+        place = self.place(header)
+        if place is not None:
+            self.valid[place] = valid
+        elif isinstance(header, ir.Index | ir.Next | ir.Last):
+            self.drop(header.base)
+
+    def forget_fields(self, header: ir.Expr, pos: ir.Position | None) -> None:
+        """Know nothing of a header's fields any more; with `pos`, they are undefined."""
+        place = self.place(header)
+        assert isinstance(header.type, ir.Header)
+        if place is None:
+            return
+        for name, _ in header.type.fields:
+            field = f"{place}/{name}"
+            self.values.pop(field, None)
+            self.unset.pop(field, None)
+            if pos is not None:
+                self.unset[field] = pos
+
+    # ----------------------------------------------------------------- whole values
+
+    def drop(self, expr: ir.Expr) -> None:
+        """Know nothing of a struct, header or stack any more."""
+        place = self.place(expr)
+        if place is not None:
+            self._drop_below(place)
+
+    def _drop_below(self, place: str) -> None:
+        below = place + "/"
+        for facts in self.all_facts():
+            for name in [name for name in facts if name == place or name.startswith(below)]:
+                del facts[name]
+
+    def copy_tree(self, source: str, target: str) -> None:
+        """Know of what is at `target` what is known of `source`."""
+        cut = len(source)
+        below = source + "/"
+        found = [
+            {
+                target + name[cut:]: fact
+                for name, fact in facts.items()
+                if name == source or name.startswith(below)
+            }
+            for facts in self.all_facts()
+        ]
+        self._drop_below(target)
+        for facts, new in zip(self.all_facts(), found, strict=True):
+            facts.update(new)
+
+    def shift(self, stack: ir.Expr, count: int) -> None:
+        """Move a stack's elements, as ``push_front`` does for a positive `count`."""
+        place = self.place(stack)
+        assert isinstance(stack.type, ir.Stack)
+        size, following = stack.type.size, self.following(stack).only
+        if place is None:
+            return
+        order = range(size - 1, -1, -1) if count > 0 else range(size)
+        for index in order:
+            if 0 <= index - count < size:
+                self.copy_tree(element(place, index - count), element(place, index))
+            else:
+                self._drop_below(element(place, index))
+                self.valid[element(place, index)] = False
+        self.set_following(stack, None if following is None else max(0, min(size, following + count)))
+
+
+def element(stack: str, index: int) -> str:
+    """Return the place of a stack's element."""
+    return f"{stack}/[{index}]"
+
+
+def scalars_below(type_: ir.Type, place: str) -> Iterator[str]:
+    """Yield the places of all scalars of a struct that are not in headers."""
+    match type_:
+        case ir.Struct(_, members):
+            for name, member in members:
+                yield from scalars_below(member, f"{place}/{name}")
+        case ir.Bits() | ir.Bool() | ir.Enum():
+            yield place
+        case _:
+            pass
+
+
+def headers_below(type_: ir.Type, place: str) -> Iterator[str]:
+    """Yield the places of all headers."""
+    match type_:
+        case ir.Struct(_, members):
+            for name, member in members:
+                yield from headers_below(member, f"{place}/{name}")
+        case ir.Stack(_, size):
+            for index in range(size):
+                yield element(place, index)
+        case ir.Header():
+            yield place
+        case _:
+            pass
+
+
+def stacks_below(type_: ir.Type, place: str) -> Iterator[str]:
+    """Yield the places of the next indices of all stacks."""
+    match type_:
+        case ir.Struct(_, members):
+            for name, member in members:
+                yield from stacks_below(member, f"{place}/{name}")
+        case ir.Stack():
+            yield place + _NEXT
+        case _:
+            pass
+
+
+def merged(states: Iterable[State]) -> State:
+    """Return what is known on each of these paths."""
+    first, *others = states
+    values, valid, unset = first.values.copy(), first.valid.copy(), first.unset.copy()
+    for other in others:
+        values = {
+            name: value.join(other.values[name]) for name, value in values.items() if name in other.values
+        }
+        valid = {name: is_ for name, is_ in valid.items() if other.valid.get(name) is is_}
+        unset |= other.unset
+    return State(values, valid, unset)

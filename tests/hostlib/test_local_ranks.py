@@ -1,0 +1,278 @@
+"""Ranks of a machine that are summed there first: two machines' worth of ranks on a reference switch."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import hostlib
+from hostlib import Communicator, ConfigError, JobConfig, Limits, local_ranks
+from hostlib.rendezvous import Rendezvous
+from hostlib.rendezvous_peers import RendezvousPeers
+from tests.hostlib.socket_switch import JOB, SocketSwitch
+
+Hosts = tuple[tuple[int, ...], ...]
+TWO_BY_TWO: Hosts = ((0, 1), (2, 3))
+
+
+@contextlib.contextmanager
+def job(hosts: Hosts = TWO_BY_TWO, **fields: Any) -> Iterator[list[JobConfig]]:
+    """Give the configurations of a job's ranks."""
+    size = sum(map(len, hosts))
+    with SocketSwitch(len(hosts)) as switch, Rendezvous(job=JOB, size=size) as rendezvous:
+        told = {"rendezvous": rendezvous.address, "token": rendezvous.token, **fields}
+        yield [
+            replace(switch.configs[worker], rank=rank, size=size, hosts=hosts, **told)
+            for worker, ranks in enumerate(hosts)
+            for rank in ranks
+        ]
+
+
+def join(config: JobConfig, limits: Limits | None = None) -> Communicator:
+    assert config.rendezvous is not None
+    assert config.token is not None
+    peers = RendezvousPeers(
+        config.rendezvous, job=config.job, rank=config.rank, size=config.size, token=config.token
+    )
+    return Communicator(config, peers, limits)
+
+
+def each(configs: list[JobConfig], work: Callable[[Communicator], Any]) -> list[Any]:
+    """Return what each rank comes to: a result, or an exception."""
+
+    def rank(config: JobConfig) -> Any:
+        communicator = join(config)
+        try:
+            return work(communicator)
+        except Exception as error:
+            return error
+        finally:
+            communicator.close()
+
+    with ThreadPoolExecutor(len(configs)) as threads:
+        return list(threads.map(rank, sorted(configs, key=lambda config: config.rank)))
+
+
+def data(rank: int, length: int, seed: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+    return np.random.default_rng([rank, seed]).standard_normal(length).astype(np.float32)
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    hosts=st.sampled_from(
+        [TWO_BY_TWO, ((0, 2), (1, 3)), ((0,), (1, 2, 3)), ((0, 1, 2),), ((1, 0, 2), (3, 4))]
+    ),
+    length=st.integers(0, 3000),
+    op=st.sampled_from(["sum", "average"]),
+    numbers=st.sampled_from(["exponent", "block16"]),
+    seed=st.integers(0, 99),
+)
+def test_sums_are_within_the_bound_and_the_same_on_all_ranks(
+    hosts: Hosts, length: int, op: Any, numbers: Any, seed: int
+) -> None:
+    with job(hosts) as configs:
+        results = each(configs, lambda c: c.allreduce(data(c.rank, length, seed), op, numbers=numbers))
+    size = len(configs)
+    inputs = np.array([data(rank, length, seed) for rank in range(size)], np.float64)
+    exact = inputs.sum(axis=0) / (size if op == "average" else 1)
+    largest = float(np.abs(inputs).max(initial=0))
+    bound = hostlib.error_bound(largest, size, numbers=numbers, hierarchical=True)
+    assert all(result.tobytes() == results[0].tobytes() for result in results)
+    assert np.abs(results[0] - exact).max(initial=0) <= bound
+
+
+def test_int32_is_exact_and_overflows_by_name_on_all_ranks() -> None:
+    def work(c: Communicator) -> tuple[Any, ...]:
+        total = c.allreduce(np.arange(100, dtype=np.int32) * (c.rank + 1))
+        with pytest.raises(hostlib.SumOverflow) as on_a_machine:
+            c.allreduce(np.full(100, 2**30 if c.rank < 2 else -(2**30), np.int32))
+        with pytest.raises(hostlib.SumOverflow) as between_machines:
+            c.allreduce(np.full(100, 2**29 + 5 if c.rank % 2 else 2**29, np.int32))
+        far = np.zeros(100, np.int32)
+        far[70] = 2**30 if c.rank > 1 else 1
+        with pytest.raises(hostlib.SumOverflow) as at_70:
+            c.allreduce(far)
+        after = c.allreduce(np.ones(3, np.int32)).tolist()
+        found = [e.value.element for e in (on_a_machine, between_machines, at_70)]
+        return total.tolist(), found, after
+
+    with job() as configs:
+        results = each(configs, work)
+    assert results == [([10 * i for i in range(100)], [0, 0, 64], [4, 4, 4])] * 4
+
+
+def test_calls_of_every_kind() -> None:
+    def work(c: Communicator) -> Any:
+        handles = [c.allreduce_async(np.full(n, c.rank + 1.0, np.float32), name=f"w{n}") for n in range(40)]
+        reduced = c.reduce(np.full(5, c.rank, np.float32), root=3)
+        c.barrier()
+        big = c.allreduce(np.full(100_000, 1, np.float32), out=(into := np.empty(100_000, np.float32)))
+        mine = np.full(9, 1.5, np.float16)
+        c.allreduce(mine, out=mine)
+        c.progress(1, 2)
+        return (
+            [handle.wait().tolist() for handle in handles] == [[10.0] * n for n in range(40)],
+            None if reduced is None else reduced.tolist(),
+            big is into and bool((into == 4).all()),
+            mine.tolist() == [6] * 9,
+            c.statistics()["elements"] > 100_000,
+        )
+
+    with job() as configs:
+        results = each(configs, work)
+    for rank, (fused, reduced, big, mine, counted) in enumerate(results):
+        assert fused
+        assert reduced == ([6.0] * 5 if rank == 3 else None)
+        assert big
+        assert mine
+        assert counted
+
+
+def test_large_arrays_are_summed_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_ranks, "CHUNK_BYTES", 4 * 512)
+
+    def work(c: Communicator) -> Any:
+        array = data(c.rank, 2000, 0)
+        array[1500] = np.nan
+        with pytest.raises(hostlib.NonFiniteError) as caught:
+            c.allreduce(array)
+        unfit = c.allreduce(array, nonfinite="propagate")
+        return caught.value.element, np.flatnonzero(np.isnan(unfit)).tolist()
+
+    with job() as configs:
+        results = each(configs, work)
+    first = 1024 + (1500 - 1024) // 32 * 32
+    assert results == [(first, list(range(first, first + 32)))] * 4
+
+
+def test_what_is_rounded_off_stays_with_the_machine() -> None:
+    """Sums with error feedback add up: what is left is in the residuals of all ranks together."""
+    steps, length = 5, 500
+
+    def work(c: Communicator) -> Any:
+        residual = np.zeros(length, np.float32)
+        total = np.zeros(length)
+        for step in range(steps):
+            total += c.allreduce(data(c.rank, length, step), "average", numbers="block16", residual=residual)
+        return total, residual
+
+    with job() as configs:
+        results = each(configs, work)
+    exact = sum(data(rank, length, step).astype(np.float64) for rank in range(4) for step in range(steps)) / 4
+    left = sum(residual.astype(np.float64) for _, residual in results) / 4
+    assert np.abs(left).max() > 1e-6
+    assert np.abs(results[0][0] + left - exact).max() < 1e-5
+
+
+def test_ranks_that_differ_are_named_on_their_machine_and_noticed_on_the_other() -> None:
+    with job() as configs:
+        results = each(configs, lambda c: c.allreduce(np.ones(4 if c.rank == 1 else 3, np.float32)))
+    assert [type(result) for result in results] == [hostlib.RanksDisagree] * 4
+    for result in results[:2]:
+        assert "call 1: sum of 3 float32 at rank 0; call 1: sum of 4 float32 at rank 1" in str(result)
+
+
+def test_machines_that_differ_are_noticed() -> None:
+    with job() as configs:
+        results = each(configs, lambda c: c.allreduce(np.ones(4 if c.rank > 1 else 3, np.float32)))
+    assert [type(result) for result in results] == [hostlib.RanksDisagree] * 4
+
+
+def test_a_rank_that_leaves_early_is_named() -> None:
+    def work(c: Communicator) -> Any:
+        c.barrier()
+        return None if c.rank == 3 else c.allreduce(np.ones(3, np.float32))
+
+    with job() as configs:
+        results = each(configs, work)
+    for result in results[:3]:
+        assert isinstance(result, hostlib.PeerLost)
+        assert "rank 3: it left the job after 1 collective" in str(result)
+
+
+@pytest.mark.parametrize("victim", [0, 3])
+def test_a_rank_that_is_killed_ends_all_within_seconds(victim: int) -> None:
+    """The first of a machine, or another one; rank 3 and rank 0 are processes of their own."""
+    with job() as configs:
+        pid = os.fork()
+        if pid == 0:
+            with contextlib.suppress(BaseException):
+                communicator = join(configs[victim])
+                communicator.barrier()
+                os.kill(os.getpid(), 9)
+            os._exit(1)
+        others = [config for config in configs if config.rank != victim]
+
+        def work(c: Communicator) -> Any:
+            c.barrier()
+            return c.allreduce(np.ones(100, np.float32))
+
+        started = time.monotonic()
+        results = each(others, work)
+        os.waitpid(pid, 0)
+    assert time.monotonic() - started < 8
+    for result in results:
+        assert isinstance(result, hostlib.PeerLost), result
+        assert f"lost rank {victim}: its connection" in str(result)
+
+
+def test_abort_and_a_slow_rank() -> None:
+    wait = threading.Event()
+
+    def work(c: Communicator) -> Any:
+        if c.rank == 1:
+            wait.wait(30)
+            return None
+        if c.rank == 0:
+            threading.Timer(0.3, c.abort, ("enough",)).start()
+        try:
+            return c.allreduce(np.ones(3, np.float32))
+        finally:
+            wait.set()
+
+    with job() as configs:
+        first, _, *others = each(configs, work)
+    assert isinstance(first, hostlib.JobFault)
+    assert "enough" in str(first)
+    assert all(isinstance(other, hostlib.JobBroken) for other in others)
+
+
+def test_a_rank_that_never_comes_is_given_up() -> None:
+    wait = threading.Event()
+
+    def work(c: Communicator) -> Any:
+        if c.rank == 1:
+            wait.wait(30)
+            return None
+        try:
+            return c.allreduce(np.ones(3, np.float32))
+        finally:
+            if c.rank == 0:
+                wait.set()
+
+    with job(timeout_s=0.4, straggler_timeout_s=0.8) as configs:
+        first, _, *others = each(configs, work)
+    assert isinstance(first, hostlib.PeerTimeout)
+    assert "no word from rank 1, on this machine" in str(first)
+    assert all(isinstance(other, hostlib.JobBroken) for other in others)
+
+
+def test_a_configuration_has_each_rank_at_one_machine() -> None:
+    with job() as configs:
+        config = configs[3]
+    assert (config.worker, config.workers, config.host_of(1)) == (1, 2, 0)
+    assert JobConfig.from_json(config.to_json()) == config
+    for hosts in (((0, 1), (2,)), ((0, 1), (1, 2, 3)), ((0, 1, 2, 3), ()), 5, [["a"]]):
+        with pytest.raises(ConfigError, match="hosts is"):
+            replace(config, hosts=hosts)  # type: ignore[arg-type]
