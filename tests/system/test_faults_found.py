@@ -228,6 +228,6 @@ def test_slow_repairs_are_found(
     change: Callable[[pytest.MonkeyPatch], None], racks: Racks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     change(monkeypatch)
-    tally = run("shared", racks, 2 * SOME, TWINS)
+    tally = run("shared", racks, SOME, TWINS)
     too_slow = any(failure.reason.startswith("TooSlow") for failure in tally.failures)
     assert too_slow or tally.usual_share > USUAL_SHARE
