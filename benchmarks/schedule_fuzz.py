@@ -139,7 +139,11 @@ def wrong(case: Case, result: Result, *, exclusive: bool) -> Iterator[str]:
         if not -slack_s <= life_s - job.attained_s - job.waited_s <= slack_s + step_s:
             yield f"{job.spec.id} lived {life_s:g} s: waited {job.waited_s:g} s, on GPUs {job.attained_s:g} s"
         # "alone" is a fair share of CPUs for Synergy, and some of Lucid's pairs are measured as faster
-        least_s = 0.0 if family(case.policy) in FASTER else job.alone_s * (1 - TOLERANCE) - slack_s
+        least_s = (
+            0.0
+            if family(case.policy) in FASTER or not job.completed
+            else job.alone_s * (1 - TOLERANCE) - slack_s
+        )
         if job.start_s < job.spec.submit_s - slack_s or job.attained_s < least_s:
             ran = f"was on GPUs {job.attained_s:g} s from {job.start_s:g} s"
             yield f"{job.spec.id} {ran}; alone {job.alone_s:g} s"

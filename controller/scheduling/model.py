@@ -7,14 +7,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from types import MappingProxyType
 
 from controller.scheduling.errors import BadSpec
 
 RESOURCES = ("storage", "cpu", "gpu", "network")
 """The resources of the four stages of a training iteration, in stage order."""
-
-NO_EXTRA: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +32,7 @@ class JobSpec:
         user: Who submitted it.
         vc: The virtual cluster that it is submitted to.
         batch: Batch size per GPU; 0 if unknown.
+        deadline_s: Seconds after its submission by which it is to be done; None: whenever.
         extra: Further columns of a trace, by name, for policies that know them.
     """
 
@@ -51,7 +49,8 @@ class JobSpec:
     user: str = ""
     vc: str = ""
     batch: int = 0
-    extra: Mapping[str, str] = field(default_factory=lambda: NO_EXTRA, hash=False)
+    deadline_s: float | None = None
+    extra: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         if self.gpus < 1:
@@ -64,6 +63,8 @@ class JobSpec:
             value = getattr(self, name)
             if not (value >= 0 and math.isfinite(value)):
                 raise BadSpec(f"job {self.id!r}: {name} is {value}; it must not be negative")
+        if self.deadline_s is not None and not (self.deadline_s > 0 and math.isfinite(self.deadline_s)):
+            raise BadSpec(f"job {self.id!r}: deadline_s is {self.deadline_s}; it must be positive")
         if any(not (stage >= 0 and math.isfinite(stage)) for stage in self.stages_s):
             raise BadSpec(f"job {self.id!r}: a stage time in {self.stages_s} is negative")
         if self.stages_s and not any(self.stages_s):

@@ -63,6 +63,7 @@ def generate(
             specs += [replace(spec, id=f"{vc}-{spec.id}", vc=vc) for spec in made]
         return sorted(specs, key=lambda spec: spec.submit_s)
     rng = random.Random(seed)
+    hurry = random.Random(f"deadlines {seed}")
     sizes = [(size, share) for size, share in SIZES if size <= cluster.gpus]
     names = list(KINDS)
     drawn = []
@@ -93,6 +94,7 @@ def generate(
                 estimate_s=duration_s,
                 priority=priority,
                 user=f"u{number % 7}",
+                deadline_s=round(duration_s * hurry.uniform(1.5, 6.0), 1) if hurry.randrange(2) else None,
             )
         )
         now_s = round(now_s + gap * gap_s, 1)

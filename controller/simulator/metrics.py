@@ -29,6 +29,8 @@ class Metrics:
         p99_slowdown: As `p99_jct_s`, of the same.
         fairness: Jain's index of the slowdowns' inverse, 1: all jobs are slowed alike.
         decisions: Times that the policy was asked.
+        deadlines: Jobs that were to be done by a time.
+        deadlines_met: How many of these were.
     """
 
     policy: str
@@ -46,6 +48,8 @@ class Metrics:
     p99_slowdown: float
     fairness: float
     decisions: int
+    deadlines: int
+    deadlines_met: int
 
 
 def measure(result: Result) -> Metrics:
@@ -73,6 +77,8 @@ def measure(result: Result) -> Metrics:
         p99_slowdown=_at(slowdowns, 0.99),
         fairness=sum(speeds) ** 2 / (len(speeds) * squares) if squares else 1.0,
         decisions=result.decisions,
+        deadlines=sum(job.spec.deadline_s is not None for job in jobs),
+        deadlines_met=sum(job.in_time for job in jobs),
     )
 
 

@@ -17,7 +17,7 @@ from controller import plugins
 from controller.scheduling.errors import BadSpec
 from controller.scheduling.model import JobSpec
 from controller.simulator.divided import DividedRun
-from controller.simulator.families import lucid, outside, papers, sharing, synergy
+from controller.simulator.families import faults, lucid, outside, papers, sharing, synergy, types
 from controller.simulator.families.base import Family, Setting, SimulationConfig, resolve_settings
 from controller.simulator.policy_run import PolicyRun
 from controller.simulator.replicas.lucid import family as lucid_replica
@@ -32,6 +32,8 @@ FAMILIES: Mapping[str, Family] = {
     "lucid": lucid.FAMILY,
     "lucid-replica": lucid_replica.FAMILY,
     "sharing": sharing.FAMILY,
+    "types": types.FAMILY,
+    "faults": faults.FAMILY,
 }
 """By what stands before the colon of their policies' names."""
 

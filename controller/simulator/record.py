@@ -51,6 +51,11 @@ class Ended:
         return self.finish_s - self.spec.submit_s
 
     @property
+    def in_time(self) -> bool:
+        """True if it was to be done by a time, and was."""
+        return self.completed and self.spec.deadline_s is not None and self.jct_s <= self.spec.deadline_s
+
+    @property
     def slowdown(self) -> float:
         """Completion time over time alone."""
         return self.jct_s / self.alone_s

@@ -155,7 +155,7 @@ def test_a_failing_worker_is_a_failure_of_the_work_and_its_status_is_said(how: s
         (("bench", "jobs", "--jobs", 12, "-np", 3), 2, "12 x 3 workers: the switch sums up to 32"),
         (("fallback", "--switch", "here"), 2, "--switch: 'here'"),
         (("compile", "exclusive", "--dump", "lower", "--json"), 2, "one of --dump and --json"),
-        (("bench", "allreduce", "--baseline", "nccl"), 2, "the only one is gloo"),
+        (("bench", "allreduce", "--baseline", "nccl"), 2, "'nccl': want gloo, mpi or gloo,mpi"),
         (("compile", "/no/such/file.p4"), 1, "ina: /no/such/file.p4: No such file or directory"),
         (("run", "--lease", "inf", "--switch", "unix:/none", "--", "true"), 2, "'--lease'"),
         (("jobs", "--device-id", 2**64, "--switch", "unix:/none"), 2, "'--device-id'"),

@@ -152,10 +152,16 @@ def write(directory: Path, outcomes: Sequence[Outcome], document: dict[str, Any]
         )
 
 
+FOR_DEADLINES = ("edf", "slack")
+"""Where one of these policies is asked for, the table says how many deadlines are met."""
+
+
 def show(outcomes: Sequence[Outcome], title: str) -> None:
     """Print the table."""
+    due = any(o.task.policy in FOR_DEADLINES for o in outcomes)
     columns = [
         *("policy", "avg JCT s", "median s", "p99 s", "makespan s", "slowdown"),
+        *("in time",) * due,
         *("queue", "GPUs", "restarts", "took"),
     ]
     rows = [
@@ -166,6 +172,7 @@ def show(outcomes: Sequence[Outcome], title: str) -> None:
             count(o.metrics.p99_jct_s),
             count(o.metrics.makespan_s),
             f"{o.metrics.avg_slowdown:.2f}",
+            *(f"{o.metrics.deadlines_met} of {o.metrics.deadlines}",) * due,
             f"{o.metrics.avg_queue:.1f}",
             f"{o.metrics.gpu_busy:.1%}",
             count(o.metrics.restarts),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from controller.scheduling import baselines
+from controller.scheduling.deadlines import MARGIN, Slack, edf
 from controller.scheduling.gandiva import Gandiva
 from controller.scheduling.gittins import Gittins
 from controller.scheduling.model import RESOURCES
@@ -40,6 +41,7 @@ class PaperConfig:
         short: How much weave looks after short jobs.
         power: How much weave looks after the tail.
         width: By how many times the jobs that weave looks at may exceed the cluster.
+        margin: Part of what a job with a deadline still runs at which it is urgent (slack).
         seed: Of the noise.
     """
 
@@ -55,6 +57,7 @@ class PaperConfig:
     power: float = POWER
     short: float = SHORT
     width: float = 8
+    margin: float = MARGIN
     seed: int = 0
 
     def alone(self, policy: Policy) -> PolicyRun:
@@ -149,6 +152,11 @@ POLICIES: Mapping[str, tuple[str, Callable[[PaperConfig], PolicyRun]]] = {
         "finish-time fairness by auctions of leases (Themis, NSDI'20)",
         lambda by: by.alone(Themis()),
     ),
+    "edf": ("earliest deadline first; preemptive", lambda by: by.alone(edf(by.told))),
+    "slack": (
+        "shortest remaining service first, deadlines that would be missed before; ours",
+        lambda by: by.alone(Slack(by.told, margin=by.margin)),
+    ),
     "gandiva": (
         "time slices, and packing by trial (Gandiva, OSDI'18)",
         lambda by: by.sharing(Gandiva(quantum_s=by.quantum_s)),
@@ -185,6 +193,9 @@ SETTINGS = {
     "worst_order": Setting("1: muri interleaves as badly as possible", 0, 0, 1, whole=True),
     "in_order": Setting("1: muri groups neighbours in the queue", 0, 0, 1, whole=True),
     "power": Setting("how much weave looks after the tail; 0: the average alone", DEFAULT.power, 0.0, 10.0),
+    "margin": Setting(
+        "part of what a job still runs at which its deadline is urgent (slack)", MARGIN, 0.0, 100.0
+    ),
     "short": Setting("how much weave looks after short jobs' slowdown", DEFAULT.short, 0.0, 1.0),
     "width": Setting(
         "by how many times the jobs that weave looks at may exceed the cluster",

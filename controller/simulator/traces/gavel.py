@@ -7,6 +7,7 @@ GPUs. How long a step takes is in ``simulation_throughputs.json``, which must li
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,3 +66,21 @@ def _throughputs(path: Path, gpu: str) -> dict[str, Any]:
         raise BadTrace(str(path), 0, gpu, f"no such GPU; there are {', '.join(sorted(table))}")
     chosen: dict[str, Any] = table[gpu]
     return chosen
+
+
+def speeds_by_kind(path: Path, kinds: Sequence[str]) -> dict[str, dict[str, float]]:
+    """Return each model's measured speed on one GPU of these kinds, relative to the best of them.
+
+    Models that were not measured on all are left out. Raises BadTrace.
+    """
+    tables = {kind: _throughputs(path, kind) for kind in kinds}
+    found = {}
+    for name in tables[kinds[0]]:
+        model = name.removeprefix("('").removesuffix("', 1)")
+        row = {kind: _alone(table, model, 1) for kind, table in tables.items()}
+        if f"('{model}', 1)" == name and min(row.values()) > 0:
+            best = max(row.values())
+            found[model] = {kind: speed / best for kind, speed in row.items()}
+    if not found:
+        raise BadTrace(str(path), 0, "", f"no model was measured on all of {', '.join(kinds)}")
+    return found

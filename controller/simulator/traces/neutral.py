@@ -1,6 +1,7 @@
 """The project's own trace format: a CSV in seconds, or TOML with a ``[[job]]`` table for each job.
 
 Required: ``job_id,submit_s,duration_s,gpus``. Optional: ``model,user,vc,priority,estimate_s,restart_s``,
+``deadline_s`` (after its submission),
 ``iteration_s``, and the stage times of one iteration ``storage_s,cpu_s,gpu_s,network_s`` (all four or none).
 Without ``iteration_s`` an iteration lasts as long as its stages together, and without stages one second.
 Further columns are kept as text. In TOML ``submit_s`` may be left out: 0.
@@ -18,7 +19,7 @@ from controller.simulator.traces.rows import SMALLEST, JobCheck, TraceRow, colle
 from controller.simulator.traces.tables import read_tables
 
 COLUMNS = ("job_id", "submit_s", "duration_s", "gpus")
-OPTIONAL = ("model", "user", "vc", "priority", "estimate_s", "restart_s", "iteration_s")
+OPTIONAL = ("model", "user", "vc", "priority", "estimate_s", "restart_s", "deadline_s", "iteration_s")
 STAGES = tuple(f"{resource}_s" for resource in RESOURCES)
 KNOWN = {*COLUMNS, *OPTIONAL, *STAGES}
 
@@ -69,6 +70,7 @@ def _job(row: TraceRow) -> JobSpec:
         priority=row.whole("priority") if row.has("priority") else 0,
         user=row.cells.get("user", ""),
         vc=row.cells.get("vc", ""),
+        deadline_s=row.number("deadline_s", positive=True) if row.has("deadline_s") else None,
         extra={column: text for column, text in row.cells.items() if column not in KNOWN},
     )
 
@@ -85,5 +87,6 @@ def write(path: Path, specs: Iterable[JobSpec]) -> None:
             estimate = "" if spec.estimate_s is None else repr(spec.estimate_s)
             cells = [spec.id, repr(spec.submit_s), repr(spec.duration_s), spec.gpus]
             cells += [spec.model, spec.user, spec.vc, spec.priority, estimate, repr(spec.restart_s)]
+            cells += ["" if spec.deadline_s is None else repr(spec.deadline_s)]
             cells += [repr(spec.iteration_s), *(map(repr, spec.stages_s) if with_stages else ())]
             writer.writerow(cells)

@@ -1,0 +1,166 @@
+"""GPU types, failures and deadlines: one policy for each, beside itself without its parts and baselines.
+
+`python -m benchmarks.beyond types|faults|deadlines [--seeds 5] [--gavel FILE] [--json]`: generated jobs on 64
+GPUs, means over the seeds, each relative to ours, seed by seed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from rich.table import Table
+
+from benchmarks.pages import console
+from controller.scheduling import Cluster, JobSpec
+from controller.scheduling.deadlines import Slack
+from controller.simulator.families.base import SimulationConfig
+from controller.simulator.generate import generate
+from controller.simulator.policies import dress, make
+from controller.simulator.policy_run import PolicyRun
+from controller.simulator.record import Result
+from controller.simulator.speed import Exclusive
+
+CLUSTER = Cluster.uniform(9, 8)
+"""Nine servers: three of each kind of GPUs."""
+
+SHORT_S = 600.0
+"""Jobs of up to ten minutes are short."""
+
+Settings = tuple[tuple[str, float], ...]
+
+FAULTS: Settings = (("mtbf_h", 24.0),)
+"""A server fails once a day."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A policy of a page: its name there, what makes it, and what differs."""
+
+    name: str
+    policy: str
+    settings: Settings = ()
+    make: Callable[[SimulationConfig], PolicyRun] | None = None
+
+
+def _unforgiving(config: SimulationConfig) -> PolicyRun:
+    return PolicyRun(Slack(forgive=False), Exclusive())
+
+
+PAGES: Mapping[str, tuple[str, Sequence[Row]]] = {
+    "types": (
+        "types",
+        (
+            Row("matched", "types:matched"),
+            Row("fast-first", "types:fast-first"),
+            Row("srsf", "types:srsf"),
+            Row("matched, moves at once", "types:matched", (("patience", 0.0),)),
+            Row("matched, hardly moves", "types:matched", (("patience", 1000.0),)),
+        ),
+    ),
+    "faults": (
+        "",
+        (
+            Row("healthy", "faults:healthy", FAULTS),
+            Row("evacuate", "faults:evacuate", FAULTS),
+            Row("srsf", "faults:srsf", FAULTS),
+            Row("tiresias", "faults:tiresias", FAULTS),
+            Row("healthy, no failures", "faults:healthy", (("mtbf_h", 0.0),)),
+        ),
+    ),
+    "deadlines": (
+        "",
+        (
+            Row("slack", "slack"),
+            Row("edf", "edf"),
+            Row("srsf", "srsf"),
+            Row("tiresias", "tiresias"),
+            Row("slack, margin 0", "slack", (("margin", 0.0),)),
+            Row("slack, margin 1", "slack", (("margin", 1.0),)),
+            Row("slack, does not give up", "slack", (), _unforgiving),
+        ),
+    ),
+}
+
+
+def figures(result: Result) -> dict[str, float]:
+    """Return what the page says of a run."""
+    done = [job for job in result.jobs if job.completed]
+    jcts = [job.jct_s for job in done]
+    due = [job for job in result.jobs if job.spec.deadline_s is not None]
+    free = [job.jct_s for job in done if job.spec.deadline_s is None]
+    short = [job.slowdown for job in done if job.alone_s <= SHORT_S]
+    return {
+        "average_s": statistics.fmean(jcts),
+        "median_s": statistics.median(jcts),
+        "p99_s": float(np.percentile(jcts, 99)),
+        "slowdown": statistics.fmean(job.slowdown for job in done),
+        "short_slowdown": statistics.fmean(short),
+        "in_time": sum(job.in_time for job in due) / max(1, len(due)),
+        "no_deadline_s": statistics.fmean(free),
+        "starts": statistics.fmean(job.starts for job in done),
+    }
+
+
+def jobs_of(kind: str, config: SimulationConfig, number: int, load: float) -> list[JobSpec]:
+    """Return generated jobs."""
+    return dress(generate(number, CLUSTER, load=load, seed=config.seed), kind, config)
+
+
+def run(
+    page: str, seeds: Sequence[int], number: int, load: float, gavel: Path | None
+) -> list[dict[str, object]]:
+    """Return the page's rows."""
+    kind, rows = PAGES[page]
+    found: dict[str, list[dict[str, float]]] = {}
+    for seed in seeds:
+        for row in rows:
+            config = SimulationConfig(
+                CLUSTER, pairs=gavel if kind == "types" else None, seed=seed, settings=row.settings
+            )
+            specs = jobs_of(kind, config, number, load)
+            chosen = row.make(config) if row.make else make(row.policy, config)
+            found.setdefault(row.name, []).append(figures(chosen.run(specs, CLUSTER)))
+    ours = found[rows[0].name]
+    table: list[dict[str, object]] = []
+    for name, each in found.items():
+        ratios = [one["average_s"] / own["average_s"] for one, own in zip(each, ours, strict=True)]
+        means = {key: statistics.fmean(one[key] for one in each) for key in each[0]}
+        spread = {"times_ours": statistics.fmean(ratios), "least": min(ratios), "most": max(ratios)}
+        table.append({"policy": name, **means, **spread})
+    return table
+
+
+def main() -> None:
+    """Run the command."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.beyond", description=__doc__)
+    parser.add_argument("page", choices=PAGES)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=400)
+    parser.add_argument("--load", type=float, default=2.0)
+    parser.add_argument("--gavel", type=Path, help="simulation_throughputs.json: measured speeds, for types")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    seeds = range(options.first_seed, options.first_seed + options.seeds)
+    rows = run(options.page, seeds, options.jobs, options.load, options.gavel)
+    if options.json:
+        print(json.dumps(rows, indent=2))
+        return
+    table = Table(title=f"{options.page}: {options.jobs} jobs, {options.seeds} seeds")
+    for column in rows[0]:
+        table.add_column(column, justify="right")
+    for row in rows:
+        table.add_row(
+            *(f"{value:,.3f}" if isinstance(value, float) else str(value) for value in row.values())
+        )
+    console().print(table)
+
+
+if __name__ == "__main__":
+    main()
