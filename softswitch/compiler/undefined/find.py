@@ -33,7 +33,8 @@ MOST_STATES = 512
 MOST_ROUNDS = 20
 """Of a loop; of what further ones do nothing is known."""
 MOST_IN_LOOPS = 16
-"""Paths at one point of a loop."""
+"""Paths at one point of a loop, or anywhere after `MOST_STEPS` statements: a program has to end some time."""
+MOST_STEPS = 150_000
 
 _DROP_PORT = 511
 _TARGETS = ("register.read", "meter.execute_meter", "hash", "random")
@@ -59,6 +60,7 @@ class _Explorer:
     def __init__(self, program: ir.Program) -> None:
         self._program = program
         self._clones = False
+        self._steps = 0  # statements done, once for each path
         self._reader = Reader()
 
     # ----------------------------------------------------------------- the blocks
@@ -74,7 +76,7 @@ class _Explorer:
         leaving = self._leaving([self._departing(state) for state in states if _goes_on(state)])
         if self._clones:
             leaving += self._leaving([self._departing(clone) for clone in self._cloned(parsed)])
-        states = self._block(program.compute, _few(leaving))
+        states = self._block(program.compute, self._few(leaving))
         self._block(program.deparser, states)
         return self._reader.found
 
@@ -96,7 +98,7 @@ class _Explorer:
     def _block(self, body: Sequence[ir.Stmt], states: list[State]) -> list[State]:
         leaves = _Leaves()
         states = self._body(body, states, leaves)
-        return _few(states + leaves.returned + leaves.exited)
+        return self._few(states + leaves.returned + leaves.exited)
 
     def _cloned(self, parsed: Iterable[State]) -> list[State]:
         """Return what clones are like, which are parsed anew, and keep some metadata."""
@@ -148,7 +150,7 @@ class _Explorer:
         for state in leaves.stopped:
             known = state.values.get(_PARSER_ERROR, Range(1, max(1, len(program.errors.members) - 1)))
             state.values[_PARSER_ERROR] = known
-        return _few(accepted + leaves.stopped)
+        return self._few(accepted + leaves.stopped)
 
     def _widened(self, state: State) -> State:
         """Return the state of a parser that has gone round too often to follow."""
@@ -195,7 +197,7 @@ class _Explorer:
             case ir.Switch():
                 return self._switch(s, states, leaves)
             case ir.Apply():
-                return _few([after for state in states for after in self._apply(s, state, leaves)])
+                return self._few([after for state in states for after in self._apply(s, state, leaves)])
             case ir.Call(action=action):
                 return self._called(action, states, leaves)
             case ir.Scope(body=body):
@@ -223,8 +225,24 @@ class _Explorer:
                     self._straight(s, state, leaves)
                 return states
 
+    def _few(self, states: list[State], most: int = MOST_STATES) -> list[State]:
+        """Return the states, each once; those with the same headers as one, if there are too many."""
+        if len(states) < 2:
+            return states
+        different = {state.key(): state for state in states}
+        most = most if self._steps < MOST_STEPS else MOST_IN_LOOPS
+        for facts in (2, 1, 0):  # the same headers valid and values unset, the same headers, anything
+            if len(different) <= most:
+                break
+            alike: dict[tuple[object, ...], list[State]] = {}
+            for state in different.values():
+                alike.setdefault(state.key()[1 : 1 + facts], []).append(state)
+            different = {one.key(): one for one in map(merged, alike.values())}
+        return list(different.values())
+
     def _straight(self, s: ir.Stmt, state: State, leaves: _Leaves) -> None:
         """Do a statement that goes on with the next one, but for parser errors."""
+        self._steps += 1
         match s:
             case ir.Assign():
                 self._may_fail(s.value, state, leaves)
@@ -265,7 +283,7 @@ class _Explorer:
             self._reader.reads(s.condition, state)
             then += assume(state.copy(), s.condition, True)
             otherwise += assume(state, s.condition, False)
-        return _few(self._body(s.then, then, leaves) + self._body(s.otherwise, otherwise, leaves))
+        return self._few(self._body(s.then, then, leaves) + self._body(s.otherwise, otherwise, leaves))
 
     def _switch(self, s: ir.Switch, states: list[State], leaves: _Leaves) -> list[State]:
         after: list[State] = []
@@ -282,13 +300,13 @@ class _Explorer:
                     for state in states
                     for left in not_matching(state, [s.subject], [pattern], split=False)
                 ]
-            after += self._body(body, _few(chosen), leaves)
-        return _few(after + states)
+            after += self._body(body, self._few(chosen), leaves)
+        return self._few(after + states)
 
     def _scope(self, body: Sequence[ir.Stmt], states: list[State], leaves: _Leaves) -> list[State]:
         inner = replace(leaves, returned=[])
         states = self._body(body, states, inner)
-        return _few(states + inner.returned)
+        return self._few(states + inner.returned)
 
     def _called(self, action: str, states: list[State], leaves: _Leaves) -> list[State]:
         return self._scope(self._program.actions[action].body, states, leaves)
@@ -299,17 +317,17 @@ class _Explorer:
         for _ in range(MOST_ROUNDS):
             states = [state for state in states if _fresh(seen, state)]
             if not states:
-                return _few(inner.broken)
+                return self._few(inner.broken)
             states = self._round(s, states, inner)
         blank = [State({}, {}, merged(states).unset)] if states else []
         after = self._round(s, blank, inner)
-        return _few(inner.broken + after)
+        return self._few(inner.broken + after)
 
     def _round(self, s: ir.Loop, states: list[State], inner: _Leaves) -> list[State]:
         states = self._body(s.body, states, inner)
         going_on = states + inner.continued
         inner.continued = []
-        return _few(self._body(s.update, _few(going_on, MOST_IN_LOOPS), inner), MOST_IN_LOOPS)
+        return self._few(self._body(s.update, self._few(going_on, MOST_IN_LOOPS), inner), MOST_IN_LOOPS)
 
     def _verify(self, s: ir.Verify, states: list[State], leaves: _Leaves) -> list[State]:
         after = []
@@ -525,16 +543,3 @@ def _fresh(seen: set[tuple[frozenset[object], ...]], state: State) -> bool:
         return False
     seen.add(key)
     return True
-
-
-def _few(states: list[State], most: int = MOST_STATES) -> list[State]:
-    """Return the states, each once; those with the same headers as one, if there are too many."""
-    if len(states) < 2:
-        return states
-    different = {state.key(): state for state in states}
-    if len(different) <= most:
-        return list(different.values())
-    alike: dict[object, list[State]] = {}
-    for (_, valid, unset), state in different.items():
-        alike.setdefault((valid, unset), []).append(state)
-    return [merged(group) for group in alike.values()]
