@@ -10,6 +10,7 @@ writes a few lines. Small gradients are fused, and those of front layers go firs
 
 import argparse
 import time
+from collections.abc import Callable
 from pydoc_data.topics import topics
 
 import torch
@@ -67,6 +68,34 @@ def write(model: Transformer, text: torch.Tensor, length: int) -> torch.Tensor:
     return text
 
 
+def train(
+    text: torch.Tensor, model: nn.Module, steps: int, seed: int, on_loss: Callable[[int, float, float], None]
+) -> None:
+    """Train on batches of a text; `on_loss` gets step, loss over all ranks, and samples/s, ten times."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    optimizer = torch.optim.AdamW(model.parameters(), LEARNING_RATE)
+    generator = torch.Generator().manual_seed(1000 * seed + rank)
+    began = time.monotonic()
+    for step in range(1, steps + 1):
+        inputs, targets = batch(text, generator)
+        optimizer.zero_grad()
+        loss = cross_entropy(model(inputs).flatten(0, 1), targets.flatten())
+        loss.backward()
+        optimizer.step()
+        if step % max(1, steps // 10) == 0:
+            mean = loss.detach().clone()
+            dist.all_reduce(mean)
+            on_loss(step, mean.item() / size, step * size * BATCH / (time.monotonic() - began))
+
+
+def corpus() -> tuple[torch.Tensor, list[str]]:
+    """Return a text as numbers, and the symbol of each."""
+    written = "".join(topics[name] for name in sorted(topics))
+    symbols = sorted(set(written))
+    number = {symbol: place for place, symbol in enumerate(symbols)}
+    return torch.tensor([number[symbol] for symbol in written]), symbols
+
+
 def main() -> None:
     """Train as one rank of a group."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
@@ -76,33 +105,20 @@ def main() -> None:
     parser.add_argument("--write", type=int, default=200, help="characters that the model writes at the end")
     options = parser.parse_args()
     dist.init_process_group(options.backend)
-    rank, size = dist.get_rank(), dist.get_world_size()
-    written = "".join(topics[name] for name in sorted(topics))
-    symbols = sorted(set(written))
-    number = {symbol: place for place, symbol in enumerate(symbols)}
-    text = torch.tensor([number[symbol] for symbol in written])
+    rank = dist.get_rank()
+    text, symbols = corpus()
+
+    def say(step: int, loss: float, speed: float) -> None:
+        if rank == 0:
+            print(f"step {step:4}  loss {loss:.4f}  {speed:.0f} samples/s", flush=True)
 
     torch.manual_seed(0)
     model = DistributedDataParallel(Transformer(len(symbols), width=options.width))
     if options.backend == "ina":
         model.register_comm_hook(hostlib.torch.BucketState(model), hostlib.torch.bucket_hook)
-    optimizer = torch.optim.AdamW(model.parameters(), LEARNING_RATE)
-    generator = torch.Generator().manual_seed(rank)
-    began = time.monotonic()
-    for step in range(1, options.steps + 1):
-        inputs, targets = batch(text, generator)
-        optimizer.zero_grad()
-        loss = cross_entropy(model(inputs).flatten(0, 1), targets.flatten())
-        loss.backward()
-        optimizer.step()
-        if step % max(1, options.steps // 10) == 0:
-            mean = loss.detach().clone()
-            dist.all_reduce(mean)
-            if rank == 0:
-                speed = step * size * BATCH / (time.monotonic() - began)
-                print(f"step {step:4}  loss {mean.item() / size:.4f}  {speed:.0f} samples/s", flush=True)
+    train(text, model, options.steps, 0, say)
     if rank == 0:
-        start = torch.tensor([number[symbol] for symbol in "The "])
+        start = torch.tensor([symbols.index(symbol) for symbol in "The "])
         print("".join(symbols[place] for place in write(model.module, start, options.write)))
     dist.destroy_process_group()
 

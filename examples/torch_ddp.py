@@ -10,7 +10,9 @@ examples/digits.py.
 
 import argparse
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -31,14 +33,17 @@ def model() -> torch.nn.Module:
     return torch.nn.Sequential(torch.nn.Linear(64, HIDDEN), torch.nn.ReLU(), torch.nn.Linear(HIDDEN, 10))
 
 
-def train(epochs: int) -> list[float]:
-    """Train in the default process group; return the loss of each epoch, averaged over ranks and steps."""
-    torch.manual_seed(0)
+def train(epochs: int, seed: int = 0, wrap: Callable[..., Any] = DistributedDataParallel) -> list[float]:
+    """Train in the default process group; return the loss of each epoch, averaged over ranks and steps.
+
+    `wrap` makes of the model one whose gradients are averaged.
+    """
+    torch.manual_seed(seed)
     images, labels = (torch.from_numpy(array) for array in load())
     data = TensorDataset(images[:TRAINING_IMAGES], labels[:TRAINING_IMAGES])
-    sampler = DistributedSampler(data)
+    sampler = DistributedSampler(data, seed=seed)
     batches = DataLoader(data, BATCH, sampler=sampler)
-    network = DistributedDataParallel(model())
+    network = wrap(model())
     optimizer = torch.optim.SGD(network.parameters(), LEARNING_RATE)
     losses = []
     for epoch in range(epochs):

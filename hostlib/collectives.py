@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol, get_args
 
@@ -44,6 +45,8 @@ class Collective:
     calls: int = 1
     """Number of calls that are done with it."""
     is_barrier: bool = False
+    arrived: Callable[[], None] | None = None
+    """Waits until the source is there, if a device still copies to it."""
 
     @property
     def tag(self) -> int:

@@ -13,6 +13,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -38,7 +39,7 @@ from hostlib.errors import JobBroken, JobFault, NotInitialized, UnsupportedArray
 from hostlib.fusion import FusedCollective, error_of_slice, slice_of
 from hostlib.local_ranks import LocalRanks
 from hostlib.peers import NoPeers, Peers
-from hostlib.schedule import Fused, Limits, Schedule, Slice
+from hostlib.schedule import Fused, Limits, Packets, Schedule, Slice
 
 _log = logging.getLogger("hostlib")
 
@@ -179,10 +180,10 @@ class Communicator:
             self._engine = (LocalRanks if config.hosts else SwitchEngine)(config, peers or NoPeers())
         self._limits = limits or Limits()
         self._lanes = config.lanes if config else 1
-        self._packet = config.packet_elements if config else 1
+        self._packets = Packets(self._lanes, block16=bool(config and config.numbers == "block16"))
         self._queue: deque[Handle[Any]] = deque()
         """Submitted, and not agreed on."""
-        self._schedule: Schedule[Handle[Any]] = Schedule(self._limits, self._packet)
+        self._schedule: Schedule[Handle[Any]] = Schedule(self._limits, self._packets)
         """Agreed on; the library's thread has it, and leaves it empty when it is not `_busy`."""
         self._agreed = 0
         """Calls that ever were in the schedule."""
@@ -263,10 +264,12 @@ class Communicator:
         priority: int | None = None,
         numbers: Numbers | None = None,
         residual: NDArray[np.float32] | None = None,
+        arrived: Callable[[], None] | None = None,
     ) -> Handle[NDArray[Any]]:
         """Start `allreduce` and return at once. Leave `array` and `out` alone until it is done.
 
         Give a `name` wherever the order of several of these could differ between ranks (see `Communicator`).
+        `arrived` is called in the library's thread before the array is read: it waits for a device's copy.
         """
         collective = make_collective(
             array,
@@ -280,7 +283,7 @@ class Communicator:
             numbers=numbers,
             residual=residual,
         )
-        return self._submit(Handle(collective, collective.staged.finish))
+        return self._submit(Handle(replace(collective, arrived=arrived), collective.staged.finish))
 
     def reduce(
         self,
@@ -316,12 +319,13 @@ class Communicator:
         nonfinite: NonFinite = "raise",
         layer: Layer | None = None,
         priority: int | None = None,
+        arrived: Callable[[], None] | None = None,
     ) -> Handle[NDArray[Any] | None]:
         """Start `reduce` and return at once. Leave `array` and `out` alone until it is done."""
         collective, finish = self._make_reduce(
             array, root, op, out, name, nonfinite, layer=layer, priority=priority
         )
-        return self._submit(Handle(collective, finish))
+        return self._submit(Handle(replace(collective, arrived=arrived), finish))
 
     def barrier(self) -> None:
         """Return when all ranks have called it. Raises JobBroken."""
@@ -446,7 +450,9 @@ class Communicator:
     def _carry_out(self) -> None:
         """Carry out the oldest call, and whatever all ranks have submitted meanwhile."""
         if self.size == 1 or self._queue[0].is_waited_for:
-            self._queue.popleft().execute(self._engine)
+            handle = self._queue.popleft()
+            self._await_arrival([handle])
+            handle.execute(self._engine)
             return
         try:
             self._agree()
@@ -478,11 +484,24 @@ class Communicator:
     def _step(self) -> None:
         match self._schedule.next():
             case Slice(handle, first, count, is_last):
+                self._await_arrival([handle] if first == 0 else [])
                 self._carry_out_slice(handle, first, count, is_last=is_last)
             case Fused([handle]):
+                self._await_arrival([handle])
                 handle.execute(self._engine)
             case Fused(handles):
+                self._await_arrival(handles)
                 self._carry_out_fused(handles)
+
+    def _await_arrival(self, handles: Sequence[Handle[Any]]) -> None:
+        """Wait until what these are of is there; if it never is, nothing can be summed any more."""
+        for handle in handles:
+            try:
+                if handle.collective.arrived:
+                    handle.collective.arrived()
+            except Exception as error:
+                reason = f"{handle.collective.description} has not come from its device: {error!r}"
+                self._engine.abort(reason, JobFault)
 
     def _carry_out_slice(self, handle: Handle[Any], first: int, count: int, *, is_last: bool) -> None:
         try:
@@ -493,7 +512,7 @@ class Communicator:
             handle.end()
 
     def _carry_out_fused(self, handles: Sequence[Handle[Any]]) -> None:
-        fused = FusedCollective([handle.collective for handle in handles], self._packet)
+        fused = FusedCollective([handle.collective for handle in handles], self._packets)
         outcomes: Sequence[BaseException | None]
         try:
             outcomes = fused.carry_out(self._engine.run)

@@ -12,7 +12,7 @@ import numpy as np
 from hostlib.arrays import Staged
 from hostlib.collectives import Collective
 from hostlib.errors import InaError, NonFiniteError, SumOverflow
-from hostlib.schedule import packets
+from hostlib.schedule import Packets
 
 _NAMED: Final = 3
 """Collectives of a fused step that its description names."""
@@ -21,10 +21,10 @@ _NAMED: Final = 3
 class FusedCollective:
     """Allreduces of one kind, each on packets of its own, as one."""
 
-    def __init__(self, parts: Sequence[Collective], lanes: int) -> None:
+    def __init__(self, parts: Sequence[Collective], packets: Packets) -> None:
         self.parts = parts
-        self._lanes = lanes
-        ends = np.cumsum([lanes * packets(part, lanes) for part in parts])
+        self._packet = packets.elements(parts[0])
+        ends = np.cumsum([self._packet * packets.count(part) for part in parts])
         self._starts: list[int] = [0, *map(int, ends[:-1])]
         first = parts[0]
         self._sums = np.zeros(int(ends[-1]), first.staged.source.dtype)
@@ -38,6 +38,7 @@ class FusedCollective:
             first.number,
             layer=_front_most(parts),
             priority=_highest(parts),
+            block16=first.block16,
             part=_digest(parts),
             calls=len(parts),
         )
@@ -72,8 +73,8 @@ class FusedCollective:
         unfit = np.isnan(self._sums[start : start + len(part.staged.source)])
         if part.nonfinite == "propagate" or not unfit.any():
             return None
-        element = int(np.argmax(unfit)) // self._lanes * self._lanes
-        return NonFiniteError(error.job, element, part.staged.unfit(element, self._lanes))
+        element = int(np.argmax(unfit)) // self._packet * self._packet
+        return NonFiniteError(error.job, element, part.staged.unfit(element, self._packet))
 
     def _hand_out(self, place: int) -> None:
         target, start = self.parts[place].staged.target, self._starts[place]

@@ -16,6 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
+import numpy as np
+
 from hostlib.collectives import Collective, is_whole
 from hostlib.errors import ConfigError
 
@@ -37,6 +39,24 @@ class Limits:
         for name, least in (("fusion_bytes", 0), ("slice_bytes", 1)):
             if not is_whole(value := getattr(self, name)) or value < least:
                 raise ConfigError(f"{name} is {value!r}, must be a whole number from {least} on")
+
+
+@dataclass(frozen=True, slots=True)
+class Packets:
+    """How many elements go into a packet."""
+
+    lanes: int
+    block16: bool = False
+    """Floats travel in 16 bits unless a collective says otherwise."""
+
+    def elements(self, collective: Collective) -> int:
+        """Return the elements that a packet of a collective carries."""
+        block16 = self.block16 if collective.block16 is None else collective.block16
+        return 2 * self.lanes if block16 and collective.staged.source.dtype == np.float32 else self.lanes
+
+    def count(self, collective: Collective) -> int:
+        """Return how many packets its elements fill; one if there are none."""
+        return max(1, -(-len(collective.staged.source) // self.elements(collective)))
 
 
 class Call(Protocol):
@@ -71,11 +91,9 @@ class Slice(Generic[AnyCall]):
 class Schedule(Generic[AnyCall]):
     """The collectives that all ranks have submitted and that are not done, in the order of submission."""
 
-    def __init__(self, limits: Limits, lanes: int) -> None:
-        """`lanes`: elements of a packet."""
+    def __init__(self, limits: Limits, packets: Packets) -> None:
         self._limits = limits
-        self._lanes = lanes
-        self._slice = max(1, limits.slice_bytes // (4 * lanes)) * lanes
+        self._packets = packets
         self._small: list[AnyCall] = []
         self._large: list[AnyCall] = []
         self._begun: dict[int, int] = {}
@@ -121,7 +139,7 @@ class Schedule(Generic[AnyCall]):
         return collective.is_barrier or self._bytes(collective) <= self._limits.fusion_bytes
 
     def _bytes(self, collective: Collective) -> int:
-        return 4 * self._lanes * packets(collective, self._lanes)
+        return 4 * self._packets.elements(collective) * self._packets.count(collective)
 
     def _next_fused(self) -> Fused[AnyCall]:
         first, room = self._small[0], self._limits.fusion_bytes
@@ -139,7 +157,8 @@ class Schedule(Generic[AnyCall]):
         call = min(self._large, key=_front)
         number, length = call.collective.number, len(call.collective.staged.source)
         first = self._begun.pop(number, 0)
-        count = min(self._slice, length - first)
+        packet = self._packets.elements(call.collective)
+        count = min(max(1, self._limits.slice_bytes // (4 * packet)) * packet, length - first)
         if first + count < length:
             self._begun[number] = first + count
             return Slice(call, first, count, is_last=False)
@@ -147,20 +166,15 @@ class Schedule(Generic[AnyCall]):
         return Slice(call, first, count, is_last=True)
 
 
-def packets(collective: Collective, lanes: int) -> int:
-    """Return how many packets the elements of a collective fill; one if there are none."""
-    return max(1, -(-len(collective.staged.source) // lanes))
-
-
 def _kind(call: Call) -> object:
     """Return what fused collectives have in common.
 
-    A reduce, a barrier, or one with numbers of its own, has it with no other.
+    A reduce, a barrier, or one with a residual, has it with no other.
     """
     collective = call.collective
-    if collective.root is not None or collective.is_barrier or collective.block16 is not None:
+    if collective.root is not None or collective.is_barrier or collective.feedback:
         return collective.number
-    return collective.staged.source.dtype, collective.average
+    return collective.staged.source.dtype, collective.average, collective.block16
 
 
 def _front(call: Call) -> float:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         Choice,
         CompileError,
         Finding,
+        Position,
         compile_file,
         compile_source,
         find_undefined,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from softswitch.engine.c_compiler import has_compiler
     from softswitch.engine.capture_files import CaptureFiles, CaptureTo
     from softswitch.engine.emit_c.program import emit_c
+    from softswitch.engine.explain import Explanation, explain
     from softswitch.engine.impairments import Impairments, PortImpairments
     from softswitch.engine.pcapng import CaptureSettings, file_header, packet_block
     from softswitch.engine.pipeline import PipelineError
@@ -46,11 +48,13 @@ __all__ = [
     "CaptureTo",
     "Choice",
     "CompileError",
+    "Explanation",
     "Finding",
     "Impairments",
     "PipelineError",
     "PortImpairments",
     "PortSpec",
+    "Position",
     "Service",
     "Switch",
     "SwitchError",
@@ -60,6 +64,7 @@ __all__ = [
     "compile_once",
     "compile_source",
     "emit_c",
+    "explain",
     "file_header",
     "find_undefined",
     "has_compiler",
@@ -80,6 +85,7 @@ _HOMES: Final = {
         "Choice",
         "CompileError",
         "Finding",
+        "Position",
         "compile_file",
         "compile_source",
         "find_undefined",
@@ -92,6 +98,7 @@ _HOMES: Final = {
     "engine.c_compiler": ("has_compiler",),
     "engine.capture_files": ("CaptureFiles", "CaptureTo"),
     "engine.emit_c.program": ("emit_c",),
+    "engine.explain": ("Explanation", "explain"),
     "engine.impairments": ("Impairments", "PortImpairments"),
     "engine.pcapng": ("CaptureSettings", "file_header", "packet_block"),
     "engine.pipeline": ("PipelineError",),

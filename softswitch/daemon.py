@@ -22,15 +22,21 @@ from pathlib import Path
 from types import FrameType
 from typing import Literal, TextIO
 
-from softswitch.compiler import Choice
+from softswitch.compiler import Choice, CompileError
 from softswitch.engine.capture_files import CaptureFiles, CaptureTo
 from softswitch.engine.impairments import PortImpairments
+from softswitch.engine.pipeline import PipelineError
 from softswitch.engine.ports import PortSpec, SharedPort, UdpPort
 from softswitch.engine.programs import preprocess_once
 from softswitch.engine.switch import Switch
 from softswitch.engine.trace import Event
+from softswitch.metrics import serve_metrics
 from softswitch.p4runtime import Service, Tls, private_socket, serve
+from softswitch.p4runtime.errors import RequestError
 from softswitch.p4runtime.state import Backend
+
+WATCH_S = 0.5
+"""How often a program that is watched is looked at."""
 
 
 def run_switch(
@@ -46,6 +52,8 @@ def run_switch(
     backend: Backend = "auto",
     undefined: Choice | None = None,
     log: TextIO | None = None,
+    metrics_port: int | None = None,
+    watch: bool = False,
     ready: TextIO | None = None,
     until_eof: bool = False,
     capture: CaptureTo | None = None,
@@ -58,7 +66,9 @@ def run_switch(
     ``udp_ports`` and ``shm_ports`` (by port number), ``device_id`` and ``program``; then, with `until_eof`,
     the answers. To be called from the main thread: it handles the two signals. `capture` says where captures
     go, `undefined` what undefined values are in all programs that are loaded. `log` gets a line for all
-    that happens to packets, which are interpreted then.
+    that happens to packets, which are interpreted then. At `metrics_port` of loopback are the counters for
+    Prometheus (0: any port; the line of JSON has it). With `watch`, `program` is loaded again whenever one of
+    its files has changed, and `ready` gets a line of JSON that says so, or why not.
 
     Raises CompileError or PipelineError if the program cannot be loaded, PortError if a port cannot
     be opened, OSError if a file or `address` cannot be had, SwitchError if the event loop failed.
@@ -83,9 +93,15 @@ def run_switch(
         try:
             if capture is not None:
                 stack.enter_context(CaptureFiles(switch, capture))
+            described = _description(switch, service, device_id, program)
+            if metrics_port is not None:
+                described["metrics_port"] = stack.enter_context(serve_metrics(switch, metrics_port))
             switch.start()
             with _Signals(stop):
-                _say(ready, _description(switch, service, device_id, program))
+                _say(ready, described)
+                if watch and program is not None:
+                    arguments = (program, defines, source, service, ready, stop)
+                    threading.Thread(target=_watch, args=arguments, daemon=True).start()
                 if until_eof:
                     threading.Thread(target=_answer, args=(switch, ready, stop), daemon=True).start()
                 stop.wait()
@@ -130,6 +146,32 @@ class _Signals:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         self._stop.set()
+
+
+def _watch(
+    program: Path,
+    defines: Mapping[str, str] | None,
+    known: str,
+    service: Service,
+    told: TextIO | None,
+    stop: threading.Event,
+) -> None:
+    """Load the program again whenever its preprocessed text changes, until the switch stops."""
+    complaint = ""
+    while not stop.wait(WATCH_S):
+        try:
+            source = preprocess_once(program, defines=defines)
+            if source == known:
+                continue
+            known = source
+            service.device.reload(source)
+        except (CompileError, PipelineError, RequestError, OSError) as error:
+            if str(error) != complaint:
+                _say(told, {"error": f"the program stays as it was: {error}"})
+            complaint = str(error)
+        else:
+            complaint = ""
+            _say(told, {"reloaded": program.stem})
 
 
 def _answer(switch: Switch, answers: TextIO | None, stop: threading.Event) -> None:

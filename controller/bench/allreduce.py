@@ -49,23 +49,23 @@ class Data:
     would be measured too.
     """
 
-    def __init__(self, elements: int) -> None:
+    def __init__(self, elements: int, rank: int, size: int) -> None:
+        self._rank, self._size = rank, size
         self.array = np.empty(elements, np.float32)
         self._base = np.linspace(-1, 1, elements, dtype=np.float32)
 
     def fill(self) -> None:
         """Fill with values whose sum over the ranks is known."""
-        np.multiply(self._base, np.float32(ina.rank() + 1), out=self.array)
+        np.multiply(self._base, np.float32(self._rank + 1), out=self.array)
 
     def check(self, bound: float) -> None:
         """Raise unless the array is the sum of every rank's `fill`, within `bound`."""
-        size = ina.size()
-        total = np.float32(size * (size + 1) / 2)
+        total = np.float32(self._size * (self._size + 1) / 2)
         for start in range(0, self.array.size, CHUNK):
             part = slice(start, start + CHUNK)
             error = float(np.abs(self.array[part] - self._base[part] * total).max())
             if not error <= bound:
-                raise SystemExit(f"rank {ina.rank()}: wrong sum, largest error {error:g}")
+                raise SystemExit(f"rank {self._rank}: wrong sum, largest error {error:g}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ def main() -> None:
     options = parser.parse_args()
 
     ina.init()
-    data = Data(options.bytes // 4)
+    data = Data(options.bytes // 4, ina.rank(), ina.size())
     array = data.array
     fine = 1e-5 * ina.size()
     coarse = ina.error_bound(float(ina.size()), ina.size(), numbers="block16")

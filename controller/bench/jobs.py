@@ -73,7 +73,7 @@ def main() -> None:
     options = parser.parse_args()
 
     ina.init()
-    data = Data(options.bytes // 4)
+    data = Data(options.bytes // 4, ina.rank(), ina.size())
     for _ in range(2):  # first uses pay for page faults
         data.fill()
         ina.allreduce(data.array, op="sum", out=data.array)

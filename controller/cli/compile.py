@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -26,6 +28,8 @@ EPILOG = """Examples:
   ina compile mine.p4 --build
 
   ina compile mine.p4 --check-undefined
+
+  ina compile exclusive --explain
 """
 
 
@@ -67,6 +71,10 @@ def compile_(
             help="Say where the program depends on what P4 leaves undefined, and fail if it does.",
         ),
     ] = False,
+    explain: Annotated[
+        bool,
+        typer.Option("--explain", help="Say how registers lie in memory, and how tables are looked up."),
+    ] = False,
     json: options.Json = False,
 ) -> None:
     """Compile a P4 program for the embedded switch."""
@@ -76,9 +84,9 @@ def compile_(
         raise Failure("--dump prints text, not JSON: give one of --dump and --json", exit_code=USAGE)
 
     if check_undefined:
-        _check_undefined(
-            path, softswitch.find_undefined(path, defines=defines, include_dirs=include or ()), json
-        )
+        with _told_as_json(path, json):
+            found = softswitch.find_undefined(path, defines=defines, include_dirs=include or ())
+        _check_undefined(path, found, json)
         return
 
     def show(name: str, render: Callable[[], str]) -> None:
@@ -87,12 +95,14 @@ def compile_(
         if dump in (Pass(name), Pass.ALL):
             print(f"==== {name}" if dump is Pass.ALL else "", render(), sep="\n" if dump is Pass.ALL else "")
 
-    program = softswitch.compile_file(
-        path, defines=defines, include_dirs=include or (), undefined=options.choice(undefined), dump=show
-    )
+    with _told_as_json(path, json):
+        program = softswitch.compile_file(
+            path, defines=defines, include_dirs=include or (), undefined=options.choice(undefined), dump=show
+        )
     for remark in program.remarks:
         say(str(remark))
-    text = softswitch.emit_c(program)
+    with _told_as_json(path, json):
+        text = softswitch.emit_c(program)
     show("emit", lambda: text)
     if output:
         output.write_text(text)
@@ -115,13 +125,28 @@ def compile_(
             "defines": defines,
             "shared_object": str(shared_object) if build else None,
         }
-        Result("compile", setup, facts).print_json()
+        warnings = [_described(remark.pos, "warning", remark.message) for remark in program.remarks]
+        explained = {"explain": asdict(softswitch.explain(program, text))} if explain else {}
+        Result("compile", setup, {**facts, "warnings": warnings, **explained}).print_json()
         return
     table(
         path.name, ["", "number"], [(name.replace("_", " "), f"{value:,}") for name, value in facts.items()]
     )
+    if explain:
+        _show_layout(softswitch.explain(program, text))
     if shared_object:
         out.print(f"built {shared_object}", highlight=False, soft_wrap=True)
+
+
+def _show_layout(layout: softswitch.Explanation) -> None:
+    rows = [
+        (it.name, str(len(it.registers)), f"{it.slots:,}", str(it.slot_bytes), f"{it.bytes:,}")
+        for it in layout.memory
+    ]
+    table("registers that lie together", ["", "registers", "slots", "bytes a slot", "bytes"], rows)
+    tables = [(it.table, f"{it.key_bits}", f"{it.entries:,}", it.lookup) for it in layout.lookups]
+    table("tables", ["", "bits of key", "entries", "look-up"], tables)
+    out.print(f"{layout.lane_loops} loops over lanes, {layout.vector_loops} of them for vectors")
 
 
 def _check_undefined(path: Path, found: Sequence[softswitch.Finding], json: bool) -> None:
@@ -139,3 +164,24 @@ def _check_undefined(path: Path, found: Sequence[softswitch.Finding], json: bool
         raise Failure(f"{path.name} depends on undefined behaviour in {plural(len(found), 'place')}")
     if not json:
         out.print(f"{path.name} depends on nothing undefined", highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def _told_as_json(path: Path, json: bool) -> Iterator[None]:
+    """Print the compiler's errors as JSON, too, if that is wanted: for editors and other tools."""
+    try:
+        yield
+    except softswitch.CompileError as error:
+        if json:
+            errors = [
+                _described(one.pos, one.kind, one.message, one.expected) for one in (error, *error.others)
+            ]
+            Result("compile", {"source": str(path)}, {"errors": errors}).print_json()
+        raise
+
+
+def _described(
+    pos: softswitch.Position, severity: str, message: str, expected: str | None = None
+) -> dict[str, object]:
+    place = {"file": pos.file, "line": pos.line, "column": pos.column}
+    return {**place, "severity": severity, "message": message, "expected": expected}

@@ -31,6 +31,8 @@ EPILOG = """Examples:
 
   ina switch --program mine.p4 -i 1@veth0 --log-console
 
+  ina switch --program mine.p4 -i 1@veth0 --watch --metrics-port 9090
+
   ina switch --program exclusive --port 1=udp:0 --impair loss=5%,delay=1ms,tx.rate=1G
 """
 
@@ -91,6 +93,19 @@ def switch(
             "corrupt, delay, jitter, rate, queue, seed; rx. or tx. before a key for one direction.",
         ),
     ] = None,
+    watch: Annotated[
+        bool,
+        typer.Option(
+            "--watch",
+            help="Load the --program again whenever its files change; what both have keeps its entries.",
+        ),
+    ] = False,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            min=0, max=65535, help="Serve the counters for Prometheus at http://127.0.0.1:PORT/metrics."
+        ),
+    ] = None,
     seed: options.Seed = 0,
     undefined: options.Undefined = None,
     log_console: Annotated[
@@ -130,6 +145,8 @@ def switch(
         parse_address("--p4runtime", p4runtime)
     if define and program is None:
         raise Failure("--define is for the --program to start with, and there is none", exit_code=USAGE)
+    if watch and program is None:
+        raise Failure("--watch is for the files of a --program, and there is none", exit_code=USAGE)
     _warn_of_unknown_peers(specs)
     source: Path | None = None
     defines: dict[str, str] = {}
@@ -148,6 +165,8 @@ def switch(
         backend="interpreter" if interpret else "auto",
         undefined=options.choice(undefined),
         log=sys.stderr if log_console else None,
+        metrics_port=metrics_port,
+        watch=watch,
         ready=sys.stdout,
         until_eof=until_eof,
         capture=_capture(captures, pcap_name, pcap_notes),

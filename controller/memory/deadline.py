@@ -20,10 +20,11 @@ uselessness. O(n log n) per switch.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 from controller.errors import OutOfMemory
-from controller.memory.demand import slots_for
+from controller.memory.demand import Demand, slots_for
 from controller.memory.exclusive import allocate, holes
 from controller.memory.policy import Answer, Question, Standing, demands, everywhere, refuse_exclusive
 from controller.model import Region
@@ -35,21 +36,29 @@ WASTE = 1 / 8
 
 def deadline(question: Question) -> Answer:
     """Grant what deadlines need and share the rest. Raises BadSpec for unplaced and exclusive jobs."""
+    return _divide(question, lazy=False)
+
+
+def deadline_lazy(question: Question) -> Answer:
+    """Grant only the deadlines that an equal part of the shared slots does not do for. Raises as `deadline`.
+
+    A region of one's own stands idle while its job computes, and holds a job that could be done early to its
+    deadline. So all share, and the most urgent job whose need is more than its part is granted a region,
+    until no such job is left; asked again as time passes, this grants what falls behind. O(grants * jobs).
+    """
+    return _divide(question, lazy=True)
+
+
+def _divide(question: Question, *, lazy: bool) -> Answer:
     refuse_exclusive(question)
     wanted = demands(question, question.jobs)
     standing = dict.fromkeys((job.name for job in question.jobs), Standing.SHARED)
+    standing |= {name: Standing.ENDED for name, need in wanted.items() if not need.feasible}
     sizes: dict[str, dict[str, int]] = {switch.name: {} for switch in question.cluster.switches}
-    left = {switch.name: switch.slots for switch in question.cluster.switches}
-    for job in sorted(question.jobs, key=_urgency):
-        if (need := wanted.get(job.name)) is None:
-            continue
-        if not need.feasible:
-            standing[job.name] = Standing.ENDED
-        elif fitting := _fitting(question, job, need.rate_bps, left):
-            standing[job.name] = Standing.GRANTED
-            for at, size in fitting.items():
-                sizes[at][job.name] = size
-                left[at] -= size
+    for name, fitting in _grants(question, wanted, lazy=lazy).items():
+        standing[name] = Standing.GRANTED
+        for at, size in fitting.items():
+            sizes[at][name] = size
     regions: dict[str, dict[str, Region]] = {job.name: {} for job in question.jobs}
     rest: dict[str, Region] = {}
     for switch in question.cluster.switches:
@@ -63,21 +72,37 @@ def deadline(question: Question) -> Answer:
     return Answer(regions, standing, wanted)
 
 
+def _grants(question: Question, wanted: Mapping[str, Demand], *, lazy: bool) -> dict[str, dict[str, int]]:
+    """Return the slots that jobs are granted at each of their switches."""
+    left = {switch.name: switch.slots for switch in question.cluster.switches}
+    there = [job for job in question.jobs if job.name not in wanted or wanted[job.name].feasible]
+    sharing = Counter(at for job in there for at in question.switches[job.name])
+    waiting = {job.name: job for job in sorted(there, key=_urgency) if job.name in wanted}
+    granted: dict[str, dict[str, int]] = {}
+    again = True
+    while again:
+        again = False
+        for name, job in list(waiting.items()):
+            need = _needed(question, job, wanted[name].rate_bps)
+            if lazy and all(size <= left[at] // sharing[at] for at, size in need.items()):
+                continue
+            if need and all(size <= left[at] for at, size in need.items()):
+                granted[name] = need
+                del waiting[name]
+                left = {at: slots - need.get(at, 0) for at, slots in left.items()}
+                sharing.subtract(need.keys())
+                again = lazy  # the others' parts are smaller now
+    return granted
+
+
 def _urgency(job: TrainingJob) -> tuple[float, str]:
     return (job.deadline_s if job.deadline_s is not None else float("inf"), job.name)
 
 
-def _fitting(
-    question: Question, job: TrainingJob, rate_bps: float, left: Mapping[str, int]
-) -> dict[str, int] | None:
-    """Return the slots that a job needs at each of its switches; None if one has too few left, or none."""
-    need = {}
-    for name in question.switches[job.name]:
-        switch = question.cluster.switch[name]
-        need[name] = slots_for(job, switch, rate_bps, question.reading)
-        if need[name] > left[name]:
-            return None
-    return need or None
+def _needed(question: Question, job: TrainingJob, rate_bps: float) -> dict[str, int]:
+    """Return the slots that a job needs at each of its switches."""
+    at = [question.cluster.switch[name] for name in question.switches[job.name]]
+    return {switch.name: slots_for(job, switch, rate_bps, question.reading) for switch in at}
 
 
 def arrange(

@@ -1,6 +1,6 @@
-"""Trees to compare with: sums in the racks only (ATP, NSDI'21), and along shortest paths.
+"""Trees to compare with: sums in the racks only (ATP, NSDI'21), on one path or many, and on shortest paths.
 
-O(jobs * switches).
+O(jobs * switches); `ecmp` is O(jobs * racks * links of a switch * depth).
 
 >>> from controller.workload import TrainingJob, fabrics
 >>> racks = fabrics.leaf_spine(2, 3, 2)
@@ -14,8 +14,8 @@ O(jobs * switches).
 from __future__ import annotations
 
 from controller.routing.policy import Question
-from controller.workload.model import Tree
-from controller.workload.trees import racks_of
+from controller.workload.model import TrainingJob, Tree
+from controller.workload.trees import racks_of, tidy
 
 
 def tor_only(question: Question) -> dict[str, Tree]:
@@ -24,6 +24,29 @@ def tor_only(question: Question) -> dict[str, Tree]:
         job.name: question.grow(job, {rack: rack for rack in racks_of(question.cluster, job)})
         for job in question.routed
     }
+
+
+def ecmp(question: Question) -> dict[str, Tree]:
+    """Sum as `tor_only`, each job over shortest paths of its own, by chance as equal-cost routing hashes."""
+    return {job.name: _at_random(question, job) for job in question.routed}
+
+
+def _at_random(question: Question, job: TrainingJob) -> Tree:
+    cluster, root = question.cluster, question.roots[job.name]
+    hops, number = cluster.hops(root), cluster.number_of
+    racks = racks_of(cluster, job)
+    parents: dict[str, str] = {}
+    for node in racks:
+        while node != root and node not in parents:
+            nearer = [
+                other
+                for other in cluster.neighbours[node]
+                if other in number and hops[number[other]] < hops[number[node]]
+            ]
+            parents[node] = question.rng.choice(nearer)
+            node = parents[node]
+    sums = frozenset(name for name in (root, *racks) if cluster.switch[name].aggregates)
+    return tidy(cluster, job, Tree(root, parents, sums))
 
 
 def shortest_path(question: Question) -> dict[str, Tree]:

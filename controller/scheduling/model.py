@@ -7,14 +7,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from types import MappingProxyType
 
 from controller.scheduling.errors import BadSpec
 
 RESOURCES = ("storage", "cpu", "gpu", "network")
 """The resources of the four stages of a training iteration, in stage order."""
-
-NO_EXTRA: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +50,7 @@ class JobSpec:
     vc: str = ""
     batch: int = 0
     deadline_s: float | None = None
-    extra: Mapping[str, str] = field(default_factory=lambda: NO_EXTRA, hash=False)
+    extra: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         if self.gpus < 1:

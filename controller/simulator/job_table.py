@@ -1,8 +1,9 @@
-"""What became of each job, as CSV: one line for each job of each simulation."""
+"""What became of each job, as CSV or JSON: one line or object for each job of each simulation."""
 
 from __future__ import annotations
 
 import csv
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -43,8 +44,15 @@ def row_of(job: Ended) -> Row:
 
 
 def write_jobs(path: Path, runs: Iterable[tuple[Mapping[str, str | float], Iterable[Row]]]) -> None:
-    """Write the lines of all runs, each after what tells its run from the others, by column."""
+    """Write the lines of all runs, each after what tells its run from the others, by column.
+
+    A name that ends in .json has a list of objects written instead.
+    """
     with path.open("w", encoding="utf-8", newline="") as file:
+        if path.suffix == ".json":
+            found = ({**run, **dict(zip(COLUMNS, row, strict=True))} for run, rows in runs for row in rows)
+            file.write("[\n" + ",\n".join(map(json.dumps, found)) + "\n]\n")
+            return
         writer = csv.writer(file, lineterminator="\n")
         header: Sequence[str] = ()
         for run, rows in runs:

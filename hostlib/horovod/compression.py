@@ -1,4 +1,8 @@
-"""How tensors travel: as they are, or as float16."""
+"""How tensors travel: as they are, or in 16 bits.
+
+In the switch 16 bits are those of the block format (`hostlib.quantize.pack`), which adds up without a further
+rounding; on the way through gloo they are float16.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,14 @@ from typing import Any
 
 import torch
 
+from hostlib.collectives import Numbers
+
 
 class Compressor:
     """Turns a tensor into what travels, and back."""
+
+    numbers: Numbers | None = None
+    """How floats travel through the switch, instead of what `compress` makes of them."""
 
     @staticmethod
     def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
@@ -36,7 +45,9 @@ class NoneCompressor(Compressor):
 
 
 class FP16Compressor(Compressor):
-    """Rounds floating-point numbers to float16."""
+    """Rounds floating-point numbers to 16 bits."""
+
+    numbers = "block16"
 
     @staticmethod
     def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:

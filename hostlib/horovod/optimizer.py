@@ -14,7 +14,7 @@ from torch.nn import Parameter
 from hostlib.horovod.compression import Compressor, NoneCompressor
 from hostlib.horovod.errors import NotSupported
 from hostlib.horovod.handles import synchronize
-from hostlib.horovod.reductions import Average, ReduceOp, grouped_allreduce_async_
+from hostlib.horovod.reductions import Average, ReduceOp, grouped, way
 from hostlib.horovod.world import ProcessSet, current, global_process_set
 
 
@@ -34,7 +34,7 @@ class Gradients:
         process_set: ProcessSet,
     ) -> None:
         self._names = names
-        self._compression = compression
+        self._compression, self._numbers = way(compression, process_set, op)
         self.passes = passes
         self._op = op
         self._scales = (1 / predivide, predivide) if op is Average else (1.0, 1.0)
@@ -87,13 +87,17 @@ class Gradients:
 
     def _submit(self, group: tuple[Parameter, ...]) -> None:
         compressed = [self._compression.compress(self._gradient(parameter)) for parameter in group]
-        handle = grouped_allreduce_async_(
-            [tensor for tensor, _ in compressed],
-            name=f"gradient.{self._names[group[0]]}",
-            op=self._op,
-            prescale_factor=self._scales[0],
-            postscale_factor=self._scales[1],
-            process_set=self._process_set,
+        tensors = [tensor for tensor, _ in compressed]
+        handle = grouped(
+            "grouped_allreduce",
+            tensors,
+            f"gradient.{self._names[group[0]]}",
+            self._op,
+            *self._scales,
+            self._process_set,
+            finish=lambda _: tensors,
+            in_place=True,
+            numbers=self._numbers,
         )
         self._handles[group] = handle, [context for _, context in compressed]
 

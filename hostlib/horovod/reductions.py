@@ -9,11 +9,13 @@ from typing import Any, Final
 import torch
 import torch.distributed as dist
 
+from hostlib.collectives import Numbers
 from hostlib.horovod.compression import Compressor, NoneCompressor
 from hostlib.horovod.errors import NotSupported
 from hostlib.horovod.handles import check, describe, submit, synchronize
 from hostlib.horovod.negotiation import Announcement
 from hostlib.horovod.world import ProcessSet, Started, global_process_set
+from hostlib.torch import InaProcessGroup
 
 
 class ReduceOp(Enum):
@@ -41,6 +43,7 @@ _OF_TORCH: Final = {
     Product: dist.ReduceOp.PRODUCT,
 }
 Tensors = Sequence[torch.Tensor]
+_AS_BLOCK16: Final = " as block16"
 
 
 def grouped(
@@ -55,8 +58,12 @@ def grouped(
     average: bool | None = None,
     finish: Callable[[list[torch.Tensor]], Any],
     in_place: bool = False,
+    numbers: Numbers | None = None,
 ) -> int:
-    """Submit a reduction of several tensors; `finish` makes the result of the reduced ones."""
+    """Submit a reduction of several tensors; `finish` makes the result of the reduced ones.
+
+    `numbers` says how floats travel through the switch; None: as the job says.
+    """
     op = _operation(op, average)
     checked = [check(tensor) for tensor in tensors]
     if op is Average and not all(tensor.dtype.is_floating_point for tensor in checked):
@@ -66,7 +73,7 @@ def grouped(
     def start(announcement: Announcement) -> Started:
         with torch.no_grad():
             data = [tensor.detach() if in_place else tensor.detach().clone() for tensor in checked]
-            works = reduce_all(data, op, process_set, prescale, postscale)
+            works = reduce_all(data, op, process_set, prescale, numbers)
 
             def end() -> Any:
                 with torch.no_grad():
@@ -75,12 +82,12 @@ def grouped(
         return works, end
 
     zeros = [(str(tensor.dtype), list(tensor.shape)) for tensor in checked] if op in (Sum, Average) else ()
-    what = f"{op.value} {describe(checked)}{scaled}"
+    what = f"{op.value} {describe(checked)}{scaled}{_AS_BLOCK16 * (numbers == 'block16')}"
     return submit(kind, name, what, process_set, start, zeros=zeros)
 
 
 def reduce_all(
-    data: Tensors, op: ReduceOp, process_set: ProcessSet, prescale: float, postscale: float
+    data: Tensors, op: ReduceOp, process_set: ProcessSet, prescale: float, numbers: Numbers | None
 ) -> list[Any]:
     """Begin to reduce tensors in place; return torch's works."""
     if prescale != 1.0:
@@ -90,7 +97,25 @@ def reduce_all(
         kind = dist.ReduceOp.AVG  # in the wire's precision, which cannot overflow
     else:
         kind = _OF_TORCH[Sum if op is Average else op]
+    if numbers is not None and (switch := _switch(process_set, op)):
+        return [switch.allreduce_as(tensor, kind, numbers=numbers) for tensor in data]
     return [dist.all_reduce(tensor, kind, group=process_set.group, async_op=True) for tensor in data]
+
+
+def _switch(process_set: ProcessSet, op: ReduceOp) -> InaProcessGroup | None:
+    """Return the process group by which such a reduction goes through the switch, if it does."""
+    group = dist.distributed_c10d._get_default_group()
+    by_switch = process_set.group is None and op in (Sum, Average) and isinstance(group, InaProcessGroup)
+    return group if by_switch else None
+
+
+def way(
+    compression: type[Compressor], process_set: ProcessSet, op: ReduceOp
+) -> tuple[type[Compressor], Numbers | None]:
+    """Return what is to compress tensors, and how floats are to travel."""
+    if compression.numbers is not None and _switch(process_set, op):
+        return NoneCompressor, compression.numbers
+    return compression, None
 
 
 def add_zeros(process_set: ProcessSet, announced: Announcement) -> None:
@@ -100,7 +125,8 @@ def add_zeros(process_set: ProcessSet, announced: Announcement) -> None:
         torch.zeros(list(shape), dtype=getattr(torch, dtype.removeprefix("torch.")))
         for dtype, shape in announced.zeros
     ]
-    for work in reduce_all(data, op, process_set, 1.0, 1.0):
+    numbers: Numbers | None = "block16" if announced.what.endswith(_AS_BLOCK16) else None
+    for work in reduce_all(data, op, process_set, 1.0, numbers):
         work.wait()
 
 
@@ -259,6 +285,7 @@ def _submit(kind: str, tensors: Tensors, name: str | None, options: dict[str, An
         options["process_set"],
         average=options["average"],
         finish=list,
+        numbers=options["numbers"],
     )
 
 
@@ -319,12 +346,14 @@ def grouped_allreduce(
     process_set: ProcessSet = global_process_set,
 ) -> list[torch.Tensor]:
     """Reduce several tensors as one collective; see `allreduce`."""
+    compression, numbers = way(compression, process_set, _operation(op, average))
     options = {
         "op": op,
         "average": average,
         "prescale": prescale_factor,
         "postscale": postscale_factor,
         "process_set": process_set,
+        "numbers": numbers,
     }
     compressed = [compression.compress(tensor) for tensor in tensors]
     reduced = _Allreduce.apply(options, name, *(tensor for tensor, _ in compressed))

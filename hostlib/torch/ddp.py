@@ -75,7 +75,7 @@ def bucket_hook(state: BucketState, bucket: dist.GradBucket) -> torch.futures.Fu
     """Average a bucket over all ranks: ``model.register_comm_hook(BucketState(model), bucket_hook)``."""
     parameters = bucket.parameters()
     buffer = bucket.buffer()
-    work = state.group.average(
+    work = state.group.allreduce_as(
         buffer,
         name=state.name(parameters),
         layer=state.layer(parameters),

@@ -24,6 +24,7 @@ from hostlib.paths import SWITCH, Paths
 from hostlib.settings import Settings
 from hostlib.torch import describe
 from hostlib.torch.joining import join
+from hostlib.torch.staging import can_stage, devices
 from hostlib.torch.sums import Sum, SwitchSums
 from hostlib.torch.tensors import SUMMED
 from hostlib.torch.work import GlooWork
@@ -72,7 +73,8 @@ class InaProcessGroup(dist.ProcessGroup):
         self._inner = dist.ProcessGroup(store, rank, size)
         kinds = dist.ProcessGroup.BackendType
         for group, kind in ((self._inner, kinds.GLOO), (self, kinds.CUSTOM)):
-            group._register_backend(_CPU, kind, self._gloo)
+            for device in devices():
+                group._register_backend(torch.device(device), kind, self._gloo)
             group._set_default_backend(kind)
         if communicator:
             self._watch = Watch(
@@ -99,22 +101,23 @@ class InaProcessGroup(dist.ProcessGroup):
             opts.rootRank = root
         return self._reduce("reduce", tensors, _options(dist.ReduceOptions, opts))
 
-    def average(
+    def allreduce_as(
         self,
         tensor: torch.Tensor,
+        op: Any = dist.ReduceOp.AVG,
         *,
-        name: str,
-        layer: Layer,
+        name: str = "",
+        layer: Layer | None = None,
         numbers: Numbers | None = None,
         residual: NDArray[np.float32] | None = None,
     ) -> Any:
-        """Average a tensor over all ranks, in place; the work's future has it in a list.
+        """Reduce a tensor over all ranks, in place, asynchronously; the work's future has it in a list.
 
         `name` shows in the errors of ranks that differ; `layer` makes the priority, `numbers` and `residual`
         are those of `hostlib.allreduce`.
         """
         opts = dist.AllreduceOptions()
-        opts.reduceOp = dist.ReduceOp.AVG
+        opts.reduceOp = op
         return self._reduce(
             "allreduce", tensor, opts, label=name, layer=layer, numbers=numbers, residual=residual
         )
@@ -165,7 +168,7 @@ class InaProcessGroup(dist.ProcessGroup):
         if why_not is not None or self._sums is None:
             return self._go_around(name, (tensors, opts), {}, why_not or "", sums=True)
         self._paths.took(describe.kind(name, (opts, tensors)), SWITCH)
-        at_once = not opts.asyncOp and len(tensors) == 1
+        at_once = not opts.asyncOp and len(tensors) == 1 and tensors[0].device == _CPU
         call = [describe.call(name, (opts, tensors)), "" if at_once else "asynchronous", label]
         what = Sum(
             call=", ".join(filter(None, call)),
@@ -234,7 +237,7 @@ class InaProcessGroup(dist.ProcessGroup):
         if self._closed:
             raise NotInitialized("the process group was destroyed")
         for tensor in describe.tensors(values):
-            if tensor.device != _CPU:
+            if tensor.device != _CPU and not can_stage(tensor.device):
                 raise UnsupportedArray(
                     f"a tensor is on {tensor.device}, must be on the CPU: pass tensor.cpu()"
                 )
@@ -254,7 +257,7 @@ def paths(group: dist.ProcessGroup | None = None) -> dict[str, dict[str, int]]:
 def register() -> None:
     """Tell torch of the backend. Without effect if done before."""
     if not hasattr(dist.Backend, BACKEND.upper()):
-        dist.Backend.register_backend(BACKEND, _create, extended_api=True, devices=["cpu"])
+        dist.Backend.register_backend(BACKEND, _create, extended_api=True, devices=devices())
 
 
 def _create(options: Any, backend_options: Any) -> InaProcessGroup:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,8 @@ from numpy.typing import NDArray
 
 from hostlib.collectives import Layer, NonFinite, Numbers, Op
 from hostlib.communicator import Communicator, Handle
-from hostlib.errors import InaError, RanksDisagree
+from hostlib.errors import InaError, RanksDisagree, UnsupportedArray
+from hostlib.torch.staging import Chunk, Copies, Staged, copies_of
 from hostlib.torch.tensors import encode
 from hostlib.torch.work import SwitchWork
 from hostlib.watch import Watch
@@ -49,7 +51,8 @@ class SwitchSums:
     def start(self, tensors: Sequence[torch.Tensor], what: Sum) -> SwitchWork:
         """Sum tensors in place. Raises InaError for what cannot be submitted."""
         number = self._watch.begin(what.call)
-        work = SwitchWork(tensors, what.call, len(tensors))
+        device = next((tensor.device for tensor in tensors if copies_of(tensor)), None)
+        work = SwitchWork(tensors, what.call, len(tensors), device=device)
         self._watch.track(number, work.is_completed)
         try:
             for tensor in tensors:
@@ -68,8 +71,11 @@ class SwitchSums:
         self._communicator.abort(reason, kind)
 
     def _one(self, tensor: torch.Tensor, what: Sum, number: int, work: SwitchWork) -> None:
-        array, finish = encode(tensor, self._communicator.size)
         label = f"call {number}" + (f", {what.label}" if what.label else "")
+        if copies := copies_of(tensor):
+            self._staged(tensor, copies, what, label, number, work)
+            return
+        array, finish = encode(tensor, self._communicator.size)
         if what.root not in (None, self._communicator.rank):
             finish = _nothing
         if what.at_once:
@@ -80,6 +86,38 @@ class SwitchSums:
         handle = self._submit(array, what, label)
         handle.on_done(lambda done: work.complete(self._ended(done, finish, number)))
 
+    def _staged(
+        self, tensor: torch.Tensor, copies: Copies, what: Sum, label: str, number: int, work: SwitchWork
+    ) -> None:
+        """Sum a tensor of a device, chunk by chunk; the last one to end, which may be any, ends the work."""
+        if what.residual is not None:
+            raise UnsupportedArray(
+                f"error feedback is for tensors on the CPU, this one is on {tensor.device}"
+            )
+        staged = Staged(tensor, copies)
+        takes = what.root in (None, self._communicator.rank)
+        left = len(staged.chunks)
+
+        def end(done: Handle[Any], chunk: Chunk, finish: Callable[[], None]) -> None:
+            nonlocal left  # all in the library's thread, but for chunks that have ended already
+            error = self._ended(done, finish, number)
+            if error is None and takes:
+                staged.back(chunk)
+            with lock:
+                left -= 1
+                is_last = left == 0
+            if error or is_last:
+                with copies.going_up():
+                    work.complete(error, None if error or not takes else staged.end())
+
+        lock = threading.Lock()
+        for chunk in staged.chunks:
+            if chunk.array.dtype is torch.int64:
+                chunk.arrived()  # its digits are made of it here
+            array, finish = encode(chunk.array, self._communicator.size)
+            handle = self._submit(array, what, label, chunk.arrived)
+            handle.on_done(lambda done, chunk=chunk, finish=finish: end(done, chunk, finish))  # type: ignore[misc]
+
     def _wait_for(self, array: NDArray[Any], what: Sum, label: str) -> None:
         if what.root is None:
             self._communicator.allreduce(array, what.op, out=array, name=label, **self._options(what))
@@ -88,13 +126,15 @@ class SwitchSums:
                 array, what.root, what.op, out=array, name=label, nonfinite=self._nonfinite
             )
 
-    def _submit(self, array: NDArray[Any], what: Sum, label: str) -> Handle[Any]:
+    def _submit(
+        self, array: NDArray[Any], what: Sum, label: str, arrived: Callable[[], None] | None = None
+    ) -> Handle[Any]:
         if what.root is None:
             return self._communicator.allreduce_async(
-                array, what.op, out=array, name=label, **self._options(what)
+                array, what.op, out=array, name=label, arrived=arrived, **self._options(what)
             )
         return self._communicator.reduce_async(
-            array, what.root, what.op, out=array, name=label, nonfinite=self._nonfinite
+            array, what.root, what.op, out=array, name=label, nonfinite=self._nonfinite, arrived=arrived
         )
 
     def _options(self, what: Sum) -> dict[str, Any]:

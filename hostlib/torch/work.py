@@ -26,8 +26,18 @@ class WaitTimeout(TimeoutError, RuntimeError):
 class SwitchWork(dist.Work):
     """A collective that `complete` ends, from any thread; its result are `tensors`."""
 
-    def __init__(self, tensors: Sequence[torch.Tensor], what: str, parts: int = 1) -> None:
-        """`what` names it in errors; it ends when as many `parts` have, or the first fails."""
+    def __init__(
+        self,
+        tensors: Sequence[torch.Tensor],
+        what: str,
+        parts: int = 1,
+        *,
+        device: torch.device | None = None,
+    ) -> None:
+        """`what` names it in errors; it ends when as many `parts` have, or the first fails.
+
+        `device` is that of tensors whose results are ready on the caller's stream, not at once.
+        """
         super().__init__()
         self._tensors = list(tensors)
         self._what = what
@@ -36,13 +46,19 @@ class SwitchWork(dist.Work):
         self._lock = threading.Lock()
         self._done = threading.Event()
         self._process = os.getpid()
-        self._end: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
+        self._joins: list[Callable[[], None]] = []
+        devices = [device] if device is not None and device.type == "cuda" else None
+        self._end: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future(devices=devices)
         # What a callback raises reaches those who wait in C++, such as DDP; set_exception does not.
         self._future = self._end.then(self._outcome)
 
-    def complete(self, error: BaseException | None = None) -> None:
-        """Note that a part has ended; the first error ends all. Without effect once it has ended."""
+    def complete(self, error: BaseException | None = None, join: Callable[[], None] | None = None) -> None:
+        """Note that a part has ended; the first error ends all. Without effect once it has ended.
+
+        `join` lets the caller's work on a device wait for the result there.
+        """
         with self._lock:
+            self._joins += [join] if join else []
             self._parts -= 1
             if self._done.is_set() or (self._parts > 0 and error is None):
                 return
@@ -61,6 +77,8 @@ class SwitchWork(dist.Work):
             raise WaitTimeout(f"{self._what} is not done within {seconds:g} s")
         if self._error:
             raise self._error
+        for join in self._joins:
+            join()
         return True
 
     def synchronize(self) -> None:

@@ -22,6 +22,7 @@ from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend.preprocess import preprocess, read_source
 from softswitch.compiler.p4info_export import p4info, p4info_text
+from softswitch.compiler.position import Position
 from softswitch.compiler.undefined import Choice, Finding, find, settled
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "CompileError",
     "Dump",
     "Finding",
+    "Position",
     "Unsupported",
     "compile_file",
     "compile_source",

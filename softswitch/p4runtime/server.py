@@ -93,6 +93,7 @@ class Service:
     def __init__(
         self, device: Device, *, device_id: int = 0, address: str = "127.0.0.1:0", tls: Tls | None = None
     ) -> None:
+        self.device = device
         self._servicer = _Servicer(device, device_id)
         self._threads = ThreadPoolExecutor(arbitration.MAX_STREAMS + 16, thread_name_prefix="p4runtime")
         self._server = grpc.server(

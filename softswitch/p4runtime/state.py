@@ -184,12 +184,22 @@ class Device:
 
     def preload(self, source: str) -> None:
         """Load a preprocessed program as if a controller had. Raises CompileError or PipelineError."""
+        self._commit(self._own(source))
+
+    def reload(self, source: str) -> None:
+        """Like `preload`, but what both programs have keeps its entries and cells, as RECONCILE_AND_COMMIT.
+
+        Raises FailedPrecondition, too, if the new program cannot take something; the old one stays then.
+        """
+        self._reconcile(self._own(source))
+
+    def _own(self, source: str) -> Bundle:
         program = compile_once(source, undefined=self._undefined)
         info = p4info(program)
         config = p4.ForwardingPipelineConfig(p4info=info, p4_device_config=source.encode())
         pipeline = load(program, backend=self._backend, trace=self._trace)
         schema = schemas.from_p4info(info)
-        self._commit(Bundle(config, program, schema, pipeline, now_us=self.switch.now_us))
+        return Bundle(config, program, schema, pipeline, now_us=self.switch.now_us)
 
     def configure(self, action: int, config: Any) -> None:
         """Carry out one SetForwardingPipelineConfig `action`; on any error nothing has changed."""
@@ -213,11 +223,7 @@ class Device:
                         raise NotFound("no config is saved; VERIFY_AND_SAVE one before COMMIT")
                     self._commit(self._saved)
             case request.RECONCILE_AND_COMMIT:
-                bundle = self._prepare(config)
-                with self.mutex, self.switch.locked():
-                    if self._running is not None:
-                        self._carry_over(self._running, bundle)
-                    self._commit(bundle)
+                self._reconcile(self._prepare(config))
             case _:
                 raise InvalidArgument(f"action {action} is none of the pipeline config actions")
 
@@ -229,6 +235,12 @@ class Device:
             trace=self._trace,
             now_us=self.switch.now_us,
         )
+
+    def _reconcile(self, bundle: Bundle) -> None:
+        with self.mutex, self.switch.locked():
+            if self._running is not None:
+                self._carry_over(self._running, bundle)
+            self._commit(bundle)
 
     def _commit(self, bundle: Bundle) -> None:
         with self.mutex, self.switch.locked():

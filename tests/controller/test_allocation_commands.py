@@ -128,13 +128,17 @@ def test_what_cannot_be_is_refused_in_one_line(ina: Commands, words: tuple[str, 
 
 def test_what_became_of_the_jobs_of_a_cluster(ina: Commands, tmp_path: Path) -> None:
     rows = tmp_path / "jobs.csv"
-    names = ("--scheduler", "fifo-backfill,srsf", "--memory", "shared,deadline", "--processes", "1")
+    names = ("--scheduler", "fifo-backfill,srsf", "--memory", "shared,deadline", "--processes", "2")
     found = json.loads(ina(*CLUSTER, *names, "--jobs-csv", str(rows), "--json"))
     assert list(found["metrics"])[-1] == "srsf + netpack + deadline + shortest-path"
     assert all(each["jobs"] == 10 and each["deadlines"] == 4 for each in found["metrics"].values())
     lines = rows.read_text().splitlines()
     assert len(lines) == 1 + 4 * 10
     assert lines[0].startswith("scheduler,placement,memory,routing,job_id,")
+    objects = tmp_path / "jobs.json"
+    ina(*CLUSTER, *names, "--jobs-csv", str(objects))
+    read = json.loads(objects.read_text())
+    assert [list(map(str, each.values())) for each in read] == [line.split(",") for line in lines[1:]]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.errors import BadSpec
-from controller.memory.deadline import WASTE, arrange, deadline
+from controller.memory.deadline import WASTE, arrange, deadline, deadline_lazy
 from controller.memory.demand import demand, rate_of, slots_for
 from controller.memory.explain import explain
 from controller.memory.policies import POLICIES
@@ -95,6 +95,24 @@ def test_the_most_urgent_are_granted_and_the_rest_share_what_remains() -> None:
     assert answer.demands["never"].estimate_s == pytest.approx(100 * 0.091)
     tight = Question(jobs, fabrics.star(2, fabrics.Parts(slots=120)))
     assert deadline(tight).standing["late"] is Standing.SHARED
+
+
+def test_lazily_only_deadlines_that_an_equal_part_does_not_do_for_are_granted() -> None:
+    jobs = (job("late", deadline_s=10.5), job("soon", deadline_s=10), job("free"), job("never", deadline_s=9))
+    slots = {"late": 66, "soon": 98}  # as their deadlines need
+
+    def granted(total: int) -> set[str]:
+        q = Question(jobs, fabrics.star(2, fabrics.Parts(slots=total)))
+        answer = check(q, deadline_lazy(q))
+        assert answer.standing["never"] is Standing.ENDED
+        found = {name for name, standing in answer.standing.items() if standing is Standing.GRANTED}
+        assert all(answer.regions[name]["s1"].size == slots[name] for name in found)
+        return found
+
+    assert granted(3 * 98) == set()  # the parts of three jobs do
+    assert granted(3 * 98 - 1) == {"soon"}  # and what it leaves does for the two others
+    assert granted(98 + 2 * 66) == {"soon"}
+    assert granted(98 + 2 * 66 - 1) == {"soon", "late"}
 
 
 @st.composite

@@ -14,8 +14,10 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 import hostlib as ina
+from hostlib import local_ranks
 from hostlib.collectives import Collective, make_barrier, make_collective
-from hostlib.schedule import Fused, Limits, Schedule, Slice
+from hostlib.fusion import slice_of
+from hostlib.schedule import Fused, Limits, Packets, Schedule, Slice
 from tests.hostlib.socket_switch import LANES, SocketSwitch
 from tests.hostlib.test_communicator import Body, on_every_rank
 
@@ -39,6 +41,7 @@ class Task:
     layer: tuple[int, int] | None
     priority: int | None
     is_waited_for: bool
+    numbers: Any = None
 
     def values(self, number: int, rank: int) -> np.ndarray[Any, Any]:
         generator = np.random.default_rng([number, rank])
@@ -49,7 +52,7 @@ class Task:
 
     def call(self, comm: ina.Communicator, number: int) -> Callable[[], Any]:
         options: dict[str, Any] = {"op": self.op, "name": f"t{number}", "layer": self.layer}
-        options |= {"priority": self.priority, "nonfinite": "propagate"}
+        options |= {"priority": self.priority, "nonfinite": "propagate", "numbers": self.numbers}
         values = self.values(number, comm.rank)
         if self.is_waited_for:
             result = comm.allreduce(values, **options)
@@ -66,6 +69,7 @@ TASKS = st.lists(
         layer=st.sampled_from([None, (0, 3), (2, 3)]),
         priority=st.sampled_from([None, 0, 200]),
         is_waited_for=st.sampled_from([False] * 5 + [True]),
+        numbers=st.sampled_from([None, None, "block16", "exponent"]),
     ),
     min_size=1,
     max_size=9,
@@ -81,7 +85,9 @@ def test_sums_are_bit_for_bit_those_of_blocking_calls(
 
     def one_by_one(comm: ina.Communicator) -> list[Any]:
         return [
-            comm.allreduce(task.values(number, comm.rank), task.op, nonfinite="propagate")
+            comm.allreduce(
+                task.values(number, comm.rank), task.op, nonfinite="propagate", numbers=task.numbers
+            )
             for number, task in enumerate(tasks)
         ]
 
@@ -238,7 +244,7 @@ class Planned:
 
 
 def plan(*collectives: Collective) -> Schedule[Planned]:
-    schedule: Schedule[Planned] = Schedule(SMALL, LANES)
+    schedule: Schedule[Planned] = Schedule(SMALL, Packets(LANES))
     for collective in collectives:
         schedule.add(Planned(collective))
     return schedule
@@ -265,6 +271,47 @@ def calls(*lengths: int, **options: Any) -> list[Collective]:
 
 def test_a_fused_step_holds_no_more_than_the_threshold() -> None:
     assert steps(plan(*calls(*[100] * 10))) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+
+
+def test_calls_with_the_same_numbers_are_fused_and_those_with_a_residual_are_not() -> None:
+    numbers = [None, "block16", "block16", None, "exponent", "block16"]
+    coarse = [
+        make_collective(
+            np.ones(9, np.float32),
+            "sum",
+            None,
+            None,
+            "raise",
+            number=number,
+            numbers=each,  # type: ignore[arg-type]
+            residual=np.zeros(9, np.float32) if number == 5 else None,
+        )
+        for number, each in enumerate(numbers)
+    ]
+    assert steps(plan(*coarse)) == [[0, 3], [1, 2], [4], [5]]
+    sizes = Packets(LANES), Packets(LANES, block16=True)
+    assert [[each.elements(call) // LANES for call in coarse] for each in sizes] == [
+        [1, 2, 2, 1, 1, 2],
+        [2, 2, 2, 2, 1, 2],
+    ]
+
+
+def test_an_array_of_more_than_31_bits_of_elements_is_sliced_to_its_end() -> None:
+    """Its memory is never touched but at the end: 8 GB of zeros that are nowhere."""
+    length = 2**31 + 1000
+    huge = np.zeros(length, np.float32)
+    huge[-1] = 7
+    whole = make_collective(huge, "sum", huge, None, "propagate", number=0)
+    schedule: Schedule[Planned] = Schedule(Limits(), Packets(LANES))
+    schedule.add(Planned(whole))
+    taken = steps(schedule)
+    ends = [first + count for _, first, count, _ in taken]
+    assert [first for _, first, *_ in taken] == [0, *ends[:-1]]
+    assert ends[-1] == length
+    _, first, count, is_last = taken[-1]
+    part = slice_of(whole, first, count, is_last=is_last)
+    assert part.staged.source.tolist() == [0.0] * (count - 1) + [7.0]
+    assert local_ranks.chunks(length)[-1] == (1024 * local_ranks.CHUNK_BYTES // 4, 1000)
 
 
 def test_small_and_large_take_turns() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from softswitch.compiler import compile_file, ir
 from softswitch.stf import parse_script, run_script
+from tests.p4 import make_scripts
 
 FEATURES = sorted(path.parent for path in Path(__file__).parent.glob("*/program.p4"))
 Backend = Literal["compiled", "interpreter"]
@@ -26,6 +27,11 @@ def test_packets_become_what_the_script_says(feature: tuple[ir.Program, Path], b
     assert report.packets
     assert report.checks
     assert report.failures == []
+
+
+def test_the_scripts_of_our_own_programs_are_up_to_date() -> None:
+    for path, text in make_scripts.files():
+        assert path.read_text() == text, "python -m tests.p4.make_scripts writes them anew"
 
 
 def test_each_script_has_its_program() -> None:

@@ -140,6 +140,30 @@ def test_tables_agree_with_the_interpreter(matches: tuple[str, ...], widths: tup
         assert compiled.read_direct_counter("t", present) == oracle.read_direct_counter("t", present)
 
 
+@pytest.mark.parametrize("matches", [("ternary", "exact"), ("exact", "lpm")], ids="-".join)
+def test_large_tables_agree_with_the_interpreter_through_changes(matches: tuple[str, ...]) -> None:
+    """Enough entries for an index, enough look-ups for it to be made, enough deletions to make it anew."""
+    widths = WIDTHS["word"]
+    source = program(matches, widths)
+    compiled, oracle = load(source, backend="compiled"), load(source, backend="interpreter")
+    random, near = Random(str(matches)), 1 << 9
+    installed: list[ir.ConstEntry] = []
+    for _ in range(12):
+        for _ in range(60):
+            subject = entry(random, matches, widths, near)
+            if outcome(oracle, "insert", subject) == "done":
+                installed.append(subject)
+                compiled.insert("t", subject)
+        for _ in range(25):
+            gone = installed.pop(random.randrange(len(installed)))
+            compiled.delete("t", gone)
+            oracle.delete("t", gone)
+        for _ in range(100):
+            probe = frame(random, widths, near)
+            assert compiled.ingress(probe, 1)[1] == oracle.ingress(probe, 1)[1]
+    assert len(installed) > 300
+
+
 def test_a_full_exact_table_finds_every_entry_and_forgets_deleted_ones() -> None:
     source = program(("exact", "exact"), (32, 16), size=4000)
     pipeline = load(source, backend="compiled")

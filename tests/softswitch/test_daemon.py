@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import grpc
 import pytest
@@ -51,6 +52,48 @@ class Process:
     def end(self) -> int:
         self.popen.communicate()
         return self.popen.returncode
+
+
+WATCHED = """
+import sys
+from pathlib import Path
+from softswitch.daemon import run_switch
+from softswitch.engine.ports import parse_port
+run_switch(
+    {1: parse_port("udp:0")},
+    program=Path(sys.argv[1]),
+    backend="interpreter",
+    ready=sys.stdout,
+    until_eof=True,
+    watch=True,
+    metrics_port=0,
+)
+"""
+
+
+def test_a_program_that_is_watched_is_loaded_again_and_counters_are_served(tmp_path: Path) -> None:
+    program = tmp_path / "p.p4"
+    program.write_text(ENTRIES_P4.read_text())
+    popen = subprocess.Popen(
+        [sys.executable, "-c", WATCHED, str(program)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert popen.stdout is not None
+    ready = json.loads(popen.stdout.readline())
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.sendto(bytes(64), ("127.0.0.1", ready["udp_ports"]["1"]))
+    with urlopen(f"http://127.0.0.1:{ready['metrics_port']}/metrics") as answer:
+        text = answer.read().decode()
+    assert "# TYPE ina_switch_port_rx_packets_total counter" in text
+    assert 'ina_switch_port_rx_packets_total{port="1"} ' in text
+    program.write_text("nonsense")
+    assert "stays as it was" in json.loads(popen.stdout.readline())["error"]
+    program.write_text(ENTRIES_P4.read_text() + "// changed\n")
+    assert json.loads(popen.stdout.readline()) == {"reloaded": "p"}
+    popen.communicate()
+    assert popen.returncode == 0
 
 
 @pytest.fixture

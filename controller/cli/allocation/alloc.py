@@ -38,7 +38,7 @@ class ReadingOption(StrEnum):
 Policy = Annotated[
     str,
     typer.Option(
-        help="deadline, static, shared or preemptive; path.py:Name or a package's for one of your own."
+        help="deadline, deadline-lazy, static, shared or preemptive; path.py:Name or a package's: your own."
     ),
 ]
 Reading = Annotated[

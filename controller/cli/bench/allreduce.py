@@ -11,6 +11,7 @@ from typing import Annotated, Final
 
 import typer
 
+from controller.bench import mpi
 from controller.bench.allreduce import processor_s, slowest
 from controller.bench.loopback import copy_time_s
 from controller.cli import options
@@ -25,6 +26,7 @@ FRAME_HEADERS_BYTES = 70  # Ethernet, IPv4, UDP, INA
 _LABELS: Final = {
     "ina": "ina (switch)",
     "block16": "ina, 16 bits",
+    "mpi": "OpenMPI",
     "floor": "bare loopback copy",
 }
 
@@ -32,7 +34,7 @@ EPILOG = """Examples:
 
   ina bench allreduce -np 4 --size 64MB --baseline gloo
 
-  ina bench allreduce -np 4 --size 64MB --baseline gloo --block16
+  ina bench allreduce -np 4 --size 64MB --baseline gloo,mpi --block16
 
   ina bench allreduce -np 4 --size 4KB --baseline gloo --json
 
@@ -46,7 +48,11 @@ def allreduce(
         str, typer.Option(help="Bytes of the float32 array, such as 64MB (powers of 1024).")
     ] = "64MB",
     baseline: Annotated[
-        str | None, typer.Option(help="gloo: torch.distributed in the same processes, taking turns.")
+        str | None,
+        typer.Option(
+            metavar="gloo,mpi",
+            help="gloo: torch.distributed in the same processes, taking turns; mpi: OpenMPI, afterwards.",
+        ),
     ] = None,
     block16: Annotated[
         bool, typer.Option("--block16", help="The same in 16 bits too, taking turns ('ina run --numbers').")
@@ -63,10 +69,13 @@ def allreduce(
     json: options.Json = False,
 ) -> None:
     """Allreduce through real sockets and the switch process on loopback; the median of the iterations."""
-    if baseline not in (None, "gloo"):
-        raise Failure(f"--baseline {baseline!r}: the only one is gloo", exit_code=USAGE)
-    if baseline:
+    baselines = baseline.split(",") if baseline else []
+    if unknown := [name for name in baselines if name not in ("gloo", "mpi")]:
+        raise Failure(f"--baseline {unknown[0]!r}: want gloo, mpi or gloo,mpi", exit_code=USAGE)
+    if "gloo" in baselines:
         _require_torch()
+    if "mpi" in baselines and (why := mpi.missing()):
+        raise Failure(why)
     try:
         payload = parse_size(size)
     except ValueError as error:
@@ -77,7 +86,7 @@ def allreduce(
     with tempfile.TemporaryDirectory() as directory:
         command = [sys.executable, "-P", "-m", "controller.bench.allreduce", "--bytes", str(payload)]
         command += ["--iterations", str(repeats), "--output", directory]
-        if baseline:
+        if "gloo" in baselines:
             command += ["--gloo-store", str(Path(directory) / "store")]
         if block16:
             command.append("--block16")
@@ -87,6 +96,13 @@ def allreduce(
             result = run_alone(fabric, spec, on_output=live.output, on_progress=live.update)
         times = slowest(Path(directory), workers)
         processor = processor_s(Path(directory), workers)
+        if "mpi" in baselines:
+            beside = Path(directory) / "mpi"
+            beside.mkdir()
+            if why := mpi.run(beside, workers, payload, repeats):
+                raise Failure(why)
+            times |= slowest(beside, workers)
+            processor |= processor_s(beside, workers)
     floor = _floor_s(payload, lanes, workers)
     numbers = _numbers(times, floor, payload)
     numbers |= _processor_time(processor, workers, payload)

@@ -63,10 +63,13 @@ Placements = Annotated[
 ]
 Memories = Annotated[
     str,
-    typer.Option(metavar="NAME,…", help=f"Whose the slots are: shared, static, deadline, preemptive; {OWN}"),
+    typer.Option(
+        metavar="NAME,…",
+        help=f"Whose the slots are: shared, static, deadline, deadline-lazy, preemptive; {OWN}",
+    ),
 ]
 Routings = Annotated[
-    str, typer.Option(metavar="NAME,…", help=f"Which trees: shortest-path, tor-only, grid; {OWN}")
+    str, typer.Option(metavar="NAME,…", help=f"Which trees: shortest-path, tor-only, ecmp, grid; {OWN}")
 ]
 Model = Annotated[
     ModelOption,

@@ -49,7 +49,8 @@ JobsCsv = Annotated[
     typer.Option(
         "--jobs-csv",
         metavar="FILE",
-        help="Write a line for each job there: arrival, start, end, waiting, slowdown, GPUs, preemptions.",
+        help="Write a line for each job there: arrival, start, end, waiting, slowdown, GPUs, preemptions;"
+        " JSON if the name ends in .json.",
     ),
 ]
 Format = Annotated[str, typer.Option(help=f"Format of the trace: {', '.join(READERS)}.")]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from softswitch.compiler.errors import CompileError
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.frontend.lexer import KEYWORDS, Token, integer, string
@@ -35,7 +37,9 @@ class ExpressionParser(Cursor):
                 _, name, *body = token.text.split(None, 2)
                 found.append(ast.Annotation(name, "".join(body).strip(), None, token.pos))
             elif self.accept("@"):
-                found.append(self._annotation())
+                annotation = self._annotation()
+                _check_repeated(annotation, found)
+                found.append(annotation)
             else:
                 return tuple(found)
 
@@ -384,3 +388,11 @@ def _joined(tokens: list[Token]) -> str:
         text += token.text if token.start == end else " " + token.text
         end = token.start + len(token.text)
     return text
+
+
+def _check_repeated(annotation: ast.Annotation, before: Iterable[ast.Annotation]) -> None:
+    """Refuse a structured annotation whose name its element has already; others may be repeated."""
+    for other in before:
+        if other.name == annotation.name and (annotation.elements or other.elements) is not None:
+            message = f"a second annotation @{annotation.name}, and one of them is structured"
+            raise CompileError(message, annotation.pos, "each name once")

@@ -379,15 +379,17 @@ def _emit_lookup(body: Body, layout: TableLayout, number: int) -> None:
             out.line(f"struct {name}_entry *entry = p4_find({find}, 1);")
         case "lpm":
             out.line(f"struct {name}_entry *entry = p4_find_longest({find});")
+        case _ if not layout.ranges:
+            out.line(f"struct {name}_entry *entry = p4_find_first({find});")
         case _:
-            _emit_ordered_search(body, layout, number)
+            _emit_range_search(body, layout, number)
     with out.block("if (entry)"):
         _emit_resources(body, table, "(*entry)", timed=True)
         _emit_dispatch(body, layout, "entry->match.action", "entry->args", hit=1)
         out.line(_outcome(layout, 1, "entry->match.action"))
 
 
-def _emit_ordered_search(body: Body, layout: TableLayout, number: int) -> None:
+def _emit_range_search(body: Body, layout: TableLayout, number: int) -> None:
     out = body.out
     name = body.unit.table_names[layout.table.name]
     tests = [f"(key[{n}] & e->mask[{n}]) == e->value[{n}]" for n in range(layout.words)]

@@ -2,8 +2,13 @@
  *
  * A slot is a generated struct: `words` 64-bit words of key, then struct p4_match, then the action's
  * arguments. Hash tables (exact and lpm) probe linearly and are at most half full; an lpm table is one
- * hash table for all prefix lengths in use, tried from the longest. Ordered tables (ternary, range,
- * optional) are an array with the winner first: value words, mask words, low and high words of ranges.
+ * hash table for all prefix lengths in use, tried from the longest. A bit for each hash that has been seen
+ * says of most lengths that they have nothing, from memory that stays in the cache.
+ *
+ * Ordered tables (ternary, range, optional) are an array with the winner first: value words, mask words, low
+ * and high words of ranges. Large ones without ranges have an index beside it, by tuple space search
+ * (Srinivasan et al., SIGCOMM 1999): for each mask in use the entries are hashed. It is made anew some
+ * look-ups after a change, which until then go through the array.
  */
 #ifndef P4_TABLES_H
 #define P4_TABLES_H
@@ -11,6 +16,10 @@
 #include "meters.h"
 
 #define P4_MAX_PREFIXES 130
+#define P4_FILTER_BITS 8           /* of an lpm table's filter, for each slot */
+#define P4_INDEX_LEAST 32          /* entries from which on an ordered table has an index */
+#define P4_INDEX_MASKS 128         /* masks up to which it has one */
+#define P4_INDEX_PATIENCE 64       /* look-ups after a change before it is made */
 
 struct p4_match {
     uint32_t live;             /* 0: free; else 1 + the group of the prefix length (0 if exact) */
@@ -53,6 +62,13 @@ struct p4_table {
     uint32_t shift;            /* 64 - log2(capacity) */
     uint32_t prefix_count;
     struct p4_prefix *prefixes;
+    uint64_t *filter;          /* lpm: P4_FILTER_BITS for each slot */
+    uint64_t forgotten;        /* lpm: entries deleted since the filter was made, whose bits are still set */
+    uint32_t *index;           /* ordered: 1 + positions, by hash; 2^(64 - index_shift) of them */
+    uint32_t index_shift;
+    uint32_t mask_count;       /* masks in the index; 0: it is not made */
+    uint32_t looked_up;        /* since the last change, up to P4_INDEX_PATIENCE + 1 */
+    uint32_t masks[P4_INDEX_MASKS];    /* the position of the first entry with each, in ascending order */
 };
 
 P4_INLINE void p4_hit(struct p4_match *match, uint64_t bytes)
@@ -82,11 +98,17 @@ P4_INLINE struct p4_match *p4_match_of(const uint8_t *slot, uint32_t words)
     return (struct p4_match *)(uintptr_t)(slot + 8 * words);
 }
 
+/* The hash of a key in a group of entries, which `live` says (struct p4_match). */
+P4_INLINE uint64_t p4_hash_in(const uint64_t *key, uint32_t words, uint32_t live)
+{
+    return p4_hash(key, words) + (live - 1) * 0xc2b2ae3d27d4eb4f;
+}
+
 /* The slot of `key` in the group, or NULL. Sizes are constants at every call, so this specialises. */
 P4_INLINE void *p4_find(const struct p4_table *t, const uint64_t *key, uint32_t words, size_t slot_bytes,
                         uint32_t live)
 {
-    for (uint64_t i = p4_hash(key, words) >> t->shift;; i = (i + 1) & (t->capacity - 1)) {
+    for (uint64_t i = p4_hash_in(key, words, live) >> t->shift;; i = (i + 1) & (t->capacity - 1)) {
         uint8_t *slot = t->slots + i * slot_bytes;
         uint32_t there = p4_match_of(slot, words)->live;
         if (P4_LIKELY(there == live && p4_equal((const uint64_t *)(const void *)slot, key, words)))
@@ -96,6 +118,13 @@ P4_INLINE void *p4_find(const struct p4_table *t, const uint64_t *key, uint32_t 
     }
 }
 
+/* Whether an lpm table may have an entry with this hash. */
+P4_INLINE int p4_may_have(const struct p4_table *t, uint64_t hash)
+{
+    uint64_t bit = hash >> (t->shift - __builtin_ctz(P4_FILTER_BITS));
+    return t->filter[bit / 64] >> (bit % 64) & 1;
+}
+
 P4_INLINE void *p4_find_longest(const struct p4_table *t, const uint64_t *key, uint32_t words,
                                 size_t slot_bytes)
 {
@@ -103,15 +132,123 @@ P4_INLINE void *p4_find_longest(const struct p4_table *t, const uint64_t *key, u
         uint64_t masked[words];
         for (uint32_t i = 0; i < words; i++)
             masked[i] = key[i] & t->prefixes[n].mask[i];
-        void *slot = p4_find(t, masked, words, slot_bytes, t->prefixes[n].group + 1);
+        uint32_t live = t->prefixes[n].group + 1;
+        if (!p4_may_have(t, p4_hash_in(masked, words, live)))
+            continue;
+        void *slot = p4_find(t, masked, words, slot_bytes, live);
         if (slot)
             return slot;
     }
     return NULL;
 }
 
+P4_INLINE const uint64_t *p4_value_of(const struct p4_table *t, uint64_t position, size_t slot_bytes)
+{
+    return (const uint64_t *)(const void *)(t->slots + position * slot_bytes);
+}
+
+P4_HELPER void p4_table_index(struct p4_table *t);
+
+/* The first entry of an ordered table without ranges that matches, or NULL. */
+P4_INLINE void *p4_find_first(struct p4_table *t, const uint64_t *key, uint32_t words, size_t slot_bytes)
+{
+    if (!t->mask_count && t->entries >= P4_INDEX_LEAST && t->looked_up <= P4_INDEX_PATIENCE
+        && t->looked_up++ == P4_INDEX_PATIENCE)
+        p4_table_index(t);
+    if (!t->mask_count) {
+        for (uint64_t n = 0; n < t->entries; n++) {
+            const uint64_t *value = p4_value_of(t, n, slot_bytes);
+            uint64_t difference = 0;
+            for (uint32_t i = 0; i < words; i++)
+                difference |= (key[i] & value[words + i]) ^ value[i];
+            if (!difference)
+                return t->slots + n * slot_bytes;
+        }
+        return NULL;
+    }
+    uint64_t best = t->entries;
+    for (uint32_t n = 0; n < t->mask_count && t->masks[n] < best; n++) {
+        const uint64_t *mask = p4_value_of(t, t->masks[n], slot_bytes) + words;
+        uint64_t masked[words], last = UINT64_MAX >> t->index_shift;
+        for (uint32_t i = 0; i < words; i++)
+            masked[i] = key[i] & mask[i];
+        for (uint64_t i = p4_hash_in(masked, words, n + 1) >> t->index_shift; t->index[i]; i = (i + 1) & last) {
+            const uint64_t *value = p4_value_of(t, t->index[i] - 1, slot_bytes);
+            if (p4_equal(value, masked, words) && p4_equal(value + words, mask, words)) {
+                if (t->index[i] - 1 < best)
+                    best = t->index[i] - 1;
+                break;
+            }
+        }
+    }
+    return best < t->entries ? t->slots + best * slot_bytes : NULL;
+}
+
 /* ---------------------------------------------------------------- control plane
  * Callers have checked that an entry fits and whether it is there. Results: 0, or -1 out of memory. */
+
+P4_HELPER void p4_table_note(struct p4_table *t, uint64_t hash)
+{
+    uint64_t bit = hash >> (t->shift - (uint32_t)__builtin_ctz(P4_FILTER_BITS));
+    t->filter[bit / 64] |= (uint64_t)1 << bit % 64;
+}
+
+/* Make the filter of an lpm table from its entries. */
+P4_HELPER void p4_table_filter(struct p4_table *t)
+{
+    const struct p4_table_kind *kind = t->kind;
+    memset(t->filter, 0, t->capacity * P4_FILTER_BITS / 8);
+    t->forgotten = 0;
+    for (uint64_t n = 0; n < t->capacity; n++) {
+        const uint8_t *slot = t->slots + n * kind->slot_bytes;
+        uint32_t live = p4_match_of(slot, kind->words)->live;
+        if (live)
+            p4_table_note(t, p4_hash_in((const uint64_t *)(const void *)slot, kind->words, live));
+    }
+}
+
+/* The number of the entry's mask in the index, added if there is room; else P4_INDEX_MASKS. */
+P4_HELPER uint32_t p4_table_mask(struct p4_table *t, uint32_t position)
+{
+    const struct p4_table_kind *kind = t->kind;
+    const uint64_t *mask = p4_value_of(t, position, kind->slot_bytes) + kind->words;
+    for (uint32_t n = 0; n < t->mask_count; n++)
+        if (p4_equal(p4_value_of(t, t->masks[n], kind->slot_bytes) + kind->words, mask, kind->words))
+            return n;
+    if (t->mask_count == P4_INDEX_MASKS)
+        return P4_INDEX_MASKS;
+    t->masks[t->mask_count] = position;
+    return t->mask_count++;
+}
+
+/* Make the index of an ordered table, if it is worth it and there is memory; else `mask_count` stays 0. */
+P4_HELPER void p4_table_index(struct p4_table *t)
+{
+    const struct p4_table_kind *kind = t->kind;
+    uint32_t bits = 64 - (uint32_t)__builtin_clzll(2 * t->entries);
+    free(t->index);
+    t->index = calloc((uint64_t)1 << bits, sizeof *t->index);
+    t->index_shift = 64 - bits;
+    if (!t->index)
+        return;
+    for (uint32_t position = 0; position < t->entries; position++) {
+        const uint64_t *value = p4_value_of(t, position, kind->slot_bytes);
+        uint32_t n = p4_table_mask(t, position);
+        if (n == P4_INDEX_MASKS || t->mask_count > t->entries / 8) {
+            t->mask_count = 0;
+            return;
+        }
+        uint64_t i = p4_hash_in(value, kind->words, n + 1) >> t->index_shift;
+        while (t->index[i])
+            i = (i + 1) & (UINT64_MAX >> t->index_shift);
+        t->index[i] = position + 1;    /* behind those of the same match that win over it */
+    }
+}
+
+P4_HELPER void p4_table_forget_index(struct p4_table *t)
+{
+    t->mask_count = t->looked_up = 0;
+}
 
 P4_HELPER int p4_table_reserve(struct p4_table *t, uint64_t capacity)
 {
@@ -119,8 +256,12 @@ P4_HELPER int p4_table_reserve(struct p4_table *t, uint64_t capacity)
     uint8_t *old = t->slots;
     uint64_t old_capacity = t->capacity;
     uint8_t *slots = p4_allocate(capacity * kind->slot_bytes);
-    if (!slots)
+    uint64_t *filter = kind->kind == P4_LPM ? malloc(capacity * P4_FILTER_BITS / 8) : NULL;
+    if (!slots || (kind->kind == P4_LPM && !filter)) {
+        free(slots);
+        free(filter);
         return -1;
+    }
     t->slots = slots;
     t->capacity = capacity;
     t->shift = 64 - (uint32_t)__builtin_ctzll(capacity);
@@ -132,13 +273,19 @@ P4_HELPER int p4_table_reserve(struct p4_table *t, uint64_t capacity)
             const uint8_t *slot = old + n * kind->slot_bytes;
             if (!p4_match_of(slot, kind->words)->live)
                 continue;
-            uint64_t i = p4_hash((const uint64_t *)(const void *)slot, kind->words) >> t->shift;
+            uint32_t live = p4_match_of(slot, kind->words)->live;
+            uint64_t i = p4_hash_in((const uint64_t *)(const void *)slot, kind->words, live) >> t->shift;
             while (p4_match_of(slots + i * kind->slot_bytes, kind->words)->live)
                 i = (i + 1) & (capacity - 1);
             memcpy(slots + i * kind->slot_bytes, slot, kind->slot_bytes);
         }
     }
     free(old);
+    if (filter) {
+        free(t->filter);
+        t->filter = filter;
+        p4_table_filter(t);
+    }
     return 0;
 }
 
@@ -160,6 +307,8 @@ P4_HELPER void p4_table_destroy(struct p4_table *t)
     for (uint32_t n = 0; n < t->prefix_count; n++)
         free(t->prefixes[n].mask);
     free(t->prefixes);
+    free(t->filter);
+    free(t->index);
     free(t->slots);
 }
 
@@ -224,6 +373,7 @@ P4_HELPER int p4_table_insert(struct p4_table *t, const uint64_t *match, uint64_
     if (kind->kind == P4_ORDERED) {
         slot = t->slots + position * kind->slot_bytes;
         memmove(slot + kind->slot_bytes, slot, (t->entries - position) * kind->slot_bytes);
+        p4_table_forget_index(t);
     } else {
         if (kind->kind == P4_LPM) {
             struct p4_prefix *prefix = p4_table_prefix(t, match + kind->words);
@@ -232,7 +382,9 @@ P4_HELPER int p4_table_insert(struct p4_table *t, const uint64_t *match, uint64_
             prefix->entries++;
             live = prefix->group + 1;
         }
-        uint64_t i = p4_hash(match, kind->words) >> t->shift;
+        uint64_t hash = p4_hash_in(match, kind->words, live), i = hash >> t->shift;
+        if (kind->kind == P4_LPM)
+            p4_table_note(t, hash);
         while (p4_match_of(t->slots + i * kind->slot_bytes, kind->words)->live)
             i = (i + 1) & (t->capacity - 1);
         slot = t->slots + i * kind->slot_bytes;
@@ -267,6 +419,7 @@ P4_HELPER int p4_table_delete(struct p4_table *t, const uint64_t *match, uint64_
     t->entries--;
     if (kind->kind == P4_ORDERED) {
         memmove(slot, slot + kind->slot_bytes, (t->entries - position) * kind->slot_bytes);
+        p4_table_forget_index(t);
         return 0;
     }
     if (kind->kind == P4_LPM) {
@@ -280,13 +433,16 @@ P4_HELPER int p4_table_delete(struct p4_table *t, const uint64_t *match, uint64_
         uint8_t *next = t->slots + i * kind->slot_bytes;
         if (!p4_match_of(next, kind->words)->live)
             break;
-        uint64_t home = p4_hash((const uint64_t *)(void *)next, kind->words) >> t->shift;
+        uint32_t live = p4_match_of(next, kind->words)->live;
+        uint64_t home = p4_hash_in((const uint64_t *)(void *)next, kind->words, live) >> t->shift;
         if (((i - home) & last) >= ((i - hole) & last)) {
             memcpy(t->slots + hole * kind->slot_bytes, next, kind->slot_bytes);
             hole = i;
         }
     }
     memset(t->slots + hole * kind->slot_bytes, 0, kind->slot_bytes);
+    if (kind->kind == P4_LPM && ++t->forgotten > t->capacity / 4)
+        p4_table_filter(t);
     return 0;
 }
 

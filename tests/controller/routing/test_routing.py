@@ -80,7 +80,7 @@ def test_grid_comes_near_the_best_of_all_trees_and_never_below_shortest_paths(qu
 
 
 @settings(max_examples=30, deadline=None)
-@given(questions(), st.sampled_from(["grid", "tor-only", "shortest-path"]))
+@given(questions(), st.sampled_from(["grid", "tor-only", "ecmp", "shortest-path"]))
 def test_every_tree_can_be_laid_out_on_switches(question: Question, name: str) -> None:
     trees = check(question, POLICIES[name](question))
     for each in question.routed:

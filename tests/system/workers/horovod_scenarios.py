@@ -9,6 +9,7 @@ import logging
 import os
 import random
 import runpy
+import signal
 import sys
 import tempfile
 import time
@@ -84,6 +85,10 @@ def horovod_reductions() -> Any:
     check("scaled", scaled, 1.5 * every.sum(0))
     half = hvd.allreduce(mine(4), compression=hvd.Compression.fp16)
     wrong += [] if (half - every.mean(0)).abs().max() < 2e-3 and half.dtype == torch.float32 else ["fp16"]
+    large = hvd.allreduce(mine(4) * 1e6, compression=hvd.Compression.fp16)  # no float16 is so large
+    wrong += [] if (large - 1e6 * every.mean(0)).abs().max() < 2e3 else ["fp16 of large numbers"]
+    least = hvd.allreduce(mine(4), compression=hvd.Compression.fp16, op=hvd.Min)
+    wrong += [] if (least - every.min(0).values).abs().max() < 2e-3 else ["fp16 by gloo"]
     whole = [mine(2), mine(3)]
     hvd.grouped_allreduce_(whole, op=hvd.Sum)
     check("grouped in place", whole[1], everybodys(3).sum(0))
@@ -450,3 +455,71 @@ def example_char_transformer() -> str:
 
 def example_char_transformer_with_gloo() -> str:
     return example("char_transformer", "--steps", "10", "--width", "16", "--write", "9", "--backend", "gloo")
+
+
+def horovod_inputs() -> Any:
+    """Hand in what is unusual; the others are not held up, and all goes on after each."""
+    hvd.init()
+    found: dict[str, Any] = {}
+
+    def refused(name: str, call: Callable[[], Any]) -> None:
+        try:
+            call()
+            found[name] = None
+        except Exception as error:
+            found[name] = [type(error).__name__, str(error)]
+
+    whole = torch.tensor([[0.0, 1, 2], [4, 5, 6]])
+    found["strided"] = hvd.allreduce(whole[:, ::2], op=hvd.Sum).tolist()
+    found["left alone"] = whole.tolist()
+    hvd.allreduce_(whole[:, ::2], op=hvd.Sum)
+    found["in place"] = whole.tolist()
+    found["empty"] = hvd.allreduce(torch.empty(0)).tolist()
+    found["scalar"] = hvd.allreduce(torch.tensor(1.0 + hvd.rank()), op=hvd.Sum).tolist()
+    found["nan"] = hvd.allreduce(torch.tensor([1.0, torch.nan if hvd.rank() else 1.0])).isnan().tolist()
+    refused("complex", lambda: hvd.allreduce(torch.ones(2, dtype=torch.complex64), op=hvd.Max))
+    weight = torch.ones(2, requires_grad=True)
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], 0.1), [("w", weight)])
+
+    def hook(gradient: torch.Tensor) -> None:
+        raise ValueError("a mistake in a hook")
+
+    handle = weight.register_hook(hook)
+    refused("hook", lambda: weight.sum().backward())
+    handle.remove()
+    optimizer.zero_grad()
+    weight.sum().backward()
+    optimizer.step()
+    refused("twice", hvd.init)
+    reader, writer = os.pipe()
+    if os.fork() == 0:
+        refused("forked", lambda: hvd.allreduce(torch.ones(2)))
+        os.write(writer, json.dumps(found["forked"]).encode())
+        os._exit(0)
+    os.wait()
+    found["forked"] = json.loads(os.read(reader, 4096))
+    found["after"] = hvd.allreduce(torch.ones(2), op=hvd.Sum).tolist()
+    hvd.shutdown()
+    return found
+
+
+def horovod_nan_raised() -> Any:
+    """With INA_NONFINITE=raise."""
+    hvd.init()
+    try:
+        hvd.allreduce(torch.tensor([torch.nan]))
+    except hvd.HorovodInternalError as error:
+        return [type(error).__name__, str(error)]
+    return None
+
+
+def horovod_rank_that_is_terminated() -> Any:
+    hvd.init()
+    hvd.allreduce(torch.ones(1))
+    if hvd.rank():
+        os.kill(os.getpid(), signal.SIGTERM)
+    try:
+        hvd.allreduce(torch.ones(1), name="w")
+    except hvd.HorovodInternalError as error:
+        return str(error)
+    return None

@@ -13,10 +13,11 @@ import sys
 from typing import Any
 
 import horovod_scenarios
+import staging_scenarios
 import torch
 import torch_scenarios
 
-SCENARIOS = {**vars(torch_scenarios), **vars(horovod_scenarios)}
+SCENARIOS = {**vars(staging_scenarios), **vars(torch_scenarios), **vars(horovod_scenarios)}
 
 LONGEST_S = 300
 

@@ -310,6 +310,8 @@ def inputs() -> dict[str, Any]:
     summed(whole[:, ::2])
     found["strided"] = whole.tolist()
     found["transposed"] = summed(torch.arange(6.0).reshape(2, 3).T).tolist()
+    found["empty"] = summed(torch.empty(0, 3)).tolist()
+    found["scalar"] = summed(torch.tensor(1.0 + rank)).tolist()
     found["nan"] = summed(torch.tensor([1.0, torch.nan if rank else 1.0])).isnan().tolist()
     found["inf"] = summed(torch.tensor([1.0, torch.inf])).isnan().tolist()
     found["half inf"] = summed(torch.tensor([6e4, 1.0], dtype=torch.float16)).tolist()[0] == float("inf")

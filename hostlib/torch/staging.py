@@ -1,0 +1,170 @@
+"""Tensors of a device, summed on the host: chunks are copied down, summed and copied up at the same time.
+
+A chunk is a collective of its own in host memory. It is submitted at once, so that the order of calls is the
+caller's; the library's thread waits for its copy before it reads it, while later chunks still come down and
+earlier ones go up. What a device can do is behind `Copies`; `COPIES` names the devices.
+
+On the device floats become float32 before they come down, and what they were after they have gone up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import torch
+
+from hostlib.precision import warn_of_float64
+
+CHUNK_BYTES: Final = 4 << 20
+
+
+class Copies(Protocol):
+    """The copies of one device: two orders beside the caller's work there (streams), one down and one up."""
+
+    def follow(self, tensor: torch.Tensor) -> None:
+        """Let what is copied from now on come after what the caller has submitted, which `tensor` needs."""
+        ...
+
+    def going_down(self) -> contextlib.AbstractContextManager[Any]:
+        """Return a context in which whatever torch does on the device is part of the order down."""
+        ...
+
+    def going_up(self) -> contextlib.AbstractContextManager[Any]:
+        """Return the same for the order up."""
+        ...
+
+    def host(self, elements: int, dtype: torch.dtype) -> torch.Tensor:
+        """Return memory of the host that the device copies from and to without waiting."""
+        ...
+
+    def down(self, source: torch.Tensor, target: torch.Tensor) -> Callable[[], None]:
+        """Begin to copy to the host; return what waits for the end, in any thread."""
+        ...
+
+    def up(self, source: torch.Tensor, target: torch.Tensor) -> None:
+        """Begin to copy to the device."""
+        ...
+
+    def join(self) -> Callable[[], None]:
+        """Return what lets the caller's work on the device wait, from then on, for all that goes up."""
+        ...
+
+
+class CudaCopies:
+    """Copies of a CUDA device on two streams of their own."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._down = torch.cuda.Stream(device)
+        self._up = torch.cuda.Stream(device)
+
+    def follow(self, tensor: torch.Tensor) -> None:
+        """Wait for the caller's stream, and keep the tensor's memory until the copies are done."""
+        for stream in (self._down, self._up):
+            stream.wait_stream(torch.cuda.current_stream(self._device))
+            tensor.record_stream(stream)
+
+    def going_down(self) -> contextlib.AbstractContextManager[Any]:
+        """Return a context in which the stream down is the current one."""
+        context: contextlib.AbstractContextManager[Any] = torch.cuda.stream(self._down)
+        return context
+
+    def going_up(self) -> contextlib.AbstractContextManager[Any]:
+        """Return a context in which the stream up is the current one."""
+        context: contextlib.AbstractContextManager[Any] = torch.cuda.stream(self._up)
+        return context
+
+    def host(self, elements: int, dtype: torch.dtype) -> torch.Tensor:
+        """Return pinned memory."""
+        return torch.empty(elements, dtype=dtype, pin_memory=True)
+
+    def down(self, source: torch.Tensor, target: torch.Tensor) -> Callable[[], None]:
+        """Copy to pinned memory; its event is what is waited for."""
+        source.record_stream(self._up)  # made on the stream down, and written to on that one
+        with self.going_down():
+            target.copy_(source, non_blocking=True)
+            event = torch.cuda.Event()
+            event.record(self._down)
+        wait: Callable[[], None] = event.synchronize
+        return wait
+
+    def up(self, source: torch.Tensor, target: torch.Tensor) -> None:
+        """Copy from pinned memory."""
+        with self.going_up():
+            target.copy_(source, non_blocking=True)
+
+    def join(self) -> Callable[[], None]:
+        """Return what has the current stream wait for an event that is recorded now."""
+        event = torch.cuda.Event()
+        event.record(self._up)
+        return lambda: torch.cuda.current_stream(self._device).wait_event(event)
+
+
+COPIES: dict[str, Callable[[torch.device], Copies]] = {"cuda": CudaCopies}
+"""By the type of device."""
+
+_made: dict[torch.device, Copies] = {}
+
+
+def copies_of(tensor: torch.Tensor) -> Copies | None:
+    """Return the copies of a tensor's device; None if there are none, as for the host's memory."""
+    device = tensor.device
+    if device not in _made and (make := COPIES.get(device.type)):
+        _made[device] = make(device)
+    return _made.get(device)
+
+
+def devices() -> list[str]:
+    """Return the types of devices whose tensors are taken: the CPU, and what this torch can reach."""
+    return ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+
+
+def can_stage(device: torch.device) -> bool:
+    """Return whether tensors of a device are staged."""
+    return device.type in COPIES
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Part of a tensor in the memory of the host."""
+
+    array: torch.Tensor
+    """Flat; holds the part once `arrived` returns, and the sum when that is done."""
+    arrived: Callable[[], None]
+    place: torch.Tensor
+    """Where the sum belongs, on the device."""
+
+
+class Staged:
+    """A tensor on its way down and up. `chunks` are to be summed, each followed by `back`."""
+
+    def __init__(self, tensor: torch.Tensor, copies: Copies) -> None:
+        """Begin to copy it down."""
+        self._tensor = tensor.detach()
+        self._copies = copies
+        copies.follow(self._tensor)
+        if tensor.dtype is torch.float64:
+            warn_of_float64()
+        with copies.going_down(), torch.no_grad():
+            dtype = torch.float32 if tensor.is_floating_point() else tensor.dtype
+            self._flat = self._tensor.to(dtype).contiguous().view(-1)
+        most = CHUNK_BYTES // self._flat.element_size()
+        self.chunks: Sequence[Chunk] = [self._down(part) for part in self._flat.split(most)]
+
+    def back(self, chunk: Chunk) -> None:
+        """Begin to copy the sum of a chunk up."""
+        self._copies.up(chunk.array, chunk.place)
+
+    def end(self) -> Callable[[], None]:
+        """Put the whole together when all chunks have begun to go up; return what joins the caller's work."""
+        if self._flat.data_ptr() != self._tensor.data_ptr():
+            with self._copies.going_up(), torch.no_grad():
+                self._tensor.copy_(self._flat.view(self._tensor.shape))
+        return self._copies.join()
+
+    def _down(self, part: torch.Tensor) -> Chunk:
+        array = self._copies.host(part.numel(), part.dtype)
+        return Chunk(array, self._copies.down(part, array), part)

@@ -1,0 +1,80 @@
+"""What the C back end makes of a program: where its registers lie, and how its tables are looked up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from softswitch.compiler import ir
+from softswitch.engine.emit_c.registers import Group, Registers
+from softswitch.engine.emit_c.tables import TableLayout, lay_out_table
+from softswitch.engine.emit_c.text import storage_bits, width_of
+
+_LOOKUPS = {
+    "none": "no key: the default action",
+    "code": "comparisons in code, the winner first",
+    "exact": "hash table",
+    "lpm": "hash table for all prefix lengths, a filter before each",
+    "ordered": "tuple space search; after a change, from the front",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Registers that lie together: a slot has one cell of each, so that a packet meets them at once."""
+
+    name: str
+    registers: tuple[str, ...]
+    slots: int
+    slot_bytes: int
+
+    @property
+    def bytes(self) -> int:
+        """Of all slots."""
+        return self.slots * self.slot_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """A table: how its entries are found, the bits of its key, and how many entries it may have."""
+
+    table: str
+    lookup: str
+    key_bits: int
+    entries: int
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """The layout that was chosen; `lane_loops` are loops over what the program repeats lane by lane."""
+
+    memory: tuple[Memory, ...]
+    lookups: tuple[Lookup, ...]
+    lane_loops: int
+    vector_loops: int
+
+
+def explain(program: ir.Program, text: str) -> Explanation:
+    """Return how `program`, whose C is `text`, was laid out. Raises Unsupported."""
+    groups = tuple(_memory(group) for group in Registers(program).groups)
+    loops = text.count("for (size_t i = 0;")
+    return Explanation(groups, tuple(_lookups(program)), loops, text.count("#pragma GCC ivdep"))
+
+
+def _memory(group: Group) -> Memory:
+    used = sum(storage_bits(width_of(register.type)) // 8 for register in group.registers)
+    slot_bytes = -(-used // group.align) * group.align
+    return Memory(group.name, tuple(one.name for one in group.registers), group.size, slot_bytes)
+
+
+def _lookups(program: ir.Program) -> Iterator[Lookup]:
+    for table in program.tables.values():
+        layout = lay_out_table(table)
+        bits = sum(part.width for part in layout.parts)
+        yield Lookup(table.name, _lookup(layout), bits, table.size)
+
+
+def _lookup(layout: TableLayout) -> str:
+    if layout.kind == "ordered" and layout.ranges:
+        return "from the front: it has ranges"
+    return _LOOKUPS[layout.kind]
