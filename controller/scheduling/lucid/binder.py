@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -107,20 +106,6 @@ def choose(
             if best is None or rank < best:
                 best = rank
     return None if best is None else best[2]
-
-
-def is_unstable(gpu_utils: Sequence[float], rules: BinderRules) -> bool:
-    """Tell whether a job's utilisation varies so much that it is to be evicted from a shared GPU.
-
-    `gpu_utils` are readings at equal intervals; fewer than three tell nothing.
-
-    >>> is_unstable([50, 52, 49], BinderRules(24000, 8)), is_unstable([5, 95, 10, 90], BinderRules(24000, 8))
-    (False, True)
-    """
-    if len(gpu_utils) < 3:
-        return False
-    mean = statistics.fmean(gpu_utils)
-    return mean > 0 and statistics.pstdev(gpu_utils) / mean >= rules.unstable_at
 
 
 def strategy(*, now: float, forecast: Sequence[float], idle: float, low: float, very_low: float) -> Sharing:

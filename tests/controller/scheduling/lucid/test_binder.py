@@ -15,7 +15,7 @@ from controller.scheduling.lucid import (
     refusal,
     strategy,
 )
-from controller.scheduling.lucid.binder import choose, is_unstable
+from controller.scheduling.lucid.binder import choose
 
 RULES = BinderRules(gpu_memory_mb=24_000, node_gpus=8)
 
@@ -101,13 +101,6 @@ def test_among_equal_partners_the_one_that_stays_longest_is_chosen() -> None:
         job(expected_s=500),
     ]
     assert choose(job(), partners, Sharing.DEFAULT, RULES) == 1
-
-
-def test_jumping_utilisation_is_unstable() -> None:
-    assert is_unstable([5, 95, 10, 90], RULES)
-    assert not is_unstable([50, 55, 45, 52], RULES)
-    assert not is_unstable([0, 0, 0, 0], RULES)
-    assert not is_unstable([0, 100], RULES)  # too little to tell
 
 
 def test_sharing_relaxes_only_while_little_is_going_on_and_to_come() -> None:
