@@ -22,8 +22,9 @@ from controller.placement.policies import POLICIES as PLACEMENTS
 from controller.placement.policy import place
 from controller.routing.policies import POLICIES as ROUTINGS
 from controller.routing.policy import Question
-from controller.simulator.network.run import NetworkTask, run_network
-from controller.simulator.network.settings import NetworkSettings
+from controller.simulator.network.allocator import goodput
+from controller.simulator.network.run import NetworkTask, run_network, simulate_network
+from controller.simulator.network.settings import FRAME_BYTES, NetworkSettings
 from controller.simulator.pool import run_each
 from controller.workload import Cluster, TrainingJob, fabrics
 from controller.workload.generate import generate
@@ -37,8 +38,10 @@ MEMORY = ((512, 200e9), (2048, 200e9), (8192, 200e9), (2048, 100e9))
 """Slots, and bits per second of each link between switches."""
 BASE = ("fifo-backfill", "gpu-balance", "static")
 BEST = ("srsf", "netpack", "shared")
+ESTIMATED = tuple((name, *there) for name in ("netpack", "random") for there in MEMORY)
+ITERATIONS = 12
 SHARES = (0.2, 0.5, 1.0)
-ROUTED = ("tor-only", "shortest-path", "grid")
+ROUTED = ("tor-only", "ecmp", "shortest-path", "grid")
 TREES = {
     "fat-tree, 80 switches, 192 servers": lambda parts: fabrics.fat_tree(8, 6, parts),
     "leaf-spine, 60 switches, 500 servers": lambda parts: fabrics.leaf_spine(10, 50, 10, parts),
@@ -124,6 +127,34 @@ def routed(task: tuple[str, float, int], progress: object = None) -> Row:
     return {"part": "routing", "topology": topology, "share": share, "seed": seed, **rates}
 
 
+def estimated(task: tuple[str, int, float, int], progress: object = None) -> list[Row]:
+    """Return for each job of a batch the time of an iteration that its placement counted on, and comes to.
+
+    What it comes to is that of `ITERATIONS` iterations in phases, beside all others of the batch.
+    """
+    placement, slots, trunk_bps, seed = task
+    fabric = goodput(cluster(slots, trunk_bps), FRAME_BYTES)
+    batch = [replace(job, arrival_s=0.0, iterations=ITERATIONS) for job in workload(seed)]
+    state = place(fabric, batch, PLACEMENTS[placement], seed=seed).state
+    settings = NetworkSettings(placement="netpack", model="phases", frame_bytes=0, window=0, tensors=4)
+    found = simulate_network(state.jobs, fabric, "fifo-backfill", settings).result
+    came = {each.spec.id: each.jct_s / ITERATIONS for each in found.jobs}
+    return [
+        {
+            "part": "estimate",
+            "placement": placement,
+            "slots": slots,
+            "trunk_bps": trunk_bps,
+            "seed": seed,
+            "job": job.name,
+            "estimate_s": job.iteration_s(state.rate_bps(job)),
+            "iteration_s": came[job.name],
+        }
+        for job in state.jobs
+        if len(job.hosts) > 1
+    ]
+
+
 # ---------------------------------------------------------------------- the page
 
 
@@ -140,6 +171,10 @@ def text(rows: Sequence[Row]) -> str:
     columns = ["placement", *(f"{slots} slots, {trunk / 1e9:g} Gb/s" for slots, trunk in MEMORY)]
     parts = ["Mean completion time (s) by placement, over slots of each switch and links between switches:"]
     parts += [markdown(columns, cells)]
+    parts += [
+        "NetPack's estimate of an iteration when a batch is placed, against what it comes to in phases:"
+    ]
+    parts += [_estimates([row for row in rows if row["part"] == "estimate"])]
     joint = [row for row in rows if row["part"] == "together"]
     first = dict(zip(("scheduler", "placement", "memory"), BASE, strict=True))
     base = statistics.fmean(_column(joint, "jct_s", **first))
@@ -163,17 +198,42 @@ def text(rows: Sequence[Row]) -> str:
     for topology in TREES:
         for share in SHARES:
             found = {name: _column(routing, name, topology=topology, share=share) for name in ROUTED}
-            gain = [g / t - 1 for g, t in zip(found["grid"], found["tor-only"], strict=True)]
+            over = {
+                name: [g / t - 1 for g, t in zip(found["grid"], found[name], strict=True)]
+                for name in ("tor-only", "ecmp")
+            }
             cells.append(
                 [
                     f"{topology}, {share:.0%} sum",
                     *(_spread(found[name], ".1f") for name in ROUTED),
-                    f"{statistics.fmean(gain):+.0%}",
+                    *(f"{statistics.fmean(gain):+.0%}" for gain in over.values()),
                 ]
             )
     parts += ["Mean rate of twelve jobs (Gb/s) by routing, over the share of switches that sum:"]
-    parts += [markdown(["topology", *ROUTED, "grid over tor-only"], cells)]
+    parts += [markdown(["topology", *ROUTED, "grid over tor-only", "over ecmp"], cells)]
     return "\n\n".join(parts)
+
+
+def _estimates(rows: Sequence[Row]) -> str:
+    cells = []
+    for placement, slots, trunk_bps in ESTIMATED:
+        here = [
+            row
+            for row in rows
+            if (row["placement"], row["slots"], row["trunk_bps"]) == (placement, slots, trunk_bps)
+        ]
+        errors = [row["estimate_s"] / row["iteration_s"] - 1 for row in here]
+        size = sorted(abs(error) for error in errors)
+        cells.append(
+            [
+                f"{placement}, {slots} slots, {trunk_bps / 1e9:g} Gb/s",
+                str(len(size)),
+                *(f"{size[min(len(size) - 1, int(part * len(size)))]:.0%}" for part in (0.5, 0.95)),
+                f"{statistics.fmean(errors):+.0%}",
+            ]
+        )
+    columns = ["placement", "jobs across servers", "median error", "p95", "mean, signed"]
+    return markdown(columns, cells)
 
 
 def _column(rows: Iterable[Row], column: str, **labels: object) -> list[float]:
@@ -194,7 +254,12 @@ def main() -> None:
     if given.output is not None:
         check(given.output / f"{NAME}.md")
     tasks = [(topology, share, seed) for topology in TREES for share in SHARES for seed in SEEDS]
-    rows = [*simulated(given.processes), *run_each(routed, tasks, processes=given.processes)]
+    batches = [(*there, seed) for there in ESTIMATED for seed in SEEDS]
+    rows = [
+        *simulated(given.processes),
+        *(row for found in run_each(estimated, batches, processes=given.processes) for row in found),
+        *run_each(routed, tasks, processes=given.processes),
+    ]
     shown = text(rows)
     print(shown)
     if given.output is not None:

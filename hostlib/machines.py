@@ -88,12 +88,14 @@ def meet(
             raise RendezvousError(f"rank {rank}: rank 0 could not have the job admitted: {told['failed']}")
         return JobConfig.from_json(json.dumps(told["configs"][rank]))
     try:
-        if settings.hierarchical is False and any(len(ranks) > 1 for ranks in machines):
+        several = any(len(ranks) > 1 for ranks in machines)
+        if several and settings.hierarchical is False:
             raise ConfigError(
                 "INA_HIERARCHICAL is 0, and a machine of several has several ranks: a switch's port has one "
                 "worker, so these have to be summed there first"
             )
-        configs = admit(settings, machines, hierarchical=True, listen=_address(listen))
+        hierarchical = several or bool(settings.hierarchical)
+        configs = admit(settings, machines, hierarchical=hierarchical, listen=_address(listen))
     except InaError as error:
         channel.spread(seal(json.dumps({"failed": str(error)}), settings.token))
         raise

@@ -34,8 +34,8 @@ class Settings:
     """``INA_FUSION_BYTES``, ``INA_SLICE_BYTES``: what is fused and sliced; the same on all ranks."""
 
     hierarchical: bool | None = None
-    """``INA_HIERARCHICAL``: 1: the ranks of a machine are summed there first, 0: never; None: where there are
-    several machines."""
+    """``INA_HIERARCHICAL``: 1: the ranks of a machine are summed there first, 0: never; None: where
+    several are on one of several machines."""
     token: str = field(default="", repr=False)
     """``INA_TOKEN``: secret that ranks on several machines have in common."""
     meeting: Address | None = None

@@ -11,9 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hostlib import RendezvousError
-from hostlib.machines import TcpChannel, by_machine
+from hostlib import ConfigError, RendezvousError
+from hostlib.machines import TcpChannel, by_machine, launched
+from hostlib.placement import Placement
 from hostlib.sealed import proof, seal, unseal
+from hostlib.settings import Settings
 
 SECRET = "known to all ranks, and to no others"
 
@@ -73,3 +75,22 @@ def test_a_channel_gathers_and_spreads_whoever_else_connects() -> None:
         assert stranger.recv(10) == b""
     for stranger in strangers:
         stranger.close()
+
+
+RIGHT = {"INA_SWITCH": "grpc://10.1.0.9:9559", "INA_TOKEN": SECRET, "INA_MEETING": "10.255.255.1:1"}
+
+
+@pytest.mark.parametrize(
+    ("variables", "text"),
+    [
+        ({"INA_SWITCH": ""}, "the ranks are on several machines, and INA_SWITCH is not set"),
+        ({"INA_TOKEN": "short"}, "INA_TOKEN has 5 characters: it must be a secret of 16 or more"),
+        ({"INA_MEETING": ""}, "mpirun has put 1 of 2 ranks on this machine, and INA_MEETING is not set"),
+        ({"INA_MEETING": "here"}, "INA_MEETING: 'here' is not an address"),
+        ({}, r"INA_MEETING: cannot listen at 10\.255\.255\.1:1"),
+        ({"INA_HIERARCHICAL": "yes"}, "INA_HIERARCHICAL is 'yes', must be 0 or 1"),
+    ],
+)
+def test_what_several_machines_need_is_named(variables: dict[str, str], text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        launched(Placement("mpirun", 0, 2, 0, 1, "4711"), Settings.from_environment(RIGHT | variables))

@@ -189,23 +189,6 @@ def test_a_rank_with_another_token_is_not_heard(bed: Bed) -> None:
     assert "RendezvousError: rank 1: rank 0 is gone" in errors or "nobody listens" in errors
 
 
-@pytest.mark.parametrize(
-    ("variables", "text"),
-    [
-        ({"INA_SWITCH": ""}, "the ranks are on several machines, and INA_SWITCH is not set"),
-        ({"INA_TOKEN": "short"}, "INA_TOKEN has 5 characters: it must be a secret of 16 or more"),
-        ({"INA_MEETING": ""}, "mpirun has put 1 of 2 ranks on this machine, and INA_MEETING is not set"),
-        ({"INA_MEETING": "here"}, "INA_MEETING: 'here' is not an address"),
-        ({"INA_MEETING": "10.99.0.1:1"}, "INA_MEETING: cannot listen at 10.99.0.1:1"),
-        ({"INA_HIERARCHICAL": "yes"}, "INA_HIERARCHICAL is 'yes', must be 0 or 1"),
-    ],
-)
-def test_what_several_machines_need_is_named(bed: Bed, variables: dict[str, str], text: str) -> None:
-    [(status, _, errors)] = ends([bed.start(0, ["-c", SUM], {**openmpi(0, 2, 0, 1), **variables})])
-    assert status == 1
-    assert text in errors
-
-
 def test_what_cannot_be_admitted_is_told_to_all_machines(bed: Bed) -> None:
     wrong = {"INA_OPTIONS": f"--host 1={bed.machines[0].ip}/{bed.machines[0].mac} --lanes 32"}
     first, other = ends([bed.start(rank, ["-c", SUM], openmpi(rank, 2, 0, 1) | wrong) for rank in range(2)])
