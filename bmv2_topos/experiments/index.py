@@ -31,6 +31,7 @@ QUESTIONS: Final[Mapping[str, str]] = {
     "precision": "which scaling factors of gradients keep a model's accuracy",
     "scaling": "how long an allreduce takes by number of workers, beside gloo's ring on the same links",
     "targets": "how many packets per second the embedded switch and BMv2 aggregate",
+    "deadlines": "who meets deadlines when jobs fight over switch memory, and who pays for it",
     "model": "how far virtual time is from real processes",
 }
 

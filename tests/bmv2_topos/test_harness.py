@@ -9,7 +9,17 @@ from pathlib import Path
 import pytest
 
 from bmv2_topos import JobEntry
-from bmv2_topos.experiments import addressing, atp, loss, loss_page, loss_runs, memory, regions, stragglers
+from bmv2_topos.experiments import (
+    addressing,
+    atp,
+    deadlines,
+    loss,
+    loss_page,
+    loss_runs,
+    memory,
+    regions,
+    stragglers,
+)
 from bmv2_topos.experiments.harness import (
     Experiment,
     ResultRow,
@@ -129,7 +139,7 @@ def test_a_page_says_what_was_asked_what_came_out_and_how_to_do_it_again(tmp_pat
 
 EXPERIMENTS = {
     module.EXPERIMENT.name: module.EXPERIMENT
-    for module in (memory, stragglers, loss, addressing, regions, atp)
+    for module in (memory, stragglers, loss, addressing, regions, atp, deadlines)
 }
 
 
