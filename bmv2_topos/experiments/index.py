@@ -32,6 +32,7 @@ QUESTIONS: Final[Mapping[str, str]] = {
     "scaling": "how long an allreduce takes by number of workers, beside gloo's ring on the same links",
     "targets": "how many packets per second the embedded switch and BMv2 aggregate",
     "deadlines": "who meets deadlines when jobs fight over switch memory, and who pays for it",
+    "together": "what scheduler, placement, memory and trees bring, each alone and together",
     "model": "how far virtual time is from real processes",
 }
 

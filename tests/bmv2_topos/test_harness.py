@@ -19,6 +19,7 @@ from bmv2_topos.experiments import (
     memory,
     regions,
     stragglers,
+    together,
 )
 from bmv2_topos.experiments.harness import (
     Experiment,
@@ -139,7 +140,7 @@ def test_a_page_says_what_was_asked_what_came_out_and_how_to_do_it_again(tmp_pat
 
 EXPERIMENTS = {
     module.EXPERIMENT.name: module.EXPERIMENT
-    for module in (memory, stragglers, loss, addressing, regions, atp, deadlines)
+    for module in (memory, stragglers, loss, addressing, regions, atp, deadlines, together)
 }
 
 
