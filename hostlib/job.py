@@ -226,12 +226,13 @@ def error_bound(
         numbers: "block16" if they are that: 16 bits for each element.
         hierarchical: True if ranks of a machine are summed there first (``INA_HIERARCHICAL``).
     """
-    local = quantize.local_error_bound(largest, fan_in) if hierarchical else 0.0
     if scale_bits is not None:
+        local = quantize.local_error_bound(largest, fan_in) if hierarchical else 0.0
         return quantize.fixed_error_bound(largest, scale_bits, fan_in) + local
-    exponent = int(quantize.exponents(np.array([largest], np.float32)))
     bound = quantize.block16_error_bound if numbers == "block16" else quantize.error_bound
-    return bound(exponent, fan_in) + local
+    if hierarchical:
+        return quantize.hierarchical_error_bound(largest, fan_in, bound)
+    return bound(int(quantize.exponents(np.array([largest], np.float32))), fan_in)
 
 
 def _place(config: JobConfig) -> tuple[str, int, int, str | None]:

@@ -17,6 +17,7 @@ in advance, and cannot take what is too large: such packets are marked, and summ
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
@@ -216,12 +217,24 @@ def error_bound(exponent: int, fan_in: int, *, average: bool = False) -> float:
 
 
 def local_error_bound(largest: float, ranks: int) -> float:
-    """Return how much more it may be where the ranks of each machine are summed there first.
+    """Return how far the sums of machines may be off, together, where ranks are summed there first.
 
-    Those sums are rounded to float32 once: by 2**-24 of each, and together they are below ranks * largest.
-    Their packets' exponents grow by the number of ranks of a machine, of which there are as many fewer.
+    Each is rounded to float32 once: by 2**-24 of it, and together they are below ranks * largest.
     """
     return math.ldexp(ranks * largest, -24)
+
+
+def hierarchical_error_bound(largest: float, ranks: int, bound: Callable[[int, int], float]) -> float:
+    """Return the error bound of a sum whose ranks are summed on their machines first, however they lie there.
+
+    `bound` is `error_bound` or `block16_error_bound`. The switch adds up m sums of up to ranks - m + 1 ranks,
+    whose exponent is that much larger: many machines, of which one has many ranks, are the worst.
+    """
+    sums = np.array([ranks - m + 1 for m in range(1, ranks + 1)]) * np.float64(largest)
+    with np.errstate(over="ignore"):
+        rounded = np.nextafter(sums.astype(np.float32), np.float32(np.inf))
+    worst = max(bound(int(exponents(rounded[m - 1 : m])), m) for m in range(1, ranks + 1))
+    return worst + local_error_bound(largest, ranks)
 
 
 def _log2_ceil(fan_in: int) -> int:

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hostlib
-from hostlib import Communicator, ConfigError, JobConfig, Limits, local_ranks
+from hostlib import Communicator, ConfigError, JobConfig, Limits, local_ranks, quantize
 from hostlib.rendezvous import Rendezvous
 from hostlib.rendezvous_peers import RendezvousPeers
 from tests.hostlib.socket_switch import JOB, SocketSwitch
@@ -90,6 +90,22 @@ def test_sums_are_within_the_bound_and_the_same_on_all_ranks(
     bound = hostlib.error_bound(largest, size, numbers=numbers, hierarchical=True)
     assert all(result.tobytes() == results[0].tobytes() for result in results)
     assert np.abs(results[0] - exact).max(initial=0) <= bound
+
+
+def test_one_machine_of_many_ranks_among_many_machines_is_within_the_bound() -> None:
+    many = tuple(range(9))
+    with job((many, *((rank,) for rank in range(9, 17)))) as configs:
+        unit = 2.0 ** (16 - quantize.scale_log2(126 + 5, 9))  # of a packet whose largest is 9 * 1.9
+        half = np.full(8, 20.5 * unit, np.float32)  # all rounded to the same side
+        half[0] = 1.9
+        results = each(
+            configs,
+            lambda c: c.allreduce(half if c.rank > 8 else np.full(8, 1.9, np.float32), numbers="block16"),
+        )
+    exact = 9 * float(np.float32(1.9)) + 8 * float(half[1])
+    error = abs(float(results[0][1]) - exact)
+    flat = hostlib.error_bound(1.9, 17, numbers="block16")
+    assert flat < error <= hostlib.error_bound(1.9, 17, numbers="block16", hierarchical=True)
 
 
 def test_int32_is_exact_and_overflows_by_name_on_all_ranks() -> None:
