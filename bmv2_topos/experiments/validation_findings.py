@@ -8,7 +8,7 @@ from typing import Final
 
 from bmv2_topos.experiments.cases import WINDOW
 from bmv2_topos.experiments.harness import ResultRow, column, selected
-from bmv2_topos.experiments.validation_page import JobTimes, correlations, jobs_of, p95, sizes
+from bmv2_topos.experiments.validation_jobs import JobTimes, correlations, jobs_of, p95, sizes
 from bmv2_topos.experiments.validation_runs import (
     AVERAGE,
     BY_ARTICLE,

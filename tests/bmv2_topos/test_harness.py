@@ -26,7 +26,7 @@ from bmv2_topos.experiments import (
     together,
     together_page,
     together_runs,
-    validation_page,
+    validation_jobs,
     validation_runs,
 )
 from bmv2_topos.experiments.harness import (
@@ -264,11 +264,11 @@ def test_the_best_of_each_together_is_faster_than_the_base(quick: dict[str, list
 
 
 def test_flows_come_close_to_packets(quick: dict[str, list[ResultRow]]) -> None:
-    jobs = validation_page.jobs_of(quick["cluster-validation"])
+    jobs = validation_jobs.jobs_of(quick["cluster-validation"])
     assert len(jobs) == 1 + 4 * 4
     for model in validation_runs.MODELS:
-        assert 0 < median(validation_page.sizes(jobs, model)) < 0.1
-        assert 0.8 <= validation_page.correlations(jobs, model)["policies 2"] <= 1.0
+        assert 0 < median(validation_jobs.sizes(jobs, model)) < 0.1
+        assert 0.8 <= validation_jobs.correlations(jobs, model)["policies 2"] <= 1.0
 
 
 @pytest.mark.parametrize("name", ["deadlines", "together", "cluster-validation"])
