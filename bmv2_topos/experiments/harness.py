@@ -109,7 +109,7 @@ class Experiment:
     """A sweep, and the page that is made of its rows."""
 
     name: str
-    """Name of its module, of its files, and for ``ina experiment``."""
+    """Name of its files, for ``ina experiment``, and of its module, where a hyphen is an underscore."""
     title: str
     question: str = ""
     """The question, and findings of others; Markdown, as all texts that follow."""

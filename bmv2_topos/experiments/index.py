@@ -31,6 +31,9 @@ QUESTIONS: Final[Mapping[str, str]] = {
     "precision": "which scaling factors of gradients keep a model's accuracy",
     "scaling": "how long an allreduce takes by number of workers, beside gloo's ring on the same links",
     "targets": "how many packets per second the embedded switch and BMv2 aggregate",
+    "deadlines": "who meets deadlines when jobs fight over switch memory, and who pays for it",
+    "together": "what scheduler, placement, memory and trees bring, each alone and together",
+    "cluster-validation": "how far off `ina cluster simulate` is from packets, and how long slots are held",
     "model": "how far virtual time is from real processes",
 }
 
@@ -39,5 +42,6 @@ def load(name: str) -> Experiment:
     """Return an experiment. Raises KeyError if there is none of that name."""
     if name not in QUESTIONS:
         raise KeyError(name)
-    found: Experiment = importlib.import_module(f"bmv2_topos.experiments.{name}").EXPERIMENT
+    module = f"bmv2_topos.experiments.{name.replace('-', '_')}"
+    found: Experiment = importlib.import_module(module).EXPERIMENT
     return found

@@ -80,7 +80,7 @@ def experiment(
     """
     if names == [LIST]:
         for name, asks in QUESTIONS.items():
-            out.print(f"  {name:<12} {asks}", soft_wrap=True)
+            out.print(f"  {name:<18} {asks}", soft_wrap=True)
         return
     if check + again + (quick or seeds is not None or runner is not None or json) > 1:
         raise Failure("--check, --again, and what says how to run go one without the other", exit_code=USAGE)

@@ -5,11 +5,30 @@ import itertools
 import json
 import re
 from pathlib import Path
+from statistics import median
 
 import pytest
 
 from bmv2_topos import JobEntry
-from bmv2_topos.experiments import addressing, atp, loss, loss_page, loss_runs, memory, regions, stragglers
+from bmv2_topos.experiments import (
+    addressing,
+    atp,
+    cluster_validation,
+    deadlines,
+    deadlines_packets,
+    deadlines_runs,
+    loss,
+    loss_page,
+    loss_runs,
+    memory,
+    regions,
+    stragglers,
+    together,
+    together_page,
+    together_runs,
+    validation_jobs,
+    validation_runs,
+)
 from bmv2_topos.experiments.harness import (
     Experiment,
     ResultRow,
@@ -129,7 +148,17 @@ def test_a_page_says_what_was_asked_what_came_out_and_how_to_do_it_again(tmp_pat
 
 EXPERIMENTS = {
     module.EXPERIMENT.name: module.EXPERIMENT
-    for module in (memory, stragglers, loss, addressing, regions, atp)
+    for module in (
+        memory,
+        stragglers,
+        loss,
+        addressing,
+        regions,
+        atp,
+        deadlines,
+        together,
+        cluster_validation,
+    )
 }
 
 
@@ -210,6 +239,41 @@ def test_losses_cost_goodput_but_do_not_stop_a_job(quick: dict[str, list[ResultR
             )
             assert bare < left < 1.0
     assert all(row["lost_packets"] for row in quick["loss"] if row["loss"])
+
+
+def test_policies_that_know_deadlines_miss_fewer(quick: dict[str, list[ResultRow]]) -> None:
+    flows = selected(quick["deadlines"], part="memory")
+    missed = {policy: column(flows, "missed", policy=policy) for policy in deadlines_runs.POLICIES}
+    for fewer, more in zip(missed[deadlines_runs.DEADLINE], missed[deadlines_runs.STATIC], strict=True):
+        assert fewer < more
+
+
+def test_times_across_a_change_are_those_of_two_iterations() -> None:
+    times = [1.0, 1.0, 1.0, 1.0, 3.0, 2.0, 9.0, 2.0, 2.0]
+    assert deadlines_packets.by_size(times, [0, 4]) == {
+        "across_0_s": 1.0,
+        "steady_0_s": 1.0,
+        "across_1_s": 2.5,
+        "steady_1_s": 2.0,
+    }
+
+
+def test_the_best_of_each_together_is_faster_than_the_base(quick: dict[str, list[ResultRow]]) -> None:
+    assert together_page.against_base(quick["together"], together_runs.BEST) < -0.1
+    assert together_page.against_base(quick["together"], together_runs.BASE) == 0.0
+
+
+def test_flows_come_close_to_packets(quick: dict[str, list[ResultRow]]) -> None:
+    jobs = validation_jobs.jobs_of(quick["cluster-validation"])
+    assert len(jobs) == 1 + 4 * 4
+    for model in validation_runs.MODELS:
+        assert 0 < median(validation_jobs.sizes(jobs, model)) < 0.1
+        assert 0.8 <= validation_jobs.correlations(jobs, model)["policies 2"] <= 1.0
+
+
+@pytest.mark.parametrize("name", ["deadlines", "together", "cluster-validation"])
+def test_of_a_trial_nothing_is_said(name: str, quick: dict[str, list[ResultRow]]) -> None:
+    assert EXPERIMENTS[name].findings(quick[name]) == ""
 
 
 def test_tables_are_markdown() -> None:

@@ -101,6 +101,8 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
         *("bmv2_topos/*", *CONTROLLER, *SWITCH, *PIPELINES),
         *("hostlib/", "hostlib._native", "hostlib.core/", "hostlib.fallback/"),
         *("controller.runtime/", "controller.bench/", "hostlib.demos.digits"),
+        *("controller.placement/", "controller.routing/", "controller.simulator.network/"),
+        "controller.workload/",
     ),
     "bmv2_topos.testbeds.mininet": ("bmv2_topos/*", *CONTROLLER),
     # The same in virtual time and as processes.
