@@ -2,7 +2,7 @@
 # PYTHON=python3.12 chooses another interpreter, PYTEST_ARGS="-n 0 -k window" other ways to run the tests
 # (--thorough: properties on three times as many random cases).
 PYTHON ?= python3
-PYTEST_ARGS ?= -n auto --dist loadgroup
+PYTEST_ARGS ?= -n auto
 VENV   := .venv
 BIN    := $(VENV)/bin
 SOURCES := softswitch controller hostlib bmv2_topos examples benchmarks p4src tests

@@ -4,8 +4,10 @@ import importlib.util
 import itertools
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
+from types import ModuleType
 
 import pytest
 
@@ -146,103 +148,68 @@ def test_a_page_says_what_was_asked_what_came_out_and_how_to_do_it_again(tmp_pat
         assert file.suffix == ".md" or f"({file.name})" in page
 
 
-EXPERIMENTS = {
-    module.EXPERIMENT.name: module.EXPERIMENT
-    for module in (
-        memory,
-        stragglers,
-        loss,
-        addressing,
-        regions,
-        atp,
-        deadlines,
-        together,
-        cluster_validation,
-    )
-}
-
-
-@pytest.fixture(scope="module")
-def quick() -> dict[str, list[ResultRow]]:
-    return {
-        name: sweep(experiment.scenarios(True), experiment.measure, processes=1)
-        for name, experiment in EXPERIMENTS.items()
-    }
-
-
-@pytest.mark.parametrize("name", EXPERIMENTS)
-def test_an_experiment_makes_its_page(name: str, quick: dict[str, list[ResultRow]], tmp_path: Path) -> None:
-    files = write(EXPERIMENTS[name], quick[name], tmp_path, command="python -m something")
-    page = (tmp_path / f"{name}.md").read_text()
-    assert page.startswith(f"# {EXPERIMENTS[name].title}\n")
-    assert "nan" not in page
-    plots = [file for file in files if file.suffix == ".svg"]
-    assert bool(plots) == (importlib.util.find_spec("matplotlib") is not None)
-
-
-def test_shared_slots_serve_even_without_memory(quick: dict[str, list[ResultRow]]) -> None:
-    without = [row for row in quick["memory"] if row["slots"] == 0]
+def shared_slots_serve_even_without_memory(rows: list[ResultRow]) -> None:
+    without = [row for row in rows if row["slots"] == 0]
     assert [row["aggregated_share"] for row in without] == [0.0] * 4
     for jobs, program in itertools.product(memory.JOBS, ("shared", "atp")):
-        by_slots = list(memory.speeds(quick["memory"], jobs, program).values())
+        by_slots = list(memory.speeds(rows, jobs, program).values())
         assert 0 < by_slots[0] < by_slots[1] <= by_slots[2] * 1.01
 
 
-def test_a_straggler_keeps_slots_from_a_healthy_job(quick: dict[str, list[ResultRow]]) -> None:
-    both = [row for row in quick["stragglers"] if row["jobs"] == "healthy+straggling"]
+def a_straggler_keeps_slots_from_a_healthy_job(rows: list[ResultRow]) -> None:
+    both = [row for row in rows if row["jobs"] == "healthy+straggling"]
     assert [row["control"] for row in both] == list(stragglers.CONTROLS)
     for row in both:
         slots, factor = int(number(row, "slots")), int(number(row, "factor"))
-        (healthy,) = stragglers.cost(quick["stragglers"], str(row["control"]), slots, factor).healthy
+        (healthy,) = stragglers.cost(rows, str(row["control"]), slots, factor).healthy
         assert healthy > 1.02
         assert number(row, "healthy_share") < 1
 
 
-def test_a_job_whose_window_fits_its_region_never_meets_itself(quick: dict[str, list[ResultRow]]) -> None:
-    alone = selected(quick["addressing"], setup=addressing.ONE)
+def a_job_whose_window_fits_its_region_never_meets_itself(rows: list[ResultRow]) -> None:
+    alone = selected(rows, setup=addressing.ONE)
     assert column(alone, "collided", addressing=addressing.CONSECUTIVE) == [0, 0]
     assert max(column(alone, "collided", addressing=addressing.HASHED)) > 0
-    for case in addressing.cases(quick["addressing"]):
-        by_slots = addressing.times(quick["addressing"], *case, addressing.CONSECUTIVE)
+    for case in addressing.cases(rows):
+        by_slots = addressing.times(rows, *case, addressing.CONSECUTIVE)
         assert addressing.greatest_rise(by_slots)[0] <= addressing.RISE
 
 
-def test_a_job_does_not_notice_that_its_region_changes(quick: dict[str, list[ResultRow]]) -> None:
+def a_job_does_not_notice_that_its_region_changes(rows: list[ResultRow]) -> None:
     for loss_ in (0.0, 1e-3):
         none, moved = (
-            column(quick["regions"], "resent", loss=loss_, changes=changes)
+            column(rows, "resent", loss=loss_, changes=changes)
             for changes in (regions.NONE, regions.CONSISTENT)
         )
         assert none == moved
-        (slowdown,) = regions.slowdowns(quick["regions"], "one switch", loss_, regions.CONSISTENT)
+        (slowdown,) = regions.slowdowns(rows, "one switch", loss_, regions.CONSISTENT)
         assert slowdown.across < regions.TARGET
-    (at_once,) = column(quick["regions"], "resent", loss=0.0, changes=regions.AT_ONCE)
+    (at_once,) = column(rows, "resent", loss=0.0, changes=regions.AT_ONCE)
     assert at_once > 100
 
 
-def test_slots_that_are_held_for_the_server_cost_traffic(quick: dict[str, list[ResultRow]]) -> None:
-    for mix, slots in atp.settings_of(quick["atp"]):
+def slots_that_are_held_for_the_server_cost_traffic(rows: list[ResultRow]) -> None:
+    for mix, slots in atp.settings_of(rows):
         ours, held = (
-            column(quick["atp"], "fallback_bytes", mix=mix, slots=slots, choice=choice)
+            column(rows, "fallback_bytes", mix=mix, slots=slots, choice=choice)
             for choice in (atp.OURS, atp.HELD)
         )
         assert held > ours
 
 
-def test_losses_cost_goodput_but_do_not_stop_a_job(quick: dict[str, list[ResultRow]]) -> None:
+def losses_cost_goodput_but_do_not_stop_a_job(rows: list[ResultRow]) -> None:
     for kind in loss_runs.KINDS:
         for size_kb in (16, 64):
-            assert loss_page.relative(quick["loss"], kind, 4, size_kb, 0.0).mean == 1.0
+            assert loss_page.relative(rows, kind, 4, size_kb, 0.0).mean == 1.0
             left, bare = (
-                loss_page.relative(quick["loss"], kind, 4, size_kb, 0.01, probes).mean
-                for probes in ("on", "off")
+                loss_page.relative(rows, kind, 4, size_kb, 0.01, probes).mean for probes in ("on", "off")
             )
             assert bare < left < 1.0
-    assert all(row["lost_packets"] for row in quick["loss"] if row["loss"])
+    assert all(row["lost_packets"] for row in rows if row["loss"])
 
 
-def test_policies_that_know_deadlines_miss_fewer(quick: dict[str, list[ResultRow]]) -> None:
-    flows = selected(quick["deadlines"], part="memory")
+def policies_that_know_deadlines_miss_fewer(rows: list[ResultRow]) -> None:
+    flows = selected(rows, part="memory")
     missed = {policy: column(flows, "missed", policy=policy) for policy in deadlines_runs.POLICIES}
     for fewer, more in zip(missed[deadlines_runs.DEADLINE], missed[deadlines_runs.STATIC], strict=True):
         assert fewer < more
@@ -258,22 +225,52 @@ def test_times_across_a_change_are_those_of_two_iterations() -> None:
     }
 
 
-def test_the_best_of_each_together_is_faster_than_the_base(quick: dict[str, list[ResultRow]]) -> None:
-    assert together_page.against_base(quick["together"], together_runs.BEST) < -0.1
-    assert together_page.against_base(quick["together"], together_runs.BASE) == 0.0
+def the_best_of_each_together_is_faster_than_the_base(rows: list[ResultRow]) -> None:
+    assert together_page.against_base(rows, together_runs.BEST) < -0.1
+    assert together_page.against_base(rows, together_runs.BASE) == 0.0
 
 
-def test_flows_come_close_to_packets(quick: dict[str, list[ResultRow]]) -> None:
-    jobs = validation_jobs.jobs_of(quick["cluster-validation"])
+def flows_come_close_to_packets(rows: list[ResultRow]) -> None:
+    jobs = validation_jobs.jobs_of(rows)
     assert len(jobs) == 1 + 4 * 4
     for model in validation_runs.MODELS:
         assert 0 < median(validation_jobs.sizes(jobs, model)) < 0.1
         assert 0.8 <= validation_jobs.correlations(jobs, model)["policies 2"] <= 1.0
 
 
-@pytest.mark.parametrize("name", ["deadlines", "together", "cluster-validation"])
-def test_of_a_trial_nothing_is_said(name: str, quick: dict[str, list[ResultRow]]) -> None:
-    assert EXPERIMENTS[name].findings(quick[name]) == ""
+PAGES = [
+    (memory, shared_slots_serve_even_without_memory),
+    (stragglers, a_straggler_keeps_slots_from_a_healthy_job),
+    (loss, losses_cost_goodput_but_do_not_stop_a_job),
+    (addressing, a_job_whose_window_fits_its_region_never_meets_itself),
+    (regions, a_job_does_not_notice_that_its_region_changes),
+    (atp, slots_that_are_held_for_the_server_cost_traffic),
+    (deadlines, policies_that_know_deadlines_miss_fewer),
+    (together, the_best_of_each_together_is_faster_than_the_base),
+    (cluster_validation, flows_come_close_to_packets),
+]
+
+
+@pytest.mark.parametrize(
+    ("experiment", "holds"),
+    [pytest.param(of.EXPERIMENT, holds, id=of.EXPERIMENT.name) for of, holds in PAGES],
+)
+def test_a_trial_makes_a_page_and_shows_what_the_page_is_about(
+    experiment: Experiment, holds: Callable[[list[ResultRow]], None], tmp_path: Path
+) -> None:
+    rows = sweep(experiment.scenarios(True), experiment.measure, processes=1)
+    files = write(experiment, rows, tmp_path, command="python -m something")
+    page = (tmp_path / f"{experiment.name}.md").read_text()
+    assert page.startswith(f"# {experiment.title}\n")
+    assert "nan" not in page
+    plots = [file for file in files if file.suffix == ".svg"]
+    assert bool(plots) == (importlib.util.find_spec("matplotlib") is not None)
+    holds(rows)
+
+
+@pytest.mark.parametrize("module", [deadlines, together, cluster_validation], ids=lambda of: of.__name__)
+def test_of_a_short_trial_nothing_is_said(module: ModuleType) -> None:
+    assert module.EXPERIMENT.findings([]) == ""
 
 
 def test_tables_are_markdown() -> None:

@@ -1,4 +1,4 @@
-"""Whole processes on real sockets: these tests run one after the other, beside all others, and first."""
+"""Whole processes on real sockets: these tests run first, as they take longest."""
 
 from collections.abc import Iterator
 from multiprocessing import resource_tracker
@@ -11,11 +11,7 @@ from tests.system.command import family
 HERE = Path(__file__).parent
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if item.path.is_relative_to(HERE):
-            item.add_marker(pytest.mark.xdist_group("system"))
     items.sort(key=lambda item: not item.path.is_relative_to(HERE))
 
 
