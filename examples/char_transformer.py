@@ -105,6 +105,13 @@ def main() -> None:
     parser.add_argument("--write", type=int, default=200, help="characters that the model writes at the end")
     options = parser.parse_args()
     dist.init_process_group(options.backend)
+    learn(options)
+    # The model, which holds the group, is gone by now: where it goes last, torch's gloo may wait for ever.
+    dist.destroy_process_group()
+
+
+def learn(options: argparse.Namespace) -> None:
+    """Train a model, and have it write something."""
     rank = dist.get_rank()
     text, symbols = corpus()
 
@@ -120,7 +127,6 @@ def main() -> None:
     if rank == 0:
         start = torch.tensor([symbols.index(symbol) for symbol in "The "])
         print("".join(symbols[place] for place in write(model.module, start, options.write)))
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
