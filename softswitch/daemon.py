@@ -30,7 +30,6 @@ from softswitch.engine.ports import PortSpec, SharedPort, UdpPort
 from softswitch.engine.programs import preprocess_once
 from softswitch.engine.switch import Switch
 from softswitch.engine.trace import Event
-from softswitch.metrics import serve_metrics
 from softswitch.p4runtime import Service, Tls, private_socket, serve
 from softswitch.p4runtime.errors import RequestError
 from softswitch.p4runtime.state import Backend
@@ -95,6 +94,9 @@ def run_switch(
                 stack.enter_context(CaptureFiles(switch, capture))
             described = _description(switch, service, device_id, program)
             if metrics_port is not None:
+                # Imported here, because few switches have it and all would start 20 ms later.
+                from softswitch.metrics import serve_metrics
+
                 described["metrics_port"] = stack.enter_context(serve_metrics(switch, metrics_port))
             switch.start()
             with _Signals(stop):
