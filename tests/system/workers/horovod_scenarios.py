@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import refusals
 import torch
 import torch.distributed as dist
 
@@ -199,13 +200,7 @@ def horovod_join() -> Any:
 def horovod_refusals() -> Any:
     hvd.init()
     found: dict[str, Any] = {}
-
-    def refused(name: str, call: Callable[[], Any]) -> None:
-        try:
-            call()
-            found[name] = None
-        except Exception as error:
-            found[name] = [type(error).__name__, str(error)]
+    refused = refusals.noting(found)
 
     rank = hvd.rank()
     refused("shapes", lambda: hvd.allreduce(torch.ones(3 + rank), name="w"))
@@ -461,13 +456,7 @@ def horovod_inputs() -> Any:
     """Hand in what is unusual; the others are not held up, and all goes on after each."""
     hvd.init()
     found: dict[str, Any] = {}
-
-    def refused(name: str, call: Callable[[], Any]) -> None:
-        try:
-            call()
-            found[name] = None
-        except Exception as error:
-            found[name] = [type(error).__name__, str(error)]
+    refused = refusals.noting(found)
 
     whole = torch.tensor([[0.0, 1, 2], [4, 5, 6]])
     found["strided"] = hvd.allreduce(whole[:, ::2], op=hvd.Sum).tolist()

@@ -12,6 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import refusals
 import torch
 import torch._dynamo  # which DDP imports when it is made: once for all ranks
 import torch.distributed as dist
@@ -294,13 +295,7 @@ def inputs() -> dict[str, Any]:
     """Hand in what is unusual, or not to be summed; the group goes on after each."""
     rank = begin()
     found: dict[str, Any] = {}
-
-    def refused(name: str, call: Callable[[], Any]) -> None:
-        try:
-            call()
-            found[name] = None
-        except Exception as error:
-            found[name] = [type(error).__name__, str(error)]
+    refused = refusals.noting(found)
 
     def summed(tensor: torch.Tensor, op: Any = dist.ReduceOp.SUM) -> torch.Tensor:
         dist.all_reduce(tensor, op)
