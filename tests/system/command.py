@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -41,11 +42,21 @@ def relatives(name: str) -> list[int]:
     """Return the processes of a family that still run."""
     found = []
     for entry in Path("/proc").iterdir():
-        # a zombie has no environment, and another user's is not ours to read
+        # who has just ended is nobody's, and another user's environment is not ours to read
         with contextlib.suppress(OSError):
-            if entry.name.isdigit() and name.encode() in (entry / "environ").read_bytes():
+            if entry.name.isdigit() and name.encode() in environment(entry):
                 found.append(int(entry.name))
     return found
+
+
+def environment(process: Path) -> bytes:
+    """Return a process's environment, which is empty for a moment while it becomes another program."""
+    for _ in range(50):
+        if text := (process / "environ").read_bytes():
+            return text
+        (process / "exe").readlink()  # zombies and the kernel's threads have no program
+        time.sleep(0.002)
+    return b""
 
 
 def start(*arguments: object, before: Sequence[str] = ()) -> subprocess.Popen[str]:

@@ -61,3 +61,15 @@ def test_a_family_holds_who_has_left_its_parent() -> None:
         done = subprocess.run(["sh", "-c", daemon], capture_output=True, text=True, check=True)
         assert int(done.stdout) in relatives(name)
     assert relatives(name) == []
+
+
+def test_a_family_holds_who_is_becoming_another_program(tmp_path: Path) -> None:
+    """For a moment of each exec a process shows no environment: found by a slow machine."""
+    script = tmp_path / "for_ever.sh"
+    script.write_text('exec sh "$0"')
+    with family() as name:
+        busy = subprocess.Popen(["sh", script])
+        seen = [relatives(name) for _ in range(100)]
+    busy.wait()
+    assert seen == [[busy.pid]] * 100
+    assert relatives(name) == []
