@@ -23,6 +23,7 @@ from softswitch.engine.pipeline import PipelineError
 from softswitch.engine.ports import MemoryPort
 from softswitch.engine.switch import Switch
 from softswitch.stf.control import Control
+from softswitch.stf.plane import EmbeddedPlane
 from softswitch.stf.script import Add, Command, Packet, SetDefault, Statement, parse_script
 
 PORTS = (*range(8), 510)
@@ -96,7 +97,7 @@ class Run:
 
     def _set_up(self, switch: Switch) -> None:
         if self._rng.random() < 0.7:
-            control = Control(switch, self._pipeline)
+            control = Control(self._subject.program, EmbeddedPlane(switch, self._pipeline))
             for statement in self._subject.script:
                 match statement:
                     case Add():
