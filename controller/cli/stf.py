@@ -13,7 +13,8 @@ import typer
 import softswitch
 from controller.cli import options
 from controller.cli.errors import USAGE, Failure
-from controller.cli.output import Result, out, plural
+from controller.cli.output import out
+from controller.cli.plain import Result, plural
 from controller.runtime.programs import source_of
 from softswitch.stf import Event, Report, ScriptError, parse_script, run_script
 
