@@ -18,7 +18,7 @@ from tests.controller.grouping.cases import exact, greedy, table_of, total, weig
 NODES = 200 if effort.THOROUGH else 140  # more than `matching.EXACT`, below which nothing is thinned
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=effort.cases(60))
 @given(st.integers(0, 14), st.integers(0, 10**6), st.sampled_from([0, 1, 3]))
 def test_matchings_are_valid_and_of_maximum_weight(count: int, seed: int, distinct: int) -> None:
     table = table_of(count, seed, distinct)
