@@ -70,7 +70,7 @@ def before(bundle: Bundle, message: Any) -> list[Any]:
         return [found]
     try:
         entry = bundle.pipeline.find(table.name, _key_only(table, message))
-    except NoSuchEntry:
+    except (NoSuchEntry, BadEntry):  # what cannot be there the write refuses in its own words
         return []
     found = encoded(bundle, table, entry)
     if found.is_const:

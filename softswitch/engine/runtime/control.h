@@ -83,6 +83,13 @@ P4_INLINE uint8_t *p4_register_cell(struct p4_pipeline *s, uint32_t id, uint64_t
     return p4_pointer_at(s, r->slots) + index * r->stride + r->cell;
 }
 
+/* The name of a register, NULL beyond the last one. */
+P4_EXPORT const char *p4_control_register_name(const struct p4_pipeline *s, uint32_t id)
+{
+    (void)s;
+    return p4_registers[id].name;
+}
+
 P4_EXPORT void p4_control_read_register(struct p4_pipeline *s, uint32_t id, uint64_t index, uint64_t words[2])
 {
     words[0] = words[1] = 0;
