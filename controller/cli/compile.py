@@ -14,7 +14,8 @@ import typer
 import softswitch
 from controller.cli import options
 from controller.cli.errors import USAGE, Failure
-from controller.cli.output import Result, out, plural, say, table
+from controller.cli.output import out, table
+from controller.cli.plain import Result, plural, say
 from controller.runtime.programs import source_of
 from softswitch.stf import PacketTime, ScriptError, packet_times, parse_script
 

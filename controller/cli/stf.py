@@ -14,7 +14,8 @@ import softswitch
 from bmv2_topos.testbeds.bmv2 import run_on_bmv2
 from controller.cli import options
 from controller.cli.errors import USAGE, Failure
-from controller.cli.output import Result, out, plural
+from controller.cli.output import out
+from controller.cli.plain import Result, plural
 from controller.runtime.programs import source_of
 from softswitch.stf import Event, Report, ScriptError, parse_script, run_script
 

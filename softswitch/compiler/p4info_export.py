@@ -22,7 +22,7 @@ from google.protobuf import text_format
 from p4src.messages import p4info_pb2
 from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError
-from softswitch.compiler.frontend.lexer import unescape
+from softswitch.compiler.frontend.text import unescape
 
 _Ids = p4info_pb2.P4Ids
 _MATCH_TYPES = {

@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from softswitch.compiler import ir
-from softswitch.engine.emit_c.entry import indirect_meters
-from softswitch.engine.emit_c.registers import Registers, register_ids
-from softswitch.engine.emit_c.tables import ARG_WORDS, TableLayout, lay_out_table, packed
+from softswitch.engine.emit_c.table_layout import ARG_WORDS, TableLayout, lay_out_table, packed
+from softswitch.engine.emit_c.walk import indirect_meters
 from softswitch.engine.entries import TableEntries, bit_width, has_part, leaf_widths
 from softswitch.engine.meters import MeterRates, MeterReading
 from softswitch.engine.pipeline import MAX_FRAME, Copy, NoSuchObject, PipelineError, Verdict
@@ -129,6 +128,7 @@ class _Control:
         self.meter = _control(library, "meter", _WORDS, u32, u64)
         self.digests = _control(library, "digests", _WORDS)
         self.counter = _control(library, "counter", _WORDS, u32)
+        self.register_name = _control(library, "register_name", ctypes.c_char_p, u32)
         self.read_register = _control(library, "read_register", None, u32, u64, _WORDS)
         self.write_register = _control(library, "write_register", None, u32, u64, _WORDS)
 
@@ -203,7 +203,9 @@ class CompiledPipeline:
             )
             for number, (name, table) in enumerate(program.tables.items())
         }
-        self._registers = register_ids(Registers(program))
+        numbers = itertools.count()
+        names = iter(lambda: self._control.register_name(state, next(numbers)), None)
+        self._registers = {name.decode(): number for number, name in enumerate(names)}
         indirect = [name for name, counter in program.counters.items() if counter.table is None]
         self._counters = {name: number for number, name in enumerate(indirect)}
         self._meters = {meter.name: number for number, meter in enumerate(indirect_meters(program))}

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
-from softswitch.compiler.frontend.lexer import unescape
+from softswitch.compiler.frontend.text import unescape
 from softswitch.compiler.ir import fold
 from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.expressions.check import type_at, whole_number

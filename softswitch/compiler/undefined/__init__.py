@@ -18,6 +18,6 @@ from __future__ import annotations
 
 from softswitch.compiler.undefined.find import find
 from softswitch.compiler.undefined.reads import Finding
-from softswitch.compiler.undefined.settle import Choice, settled
+from softswitch.compiler.undefined.settle import settled
 
-__all__ = ["Choice", "Finding", "find", "settled"]
+__all__ = ["Finding", "find", "settled"]

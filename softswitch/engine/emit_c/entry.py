@@ -7,10 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from softswitch.compiler import ir
 from softswitch.compiler.errors import Unsupported
 from softswitch.engine.emit_c.layout import ScalarHome
-from softswitch.engine.emit_c.tables import TableLayout, describe_tables, state_members
+from softswitch.engine.emit_c.table_layout import TableLayout
+from softswitch.engine.emit_c.tables import describe_tables, state_members
 from softswitch.engine.emit_c.text import Writer, c_integer, is_wide, storage_bits, storage_type, width_of
 from softswitch.engine.emit_c.unit import Unit
-from softswitch.engine.emit_c.walk import NOWHERE
+from softswitch.engine.emit_c.walk import NOWHERE, indirect_meters
 
 DECLARATIONS = """\
 struct p4_register {
@@ -184,11 +185,6 @@ def declare_state(unit: Unit, tables: Sequence[TableLayout], out: Writer) -> Non
             out.line(f"offsetof(struct p4_pipeline, meter_{unit.meter_names[meter.name]}),")
         out.line("0,")
     out.line()
-
-
-def indirect_meters(program: ir.Program) -> list[ir.Meter]:
-    """Return the meters that are arrays, in the order of ``p4_meters``."""
-    return [meter for meter in program.meters.values() if meter.table is None]
 
 
 def _needs_time(program: ir.Program) -> bool:
