@@ -2,7 +2,9 @@
 # PYTHON=python3.12 chooses another interpreter, PYTEST_ARGS="-n 0 -k window" other ways to run the tests
 # (--thorough: properties on three times as many random cases).
 PYTHON ?= python3
-PYTEST_ARGS ?= -n auto
+# One more process than processors: tests wait for a fifth of their time.
+TESTERS := $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
+PYTEST_ARGS ?= -n $(TESTERS)
 VENV   := .venv
 BIN    := $(VENV)/bin
 SOURCES := softswitch controller hostlib bmv2_topos examples benchmarks p4src tests

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from softswitch.compiler import (
         Choice,
         CompileError,
-        Finding,
         Position,
         compile_file,
         compile_source,
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
         p4info_text,
         preprocess_file,
     )
+    from softswitch.compiler.undefined import Finding
     from softswitch.daemon import run_switch
     from softswitch.engine.build import build_c, load
     from softswitch.engine.c_compiler import has_compiler
@@ -84,7 +84,6 @@ _HOMES: Final = {
     "compiler": (
         "Choice",
         "CompileError",
-        "Finding",
         "Position",
         "compile_file",
         "compile_source",
@@ -93,6 +92,7 @@ _HOMES: Final = {
         "p4info_text",
         "preprocess_file",
     ),
+    "compiler.undefined": ("Finding",),
     "daemon": ("run_switch",),
     "engine.build": ("build_c", "load"),
     "engine.c_compiler": ("has_compiler",),

@@ -9,9 +9,6 @@ from hypothesis import HealthCheck, settings
 
 from tests import effort
 
-settings.register_profile("any-speed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("any-speed")
-
 # A thousand processes are started: only the first is to compile our modules.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
@@ -31,6 +28,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     effort.THOROUGH = bool(config.getoption("--thorough"))
+    settings.register_profile(
+        "any-speed",
+        deadline=None,
+        max_examples=effort.cases(100),  # without a profile, hypothesis tries 100
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+    settings.load_profile("any-speed")
 
 
 @pytest.fixture

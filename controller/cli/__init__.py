@@ -87,7 +87,7 @@ def _warn(
 
 def _complain(message: str, code: int) -> int:
     # The compiler's messages begin with file and line, as compilers' do.
-    from controller.cli.output import say
+    from controller.cli.plain import say
 
     prefix = "" if code == COMPILE else "ina: "
     with contextlib.suppress(OSError):  # the terminal may be gone

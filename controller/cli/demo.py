@@ -15,7 +15,8 @@ import typer
 from controller.cli import options
 from controller.cli.errors import Failure
 from controller.cli.live import Live
-from controller.cli.output import Result, err, out, plural, table
+from controller.cli.output import err, out, table
+from controller.cli.plain import Result, plural
 from controller.cli.summary import show
 from controller.runtime.jobs import run_alone
 from controller.runtime.metrics import metrics

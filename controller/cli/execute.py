@@ -8,8 +8,7 @@ from contextlib import AbstractContextManager
 
 from controller.cli.errors import Failure, Interrupted, verdict
 from controller.cli.live import Live
-from controller.cli.output import Result, plural, say, seconds
-from controller.cli.summary import show, show_switches
+from controller.cli.plain import Result, plural, say, seconds
 from controller.runtime.fabric import SwitchFabric
 from controller.runtime.jobs import JobEnd, first_failure
 from controller.runtime.metrics import by_switch, metrics, refusals, total
@@ -79,6 +78,9 @@ def _show(fabric: FabricSpec, report: RunReport) -> None:
     results = {end.spec.name: end.result for end in report.ends if end.result}
     if not results:
         return
+    # Imported here, because a run that fails, or answers in JSON, lays out no tables.
+    from controller.cli.summary import show, show_switches
+
     show({name: metrics(result) | refusals(report.refused) for name, result in results.items()})
     if fabric.tree and (switches := by_switch(results.values())):
         show_switches(switches)

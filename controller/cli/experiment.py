@@ -25,7 +25,8 @@ from bmv2_topos.experiments.harness import (
 )
 from bmv2_topos.experiments.index import QUESTIONS, load
 from controller.cli.errors import FAILED, USAGE, Failure
-from controller.cli.output import Bar, out, plural, say, seconds
+from controller.cli.output import Bar, out
+from controller.cli.plain import plural, say, seconds
 
 EPILOG = """Examples:
 

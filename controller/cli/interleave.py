@@ -19,7 +19,8 @@ from controller.bench.interleave import GROUPS, KINDS, Comparison, compare, pool
 from controller.cli import options
 from controller.cli.errors import USAGE, Failure
 from controller.cli.live import print_output
-from controller.cli.output import Result, err, parse_size, plural, seconds, table
+from controller.cli.output import err, table
+from controller.cli.plain import Result, parse_size, plural, seconds
 from controller.grouping.efficiency import best
 from controller.runtime.fabric import SwitchFabric, open_fabric
 from controller.runtime.job_group import GroupRun

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
-from controller.cli.output import plural, say
+from controller.cli.plain import plural, say
 from controller.cli.screen import screen
 from controller.runtime.spec import LaunchSpec, Reports
 

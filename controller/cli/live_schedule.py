@@ -14,7 +14,8 @@ import typer
 from controller.cli import options
 from controller.cli.errors import USAGE, Failure, verdict
 from controller.cli.live import print_output
-from controller.cli.output import Result, say, table
+from controller.cli.output import table
+from controller.cli.plain import Result, say
 from controller.cli.schedule import common, inputs
 from controller.live import Entry, LiveController
 from controller.runtime.fabric import SwitchFabric, open_fabric

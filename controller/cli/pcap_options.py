@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from controller.cli.errors import USAGE, Failure
-from controller.cli.output import parse_size
+from controller.cli.plain import parse_size
 
 CAPTURES = "Captures"
 MOST_SNAP = 65535

@@ -8,7 +8,8 @@ import typer
 
 from controller.cli import options
 from controller.cli.errors import Failure
-from controller.cli.output import Result, out
+from controller.cli.output import out
+from controller.cli.plain import Result
 
 EPILOG = """Examples:
 

@@ -14,7 +14,8 @@ from bmv2_topos import Link, Topology, TopologyError, load_jobs
 from bmv2_topos.jobfile import MAX_WINDOW
 from controller.cli import options, sim_report
 from controller.cli.errors import USAGE, Failure
-from controller.cli.output import Bar, count, seconds
+from controller.cli.output import Bar
+from controller.cli.plain import count, seconds
 from controller.cli.run_options import parse_tree
 from controller.runtime.job_file import Overrides
 

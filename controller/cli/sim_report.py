@@ -6,7 +6,8 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from controller.cli.output import Result, count, out, seconds, table
+from controller.cli.output import out, table
+from controller.cli.plain import Result, count, seconds
 
 if TYPE_CHECKING:  # other commands need none of it
     from bmv2_topos.testbeds.virtual import JobReport, Report

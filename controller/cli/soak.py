@@ -10,7 +10,8 @@ import typer
 
 from controller.cli import options
 from controller.cli.errors import FAILED, USAGE, Failure
-from controller.cli.output import Bar, Result, count, out, plural, say, seconds, table
+from controller.cli.output import Bar, out, table
+from controller.cli.plain import Result, count, plural, say, seconds
 
 if TYPE_CHECKING:
     from bmv2_topos.soak import Tally

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from controller.cli.output import count, rate, seconds, table
+from controller.cli.output import table
+from controller.cli.plain import count, rate, seconds
 from controller.runtime.metrics import Numbers
 
 WHERE: Final = {"switch": "in the switch", "fallback": "fallback", "refused": "of no job"}

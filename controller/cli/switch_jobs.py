@@ -7,7 +7,8 @@ from collections.abc import Mapping
 
 from controller import Admission, NoProgram
 from controller.cli import options
-from controller.cli.output import Result, out, table
+from controller.cli.output import out, table
+from controller.cli.plain import Result
 
 EPILOG = """Examples:
 

@@ -11,7 +11,8 @@ import typer
 
 from controller.cli import options, sim_report
 from controller.cli.errors import USAGE, Failure
-from controller.cli.output import Result, count, out, table
+from controller.cli.output import out, table
+from controller.cli.plain import Result, count
 from controller.model import INA_UDP_PORT
 
 if TYPE_CHECKING:  # loaded where it is used, for other commands need none of it

@@ -17,19 +17,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from softswitch.compiler import ir
+from softswitch.compiler.choice import Choice
 from softswitch.compiler.errors import CompileError, Unsupported
-from softswitch.compiler.frontend.preprocess import preprocess, read_source
+from softswitch.compiler.frontend.text import read_source
 from softswitch.compiler.p4info_export import p4info, p4info_text
 from softswitch.compiler.position import Position
-from softswitch.compiler.undefined import Choice, Finding, find, settled
+
+if TYPE_CHECKING:
+    from softswitch.compiler.undefined import Finding
 
 __all__ = [
     "Choice",
     "CompileError",
     "Dump",
-    "Finding",
     "Position",
     "Unsupported",
     "compile_file",
@@ -64,13 +67,23 @@ def compile_source(
 
     Raises CompileError.
     """
-    plain = preprocess(text, name, defines=defines, include_dirs=include_dirs, preprocessed=preprocessed)
+    from softswitch.compiler.undefined import settled
+
+    plain = _preprocess(text, name, defines=defines, include_dirs=include_dirs, preprocessed=preprocessed)
     dump("preprocess", lambda: plain)
     return settled(_lowered(plain, name, dump), undefined)
 
 
+# The passes are imported where they are needed: most processes find what they need compiled already.
+
+
+def _preprocess(text: str, name: str, **options: Any) -> str:
+    from softswitch.compiler.frontend.preprocess import preprocess
+
+    return preprocess(text, name, **options)
+
+
 def _lowered(plain: str, name: str, dump: Dump) -> ir.Program:
-    # Imported here, because most processes find what they need compiled already.
     from softswitch.compiler.frontend.lexer import tokenize
     from softswitch.compiler.frontend.parser import parse_tokens
     from softswitch.compiler.lowering.lower import lower
@@ -111,8 +124,10 @@ def find_undefined(
     include_dirs: Sequence[str | Path] = (),
 ) -> list[Finding]:
     """Return where the program in a file depends on undefined behaviour. Raises CompileError, OSError."""
+    from softswitch.compiler.undefined import find
+
     name = str(path)
-    plain = preprocess(read_source(path), name, defines=defines, include_dirs=include_dirs)
+    plain = _preprocess(read_source(path), name, defines=defines, include_dirs=include_dirs)
     return find(_lowered(plain, name, _no_dump))
 
 
@@ -126,4 +141,4 @@ def preprocess_file(
 
     Compiling that text gives what compiling the file does, positions included.
     """
-    return preprocess(read_source(path), str(path), defines=defines, include_dirs=include_dirs)
+    return _preprocess(read_source(path), str(path), defines=defines, include_dirs=include_dirs)

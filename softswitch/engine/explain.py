@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from softswitch.compiler import ir
 from softswitch.engine.emit_c.registers import Group, Registers
-from softswitch.engine.emit_c.tables import TableLayout, lay_out_table
+from softswitch.engine.emit_c.table_layout import TableLayout, lay_out_table
 from softswitch.engine.emit_c.text import storage_bits, width_of
 
 _LOOKUPS = {

@@ -19,6 +19,7 @@ from controller.memory.policies import POLICIES
 from controller.memory.policy import Answer, Question, Standing, check
 from controller.model import Region
 from controller.workload import Switch, TrainingJob, fabrics
+from tests import effort
 
 FABRIC = fabrics.leaf_spine(2, 3, 2, fabrics.Parts(slots=512, gpus=4))
 SERVERS = [server.name for server in FABRIC.servers]
@@ -134,7 +135,7 @@ def questions(draw: st.DrawFn) -> Question:
     return Question(tuple(jobs), FABRIC)
 
 
-@settings(max_examples=60)
+@settings(max_examples=effort.cases(60))
 @given(questions(), st.sampled_from(sorted(POLICIES)), st.data())
 def test_no_slot_is_granted_twice_from_period_to_period(q: Question, name: str, data: st.DataObject) -> None:
     answer = check(q, POLICIES[name](q))
@@ -146,7 +147,7 @@ def test_no_slot_is_granted_twice_from_period_to_period(q: Question, name: str, 
         assert all(line for line in explain(again, after, one))
 
 
-@settings(max_examples=200)
+@settings(max_examples=effort.cases(200))
 @given(st.data())
 def test_memory_stays_in_one_piece(data: st.DataObject) -> None:
     held: dict[str, Region] = {}

@@ -20,6 +20,7 @@ import hostlib
 from hostlib import Communicator, ConfigError, JobConfig, Limits, local_ranks, quantize
 from hostlib.rendezvous import Rendezvous
 from hostlib.rendezvous_peers import RendezvousPeers
+from tests import effort
 from tests.hostlib.socket_switch import JOB, SocketSwitch
 
 Hosts = tuple[tuple[int, ...], ...]
@@ -68,7 +69,7 @@ def data(rank: int, length: int, seed: int) -> np.ndarray[Any, np.dtype[np.float
     return np.random.default_rng([rank, seed]).standard_normal(length).astype(np.float32)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=effort.cases(15), deadline=None)
 @given(
     hosts=st.sampled_from(
         [TWO_BY_TWO, ((0, 2), (1, 3)), ((0,), (1, 2, 3)), ((0, 1, 2),), ((1, 0, 2), (3, 4))]

@@ -17,6 +17,7 @@ from hostlib.core.congestion import A2tp, Limits, Round
 from hostlib.core.kernel import Kernel
 from hostlib.core.state import CoreSettings, Counter
 from hostlib.core.window import Window
+from tests import effort
 from tests.hostlib.cases import JOB, LANES, MakeKernel
 from tests.hostlib.test_fallback_window import header, shared_network
 from tests.hostlib.virtual_network import Impairments, endpoints
@@ -132,7 +133,7 @@ def deliver(kernel: Kernel, marks: frozenset[int], order: random.Random) -> tupl
     return control.rounds, bypassing
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=effort.cases(60), deadline=None)
 @given(st.frozensets(st.integers(0, 100), max_size=30), st.integers(2, 2**32), st.sampled_from("np"))
 def test_whatever_order_results_come_in_the_rounds_are_the_same(
     marks: frozenset[int], seed: int, kernel: str

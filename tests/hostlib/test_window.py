@@ -278,7 +278,7 @@ def test_what_else_arrives_is_counted_and_ignored(make_kernel: MakeKernel) -> No
     assert (target == 1).all()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=effort.cases(300), deadline=None)
 @given(
     st.binary(max_size=600),
     st.integers(1, 250),

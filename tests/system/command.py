@@ -6,19 +6,28 @@ Nothing here has a time limit: what hangs is ended by pytest's, and all that it 
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import signal
 import subprocess
 import sys
 import time
 import uuid
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+import pytest
+
+from controller.cli import main
 
 ROOT = Path(__file__).parents[2]
 PATIENT = ("--timeout", 300)
 """Options of a run that is to succeed, however slow the machine is: silence is none of its subjects."""
 WORKERS = Path(__file__).parent / "workers"
+ENVIRONMENT = {"COLUMNS": "160", "NO_COLOR": "1", "TERM": "dumb"}
+HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
+"""Signals that the command has handlers for."""
 FAMILY = "INA_TEST_FAMILY"
 """Environment variable of all that a test has started: the names of its families."""
 
@@ -65,7 +74,7 @@ def start(*arguments: object, before: Sequence[str] = ()) -> subprocess.Popen[st
         [*before, sys.executable, "-m", "controller.cli", *map(str, arguments)],
         cwd=ROOT,
         stdin=subprocess.DEVNULL,
-        env={**os.environ, "COLUMNS": "160", "NO_COLOR": "1", "TERM": "dumb"},
+        env={**os.environ, **ENVIRONMENT},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -77,6 +86,34 @@ def ina(*arguments: object) -> subprocess.CompletedProcess[str]:
     process = start(*arguments)
     output, errors = process.communicate()
     return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
+
+
+def here(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run ``ina arguments…`` in this process: quick, for what is refused before anything has started."""
+    output, errors = io.StringIO(), io.StringIO()
+    handlers = {number: signal.getsignal(number) for number in HANDLED}
+    words = ["ina", *map(str, arguments)]
+    status: object = 0
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        warnings.catch_warnings(),
+        contextlib.redirect_stdout(output),
+        contextlib.redirect_stderr(errors),
+    ):
+        patch.chdir(ROOT)
+        patch.setattr("sys.argv", words)
+        warnings.resetwarnings()
+        for name, value in ENVIRONMENT.items():
+            patch.setenv(name, value)
+        try:
+            main()
+        except SystemExit as ended:
+            status = ended.code
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+    assert isinstance(status, int)
+    return subprocess.CompletedProcess(words, status, output.getvalue(), errors.getvalue())
 
 
 def worker(name: str, *arguments: object) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cache
 
 from bmv2_topos.soak.bed import slots_of
 from bmv2_topos.soak.draw import LANES
@@ -11,6 +12,15 @@ from bmv2_topos.testbeds.virtual.settings import Program
 from controller.programs import locate
 from softswitch import compile_source, preprocess_file
 from softswitch.compiler import ir
+
+FIRST_BED = 1000
+
+
+@cache
+def _source(program: Program) -> tuple[str, str]:
+    """Return the path and the text of a program, preprocessed."""
+    path, defines = locate(program, lanes=LANES)
+    return str(path), preprocess_file(path, defines={**defines, "SLOTS": str(slots_of(program))})
 
 
 @dataclass(frozen=True)
@@ -20,15 +30,16 @@ class ProgramMutant:
     pattern: str
     replacement: str
     program: Program = "shared"
+    found_on: int = FIRST_BED
+    """The first bed on which it is found, to begin with: from there on any may find it."""
     hides: str = ""
     """The outcome that no packet meets any more, if sums stay right and all collectives end."""
 
     def compile(self) -> ir.Program:
-        path, defines = locate(self.program, lanes=LANES)
-        text = preprocess_file(path, defines={**defines, "SLOTS": str(slots_of(self.program))})
+        path, text = _source(self.program)
         changed, times = re.subn(self.pattern, self.replacement, text)
         assert times == 1, f"{path} matches {times} times: {self.pattern}"
-        return compile_source(changed, name=str(path))
+        return compile_source(changed, name=path, preprocessed=True)
 
 
 PROGRAMS = {
@@ -39,7 +50,7 @@ PROGRAMS = {
         r"(outcome_t\.FLUSHED,\s+LANES_ADD,\s+)SLOT_RELEASE", r"\1SLOT_KEEP"
     ),
     "a slot's generation is not compared": ProgramMutant(
-        r"mine = slot\.generation == meta\.generation", "mine = slot.job == hdr.ina.job"
+        r"mine = slot\.generation == meta\.generation", "mine = slot.job == hdr.ina.job", found_on=1008
     ),
     "a slot's job is not compared": ProgramMutant(
         r"mine = slot\.generation == meta\.generation", "mine = true"
@@ -60,7 +71,9 @@ PROGRAMS = {
     "an evicted sum leaves with the bitmap of the packet": ProgramMutant(
         r"hdr\.ina\.bitmap = slot\.bitmap;", ""
     ),
-    "an evicted sum leaves in the name of another job": ProgramMutant(r"hdr\.ina\.job = slot\.job;", ""),
+    "an evicted sum leaves in the name of another job": ProgramMutant(
+        r"hdr\.ina\.job = slot\.job;", "", found_on=1018
+    ),
     "an evicted sum leaves in the name of another node": ProgramMutant(
         r"as_part = meta\.evicted == 1;", "as_part = false;"
     ),
@@ -86,7 +99,7 @@ PROGRAMS = {
         r"hdr\.ina\.epoch != meta\.generation\[7:0\]", "false"
     ),
     "a contribution may name two ranks": ProgramMutant(
-        r"\|\| \(hdr\.ina\.bitmap & \(hdr\.ina\.bitmap - 1\)\) != 0", ""
+        r"\|\| \(hdr\.ina\.bitmap & \(hdr\.ina\.bitmap - 1\)\) != 0", "", found_on=1004
     ),
     "packets of no member are let in": ProgramMutant(
         r"(!member\.apply\(\)\.hit)\)", r"\1 && hdr.ina.kind != KIND_GRADIENT)"
@@ -101,6 +114,7 @@ PROGRAMS = {
         r"outcome_t\.STALE,\s+LANES_NONE,\s+TO_NOBODY, 0\);(\s+\}\s+\}\s+table result)",
         r"outcome_t.AGGREGATED, LANES_OVERWRITE, TO_NOBODY, 0);\1",
         "exclusive",
+        found_on=1115,
     ),
     "exclusive: a result that was lost is not sent again": ProgramMutant(
         r"outcome_t\.REPLAYED,\s+LANES_FETCH,\s+TO_SENDER, KIND_RESULT",

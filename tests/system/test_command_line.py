@@ -16,8 +16,8 @@ import pytest
 from typer.testing import CliRunner
 
 from controller.cli.commands import app
-from controller.cli.output import parse_size, plural
-from tests.system.command import PATIENT, ROOT, ina, worker
+from controller.cli.plain import parse_size, plural
+from tests.system.command import PATIENT, ROOT, here, ina, worker
 
 
 def test_run_sums_and_reports() -> None:
@@ -68,9 +68,7 @@ def test_run_works_without_a_c_compiler_and_says_so_once(
 @pytest.mark.parametrize(
     ("how", "said"),
     [
-        ("exit 2", "exited with status 2"),
         ("exit 3", "exited with status 3"),
-        ("exit 4", "exited with status 4"),
         ("kill -9 $$", "killed by SIGKILL"),
         ("kill -35 $$", "killed by SIGRTMIN+1"),
     ],
@@ -82,88 +80,96 @@ def test_a_failing_worker_is_a_failure_of_the_work_and_its_status_is_said(how: s
 
 
 @pytest.mark.parametrize(
-    ("arguments", "status", "reason"),
+    ("arguments", "reason"),
     [
-        (("run", "-np", 33, "--", "true"), 2, "33 workers: one switch sums 1 to 32"),
-        (("run", "-np", 0, "--", "true"), 2, "0 workers"),
-        (("run", "--lanes", 48, "--", "true"), 2, "32, 64, 256 values per packet, not 48"),
-        (("run", "--program", "nothing", "--", "true"), 2, "there is no program 'nothing'"),
-        (("run", "--switch", "bmv2", "--", "true"), 2, "want embedded, grpc://host:port or unix:PATH"),
-        (("run", "--switch", "unix:", "--", "true"), 2, "want embedded, grpc://host:port or unix:PATH"),
-        (("run", "--switch", "unix:/x", "--tls-ca", "ca.pem", "--", "true"), 2, "a Unix socket has no TLS"),
+        (("run", "-np", 33, "--", "true"), "33 workers: one switch sums 1 to 32"),
+        (("run", "-np", 0, "--", "true"), "0 workers"),
+        (("run", "--switch", "bmv2", "--", "true"), "want embedded, grpc://host:port or unix:PATH"),
+        (("run", "--switch", "unix:", "--", "true"), "want embedded, grpc://host:port or unix:PATH"),
+        (("run", "--switch", "unix:/x", "--tls-ca", "ca.pem", "--", "true"), "a Unix socket has no TLS"),
         (
             ("run", "--switch", "grpc://127.0.0.1:1", "--tls-cert", "c", "--", "true"),
-            2,
             "give both or neither",
         ),
         (
             ("run", "--switch", "grpc://127.0.0.1:1", "--tls-cert", "c", "--tls-key", "k", "--", "true"),
-            2,
             "--tls-cert needs --tls-ca FILE",
         ),
+        (("run", "--switch", "grpc://127.0.0.1:1", "--p4runtime", 5, "--", "true"), "leave --switch out"),
+        (("run", "--p4runtime", "here", "--", "true"), "--p4runtime: '127.0.0.1:here' is not an address"),
+        (("run", "--tls-ca", "ca.pem", "--", "true"), "--tls-ca is for a switch that runs"),
+        (("run", "--replace-program", "--", "true"), "--replace-program is for a switch that runs"),
+        (("jobs", "--switch", "here"), "--switch 'here': want grpc://host:port or unix:PATH"),
+        (("remove", "--switch", "unix:/no/such/socket"), "Missing argument 'JOB...'"),
+        (("run", "--switch", "grpc://nowhere", "--", "true"), "not an address of the form host:port"),
+        (("run", "--switch", "grpc://[::1]:1", "--udp-base", "here", "--", "true"), "--udp-base: 'here'"),
+        (("run", "--loss", 1.5, "--", "true"), "1.5"),
+        (("run", "--nonsense", "--", "true"), "No such option"),
+        (("run",), "nothing to run"),
+        (("run", "--preempt", "--", "true"), "--preempt and --window are for --program shared"),
+        (("run", "--program", "atp", "--preempt", "--", "true"), "--preempt: atp has no priorities"),
+        (("run", "--slots", 1, "--", "true"), "1 slots: an exclusive job needs 2"),
+        (("run", "--link-loss", 0.1, "--", "true"), "give --tree too"),
+        (
+            ("run", "--tree", "2x4", "--link-loss", 1.1, "--", "true"),
+            "--link-loss 1.1: want a probability",
+        ),
+        (("run", "--tree", "2x4", "--transit", "s9", "--", "true"), "--transit 's9': there are s2, s3"),
+        (("run", "--tree", "2x4", "--switch", "grpc://127.0.0.1:1", "--", "true"), "leave --switch out"),
+        (("run", "--jobs", "/no/such/jobs.toml"), "/no/such/jobs.toml: cannot be read"),
+        (("run", "--jobs", "examples/three_jobs.toml", "-np", 2), "leave -np and the command out"),
+        (("switch",), "the switch has no ports; give --port or -i"),
+        (("switch", "-i", "veth0"), "-i 'veth0': want N@NAME"),
+        (("switch", "-i", "1@veth0", "--port", "1=memory"), "port 1 is given twice"),
+        (("switch", "--port", "1=tcp:5"), "want memory, cpu, udp:LOCAL"),
+        (("switch", "--port", "1"), "want N=SPEC"),
+        (("switch", "--port", "1=udp:0", "--impair", "loss=2"), "probability"),
+        (("switch", "--port", "1=udp:0", "--impair", "9:loss=1%"), "there is no port 9"),
+        (("switch", "--port", "511=udp:0"), "ports are 0 to 510"),
+        (("switch", "--port", "1=udp:0", "--p4runtime", "here"), "--p4runtime: 'here'"),
+        (("switch", "--port", "1=udp:0", "--define", "LANES=32"), "--define is for the --program"),
+        (("bench", "allreduce", "--size", "much"), "'much' is not a size"),
+        (("bench", "jobs", "--jobs", 12, "-np", 3), "12 x 3 workers: the switch sums up to 32"),
+        (("fallback", "--switch", "here"), "--switch: 'here'"),
+        (("compile", "exclusive", "--dump", "lower", "--json"), "one of --dump and --json"),
+        (("bench", "allreduce", "--baseline", "nccl"), "'nccl': want gloo, mpi or gloo,mpi"),
+        (("run", "--lease", "inf", "--switch", "unix:/none", "--", "true"), "'--lease'"),
+        (("jobs", "--device-id", 2**64, "--switch", "unix:/none"), "'--device-id'"),
+        (("jobs", "--switch", f"unix:/{'a' * 107}"), "the path of a socket has 107 bytes at most"),
+        (("run", "--jobs", "/dev/zero"), "/dev/zero: longer than 16777216 characters"),
+    ],
+)
+def test_bad_input_is_refused_with_the_reason(arguments: tuple[object, ...], reason: str) -> None:
+    done = here(*arguments)
+    assert done.returncode == 2, done.stderr
+    assert reason in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "reason"),
+    [
+        (("run", "--lanes", 48, "--", "true"), 2, "32, 64, 256 values per packet, not 48"),
+        (("run", "--program", "nothing", "--", "true"), 2, "there is no program 'nothing'"),
         (
             ("run", "--switch", "grpc://127.0.0.1:1", "--tls-ca", "/no/such/ca.pem", "--", "true"),
             1,
             "/no/such/ca.pem: No such file or directory",
         ),
-        (("run", "--switch", "grpc://127.0.0.1:1", "--p4runtime", 5, "--", "true"), 2, "leave --switch out"),
-        (("run", "--p4runtime", "here", "--", "true"), 2, "--p4runtime: '127.0.0.1:here' is not an address"),
-        (("run", "--tls-ca", "ca.pem", "--", "true"), 2, "--tls-ca is for a switch that runs"),
-        (("run", "--replace-program", "--", "true"), 2, "--replace-program is for a switch that runs"),
-        (("jobs", "--switch", "here"), 2, "--switch 'here': want grpc://host:port or unix:PATH"),
         (
             ("jobs", "--switch", "unix:/no/such/socket"),
             1,
             "no P4Runtime server answers at unix:/no/such/sock",
         ),
-        (("remove", "--switch", "unix:/no/such/socket"), 2, "Missing argument 'JOB...'"),
-        (("run", "--switch", "grpc://nowhere", "--", "true"), 2, "not an address of the form host:port"),
-        (("run", "--switch", "grpc://[::1]:1", "--udp-base", "here", "--", "true"), 2, "--udp-base: 'here'"),
-        (("run", "--loss", 1.5, "--", "true"), 2, "1.5"),
         (("run", "--lanes", 32, "--", "/no/such/command"), 1, "cannot run '/no/such/command'"),
-        (("run", "--nonsense", "--", "true"), 2, "No such option"),
-        (("run",), 2, "nothing to run"),
-        (("run", "--preempt", "--", "true"), 2, "--preempt and --window are for --program shared"),
-        (("run", "--program", "atp", "--preempt", "--", "true"), 2, "--preempt: atp has no priorities"),
-        (("run", "--slots", 1, "--", "true"), 2, "1 slots: an exclusive job needs 2"),
         (
             ("run", "--program", "shared", "--slots", 9999, "--", "true"),
             2,
             "9999 slots from 0 leaves the memory",
         ),
-        (("run", "--link-loss", 0.1, "--", "true"), 2, "give --tree too"),
-        (
-            ("run", "--tree", "2x4", "--link-loss", 1.1, "--", "true"),
-            2,
-            "--link-loss 1.1: want a probability",
-        ),
-        (("run", "--tree", "2x4", "--transit", "s9", "--", "true"), 2, "--transit 's9': there are s2, s3"),
-        (("run", "--tree", "2x4", "--switch", "grpc://127.0.0.1:1", "--", "true"), 2, "leave --switch out"),
-        (("run", "--jobs", "/no/such/jobs.toml"), 2, "/no/such/jobs.toml: cannot be read"),
-        (("run", "--jobs", "examples/three_jobs.toml", "-np", 2), 2, "leave -np and the command out"),
-        (("switch",), 2, "the switch has no ports; give --port or -i"),
-        (("switch", "-i", "veth0"), 2, "-i 'veth0': want N@NAME"),
-        (("switch", "-i", "1@veth0", "--port", "1=memory"), 2, "port 1 is given twice"),
-        (("switch", "--port", "1=tcp:5"), 2, "want memory, cpu, udp:LOCAL"),
-        (("switch", "--port", "1"), 2, "want N=SPEC"),
-        (("switch", "--port", "1=udp:0", "--impair", "loss=2"), 2, "probability"),
-        (("switch", "--port", "1=udp:0", "--impair", "9:loss=1%"), 2, "there is no port 9"),
-        (("switch", "--port", "511=udp:0"), 2, "ports are 0 to 510"),
-        (("switch", "--port", "1=udp:0", "--p4runtime", "here"), 2, "--p4runtime: 'here'"),
-        (("switch", "--port", "1=udp:0", "--define", "LANES=32"), 2, "--define is for the --program"),
-        (("bench", "allreduce", "--size", "much"), 2, "'much' is not a size"),
-        (("bench", "jobs", "--jobs", 12, "-np", 3), 2, "12 x 3 workers: the switch sums up to 32"),
-        (("fallback", "--switch", "here"), 2, "--switch: 'here'"),
-        (("compile", "exclusive", "--dump", "lower", "--json"), 2, "one of --dump and --json"),
-        (("bench", "allreduce", "--baseline", "nccl"), 2, "'nccl': want gloo, mpi or gloo,mpi"),
         (("compile", "/no/such/file.p4"), 1, "ina: /no/such/file.p4: No such file or directory"),
-        (("run", "--lease", "inf", "--switch", "unix:/none", "--", "true"), 2, "'--lease'"),
-        (("jobs", "--device-id", 2**64, "--switch", "unix:/none"), 2, "'--device-id'"),
-        (("jobs", "--switch", f"unix:/{'a' * 107}"), 2, "the path of a socket has 107 bytes at most"),
-        (("run", "--jobs", "/dev/zero"), 2, "/dev/zero: longer than 16777216 characters"),
     ],
 )
-def test_bad_input_is_refused_with_the_reason(
+def test_what_is_found_wrong_by_another_process_or_on_the_way_is_told(
     arguments: tuple[object, ...], status: int, reason: str
 ) -> None:
     done = ina(*arguments)
@@ -185,7 +191,7 @@ def test_a_bad_job_file_is_refused_with_file_job_and_key(tmp_path: Path, line: s
     file = tmp_path / "jobs.toml"
     workers = "" if "workers" in line else "\nworkers = 2"
     file.write_text(f"[[job]]\nname = 'vision'\n{line}{workers}\n")
-    done = ina("run", "--program", "shared", "--jobs", file)
+    done = here("run", "--program", "shared", "--jobs", file)
     assert done.returncode == 2, done.stderr
     assert reason in done.stderr
     if "40" not in line:  # the file is right, the options are not for it
@@ -250,6 +256,19 @@ def test_compile_explains_the_layout() -> None:
     assert lookups["job"] == (16, "hash table")
     assert lookups["shape"][1].startswith("comparisons in code")
     assert layout["lane_loops"] >= layout["vector_loops"] > 0
+
+
+def test_compile_measures_the_packets_of_a_script() -> None:
+    folder = ROOT / "tests/p4/basic_tables"
+    script = folder / "packets.stf"
+    done = ina("compile", folder / "program.p4", "--explain", "--packets", script, "--json")
+    times = json.loads(done.stdout)["metrics"]["packets"]
+    lines = script.read_text().splitlines()
+    assert [it["line"] for it in times] == [n for n, line in enumerate(lines, 1) if line.startswith("packet")]
+    assert all(it["ns"] > 0 for it in times)
+    assert {it["copies"] for it in times} == {0, 1}
+    alone = ina("compile", folder / "program.p4", "--packets", script)
+    assert (alone.returncode, "--packets are measured by --explain" in alone.stderr) == (2, True)
 
 
 def test_compile_tells_errors_as_json(tmp_path: Path) -> None:

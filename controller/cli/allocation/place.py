@@ -11,7 +11,8 @@ import typer
 from controller.cli import options
 from controller.cli.allocation import common
 from controller.cli.errors import USAGE, Failure
-from controller.cli.output import Result, rate, seconds, table
+from controller.cli.output import table
+from controller.cli.plain import Result, rate, seconds
 from controller.placement import policy as placement
 from controller.placement.flows import State
 from controller.placement.policies import POLICIES

@@ -12,7 +12,8 @@ import typer
 from controller.cli import options
 from controller.cli.allocation import common
 from controller.cli.errors import USAGE, Failure
-from controller.cli.output import Result, rate, table
+from controller.cli.output import table
+from controller.cli.plain import Result, rate
 from controller.placement.flows import State
 from controller.routing.policies import POLICIES
 from controller.routing.policy import GROUP, Question, check, routed_by

@@ -17,7 +17,8 @@ from controller.bench.loopback import copy_time_s
 from controller.cli import options
 from controller.cli.errors import USAGE, Failure
 from controller.cli.live import Live
-from controller.cli.output import Result, parse_size, plural, rate, seconds, table
+from controller.cli.output import table
+from controller.cli.plain import Result, parse_size, plural, rate, seconds
 from controller.cli.run_options import PortKind
 from controller.runtime.jobs import run_alone
 from controller.runtime.spec import FabricSpec, LaunchSpec

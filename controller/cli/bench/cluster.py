@@ -9,7 +9,8 @@ import typer
 
 from controller.bench.cluster import measure_cluster
 from controller.cli import options
-from controller.cli.output import Result, count, seconds, table
+from controller.cli.output import table
+from controller.cli.plain import Result, count, seconds
 from controller.cli.schedule import common
 from controller.simulator.network.policies import policies_of
 from controller.simulator.network.settings import NetworkSettings

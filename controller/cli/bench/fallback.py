@@ -10,7 +10,8 @@ import typer
 from controller.bench.fallback import MAX_BATCH, measure
 from controller.cli import options
 from controller.cli.errors import Failure
-from controller.cli.output import Result, count, plural, rate, seconds, table
+from controller.cli.output import table
+from controller.cli.plain import Result, count, plural, rate, seconds
 
 EPILOG = """Examples:
 

@@ -10,7 +10,8 @@ import typer
 from controller.bench.grouping import measure_grouping, profiles
 from controller.cli import options
 from controller.cli.errors import USAGE, Failure
-from controller.cli.output import Result, count, plural, seconds, table
+from controller.cli.output import table
+from controller.cli.plain import Result, count, plural, seconds
 from controller.grouping.quality import rounds_against_exact
 
 EPILOG = """Examples:

@@ -18,7 +18,8 @@ from controller.bench.jobs import throughput_bps
 from controller.cli import options
 from controller.cli.errors import USAGE, Failure
 from controller.cli.live import print_output
-from controller.cli.output import Result, err, parse_size, plural, rate, table
+from controller.cli.output import err, table
+from controller.cli.plain import Result, parse_size, plural, rate
 from controller.runtime.fabric import SwitchFabric, open_fabric
 from controller.runtime.jobs import JobEnd, run_jobs
 from controller.runtime.metrics import metrics, total

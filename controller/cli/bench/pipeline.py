@@ -9,7 +9,8 @@ import typer
 import softswitch
 from controller.bench.pipeline import bench_pipeline
 from controller.cli import options
-from controller.cli.output import Result, count, out, seconds, table
+from controller.cli.output import out, table
+from controller.cli.plain import Result, count, seconds
 from controller.runtime.programs import source_of
 
 ROUNDS = 9

@@ -10,7 +10,8 @@ import typer
 from controller.bench.allocation import measure_routing
 from controller.cli import options
 from controller.cli.errors import USAGE, Failure
-from controller.cli.output import Result, count, rate, seconds, table
+from controller.cli.output import table
+from controller.cli.plain import Result, count, rate, seconds
 from controller.documents import hint
 from controller.routing.policies import POLICIES
 

@@ -8,7 +8,8 @@ import typer
 
 from controller.bench.switch import bench_switch
 from controller.cli import options
-from controller.cli.output import Result, count, out, seconds, table
+from controller.cli.output import out, table
+from controller.cli.plain import Result, count, seconds
 
 ROUNDS = 5
 

@@ -10,7 +10,8 @@ import typer
 
 from controller.bench.allocation import measure_waterfill
 from controller.cli import options
-from controller.cli.output import Result, count, rate, seconds, table
+from controller.cli.output import table
+from controller.cli.plain import Result, count, rate, seconds
 
 EPILOG = """Examples:
 

@@ -15,7 +15,7 @@ from controller.cli import options
 from controller.cli.allocation import common as allocation
 from controller.cli.allocation.alloc import Reading, ReadingOption
 from controller.cli.errors import USAGE, Failure
-from controller.cli.output import Result, count, plural, seconds
+from controller.cli.plain import Result, count, plural, seconds
 from controller.cli.schedule import common, inputs
 from controller.errors import BadSpec
 from controller.simulator.files import check_output, whole

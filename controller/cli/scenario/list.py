@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from controller.cli import options
-from controller.cli.output import Result, table
+from controller.cli.output import table
+from controller.cli.plain import Result
 
 EPILOG = """Examples:
 

@@ -9,7 +9,8 @@ import typer
 
 from controller.cli import options
 from controller.cli.errors import Failure
-from controller.cli.output import Result, say, seconds, table
+from controller.cli.output import table
+from controller.cli.plain import Result, say, seconds
 from controller.cli.topo.topology import Target, TargetOption
 
 if TYPE_CHECKING:

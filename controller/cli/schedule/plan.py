@@ -12,7 +12,8 @@ import typer
 
 from controller.cli import options
 from controller.cli.errors import USAGE, Failure
-from controller.cli.output import out, plural
+from controller.cli.output import out
+from controller.cli.plain import plural
 from controller.cli.schedule import common, inputs, timeline
 from controller.scheduling import RESOURCES, Cluster
 from controller.scheduling.policy import JobState

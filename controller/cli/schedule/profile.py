@@ -15,7 +15,8 @@ from controller.bench.cpu_counts import MOST_ITERATIONS, NO_STORAGE, Measured, R
 from controller.cli import options
 from controller.cli.errors import USAGE, Failure
 from controller.cli.live import print_output
-from controller.cli.output import Result, seconds, table
+from controller.cli.output import table
+from controller.cli.plain import Result, seconds
 from controller.runtime.fabric import open_fabric
 from controller.runtime.job_group import Cancelled, GroupRun
 from controller.runtime.jobs import JobEnd

@@ -12,7 +12,8 @@ from typing import Annotated, Any
 import typer
 
 from controller.cli import options
-from controller.cli.output import count, out, plural, say, seconds
+from controller.cli.output import out
+from controller.cli.plain import count, plural, say, seconds
 from controller.cli.schedule import common, inputs
 from controller.simulator.files import check_output, whole
 from controller.simulator.plots import PlotsMissing, check, draw_jcts, draw_utilisation

@@ -13,7 +13,7 @@ import typer
 
 from controller.cli import options
 from controller.cli.errors import USAGE, Failure
-from controller.cli.output import count, plural
+from controller.cli.plain import count, plural
 from controller.cli.schedule import common, inputs
 from controller.simulator import sweep as sweeps
 from controller.simulator.files import check_output, whole

@@ -11,7 +11,8 @@ import typer
 
 from controller.cli import options
 from controller.cli.errors import USAGE, Failure
-from controller.cli.output import Bar, count, err, plural
+from controller.cli.output import Bar, err
+from controller.cli.plain import count, plural
 from controller.cli.schedule import common, inputs
 from controller.scheduling.lucid.tuner import Settings, Tuned, tune_settings
 from controller.simulator.files import check_output, whole

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from controller.cli.output import say
+from controller.cli.plain import say
 
 EPILOG = """Examples:
 

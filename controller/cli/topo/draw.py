@@ -9,7 +9,7 @@ import typer
 
 from bmv2_topos import load_jobs, place
 from controller.cli.errors import USAGE, Failure
-from controller.cli.output import say
+from controller.cli.plain import say
 from controller.cli.topo.topology import LinkOptions, Name
 
 EPILOG = """Examples:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from bmv2_topos import CATALOG, named
 from controller.cli import options
-from controller.cli.output import Result, table
+from controller.cli.output import table
+from controller.cli.plain import Result
 
 EPILOG = """Examples:
 

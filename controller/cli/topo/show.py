@@ -8,7 +8,8 @@ import typer
 
 from bmv2_topos import Link, Topology, dump_topology
 from controller.cli import options
-from controller.cli.output import Result, rate, seconds, table
+from controller.cli.output import table
+from controller.cli.plain import Result, rate, seconds
 from controller.cli.topo.topology import LinkOptions, Name
 
 EPILOG = """Examples:

@@ -9,7 +9,7 @@ import typer
 
 from controller.cli import options
 from controller.cli.errors import USAGE, Failure
-from controller.cli.output import Result, say
+from controller.cli.plain import Result, say
 from controller.cli.topo.topology import (
     Lanes,
     LinkOptions,

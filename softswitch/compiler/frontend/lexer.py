@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 
 from softswitch.compiler.errors import CompileError
+from softswitch.compiler.frontend.text import unescape
 from softswitch.compiler.ir import Position
 from softswitch.compiler.ir.fold import bounded
 
@@ -137,8 +138,3 @@ def _decimal(digits: str, token: Token) -> int:
 def string(token: Token) -> str:
     """Return the value of a ``quoted`` token."""
     return unescape(token.text)
-
-
-def unescape(quoted: str) -> str:
-    """Return the value of a string in quotes."""
-    return re.sub(r'\\(["\\])', r"\1", quoted.strip()[1:-1])

@@ -20,6 +20,7 @@ from typing import Any
 import pcpp
 
 from softswitch.compiler.errors import CompileError
+from softswitch.compiler.frontend.text import read_source
 from softswitch.compiler.ir import Position
 
 STANDARD_INCLUDES = Path(__file__).parents[1] / "include"
@@ -30,11 +31,6 @@ _NEEDS_ARGUMENT = frozenset(["define", "undef", "include", "if", "elif", "ifdef"
 _MARKERS = frozenset(["line", "pragma", "warning"])
 """Directives that ask for nothing; so does a number."""
 _MARKER = re.compile(r'[ \t]*#[ \t]*(?:(line)[ \t]+)?([0-9]+)(?:[ \t]+"([^"]*)")?(?:[ \t]+([0-9]+))?')
-
-
-def read_source(path: str | Path) -> str:
-    """Return the text of a file. Raises OSError."""
-    return Path(path).read_text(encoding="utf-8-sig", errors="replace")
 
 
 def preprocess(

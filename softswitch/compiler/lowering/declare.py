@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
-from softswitch.compiler.frontend.lexer import unescape
+from softswitch.compiler.frontend.text import unescape
 from softswitch.compiler.ir import fold
 from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.expressions.check import type_at, whole_number
@@ -156,7 +156,7 @@ def _add_controller_header(unit: Unit, decl: ast.HeaderDecl, type_: t.HeaderType
                 raise Unsupported("a varbit in a controller header", field.pos, "fields of fixed width")
             params.append(ir.Param(wire_name, "", scalar, ir_annotations(field.annotations), new))
     unit.controller_headers[name] = ir.ControllerHeader(
-        name, tuple(params), decl.pos, ir_annotations(decl.annotations)
+        name, decl.name, tuple(params), decl.pos, ir_annotations(decl.annotations)
     )
 
 

@@ -17,24 +17,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import fields, replace
-from enum import StrEnum
 from typing import Any, TypeGuard
 
 from softswitch.compiler import ir
+from softswitch.compiler.choice import Choice
 from softswitch.compiler.lowering.limits import MAX_COMPUTED
 
 _BOOL = ir.Bool()
 _DRAW = 32
 """Bits drawn at once."""
 _TARGETS = ("register.read", "meter.execute_meter", "hash", "random")
-
-
-class Choice(StrEnum):
-    """What undefined values are."""
-
-    ZERO = "zero"
-    RANDOM = "random"
-    BMV2 = "bmv2"
 
 
 def settled(program: ir.Program, choice: Choice | None) -> ir.Program:

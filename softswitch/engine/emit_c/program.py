@@ -33,7 +33,8 @@ from softswitch.engine.emit_c.packet import (
     emit_packet_functions,
 )
 from softswitch.engine.emit_c.parser import emit_deparser, emit_parser
-from softswitch.engine.emit_c.tables import declare_table, emit_apply, lay_out_table
+from softswitch.engine.emit_c.table_layout import lay_out_table
+from softswitch.engine.emit_c.tables import declare_table, emit_apply
 from softswitch.engine.emit_c.text import Writer
 from softswitch.engine.emit_c.unit import make_unit
 from softswitch.engine.emit_c.walk import NOWHERE

@@ -7,7 +7,6 @@ cells in consecutive cache lines, whatever the order or number of registers in t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from softswitch.compiler import ir
@@ -104,11 +103,6 @@ class Registers:
                 )
             out.line("{NULL, 0, 0, 0, 0, 0},")
         out.line()
-
-
-def register_ids(registers: Registers) -> Mapping[str, int]:
-    """Return each register's position in ``p4_registers``."""
-    return {name: position for position, name in enumerate(registers.cells)}
 
 
 def _grouped(program: ir.Program) -> list[list[ir.Register]]:

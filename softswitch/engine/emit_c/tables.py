@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from softswitch.compiler import ir
 from softswitch.engine.emit_c.externs import cost
 from softswitch.engine.emit_c.functions import PARAMETERS, open_body
 from softswitch.engine.emit_c.parser import pattern_test
 from softswitch.engine.emit_c.statements import Body
+from softswitch.engine.emit_c.table_layout import ARG_WORDS, RANGE_WORDS, KeyPart, TableLayout
 from softswitch.engine.emit_c.text import (
     MAX_SCALAR,
     Names,
@@ -25,108 +25,7 @@ from softswitch.engine.emit_c.text import (
     width_of,
 )
 from softswitch.engine.emit_c.unit import Unit
-from softswitch.engine.entries import TableEntries, has_priorities
-
-MAX_CODE_ENTRIES = 64
-"""Constant entries up to this many become code; more of them, a table that is filled when loaded."""
-
-ARG_WORDS = 2
-"""64-bit words in which an action argument crosses from Python."""
-
-RANGE_WORDS = 2
-"""64-bit words of each end of a range."""
-
-
-@dataclass(frozen=True, slots=True)
-class KeyPart:
-    """One key in the packed key: its bits start at `offset` from the least significant end."""
-
-    key: ir.Key
-    offset: int
-    width: int
-    range_index: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class TableLayout:
-    """The representation of a table: `kind` is none, code, exact, lpm or ordered."""
-
-    table: ir.Table
-    kind: str
-    parts: tuple[KeyPart, ...]
-    words: int
-    ranges: int
-    actions: tuple[str, ...]  # by the number that entries carry
-
-    @property
-    def match_words(self) -> int:
-        """Words of a match as Python passes it."""
-        match self.kind:
-            case "ordered":
-                return 2 * self.words + 2 * RANGE_WORDS * self.ranges
-            case "lpm":
-                return 2 * self.words
-            case _:
-                return self.words
-
-    def pack(self, patterns: Sequence[ir.Pattern]) -> list[int]:
-        """Return the match words of canonical patterns: value, then mask, low and high where kept."""
-        value = mask = 0
-        lows: list[int] = []
-        highs: list[int] = []
-        for part, pattern in zip(self.parts, patterns, strict=True):
-            full = (1 << part.width) - 1
-            if part.range_index is not None:
-                low, high = (pattern.value, pattern.mask) if pattern.kind == "range" else (0, full)
-                lows += _words(low, RANGE_WORDS)
-                highs += _words(high, RANGE_WORDS)
-                continue
-            bits = {"any": 0, "mask": pattern.mask}.get(pattern.kind, full)
-            value |= (pattern.value & bits) << part.offset
-            mask |= bits << part.offset
-        words = _words(value, self.words)
-        if self.kind in ("lpm", "ordered"):
-            words += _words(mask, self.words)
-        return words + lows + highs
-
-
-def _words(number: int, count: int) -> list[int]:
-    return [number >> (64 * n) & ((1 << 64) - 1) for n in range(count)]
-
-
-def lay_out_table(table: ir.Table) -> TableLayout:
-    """Choose the layout of `table`. Raises Unsupported for keys that we cannot compare."""
-    matches = {key.match for key in table.keys}
-    if not table.keys:
-        kind = "none"
-    elif (
-        table.const_entries
-        and len(table.entries) <= MAX_CODE_ENTRIES
-        and table.direct_meter is None
-        and not table.idle_timeout
-    ):
-        kind = "code"
-    elif has_priorities(table):
-        kind = "ordered"
-    else:
-        kind = "lpm" if "lpm" in matches else "exact"
-    offset = sum(width_of(key.expr.type) for key in table.keys)
-    words = max(1, (offset + 63) // 64)
-    parts, ranges = [], 0
-    for key in table.keys:
-        width = width_of(key.expr.type)
-        if is_wide(key.expr.type):
-            raise too_wide(f"key {key.name}", width, key.expr.pos)
-        range_index = None
-        if key.match == "range" and kind == "ordered":
-            range_index, ranges = ranges, ranges + 1
-        offset -= width
-        parts.append(KeyPart(key, offset, width, range_index))
-    actions = [ref.action for ref in table.actions]
-    if table.default.action not in actions:
-        actions.append(table.default.action)
-    return TableLayout(table, kind, tuple(parts), words, ranges, tuple(actions))
-
+from softswitch.engine.entries import TableEntries
 
 # --------------------------------------------------------------------------- declarations
 
@@ -155,6 +54,8 @@ def declare_table(unit: Unit, layout: TableLayout, out: Writer) -> None:
             else:
                 out.line(f"uint64_t key[{layout.words}];")
             out.line("struct p4_match match;")
+            if layout.table.direct_counter is not None:
+                out.line("struct p4_hits hits;")
             if layout.table.direct_meter is not None:
                 out.line("struct p4_meter meter;")
             if layout.table.idle_timeout:
@@ -163,6 +64,8 @@ def declare_table(unit: Unit, layout: TableLayout, out: Writer) -> None:
         out.line()
     with out.block(f"struct {name}_default", "};"):
         out.line("struct p4_match match;")
+        if layout.table.direct_counter is not None:
+            out.line("struct p4_hits hits;")
         if layout.table.direct_meter is not None:
             out.line("struct p4_meter meter;")
         out.line(f"union {name}_args args;")
@@ -198,7 +101,7 @@ def state_members(unit: Unit, layout: TableLayout) -> list[str]:
     name = unit.table_names[layout.table.name]
     members = [f"struct {name}_default default_{name};"]
     if layout.kind == "code" and layout.table.direct_counter is not None:
-        members.append(f"struct p4_match hits_{name}[{max(1, len(layout.table.entries))}];")
+        members.append(f"struct p4_hits hits_{name}[{max(1, len(layout.table.entries))}];")
     return members
 
 
@@ -220,13 +123,14 @@ def describe_tables(unit: Unit, layouts: Sequence[TableLayout], out: Writer) -> 
             if layout.kind == "code" and layout.table.direct_counter is not None:
                 hits = f"offsetof(struct p4_pipeline, hits_{name})"
             out.line(f'{{"{layout.table.name}", {kind}, {layout.words}, {layout.match_words},')
+            out.line(f" {layout.bits}, {layout.prefix_top}, {layout.prefix_width},")
             out.line(f" {entry},")
             out.line(f" {default}, {args}, {hits},")
             own = _parts(layout, f"struct {name}_entry") if kind != "P4_FIXED" else "0"
             out.line(
                 f" {{{own}}}, {{{_parts(layout, 'struct p4_pipeline', f'default_{name}.')}}}, fill_{name}}},"
             )
-        out.line("{NULL, P4_FIXED, 0, 0, 0, 0, 0, 0, 0, 0, {0}, {0}, NULL},")
+        out.line("{NULL, P4_FIXED, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {0}, {0}, NULL},")
     out.line()
 
 
@@ -237,7 +141,7 @@ def _parts(layout: TableLayout, struct: str, prefix: str = "") -> str:
     return ", ".join(
         f"offsetof({struct}, {prefix}{member})" if has else "0"
         for member, has in (
-            ("match.packets", table.direct_counter is not None),
+            ("hits", table.direct_counter is not None),
             ("meter", table.direct_meter is not None),
             ("last_us", timed),
         )
@@ -288,7 +192,7 @@ def _emit_resources(body: Body, table: ir.Table, place: str, *, timed: bool) -> 
     """Count and meter a packet at an entry or, at `place`, a default action; note when it was hit."""
     out = body.out
     if table.direct_counter is not None:
-        out.line(f"p4_hit(&{place}.match, p->frame_length);")
+        out.line(f"p4_hit(&{place}.hits, p->frame_length);")
     if timed and table.idle_timeout:
         out.line(f"{place}.last_us = s->now_us;")
     if table.direct_meter is not None:
@@ -378,7 +282,7 @@ def _emit_lookup(body: Body, layout: TableLayout, number: int) -> None:
         case "exact":
             out.line(f"struct {name}_entry *entry = p4_find({find}, 1);")
         case "lpm":
-            out.line(f"struct {name}_entry *entry = p4_find_longest({find});")
+            out.line(f"struct {name}_entry *entry = p4_find_longest({find}, {layout.prefix_top});")
         case _ if not layout.ranges:
             out.line(f"struct {name}_entry *entry = p4_find_first({find});")
         case _:

@@ -146,3 +146,8 @@ def variables_read_first(body: Iterable[ir.Stmt], assigned: set[str]) -> set[str
             case _:
                 pass
     return exposed
+
+
+def indirect_meters(program: ir.Program) -> list[ir.Meter]:
+    """Return the meters that are arrays, in the order of ``p4_meters``."""
+    return [meter for meter in program.meters.values() if meter.table is None]

@@ -18,7 +18,7 @@ from tests.controller.grouping.cases import exact, greedy, table_of, total, weig
 NODES = 200 if effort.THOROUGH else 140  # more than `matching.EXACT`, below which nothing is thinned
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=effort.cases(60))
 @given(st.integers(0, 14), st.integers(0, 10**6), st.sampled_from([0, 1, 3]))
 def test_matchings_are_valid_and_of_maximum_weight(count: int, seed: int, distinct: int) -> None:
     table = table_of(count, seed, distinct)
@@ -42,7 +42,8 @@ def test_a_thinned_graph_loses_less_than_half_a_percent(members: int, kinds: int
     kind_of = [known.setdefault(tuple(sorted(jobs[job] for job in node)), len(known)) for node in nodes]
     reference = total(table, match(NODES, weigh, exact=True))
     found = total(table, match(NODES, weigh, kind_of, places(stages, nodes)))
-    assert reference == pytest.approx(exact(table), rel=1e-6)
+    if kinds == 3 or effort.THOROUGH:  # networkx takes seconds; smaller graphs are tried above
+        assert reference == pytest.approx(exact(table), rel=1e-6)
     assert found >= 0.995 * reference
     assert found >= total(table, greedy(NODES, weigh)) * (1 - 1e-3)
 

@@ -19,6 +19,7 @@ from controller.scheduling.tiresias import Tiresias
 from controller.simulator import simulate
 from controller.simulator.generate import generate
 from controller.simulator.speed import Exclusive, Interleaved
+from tests import effort
 
 ONE, TWO = Cluster.uniform(1, 1), Cluster.uniform(1, 2)
 
@@ -297,7 +298,7 @@ POLICIES = {
 }
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=effort.cases(40))
 @given(st.sampled_from(sorted(POLICIES)), st.integers(0, 10_000))
 def test_under_every_policy_all_jobs_end_and_no_gpu_is_given_twice(name: str, seed: int) -> None:
     cluster = Cluster.uniform(2, 2)

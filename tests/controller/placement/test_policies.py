@@ -18,6 +18,7 @@ from controller.placement.policies import POLICIES
 from controller.placement.policy import Policy, Question, place
 from controller.placement.switching import efficiency, without_useless_sums
 from controller.workload import TrainingJob, fabrics, generate
+from tests import effort
 
 SMALL = fabrics.leaf_spine(2, 2, 3, fabrics.Parts(gpus=3, slots=256))
 TINY = fabrics.leaf_spine(2, 2, 2, fabrics.Parts(gpus=2, slots=64, trunk_bps=40e9))
@@ -52,7 +53,7 @@ def test_netpack_is_better_than_chance_and_balance() -> None:
     assert values["netpack"] > 1.05 * max(values["random"], values["gpu-balance"])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=effort.cases(40), deadline=None)
 @given(st.integers(0, 10_000), st.sampled_from(sorted(POLICIES)), st.integers(1, 6))
 def test_no_gpu_is_given_twice_and_every_job_is_placed_or_waits(seed: int, name: str, count: int) -> None:
     batch = jobs(count, seed, (1, 2, 3, 4))

@@ -16,6 +16,7 @@ from controller.placement.flows import flows_of, steady_state
 from controller.placement.waterfill import Flows, Node, Reading, waterfill
 from controller.workload import Cluster, TrainingJob, fabrics
 from controller.workload.trees import tree_of
+from tests import effort
 
 READINGS: tuple[Reading, ...] = ("freeze", "spill")
 
@@ -101,7 +102,7 @@ def clusters(draw: st.DrawFn) -> tuple[Cluster, list[TrainingJob]]:
     return cluster, jobs
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=effort.cases(60), deadline=None)
 @given(clusters(), st.sampled_from(READINGS))
 def test_rates_are_those_of_progressive_filling_in_fractions(
     case: tuple[Cluster, list[TrainingJob]], reading: Reading
@@ -111,7 +112,7 @@ def test_rates_are_those_of_progressive_filling_in_fractions(
     assert waterfill(flows, reading).rate_bps == pytest.approx([float(rate) for rate in expected], rel=1e-9)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=effort.cases(60), deadline=None)
 @given(clusters())
 def test_rates_are_max_min_fair(case: tuple[Cluster, list[TrainingJob]]) -> None:
     flows = flows_of(*case)
@@ -127,7 +128,7 @@ def test_rates_are_max_min_fair(case: tuple[Cluster, list[TrainingJob]]) -> None
         assert rate >= max(steady.rate_bps[flows.job[there]]) * (1 - 1e-9), "nobody there has more"
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=effort.cases(30), deadline=None)
 @given(clusters())
 def test_full_links_are_never_overfull_when_memory_spills(case: tuple[Cluster, list[TrainingJob]]) -> None:
     flows = flows_of(*case)

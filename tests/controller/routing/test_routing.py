@@ -24,6 +24,7 @@ from controller.routing.policies import POLICIES
 from controller.routing.policy import Question, check, score
 from controller.workload import Cluster, TrainingJob, fabrics
 from controller.workload.model import Tree
+from tests import effort
 from tests.controller.conftest import LANES, start
 from tests.controller.fabric import Fabric
 from tests.controller.frames import KIND_RESULT, gradient
@@ -69,7 +70,7 @@ def questions(draw: st.DrawFn, *, small: bool = False) -> Question:
     return Question(cluster, tuple(jobs), 4, random.Random(0))
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=effort.cases(15), deadline=None)
 @given(questions(small=True))
 def test_grid_comes_near_the_best_of_all_trees_and_never_below_shortest_paths(question: Question) -> None:
     found = score(question.evaluate(check(question, POLICIES["grid"](question))))
@@ -79,7 +80,7 @@ def test_grid_comes_near_the_best_of_all_trees_and_never_below_shortest_paths(qu
         assert found[0] >= 0.8 * best[0], "memory suffices, as the program takes it"
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=effort.cases(30), deadline=None)
 @given(questions(), st.sampled_from(["grid", "tor-only", "ecmp", "shortest-path"]))
 def test_every_tree_can_be_laid_out_on_switches(question: Question, name: str) -> None:
     trees = check(question, POLICIES[name](question))

@@ -22,6 +22,7 @@ from controller.simulator.speed import Exclusive
 from controller.simulator.traces import read
 from controller.simulator.traces.gavel import speeds_by_kind
 from controller.simulator.traces.neutral import write
+from tests import effort
 
 ONE = Cluster.uniform(1, 1)
 TWO = Cluster.uniform(2, 1)
@@ -96,7 +97,7 @@ def test_users_cancel_their_jobs_as_they_run() -> None:
     assert all(0 < job.attained_s < 100 for job in result.jobs)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=effort.cases(15), deadline=None)
 @given(st.integers(0, 10_000))
 def test_outages_are_as_they_say(seed: int) -> None:
     faults = Faults(mtbf_s=5000, repair_s=700, seed=seed)

@@ -28,6 +28,7 @@ from controller.workload.read import (
     read_jobs,
     write_jobs,
 )
+from tests import effort
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = ROOT / "examples" / "allocation"
@@ -174,7 +175,7 @@ ANYTHING = st.recursive(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=effort.cases(120), deadline=None)
 @given(st.data())
 def test_any_value_anywhere_is_read_or_refused(data: st.DataObject) -> None:
     job = {

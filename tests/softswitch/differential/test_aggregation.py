@@ -8,6 +8,7 @@ import pytest
 
 from softswitch.compiler import compile_file
 from softswitch.engine.pipeline import Pipeline
+from tests import effort
 
 from .compare import Pair
 from .script import parse_entry
@@ -17,6 +18,8 @@ P4SRC = Path(__file__).parents[3] / "p4src"
 SLOTS = 64
 ABOVE = 6  # the port towards the root and the fallback server
 FLOOD = 20
+SEED = 16
+"""One whose first 2,000 packets meet every outcome; the rarest two are met once in three thousand."""
 SWITCH_MAC, SWITCH_IP = "0x020000000000", "0x0a000001"
 GRADIENT, RESULT, STATUS, PARTIAL, REMINDER = range(1, 6)
 LANELESS = (STATUS, REMINDER)
@@ -165,7 +168,7 @@ ONLY_EXCLUSIVE = {5}
 
 
 @pytest.mark.parametrize("program", ["exclusive", "shared"])
-@pytest.mark.parametrize(("lanes", "packets"), [(32, 6000), (256, 1000)])
+@pytest.mark.parametrize(("lanes", "packets"), [(32, effort.cases(6000)), (256, effort.cases(1000))])
 def test_both_back_ends_agree_on_an_aggregation_program(program: str, lanes: int, packets: int) -> None:
     compiled = compile_file(P4SRC / f"{program}.p4", defines={"LANES": str(lanes), "SLOTS": str(SLOTS)})
     groups = {
@@ -177,7 +180,7 @@ def test_both_back_ends_agree_on_an_aggregation_program(program: str, lanes: int
         for pipeline in pair.pipelines:
             pipeline.insert(*parse_entry(compiled, text))
     threshold, depth = parse_entry(compiled, "threshold => set_threshold(6)")
-    random = Random(lanes)
+    random = Random(SEED)
     for i in range(packets):
         if i == packets // 2:
             for pipeline in pair.pipelines:  # every packet finds a queue of six

@@ -17,6 +17,7 @@ from softswitch.p4runtime import counters, digests, meters, registers, tables, w
 from softswitch.p4runtime.errors import InvalidArgument, OutOfRange, RequestError, Unimplemented
 from softswitch.p4runtime.state import Backend, Bundle, prepare
 from softswitch.p4runtime.subscription import Subscription
+from tests import effort
 
 INSERT, MODIFY, DELETE = p4.Update.INSERT, p4.Update.MODIFY, p4.Update.DELETE
 EVERYTHING: dict[str, Any] = {
@@ -161,7 +162,7 @@ rates = st.builds(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=effort.cases(40), deadline=None)
 @given(rates, st.lists(st.integers(0, 2000), min_size=1, max_size=30))
 def test_both_back_ends_give_the_same_colours(rates: MeterRates, gaps_us: list[int]) -> None:
     seen = []

@@ -23,6 +23,7 @@ from controller.scheduling.lucid.nodes import DividedNodes
 from controller.scheduling.lucid.profiler import ProfileQueue
 from controller.scheduling.lucid.samples import make_jobs, make_pairs, make_usages
 from controller.simulator import measure, simulate
+from tests import effort
 
 CLUSTER = Cluster.uniform(4, 8)
 RULES = BinderRules(gpu_memory_mb=24_000, node_gpus=8)
@@ -98,7 +99,7 @@ def traces(draw: st.DrawFn) -> list[JobSpec]:
     return [job(str(i), m, at=t, gpus=g, lasts_s=s) for i, (m, t, g, s) in enumerate(jobs)]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=effort.cases(40), deadline=None)
 @given(traces(), st.sampled_from(Sharing), st.sampled_from([None, PROFILER]), st.booleans())
 def test_every_job_ends_within_the_rules(
     specs: list[JobSpec], sharing: Sharing, profiler: ProfilerRules | None, eager: bool

@@ -27,6 +27,7 @@ from controller.scheduling.sharing import (
 )
 from controller.scheduling.sharing.forest import grow
 from controller.scheduling.sharing.models import fit, model_for
+from tests import effort
 from tests.controller.scheduling.sharing.cases import KINDS, LAW, MANY, beside
 
 SEEN, UNSEEN = sorted(MANY.kinds)[:18], sorted(MANY.kinds)[18:]
@@ -133,7 +134,7 @@ def test_each_forest_beats_the_mean_on_kinds_that_it_has_not_seen(forests: Fores
         assert new.r2 > 0.4
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=effort.cases(40), deadline=None)
 @given(st.sampled_from(Model), st.integers(0, 10**6))
 def test_predictions_are_in_range_and_pairs_have_no_order(forests: Forests, model: Model, seed: int) -> None:
     (sample,) = draw(MANY, model, 1, kinds=sorted(MANY.kinds), seed=seed)

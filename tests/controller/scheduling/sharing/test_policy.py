@@ -26,6 +26,7 @@ from controller.scheduling.sharing import (
 )
 from controller.simulator import measure, simulate
 from controller.simulator.generate import generate
+from tests import effort
 from tests.controller.scheduling.sharing.cases import KINDS, LAW, PAIRS, spec, traces
 
 CLUSTER = Cluster.uniform(2, 4)
@@ -75,7 +76,7 @@ def run(
     return {j.spec.id: (j.start_s, j.finish_s) for j in result.jobs}, watched
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=effort.cases(60), deadline=None)
 @given(traces(), st.sampled_from(Choice), st.booleans(), st.sampled_from([100.0, 1000.0]))
 def test_work_is_conserved_and_no_gpu_has_three_jobs(
     specs: list[JobSpec], choice: Choice, shares: bool, interval_s: float
@@ -88,7 +89,7 @@ def test_work_is_conserved_and_no_gpu_has_three_jobs(
     assert watched.most <= (2 if shares else 1)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=effort.cases(20), deadline=None)
 @given(traces(), st.integers(0, 3))
 def test_runs_are_repeatable_by_seed(specs: list[JobSpec], seed: int) -> None:
     runs = [

@@ -22,6 +22,7 @@ from controller.scheduling.synergy import (
 )
 from controller.scheduling.synergy.fleet import Fleet
 from controller.scheduling.synergy.policies import tune_and_top_up
+from tests import effort
 from tests.controller.scheduling.synergy.cases import (
     CACHING,
     HUNGRY,
@@ -226,7 +227,7 @@ def test_tetris_prefers_short_jobs_and_good_fits() -> None:
     assert [g.demand.job for g in wide.grants] == ["four"]
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=effort.cases(20), deadline=None)
 @given(queues(max_jobs=10))
 def test_the_same_queue_gives_the_same_plan(jobs: list[Demand]) -> None:
     for allocate in ALL:

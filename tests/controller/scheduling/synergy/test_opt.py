@@ -18,6 +18,7 @@ from controller.scheduling.synergy import (
     tune,
 )
 from controller.scheduling.synergy.opt import share_out, spread
+from tests import effort
 from tests.controller.scheduling.synergy.cases import HUNGRY, MODEST, SHAPE, check_capacity, job, queues
 
 pytest.importorskip("scipy")
@@ -34,7 +35,7 @@ def brute_force(jobs: list[Demand], servers: int) -> float:
     return best
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=effort.cases(40), deadline=None)
 @given(queues(max_jobs=4, max_gpus=2))
 def test_the_first_program_finds_what_trying_everything_finds(jobs: list[Demand]) -> None:
     options, value = share_out(jobs, Servers.equal(2, SHAPE))
@@ -43,7 +44,7 @@ def test_the_first_program_finds_what_trying_everything_finds(jobs: list[Demand]
     assert relaxed_bound(jobs, Servers.equal(2, SHAPE)) >= value - 1e-6
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=effort.cases(40), deadline=None)
 @given(queues(), st.integers(1, 4))
 def test_opt_bounds_tune_which_bounds_proportional(jobs: list[Demand], servers: int) -> None:
     optimum = opt(jobs, Servers.equal(servers, SHAPE))
@@ -57,7 +58,7 @@ def test_opt_bounds_tune_which_bounds_proportional(jobs: list[Demand], servers: 
     assert optimum.fractional <= 3 * servers
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=effort.cases(30), deadline=None)
 @given(queues(max_jobs=8, max_gpus=2))
 def test_opt_bounds_greedy_on_the_jobs_that_greedy_runs(jobs: list[Demand]) -> None:
     plan = greedy(jobs, Servers.equal(2, SHAPE))
@@ -66,7 +67,7 @@ def test_opt_bounds_greedy_on_the_jobs_that_greedy_runs(jobs: list[Demand]) -> N
         assert share_out(ran, Servers.equal(2, SHAPE))[1] >= plan.throughput - 1e-6
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=effort.cases(30), deadline=None)
 @given(queues(max_jobs=10, max_gpus=4))
 def test_the_second_program_fills_no_server_beyond_its_size(jobs: list[Demand]) -> None:
     jobs = [j for j, _ in zip(jobs, range(4), strict=False)]

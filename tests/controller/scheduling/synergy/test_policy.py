@@ -26,6 +26,7 @@ from controller.simulator.policies import dress, make
 from controller.simulator.replicas.steps import SteppedRun
 from controller.simulator.replicas.synergy.rules import replica_demands, replica_policy
 from controller.simulator.replicas.synergy.speed import RoundSpeed
+from tests import effort
 from tests.controller.scheduling.synergy.cases import CACHING, HUNGRY, MODEST, SHAPE
 
 CLUSTER = Cluster.uniform(2, SHAPE.gpus, cpus=SHAPE.cpus, memory_gb=SHAPE.memory_gb)
@@ -77,7 +78,7 @@ def traces(draw: st.DrawFn) -> list[JobSpec]:
 
 @pytest.mark.parametrize("order", RANKS)
 @pytest.mark.parametrize("allocator", [name for name in ALLOCATORS if name != "opt"])
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=effort.cases(15), deadline=None)
 @given(specs=traces())
 def test_every_job_ends_and_nothing_is_given_twice(order: str, allocator: str, specs: list[JobSpec]) -> None:
     policy = Checked(synergy(order, allocator, WANTS))

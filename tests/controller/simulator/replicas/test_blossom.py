@@ -13,11 +13,12 @@ from controller.simulator.families.base import SimulationConfig
 from controller.simulator.replicas.muri import blossom
 from controller.simulator.replicas.muri.blossom import dense_matching
 from controller.simulator.runs import RunFailed, Source, Task, run
+from tests import effort
 from tests.controller.grouping.cases import exact, table_of, total
 from tests.controller.simulator.replicas import matching_oracle
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=effort.cases(60))
 @given(st.integers(0, 14), st.integers(0, 10**6), st.sampled_from([0, 1, 3]))
 def test_matchings_are_valid_and_of_maximum_weight(count: int, seed: int, distinct: int) -> None:
     table = table_of(count, seed, distinct)
@@ -27,7 +28,7 @@ def test_matchings_are_valid_and_of_maximum_weight(count: int, seed: int, distin
     assert total(table, pairs) == pytest.approx(exact(table))
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=effort.cases(300))
 @given(st.integers(1, 40), st.integers(0, 10**6), st.sampled_from([0, 1, 2, 5]), st.booleans())
 def test_ties_break_as_in_python(count: int, seed: int, distinct: int, rounded: bool) -> None:
     table = table_of(count, seed, distinct)

@@ -26,6 +26,7 @@ from controller.simulator.replicas.lucid.rules import (
 )
 from controller.simulator.replicas.steps import SteppedRun
 from controller.simulator.speed import Exclusive
+from tests import effort
 
 STEP_S = 1
 
@@ -202,7 +203,7 @@ def test_fractions_of_seconds_come_to_an_end() -> None:
     assert set(ends) == {"a", "wide", "c"}
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=effort.cases(25), deadline=None)
 @given(
     st.lists(
         st.tuples(st.integers(0, 500), st.integers(1, 400), st.sampled_from([1, 1, 2, 4])),
