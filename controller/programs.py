@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,11 +59,14 @@ def bmv2_bundle(program: str, *, lanes: int) -> ProgramBundle:
         return p4c_output(source, Path(directory))
 
 
-def p4c_command(source: Path, defines: Mapping[str, str], folder: Path) -> list[str]:
+def p4c_command(
+    source: Path, defines: Mapping[str, str], folder: Path, *, include_dirs: Sequence[Path] = ()
+) -> list[str]:
     """Return what compiles a program for BMv2 into a folder. Raises ProgramMismatch without a compiler."""
     p4info = ["--p4runtime-files", str(_p4info_in(folder, source))]
-    definitions = [f"-D{name}={value}" for name, value in defines.items()]
-    return [*_p4c(_json_in(folder, source)), "--arch", "v1model", *p4info, *definitions, str(source)]
+    options = [f"-D{name}={value}" for name, value in defines.items()]
+    options += [f"-I{path}" for path in include_dirs]
+    return [*_p4c(_json_in(folder, source)), "--arch", "v1model", *p4info, *options, str(source)]
 
 
 def p4c_output(source: Path, folder: Path) -> ProgramBundle:

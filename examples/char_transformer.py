@@ -106,7 +106,7 @@ def main() -> None:
     options = parser.parse_args()
     dist.init_process_group(options.backend)
     learn(options)
-    # The model, which holds the group, is gone by now: where it goes last, torch's gloo may wait for ever.
+    # The model, which holds the group, is gone by now: where it goes last, gloo alone may wait for ever.
     dist.destroy_process_group()
 
 

@@ -14,7 +14,7 @@ from hostlib.collectives import Collective
 from hostlib.config import JobConfig
 from hostlib.core.congestion import CONGESTION
 from hostlib.core.driver import CHECK_NS, Driver
-from hostlib.core.state import SPREAD, CoreSettings, Counter
+from hostlib.core.state import SPREAD, CoreSettings, Counter, RtoLimits
 from hostlib.core.watchdog import Watchdog
 from hostlib.core.window import NumericErrors, Window
 from hostlib.errors import (
@@ -31,6 +31,10 @@ from hostlib.io.open import open_link
 from hostlib.joblog import JobLog
 from hostlib.peers import Peers
 from hostlib.priority import Urgency
+
+_IN_MEMORY: Final = RtoLimits(margin_s=0.025, probe_s=0.01)
+"""Where packets go through memory, nothing is lost but what the switch is told to lose. Who is silent there
+waits for a processor, and what others send again takes its time from it."""
 
 _LOGGED: Final = {
     "sent_packets": Counter.SENT,
@@ -249,6 +253,7 @@ def _core_settings(config: JobConfig) -> CoreSettings:
         slots=config.slots,
         lanes=config.lanes,
         endpoints=None if config.transport.kind == "udp" else config.transport.endpoints,
+        rto=_IN_MEMORY if config.transport.kind == "shm" else RtoLimits(),
         tree=config.tree,
         epoch=config.epoch,
         window=config.window_packets,

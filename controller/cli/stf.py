@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 import typer
 
 import softswitch
+from bmv2_topos.testbeds.bmv2 import run_on_bmv2
 from controller.cli import options
 from controller.cli.errors import USAGE, Failure
 from controller.cli.output import out
@@ -27,6 +28,8 @@ EPILOG = """Examples:
   ina stf mine.p4 mine.stf --undefined random
 
   ina stf mine.p4 mine.stf --trace
+
+  ina stf mine.p4 mine.stf --bmv2
 """
 
 
@@ -65,6 +68,9 @@ def stf(
             "interpreter tells it.",
         ),
     ] = False,
+    bmv2: Annotated[
+        bool, typer.Option("--bmv2", help="On BMv2, too: needs p4c-bm2-ss or p4c, and simple_switch_grpc.")
+    ] = False,
     json: options.Json = False,
 ) -> None:
     """Send a script of packets through a P4 program, and check what leaves."""
@@ -79,10 +85,14 @@ def stf(
         statements = parse_script(script.read_text())
         events: list[Event] = []
         tellers: dict[str, Callable[[Event], None] | None] = {"interpreter": events.append if trace else None}
-        reports = {
+        reports: dict[str, Report] = {
             name: run_script(compiled, statements, backend=name, trace=tellers.get(name))
             for name in _BACKENDS[backend]
         }
+        if bmv2:
+            reports["bmv2"] = run_on_bmv2(
+                path, compiled, statements, defines=defines, include_dirs=include or ()
+            )
     except ScriptError as error:
         raise Failure(f"{script}:{error.line}: {error.message}", exit_code=USAGE) from error
     if json:
@@ -98,7 +108,7 @@ def stf(
         raise Failure(f"{script.name} failed on {' and '.join(failed)}")
 
 
-def _result(path: Path, script: Path, reports: dict[Literal["compiled", "interpreter"], Report]) -> Result:
+def _result(path: Path, script: Path, reports: dict[str, Report]) -> Result:
     metrics: dict[str, object] = {}
     for name, report in reports.items():
         metrics |= {
@@ -111,7 +121,7 @@ def _result(path: Path, script: Path, reports: dict[Literal["compiled", "interpr
     return Result("stf", {"program": str(path), "script": str(script)}, metrics)
 
 
-def _show(script: Path, reports: dict[Literal["compiled", "interpreter"], Report]) -> None:
+def _show(script: Path, reports: dict[str, Report]) -> None:
     for name, report in reports.items():
         for reading in report.readings:
             out.print(f"{script}:{reading.line}: {name}: {reading.text}", soft_wrap=True)

@@ -6,6 +6,7 @@ default group's sums go through the switch; groups of some ranks have no job the
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -69,7 +70,7 @@ class InaProcessGroup(dist.ProcessGroup):
         self._why_never = "it has one rank" if size == 1 else "it is of some ranks only"
         communicator = join(store, rank, size, timeout, settings) if whole and size > 1 else None
         self._job = communicator.job if communicator else 0
-        self._gloo = dist.ProcessGroupGloo(store, rank, size, timeout)
+        self._gloo = _kept(dist.ProcessGroupGloo(store, rank, size, timeout))
         self._inner = dist.ProcessGroup(store, rank, size)
         kinds = dist.ProcessGroup.BackendType
         for group, kind in ((self._inner, kinds.GLOO), (self, kinds.CUSTOM)):
@@ -258,6 +259,16 @@ def register() -> None:
     """Tell torch of the backend. Without effect if done before."""
     if not hasattr(dist.Backend, BACKEND.upper()):
         dist.Backend.register_backend(BACKEND, _create, extended_api=True, devices=devices())
+
+
+def _kept(gloo: dist.ProcessGroupGloo) -> dist.ProcessGroupGloo:
+    """Return a group that lives until the process ends, with its few idle threads, whoever lets go of it.
+
+    In torch 2.13 it waits for those threads as it goes, and DDP's reducer, where it holds the group last,
+    lets go of it without releasing the interpreter's lock. A thread that wants that lock then never ends.
+    """
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(gloo))  # a variable of this module would go at exit
+    return gloo
 
 
 def _create(options: Any, backend_options: Any) -> InaProcessGroup:

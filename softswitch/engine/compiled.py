@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from softswitch.compiler import ir
-from softswitch.engine.emit_c.table_layout import ARG_WORDS, TableLayout, lay_out_table
+from softswitch.engine.emit_c.table_layout import ARG_WORDS, TableLayout, lay_out_table, packed
 from softswitch.engine.emit_c.walk import indirect_meters
 from softswitch.engine.entries import TableEntries, bit_width, has_part, leaf_widths
 from softswitch.engine.meters import MeterRates, MeterReading
@@ -119,12 +119,12 @@ class _Control:
     """The functions of ``runtime/control.h``."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
-        u32, u64 = ctypes.c_uint32, ctypes.c_uint64
-        self.insert = _control(library, "insert", ctypes.c_int, u32, _WORDS, u64, u32, _WORDS)
-        self.modify = _control(library, "modify", ctypes.c_int, u32, _WORDS, u64, u32, _WORDS)
-        self.delete = _control(library, "delete", ctypes.c_int, u32, _WORDS, u64)
-        self.default = _control(library, "default", None, u32, u32, _WORDS)
-        self.part = _control(library, "part", _WORDS, u32, u32, _WORDS, u64)
+        u32, u64, packed = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_char_p
+        self.insert = _control(library, "insert", ctypes.c_int, u32, packed, u64, u32, packed)
+        self.modify = _control(library, "modify", ctypes.c_int, u32, packed, u64, u32, packed)
+        self.delete = _control(library, "delete", ctypes.c_int, u32, packed, u64)
+        self.default = _control(library, "default", None, u32, u32, packed)
+        self.part = _control(library, "part", _WORDS, u32, u32, packed, u64)
         self.meter = _control(library, "meter", _WORDS, u32, u64)
         self.digests = _control(library, "digests", _WORDS)
         self.counter = _control(library, "counter", _WORDS, u32)
@@ -186,7 +186,7 @@ class CompiledPipeline:
 
     def __init__(self, program: ir.Program, path: Path, *, seed: int = 0) -> None:
         self.program = program
-        library = ctypes.CDLL(str(path))
+        library = ctypes.PyDLL(str(path))  # control calls are short: the GIL stays where it is
         self._ops = _Program.in_dll(library, "p4_program")
         if self._ops.abi != ABI:
             raise PipelineError(f"{path} has ABI {self._ops.abi}, not {ABI}")
@@ -246,7 +246,7 @@ class CompiledPipeline:
         state = self._table(table)
         position = state.position(state.entries.find(entry))
         found = state.entries.delete(entry)
-        self._control.delete(self._state, state.id, _array(state.layout.pack(found.patterns)), position)
+        self._control.delete(self._state, state.id, state.layout.pack(found.patterns), position)
 
     def entries(self, table: str) -> list[ir.ConstEntry]:
         """All entries, in the order of their insertion; constant ones first."""
@@ -283,18 +283,14 @@ class CompiledPipeline:
         action, args = self._invocation(state, invocation)
         self._control.default(self._state, state.id, action, args)
 
-    def _words(self, state: _Table, entry: ir.ConstEntry) -> tuple[Any, int, Any]:
+    def _words(self, state: _Table, entry: ir.ConstEntry) -> tuple[bytes, int, bytes]:
         action, args = self._invocation(state, entry.invocation)
-        return _array(state.layout.pack(entry.patterns)), action, args
+        return state.layout.pack(entry.patterns), action, args
 
-    def _invocation(self, state: _Table, invocation: ir.Invocation) -> tuple[int, Any]:
+    def _invocation(self, state: _Table, invocation: ir.Invocation) -> tuple[int, bytes]:
         number, masks = state.actions[invocation.action]
-        words: list[int] = []
-        for mask, value in zip(masks, invocation.args, strict=True):
-            bits = value & mask
-            words += (bits & MASK_64, bits >> 64)
-        assert len(words) == ARG_WORDS * len(masks)
-        return number, _array(words)
+        args = zip(masks, invocation.args, strict=True)
+        return number, b"".join([packed(value & mask, ARG_WORDS) for mask, value in args])
 
     def _table(self, name: str) -> _Table:
         if name not in self._tables:
@@ -409,7 +405,7 @@ class CompiledPipeline:
         match, position = None, 0
         if entry is not None:
             found = state.entries.find(entry)
-            match, position = _array(state.layout.pack(found.patterns)), state.position(found)
+            match, position = state.layout.pack(found.patterns), state.position(found)
         cell = None
         if has_part(state.layout.table, part):
             cell = self._control.part(self._state, state.id, PARTS.index(part), match, position)

@@ -92,11 +92,13 @@ class TableEntries:
         self._check_mutable()
         canonical = self._canonical(entry)
         match = self._match(canonical)
-        if match in self._entries:
+        count = len(self._entries)
+        self._entries.setdefault(match, canonical)
+        if len(self._entries) == count:
             raise EntryExists(f"table {self.table.name} has an entry for {_show(canonical)} already")
-        if len(self._entries) >= self.table.size:
+        if count >= self.table.size:
+            del self._entries[match]
             raise TableFull(f"table {self.table.name} is full: its size is {self.table.size}")
-        self._entries[match] = canonical
         if self._ordered is not None:
             insort(self._ordered, canonical, key=self._precedence)
         return canonical
@@ -151,11 +153,12 @@ class TableEntries:
         return entry.patterns, entry.priority
 
     def _canonical(self, entry: ir.ConstEntry) -> ir.ConstEntry:
-        return ir.ConstEntry(
-            patterns=self._canonical_patterns(entry.patterns),
-            invocation=self._canonical_invocation(entry.invocation, as_default=False),
-            priority=entry.priority if self._prioritised else 0,
-        )
+        patterns = self._canonical_patterns(entry.patterns)
+        invocation = self._canonical_invocation(entry.invocation, as_default=False)
+        priority = entry.priority if self._prioritised else 0
+        if patterns == entry.patterns and invocation is entry.invocation and priority == entry.priority:
+            return entry
+        return ir.ConstEntry(patterns, invocation, priority)
 
     def _canonical_patterns(self, patterns: tuple[ir.Pattern, ...]) -> tuple[ir.Pattern, ...]:
         keys = self.table.keys
@@ -164,18 +167,15 @@ class TableEntries:
         if len(patterns) != len(keys):
             raise BadEntry(f"table {self.table.name} has {len(keys)} keys, the entry {len(patterns)}")
         return tuple(
-            self._canonical_pattern(key, full, pattern)
-            for key, full, pattern in zip(keys, self._full, patterns, strict=True)
+            [
+                pattern
+                if _is_canonical(key.match, full, pattern)
+                else self._canonical_pattern(key, full, pattern)
+                for key, full, pattern in zip(keys, self._full, patterns, strict=True)
+            ]
         )
 
     def _canonical_pattern(self, key: ir.Key, full: int, pattern: ir.Pattern) -> ir.Pattern:
-        if (
-            key.match == "exact"
-            and pattern.kind == "exact"
-            and not pattern.mask
-            and 0 <= pattern.value <= full
-        ):
-            return pattern
         where = f"key {key.name} of table {self.table.name}"
         for number in (pattern.value, pattern.mask):
             if not 0 <= number <= full:
@@ -229,6 +229,21 @@ class TableEntries:
         if self._prioritised:
             return -entry.priority
         return -sum(pattern.mask.bit_count() for pattern in entry.patterns if pattern.kind == "mask")
+
+
+def _is_canonical(match: str, full: int, pattern: ir.Pattern) -> bool:
+    """Return True for most patterns that stay as they are; the others are looked at more closely."""
+    value, mask = pattern.value, pattern.mask
+    match pattern.kind:
+        case "exact":
+            return match == "exact" and mask == 0 and 0 <= value <= full
+        case "mask":
+            fits, beyond = 0 < mask <= full and value & mask == value, full ^ mask
+            return fits and (match == "ternary" or (match == "lpm" and not beyond & (beyond + 1)))
+        case "any":
+            return match != "exact" and value == 0 and mask == 0
+        case _:
+            return False
 
 
 def _bounds(type_: ir.Bits | ir.Bool) -> tuple[int, int]:

@@ -11,12 +11,11 @@ Time is in microseconds from the switch's creation.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 import weakref
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Literal, Protocol, Self
 
@@ -140,6 +139,21 @@ def _shut_down(engine: Engine, threads: list[threading.Thread]) -> None:
     engine.destroy()
 
 
+class Locked:
+    """Keeps packets out of a switch's program while it is entered; every table write enters one."""
+
+    __slots__ = ("_switch",)
+
+    def __init__(self, switch: Switch) -> None:
+        self._switch = switch
+
+    def __enter__(self) -> None:
+        self._switch._engine.lock()
+
+    def __exit__(self, *raised: object) -> None:
+        self._switch._engine.unlock()
+
+
 class Switch:
     """See the module. Also a context manager that closes the switch."""
 
@@ -207,17 +221,12 @@ class Switch:
         """
         self._engine.load(pipeline)
 
-    @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> Locked:
         """Keep packets out while the control plane changes the program's tables; recursive.
 
         Keep it short: the data path waits.
         """
-        self._engine.lock()
-        try:
-            yield
-        finally:
-            self._engine.unlock()
+        return Locked(self)
 
     def set_multicast_group(self, group: int, members: Members | None) -> None:
         """Define or replace a group; None removes it. An empty group drops quietly."""

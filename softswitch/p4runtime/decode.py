@@ -25,13 +25,12 @@ def match_key(table: Table, matches: Sequence[Any]) -> tuple[ir.Pattern, ...]:
 
     Omitted components are "don't care"; an exact one cannot be omitted.
     """
-    if len(matches) == len(table.fields):  # the usual case: all of them, in order
-        pairs = list(zip(table.fields, matches, strict=True))
-        if all(f.id == m.field_id for f, m in pairs):
-            return tuple(_pattern(table, f, m) for f, m in pairs)
+    sent = matches[:]  # a list: repeated fields are slow to iterate over
+    if [m.field_id for m in sent] == table.field_ids:  # the usual case: all of them, in order
+        return tuple([_pattern(table, f, m) for f, m in zip(table.fields, sent, strict=True)])
     given: dict[int, Any] = {}
     by_id = {f.id: f for f in table.fields}
-    for m in matches:
+    for m in sent:
         if m.field_id not in by_id:
             raise InvalidArgument(
                 f"table '{table.name}' has no match field {m.field_id}; {listing('field', table.fields)}"
@@ -65,13 +64,13 @@ def invocation(schema: Schema, table: Table, action: Any, *, default: bool) -> i
             f"'{table.name}' takes an action, not {kind or 'an empty one'}: it has no action profile"
         )
     message = action.action
-    if message.action_id not in table.actions:
+    action_id = message.action_id
+    if action_id not in table.actions:
         choices = listing("action", (schema.actions[a] for a in table.actions if a in schema.actions))
-        known = schema.actions.get(message.action_id)
-        what = f"action '{known.name}'" if known else f"an action with id 0x{message.action_id:08x}"
+        known = schema.actions.get(action_id)
+        what = f"action '{known.name}'" if known else f"an action with id 0x{action_id:08x}"
         raise InvalidArgument(f"'{table.name}' has not {what}; {choices}")
-    found = schema.actions[message.action_id]
-    scope = table.actions[message.action_id]
+    found, scope = schema.actions[action_id], table.actions[action_id]
     if default and scope == "table_only":
         raise PermissionDenied(f"'{found.name}' is for entries of '{table.name}' only, not for its default")
     if not default and scope == "default_only":
@@ -80,11 +79,12 @@ def invocation(schema: Schema, table: Table, action: Any, *, default: bool) -> i
 
 
 def _arguments(action: Action, params: Sequence[Any]) -> tuple[int, ...]:
-    if [p.id for p in action.params] == [given.param_id for given in params]:
-        return tuple(_value(action, p, given) for p, given in zip(action.params, params, strict=True))
+    sent = params[:]
+    if [given.param_id for given in sent] == action.param_ids:
+        return tuple([_value(action, p, given) for p, given in zip(action.params, sent, strict=True)])
     by_id = {p.id: p for p in action.params}
     values: dict[int, int] = {}
-    for given in params:
+    for given in sent:
         if given.param_id not in by_id:
             raise InvalidArgument(
                 f"action '{action.name}' has no parameter {given.param_id};"

@@ -100,10 +100,14 @@ KINDS = {
 
 def write(device: Device, update: Any) -> None:
     """Apply one update to the device's bundle. Raises RequestError, and then has changed nothing."""
-    _ = device.bundle
-    name, message = _content(update.entity, "the update names no entity")
     with device.switch.locked():
-        KINDS[name].write(device, update.type, message)
+        _apply(device, update.type, update.entity)
+
+
+def _apply(device: Device, kind: int, entity: Any) -> None:
+    _ = device.bundle
+    name, message = _content(entity, "the update names no entity")
+    KINDS[name].write(device, kind, message)
 
 
 def read(device: Device, entity: Any) -> list[Any]:
@@ -121,15 +125,16 @@ def write_batch(device: Device, updates: Sequence[Any], *, all_or_none: bool) ->
     """
     if not all_or_none:
         return [_attempt(device, update) for update in updates]
-    undo: list[Any] = []
+    undo: list[tuple[int, Any]] = []
     with device.switch.locked():
         for number, update in enumerate(updates):
+            entity = update.entity
             try:
-                inverse = _inverse(device, update)
-                write(device, update)
+                inverse = _inverse(device, update.type, entity)
+                _apply(device, update.type, entity)
             except RequestError as error:
-                for done in reversed(undo):
-                    write(device, done)
+                for kind, done in reversed(undo):
+                    _apply(device, kind, done)
                 aborted = Aborted(f"taken back or not begun, because update {number + 1} of the batch failed")
                 return [error if other == number else aborted for other in range(len(updates))]
             undo += reversed(inverse)
@@ -144,15 +149,18 @@ def _attempt(device: Device, update: Any) -> RequestError | None:
     return None
 
 
-def _inverse(device: Device, update: Any) -> list[Any]:
-    """Return the updates that take `update` back, before it is applied. Raises RequestError."""
-    name, message = _content(update.entity, "the update names no entity")
-    if update.type == p4.Update.INSERT:
-        return [p4.Update(type=p4.Update.DELETE, entity=update.entity)]
-    kind = KINDS[name]
-    found = list((kind.before or kind.read)(device.bundle, message))
-    again = p4.Update.INSERT if update.type == p4.Update.DELETE else p4.Update.MODIFY
-    return [p4.Update(type=again, entity=p4.Entity(**{name: item})) for item in found]
+def _inverse(device: Device, kind: int, entity: Any) -> list[tuple[int, Any]]:
+    """Return what takes an update back, as kinds of updates and entities, before it is applied.
+
+    Raises RequestError.
+    """
+    if kind == p4.Update.INSERT:
+        return [(p4.Update.DELETE, entity)]
+    name, message = _content(entity, "the update names no entity")
+    of_kind = KINDS[name]
+    found = (of_kind.before or of_kind.read)(device.bundle, message)
+    again = p4.Update.INSERT if kind == p4.Update.DELETE else p4.Update.MODIFY
+    return [(again, p4.Entity(**{name: item})) for item in found]
 
 
 def _content(entity: Any, otherwise: str) -> tuple[str, Any]:

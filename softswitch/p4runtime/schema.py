@@ -49,6 +49,10 @@ class Action:
     id: int
     name: str
     params: tuple[Param, ...]
+    param_ids: list[int] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "param_ids", [param.id for param in self.params])
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +70,14 @@ class Table:
     implementation: int | None = None
     direct_meter: int | None = None
     idle_timeout: bool = False
+    field_ids: list[int] = field(init=False, repr=False, compare=False)
+    takes_priority: bool = field(init=False)
+    """True if its entries have priorities, as they do with a ternary, range or optional key."""
 
-    @property
-    def takes_priority(self) -> bool:
-        """True if its entries have priorities, as they do with a ternary, range or optional key."""
-        return any(f.match in ("ternary", "range", "optional") for f in self.fields)
+    def __post_init__(self) -> None:
+        takes = any(f.match in ("ternary", "range", "optional") for f in self.fields)
+        object.__setattr__(self, "takes_priority", takes)
+        object.__setattr__(self, "field_ids", [f.id for f in self.fields])
 
 
 @dataclass(frozen=True, slots=True)

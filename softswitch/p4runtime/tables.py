@@ -70,7 +70,7 @@ def before(bundle: Bundle, message: Any) -> list[Any]:
         return [found]
     try:
         entry = bundle.pipeline.find(table.name, _key_only(table, message))
-    except NoSuchEntry:
+    except (NoSuchEntry, BadEntry):  # what cannot be there the write refuses in its own words
         return []
     found = encoded(bundle, table, entry)
     if found.is_const:
@@ -169,7 +169,7 @@ def _write_default(bundle: Bundle, table: Table, kind: int, message: Any) -> Non
     if message.HasField("action"):
         invocation = decode.invocation(bundle.schema, table, message.action, default=True)
         bundle.pipeline.set_default(table.name, invocation)
-        _remember(bundle, (table.name, None, 0), message)
+        _remember(bundle, table, (table.name, None, 0), message)
     elif not resources:
         bundle.pipeline.set_default(table.name, None)
         bundle.metadata.pop((table.name, None, 0), None)
@@ -206,7 +206,7 @@ def _insert(bundle: Bundle, table: Table, message: Any) -> None:
     if not message.HasField("action"):
         raise InvalidArgument(f"the new entry of '{table.name}' has no action")
     entry = _put(bundle, table, message, bundle.pipeline.insert, "insert")
-    _remember(bundle, (table.name, entry.patterns, entry.priority), message)
+    _remember(bundle, table, (table.name, entry.patterns, entry.priority), message)
     _write_resources(bundle, table, entry, message)
 
 
@@ -232,7 +232,7 @@ def _modify(bundle: Bundle, table: Table, message: Any) -> None:
         )
     if message.HasField("action"):
         entry = _put(bundle, table, message, bundle.pipeline.modify, "modify")
-        _remember(bundle, (table.name, entry.patterns, entry.priority), message)
+        _remember(bundle, table, (table.name, entry.patterns, entry.priority), message)
     else:
         entry = _existing(bundle, table, message)
     _write_resources(bundle, table, entry, message)
@@ -376,13 +376,13 @@ def _set_counter(bundle: Bundle, table: Table, entry: ir.ConstEntry | None, data
     bundle.pipeline.write_direct_counter(table.name, entry, data.packet_count, data.byte_count)
 
 
-def _remember(bundle: Bundle, key: EntryKey, message: Any) -> None:
+def _remember(bundle: Bundle, table: Table, key: EntryKey, message: Any) -> None:
     patterns = key[1]
-    if patterns is not None and message.action.WhichOneof("type") != "action":
+    if patterns is not None and table.implementation is not None:
         bundle.choices[key] = message.action
     if message.metadata or message.controller_metadata:
         bundle.metadata[key] = (message.metadata, message.controller_metadata)
-    else:
+    elif bundle.metadata:
         bundle.metadata.pop(key, None)
 
 

@@ -1,15 +1,29 @@
 """The Simple Test Framework: scripts of table entries and packets, as p4c's tests have them.
 
 ``script`` reads the text, ``names`` finds what it calls tables, keys and actions in a program,
-``control`` sets that up on a switch, and ``run`` sends the packets and judges what comes out::
+``control`` sets that up on a switch (``plane``), and ``run`` sends the packets and judges what comes out::
 
-    text  →  statements  →  a switch in virtual time  →  Report
+    text  →  statements  →  a switch in virtual time, or any `Target`  →  Report
 """
 
 from __future__ import annotations
 
 from softswitch.engine.trace import Event
-from softswitch.stf.run import Failure, Reading, Report, run_script
-from softswitch.stf.script import ScriptError, parse_script
+from softswitch.stf.control import Control
+from softswitch.stf.run import Failure, Reading, Report, play, ports_of, run_script
+from softswitch.stf.script import Packet, ScriptError, Statement, parse_script
 
-__all__ = ["Event", "Failure", "Reading", "Report", "ScriptError", "parse_script", "run_script"]
+__all__ = [
+    "Control",
+    "Event",
+    "Failure",
+    "Packet",
+    "Reading",
+    "Report",
+    "ScriptError",
+    "Statement",
+    "parse_script",
+    "play",
+    "ports_of",
+    "run_script",
+]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 from softswitch.compiler import ir
-from softswitch.engine.pipeline import Pipeline, PipelineError
-from softswitch.engine.switch import Switch
+from softswitch.engine.pipeline import PipelineError
 from softswitch.stf.names import entry_of, find, invocation_of, tables_of
+from softswitch.stf.plane import Plane
 from softswitch.stf.script import Add, CheckCounter, Command, ScriptError, SetDefault
 
 _Result = TypeVar("_Result")
@@ -25,12 +26,11 @@ _RELATIONS: dict[str, Callable[[int, int], bool]] = {
 
 
 class Control:
-    """Does what the statements of one script say to one switch and the program on it."""
+    """Does what the statements of one script say to one switch, on which `program` runs."""
 
-    def __init__(self, switch: Switch, pipeline: Pipeline) -> None:
-        self._switch = switch
-        self._pipeline = pipeline
-        self._program: ir.Program = pipeline.program
+    def __init__(self, program: ir.Program, plane: Plane) -> None:
+        self._program = program
+        self._plane = plane
         self._labels: dict[str, tuple[str, ir.ConstEntry]] = {}
         self._nodes: list[tuple[int, tuple[int, ...]]] = []
         self._groups: dict[int, list[int]] = {}
@@ -39,7 +39,7 @@ class Control:
     def add(self, statement: Add) -> None:
         """Insert an entry. Raises ScriptError."""
         table, entry = entry_of(self._program, statement)
-        self._tell(statement.line, lambda: self._pipeline.insert(table, entry))
+        self._tell(statement.line, lambda: self._plane.insert(table, entry))
         if statement.label is not None:
             self._labels[statement.label] = (table, entry)
 
@@ -49,14 +49,14 @@ class Control:
         called = invocation_of(
             self._program, self._program.tables[name], statement.action, statement.args, statement.line
         )
-        self._tell(statement.line, lambda: self._pipeline.set_default(name, called))
+        self._tell(statement.line, lambda: self._plane.set_default(name, called))
 
-    def remove_all(self) -> None:
-        """Remove all entries but constant ones."""
+    def remove_all(self, line: int) -> None:
+        """Remove all entries but constant ones. Raises ScriptError."""
         for name, table in self._program.tables.items():
             if not table.const_entries:
-                for entry in self._pipeline.entries(name):
-                    self._pipeline.delete(name, entry)
+                for entry in self._plane.entries(name):
+                    self._tell(line, partial(self._plane.delete, name, entry))
 
     def check_counter(self, statement: CheckCounter) -> str | None:
         """Return what is wrong with a counter, or None. Raises ScriptError."""
@@ -75,12 +75,12 @@ class Control:
             cell = statement.index
             if isinstance(cell, str):
                 raise ScriptError(f"counter {name} is counted by index, not by entry ${cell}", line)
-            return self._tell(line, lambda: self._pipeline.read_counter(name, cell))
+            return self._tell(line, lambda: self._plane.read_counter(name, cell))
         index = str(statement.index)
         if index not in self._labels:
             raise ScriptError(f"counter {name} is direct: name an entry of {owner} that has a label", line)
         _, entry = self._labels[index]
-        return self._tell(line, lambda: self._pipeline.read_direct_counter(owner, entry))
+        return self._tell(line, lambda: self._plane.read_direct_counter(owner, entry))
 
     def _tell(self, line: int, act: Callable[[], _Result]) -> _Result:
         """Return the result of `act`, whose errors are the script's."""
@@ -112,11 +112,11 @@ class Control:
                 self._mirrors[session] = ("group", rest[0])
             case "mirroring_delete":
                 self._mirrors.pop(session, None)
-                self._switch.set_clone_session(session, None)
+                self._tell(statement.line, lambda: self._plane.set_clone_session(session, None))
             case _:
                 kind, number = self._mirrors.get(session, ("none", 0))
                 return f"mirroring session {session}: {kind} {number}"
-        self._configure()
+        self._tell(statement.line, self._configure)
         return None
 
     def _multicast(self, statement: Command) -> None:
@@ -134,7 +134,7 @@ class Control:
                 if first not in self._groups:
                     raise ScriptError(f"no multicast group {first}: mc_mgrp_create {first}", statement.line)
                 self._groups[first].append(rest[0])
-        self._configure()
+        self._tell(statement.line, self._configure)
 
     def _node(self, handle: int, line: int) -> tuple[int, tuple[int, ...]]:
         if handle >= len(self._nodes):
@@ -148,19 +148,19 @@ class Control:
 
     def _configure(self) -> None:
         for group in self._groups:
-            self._switch.set_multicast_group(group, self._members(group))
+            self._plane.set_multicast_group(group, self._members(group))
         for session, (kind, number) in self._mirrors.items():
             members = [(number, 0)] if kind == "port" else self._members(number)
-            self._switch.set_clone_session(session, members)
+            self._plane.set_clone_session(session, members)
 
     def _counter(self, statement: Command) -> str | None:
         name = find("counter", statement.name, self._program.counters, statement.line)
         index, *values = statement.numbers
         if values:
             packets, bytes_ = values
-            self._tell(statement.line, lambda: self._pipeline.write_counter(name, index, packets, bytes_))
+            self._tell(statement.line, lambda: self._plane.write_counter(name, index, packets, bytes_))
             return None
-        packets, bytes_ = self._tell(statement.line, lambda: self._pipeline.read_counter(name, index))
+        packets, bytes_ = self._tell(statement.line, lambda: self._plane.read_counter(name, index))
         return f"{name}[{index}] = {packets} packets, {bytes_} bytes"
 
     def _register(self, statement: Command) -> str | None:
@@ -168,13 +168,13 @@ class Control:
         match statement.numbers:
             case ():
                 for index in range(self._program.registers[name].size):
-                    self._pipeline.write_register(name, index, 0)
+                    self._tell(statement.line, partial(self._plane.write_register, name, index, 0))
                 return None
             case (index,):
-                value = self._tell(statement.line, lambda: self._pipeline.read_register(name, index))
+                value = self._tell(statement.line, lambda: self._plane.read_register(name, index))
                 return f"{name}[{index}] = {value}"
             case (index, value, *_):
-                self._tell(statement.line, lambda: self._pipeline.write_register(name, index, value))
+                self._tell(statement.line, lambda: self._plane.write_register(name, index, value))
         return None
 
     def _meter(self, statement: Command) -> str | None:

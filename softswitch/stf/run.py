@@ -1,18 +1,20 @@
-"""Running a script on a switch in virtual time, and judging what leaves."""
+"""Running a script on a switch, the embedded one in virtual time, and judging what leaves."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol
 
 from softswitch.compiler import ir
 from softswitch.engine.build import load
+from softswitch.engine.pipeline import Pipeline
 from softswitch.engine.ports import MAX_PORT, MemoryPort
 from softswitch.engine.switch import Switch
 from softswitch.engine.trace import Trace
 from softswitch.stf.control import Control
+from softswitch.stf.plane import EmbeddedPlane
 from softswitch.stf.script import (
     Add,
     CheckCounter,
@@ -63,6 +65,20 @@ class Report:
         return not self.failures
 
 
+class Target(Protocol):
+    """A switch that a script is run on: packets in and out at its ports, and its control plane."""
+
+    @property
+    def control(self) -> Control:
+        """Obeys what the script says of entries, counters and the like."""
+
+    def send(self, port: int, data: bytes) -> None:
+        """Let a packet arrive, and everything happen that comes of it."""
+
+    def left(self, port: int) -> Sequence[bytes]:
+        """Return all that has left at a port since the beginning."""
+
+
 def run_script(
     program: ir.Program,
     statements: Sequence[Statement],
@@ -78,23 +94,52 @@ def run_script(
 
     Raises ScriptError if the script does not fit the program, Unsupported, NoCompiler.
     """
+    ports = ports_of(statements)
+    pipeline = load(program, backend=backend, seed=seed, trace=trace)
+    with Switch({port: MemoryPort() for port in ports}, seed=seed, engine=_ENGINES[backend]) as switch:
+        switch.load(pipeline)
+        return play(statements, _Embedded(switch, pipeline))
+
+
+def ports_of(statements: Sequence[Statement]) -> list[int]:
+    """Return the ports that a script names. Raises ScriptError for one that no switch has."""
     ports = {s.port: s.line for s in statements if isinstance(s, Packet | Expect)}
     for port, line in ports.items():
         if port > MAX_PORT:
             raise ScriptError(f"port {port}; ports are 0 to {MAX_PORT}", line)
-    pipeline = load(program, backend=backend, seed=seed, trace=trace)
-    with Switch({port: MemoryPort() for port in ports}, seed=seed, engine=_ENGINES[backend]) as switch:
-        switch.load(pipeline)
-        return _Run(switch, Control(switch, pipeline), sorted(ports)).run(statements)
+    return sorted(ports)
+
+
+def play(statements: Sequence[Statement], target: Target) -> Report:
+    """Run a script on a switch, and judge what leaves. Raises ScriptError."""
+    return _Run(target).run(statements)
+
+
+class _Embedded:
+    """The embedded switch, in virtual time."""
+
+    def __init__(self, switch: Switch, pipeline: Pipeline) -> None:
+        self.control = Control(pipeline.program, EmbeddedPlane(switch, pipeline))
+        self._switch = switch
+        self._now_us = 0
+        self._left: dict[int, list[bytes]] = {port: [] for port in switch.ports}
+
+    def send(self, port: int, data: bytes) -> None:
+        self._now_us += PACKET_GAP_US
+        self._switch.inject(port, [data], self._now_us)
+        while (due := self._switch.next_event_us()) is not None:
+            self._now_us = max(self._now_us, due)
+            self._switch.advance(self._now_us)
+        for number, left in self._left.items():
+            left.extend(self._switch.drain(number))
+
+    def left(self, port: int) -> Sequence[bytes]:
+        return self._left[port]
 
 
 class _Run:
-    def __init__(self, switch: Switch, control: Control, ports: Sequence[int]) -> None:
-        self._switch = switch
-        self._control = control
-        self._ports = ports
-        self._now_us = 0
-        self._left: dict[int, list[bytes]] = defaultdict(list)
+    def __init__(self, target: Target) -> None:
+        self._target = target
         self._expected: dict[int, list[Expect]] = defaultdict(list)
         self._report = Report()
 
@@ -102,29 +147,31 @@ class _Run:
         """Obey all statements, then compare what left with what was expected."""
         for statement in statements:
             self._obey(statement)
-        for port in self._ports:
-            self._judge(port, self._expected[port], self._left[port])
+        for port in ports_of(statements):
+            self._judge(port, self._expected[port], self._target.left(port))
         self._report.failures.sort(key=lambda failure: failure.line or 1 << 30)
         return self._report
 
     def _obey(self, statement: Statement) -> None:
+        control = self._target.control
         match statement:
             case Packet(_, port, data):
-                self._send(port, data)
+                self._report.packets += 1
+                self._target.send(port, data)
             case Expect(_, port):
                 self._expected[port].append(statement)
                 self._report.checks += 1
             case Add():
-                self._control.add(statement)
+                control.add(statement)
             case SetDefault():
-                self._control.set_default(statement)
-            case Remove():
-                self._control.remove_all()
+                control.set_default(statement)
+            case Remove(line):
+                control.remove_all(line)
             case CheckCounter():
                 self._report.checks += 1
-                self._note(statement.line, self._control.check_counter(statement))
+                self._note(statement.line, control.check_counter(statement))
             case Command():
-                read = self._control.command(statement)
+                read = control.command(statement)
                 if read is not None:
                     self._report.readings.append(Reading(statement.line, read))
             case Wait() | NoPacket():
@@ -133,17 +180,6 @@ class _Run:
     def _note(self, line: int, message: str | None) -> None:
         if message is not None:
             self._report.failures.append(Failure(line, message))
-
-    def _send(self, port: int, data: bytes) -> None:
-        """Send a packet, and let everything happen that comes of it."""
-        self._report.packets += 1
-        self._now_us += PACKET_GAP_US
-        self._switch.inject(port, [data], self._now_us)
-        while (due := self._switch.next_event_us()) is not None:
-            self._now_us = max(self._now_us, due)
-            self._switch.advance(self._now_us)
-        for port in self._ports:
-            self._left[port].extend(self._switch.drain(port))
 
     def _judge(self, port: int, expected: Sequence[Expect], left: Sequence[bytes]) -> None:
         if any(expect.digits is None for expect in expected):

@@ -7,17 +7,14 @@ it is given goes in by small parts. Everything else is compared as with ``simple
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
-from controller.entries import Lpm, Match, MulticastGroup, TableEntry, Ternary
+from bmv2_topos.testbeds.bmv2.plane import Bmv2Plane
 from controller.p4runtime_shim.client import P4RuntimeClient
-from controller.p4runtime_shim.codec import Codec
 from controller.programs import ProgramBundle, p4c_command, p4c_output
-from controller.target import Kind
-from p4src.messages import p4runtime_pb2 as p4
 from softswitch.compiler import ir
 from tests.bmv2.reference import Arrival, Reference
 from tests.bmv2.targets import Delete, Insert, Members, Modify, State, Write
@@ -52,7 +49,7 @@ class GrpcReference(Reference):
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.client.close()
-        self._stop()
+        self._switch.stop()
 
     def send(self, packets: Iterable[Arrival]) -> list[Arrival]:
         """Feed packets, part by part; as `Reference.send`."""
@@ -67,8 +64,7 @@ class OverP4Runtime:
     def __init__(self, reference: GrpcReference, program: ir.Program, bundle: ProgramBundle) -> None:
         self._client = reference.client
         self._program = program
-        self._codec = Codec(bundle.p4info)
-        self._ids = {counter.preamble.name: counter.preamble.id for counter in bundle.p4info.counters}
+        self._plane = Bmv2Plane(self._client, program, bundle)
         with self._client.mastership():
             self._client.load(bundle.p4info, bundle.device_config)
 
@@ -85,22 +81,21 @@ class OverP4Runtime:
 
     def write(self, write: Write) -> None:
         """Change a table."""
-        row = self._row(write.table, write.entry)
         match write:
             case Insert():
-                self._write("INSERT", row)
+                self._plane.insert(write.table, write.entry)
             case Modify():
-                self._write("MODIFY", row)
+                self._plane.modify(write.table, write.entry)
             case Delete():
-                self._write("DELETE", row)
+                self._plane.delete(write.table, write.entry)
 
     def set_default(self, table: str, invocation: ir.Invocation) -> None:
         """Set what a miss runs."""
-        self._write("MODIFY", TableEntry(table, {}, *self._call(invocation), default=True))
+        self._plane.set_default(table, invocation)
 
     def add_group(self, group: int, members: Members) -> None:
         """Define a multicast group."""
-        self._write("INSERT", MulticastGroup(group, tuple(members)))
+        self._plane.set_multicast_group(group, members)
 
     def registers(self) -> dict[str, list[int]]:
         """Return nothing: they cannot be read."""
@@ -108,58 +103,13 @@ class OverP4Runtime:
 
     def state(self, entries: Mapping[str, Sequence[ir.ConstEntry]]) -> State:
         """Read all counters; `entries` are those with direct counters, by table."""
-        indirect = [name for name, counter in self._program.counters.items() if counter.table is None]
+        plane = self._plane
+        indirect = [counter for counter in self._program.counters.values() if counter.table is None]
         return State(
             {},
-            {name: self._cells(name) for name in indirect},
-            {table: [self._hits(table, entry) for entry in of] for table, of in entries.items()},
+            {each.name: [plane.read_counter(each.name, i) for i in range(each.size)] for each in indirect},
+            {
+                table: [plane.read_direct_counter(table, entry) for entry in of]
+                for table, of in entries.items()
+            },
         )
-
-    def _cells(self, name: str) -> list[tuple[int, int]]:
-        wanted = p4.Entity(counter_entry=p4.CounterEntry(counter_id=self._ids[name]))
-        found = sorted(
-            (each.counter_entry.index.index, _counted(each.counter_entry.data))
-            for each in self._client.read([wanted])
-        )
-        assert [index for index, _ in found] == list(range(self._program.counters[name].size))
-        return [count for _, count in found]
-
-    def _hits(self, table: str, entry: ir.ConstEntry) -> tuple[int, int]:
-        row = self._codec.encode(self._row(table, entry)).table_entry
-        wanted = p4.Entity(direct_counter_entry=p4.DirectCounterEntry(table_entry=row))
-        (found,) = self._client.read([wanted])
-        return _counted(found.direct_counter_entry.data)
-
-    def _write(self, kind: Kind, entry: TableEntry | MulticastGroup) -> None:
-        self._client.write(kind, [self._codec.encode(entry)])
-
-    def _row(self, table: str, entry: ir.ConstEntry) -> TableEntry:
-        keys = self._program.tables[table].keys
-        fields = dict(_fields(keys, entry.patterns))
-        ternary = any(key.match in ("ternary", "range", "optional") for key in keys)
-        return TableEntry(
-            table, fields, *self._call(entry.invocation), priority=entry.priority + 1 if ternary else 0
-        )
-
-    def _call(self, invocation: ir.Invocation) -> tuple[str, dict[str, int]]:
-        params = [param.name for param in self._program.actions[invocation.action].params]
-        return invocation.action, dict(zip(params, invocation.args, strict=True))
-
-
-def _counted(data: Any) -> tuple[int, int]:
-    return data.packet_count, data.byte_count
-
-
-def _fields(keys: Sequence[ir.Key], patterns: Sequence[ir.Pattern]) -> Iterator[tuple[str, Match]]:
-    for key, pattern in zip(keys, patterns, strict=True):
-        width = key.expr.type.width if isinstance(key.expr.type, ir.Bits) else 1
-        mask = pattern.mask if pattern.kind == "mask" else (1 << width) - 1
-        match key.match:
-            case _ if pattern.kind == "any":
-                continue
-            case "exact":
-                yield key.name, pattern.value
-            case "lpm" if mask:
-                yield key.name, Lpm(pattern.value, mask.bit_count())
-            case "ternary" if mask:
-                yield key.name, Ternary(pattern.value & mask, mask)

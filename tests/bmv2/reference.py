@@ -6,35 +6,23 @@ the test likes, in between configuration; nothing depends on how long anything t
 
 from __future__ import annotations
 
-import array
 import contextlib
-import fcntl
 import os
 import select
 import shutil
-import signal
 import socket
-import struct
 import subprocess
-import termios
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
-Arrival = tuple[int, bytes]
-"""A frame and the port that it comes in at."""
+from bmv2_topos.testbeds.bmv2.files import DEADLINE_S, Arrival, FileSwitch, ToolFailed
+
+__all__ = ["Arrival", "Reference", "ToolFailed"]
 
 THRIFT = ("simple_switch", "simple_switch_CLI")
-DEADLINE_S = 600.0
-PIPE_BYTES = 1 << 20
 EGRESS_QUEUE_PACKETS = 1 << 20
 PROMPT = b"RuntimeCmd: "
-PCAP_HEADER = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1)
-
-
-class ToolFailed(Exception):
-    """A reference tool failed or refused what it was asked; the message holds its output."""
 
 
 def missing(*switches: str) -> str:
@@ -97,32 +85,14 @@ class Reference:
         filler: bytes = b"\0",
     ) -> None:
         self._directory = directory
-        self._ports = sorted(ports)
         self._filler = filler
-        self._pipes: dict[int, int] = {}
         self._waiting: list[Arrival] = []
-        self._clock = 0
-        self._log = directory / "switch.log"
-        for port in self._ports:
-            path = directory / f"{port}_in.pcap"
-            if port in inputs:
-                os.mkfifo(path)
-                # open both ways: neither this nor the switch's own open ever blocks
-                self._pipes[port] = os.open(path, os.O_RDWR)
-                fcntl.fcntl(self._pipes[port], fcntl.F_SETPIPE_SZ, PIPE_BYTES)
-                os.write(self._pipes[port], PCAP_HEADER)
-            else:
-                path.write_bytes(PCAP_HEADER)
-        command = self._command(program)
-        for port in self._ports:
-            command += ["-i", f"{port}@{directory}/{port}"]
-        with self._log.open("wb") as log:
-            self._switch = subprocess.Popen([*command, *self._more(program)], stdout=log, stderr=log)
+        self._switch = FileSwitch(directory, ports=ports, inputs=inputs)
+        self._switch.start(self._command(program), self._more(program), self._answers)
         try:
-            self._wait(self._answers, "its control port to open")
             self._connect()
         except BaseException:
-            self._stop()
+            self._switch.stop()
             raise
 
     def _command(self, program: Path) -> list[str]:
@@ -158,7 +128,7 @@ class Reference:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._cli.close()
-        self._stop()
+        self._switch.stop()
 
     def run(self, command: str) -> str:
         """Run one command of simple_switch_CLI and return what it prints. Raises ToolFailed if refused."""
@@ -167,80 +137,30 @@ class Reference:
     def send(self, packets: Iterable[Arrival]) -> list[Arrival]:
         """Feed packets in this order, wait until all are through, and return what really went in.
 
-        The switch merges its inputs by time stamp and takes a packet only when every other input has one
-        that is later. With several inputs a filler therefore follows on each; all but the first of
-        them reach the program only with the next `send` or `finish`.
+        The switch takes a packet only when every other input has one that is later. With several inputs a
+        filler therefore follows on each; all but the first of them reach the program only with the next
+        `send` or `finish`.
         """
         arrivals = [*self._waiting, *packets]
-        self._write(arrivals[len(self._waiting) :])
-        if len(self._pipes) > 1:
-            fillers = [(port, self._filler) for port in self._pipes]
-            self._write(fillers)
+        self._switch.write(arrivals[len(self._waiting) :])
+        if len(self._switch.inputs) > 1:
+            fillers = [(port, self._filler) for port in self._switch.inputs]
+            self._switch.write(fillers)
             arrivals.append(fillers[0])
             self._waiting = fillers[1:]
-        self._settle()
+        self._switch.settle()
         return arrivals
 
     def finish(self) -> list[Arrival]:
         """Close the inputs and return the packets that went in by that."""
-        for pipe in self._pipes.values():
-            os.close(pipe)
-        self._pipes.clear()
-        self._settle()
+        for port in self._switch.inputs:
+            self._switch.close_input(port)
+        self._switch.settle()
         return self._waiting
 
     def sent(self) -> dict[int, list[bytes]]:
-        """Return all frames that came out so far, in order, by port; only ports that had any.
-
-        Empty frames are left out: files can hold them, networks cannot.
-        """
-        frames = {port: _read_pcap(self._directory / f"{port}_out.pcap") for port in self._ports}
-        return {port: out for port, out in frames.items() if out}
-
-    def _write(self, packets: Iterable[Arrival]) -> None:
-        records: dict[int, list[bytes]] = {port: [] for port in self._pipes}
-        for port, frame in packets:
-            self._clock += 1
-            seconds, microseconds = divmod(self._clock, 1_000_000)
-            records[port].append(struct.pack("<IIII", seconds, microseconds, len(frame), len(frame)) + frame)
-        for port, chunks in records.items():
-            data = b"".join(chunks)
-            # more would block here, while the switch waits for another input
-            assert len(data) < PIPE_BYTES, f"send at most {PIPE_BYTES} bytes per port at a time"
-            os.write(self._pipes[port], data)
-
-    def _settle(self) -> None:
-        """Wait until the switch has taken all input and has nothing left to do.
-
-        It has if all its threads are asleep at one moment: what would wake one is another of them.
-        They were, if two looks find all asleep and no thread has run in between.
-        """
-        last: dict[str, tuple[str, str]] | None = None
-
-        def settled() -> bool:
-            nonlocal last
-            if any(_unread(pipe) for pipe in self._pipes.values()):
-                return False
-            before, last = last, _asleep(self._switch.pid)
-            return last is not None and last == before
-
-        self._wait(settled, "the switch to come to rest")
-
-    def _wait(self, condition: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + DEADLINE_S
-        while not condition():
-            if self._switch.poll() is not None:
-                raise ToolFailed(f"simple_switch ended while waiting for {what}: {self._log.read_text()}")
-            if time.monotonic() > deadline:
-                raise ToolFailed(f"waited {DEADLINE_S:.0f} s for {what}: {self._log.read_text()}")
-            time.sleep(0.002)
-
-    def _stop(self) -> None:
-        for pipe in self._pipes.values():
-            os.close(pipe)
-        self._pipes.clear()
-        self._switch.send_signal(signal.SIGKILL)
-        self._switch.wait()
+        """Return all frames that came out so far, in order, by port; only ports that had any."""
+        return self._switch.sent()
 
 
 class CommandLine:
@@ -300,36 +220,3 @@ def _accepts(port: int) -> bool:
     except ConnectionRefusedError:
         return False
     return True
-
-
-def _unread(pipe: int) -> int:
-    count = array.array("i", [0])
-    fcntl.ioctl(pipe, termios.FIONREAD, count)
-    return count[0]
-
-
-def _asleep(pid: int) -> dict[str, tuple[str, str]] | None:
-    """Return how often each thread of a process has been switched, or None if one is not asleep."""
-    switches = {}
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        try:
-            status = (task / "status").read_text()
-        except (FileNotFoundError, ProcessLookupError):  # ended just now
-            return None
-        fields = dict(line.split(":", 1) for line in status.splitlines())
-        if not fields["State"].strip().startswith("S"):
-            return None
-        switches[task.name] = (fields["voluntary_ctxt_switches"], fields["nonvoluntary_ctxt_switches"])
-    return switches
-
-
-def _read_pcap(path: Path) -> list[bytes]:
-    data = path.read_bytes()
-    frames = []
-    offset = len(PCAP_HEADER)
-    while offset < len(data):
-        length = struct.unpack_from("<I", data, offset + 8)[0]
-        if length:
-            frames.append(data[offset + 16 : offset + 16 + length])
-        offset += 16 + length
-    return frames

@@ -96,6 +96,8 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     "bmv2_topos.testbeds.netns": (
         *("bmv2_topos/*", *CONTROLLER, "controller.runtime/", "hostlib", "hostlib.launcher"),
     ),
+    # One BMv2 whose ports are files, and scripts on it.
+    "bmv2_topos.testbeds.bmv2": (*("bmv2_topos/*", *CONTROLLER, *SWITCH, *PIPELINES, "p4src.messages"),),
     # Experiments, on both.
     "bmv2_topos.experiments": (
         *("bmv2_topos/*", *CONTROLLER, *SWITCH, *PIPELINES),
@@ -122,7 +124,8 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
         *("controller/*", *SWITCH, *HOST, "hostlib.lua_dissector", "hostlib.demos.four_stages", *TOPOLOGIES),
         *("bmv2_topos.experiments/", "bmv2_topos.soak", "bmv2_topos.testbeds.virtual"),
         "bmv2_topos.trace",
-        *("bmv2_topos.testbeds.netns/", "bmv2_topos.testbeds.mininet", "bmv2_topos.scenarios"),
+        *("bmv2_topos.testbeds.netns/", "bmv2_topos.testbeds.mininet", "bmv2_topos.testbeds.bmv2"),
+        "bmv2_topos.scenarios",
     ),
 }
 

@@ -83,6 +83,19 @@ def test_a_peer_that_sleeps_is_woken_once(switch: Switch) -> None:
         assert len(b.receive(5)) == 5
 
 
+@pytest.mark.parametrize("count", [200, 900])
+def test_a_peer_that_sleeps_hears_of_many_frames_at_once(switch: Switch, count: int) -> None:
+    """All of them if the switch has nothing else to do then, else a quarter of the ring at least."""
+    with Peer(switch.shared_path(0), slots=1024) as a, Peer(switch.shared_path(1), slots=1024) as b:
+        b.set_word(shared_peer.PEER_ASLEEP, 1)
+        with switch.locked():  # it finds all of them
+            a.send([frame("U", 1, tag=tag) for tag in range(count)])
+        assert b.socket.recv(64) == b"\0"
+        assert b.word(shared_peer.OUT_HEAD) >= min(count, 256)
+        assert len(b.receive(count)) == count
+        assert b.word(shared_peer.PEER_ASLEEP) == 0
+
+
 def test_a_peer_that_waits_for_room_is_woken(switch: Switch) -> None:
     with Peer(switch.shared_path(0)) as a, Peer(switch.shared_path(1), slots=256) as b:
         with switch.locked():  # it takes nothing meanwhile

@@ -13,35 +13,21 @@ import pytest
 from softswitch.compiler import compile_file
 from softswitch.engine.build import SANITIZE_FLAGS, build, build_c
 from softswitch.engine.engine_build import engine_sources
-from tests.softswitch.script_program import have_compiler
+from softswitch.engine.pipeline import BuildFailed, NoCompiler
+from softswitch.engine.sanitizers import sanitizer_environment
 from tests.system.command import ROOT
 from tests.system.sanitized import LANES, P4, SLOTS
 
 CC = os.environ.get("CC", "cc")
 
 
-def runtime(name: str) -> str:
-    """The path of a sanitizer's library, or the name if the compiler has none."""
-    return subprocess.run([CC, f"-print-file-name={name}"], capture_output=True, text=True).stdout.strip()
-
-
 @pytest.fixture(scope="module")
 def environment() -> dict[str, str]:
     """What a Python process needs to load sanitized objects."""
-    if not have_compiler:
-        pytest.skip("no C compiler")
-    preload = f"{runtime('libasan.so')} {runtime('libubsan.so')}"
-    environment = {
-        **os.environ,
-        "LD_PRELOAD": preload,
-        "PYTHONMALLOC": "malloc",  # so that every frame has its red zones
-        "ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=1",  # Python itself leaks
-        "UBSAN_OPTIONS": "print_stacktrace=1",
-    }
-    probe = [sys.executable, "-c", "import ctypes; ctypes.CDLL(None).__asan_init"]
-    if subprocess.run(probe, env=environment, capture_output=True).returncode:
-        pytest.skip(f"{CC} has no address sanitizer that can be preloaded")
-    return environment
+    try:
+        return {**os.environ, **sanitizer_environment()}
+    except (NoCompiler, BuildFailed) as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture(scope="module")

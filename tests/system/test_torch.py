@@ -42,6 +42,13 @@ def test_every_call_agrees_with_gloo(ranks: Ranks) -> None:
         assert {path for taken in result["sub"].values() for path in taken} == {"gloo"}
 
 
+def test_a_model_may_go_after_its_group() -> None:
+    """With torch's own gloo group inside it would wait for ever: its thread and the model for each other."""
+    command = [sys.executable, "-P", "-m", "tests.system.workers.torch_last"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "over\n"), done.stderr
+
+
 def test_unusual_input_is_summed_or_refused_by_name(ranks: Ranks) -> None:
     for result in ranks.results("inputs"):
         assert result["strided"] == [[0, 1, 4, 3], [8, 5, 12, 7], [16, 9, 20, 11], [24, 13, 28, 15]]

@@ -16,7 +16,8 @@ from softswitch.compiler.lowering.instances import make_block
 from softswitch.compiler.lowering.items import Instance
 from softswitch.compiler.lowering.limits import check_stored
 from softswitch.compiler.lowering.passing import Formal, Passed, bind
-from softswitch.compiler.lowering.scope import BlockDef, ExternDef, Local, Scope, Signature, TypeName
+from softswitch.compiler.lowering.scope import BlockDef, ExternDef, Local, Scope, Signature
+from softswitch.compiler.lowering.standard_metadata import standard_metadata
 from softswitch.compiler.lowering.unit import Body, Place, Stage, Unit, constant_body
 from softswitch.compiler.lowering.values import Block, Packet, Run, Value
 
@@ -171,10 +172,7 @@ def _check_shape(slot: Slot, block: Block, formals: list[Formal]) -> None:
 
 def _storages(unit: Unit, parser: Block, formals: list[Formal]) -> Storages:
     _, headers, meta, _ = formals
-    standard = unit.globals.lookup("standard_metadata_t", parser.decl.pos)
-    if not isinstance(standard, TypeName) or not isinstance(standard.type, t.StructType):
-        raise Unsupported("a standard_metadata_t that is no struct", standard.pos, "v1model.p4 as it comes")
-    return Storages(_storage(headers), _storage(meta), standard.type)
+    return Storages(_storage(headers), _storage(meta), standard_metadata(unit, parser.decl.pos))
 
 
 def _storage(formal: Formal) -> t.StructType:

@@ -32,7 +32,6 @@ struct p4_counter {
 ANSWER = """\
 static void answer(const struct p4_packet *p, const struct requests *asked, struct p4_verdict *verdict)
 {
-    (void)p;
     *verdict = (struct p4_verdict){
         .clone = (uint8_t)asked->clone,
         .clone_session = (uint16_t)asked->clone_session,
@@ -41,7 +40,7 @@ static void answer(const struct p4_packet *p, const struct requests *asked, stru
         .clone_fields = asked->clone ? asked->clone_fields : -1,
         .resubmit_fields = asked->resubmit ? asked->resubmit_fields : -1,
         .recirculate_fields = asked->recirculate ? asked->recirculate_fields : -1,
-@priority@
+        .priority = p->standard_metadata.priority,
     };
 }
 """
@@ -200,11 +199,7 @@ def emit_entry_points(unit: Unit, tables: Sequence[TableLayout], out: Writer) ->
     """Write everything that ``struct p4_program`` points to, and it."""
     _emit_field_lists(unit, out)
     _describe_metadata(unit, out)
-    fields = dict(unit.program.standard_metadata.fields)
-    has_priority = "priority" in fields
-    _write(
-        out, ANSWER, priority=["        .priority = p->standard_metadata.priority,"] if has_priority else []
-    )
+    _write(out, ANSWER)
     arrival = {
         "ingress_port": "port",
         "packet_length": "length",
@@ -245,14 +240,13 @@ def _write(out: Writer, template: str, **parts: Iterable[str]) -> None:
 
 
 def _set_standard(unit: Unit, values: dict[str, str]) -> Iterator[str]:
-    """Yield the assignments to those fields of standard metadata that the program has."""
+    """Yield the assignments to fields of standard metadata."""
     fields = dict(unit.program.standard_metadata.fields)
     for name, value in values.items():
-        if name in fields:
-            width = width_of(fields[name])
-            c_type = c_integer(storage_bits(width))
-            text = value if width == storage_bits(width) else f"({value} & {hex((1 << width) - 1)})"
-            yield f"    p->standard_metadata.{name} = ({c_type}){text};"
+        width = width_of(fields[name])
+        c_type = c_integer(storage_bits(width))
+        text = value if width == storage_bits(width) else f"({value} & {hex((1 << width) - 1)})"
+        yield f"    p->standard_metadata.{name} = ({c_type}){text};"
 
 
 # --------------------------------------------------------------------------- field lists

@@ -51,29 +51,29 @@ class TableLayout:
             case _:
                 return self.words
 
-    def pack(self, patterns: Sequence[ir.Pattern]) -> list[int]:
+    def pack(self, patterns: Sequence[ir.Pattern]) -> bytes:
         """Return the match words of canonical patterns: value, then mask, low and high where kept."""
         value = mask = 0
-        lows: list[int] = []
-        highs: list[int] = []
+        lows = highs = b""
         for part, pattern in zip(self.parts, patterns, strict=True):
             full = (1 << part.width) - 1
             if part.range_index is not None:
                 low, high = (pattern.value, pattern.mask) if pattern.kind == "range" else (0, full)
-                lows += _words(low, RANGE_WORDS)
-                highs += _words(high, RANGE_WORDS)
+                lows += packed(low, RANGE_WORDS)
+                highs += packed(high, RANGE_WORDS)
                 continue
-            bits = {"any": 0, "mask": pattern.mask}.get(pattern.kind, full)
+            kind = pattern.kind
+            bits = pattern.mask if kind == "mask" else 0 if kind == "any" else full
             value |= (pattern.value & bits) << part.offset
             mask |= bits << part.offset
-        words = _words(value, self.words)
         if self.kind in ("lpm", "ordered"):
-            words += _words(mask, self.words)
-        return words + lows + highs
+            return packed(value, self.words) + packed(mask, self.words) + lows + highs
+        return packed(value, self.words)
 
 
-def _words(number: int, count: int) -> list[int]:
-    return [number >> (64 * n) & ((1 << 64) - 1) for n in range(count)]
+def packed(number: int, count: int) -> bytes:
+    """Return a number as `count` 64-bit words, the least significant first."""
+    return number.to_bytes(8 * count, "little")
 
 
 def lay_out_table(table: ir.Table) -> TableLayout:

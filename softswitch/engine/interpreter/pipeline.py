@@ -42,7 +42,11 @@ class Interpreter:
         self._egress = compiler.scope(program.egress)
         self._compute = compiler.scope(program.compute)
         self._deparse = compiler.scope(program.deparser)
-        self._standard_fields = {name: wrapper(type_) for name, type_ in program.standard_metadata.fields}
+        self._standard_fields = {
+            name: wrapper(type_)
+            for name, type_ in program.standard_metadata.fields
+            if not isinstance(type_, ir.Struct | ir.Header | ir.Stack)
+        }
 
     # ----------------------------------------------------------------- control plane
 

@@ -110,6 +110,7 @@ struct engine {
     struct port *dirty[ENGINE_PORTS];
     struct port *polled[ENGINE_PORTS];      /* those with `poll` */
     uint32_t polled_count;
+    bool took;                      /* some of them had frames in this turn of the loop: there will be another */
     uint32_t dirty_count;
     struct group **groups, **sessions;      /* 65536 each */
 

@@ -100,6 +100,7 @@ static void serve(struct engine *engine, int epoll_fd, int timer_fd)
         poll_ports(engine);
         flush_ports(engine);
         idle = rest_ports(engine);
+        engine->took = false;
         if (unlikely(engine->newly_blocked))
             watch_blocked(engine, epoll_fd);
         arm(engine, timer_fd);

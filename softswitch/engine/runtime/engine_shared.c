@@ -18,6 +18,9 @@
 
 #define SHARED_TURN 64              /* frames that are taken from one port before the next has its turn */
 #define SHARED_PUBLISH 32           /* frames that are written before the far end may see them */
+/* Who sleeps is woken for a quarter of its ring, when nothing comes in any more, or after so many turns: where processes
+   are more than processors each wake-up is a change of processes, which a few frames are not worth. */
+#define SHARED_HELD_TURNS 8
 
 _Static_assert(P4_MAX_FRAME <= RING_MAX_FRAME, "a frame must fit behind the last slot");
 
@@ -32,6 +35,8 @@ struct shared_port {
     uint32_t written, published;    /* frames written, and of these shown */
     uint32_t free_until;            /* `written` may reach this, as far as is known */
     bool asleep;                    /* we have said so */
+    bool owes;                      /* the peer waits, and has not been told of all that is shown */
+    uint32_t owed_turns;
     bool broken;                    /* the peer has written what cannot be */
     _Alignas(64) uint8_t padding[RING_FRAME_AT];
     uint8_t frame[P4_MAX_FRAME];    /* what is being taken in, aligned as in its slot */
@@ -47,7 +52,7 @@ static void forget_peer(struct shared_port *shared)
         close(shared->peer_fd);
     shared->area = NULL;
     shared->peer_fd = -1;
-    shared->asleep = shared->broken = false;
+    shared->asleep = shared->broken = shared->owes = false;
 }
 
 static void wake_peer(struct shared_port *shared)
@@ -198,6 +203,7 @@ static void shared_poll(struct port *port)
     if (!count)
         return;
     uint32_t turn = count < SHARED_TURN ? count : SHARED_TURN;
+    port->engine->took = true;
     for (uint32_t i = 0; i < turn; i++, shared->taken++)
         take_frame(port, slot_of(shared, shared->in, shared->taken));
     atomic_store_explicit(&shared->area->in.tail.value, shared->taken, memory_order_release);
@@ -249,14 +255,33 @@ static void shared_commit(struct port *port, uint32_t length)
         publish(shared);
 }
 
+/* Tell the peer that waits of all that is shown. */
+static void settle(struct shared_port *shared)
+{
+    shared->owes = false;
+    shared->owed_turns = 0;
+    wake_peer(shared);
+}
+
+/* Whether the peer may sleep on, as more is to come. */
+static bool may_owe(const struct port *port)
+{
+    struct shared_port *shared = port->io;
+    uint32_t unread = shared->written - atomic_load_explicit(&shared->area->out.tail.value, memory_order_relaxed);
+    return port->engine->took && unread < shared->slots / 4 && ++shared->owed_turns < SHARED_HELD_TURNS;
+}
+
 static void shared_flush(struct port *port)
 {
     struct shared_port *shared = port->io;
     if (!shared->area)
         return;
     publish(shared);
-    if (ring_asleep(&shared->area->peer_asleep) != RING_AWAKE)
-        wake_peer(shared);
+    if (ring_asleep(&shared->area->peer_asleep) == RING_AWAKE)
+        return;
+    shared->owes = true;
+    if (!port->engine->took)            /* perhaps nobody asks whether we rest */
+        settle(shared);
 }
 
 /* ---------------------------------------------------------------- sleep, life */
@@ -270,9 +295,11 @@ static bool shared_rest(struct port *port)
     }
     if (!shared->area)
         return true;
+    if (shared->owes && !may_owe(port))
+        settle(shared);
     ring_fall_asleep(&shared->area->switch_asleep, RING_WANTS_FRAMES);
     shared->asleep = true;
-    return !waiting(shared) && !shared->broken;
+    return !waiting(shared) && !shared->broken && !shared->owes;
 }
 
 static void shared_close(struct port *port)

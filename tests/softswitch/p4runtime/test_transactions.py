@@ -116,3 +116,14 @@ def test_a_program_that_cannot_take_it_over_is_refused_and_the_old_one_stays(
     assert error.value.code() is grpc.StatusCode.FAILED_PRECONDITION
     assert "an entry cannot be kept" in error.value.details()
     assert state(filled, names) == before
+
+
+@pytest.mark.parametrize("atomicity", ALL_OR_NONE)
+@pytest.mark.parametrize("kind", ["MODIFY", "DELETE", "UNSPECIFIED"])
+def test_an_entry_of_a_table_without_key_fails_its_batch_in_words(
+    filled: Client, names: Names, kind: str, atomicity: int
+) -> None:
+    entry = names.entry("keyless_table", action=names.action("drop"))
+    with pytest.raises(grpc.RpcError) as caught:
+        filled.write(kind, entry, atomicity=atomicity)
+    assert "has no key, so it has no entries but its default" in caught.value.details()

@@ -1,0 +1,170 @@
+"""Runs a ``simple_switch`` or ``simple_switch_grpc`` in pcap-file mode, which needs no root.
+
+Its input files are pipes, so packets go in whenever one likes, in between configuration; nothing depends on
+how long anything takes.
+"""
+
+from __future__ import annotations
+
+import array
+import fcntl
+import os
+import signal
+import struct
+import subprocess
+import termios
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+Arrival = tuple[int, bytes]
+"""A frame and the port that it comes in at."""
+
+DEADLINE_S = 600.0
+PIPE_BYTES = 1 << 20
+PCAP_HEADER = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1)
+
+
+class ToolFailed(Exception):
+    """A reference tool failed or refused what it was asked; the message holds its output."""
+
+
+class FileSwitch:
+    """A running switch, until `stop`.
+
+    It merges its inputs by time stamp: a packet goes in when every other input has a later one, or is closed.
+    """
+
+    def __init__(self, folder: Path, *, ports: Sequence[int], inputs: Sequence[int]) -> None:
+        """Make the files of its ports: those that it can send from, and `inputs`, where packets come in."""
+        self._folder = folder
+        self._ports = sorted(ports)
+        self._pipes: dict[int, int] = {}
+        self._clock = 0
+        self._log = folder / "switch.log"
+        for port in self._ports:
+            path = folder / f"{port}_in.pcap"
+            if port in inputs:
+                os.mkfifo(path)
+                # open both ways: neither this nor the switch's own open ever blocks
+                self._pipes[port] = os.open(path, os.O_RDWR)
+                fcntl.fcntl(self._pipes[port], fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+                os.write(self._pipes[port], PCAP_HEADER)
+            else:
+                path.write_bytes(PCAP_HEADER)
+
+    def start(self, before: Sequence[str], after: Sequence[str], answers: Callable[[], bool]) -> None:
+        """Start a command with the ports in its middle; it is up once it `answers`. Raises ToolFailed."""
+        ports = [word for port in self._ports for word in ("-i", f"{port}@{self._folder}/{port}")]
+        with self._log.open("wb") as log:
+            self._switch = subprocess.Popen([*before, *ports, *after], stdout=log, stderr=log)
+        try:
+            self._wait(answers, "its control port to open")
+        except BaseException:
+            self.stop()
+            raise
+
+    @property
+    def inputs(self) -> Sequence[int]:
+        """The inputs that are still open."""
+        return tuple(self._pipes)
+
+    def write(self, packets: Iterable[Arrival]) -> None:
+        """Put packets into the inputs, each with a later time stamp than all before."""
+        records: dict[int, list[bytes]] = {port: [] for port in self._pipes}
+        for port, frame in packets:
+            self._clock += 1
+            records[port].append(_record(self._clock, frame))
+        for port, chunks in records.items():
+            data = b"".join(chunks)
+            # more would block here, while the switch waits for another input
+            assert len(data) < PIPE_BYTES, f"send at most {PIPE_BYTES} bytes per port at a time"
+            os.write(self._pipes[port], data)
+
+    def write_at(self, time_us: int, port: int, frame: bytes) -> None:
+        """Put a packet into an input with a time stamp of its own."""
+        os.write(self._pipes[port], _record(time_us, frame))
+
+    def close_input(self, port: int) -> None:
+        """Let no more packets come in at a port."""
+        os.close(self._pipes.pop(port))
+
+    def settle(self) -> None:
+        """Wait until the switch has taken all input and has nothing left to do. Raises ToolFailed.
+
+        It has if all its threads are asleep at one moment: what would wake one is another of them.
+        They were, if two looks find all asleep and no thread has run in between.
+        """
+        last: dict[str, tuple[str, str]] | None = None
+
+        def settled() -> bool:
+            nonlocal last
+            if any(_unread(pipe) for pipe in self._pipes.values()):
+                return False
+            before, last = last, _asleep(self._switch.pid)
+            return last is not None and last == before
+
+        self._wait(settled, "the switch to come to rest")
+
+    def sent(self) -> dict[int, list[bytes]]:
+        """Return all frames that came out so far, in order, by port; only ports that had any.
+
+        Empty frames are left out: files can hold them, networks cannot.
+        """
+        frames = {port: _read_pcap(self._folder / f"{port}_out.pcap") for port in self._ports}
+        return {port: out for port, out in frames.items() if out}
+
+    def stop(self) -> None:
+        """End the switch."""
+        for port in self.inputs:
+            self.close_input(port)
+        self._switch.send_signal(signal.SIGKILL)
+        self._switch.wait()
+
+    def _wait(self, condition: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + DEADLINE_S
+        while not condition():
+            if (status := self._switch.poll()) is not None:
+                log = self._log.read_text()
+                raise ToolFailed(f"BMv2 ended with {status} before we had waited for {what}: {log}")
+            if time.monotonic() > deadline:
+                raise ToolFailed(f"waited {DEADLINE_S:.0f} s for {what}: {self._log.read_text()}")
+            time.sleep(0.002)
+
+
+def _record(time_us: int, frame: bytes) -> bytes:
+    seconds, microseconds = divmod(time_us, 1_000_000)
+    return struct.pack("<IIII", seconds, microseconds, len(frame), len(frame)) + frame
+
+
+def _unread(pipe: int) -> int:
+    count = array.array("i", [0])
+    fcntl.ioctl(pipe, termios.FIONREAD, count)
+    return count[0]
+
+
+def _asleep(pid: int) -> dict[str, tuple[str, str]] | None:
+    """Return how often each thread of a process has been switched, or None if one is not asleep."""
+    switches = {}
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        try:
+            status = (task / "status").read_text()
+        except (FileNotFoundError, ProcessLookupError):  # ended just now
+            return None
+        fields = dict(line.split(":", 1) for line in status.splitlines())
+        if not fields["State"].strip().startswith("S"):
+            return None
+        switches[task.name] = (fields["voluntary_ctxt_switches"], fields["nonvoluntary_ctxt_switches"])
+    return switches
+
+
+def _read_pcap(path: Path) -> list[bytes]:
+    data = path.read_bytes()
+    frames = []
+    offset = len(PCAP_HEADER)
+    while offset < len(data):
+        length = struct.unpack_from("<I", data, offset + 8)[0]
+        if length:
+            frames.append(data[offset + 16 : offset + 16 + length])
+        offset += 16 + length
+    return frames

@@ -1,0 +1,96 @@
+"""STF scripts on BMv2: the same statements and the same judgement as on the embedded switch."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from bmv2_topos.testbeds.bmv2.files import FileSwitch, ToolFailed
+from bmv2_topos.testbeds.bmv2.plane import Bmv2Plane
+from bmv2_topos.testbeds.netns.bmv2 import SWITCH, missing
+from bmv2_topos.testbeds.netns.errors import NotHere
+from controller.errors import ControllerError, ProgramMismatch
+from controller.p4runtime_shim.client import P4RuntimeClient
+from controller.programs import p4c_command, p4c_output
+from softswitch.compiler import ir
+from softswitch.stf import Control, Packet, Report, Statement, play, ports_of
+
+
+def run_on_bmv2(
+    source: Path,
+    program: ir.Program,
+    statements: Sequence[Statement],
+    *,
+    defines: Mapping[str, str] | None = None,
+    include_dirs: Sequence[Path] = (),
+) -> Report:
+    """Compile a program with p4c and run a script on a ``simple_switch_grpc`` of its own.
+
+    `program` is what our compiler made of the same source: it says what the names of the script mean. What
+    leaves at ports that the script does not name is lost.
+
+    Raises NotHere without the tools, ProgramMismatch if p4c or BMv2 refuses the program, ScriptError if the
+    script does not fit the program or asks for what BMv2 cannot do.
+    """
+    if lacking := missing():
+        raise NotHere(f"scripts on BMv2 need {lacking}; the embedded switch needs neither")
+    with tempfile.TemporaryDirectory(prefix="ina-stf-") as name:
+        folder = Path(name)
+        command = p4c_command(source, defines or {}, folder, include_dirs=include_dirs)
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise ProgramMismatch(f"p4c refuses {source}: {done.stderr.strip()}")
+        bundle = p4c_output(source, folder)
+        socket = folder / "p4runtime"
+        arrivals = [(each.port, each.data) for each in statements if isinstance(each, Packet)]
+        ports = ports_of(statements)
+        switch = FileSwitch(folder, ports=ports, inputs=sorted({port for port, _ in arrivals}))
+        before = [SWITCH, "--no-p4", "--use-files", "0", "-L", "off"]
+        try:
+            switch.start(before, ["--", "--grpc-server-addr", f"unix:{socket}"], socket.exists)
+            try:
+                client = P4RuntimeClient(f"unix:{socket}", timeout_s=60)
+                try:
+                    with client.mastership():
+                        client.load(bundle.p4info, bundle.device_config)
+                        plane = Bmv2Plane(client, program, bundle)
+                        return play(statements, _Bmv2(switch, Control(program, plane), arrivals))
+                finally:
+                    client.close()
+            finally:
+                switch.stop()
+        except ToolFailed as error:
+            raise ControllerError(str(error)) from error
+
+
+class _Bmv2:
+    """A `softswitch.stf.run.Target`. All `arrivals` are known from the beginning.
+
+    The switch lets a packet in once all other inputs have a later one. So every input has its next packet
+    waiting, or is closed if it has none, but for the one that the last packet came by: filling that lets in
+    exactly the next packet of all.
+    """
+
+    def __init__(self, switch: FileSwitch, control: Control, arrivals: Sequence[tuple[int, bytes]]) -> None:
+        self.control = control
+        self._switch = switch
+        self._coming = {
+            port: [(number, frame) for number, (at, frame) in enumerate(arrivals, start=1) if at == port]
+            for port in switch.inputs
+        }
+        self._empty = set(switch.inputs)
+
+    def send(self, port: int, data: bytes) -> None:
+        for each in self._empty:
+            if self._coming[each]:
+                number, frame = self._coming[each].pop(0)
+                self._switch.write_at(number, each, frame)
+            else:
+                self._switch.close_input(each)
+        self._empty = {port}
+        self._switch.settle()
+
+    def left(self, port: int) -> Sequence[bytes]:
+        return self._switch.sent().get(port, [])

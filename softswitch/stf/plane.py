@@ -1,0 +1,64 @@
+"""What a script's control plane does to a switch, of whatever kind; and the embedded switch as one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from softswitch.compiler import ir
+from softswitch.engine.pipeline import Pipeline
+from softswitch.engine.switch import Members, Switch
+
+
+class Plane(Protocol):
+    """Entries, counters, registers and replication of one switch. All may raise PipelineError."""
+
+    def insert(self, table: str, entry: ir.ConstEntry) -> None:
+        """Add an entry."""
+
+    def delete(self, table: str, entry: ir.ConstEntry) -> None:
+        """Remove the entry with this match."""
+
+    def entries(self, table: str) -> Sequence[ir.ConstEntry]:
+        """Return the entries of a table."""
+
+    def set_default(self, table: str, called: ir.Invocation) -> None:
+        """Set what a miss runs."""
+
+    def read_counter(self, name: str, index: int) -> tuple[int, int]:
+        """Return packets and bytes of a cell."""
+
+    def write_counter(self, name: str, index: int, packets: int, bytes_: int) -> None:
+        """Set a cell."""
+
+    def read_direct_counter(self, table: str, entry: ir.ConstEntry) -> tuple[int, int]:
+        """Return packets and bytes that an entry has met."""
+
+    def read_register(self, name: str, index: int) -> int:
+        """Return a cell."""
+
+    def write_register(self, name: str, index: int, value: int) -> None:
+        """Set a cell."""
+
+    def set_multicast_group(self, group: int, members: Members) -> None:
+        """Define a multicast group."""
+
+    def set_clone_session(self, session: int, members: Members | None) -> None:
+        """Define a clone session; None removes it."""
+
+
+class EmbeddedPlane:
+    """A `Plane` of a switch of this process and the program on it."""
+
+    def __init__(self, switch: Switch, pipeline: Pipeline) -> None:
+        self.insert = pipeline.insert
+        self.delete = pipeline.delete
+        self.entries = pipeline.entries
+        self.set_default = pipeline.set_default
+        self.read_counter = pipeline.read_counter
+        self.write_counter = pipeline.write_counter
+        self.read_direct_counter = pipeline.read_direct_counter
+        self.read_register = pipeline.read_register
+        self.write_register = pipeline.write_register
+        self.set_multicast_group = switch.set_multicast_group
+        self.set_clone_session = switch.set_clone_session

@@ -1,0 +1,69 @@
+"""Scripts of tests/p4 on BMv2: they pass there, as on the embedded switch."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from bmv2_topos.testbeds.bmv2 import run_on_bmv2
+from bmv2_topos.testbeds.netns.bmv2 import missing
+from bmv2_topos.testbeds.netns.errors import NotHere
+from softswitch.compiler import compile_file, compile_source
+from softswitch.stf import ScriptError, Statement, parse_script
+from softswitch.stf.script import Command
+from tests.softswitch.lowering import source
+
+FOLDER = Path(__file__).parents[1] / "p4"
+here = pytest.mark.skipif(bool(missing()), reason=f"needs {missing()}")
+
+
+def script(name: str) -> Sequence[Statement]:
+    """The script of a feature without registers, which BMv2 does not show over P4Runtime."""
+    statements = parse_script((FOLDER / name / "packets.stf").read_text())
+    return [each for each in statements if not _on_registers(each)]
+
+
+def _on_registers(statement: Statement) -> bool:
+    return isinstance(statement, Command) and statement.command.startswith("register")
+
+
+@pytest.mark.bmv2
+@here
+@pytest.mark.parametrize(
+    "name", ["aggregation_atp", "aggregation_exclusive", "aggregation_shared", "basic_tables"]
+)
+def test_scripts_pass_on_bmv2(name: str) -> None:
+    path = FOLDER / name / "program.p4"
+    report = run_on_bmv2(path, compile_file(path), script(name))
+    assert report.packets
+    assert report.failures == []
+
+
+@pytest.mark.bmv2
+@here
+def test_what_is_not_as_the_script_says_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "program.p4"
+    path.write_text(source("standard_metadata.egress_spec = 2;"))
+    text = "packet 1 01020304\nexpect 2 01020305\nexpect 3 00\npacket 2 05060708\n"
+    report = run_on_bmv2(path, compile_file(path), parse_script(text))
+    assert [(failure.line, failure.message.partition(":")[0]) for failure in report.failures] == [
+        (2, "port 2"),
+        (3, "nothing more left at port 3"),
+        (0, "nobody expected, at port 2, 05060708"),
+    ]
+
+
+@pytest.mark.bmv2
+@here
+def test_registers_are_refused_by_line(tmp_path: Path) -> None:
+    path = tmp_path / "program.p4"
+    path.write_text(source("r.write(0, 1);", locals="register<bit<8>>(4) r;"))
+    with pytest.raises(ScriptError, match="BMv2 has no registers over P4Runtime") as caught:
+        run_on_bmv2(path, compile_file(path), parse_script("packet 0 00\nregister_read r 0\n"))
+    assert caught.value.line == 2
+
+
+def test_without_the_tools_it_says_where_they_come_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(NotHere, match=r"simple_switch_grpc on PATH \(https://github.com/p4lang/behavioral"):
+        run_on_bmv2(Path("t.p4"), compile_source(source()), [])
