@@ -93,8 +93,13 @@ def stage(array: ArrayLike | Tensor, out: Output | None = None) -> Staged:
         target = np.empty(given.size, wire_dtype) if is_direct else source
         return staged(target, lambda: _like(array, _cast(target, dtype).reshape(given.shape)))
     if _is_direct(memory, wire_dtype):
-        target = memory.reshape(-1)
-        if is_direct and np.may_share_memory(source, target) and source.ctypes.data != target.ctypes.data:
+        target = source if memory is given else memory.reshape(-1)
+        if (
+            target is not source
+            and is_direct
+            and np.may_share_memory(source, target)
+            and source.ctypes.data != target.ctypes.data
+        ):
             source = source.copy()
         return staged(target, lambda: out)
     staging = np.empty_like(source) if is_direct else source
@@ -123,6 +128,8 @@ def with_residual(staged: Staged, residual: object) -> Staged:
 
 
 def _read(value: object, what: str) -> NDArray[Any]:
+    if type(value) is np.ndarray:
+        return value
     items = value if isinstance(value, list | tuple) else (value,)
     if any(isinstance(item, np.ma.MaskedArray) for item in items):
         raise UnsupportedArray(
@@ -170,6 +177,8 @@ def _shares_memory(tensor: object, array: NDArray[Any]) -> bool:
 
 
 def _overlaps_itself(array: NDArray[Any]) -> bool:
+    if array.flags.c_contiguous:
+        return False
     reach = array.itemsize
     for stride, length in sorted(
         (abs(stride), n) for stride, n in zip(array.strides, array.shape, strict=True)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol, get_args
+from typing import Final, Literal, Protocol, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,6 +19,13 @@ NonFinite = Literal["raise", "propagate"]
 Numbers = Literal["exponent", "block16"]
 Layer = tuple[int, int]
 """Position of a tensor's layer from the front, 0 is the first, and number of layers."""
+
+
+_OPS: Final = get_args(Op)
+_NON_FINITE: Final = get_args(NonFinite)
+
+_name_of = functools.cache(str)
+"""Name of a dtype, which takes NumPy longer than the rest of a description."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +77,10 @@ def make_collective(
     residual: NDArray[np.float32] | None = None,
 ) -> Collective:
     """Check the arguments of an allreduce or, with a `root`, of a reduce. Raises UnsupportedArray."""
-    if not isinstance(op, str) or op not in get_args(Op):
-        raise UnsupportedArray(f"op is {op!r}, must be one of {get_args(Op)}")
-    if not isinstance(nonfinite, str) or nonfinite not in get_args(NonFinite):
-        raise UnsupportedArray(f"nonfinite is {nonfinite!r}, must be one of {get_args(NonFinite)}")
+    if not isinstance(op, str) or op not in _OPS:
+        raise UnsupportedArray(f"op is {op!r}, must be one of {_OPS}")
+    if not isinstance(nonfinite, str) or nonfinite not in _NON_FINITE:
+        raise UnsupportedArray(f"nonfinite is {nonfinite!r}, must be one of {_NON_FINITE}")
     if layer is not None and not _is_layer(layer):
         raise UnsupportedArray(
             f"layer is {layer!r}, must be (position, layers) with 0 <= position < layers, or None"
@@ -90,7 +98,7 @@ def make_collective(
     staged = arrays.stage(array, out)
     if op == "average" and staged.dtype == np.int32:
         raise UnsupportedArray("the average of int32 is not an int32: sum, or convert to float32 first")
-    description = f"{op} of {'x'.join(map(str, staged.shape)) or 1} {staged.dtype}"
+    description = f"{op} of {'x'.join(map(str, staged.shape)) or 1} {_name_of(staged.dtype)}"
     if root is not None:
         description += f" for rank {root}"
     if numbers is not None:

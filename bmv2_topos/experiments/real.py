@@ -100,6 +100,8 @@ class Times:
     ina_s: Sequence[float]
     gloo_s: Sequence[float]
     """Empty if it was not asked for."""
+    block16_s: Sequence[float]
+    """By ina in 16 bits; empty if it was not asked for."""
     processor_s: Sequence[float]
     """Of all workers together, by ina's allreduces; not the switch's."""
     load: float
@@ -121,6 +123,7 @@ class RealAllreduce:
     size_bytes: int
     iterations: int
     gloo: bool = True
+    block16: bool = False
     delay_s: float = DELAY_S
     loss: float = 0.0
     window: int = WINDOW
@@ -171,6 +174,7 @@ class RealAllreduce:
             of=self,
             ina_s=times["ina"],
             gloo_s=times.get("gloo", ()),
+            block16_s=times.get("block16", ()),
             processor_s=busy["ina"],
             load=load,
             resent_packets=resent,
@@ -182,7 +186,7 @@ class RealAllreduce:
         module = [sys.executable, "-P", "-m", "controller.bench.allreduce"]
         store = ["--gloo-store", f"{folder}/store"] if self.gloo else []
         sizes = ["--bytes", str(self.size_bytes), "--iterations", str(self.iterations)]
-        return [*module, *sizes, "--output", folder, *store]
+        return [*module, *sizes, "--output", folder, *store, *["--block16"] * self.block16]
 
 
 def _to_stderr(spec: LaunchSpec, rank: int, data: bytes, is_error: bool) -> None:

@@ -42,13 +42,15 @@ One job of n workers, each on a host of its own at one switch, program exclusive
 values; on links of 1 Gb/s {SIZES[1e9] >> 20} MB of float32 and {WINDOWS[1e9]} packets in flight, on links of
 100 Mb/s {SIZES[1e8] >> 20} MB and {WINDOWS[1e8]}. *netns*: processes in network namespaces, HTB at hosts, the
 embedded switch's own rate at its ports; beside it gloo's ring (`torch.distributed`) by TCP in the same
-processes on the same links, both taking turns; medians of {ITERATIONS}, the slowest rank counts. *virtual*:
+processes on the same links, and ina in 16 bits, all taking turns; medians of {ITERATIONS}, the slowest rank
+counts. *virtual*:
 the same in virtual time, where hosts and switch need no time to compute, and hosts look at their packets
 every {real.COALESCE_US} µs.
 
 *Line rate* is what the data packets take of the link, payload and headers counted, in each direction; *best*
-is that of the fastest allreduce. *Ratio* is gloo's median time over ina's. *Processor* are the seconds of
-all workers, without the switch, and *load* that of the machine before the run: this one has two cores.
+is that of the fastest allreduce. *Ratio* is gloo's median time over ina's, or over ina's in *16 bits*.
+*Processor* are the seconds of all workers, without the switch, and *load* that of the machine before the run:
+this one has two cores.
 """
 
 LIMITS = """
@@ -84,6 +86,7 @@ def _scenarios(quick: bool) -> Iterator[Run]:
                 size_bytes=size_bytes,
                 iterations=2 if quick else ITERATIONS,
                 window=WINDOWS[rate_bps],
+                block16=True,
             )
             yield run
             yield real.in_virtual_time(run, {**labels, "runner": VIRTUAL})
@@ -104,6 +107,9 @@ def measure(report: Report | real.Times) -> ResultRow:
     if report.gloo_s:
         row |= {"gloo_s": median(report.gloo_s), "gloo_best_s": min(report.gloo_s)}
         row |= {"ratio_vs_gloo": median(report.gloo_s) / median(report.ina_s)}
+    if report.gloo_s and report.block16_s:
+        row |= {"block16_s": median(report.block16_s)}
+        row |= {"block16_ratio_vs_gloo": median(report.gloo_s) / median(report.block16_s)}
     least_s = real.wire_s(report.of.size_bytes, report.of.rate_bps)
     return row | {"line_rate_share": least_s / median(report.ina_s), "switch_s": report.switch_s}
 
@@ -115,7 +121,8 @@ def share(row: ResultRow, time: str = "time_s") -> float:
 
 def tables(rows: Sequence[ResultRow]) -> str:
     """Return a table per rate."""
-    heads = ["workers", "ina", "line rate", "best", "gloo", "ratio", "processor", "load", "virtual"]
+    heads = ["workers", "ina", "line rate", "best", "gloo", "ratio", "16 bits", "ratio"]
+    heads += ["processor", "load", "virtual"]
     parts = []
     for rate_bps in dict.fromkeys(row["rate_bps"] for row in rows):
         lines = []
@@ -128,7 +135,7 @@ def tables(rows: Sequence[ResultRow]) -> str:
 def _measured(rows: Sequence[ResultRow], model: ResultRow) -> list[str]:
     found = selected(rows, rate_bps=model["rate_bps"], workers=model["workers"], runner=NETNS)
     if not found:
-        return ["not run"] * 7
+        return ["not run"] * 9
     (row,) = found
     return [
         f"{number(row, 'time_s'):.3f} s",
@@ -136,9 +143,16 @@ def _measured(rows: Sequence[ResultRow], model: ResultRow) -> list[str]:
         f"{share(row, 'best_s'):.1%}",
         f"{number(row, 'gloo_s'):.3f} s",
         f"**{number(row, 'ratio_vs_gloo'):.2f}**",
+        *_in_16_bits(row),
         f"{number(row, 'processor_s'):.2f} s",
         f"{number(row, 'load'):.1f}",
     ]
+
+
+def _in_16_bits(row: ResultRow) -> list[str]:
+    if "block16_s" not in row:
+        return ["not run"] * 2
+    return [f"{number(row, 'block16_s'):.3f} s", f"**{number(row, 'block16_ratio_vs_gloo'):.2f}**"]
 
 
 def _rate(rate_bps: Value) -> str:
@@ -174,6 +188,8 @@ def _aims(row: ResultRow) -> str:
         parts.append(
             f"at {median_share:.1%} of line rate (aim {TARGET_SHARE:.0%}, {reached}; best {best:.1%})"
         )
+    if "block16_s" in row:
+        parts.append(f"and in 16 bits {number(row, 'block16_ratio_vs_gloo'):.2f} times as fast")
     return " ".join(parts)
 
 

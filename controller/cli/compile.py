@@ -17,6 +17,7 @@ from controller.cli.errors import USAGE, Failure
 from controller.cli.output import out, table
 from controller.cli.plain import Result, plural, say
 from controller.runtime.programs import source_of
+from softswitch.stf import PacketTime, ScriptError, packet_times, parse_script
 
 EPILOG = """Examples:
 
@@ -31,6 +32,8 @@ EPILOG = """Examples:
   ina compile mine.p4 --check-undefined
 
   ina compile exclusive --explain
+
+  ina compile mine.p4 --explain --packets mine.stf
 """
 
 
@@ -76,6 +79,13 @@ def compile_(
         bool,
         typer.Option("--explain", help="Say how registers lie in memory, and how tables are looked up."),
     ] = False,
+    packets: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="SCRIPT.stf",
+            help="With --explain: measure what each packet of this script costs the compiled program.",
+        ),
+    ] = None,
     json: options.Json = False,
 ) -> None:
     """Compile a P4 program for the embedded switch."""
@@ -83,6 +93,9 @@ def compile_(
     defines |= options.parse_defines(define or [])
     if dump and json:
         raise Failure("--dump prints text, not JSON: give one of --dump and --json", exit_code=USAGE)
+
+    if packets and not explain:
+        raise Failure("--packets are measured by --explain: give both", exit_code=USAGE)
 
     if check_undefined:
         with _told_as_json(path, json):
@@ -112,6 +125,10 @@ def compile_(
     shared_object = softswitch.build_c(text) if build else None
     if dump:
         return
+    times: list[PacketTime] = []
+    if packets:
+        with _told_by_line(packets):
+            times = packet_times(program, parse_script(packets.read_text()))
     facts = {
         "tables": len(program.tables),
         "actions": len(program.actions),
@@ -128,13 +145,16 @@ def compile_(
         }
         warnings = [_described(remark.pos, "warning", remark.message) for remark in program.remarks]
         explained = {"explain": asdict(softswitch.explain(program, text))} if explain else {}
-        Result("compile", setup, {**facts, "warnings": warnings, **explained}).print_json()
+        timed = {"packets": [asdict(one) for one in times]} if packets else {}
+        Result("compile", setup, {**facts, "warnings": warnings, **explained, **timed}).print_json()
         return
     table(
         path.name, ["", "number"], [(name.replace("_", " "), f"{value:,}") for name, value in facts.items()]
     )
     if explain:
         _show_layout(softswitch.explain(program, text))
+    if packets:
+        _show_times(times)
     if shared_object:
         out.print(f"built {shared_object}", highlight=False, soft_wrap=True)
 
@@ -148,6 +168,19 @@ def _show_layout(layout: softswitch.Explanation) -> None:
     tables = [(it.table, f"{it.key_bits}", f"{it.entries:,}", it.lookup) for it in layout.lookups]
     table("tables", ["", "bits of key", "entries", "look-up"], tables)
     out.print(f"{layout.lane_loops} loops over lanes, {layout.vector_loops} of them for vectors")
+
+
+@contextmanager
+def _told_by_line(script: Path) -> Iterator[None]:
+    try:
+        yield
+    except ScriptError as error:
+        raise Failure(f"{script}:{error.line}: {error.message}", exit_code=USAGE) from error
+
+
+def _show_times(times: Sequence[PacketTime]) -> None:
+    rows = [(f"{it.line}", f"{it.port}", f"{it.bytes:,}", f"{it.copies}", f"{it.ns:,.0f}") for it in times]
+    table("measured, each packet again and again", ["line", "port", "bytes", "copies", "ns"], rows)
 
 
 def _check_undefined(path: Path, found: Sequence[softswitch.Finding], json: bool) -> None:

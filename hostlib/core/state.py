@@ -400,6 +400,8 @@ class CoreState:
         self.wanted = self._array("wanted", keeps, np.int64)
         self.wanted[:] = -1
         self.salts = self._array("salts", window if settings.salted else 0, np.uint8)
+        self._header: dict[str, int] = {}
+        """What `set_header` has set."""
         self.input: NDArray[Any] = np.empty(0, np.int32)
         self.output: NDArray[Any] = np.empty(0, np.int32)
 
@@ -407,13 +409,16 @@ class CoreState:
         """Let the collective read from and write to these flat arrays, and keep them alive."""
         self.input, self.output = source, target
         self.struct.input = source.ctypes.data
-        self.struct.output = target.ctypes.data
+        self.struct.output = self.struct.input if target is source else target.ctypes.data
 
     def set_header(self, field: str, value: int) -> None:
         """Let all packets from now on carry this value in a header field of one or two bytes."""
+        if self._header.get(field) == value:
+            return
         dtype, offset, *_ = wire.HEADER_DTYPE.fields[field]  # type: ignore[index]
         start = self.struct.prefix + offset
         self.struct.header[start : start + dtype.itemsize] = value.to_bytes(dtype.itemsize, "big")
+        self._header[field] = value
 
     def psn(self, index: int) -> int:
         """Return the PSN of a packet of the collective."""

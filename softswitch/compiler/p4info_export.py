@@ -126,7 +126,8 @@ class _Export:
         sets = {name: table for name, table in program.tables.items() if table.value_set}
         self._tables = _Symbols.of(_Ids.TABLE, tables)
         self._profiles = _Symbols.of(_Ids.ACTION_PROFILE, program.action_profiles)
-        self._controller_headers = _Symbols.of(_Ids.CONTROLLER_HEADER, program.controller_headers)
+        headers = {header.type_name: header for header in program.controller_headers.values()}
+        self._controller_headers = _Symbols.of(_Ids.CONTROLLER_HEADER, headers)
         self._value_sets = _Symbols.of(_Ids.VALUE_SET, sets)
         self._actions = _Symbols.of(_Ids.ACTION, _actions(program))
         self._counters = _Symbols.of(_Ids.COUNTER, arrays)
@@ -259,7 +260,7 @@ class _Export:
         message.size = profile.size
 
     def _controller_header(self, message: Any, header: ir.ControllerHeader) -> None:
-        message.preamble.id = self._controller_headers.ids[header.name]
+        message.preamble.id = self._controller_headers.ids[header.type_name]
         message.preamble.name = message.preamble.alias = header.name
         _annotate(message.preamble, header.annotations)
         ids = _field_ids([param.annotations for param in header.fields], header.pos)

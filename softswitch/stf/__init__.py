@@ -12,16 +12,19 @@ from softswitch.engine.trace import Event
 from softswitch.stf.control import Control
 from softswitch.stf.run import Failure, Reading, Report, play, ports_of, run_script
 from softswitch.stf.script import Packet, ScriptError, Statement, parse_script
+from softswitch.stf.times import PacketTime, packet_times
 
 __all__ = [
     "Control",
     "Event",
     "Failure",
     "Packet",
+    "PacketTime",
     "Reading",
     "Report",
     "ScriptError",
     "Statement",
+    "packet_times",
     "parse_script",
     "play",
     "ports_of",

@@ -140,7 +140,7 @@ def test_tables_agree_with_the_interpreter(matches: tuple[str, ...], widths: tup
         assert compiled.read_direct_counter("t", present) == oracle.read_direct_counter("t", present)
 
 
-@pytest.mark.parametrize("matches", [("ternary", "exact"), ("exact", "lpm")], ids="-".join)
+@pytest.mark.parametrize("matches", [("ternary", "exact"), ("exact", "lpm"), ("lpm", "exact")], ids="-".join)
 def test_large_tables_agree_with_the_interpreter_through_changes(matches: tuple[str, ...]) -> None:
     """Enough entries for an index, enough look-ups for it to be made, enough deletions to make it anew."""
     widths = WIDTHS["word"]
@@ -162,6 +162,43 @@ def test_large_tables_agree_with_the_interpreter_through_changes(matches: tuple[
             probe = frame(random, widths, near)
             assert compiled.ingress(probe, 1)[1] == oracle.ingress(probe, 1)[1]
     assert len(installed) > 300
+
+
+@pytest.mark.parametrize("widths", [(32, 4), (128, 16)], ids=["IPv4", "IPv6"])
+def test_the_longest_prefix_wins_among_all_lengths(widths: tuple[int, int]) -> None:
+    """More entries than one size of the table, every length, some deleted: a plain search says which wins."""
+    pipeline, random, width = (
+        load(program(("lpm", "exact"), widths), backend="compiled"),
+        Random(7),
+        widths[0],
+    )
+    known: dict[tuple[int, int, int], int] = {}
+
+    def match(value: int, length: int, other: int) -> tuple[ir.Pattern, ...]:
+        full = (1 << width) - 1
+        mask = full ^ (full >> length)
+        return ir.Pattern("mask", value, mask) if mask else ir.Pattern("any"), ir.Pattern("exact", other)
+
+    for number in range(1, 499):
+        length, other = random.randrange(width + 1), random.randrange(3)
+        value = random.choice([0, *(known and [random.choice([*known])[0]]), random.getrandbits(width)])
+        key = (value >> (width - length) << (width - length), length, other)
+        if key not in known:
+            pipeline.insert("t", ir.ConstEntry(match(*key), ir.Invocation("set", (number,)), 0))
+            known[key] = number
+    for key in random.sample([*known], len(known) // 3):
+        pipeline.delete("t", ir.ConstEntry(match(*key), ir.Invocation("set", (1,)), 0))
+        del known[key]
+    for value, length, other in [*known] * 2:
+        probe = value | (random.getrandbits(width) >> length)
+        fits = [
+            (at, port)
+            for (v, at, o), port in known.items()
+            if o == other and (v ^ probe) >> (width - at) == 0
+        ]
+        wire = (probe << widths[1] | other) << -sum(widths) % 8
+        verdict = pipeline.ingress(wire.to_bytes((sum(widths) + 7) // 8, "big"), 1)[1]
+        assert verdict.egress_spec == max(fits)[1]
 
 
 def test_a_full_exact_table_finds_every_entry_and_forgets_deleted_ones() -> None:

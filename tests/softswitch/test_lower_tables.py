@@ -1,6 +1,6 @@
 """Tables: defaults, entries and their order, actions with bound arguments, counters."""
 
-from softswitch.compiler import ir
+from softswitch.compiler import ir, p4info
 from tests.softswitch.lowering import lowered, sent
 
 ACTIONS = "action a(bit<8> v) { hdr.h.d = v; } action b() { } "
@@ -207,3 +207,27 @@ def test_a_table_that_is_only_applied_in_dead_code_is_left_out():
     assert (program.tables, program.actions, program.ingress) == ({}, {}, ())
     program = lowered(apply + "t.apply();", declarations="const bool FEATURE = false;", locals=locals_)
     assert list(program.tables) == ["C.t"]
+
+
+def test_counters_and_profiles_that_a_table_constructs_are_named_as_p4c_names_them():
+    kinds = """
+        @name("hits") counters = direct_counter(CounterType.packets);
+        @name("rates") meters = direct_meter<bit<2>>(MeterType.bytes);
+        @name("members") implementation = action_profile(4);
+    """
+    body = "key = { hdr.h.a: exact; } actions = { a; b; } "
+    parts = f"{ACTIONS} table t {{ {body} {kinds} }} table u {{ {body} {kinds.replace('@name', '@note')} }}"
+    info = p4info(lowered("t.apply(); u.apply();", locals=parts))
+    found = [info.direct_counters, info.direct_meters, info.action_profiles]
+    assert [[each.preamble.name for each in kind] for kind in found] == [
+        ["hits", "C.u.counters"],
+        ["rates", "C.u.meters"],
+        ["members", "C.u.implementation"],
+    ]
+    assert [table.preamble.name for table in info.tables] == ["C.t", "C.u"]
+
+
+def test_controller_headers_are_numbered_after_their_types():
+    header = '@controller_header("packet_out") header packet_out_t { bit<8> port; }'
+    (found,) = p4info(lowered(declarations=header)).controller_packet_metadata
+    assert (found.preamble.name, found.preamble.id) == ("packet_out", 75327753)  # p4c's number

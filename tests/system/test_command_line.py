@@ -258,6 +258,19 @@ def test_compile_explains_the_layout() -> None:
     assert layout["lane_loops"] >= layout["vector_loops"] > 0
 
 
+def test_compile_measures_the_packets_of_a_script() -> None:
+    folder = ROOT / "tests/p4/basic_tables"
+    script = folder / "packets.stf"
+    done = ina("compile", folder / "program.p4", "--explain", "--packets", script, "--json")
+    times = json.loads(done.stdout)["metrics"]["packets"]
+    lines = script.read_text().splitlines()
+    assert [it["line"] for it in times] == [n for n, line in enumerate(lines, 1) if line.startswith("packet")]
+    assert all(it["ns"] > 0 for it in times)
+    assert {it["copies"] for it in times} == {0, 1}
+    alone = ina("compile", folder / "program.p4", "--packets", script)
+    assert (alone.returncode, "--packets are measured by --explain" in alone.stderr) == (2, True)
+
+
 def test_compile_tells_errors_as_json(tmp_path: Path) -> None:
     source = tmp_path / "bad.p4"
     source.write_text("const bit<8> a = b;\nconst bit<8> c = d;\n")

@@ -263,9 +263,13 @@ class ActionProfile:
 
 @dataclass(frozen=True, slots=True)
 class ControllerHeader:
-    """A header ``@controller_header("packet_in")`` or ``("packet_out")``: its `name`, and its fields."""
+    """A header ``@controller_header("packet_in")`` or ``("packet_out")``: its `name`, and its fields.
+
+    `type_name` is that of the header type, after which p4c numbers it.
+    """
 
     name: str
+    type_name: str
     fields: tuple[Param, ...]
     pos: Position
     annotations: tuple[Annotation, ...] = ()

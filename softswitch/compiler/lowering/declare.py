@@ -156,7 +156,7 @@ def _add_controller_header(unit: Unit, decl: ast.HeaderDecl, type_: t.HeaderType
                 raise Unsupported("a varbit in a controller header", field.pos, "fields of fixed width")
             params.append(ir.Param(wire_name, "", scalar, ir_annotations(field.annotations), new))
     unit.controller_headers[name] = ir.ControllerHeader(
-        name, tuple(params), decl.pos, ir_annotations(decl.annotations)
+        name, decl.name, tuple(params), decl.pos, ir_annotations(decl.annotations)
     )
 
 

@@ -244,17 +244,17 @@ def _make_profile(
     return Object(type_, decl, name, pos, algorithm, annotations)
 
 
-def make_implementation(body: Body, prop: ast.Property, table: str) -> Object:
-    """Return the profile or selector that a table's ``implementation`` constructs in its place."""
+def make_in_place(body: Body, prop: ast.Property, prefix: str, expected: str) -> Object:
+    """Return the object that a table's property constructs in its place; `prefix` is of its name."""
     call = prop.value
     assert isinstance(call, ast.Call)
-    assert isinstance(call.callee, ast.Name)
-    ref = ast.NamedType(call.callee.name, call.callee.absolute, (), call.callee.pos)
-    symbol = body.scope.lookup(ref.name, ref.pos, absolute=ref.absolute)
+    symbol = None
+    if isinstance(call.callee, ast.Name):
+        ref = ast.NamedType(call.callee.name, call.callee.absolute, call.type_args, call.callee.pos)
+        symbol = body.scope.lookup(ref.name, ref.pos, absolute=ref.absolute)
     if not isinstance(symbol, ExternDef):
-        raise CompileError(f"{ref.name!r} as an implementation", ref.pos, "action_profile or action_selector")
-    decl = ast.Instantiation(ref, call.args, "implementation", None, prop.pos, prop.annotations)
-    prefix = table if not any(a.name == "name" for a in prop.annotations) else body.control
+        raise CompileError(f"this is no {prop.name}", prop.value.pos, expected)
+    decl = ast.Instantiation(ref, call.args, prop.name, None, prop.pos, prop.annotations)
     return _make_object(body, symbol, ref, decl, control_name(prefix, decl.name, decl.annotations))
 
 

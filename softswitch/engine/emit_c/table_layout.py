@@ -51,6 +51,21 @@ class TableLayout:
             case _:
                 return self.words
 
+    @property
+    def bits(self) -> int:
+        """Bits of key."""
+        return sum(part.width for part in self.parts)
+
+    @property
+    def prefix_top(self) -> int:
+        """Where the first lpm key ends, in bits from the least significant end; 0: there is none."""
+        return next((part.offset + part.width for part in self.parts if part.key.match == "lpm"), 0)
+
+    @property
+    def prefix_width(self) -> int:
+        """Width in bits of the first lpm key; 0: there is none."""
+        return next((part.width for part in self.parts if part.key.match == "lpm"), 0)
+
     def pack(self, patterns: Sequence[ir.Pattern]) -> bytes:
         """Return the match words of canonical patterns: value, then mask, low and high where kept."""
         value = mask = 0

@@ -54,6 +54,8 @@ def declare_table(unit: Unit, layout: TableLayout, out: Writer) -> None:
             else:
                 out.line(f"uint64_t key[{layout.words}];")
             out.line("struct p4_match match;")
+            if layout.table.direct_counter is not None:
+                out.line("struct p4_hits hits;")
             if layout.table.direct_meter is not None:
                 out.line("struct p4_meter meter;")
             if layout.table.idle_timeout:
@@ -62,6 +64,8 @@ def declare_table(unit: Unit, layout: TableLayout, out: Writer) -> None:
         out.line()
     with out.block(f"struct {name}_default", "};"):
         out.line("struct p4_match match;")
+        if layout.table.direct_counter is not None:
+            out.line("struct p4_hits hits;")
         if layout.table.direct_meter is not None:
             out.line("struct p4_meter meter;")
         out.line(f"union {name}_args args;")
@@ -97,7 +101,7 @@ def state_members(unit: Unit, layout: TableLayout) -> list[str]:
     name = unit.table_names[layout.table.name]
     members = [f"struct {name}_default default_{name};"]
     if layout.kind == "code" and layout.table.direct_counter is not None:
-        members.append(f"struct p4_match hits_{name}[{max(1, len(layout.table.entries))}];")
+        members.append(f"struct p4_hits hits_{name}[{max(1, len(layout.table.entries))}];")
     return members
 
 
@@ -119,13 +123,14 @@ def describe_tables(unit: Unit, layouts: Sequence[TableLayout], out: Writer) -> 
             if layout.kind == "code" and layout.table.direct_counter is not None:
                 hits = f"offsetof(struct p4_pipeline, hits_{name})"
             out.line(f'{{"{layout.table.name}", {kind}, {layout.words}, {layout.match_words},')
+            out.line(f" {layout.bits}, {layout.prefix_top}, {layout.prefix_width},")
             out.line(f" {entry},")
             out.line(f" {default}, {args}, {hits},")
             own = _parts(layout, f"struct {name}_entry") if kind != "P4_FIXED" else "0"
             out.line(
                 f" {{{own}}}, {{{_parts(layout, 'struct p4_pipeline', f'default_{name}.')}}}, fill_{name}}},"
             )
-        out.line("{NULL, P4_FIXED, 0, 0, 0, 0, 0, 0, 0, 0, {0}, {0}, NULL},")
+        out.line("{NULL, P4_FIXED, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {0}, {0}, NULL},")
     out.line()
 
 
@@ -136,7 +141,7 @@ def _parts(layout: TableLayout, struct: str, prefix: str = "") -> str:
     return ", ".join(
         f"offsetof({struct}, {prefix}{member})" if has else "0"
         for member, has in (
-            ("match.packets", table.direct_counter is not None),
+            ("hits", table.direct_counter is not None),
             ("meter", table.direct_meter is not None),
             ("last_us", timed),
         )
@@ -187,7 +192,7 @@ def _emit_resources(body: Body, table: ir.Table, place: str, *, timed: bool) -> 
     """Count and meter a packet at an entry or, at `place`, a default action; note when it was hit."""
     out = body.out
     if table.direct_counter is not None:
-        out.line(f"p4_hit(&{place}.match, p->frame_length);")
+        out.line(f"p4_hit(&{place}.hits, p->frame_length);")
     if timed and table.idle_timeout:
         out.line(f"{place}.last_us = s->now_us;")
     if table.direct_meter is not None:
@@ -277,7 +282,7 @@ def _emit_lookup(body: Body, layout: TableLayout, number: int) -> None:
         case "exact":
             out.line(f"struct {name}_entry *entry = p4_find({find}, 1);")
         case "lpm":
-            out.line(f"struct {name}_entry *entry = p4_find_longest({find});")
+            out.line(f"struct {name}_entry *entry = p4_find_longest({find}, {layout.prefix_top});")
         case _ if not layout.ranges:
             out.line(f"struct {name}_entry *entry = p4_find_first({find});")
         case _:

@@ -53,8 +53,8 @@ P4_EXPORT void *p4_control_part(struct p4_pipeline *s, uint32_t table, uint32_t 
     if (!match)
         return kind->default_parts[part] ? p4_at(s, kind->default_parts[part]) : NULL;
     if (kind->kind == P4_FIXED) {
-        struct p4_match *entries = (struct p4_match *)(void *)p4_at(s, kind->hits);
-        return part == P4_HITS && kind->hits ? &entries[position].packets : NULL;
+        struct p4_hits *entries = (struct p4_hits *)(void *)p4_at(s, kind->hits);
+        return part == P4_HITS && kind->hits ? &entries[position] : NULL;
     }
     uint8_t *slot = p4_table_slot(&s->tables[table], match, position);
     return slot && kind->parts[part] ? slot + kind->parts[part] : NULL;

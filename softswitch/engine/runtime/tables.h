@@ -2,8 +2,9 @@
  *
  * A slot is a generated struct: `words` 64-bit words of key, then struct p4_match, then the action's
  * arguments. Hash tables (exact and lpm) probe linearly and are at most half full; an lpm table is one
- * hash table for all prefix lengths in use, tried from the longest. A bit for each hash that has been seen
- * says of most lengths that they have nothing, from memory that stays in the cache.
+ * hash table for all prefix lengths in use, tried from the longest. A byte for each value of a key's leading
+ * bits says where to begin, and a bit for each hash that has been seen says of most lengths after that one that
+ * they have nothing; both may say too much after deletions, never too little, and are made anew then.
  *
  * Ordered tables (ternary, range, optional) are an array with the winner first: value words, mask words, low
  * and high words of ranges. Large ones without ranges have an index beside it, by tuple space search
@@ -17,6 +18,8 @@
 
 #define P4_MAX_PREFIXES 130
 #define P4_FILTER_BITS 8           /* of an lpm table's filter, for each slot */
+#define P4_LEAD_BITS 24            /* most leading bits of an lpm key that say where to begin */
+#define P4_LEAD_LEAST 16           /* bits fewer that a prefix may have to be noted there */
 #define P4_INDEX_LEAST 32          /* entries from which on an ordered table has an index */
 #define P4_INDEX_MASKS 128         /* masks up to which it has one */
 #define P4_INDEX_PATIENCE 64       /* look-ups after a change before it is made */
@@ -24,11 +27,16 @@
 struct p4_match {
     uint32_t live;             /* 0: free; else 1 + the group of the prefix length (0 if exact) */
     uint32_t action;           /* position in the table's list of actions */
-    uint64_t packets, bytes;   /* direct counter */
+};
+
+struct p4_hits {               /* a direct counter; a part of its own, so that slots without are short */
+    uint64_t packets, bytes;
 };
 
 struct p4_prefix {
     uint32_t group, entries, bits;
+    uint32_t rank;             /* 1 to 64, falling with the length; several lengths may share one */
+    uint32_t sure;             /* where it comes first, there is hardly ever no entry: no need for the filter */
     uint64_t *mask;            /* words */
 };
 
@@ -36,13 +44,15 @@ struct p4_prefix {
 enum { P4_EXACT, P4_LPM, P4_ORDERED, P4_FIXED };
 
 /* What an entry, or the default action, may have beside its match and action. */
-enum { P4_HITS, P4_METER, P4_LAST_HIT, P4_PARTS };   /* struct p4_match, struct p4_meter, uint64_t us */
+enum { P4_HITS, P4_METER, P4_LAST_HIT, P4_PARTS };   /* struct p4_hits, struct p4_meter, uint64_t us */
 
 /* What does not change while the program runs. */
 struct p4_table_kind {
     const char *name;
     uint32_t kind, words;      /* words of key */
     uint32_t match_words;      /* exact: key; lpm: key and mask; ordered: value, mask, low and high words */
+    uint32_t bits;             /* of key */
+    uint32_t top, width;       /* lpm: end and width of the prefix in the key, bits from the least significant */
     size_t slot_bytes, match, args;               /* of a slot; offsets of match and arguments in it */
     size_t default_match, default_args, hits;     /* offsets in struct p4_pipeline; hits: of code */
     size_t parts[P4_PARTS], default_parts[P4_PARTS];   /* offsets in a slot and in struct p4_pipeline; 0: none */
@@ -63,6 +73,10 @@ struct p4_table {
     uint32_t prefix_count;
     struct p4_prefix *prefixes;
     uint64_t *filter;          /* lpm: P4_FILTER_BITS for each slot */
+    uint8_t *ranks;            /* lpm: for each value of the leading bits, the highest rank there */
+    uint32_t lead_bits;
+    uint8_t first[65];         /* lpm: for each rank in use, the first prefix with it; 0: that is in no ranks */
+    uint8_t likely;            /* lpm: the prefix with the most entries */
     uint64_t forgotten;        /* lpm: entries deleted since the filter was made, whose bits are still set */
     uint32_t *index;           /* ordered: 1 + positions, by hash; 2^(64 - index_shift) of them */
     uint32_t index_shift;
@@ -71,10 +85,10 @@ struct p4_table {
     uint32_t masks[P4_INDEX_MASKS];    /* the position of the first entry with each, in ascending order */
 };
 
-P4_INLINE void p4_hit(struct p4_match *match, uint64_t bytes)
+P4_INLINE void p4_hit(struct p4_hits *hits, uint64_t bytes)
 {
-    match->packets++;
-    match->bytes += bytes;
+    hits->packets++;
+    hits->bytes += bytes;
 }
 
 P4_INLINE uint64_t p4_hash(const uint64_t *key, uint32_t words)
@@ -125,15 +139,32 @@ P4_INLINE int p4_may_have(const struct p4_table *t, uint64_t hash)
     return t->filter[bit / 64] >> (bit % 64) & 1;
 }
 
-P4_INLINE void *p4_find_longest(const struct p4_table *t, const uint64_t *key, uint32_t words,
-                                size_t slot_bytes)
+/* The leading bits of the part of a key (or mask) that ends before bit `top`. */
+P4_INLINE uint64_t p4_lead(const struct p4_table *t, const uint64_t *key, uint32_t top)
 {
-    for (uint32_t n = 0; n < t->prefix_count; n++) {
-        uint64_t masked[words];
+    uint32_t word = (top - 1) / 64, used = top - 64 * word;
+    uint64_t bits = key[word] << (64 - used);
+    if (used < P4_LEAD_BITS && word)
+        bits |= key[word - 1] >> used;
+    return bits >> (64 - t->lead_bits);
+}
+
+P4_INLINE void *p4_find_longest(const struct p4_table *t, const uint64_t *key, uint32_t words,
+                                size_t slot_bytes, uint32_t top)
+{
+    uint64_t masked[words];
+    if (!t->prefix_count)
+        return NULL;
+    const struct p4_prefix *likely = &t->prefixes[t->likely];    /* fetched while the ranks are, on a chance */
+    for (uint32_t i = 0; i < words; i++)
+        masked[i] = key[i] & likely->mask[i];
+    __builtin_prefetch(t->slots + (p4_hash_in(masked, words, likely->group + 1) >> t->shift) * slot_bytes);
+    uint32_t first = t->first[t->ranks[p4_lead(t, key, top)]];
+    for (uint32_t n = first; n < t->prefix_count; n++) {
         for (uint32_t i = 0; i < words; i++)
             masked[i] = key[i] & t->prefixes[n].mask[i];
         uint32_t live = t->prefixes[n].group + 1;
-        if (!p4_may_have(t, p4_hash_in(masked, words, live)))
+        if (!(n == first && t->prefixes[n].sure) && !p4_may_have(t, p4_hash_in(masked, words, live)))
             continue;
         void *slot = p4_find(t, masked, words, slot_bytes, live);
         if (slot)
@@ -187,23 +218,45 @@ P4_INLINE void *p4_find_first(struct p4_table *t, const uint64_t *key, uint32_t 
 /* ---------------------------------------------------------------- control plane
  * Callers have checked that an entry fits and whether it is there. Results: 0, or -1 out of memory. */
 
-P4_HELPER void p4_table_note(struct p4_table *t, uint64_t hash)
+/* The leading bits that a prefix leaves open: it is noted in the ranks for all their values, unless there are
+ * too many. */
+P4_HELPER uint64_t p4_open(const struct p4_table *t, const struct p4_prefix *prefix)
 {
-    uint64_t bit = hash >> (t->shift - (uint32_t)__builtin_ctz(P4_FILTER_BITS));
-    t->filter[bit / 64] |= (uint64_t)1 << bit % 64;
+    return ~p4_lead(t, prefix->mask, t->kind->top) & (((uint64_t)1 << t->lead_bits) - 1);
 }
 
-/* Make the filter of an lpm table from its entries. */
+/* Set what finds an entry of an lpm table: the bit of its hash, and its rank where its leading bits may be. */
+P4_HELPER void p4_table_note(struct p4_table *t, const uint64_t *key, const struct p4_prefix *prefix)
+{
+    const struct p4_table_kind *kind = t->kind;
+    uint64_t hash = p4_hash_in(key, kind->words, prefix->group + 1);
+    uint64_t bit = hash >> (t->shift - (uint32_t)__builtin_ctz(P4_FILTER_BITS));
+    t->filter[bit / 64] |= (uint64_t)1 << bit % 64;
+    uint64_t lead = p4_lead(t, key, kind->top), open = p4_open(t, prefix);
+    for (uint64_t n = 0; n <= open && open >> P4_LEAD_LEAST == 0; n++)
+        t->ranks[lead + n] = t->ranks[lead + n] > prefix->rank ? t->ranks[lead + n] : (uint8_t)prefix->rank;
+}
+
+P4_HELPER const struct p4_prefix *p4_table_group(const struct p4_table *t, uint32_t group)
+{
+    const struct p4_prefix *prefix = t->prefixes;
+    while (prefix->group != group)
+        prefix++;
+    return prefix;
+}
+
+/* Make filter and ranks of an lpm table from its entries. */
 P4_HELPER void p4_table_filter(struct p4_table *t)
 {
     const struct p4_table_kind *kind = t->kind;
     memset(t->filter, 0, t->capacity * P4_FILTER_BITS / 8);
+    memset(t->ranks, 0, (uint64_t)1 << t->lead_bits);
     t->forgotten = 0;
     for (uint64_t n = 0; n < t->capacity; n++) {
         const uint8_t *slot = t->slots + n * kind->slot_bytes;
         uint32_t live = p4_match_of(slot, kind->words)->live;
         if (live)
-            p4_table_note(t, p4_hash_in((const uint64_t *)(const void *)slot, kind->words, live));
+            p4_table_note(t, (const uint64_t *)(const void *)slot, p4_table_group(t, live - 1));
     }
 }
 
@@ -250,21 +303,44 @@ P4_HELPER void p4_table_forget_index(struct p4_table *t)
     t->mask_count = t->looked_up = 0;
 }
 
+/* Where to begin for each rank, after a change of the prefixes or of the number of leading bits. */
+P4_HELPER void p4_table_rank(struct p4_table *t)
+{
+    t->first[0] = (uint8_t)t->prefix_count;
+    t->likely = 0;
+    for (uint32_t n = t->prefix_count; n-- > 0;) {
+        struct p4_prefix *prefix = &t->prefixes[n];
+        prefix->sure = t->kind->bits - prefix->bits + t->lead_bits >= t->kind->width;
+        t->first[prefix->rank] = (uint8_t)n;
+        if (p4_open(t, prefix) >> P4_LEAD_LEAST)
+            t->first[0] = (uint8_t)n;
+        if (prefix->entries > t->prefixes[t->likely].entries)
+            t->likely = (uint8_t)n;
+    }
+}
+
 P4_HELPER int p4_table_reserve(struct p4_table *t, uint64_t capacity)
 {
     const struct p4_table_kind *kind = t->kind;
     uint8_t *old = t->slots;
     uint64_t old_capacity = t->capacity;
     uint8_t *slots = p4_allocate(capacity * kind->slot_bytes);
+    uint32_t bits = (uint32_t)__builtin_ctzll(capacity), lead_bits = bits + 6;
+    if (lead_bits > P4_LEAD_BITS)
+        lead_bits = P4_LEAD_BITS;
+    if (lead_bits > kind->width)
+        lead_bits = kind->width;
     uint64_t *filter = kind->kind == P4_LPM ? malloc(capacity * P4_FILTER_BITS / 8) : NULL;
-    if (!slots || (kind->kind == P4_LPM && !filter)) {
+    uint8_t *ranks = kind->kind == P4_LPM ? p4_allocate((uint64_t)1 << lead_bits) : NULL;
+    if (!slots || (kind->kind == P4_LPM && (!filter || !ranks))) {
         free(slots);
         free(filter);
+        free(ranks);
         return -1;
     }
     t->slots = slots;
     t->capacity = capacity;
-    t->shift = 64 - (uint32_t)__builtin_ctzll(capacity);
+    t->shift = 64 - bits;
     if (kind->kind == P4_ORDERED) {
         if (old)
             memcpy(slots, old, t->entries * kind->slot_bytes);
@@ -283,7 +359,11 @@ P4_HELPER int p4_table_reserve(struct p4_table *t, uint64_t capacity)
     free(old);
     if (filter) {
         free(t->filter);
+        free(t->ranks);
         t->filter = filter;
+        t->ranks = ranks;
+        t->lead_bits = lead_bits;
+        p4_table_rank(t);
         p4_table_filter(t);
     }
     return 0;
@@ -308,6 +388,7 @@ P4_HELPER void p4_table_destroy(struct p4_table *t)
         free(t->prefixes[n].mask);
     free(t->prefixes);
     free(t->filter);
+    free(t->ranks);
     free(t->index);
     free(t->slots);
 }
@@ -334,7 +415,9 @@ P4_HELPER struct p4_prefix *p4_table_prefix(struct p4_table *t, const uint64_t *
     uint32_t group = 0;
     while (used[group])
         group++;
-    t->prefixes[at] = (struct p4_prefix){group, 0, bits, copy};
+    uint32_t open = 63 * (t->kind->bits - bits) / t->kind->width;
+    t->prefixes[at] = (struct p4_prefix){group, 0, bits, 64 - (open < 63 ? open : 63), 0, copy};
+    p4_table_rank(t);
     return &t->prefixes[at];
 }
 
@@ -344,6 +427,7 @@ P4_HELPER void p4_table_forget_prefix(struct p4_table *t, struct p4_prefix *pref
     free(prefix->mask);
     t->prefix_count--;
     memmove(prefix, prefix + 1, (t->prefix_count - at) * sizeof *prefix);
+    p4_table_rank(t);
 }
 
 /* The slot that an entry is in. `match`: key words (lpm: and mask words); `position` only if ordered. */
@@ -381,10 +465,9 @@ P4_HELPER int p4_table_insert(struct p4_table *t, const uint64_t *match, uint64_
                 return -1;
             prefix->entries++;
             live = prefix->group + 1;
+            p4_table_note(t, match, prefix);
         }
-        uint64_t hash = p4_hash_in(match, kind->words, live), i = hash >> t->shift;
-        if (kind->kind == P4_LPM)
-            p4_table_note(t, hash);
+        uint64_t i = p4_hash_in(match, kind->words, live) >> t->shift;
         while (p4_match_of(t->slots + i * kind->slot_bytes, kind->words)->live)
             i = (i + 1) & (t->capacity - 1);
         slot = t->slots + i * kind->slot_bytes;

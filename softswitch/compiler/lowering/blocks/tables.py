@@ -12,7 +12,7 @@ from softswitch.compiler.lowering.blocks.entries import Order, lower_entries, lo
 from softswitch.compiler.lowering.blocks.table_actions import ActionList, action_list
 from softswitch.compiler.lowering.emit import flatten
 from softswitch.compiler.lowering.expressions.check import evaluate, evaluate_all, known, whole_number
-from softswitch.compiler.lowering.instances import make_implementation
+from softswitch.compiler.lowering.instances import make_in_place
 from softswitch.compiler.lowering.items import Selector, Table
 from softswitch.compiler.lowering.remarks import remark
 from softswitch.compiler.lowering.scope import Scope, unknown
@@ -107,11 +107,11 @@ def _implementation(body: Body, prop: ast.Property | None, table: str) -> Object
     """Return the action profile or selector of a table."""
     if prop is None:
         return None
+    expected = "an action_profile or action_selector"
     if isinstance(prop.value, ast.Call):
-        return make_implementation(body, prop, table)
+        return _in_place(body, prop, table, expected)
     value = evaluate(body, prop.value)
     if not isinstance(value, Object) or value.name not in body.unit.action_profiles:
-        expected = "an action_profile or action_selector"
         raise CompileError(f"{show(value)} as the implementation", prop.value.pos, expected)
     return value
 
@@ -201,6 +201,12 @@ def _is_true(body: Body, expr: ast.Expr) -> bool:
     return isinstance(value, Run) and isinstance(value.expr, ir.Const) and bool(value.expr.value)
 
 
+def _in_place(body: Body, prop: ast.Property, table: str, expected: str) -> Object:
+    """Return what a property constructs: it has the name that is annotated, as with p4c, or the table's."""
+    named = any(annotation.name == "name" for annotation in prop.annotations)
+    return make_in_place(body, prop, "" if named else table, expected)
+
+
 def _default(
     body: Body, actions: ActionList, prop: ast.Property | None, decl: ast.TableDecl
 ) -> ir.Invocation:
@@ -231,7 +237,7 @@ def _counter(body: Body, table: Table, prop: ast.Property | None, size: int) -> 
     """Return the name of the direct counter of a table, and make it that table's."""
     if prop is None:
         return None
-    value = _direct(body, prop, "counter", body.unit.counters)
+    value = _direct(body, table, prop, "counter", body.unit.counters)
     body.unit.counters[value.name] = ir.Counter(
         value.name, value.unit, size, table.name, value.pos, value.annotations
     )
@@ -242,7 +248,7 @@ def _meter(body: Body, table: Table, prop: ast.Property | None, size: int) -> st
     """Return the name of the direct meter of a table, and make it that table's."""
     if prop is None:
         return None
-    value = _direct(body, prop, "meter", body.unit.meters)
+    value = _direct(body, table, prop, "meter", body.unit.meters)
     body.unit.meters[value.name] = ir.Meter(
         value.name, value.unit, size, table.name, value.pos, value.colour, value.annotations
     )
@@ -250,12 +256,17 @@ def _meter(body: Body, table: Table, prop: ast.Property | None, size: int) -> st
 
 
 def _direct(
-    body: Body, prop: ast.Property, kind: str, owned: Mapping[str, ir.Counter] | Mapping[str, ir.Meter]
+    body: Body,
+    table: Table,
+    prop: ast.Property,
+    kind: str,
+    owned: Mapping[str, ir.Counter] | Mapping[str, ir.Meter],
 ) -> Object:
-    """Return the direct counter or meter that a table property names; `owned` are those of other tables."""
+    """Return the direct counter or meter of a table property; `owned` are those of other tables."""
     if isinstance(prop.value, ast.Call):
-        raise Unsupported(f"a direct {kind} without a name", prop.value.pos, f"a declaration of the {kind}")
-    value = evaluate(body, prop.value)
+        value: Value = _in_place(body, prop, table.name, f"a direct_{kind}")
+    else:
+        value = evaluate(body, prop.value)
     if not isinstance(value, Object) or value.type.name != f"direct_{kind}":
         raise CompileError(f"{show(value)} as the {kind} of a table", prop.value.pos, f"a direct_{kind}")
     other = owned.get(value.name)
