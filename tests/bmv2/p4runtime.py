@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from bmv2_topos.testbeds.bmv2.plane import Bmv2Plane
+from bmv2_topos.testbeds.bmv2.plane import P4RuntimePlane
 from controller.p4runtime_shim.client import P4RuntimeClient
 from controller.programs import ProgramBundle, p4c_command, p4c_output
 from softswitch.compiler import ir
@@ -64,7 +64,7 @@ class OverP4Runtime:
     def __init__(self, reference: GrpcReference, program: ir.Program, bundle: ProgramBundle) -> None:
         self._client = reference.client
         self._program = program
-        self._plane = Bmv2Plane(self._client, program, bundle)
+        self._plane = P4RuntimePlane(self._client, program, bundle)
         with self._client.mastership():
             self._client.load(bundle.p4info, bundle.device_config)
 

@@ -43,6 +43,30 @@ said = [dist.get_rank(), value.unique().tolist(), hostlib.torch.paths(), packets
 open(os.environ["ANSWERS"] + f"/{dist.get_rank()}", "w").write(json.dumps(said))
 dist.destroy_process_group()
 """
+HOROVOD = """
+import json, os, torch, torch.distributed as dist, hostlib, hostlib.horovod as hvd
+hvd.init()
+rank = hvd.rank()
+places = [hvd.size(), hvd.local_rank(), hvd.local_size(), hvd.cross_rank(), hvd.cross_size()]
+model = torch.nn.Linear(2, 1, bias=False)
+model.weight.data.fill_(rank)
+hvd.broadcast_parameters(model.state_dict(), root_rank=3)
+optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), 1.0), model.named_parameters())
+model(torch.full((1, 2), float(rank))).sum().backward()
+optimizer.step()
+said = {
+    "places": places,
+    "weight": model.weight.tolist(),
+    "sum": hvd.allreduce(torch.full((3,), 2.0**rank), op=hvd.Sum).tolist(),
+    "half": hvd.allreduce(torch.ones(3), op=hvd.Sum, compression=hvd.Compression.fp16).tolist(),
+    "max": hvd.allreduce(torch.tensor([rank]), op=hvd.Max).tolist(),
+    "gathered": hvd.allgather(torch.tensor([[rank]])).flatten().tolist(),
+    "object": hvd.broadcast_object({"of": rank}, root_rank=2),
+    "packets": hostlib.statistics().get("packets_sent", 0) > 0,
+}
+open(os.environ["ANSWERS"] + f"/{rank}", "w").write(json.dumps(said))
+hvd.shutdown()
+"""
 
 
 @dataclass(frozen=True)
@@ -141,7 +165,7 @@ def slurm(rank: int, size: int, local: int, node: int, tasks: str) -> dict[str, 
 
 def ends(ranks: Sequence[subprocess.Popen[str]]) -> list[tuple[int, str, str]]:
     """Return status, output and errors of each."""
-    said = [process.communicate(timeout=120) for process in ranks]
+    said = [process.communicate(timeout=300) for process in ranks]
     return [(process.returncode, *texts) for process, texts in zip(ranks, said, strict=True)]
 
 
@@ -194,6 +218,30 @@ def test_what_cannot_be_admitted_is_told_to_all_machines(bed: Bed) -> None:
     first, other = ends([bed.start(rank, ["-c", SUM], openmpi(rank, 2, 0, 1) | wrong) for rank in range(2)])
     assert "--host the ranks are on 2 machines, and 1 are given" in first[2]
     assert "rank 1: rank 0 could not have the job admitted: 'ina admit' ended" in other[2]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch")
+def test_horovod_of_mpirun_on_two_machines(bed: Bed, tmp_path: Path) -> None:
+    ranks = []
+    for rank in range(4):
+        host, local = divmod(rank, 2)
+        interface = bed.machines[host].switch_interface.replace("s", "h")
+        variables = {"GLOO_SOCKET_IFNAME": interface, "ANSWERS": str(tmp_path)}
+        ranks.append(bed.start(host, ["-c", HOROVOD], openmpi(rank, 4, local, 2) | variables))
+    done = ends(ranks)
+    assert [status for status, _, _ in done] == [0] * 4, done
+    for rank in range(4):
+        host, local = divmod(rank, 2)
+        assert json.loads((tmp_path / str(rank)).read_text()) == {
+            "places": [4, local, 2, host, 2],
+            "weight": [[1.5, 1.5]],  # 3 from rank 3, less the mean of 0 to 3
+            "sum": [15.0] * 3,
+            "half": [4.0] * 3,
+            "max": [3],
+            "gathered": [0, 1, 2, 3],
+            "object": {"of": 2},
+            "packets": local == 0,
+        }
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch")

@@ -1,4 +1,4 @@
-"""Entries, counters and replication of a ``simple_switch_grpc``, by the names and entries of our compiler."""
+"""Entries, counters and replication of a P4Runtime switch, by the names and entries of our compiler."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ Members = Sequence[tuple[int, int]]
 """Copies to make, as (port, replication id)."""
 
 
-class Bmv2Plane:
+class P4RuntimePlane:
     """As of `softswitch.stf.plane.Plane`, while `client` is the primary controller.
 
-    `program` is the program as our compiler reads it, `bundle` what p4c made of it. Everything raises
-    PipelineError for what the switch refuses; it knows no registers over P4Runtime.
+    `program` is the program as our compiler reads it, `bundle` what the switch runs. Everything raises
+    PipelineError for what the switch refuses; registers are left alone, for BMv2 has none over P4Runtime.
     """
 
     def __init__(self, client: P4RuntimeClient, program: ir.Program, bundle: ProgramBundle) -> None:
@@ -133,7 +133,7 @@ def _told() -> Iterator[None]:
     try:
         yield
     except ControllerError as error:
-        raise PipelineError(f"BMv2: {error}") from error
+        raise PipelineError(f"the switch: {error}") from error
 
 
 def _counted(data: Any) -> tuple[int, int]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bmv2_topos.testbeds.bmv2.files import FileSwitch, ToolFailed
-from bmv2_topos.testbeds.bmv2.plane import Bmv2Plane
+from bmv2_topos.testbeds.bmv2.plane import P4RuntimePlane
 from bmv2_topos.testbeds.netns.bmv2 import SWITCH, missing
 from bmv2_topos.testbeds.netns.errors import NotHere
 from controller.errors import ControllerError, ProgramMismatch
@@ -55,7 +55,7 @@ def run_on_bmv2(
                 try:
                     with client.mastership():
                         client.load(bundle.p4info, bundle.device_config)
-                        plane = Bmv2Plane(client, program, bundle)
+                        plane = P4RuntimePlane(client, program, bundle)
                         return play(statements, _Bmv2(switch, Control(program, plane), arrivals))
                 finally:
                     client.close()

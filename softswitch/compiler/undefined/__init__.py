@@ -6,7 +6,11 @@ program, so that all back ends do the same::
 
     values, state      what is known of a packet on one path
     conditions         what a condition adds to that
-    find               statements, tables, the parser and the blocks on all paths
+    reads              what expressions read that is undefined
+    paths              paths side by side, kept few
+    steps, externs     single statements on one path
+    statements, tables what branches, on all paths
+    parser, find       the parser, and the blocks from there to the deparser
     settle             the program with one `Choice` built in
 """
 

@@ -14,30 +14,16 @@ A plain copy of an undefined value is no dependence, but its target is undefined
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import assert_never
 
 from softswitch.compiler import ir
-from softswitch.compiler.undefined.conditions import assume, matching, not_matching
-from softswitch.compiler.undefined.reads import Finding, Reader, shown
-from softswitch.compiler.undefined.state import (
-    State,
-    headers_below,
-    merged,
-    scalars_below,
-    stacks_below,
-)
-from softswitch.compiler.undefined.values import Range, anything, constant, fitted
+from softswitch.compiler.undefined.parser import Parser, clear_metadata
+from softswitch.compiler.undefined.paths import DROP_PORT, GROUP, SPEC, Leaves, Paths
+from softswitch.compiler.undefined.reads import Finding, Reader
+from softswitch.compiler.undefined.state import State, headers_below
+from softswitch.compiler.undefined.statements import Statements
+from softswitch.compiler.undefined.values import constant
 
-MOST_STATES = 512
-MOST_ROUNDS = 20
-"""Of a loop; of what further ones do nothing is known."""
-MOST_IN_LOOPS = 16
-"""Paths at one point of a loop, or anywhere after `MOST_STEPS` statements: a program has to end some time."""
-MOST_STEPS = 150_000
-
-_DROP_PORT = 511
-_TARGETS = ("register.read", "meter.execute_meter", "hash", "random")
+_NOWHERE = ir.Position("", 0, 0)
 
 
 def find(program: ir.Program) -> list[Finding]:
@@ -45,45 +31,34 @@ def find(program: ir.Program) -> list[Finding]:
     return sorted(_Explorer(program).run(), key=lambda it: (it.pos.file, it.pos.line, it.pos.column))
 
 
-@dataclass(slots=True)
-class _Leaves:
-    """The paths that leave a body, by how they do."""
-
-    returned: list[State] = field(default_factory=list)
-    exited: list[State] = field(default_factory=list)
-    broken: list[State] = field(default_factory=list)
-    continued: list[State] = field(default_factory=list)
-    stopped: list[State] = field(default_factory=list)  # with a parser error
-
-
 class _Explorer:
+    """The blocks of the pipeline, one after the other."""
+
     def __init__(self, program: ir.Program) -> None:
         self._program = program
-        self._clones = False
-        self._steps = 0  # statements done, once for each path
         self._reader = Reader()
-
-    # ----------------------------------------------------------------- the blocks
+        self._paths = Paths()
+        self._statements = Statements(program, self._reader, self._paths)
 
     def run(self) -> Iterable[Finding]:
         """Follow a packet from the parser to the deparser, and return what is found."""
         program = self._program
-        parsed = self._parse()
+        parsed = Parser(program, self._reader, self._paths, self._statements).parse()
         states = self._block(program.verify, [state.copy() for state in parsed])
         for state in states:
-            state.values |= {_SPEC: constant(0), _GROUP: constant(0)}
+            state.values |= {SPEC: constant(0), GROUP: constant(0)}
         states = self._block(program.ingress, states)
         leaving = self._leaving([self._departing(state) for state in states if _goes_on(state)])
-        if self._clones:
+        if self._statements.steps.externs.clones:
             leaving += self._leaving([self._departing(clone) for clone in self._cloned(parsed)])
-        states = self._block(program.compute, self._few(leaving))
+        states = self._block(program.compute, self._paths.few(leaving))
         self._block(program.deparser, states)
         return self._reader.found
 
     def _leaving(self, states: list[State]) -> list[State]:
         """Return what packets are like after egress, but for those that it drops."""
         states = self._block(self._program.egress, states)
-        return [state for state in states if state.values.get(_SPEC) != constant(_DROP_PORT)]
+        return [state for state in states if state.values.get(SPEC) != constant(DROP_PORT)]
 
     def _departing(self, state: State) -> State:
         """Return a packet at the beginning of egress, where variables and standard metadata are new."""
@@ -92,454 +67,24 @@ class _Explorer:
                 del facts[name]
         for name, type_ in self._program.variables.items():
             state.valid |= dict.fromkeys(headers_below(type_, name), False)
-        state.values[_SPEC] = constant(0)
+        state.values[SPEC] = constant(0)
         return state
 
     def _block(self, body: Sequence[ir.Stmt], states: list[State]) -> list[State]:
-        leaves = _Leaves()
-        states = self._body(body, states, leaves)
-        return self._few(states + leaves.returned + leaves.exited)
+        leaves = Leaves()
+        states = self._statements.body(body, states, leaves)
+        return self._paths.few(states + leaves.returned + leaves.exited)
 
     def _cloned(self, parsed: Iterable[State]) -> list[State]:
         """Return what clones are like, which are parsed anew, and keep some metadata."""
-        kept = self._kept()
         clones = []
         for state in parsed:
             state.drop(ir.Var(self._program.meta, "meta", _NOWHERE))
-            self._clear_metadata(state, kept)
+            clear_metadata(self._program, state)
             clones.append(state)
         return clones
-
-    def _kept(self) -> set[str]:
-        return {"/".join(path) for paths in self._program.field_lists.values() for path in paths}
-
-    def _clear_metadata(self, state: State, kept: set[str]) -> None:
-        for place in scalars_below(self._program.meta, "meta"):
-            if place not in kept:
-                state.values[place] = constant(0)
-        for place in headers_below(self._program.meta, "meta"):
-            state.valid[place] = False
-
-    # ----------------------------------------------------------------- the parser
-
-    def _parse(self) -> list[State]:
-        """Return the states that packets end the parser in, with its error."""
-        program = self._program
-        first = State({}, {}, {})
-        self._clear_metadata(first, self._kept())
-        for name, type_ in (("hdr", program.hdr), ("meta", program.meta), *program.variables.items()):
-            first.valid |= dict.fromkeys(headers_below(type_, name), False)
-            first.values |= dict.fromkeys(stacks_below(type_, name), constant(0))
-        accepted: list[State] = []
-        leaves = _Leaves()
-        visits: dict[str, int] = {}
-        seen: dict[str, set[tuple[frozenset[object], ...]]] = {}
-        work = [("start", first)]
-        while work:
-            name, state = work.pop()
-            if name in ("accept", "reject"):  # neither is an error
-                state.values[_PARSER_ERROR] = constant(0)
-                accepted.append(state)
-                continue
-            if not _fresh(seen.setdefault(name, set()), state):
-                continue
-            visits[name] = visits.get(name, 0) + 1
-            if visits[name] > MOST_STATES:
-                state = self._widened(state)
-            work += self._parser_state(program.states[name], state, leaves)
-        for state in leaves.stopped:
-            known = state.values.get(_PARSER_ERROR, Range(1, max(1, len(program.errors.members) - 1)))
-            state.values[_PARSER_ERROR] = known
-        return self._few(accepted + leaves.stopped)
-
-    def _widened(self, state: State) -> State:
-        """Return the state of a parser that has gone round too often to follow."""
-        kept = {place: value for place, value in state.values.items() if place.startswith("meta/")}
-        return State({place: anything_like(value) for place, value in kept.items()}, {}, state.unset.copy())
-
-    def _parser_state(self, node: ir.State, state: State, leaves: _Leaves) -> list[tuple[str, State]]:
-        transition = node.transition
-        states = self._body(node.body, [state], leaves)
-        following: list[tuple[str, State]] = []
-        for one in states:
-            for subject in transition.subjects:
-                self._reader.reads(subject, one)
-                self._may_fail(subject, one, leaves)
-            rest = [one]
-            for patterns, target in transition.cases:
-                matched = [matching(state.copy(), transition.subjects, patterns) for state in rest]
-                following += [(target, state) for state in matched if state is not None]
-                rest = [
-                    left
-                    for state in rest
-                    for left in not_matching(state, transition.subjects, patterns, split=True)
-                ]
-            leaves.stopped += rest  # NoMatch
-        return following
-
-    def _may_fail(self, expr: ir.Expr, state: State, leaves: _Leaves) -> None:
-        if _looks_ahead(expr):
-            leaves.stopped.append(state.copy())
-
-    # ----------------------------------------------------------------- statements
-
-    def _body(self, body: Iterable[ir.Stmt], states: list[State], leaves: _Leaves) -> list[State]:
-        for statement in body:
-            if not states:
-                break
-            states = self._statement(statement, states, leaves)
-        return states
-
-    def _statement(self, s: ir.Stmt, states: list[State], leaves: _Leaves) -> list[State]:
-        match s:
-            case ir.If():
-                return self._if(s, states, leaves)
-            case ir.Switch():
-                return self._switch(s, states, leaves)
-            case ir.Apply():
-                return self._few([after for state in states for after in self._apply(s, state, leaves)])
-            case ir.Call(action=action):
-                return self._called(action, states, leaves)
-            case ir.Scope(body=body):
-                return self._scope(body, states, leaves)
-            case ir.Loop():
-                return self._loop(s, states, leaves)
-            case ir.Return():
-                leaves.returned += states
-                return []
-            case ir.Exit():
-                leaves.exited += states
-                return []
-            case ir.Break():
-                leaves.broken += states
-                return []
-            case ir.Continue():
-                leaves.continued += states
-                return []
-            case ir.Verify():
-                return self._verify(s, states, leaves)
-            case ir.Extract(header, size):
-                return [state for state in states if self._extract(header, size, state, leaves)]
-            case _:
-                for state in states:
-                    self._straight(s, state, leaves)
-                return states
-
-    def _few(self, states: list[State], most: int = MOST_STATES) -> list[State]:
-        """Return the states, each once; those with the same headers as one, if there are too many."""
-        if len(states) < 2:
-            return states
-        different = {state.key(): state for state in states}
-        most = most if self._steps < MOST_STEPS else MOST_IN_LOOPS
-        for facts in (2, 1, 0):  # the same headers valid and values unset, the same headers, anything
-            if len(different) <= most:
-                break
-            alike: dict[tuple[object, ...], list[State]] = {}
-            for state in different.values():
-                alike.setdefault(state.key()[1 : 1 + facts], []).append(state)
-            different = {one.key(): one for one in map(merged, alike.values())}
-        return list(different.values())
-
-    def _straight(self, s: ir.Stmt, state: State, leaves: _Leaves) -> None:
-        """Do a statement that goes on with the next one, but for parser errors."""
-        self._steps += 1
-        match s:
-            case ir.Assign():
-                self._may_fail(s.value, state, leaves)
-                self._assign(s, state)
-            case ir.Forget(target, pos):
-                place = state.place(target)
-                if place is not None:
-                    state.assign(target, None)
-                    state.unset[place] = pos
-            case ir.SetValidity(header, valid, pos):
-                self._reader.indices(header, state)
-                if not (valid and state.is_valid(header)):
-                    state.forget_fields(header, pos if valid else None)
-                state.set_valid(header, valid)
-            case ir.Shift(stack, count):
-                state.shift(stack, count)
-            case ir.Skip(stack):
-                following = state.following(stack).only
-                size = stack.type.size if isinstance(stack.type, ir.Stack) else 0
-                state.set_following(stack, None if following is None else min(size, following + 1))
-            case ir.Advance(bits):
-                self._reader.reads(bits, state)
-                leaves.stopped.append(state.copy())
-            case ir.Emit(header):
-                self._emit(header, s.pos, state)
-            case ir.Extern():
-                self._extern(s, state)
-            case ir.If() | ir.Switch() | ir.Apply() | ir.Call() | ir.Scope() | ir.Loop() | ir.Return():
-                raise TypeError(f"{s.pos}: not straight")
-            case ir.Exit() | ir.Break() | ir.Continue() | ir.Verify() | ir.Extract():
-                raise TypeError(f"{s.pos}: not straight")
-            case _:
-                assert_never(s)
-
-    def _if(self, s: ir.If, states: list[State], leaves: _Leaves) -> list[State]:
-        then, otherwise = [], []
-        for state in states:
-            self._reader.reads(s.condition, state)
-            then += assume(state.copy(), s.condition, True)
-            otherwise += assume(state, s.condition, False)
-        return self._few(self._body(s.then, then, leaves) + self._body(s.otherwise, otherwise, leaves))
-
-    def _switch(self, s: ir.Switch, states: list[State], leaves: _Leaves) -> list[State]:
-        after: list[State] = []
-        for state in states:
-            self._reader.reads(s.subject, state)
-        for constants, body in s.cases:
-            chosen, states = states if not constants else [], states if constants else []
-            for constant_ in constants:
-                pattern = ir.Pattern("exact", constant_.value)
-                found = [matching(state.copy(), [s.subject], [pattern]) for state in states]
-                chosen = chosen + [state for state in found if state is not None]
-                states = [
-                    left
-                    for state in states
-                    for left in not_matching(state, [s.subject], [pattern], split=False)
-                ]
-            after += self._body(body, self._few(chosen), leaves)
-        return self._few(after + states)
-
-    def _scope(self, body: Sequence[ir.Stmt], states: list[State], leaves: _Leaves) -> list[State]:
-        inner = replace(leaves, returned=[])
-        states = self._body(body, states, inner)
-        return self._few(states + inner.returned)
-
-    def _called(self, action: str, states: list[State], leaves: _Leaves) -> list[State]:
-        return self._scope(self._program.actions[action].body, states, leaves)
-
-    def _loop(self, s: ir.Loop, states: list[State], leaves: _Leaves) -> list[State]:
-        inner = replace(leaves, broken=[], continued=[])
-        seen: set[tuple[frozenset[object], ...]] = set()
-        for _ in range(MOST_ROUNDS):
-            states = [state for state in states if _fresh(seen, state)]
-            if not states:
-                return self._few(inner.broken)
-            states = self._round(s, states, inner)
-        blank = [State({}, {}, merged(states).unset)] if states else []
-        after = self._round(s, blank, inner)
-        return self._few(inner.broken + after)
-
-    def _round(self, s: ir.Loop, states: list[State], inner: _Leaves) -> list[State]:
-        states = self._body(s.body, states, inner)
-        going_on = states + inner.continued
-        inner.continued = []
-        return self._few(self._body(s.update, self._few(going_on, MOST_IN_LOOPS), inner), MOST_IN_LOOPS)
-
-    def _verify(self, s: ir.Verify, states: list[State], leaves: _Leaves) -> list[State]:
-        after = []
-        for state in states:
-            self._reader.reads(s.condition, state)
-            self._may_fail(s.condition, state, leaves)
-            for failed in assume(state.copy(), s.condition, False):
-                failed.values[_PARSER_ERROR] = failed.value(s.error)
-                leaves.stopped.append(failed)
-            after += assume(state, s.condition, True)
-        return after
-
-    # ----------------------------------------------------------------- tables
-
-    def _apply(self, s: ir.Apply, state: State, leaves: _Leaves) -> list[State]:
-        table = self._program.tables[s.table]
-        for key in table.keys:
-            self._reader.reads(key.expr, state)
-        after: list[State] = []
-        subjects = [key.expr for key in table.keys]
-        rest: State | None = state
-        for entry in table.entries if table.keys else ():
-            matched = matching(rest.copy(), subjects, entry.patterns) if rest is not None else None
-            if matched is not None:
-                after += self._run(s, table, matched, entry.invocation.action, entry.invocation.args, leaves)
-            if rest is not None and table.const_entries:
-                left = not_matching(rest, subjects, entry.patterns, split=False)
-                rest = left[0] if left else None
-        if rest is None:
-            return after
-        if table.keys and not table.const_entries:
-            for ref in table.actions:
-                if ref.scope != "default_only":
-                    after += self._run(s, table, rest.copy(), ref.action, None, leaves)
-        if table.const_default:
-            return after + self._run(
-                s, table, rest, table.default.action, table.default.args, leaves, hit=False
-            )
-        for ref in table.actions:
-            if ref.scope != "table_only":
-                after += self._run(s, table, rest.copy(), ref.action, None, leaves, hit=False)
-        return after
-
-    def _run(
-        self,
-        s: ir.Apply,
-        table: ir.Table,
-        state: State,
-        name: str,
-        args: Sequence[int] | None,
-        leaves: _Leaves,
-        *,
-        hit: bool = True,
-    ) -> list[State]:
-        """Run one of a table's actions; without `args`, with any that the control plane may give."""
-        names = [ref.action for ref in table.actions]
-        if s.hit is not None:
-            state.assign(s.hit, constant(int(hit)))
-        if s.action is not None:
-            state.assign(s.action, constant(names.index(name)) if name in names else None)
-        if table.direct_meter is not None:
-            state.values.pop(self._program.meters[table.direct_meter].colour, None)
-        if name not in self._program.actions:  # a group of an action profile
-            return [state]
-        params = self._program.actions[name].params
-        for number, param in enumerate(params):
-            known = anything(param.type, trusted=True) if args is None else constant(args[number])
-            state.values[param.variable] = known
-            state.unset.pop(param.variable, None)
-        return self._called(name, [state], leaves)
-
-    # ----------------------------------------------------------------- assignments, headers
-
-    def _assign(self, s: ir.Assign, state: State) -> None:
-        if isinstance(s.target.type, ir.Struct | ir.Header | ir.Stack):
-            source, target = state.place(s.value), state.place(s.target)
-            if source is not None and target is not None:
-                state.copy_tree(source, target)
-            else:
-                state.drop(s.target)
-            return
-        self._reader.indices(s.target, state)
-        undefined = None
-        if isinstance(s.value, ir.Var | ir.Member):
-            self._reader.reads(s.value, state, copied=True)
-            undefined = state.unset_at(s.value)
-        else:
-            self._reader.reads(s.value, state)
-        state.assign(s.target, state.value(s.value) if isinstance(s.target.type, ir.Scalar) else None)
-        place = state.place(s.target)
-        if undefined is not None and place is not None:
-            state.unset[place] = undefined
-
-    def _extract(self, header: ir.Expr, size: ir.Expr | None, state: State, leaves: _Leaves) -> bool:
-        """Extract a header, and return whether parsing goes on."""
-        if size is not None:
-            self._reader.reads(size, state)
-        leaves.stopped.append(state.copy())
-        if isinstance(header, ir.Next) and _is_full(header.base, state):
-            return False
-        state.set_valid(header, True)
-        state.forget_fields(header, None)
-        if isinstance(header, ir.Next):
-            following = state.following(header.base).only
-            state.set_following(header.base, None if following is None else following + 1)
-        return True
-
-    def _emit(self, header: ir.Expr, pos: ir.Position, state: State) -> None:
-        places = list(headers_below(header.type, state.place(header) or ""))
-        for place in places:
-            below = place + "/"
-            for name, since in state.unset.items():
-                if name.startswith(below) and state.valid.get(place) is not False:
-                    self._reader.report(f"{shown(name)} leaves in the packet, but nothing has set it", since)
-
-    # ----------------------------------------------------------------- externs
-
-    def _extern(self, s: ir.Extern, state: State) -> None:
-        function, args = s.function, s.args
-        if function.startswith("clone"):
-            self._clones = True
-        if function.startswith(("verify_checksum", "update_checksum")):
-            self._checksum(s, state)
-            return
-        inputs = args[1:] if function in _TARGETS else args
-        for arg in inputs:
-            for expr in arg:
-                self._reader.reads(expr, state)
-        match function:
-            case "register.read":
-                self._reader.bounded(
-                    args[1][0], self._program.registers[s.instance].size, s.instance, s.pos, state
-                )
-                state.assign(args[0][0], None)
-            case "meter.execute_meter":
-                self._reader.bounded(
-                    args[1][0], self._program.meters[s.instance].size, s.instance, s.pos, state
-                )
-                state.assign(args[0][0], fitted(args[0][0].type, 0, 2, trusted=False))
-            case "hash":
-                base, most = state.value(args[2][0]), state.value(args[-1][0])
-                high = base.high + max(most.high, 1) - 1
-                trusted = base.trusted and most.trusted
-                state.assign(args[0][0], fitted(args[0][0].type, base.low, high, trusted=trusted))
-            case "random":
-                low, high_ = state.value(args[1][0]), state.value(args[2][0])
-                trusted = low.trusted and high_.trusted
-                top = max(low.high, high_.high)
-                state.assign(args[0][0], fitted(args[0][0].type, low.low, top, trusted=trusted))
-            case "mark_to_drop":
-                state.values[_SPEC] = constant(_DROP_PORT)
-                state.values[_GROUP] = constant(0)
-
-    def _checksum(self, s: ir.Extern, state: State) -> None:
-        self._reader.reads(s.args[0][0], state)
-        update = s.function.startswith("update")
-        inputs = s.args[1:-2] if update else s.args[1:-1]
-        for where in assume(state.copy(), s.args[0][0], True):
-            for arg in inputs:
-                for expr in arg:
-                    self._reader.reads(expr, where)
-        if update:
-            target = s.args[-2][0]
-            certain = state.value(s.args[0][0]).only == 1
-            place, undefined = state.place(target), state.unset_at(target)
-            state.assign(target, None)
-            if undefined is not None and place is not None and not certain:
-                state.unset[place] = undefined
-
-
-_NOWHERE = ir.Position("", 0, 0)
-_PARSER_ERROR = "standard_metadata/parser_error"
-_SPEC = "standard_metadata/egress_spec"
-_GROUP = "standard_metadata/mcast_grp"
-
-
-def anything_like(value: Range) -> Range:
-    """Return all values that a place with this one may come to have."""
-    return Range(value.low, 1 << 64)
 
 
 def _goes_on(state: State) -> bool:
     """Return False for a packet that ingress has dropped."""
-    return not (state.values.get(_SPEC) == constant(_DROP_PORT) and state.values.get(_GROUP) == constant(0))
-
-
-def _is_full(stack: ir.Expr, state: State) -> bool:
-    """Return True if a stack has no next element."""
-    assert isinstance(stack.type, ir.Stack)
-    return state.following(stack).low >= stack.type.size
-
-
-def _looks_ahead(expr: ir.Expr) -> bool:
-    match expr:
-        case ir.Lookahead() | ir.Last():
-            return True
-        case ir.Slice(base=inner) | ir.Member(base=inner):
-            return _looks_ahead(inner)
-        case ir.Unary(operand=inner) | ir.Cast(operand=inner):
-            return _looks_ahead(inner)
-        case ir.Binary(left=left, right=right):
-            return _looks_ahead(left) or _looks_ahead(right)
-        case ir.Mux(condition=condition, then=then, otherwise=otherwise):
-            return _looks_ahead(condition) or _looks_ahead(then) or _looks_ahead(otherwise)
-        case _:
-            return False
-
-
-def _fresh(seen: set[tuple[frozenset[object], ...]], state: State) -> bool:
-    """Return whether a state is none of those seen, and note it."""
-    key = state.key()
-    if key in seen:
-        return False
-    seen.add(key)
-    return True
+    return not (state.values.get(SPEC) == constant(DROP_PORT) and state.values.get(GROUP) == constant(0))

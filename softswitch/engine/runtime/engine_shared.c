@@ -20,7 +20,7 @@
 #define SHARED_PUBLISH 32           /* frames that are written before the far end may see them */
 /* Who sleeps is woken for a quarter of its ring, when nothing comes in any more, or after so many turns: where processes
    are more than processors each wake-up is a change of processes, which a few frames are not worth. */
-#define SHARED_HELD_TURNS 8
+#define SHARED_HELD_TURNS 4
 
 _Static_assert(P4_MAX_FRAME <= RING_MAX_FRAME, "a frame must fit behind the last slot");
 
