@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import convergence
+from benchmarks import convergence, training
 from bmv2_topos import parse_jobs
 from controller.bench import mpi
 from tests.system.command import PATIENT, ROOT, ina
@@ -197,3 +197,16 @@ def test_training_through_the_switch_converges_as_with_gloo() -> None:
             assert convergence.apart(rows, model, way) < noise / 100
             curve = convergence.mean_curve(rows, model, way)
             assert curve[-1][1] < 0.8 * curve[0][1]
+
+
+def test_training_on_shaped_links_is_published_as_measured() -> None:
+    results = ROOT / "docs" / "results"
+    rows = [training.Speeds(**row) for row in json.loads((results / "training.json").read_text())["rows"]]
+    assert [row.rate_bps for row in rows] == [*training.RATES]
+    assert all([*row.samples_per_s] == [*training.WAYS] for row in rows)
+    assert training.tables(rows) in (results / "training.md").read_text()
+
+
+def test_a_turn_of_training_takes_as_long_as_its_slowest_rank() -> None:
+    ranks = [{"samples": 8, "times_s": {"gloo": times}} for times in ([1.0, 2.0], [4.0, 1.0])]
+    assert training.together(ranks) == {"gloo": [4.0, 8.0]}
