@@ -52,20 +52,25 @@ def match(
     Deterministic. Complexity: O(n^2) for the weights, then Blossom on n/BLOCK graphs of BLOCK nodes.
     """
     everyone = np.arange(count)
+    of_kind = everyone if kinds is None else np.asarray(kinds)
     if exact or count <= EXACT:
-        weights = weigh(everyone, everyone)
-        upper = np.argwhere(np.triu(weights > 0, 1))
-        return _blossom(count, upper, weights[upper[:, 0], upper[:, 1]])
-    of_kind = np.arange(count) if kinds is None else np.asarray(kinds)
+        return _blossom(_weighed(everyone, weigh, of_kind))
     pairs: Pairs = []
     for blocks in _cuts(count, of_kind, places, pairs):
         found: Pairs = []
         for nodes in blocks:
             own = {*nodes.tolist()}
             before = [pair for pair in pairs if pair[0] in own]
-            found += _in_block(nodes, before, weigh(nodes, nodes), of_kind[nodes])
+            found += _in_block(nodes, before, _weighed(nodes, weigh, of_kind[nodes]), of_kind[nodes])
         pairs[:] = found
     return sorted(pairs)
+
+
+def _weighed(nodes: NDArray[np.int64], weigh: Weigh, kinds: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the weights between `nodes`; those of like `kinds` are weighed once."""
+    _, first, kind_of = np.unique(kinds, return_index=True, return_inverse=True)
+    distinct = weigh(nodes[first], nodes[first])
+    return distinct if len(first) == len(nodes) else distinct[kind_of[:, None], kind_of]
 
 
 def _cuts(
@@ -93,7 +98,9 @@ def _in_block(
     edges = _heaviest(weights, kinds)
     if before:
         edges = np.unique(np.concatenate([edges, np.searchsorted(nodes, before)]), axis=0)
-    pairs = two_opt(weights, _blossom(len(nodes), edges, weights[edges[:, 0], edges[:, 1]]))
+    kept = np.zeros_like(weights)
+    kept[edges[:, 0], edges[:, 1]] = weights[edges[:, 0], edges[:, 1]]
+    pairs = two_opt(weights, _blossom(kept))
     return [(int(nodes[u]), int(nodes[v])) for u, v in pairs]
 
 
@@ -165,10 +172,9 @@ def _edges(
     return np.unique(edges, axis=0)
 
 
-def _blossom(count: int, edges: NDArray[np.int64], weights: NDArray[np.float64]) -> Pairs:
-    graph: rustworkx.PyGraph[None, int] = rustworkx.PyGraph(multigraph=False)
-    graph.add_nodes_from([None] * count)
-    whole = np.rint(weights * SCALE).astype(np.int64)
-    graph.add_edges_from([(u, v, w) for (u, v), w in zip(edges.tolist(), whole.tolist(), strict=True)])
+def _blossom(weights: NDArray[np.float64]) -> Pairs:
+    """Match along the edges above the diagonal of `weights` that weigh something."""
+    whole = np.rint(np.triu(weights, 1) * SCALE).clip(min=0.0)
+    graph = rustworkx.PyGraph.from_adjacency_matrix(whole)
     found = rustworkx.max_weight_matching(graph, weight_fn=int)
     return sorted((min(u, v), max(u, v)) for u, v in found)

@@ -96,22 +96,26 @@ def weights(
     The weight is 0 where the union would have more than `members` jobs.
     """
     k = stages.shape[1]
-    sizes = np.array([len(node) for node in nodes])
-    used = np.array([stages[list(node)].sum() for node in nodes])
+
+    def by_size(chosen: NDArray[np.int64]) -> dict[int, tuple[NDArray[np.int64], NDArray[np.float64]]]:
+        """Return, by number of members, which of `chosen` have it, and their members' stage times."""
+        groups = [nodes[node] for node in chosen.tolist()]
+        sizes = np.array([len(group) for group in groups])
+        found = {}
+        for size in np.unique(sizes).tolist():
+            where = np.flatnonzero(sizes == size)
+            found[size] = where, stages[np.array([groups[at] for at in where.tolist()])]
+        return found
 
     def weigh(left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.float64]:
         gamma = np.zeros((len(left), len(right)))
-        for p in np.unique(sizes[left]).tolist():
-            rows = np.flatnonzero(sizes[left] == p)
-            a = stages[np.array([nodes[node] for node in left[rows]])]
-            for q in np.unique(sizes[right]).tolist():
-                if p + q > members:
-                    continue
-                columns = np.flatnonzero(sizes[right] == q)
-                b = stages[np.array([nodes[node] for node in right[columns]])]
-                length_s = union_rounds(a, b, longest=worst_order)
-                total = used[left[rows]][:, None] + used[right[columns]][None, :]
-                gamma[np.ix_(rows, columns)] = total / (k * length_s)
+        mine, theirs = by_size(left), by_size(right)
+        for p, (rows, a) in mine.items():
+            for q, (columns, b) in theirs.items():
+                if p + q <= members:
+                    length_s = union_rounds(a, b, longest=worst_order)
+                    total = a.sum(axis=(1, 2))[:, None] + b.sum(axis=(1, 2))[None, :]
+                    gamma[np.ix_(rows, columns)] = total / (k * length_s)
         return gamma
 
     return weigh

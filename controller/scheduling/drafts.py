@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from controller.scheduling.placement import Counts, Slots
@@ -40,7 +40,7 @@ class Draft:
         )
 
 
-def place(drafts: Sequence[Draft], view: View) -> list[Group]:
+def place(drafts: Iterable[Draft], view: View) -> list[Group]:
     """Give `drafts`, the most important first, GPUs; return the groups in the same order.
 
     Who fits is decided in that order. A group with the same members as one that runs stays where it is (the
@@ -49,7 +49,12 @@ def place(drafts: Sequence[Draft], view: View) -> list[Group]:
     What fits neither way is left out.
     """
     counts = Counts(view.cluster)
-    kept = [draft for draft in drafts if counts.take(draft.gpus)]
+    kept: list[Draft] = []
+    for draft in drafts:
+        if counts.take(draft.gpus):
+            kept.append(draft)
+        if not counts.free:
+            break
     before = {job.order: group for group in view.groups for job in group.jobs}
     slots = Slots(view.cluster)
     placed: dict[int, Group] = {}

@@ -83,7 +83,7 @@ class JobSpec:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One server. `vc` is the virtual cluster that it belongs to, `kind` what GPUs it has; "": not said."""
+    """One server. `vc`: its virtual cluster, `kind`: what GPUs it has, `rack`: whose switch; "": not said."""
 
     gpus: int
     cpus: float = math.inf
@@ -91,6 +91,7 @@ class Node:
     name: str = ""
     vc: str = ""
     kind: str = ""
+    rack: str = ""
 
     def __post_init__(self) -> None:
         if self.gpus < 1 or self.cpus <= 0 or self.memory_gb <= 0:
@@ -113,6 +114,9 @@ class Cluster:
         apart = [node for node in self.nodes if not node.vc]
         if len({node.vc for node in self.nodes}) > 1 and apart:
             raise BadSpec(f"node {apart[0].name!r} is of no virtual cluster, others are")
+        loose = [node for node in self.nodes if not node.rack]
+        if loose and len(loose) < len(self.nodes):
+            raise BadSpec(f"node {loose[0].name!r} is in no rack, others are")
 
     @classmethod
     def uniform(
@@ -127,6 +131,19 @@ class Cluster:
     def gpus(self) -> int:
         """GPUs in all."""
         return sum(node.gpus for node in self.nodes)
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """GPUs of each node."""
+        return tuple(node.gpus for node in self.nodes)
+
+    @cached_property
+    def racks(self) -> tuple[frozenset[int], ...]:
+        """The nodes of each rack, in order of their first nodes; empty: nothing is said of racks."""
+        names = dict.fromkeys(node.rack for node in self.nodes if node.rack)
+        return tuple(
+            frozenset(number for number, node in enumerate(self.nodes) if node.rack == name) for name in names
+        )
 
     @cached_property
     def first_gpu(self) -> tuple[int, ...]:

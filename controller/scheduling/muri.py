@@ -13,6 +13,7 @@ fast jobs really run is unchanged.
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 
 from controller.grouping.efficiency import Interleaving, Profile, best
 from controller.grouping.rounds import Plan, group
@@ -153,25 +154,26 @@ class Muri:
             if fits:
                 ranked += [(rank, order, interleaved((job,))) for rank, order, job in entries]
                 continue
-            for plan in self._plan(entries):
-                members = [entries[number] for number in plan.jobs]
+            for members, interleaving in self._plan(entries):
                 rank, order, _ = min(members)
                 jobs = tuple(entry[2] for entry in members)
-                ranked.append((rank, order, interleaved(jobs, plan.interleaving)))
+                ranked.append((rank, order, interleaved(jobs, interleaving)))
         return [draft for _, _, draft in sorted(ranked, key=lambda entry: entry[:2])]
 
-    def _plan(self, entries: list[Entry]) -> list[Plan]:
-        profiles = [self._profiles[order] for _, order, _ in entries]
-        if self._blossom:
-            key = tuple(profiles)
-            if key not in self._plans:
-                if len(self._plans) >= 4096:
-                    self._plans.clear()
-                self._plans[key] = group(profiles, members=self._members, worst_order=self._worst)
-            return self._plans[key]
-        heads = range(0, len(entries), self._members)
-        blocks = [tuple(range(head, min(head + self._members, len(entries)))) for head in heads]
-        return [Plan(block, best([profiles[number] for number in block])) for block in blocks]
+    def _plan(self, entries: list[Entry]) -> Iterator[tuple[list[Entry], Interleaving]]:
+        """Yield the members of each group, and how they interleave."""
+        if not self._blossom:
+            for head in range(0, len(entries), self._members):
+                block = entries[head : head + self._members]
+                yield block, best([self._profiles[order] for _, order, _ in block])
+            return
+        profiles = tuple(self._profiles[order] for _, order, _ in entries)
+        if profiles not in self._plans:
+            if len(self._plans) >= 4096:
+                self._plans.clear()
+            self._plans[profiles] = group(profiles, members=self._members, worst_order=self._worst)
+        for plan in self._plans[profiles]:
+            yield [entries[number] for number in plan.jobs], plan.interleaving
 
 
 def interleaved(jobs: tuple[JobState, ...], interleaving: Interleaving | None = None) -> Draft:

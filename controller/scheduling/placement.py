@@ -1,8 +1,9 @@
 """Which GPUs a group gets: consolidated, as YARN's scheduler places (Tiresias, Muri).
 
 A group that some node is large enough for goes into one node; a larger one gets whole idle nodes, the largest
-first, and one node with room for the rest. So on an empty cluster everything has a place that is not larger
-than all nodes together, however unequal they are. `Slots` is the cluster's free GPUs while one decision is
+first, and one node with room for the rest: of one rack, the first that has them, or else of any. So on an
+empty cluster everything has a place that is not larger than all nodes together, however unequal they are.
+`Slots` is the cluster's free GPUs while one decision is
 being made.
 """
 
@@ -39,13 +40,28 @@ def across(room: Sequence[int], sizes: Sequence[int], gpus: int) -> tuple[list[i
     return taken, gpus
 
 
+def spread(room: Sequence[int], cluster: Cluster, gpus: int) -> tuple[list[int], int, list[int]]:
+    """Return the nodes that a group larger than any node takes whole, its rest, and the room for that.
+
+    The first rack that holds the group is taken; where none does, or there are none, all nodes are one. The
+    group has no place where no node has room for the rest.
+    """
+    inside = ([free if node in rack else 0 for node, free in enumerate(room)] for rack in cluster.racks)
+    for there in (*inside, room):
+        whole, rest = across(there, cluster.sizes, gpus)
+        left = [0 if node in whole else free for node, free in enumerate(there)]
+        if max(left) >= rest:
+            break
+    return whole, rest, left
+
+
 class Slots:
     """Free GPUs, node by node; starts with all free.
 
     `take` is monotone: once a size does not fit, it will not fit before something is given back.
     """
 
-    __slots__ = ("_cluster", "_fit", "_free", "_sizes", "_whole", "free")
+    __slots__ = ("_cluster", "_fit", "_free", "_whole", "free")
 
     def __init__(self, cluster: Cluster, fit: Fit = Fit.FIRST) -> None:
         self._cluster = cluster
@@ -55,8 +71,7 @@ class Slots:
             list(range(first + node.gpus - 1, first - 1, -1))
             for first, node in zip(cluster.first_gpu, cluster.nodes, strict=True)
         ]
-        self._sizes = [node.gpus for node in cluster.nodes]
-        self._whole = max(self._sizes)
+        self._whole = max(cluster.sizes)
         self.free = cluster.gpus
 
     def take(self, gpus: int) -> tuple[int, ...] | None:
@@ -65,7 +80,7 @@ class Slots:
             return None
         if gpus > self._whole:
             return self._take_across(gpus)
-        node = self._node_with(gpus, frozenset())
+        node = self._node_with(gpus, map(len, self._free))
         return None if node is None else self._cut(node, gpus)
 
     def take_scattered(self, gpus: int) -> tuple[int, ...] | None:
@@ -108,24 +123,24 @@ class Slots:
         for node in touched:
             free[node].sort(reverse=True)
 
-    def _node_with(self, gpus: int, without: frozenset[int]) -> int | None:
+    def _node_with(self, gpus: int, room: Iterable[int]) -> int | None:
         found: int | None = None
-        room = self._whole + 1
-        for number, free in enumerate(self._free):
-            if gpus <= len(free) < room and number not in without:
+        least = self._whole + 1
+        for number, free in enumerate(room):
+            if gpus <= free < least:
                 if self._fit is Fit.FIRST:
                     return number
-                found, room = number, len(free)
+                found, least = number, free
         return found
 
     def _take_across(self, gpus: int) -> tuple[int, ...] | None:
-        whole, rest = across([len(free) for free in self._free], self._sizes, gpus)
-        last = self._node_with(rest, frozenset(whole)) if rest else None
+        whole, rest, room = spread([len(free) for free in self._free], self._cluster, gpus)
+        last = self._node_with(rest, room) if rest else None
         if rest and last is None:
             return None
         taken: tuple[int, ...] = ()
         for number in whole:
-            taken += self._cut(number, self._sizes[number])
+            taken += self._cut(number, self._cluster.sizes[number])
         return taken if last is None else taken + self._cut(last, rest)
 
     def _cut(self, node: int, gpus: int) -> tuple[int, ...]:
@@ -139,12 +154,12 @@ class Slots:
 class Counts:
     """As `Slots` with first fit, but counts only: for asking what would fit. Cheap to make anew."""
 
-    __slots__ = ("_free", "_sizes", "_whole", "free")
+    __slots__ = ("_cluster", "_free", "_whole", "free")
 
     def __init__(self, cluster: Cluster) -> None:
-        self._sizes = [node.gpus for node in cluster.nodes]
-        self._free = list(self._sizes)
-        self._whole = max(self._sizes)
+        self._cluster = cluster
+        self._free = list(cluster.sizes)
+        self._whole = max(cluster.sizes)
         self.free = cluster.gpus
 
     def take(self, gpus: int) -> bool:
@@ -159,11 +174,9 @@ class Counts:
                     self.free -= gpus
                     return True
             return False
-        whole, rest = across(free, self._sizes, gpus)
+        whole, rest, left = spread(free, self._cluster, gpus)
         if rest:
-            last = next(
-                (number for number, room in enumerate(free) if room >= rest and number not in whole), -1
-            )
+            last = next((number for number, room in enumerate(left) if room >= rest), -1)
             if last < 0:
                 return False
             free[last] -= rest

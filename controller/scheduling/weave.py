@@ -22,8 +22,11 @@ same with jobs alone beside them, and all jobs alone in order of the queue (SRSF
 when every job would end (`controller.scheduling.outlook`), and the draft of least Σ u · JCT is taken.
 
 Weave knows what Muri knows: stage times as a profiler measures them, with its noise, and, where they are
-known, durations as told. A `SpeedModel` predicts from these how long a group's round is. How much longer it
-really is, is seen of the groups that run, and believed of further groups of as many jobs.
+known, durations as told. It learns how wrong they are (`controller.scheduling.beliefs`): of jobs that are
+alike it believes the mean of what was measured; and once the durations of those that have ended were further
+off than `trust`, it foresees nothing from durations, and takes the groups of greatest worth. A `SpeedModel`
+predicts how long a group's round is. How much longer it really is, is seen of the groups that run, and
+believed of further groups of as many jobs.
 
 Short jobs are a small part of a sum of completion times, and all of a sum of slowdowns. One second of a job's
 waiting adds 1 / (its time alone) to the latter; so u is multiplied by
@@ -40,12 +43,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence, Set
-from dataclasses import replace
+from collections.abc import Hashable, Iterable, Iterator, Sequence, Set
 from operator import mul
 
 from controller.grouping.efficiency import best
 from controller.grouping.worth import Item, Rounds, group_by_worth
+from controller.scheduling.beliefs import Profiles, Spread
 from controller.scheduling.drafts import Draft, place
 from controller.scheduling.errors import BadSpec
 from controller.scheduling.model import RESOURCES, JobSpec
@@ -67,10 +70,11 @@ POWER = 0.0
 SHORT = 0.8
 """Default weight of short jobs."""
 
+TRUST = 0.25
+"""Default spread of the errors of told durations from which on ends are not foreseen from them."""
+
 LOOK = 128
 """Jobs at the head of the queue whose ends are foreseen, beside those that may run."""
-
-Kind = tuple[str, int, tuple[float, ...], float]
 
 
 class Weave:
@@ -79,7 +83,8 @@ class Weave:
     `speed` predicts how fast groups run, from stage times that are off by up to `noise`; `told` is what is
     known of durations. `members` is the largest group, `power` is q, `short` is s, `width` by how many times
     the jobs that are looked at may exceed the cluster, all together and size by size.
-    `exchange=False` leaves out the local search, `foresee=False` the other drafts. `quantum_s`: ask again
+    `trust` is the spread of errors of durations from which on ends are not foreseen, and there are no other
+    drafts: 0 from the start. `exchange=False` leaves out the local search. `quantum_s`: ask again
     after this time while jobs wait, for attained service changes.
     """
 
@@ -94,10 +99,10 @@ class Weave:
         short: float = SHORT,
         width: int = 8,
         exchange: bool = True,
-        foresee: bool = True,
         quantum_s: float | None = None,
         noise: float = 0.0,
         seed: int = 0,
+        trust: float = TRUST,
         told: Told = TRUTH,
     ) -> None:
         if not 1 <= members <= len(RESOURCES):
@@ -107,9 +112,11 @@ class Weave:
         if not 0 <= short <= 1:
             raise BadSpec(f"a weight of short jobs of {short}; it must be 0 to 1")
         self.name = name
-        self._noise = noise
-        self._profiler = Profiler(noise, seed)
-        self._measured: dict[int, JobSpec] = {}  # each unfinished job as the profiler sees it, by order
+        if not trust >= 0:
+            raise BadSpec(f"a trust of {trust}; it must be at least 0")
+        self._profiles = Profiles(Profiler(noise, seed))
+        self._like: dict[int, Hashable] = {}  # what each unfinished job is like, by order of arrival
+        self._spread, self._trust = Spread(), trust
         self._longer = Longer()
         self._short = short
         self._told = told
@@ -119,7 +126,7 @@ class Weave:
         self._power = power
         self._width = width
         self._exchange = exchange
-        self._foresee = foresee and known
+        self._foresee = known
         self._arrived, self._total_s = 0, 0.0  # how many jobs have come, and the sum of their times alone
         self._mean_s = 1.0
         self._quantum_s = quantum_s
@@ -127,7 +134,7 @@ class Weave:
         self._forget()
 
     def _forget(self) -> None:
-        self._kinds: dict[Kind, int] = {}
+        self._kinds: dict[Hashable, int] = {}
         self._examples: list[JobState] = []
         self._rounds = Rounds(self._round_s, self._members)
         self._predicted: dict[tuple[int, ...], float] = {}
@@ -139,15 +146,19 @@ class Weave:
             return unchanged
         for job in view.finished:
             self._kind_of.pop(job.order, None)
-            self._measured.pop(job.order, None)
+            del self._like[job.order]
+            self._spread.end(job)
+        changed = False
         for job in view.arrived:  # refuses jobs that nobody profiled
-            measured = self._profiler.measure(job.spec)
-            self._measured[job.order] = replace(job.spec, stages_s=measured) if self._noise else job.spec
+            self._like[job.order], more = self._profiles.measure(job)
+            changed |= more
+            left_s = self._left_s(job, view.now_s)
+            self._spread.tell(job, left_s)
             self._arrived += 1
-            self._total_s += self._left_s(job, view.now_s)
+            self._total_s += left_s
         if self._longer.learn(self._believed(group) for group in view.groups if len(group.jobs) > 1):
             self._rounds = Rounds(self._round_s, self._members)
-        if len(self._rounds) > COMPOSITIONS:
+        if changed or len(self._rounds) > COMPOSITIONS:
             self._forget()
         queue = sorted(view.jobs.values(), key=lambda job: (self._service(job, view.now_s), job.order))
         jobs, items = self._looked_at(queue, view)
@@ -179,7 +190,7 @@ class Weave:
         """Return the groups of greatest worth, or another draft that would end better."""
         gpus = view.cluster.gpus
         fresh = self._worthiest(range(len(items)), items, gpus)
-        if not self._foresee or not jobs:
+        if not self._foresee or not jobs or self._spread.value >= self._trust:
             return fresh
         sizes = [item.gpus for item in items]
         number = {job.order: position for position, job in enumerate(jobs)}
@@ -220,7 +231,11 @@ class Weave:
         position = {number: place for place, number in enumerate(shown)}
         ahead = [self._ahead(jobs[number], items[number].kind, now_s) for number in shown]
         ages = [now_s - jobs[number].spec.submit_s for number in shown]
-        factors = [self._factor(jobs[number], now_s) for number in shown]
+        left = [self._left_s(jobs[number], now_s) for number in shown]
+        alone = [
+            self._alone_s(jobs[number], now_s, left_s) for number, left_s in zip(shown, left, strict=True)
+        ]
+        factors = [self._factor(alone_s) for alone_s in alone]
 
         def cost(draft: Sequence[Positions]) -> float:
             runs: list[Positions] = []
@@ -252,12 +267,11 @@ class Weave:
         left = [self._left_s(job, now_s) for job in queue]
         jcts = [now_s - job.spec.submit_s + left_s for job, left_s in zip(queue, left, strict=True)]
         mean_s = max(math.fsum(jcts) / len(jcts), 1.0)
-        self._mean_s = self._total_s / self._arrived
-        if not self._known:
-            self._mean_s = math.fsum(self._alone_s(job, now_s) for job in queue) / len(queue)
+        alone = [self._alone_s(job, now_s, left_s) for job, left_s in zip(queue, left, strict=True)]
+        self._mean_s = self._total_s / self._arrived if self._known else math.fsum(alone) / len(queue)
         urgencies = [
-            (max(jct_s, 1.0) / mean_s) ** self._power * self._factor(job, now_s)
-            for job, jct_s in zip(queue, jcts, strict=True)
+            (max(jct_s, 1.0) / mean_s) ** self._power * self._factor(alone_s)
+            for jct_s, alone_s in zip(jcts, alone, strict=True)
         ]
         behind = [*itertools.accumulate(reversed(urgencies), initial=0.0)][-2::-1]
         return [
@@ -265,37 +279,37 @@ class Weave:
             for job, urgency, rest in zip(queue, urgencies, behind, strict=True)
         ]
 
-    def _factor(self, job: JobState, now_s: float) -> float:
+    def _factor(self, alone_s: float) -> float:
         """Return by how much a job counts more for being short."""
-        return 1 - self._short + self._short * self._mean_s / self._alone_s(job, now_s)
+        return 1 - self._short + self._short * self._mean_s / alone_s
 
-    def _alone_s(self, job: JobState, now_s: float) -> float:
+    def _alone_s(self, job: JobState, now_s: float, left_s: float) -> float:
         # what is left may be falsely told: a job is as long as it has run and is said to run on
-        return max(job.attained_s(now_s) + self._left_s(job, now_s), 1.0)
+        return max(job.attained_s(now_s) + left_s, 1.0)
 
-    def _drafts(self, found: Sequence[Sequence[int]], jobs: Sequence[JobState]) -> list[Draft]:
-        """Return the groups, large ones first so that they fit, and then those who are in none."""
+    def _drafts(self, found: Sequence[Sequence[int]], jobs: Sequence[JobState]) -> Iterator[Draft]:
+        """Yield the groups, large ones first so that they fit, and then those who are in none."""
         rest = {*range(len(jobs))}
-        drafts: list[Draft] = []
         for numbers in sorted(found, key=lambda group: (-jobs[group[0]].spec.gpus, min(group))):
             rest.difference_update(numbers)
             members = tuple(jobs[number] for number in sorted(numbers))
             interleaving = (
-                best([profile(self._measured[job.order]) for job in members]) if len(members) > 1 else None
+                best([profile(self._believed_of(job)) for job in members]) if len(members) > 1 else None
             )
-            drafts.append(interleaved(members, interleaving))
-        return drafts + [interleaved((jobs[number],)) for number in sorted(rest)]
+            yield interleaved(members, interleaving)
+        yield from (interleaved((jobs[number],)) for number in sorted(rest))
 
     def _kind(self, job: JobState) -> int:
         kind = self._kind_of.get(job.order)
         if kind is None:
-            spec = self._measured[job.order]
-            key = (spec.model, spec.gpus, spec.stages_s, job.alone_s)
-            kind = self._kinds.setdefault(key, len(self._examples))
+            kind = self._kinds.setdefault(self._like[job.order], len(self._examples))
             if kind == len(self._examples):
-                self._examples.append(JobState(spec, job.order, job.alone_s, 0.0))
+                self._examples.append(JobState(self._believed_of(job), job.order, job.alone_s, 0.0))
             self._kind_of[job.order] = kind
         return kind
+
+    def _believed_of(self, job: JobState) -> JobSpec:
+        return self._profiles.of(job.spec, self._like[job.order])
 
     def _round_s(self, kinds: tuple[int, ...]) -> float:
         return self._predicted_s(kinds) * self._longer.of(len(kinds))

@@ -1,8 +1,8 @@
 """Clusters from files: TOML with ``[[node]]`` tables, or a CSV with the same columns.
 
 Required: ``gpus``. Optional: ``name``, ``cpus``, ``memory_gb`` (none: as much as anybody likes), ``vc``, the
-virtual cluster that a server belongs to (all or none have one), ``kind``, the kind of its GPUs, and
-``count``, how many servers are like this.
+virtual cluster that a server belongs to (all or none have one), ``kind``, the kind of its GPUs, ``rack``,
+where it stands (all or none), and ``count``, how many servers are like this.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from controller.simulator.traces.rows import TraceRow, brief, read_rows
 from controller.simulator.traces.tables import read_tables
 
 COLUMNS = ("gpus",)
-KNOWN = (*COLUMNS, "name", "cpus", "memory_gb", "count", "vc", "kind")
+KNOWN = (*COLUMNS, "name", "cpus", "memory_gb", "count", "vc", "kind", "rack")
 
 MOST_GPUS = 1_000_000
 """Most GPUs of a cluster: each is kept track of by itself."""
@@ -62,14 +62,14 @@ def _nodes(row: TraceRow, number: int, most_gpus: int) -> list[Node]:
         raise row.fail(
             "gpus", f"{count} servers of {gpus} GPUs; a cluster has at most {MOST_GPUS:,} GPUs in all"
         )
-    vc, kind = (row.text(column) if row.has(column) else "" for column in ("vc", "kind"))
-    for column, text in (("name", name), ("vc", vc), ("kind", kind)):
+    vc, kind, rack = (row.text(column) if row.has(column) else "" for column in ("vc", "kind", "rack"))
+    for column, text in (("name", name), ("vc", vc), ("kind", kind), ("rack", rack)):
         if not text.isprintable():
             raise row.fail(column, f"{brief(repr(text))} has characters that cannot be printed")
     try:
         if name and count == 1:
-            return [Node(gpus, cpus, memory_gb, name, vc, kind)]
+            return [Node(gpus, cpus, memory_gb, name, vc, kind, rack)]
         names = [f"{name or 'n'}{number + each}" for each in range(count)]
-        return [Node(gpus, cpus, memory_gb, each, vc, kind) for each in names]
+        return [Node(gpus, cpus, memory_gb, each, vc, kind, rack) for each in names]
     except BadSpec as error:
         raise row.fail("", str(error)) from error

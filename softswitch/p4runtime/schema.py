@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from p4src.messages import p4info_pb2
+from softswitch.p4runtime.errors import InvalidArgument
 
 _MATCH_KINDS = {
     p4info_pb2.MatchField.EXACT: "exact",
@@ -193,7 +194,7 @@ def listing(kind: str, known: Iterable[Object | Field | Param]) -> str:
 
 
 def from_p4info(p4info: Any) -> Schema:
-    """Index a ``p4.config.v1.P4Info``."""
+    """Index a ``p4.config.v1.P4Info``. Raises InvalidArgument if it means nothing."""
     direct_counters = {
         c.preamble.id: Counter(c.preamble.id, c.preamble.name, 0, c.direct_table_id)
         for c in p4info.direct_counters
@@ -236,7 +237,7 @@ def _table(table: Any, direct_counters: Mapping[int, Counter], direct_meters: Ma
             Field(f.id, f.name, _MATCH_KINDS.get(f.match_type, "unsupported"), f.bitwidth)
             for f in table.match_fields
         ),
-        actions={r.id: _SCOPES[r.scope] for r in table.action_refs},
+        actions={r.id: _scope(table, r) for r in table.action_refs},
         const_entries=table.is_const_table,
         const_default=table.const_default_action_id != 0,
         direct_counter=next((i for i in table.direct_resource_ids if i in direct_counters), None),
@@ -245,6 +246,15 @@ def _table(table: Any, direct_counters: Mapping[int, Counter], direct_meters: Ma
         direct_meter=next((i for i in table.direct_resource_ids if i in direct_meters), None),
         idle_timeout=table.idle_timeout_behavior == p4info_pb2.Table.NOTIFY_CONTROL,
     )
+
+
+def _scope(table: Any, ref: Any) -> str:
+    """Return the scope of one of a table's actions."""
+    if ref.scope not in _SCOPES:
+        known = ", ".join(map(str, _SCOPES))
+        where = f"action 0x{ref.id:08x} of table '{table.preamble.name}'"
+        raise InvalidArgument(f"the P4Info has scope {ref.scope} for {where}; there are {known}")
+    return _SCOPES[ref.scope]
 
 
 def _value_set(value_set: Any) -> Table:

@@ -15,6 +15,7 @@ from softswitch.engine.build import SANITIZE_FLAGS, build, build_c
 from softswitch.engine.engine_build import engine_sources
 from softswitch.engine.pipeline import BuildFailed, NoCompiler
 from softswitch.engine.sanitizers import sanitizer_environment
+from tests import effort
 from tests.system.command import ROOT
 from tests.system.sanitized import LANES, P4, SLOTS
 
@@ -66,7 +67,7 @@ def fuzz(environment: dict[str, str], *arguments: object) -> dict[str, int]:
 def test_any_frames_leave_the_switch_silent(
     environment: dict[str, str], engine: Path, programs: dict[str, Path], name: str
 ) -> None:
-    counts = fuzz(environment, "switch", engine, name, programs[name], 1, 20_000)
+    counts = fuzz(environment, "switch", engine, name, programs[name], 1, effort.cases(20_000))
     assert counts["received"] > 1000
     assert counts["outcomes"] >= 20  # the frames met most of the program
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from controller.scheduling.errors import BadDecision
 from controller.scheduling.model import Cluster
-from controller.scheduling.placement import across
+from controller.scheduling.placement import spread
 from controller.scheduling.policy import JobState
 
 MOST = 2
@@ -89,12 +89,11 @@ def consolidated(gpus: Iterable[int], count: int, cluster: Cluster) -> tuple[int
     by_node: dict[int, list[int]] = {}
     for gpu in gpus:
         by_node.setdefault(cluster.node_of[gpu], []).append(gpu)
-    sizes = [node.gpus for node in cluster.nodes]
-    room = [len(by_node.get(number, ())) for number in range(len(sizes))]
-    full, rest = ([], count) if count <= max(sizes) else across(room, sizes, count)
+    room = [len(by_node.get(number, ())) for number in range(len(cluster.nodes))]
+    full, rest, left = ([], count, room) if count <= max(cluster.sizes) else spread(room, cluster, count)
     taken = [gpu for number in full for gpu in by_node[number]]
     if rest:
-        fitting = [there for number, there in by_node.items() if len(there) >= rest and number not in full]
+        fitting = [there for number, there in by_node.items() if left[number] >= rest]
         if not fitting:
             return None
         taken += min(fitting, key=len)[:rest]

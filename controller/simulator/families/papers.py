@@ -15,7 +15,7 @@ from controller.scheduling.policy import Policy
 from controller.scheduling.themis import Themis
 from controller.scheduling.tiresias import Tiresias
 from controller.scheduling.told import Told
-from controller.scheduling.weave import POWER, SHORT, Weave
+from controller.scheduling.weave import POWER, SHORT, TRUST, Weave
 from controller.simulator.families.base import Family, Setting, SimulationConfig, resolve_settings
 from controller.simulator.policy_run import PolicyRun
 from controller.simulator.speed import Exclusive, Interleaved
@@ -41,6 +41,7 @@ class PaperConfig:
         short: How much weave looks after short jobs.
         power: How much weave looks after the tail.
         width: By how many times the jobs that weave looks at may exceed the cluster.
+        trust: Spread of told durations' errors from which on weave-s does not foresee ends.
         margin: Part of what a job with a deadline still runs at which it is urgent (slack).
         seed: Of the noise.
     """
@@ -57,6 +58,7 @@ class PaperConfig:
     power: float = POWER
     short: float = SHORT
     width: float = 8
+    trust: float = TRUST
     margin: float = MARGIN
     seed: int = 0
 
@@ -94,6 +96,7 @@ class PaperConfig:
             power=self.power,
             short=self.short,
             width=int(self.width),
+            trust=self.trust,
             quantum_s=None if known else self.interval_s,
             noise=self.noise,
             seed=self.seed,
@@ -203,6 +206,12 @@ SETTINGS = {
         1,
         100,
         whole=True,
+    ),
+    "trust": Setting(
+        "spread of durations' errors, as seen of jobs that ended, from which on weave-s foresees no ends",
+        DEFAULT.trust,
+        0.0,
+        100.0,
     ),
 }
 

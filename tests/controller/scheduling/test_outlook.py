@@ -69,7 +69,7 @@ def test_weave_is_no_worse_than_srsf_where_a_large_job_waits_for_small_ones() ->
     told = Interleaved(contention=(1.0,) * 4)
     alone_s = measure(simulate(jobs, cluster, srsf(), Exclusive())).avg_jct_s
     foreseen_s, by_worth_s = (
-        measure(simulate(jobs, cluster, Weave(told, foresee=foresee), Interleaved())).avg_jct_s
-        for foresee in (True, False)
+        measure(simulate(jobs, cluster, Weave(told, trust=trust), Interleaved())).avg_jct_s
+        for trust in (0.25, 0.0)
     )
     assert foreseen_s < alone_s < by_worth_s

@@ -8,6 +8,7 @@ from controller.scheduling import BadSpec, Cluster, Group, JobSpec, JobState, No
 from controller.scheduling.muri import Muri, profile
 from controller.scheduling.placement import Counts, Fit, Slots
 from controller.scheduling.queue import Waiting, walk
+from controller.scheduling.sharing.layout import consolidated
 from controller.scheduling.tiresias import Tiresias
 
 
@@ -28,6 +29,59 @@ def test_counts_and_slots_agree_and_never_take_a_gpu_twice(sizes: list[int]) -> 
             assert len({cluster.node_of[gpu] for gpu in place}) == -(-size // 8)
             taken += place
     assert len(taken) == len(set(taken)) == cluster.gpus - slots.free
+
+
+def racks(*sizes: tuple[int, str]) -> Cluster:
+    return Cluster(tuple(Node(gpus, name=f"n{n}", rack=rack) for n, (gpus, rack) in enumerate(sizes)))
+
+
+def nodes_of(cluster: Cluster, place: tuple[int, ...] | None) -> list[int]:
+    assert place is not None
+    return sorted({cluster.node_of[gpu] for gpu in place})
+
+
+def test_a_job_of_several_servers_stays_in_one_rack_of_two() -> None:
+    cluster = racks((8, "a"), (8, "a"), (8, "b"), (8, "b"))
+    slots, counts = Slots(cluster), Counts(cluster)
+    assert nodes_of(cluster, slots.take(4)) == [0]
+    assert nodes_of(cluster, slots.take(16)) == [2, 3]  # not 1 and 2, which are free, too
+    assert all(counts.take(gpus) for gpus in (4, 16))
+    assert nodes_of(cluster, slots.take(12)) == [0, 1]
+    assert counts.take(12)
+    assert slots.free == counts.free == 0
+
+
+def test_a_job_that_no_rack_holds_goes_across_racks() -> None:
+    cluster = racks((8, "a"), (8, "b"), (4, "a"), (8, "b"))
+    assert nodes_of(cluster, Slots(cluster).take(20)) == [0, 1, 2]
+    assert nodes_of(cluster, Slots(cluster).take(28)) == [0, 1, 2, 3]
+    assert nodes_of(cluster, Slots(cluster).take(12)) == [0, 2]
+    assert nodes_of(cluster, Slots(cluster).take(16)) == [1, 3]
+
+
+def test_sharing_prefers_one_rack_too() -> None:
+    cluster = racks((4, "a"), (4, "b"), (4, "a"), (4, "b"))
+    assert nodes_of(cluster, consolidated(range(16), 8, cluster)) == [0, 2]
+    assert nodes_of(cluster, consolidated(range(1, 16), 8, cluster)) == [1, 3]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([2, 4, 8]), st.sampled_from("ab")), min_size=1, max_size=6),
+    st.lists(st.integers(1, 24), max_size=12),
+)
+def test_counts_and_slots_agree_in_racks(servers: list[tuple[int, str]], sizes: list[int]) -> None:
+    cluster = racks(*servers)
+    slots, counts = Slots(cluster), Counts(cluster)
+    for size in sizes:
+        place = slots.take(size)
+        assert counts.take(size) == (place is not None)
+        assert place is None or len({*place}) == size
+        assert slots.free == counts.free
+
+
+def test_all_servers_are_in_racks_or_none() -> None:
+    with pytest.raises(BadSpec, match="node 'n1' is in no rack, others are"):
+        racks((8, "a"), (8, ""))
 
 
 def test_what_is_given_back_can_be_taken_again() -> None:

@@ -56,3 +56,9 @@ def test_virtual_clusters_come_from_the_file_of_servers(tmp_path: Path) -> None:
     ran = schedule("plan", "--jobs", jobs, "--cluster", path, "--policy", "srsf")
     assert ran.code == 2
     assert "2 virtual clusters; give the servers of one" in ran.complaint
+
+
+def test_a_file_says_which_racks_servers_stand_in(tmp_path: Path) -> None:
+    path = tmp_path / "racks.csv"
+    path.write_text("gpus,rack,count\n4,a,2\n4,b,2\n")
+    assert read_cluster(path).racks == (frozenset({0, 1}), frozenset({2, 3}))

@@ -176,3 +176,11 @@ def test_ids_may_be_those_of_another_compiler(client: Client, source: Source, sw
     client.write("MODIFY", sending(Names(info), 2))
     switch.inject(0, [probe(9)])
     assert switch.drain(2) == [probe(9)]
+
+
+def test_a_p4info_with_a_scope_that_does_not_exist_is_refused(empty: Client, source: Source) -> None:
+    sent = config(source)
+    sent.p4info.tables[0].action_refs[0].scope = 9
+    with pytest.raises(grpc.RpcError, match="the P4Info has scope 9 for action 0x") as caught:
+        empty.configure("VERIFY", sent)
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT

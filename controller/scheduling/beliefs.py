@@ -1,0 +1,83 @@
+"""What a scheduler that measures and is told learns to believe: profiles of like jobs, and told durations.
+
+A profiler's stage times are off, and the groups that look best are those whose members were measured too
+short. But jobs of one model on as many GPUs are alike: the mean of what was measured of them is nearer to the
+truth the more of them have come.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable
+from dataclasses import replace
+
+from controller.grouping.efficiency import Profile
+from controller.scheduling.model import JobSpec
+from controller.scheduling.muri import Profiler, profile
+from controller.scheduling.policy import JobState
+
+
+class Profiles:
+    """Stage times of jobs: the mean of what `profiler` measured of those that are alike.
+
+    Alike are jobs of one model, as many GPUs and as long an iteration; of a job without a model, those that
+    were measured alike.
+    """
+
+    CHANGE = 0.02
+    """Change, as a part of the iteration, from which on a mean is believed instead of the one before."""
+
+    def __init__(self, profiler: Profiler) -> None:
+        self._profiler = profiler
+        self._seen: dict[Hashable, tuple[int, Profile]] = {}  # how often, and the sum
+        self._believed: dict[Hashable, Profile] = {}
+
+    def measure(self, job: JobState) -> tuple[Hashable, bool]:
+        """Measure `job`; return what jobs like it are known by, and whether more is believed of them now.
+
+        Raises BadSpec for a job without a profile.
+        """
+        measured = self._profiler.measure(job.spec)
+        like: Hashable = (job.spec.model or measured, job.spec.gpus, job.alone_s)
+        count, total = self._seen.get(like, (0, (0.0,) * len(measured)))
+        total = tuple(map(sum, zip(total, measured, strict=True)))
+        self._seen[like] = count + 1, total
+        mean = tuple(stage / (count + 1) for stage in total)
+        before = self._believed.setdefault(like, mean)
+        if math.dist(before, mean) <= self.CHANGE * sum(before):
+            return like, False
+        self._believed[like] = mean
+        return like, True
+
+    def of(self, job: JobSpec, like: Hashable) -> JobSpec:
+        """Return `job` with the stage times that are believed of its like; unchanged if they are its own."""
+        believed = self._believed[like]
+        return job if believed == profile(job) else replace(job, stages_s=believed)
+
+
+class Spread:
+    """How far told durations were off: the standard deviation of log(actual / told) over jobs that ended."""
+
+    def __init__(self) -> None:
+        self._told_s: dict[int, float] = {}  # by order of arrival
+        self._count, self._mean, self._squares = 0, 0.0, 0.0  # Welford's running sums
+
+    def tell(self, job: JobState, duration_s: float) -> None:
+        """Note what was told of a job that has come."""
+        self._told_s[job.order] = duration_s
+
+    def end(self, job: JobState) -> None:
+        """Compare it with what the job would have taken alone."""
+        told_s = self._told_s.pop(job.order)
+        if told_s <= 0:
+            return
+        off = math.log(job.spec.iterations * job.alone_s / told_s)
+        self._count += 1
+        before = off - self._mean
+        self._mean += before / self._count
+        self._squares += before * (off - self._mean)
+
+    @property
+    def value(self) -> float:
+        """The deviation; 0 while nothing has been seen."""
+        return math.sqrt(self._squares / self._count) if self._count else 0.0

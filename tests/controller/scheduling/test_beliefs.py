@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import math
+import statistics
+from dataclasses import replace
+
+import pytest
+
+from controller.scheduling import BadSpec, Cluster, JobSpec
+from controller.scheduling.beliefs import Profiles, Spread
+from controller.scheduling.muri import Profiler
+from controller.scheduling.policy import JobState
+from controller.scheduling.told import Told
+from controller.scheduling.weave import Weave
+from controller.simulator import simulate
+from controller.simulator.generate import generate
+from controller.simulator.speed import Interleaved
+
+STAGES = (0.5, 0.25, 0.125, 0.0)
+
+
+def job(number: int, model: str = "resnet18", stages_s: tuple[float, ...] = STAGES) -> JobState:
+    return JobState(JobSpec(f"j{number}", 0.0, 1, 100.0, 1.0, stages_s, model=model), number, 1.0, 0.0)
+
+
+def test_profiles_of_like_jobs_come_nearer_to_the_truth() -> None:
+    profiles = Profiles(Profiler(0.5, seed=1))
+    off = []
+    for number in range(200):
+        one = job(number)
+        like, _ = profiles.measure(one)
+        off.append(math.dist(profiles.of(one.spec, like).stages_s, STAGES))
+    assert statistics.fmean(off[-20:]) < 0.1 * off[0]
+    assert max(off[-20:]) < 0.03
+
+
+def test_exact_profiles_are_believed_as_they_are_at_once() -> None:
+    profiles = Profiles(Profiler())
+    for number in range(3):
+        one = job(number)
+        like, changed = profiles.measure(one)
+        assert not changed
+        assert profiles.of(one.spec, like).stages_s == STAGES
+
+
+def test_jobs_without_a_model_are_alike_only_if_measured_so() -> None:
+    profiles = Profiles(Profiler())
+    other = (0.0, 0.0, 1.0, 0.0)
+    kinds = {profiles.measure(job(n, "", stages))[0] for n, stages in enumerate([STAGES, other, STAGES])}
+    assert len(kinds) == 2
+
+
+def test_the_spread_of_told_durations_is_that_of_their_error() -> None:
+    spread = Spread()
+    assert spread.value == 0.0
+    told = Told(0.5, seed=3)
+    for number in range(500):
+        one = job(number)
+        spread.tell(one, told.remaining_s(one, 0.0))
+        spread.end(one)
+    assert spread.value == pytest.approx(0.5, abs=0.05)
+
+
+def test_a_constant_factor_is_no_spread() -> None:
+    spread = Spread()
+    for number in range(20):
+        spread.tell(job(number), 300.0)
+        spread.end(job(number))
+    assert spread.value == pytest.approx(0.0, abs=1e-9)
+
+
+def ends(error: float, **options: float) -> list[float]:
+    cluster = Cluster.uniform(1, 4)
+    jobs = [
+        replace(spec, deadline_s=None) for spec in generate(60, cluster, load=2, seed=3, longest_s=20_000)
+    ]
+    policy = Weave(Interleaved(), told=Told(error), **options)  # type: ignore[arg-type]
+    return [record.finish_s for record in simulate(jobs, cluster, policy, Interleaved(), verify=True).jobs]
+
+
+def test_what_is_told_falsely_is_no_longer_foreseen_from() -> None:
+    assert ends(0.0, trust=0.25) == ends(0.0, trust=100.0)
+    assert ends(0.5, trust=0.25) != ends(0.5, trust=100.0)
+
+
+def test_a_negative_trust_is_refused() -> None:
+    with pytest.raises(BadSpec, match=r"a trust of -1; it must be at least 0"):
+        Weave(Interleaved(), trust=-1)
