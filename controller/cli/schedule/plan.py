@@ -151,8 +151,8 @@ def explanations(
         lines += figures[job.spec.id]
         if family(policy) == "lucid":
             usage = usage_of(job.spec, around)
-            lines.append(f"packing tree: {packing_tree(around).predict(usage).name.title()}")
-            lines += packing_tree(around).explain(usage)
+            lines.append(f"packing tree: {packing_tree(around, usage).predict(usage).name.title()}")
+            lines += packing_tree(around, usage).explain(usage)
         if model is not None:
             lines += ["expected duration", *model.explain(submission(job.spec, around))]
         found[job.spec.id] = lines

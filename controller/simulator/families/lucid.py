@@ -22,6 +22,7 @@ from controller.scheduling.lucid import (
     PairSpeed,
     ProfilerRules,
     Sharing,
+    Size,
     Usage,
     config_by_columns,
     grow,
@@ -74,9 +75,13 @@ def measurements(config: SimulationConfig) -> tuple[dict[Config, Usage], list[Pa
     return _measurements(config.profiles, config.pairs, config.seed)
 
 
-def packing_tree(config: SimulationConfig) -> PackingTree:
-    """Return Lucid's packing tree, trained on the profiles and pairs. Raises ExtraMissing."""
-    return _tree(config.profiles, config.pairs, config.seed)
+def packing_tree(config: SimulationConfig, usage: Usage | None = None) -> PackingTree:
+    """Return Lucid's packing tree for a job of this usage, trained on pairs of all other configurations.
+
+    For nobody has measured yet how fast the job is beside others. Raises ExtraMissing.
+    """
+    without = usage if usage in measurements(config)[0].values() else None
+    return _tree(config.profiles, config.pairs, config.seed, without)
 
 
 def usage_of(spec: JobSpec, config: SimulationConfig) -> Usage:
@@ -155,11 +160,12 @@ def _measurements(
         return usages, read_pairs(pairs)
 
 
-@lru_cache(maxsize=4)
-def _tree(profiles: Path | None, pairs: Path | None, seed: int) -> PackingTree:
+@lru_cache(maxsize=256)
+def _tree(profiles: Path | None, pairs: Path | None, seed: int, without: Usage | None) -> PackingTree:
     usages, measured = _measurements(profiles, pairs, seed)
     sizes = sizes_from_pairs(measured)
-    return grow([(usage, sizes[c]) for c, usage in usages.items() if c in sizes], prune=0.02, seed=seed)
+    known = [(usage, sizes[c]) for c, usage in usages.items() if c in sizes and usage != without]
+    return grow(known, prune=0.02, seed=seed)
 
 
 def _as_config(spec: JobSpec, configuration: Config, rng: random.Random) -> JobSpec:
@@ -197,7 +203,11 @@ def _lucid(name: str, config: SimulationConfig) -> Policy:
     def measure(job: JobState) -> Usage:
         return usage_of(job.spec, config)
 
-    analyse = packing_tree(config).predict
+    packing_tree(config)  # fails at once where nothing can be trained
+
+    def analyse(usage: Usage) -> Size:
+        return packing_tree(config, usage).predict(usage)
+
     if name == "online":
         return OnlineLucid(
             OnlineRules(
