@@ -15,7 +15,7 @@ import pytest
 
 import hostlib
 from tests.system.attached import open_switch
-from tests.system.command import ROOT, ina
+from tests.system.command import ROOT, WORKERS, ina
 from tests.system.torch_group import Ranks
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch")
@@ -44,8 +44,8 @@ def test_every_call_agrees_with_gloo(ranks: Ranks) -> None:
 
 def test_a_model_may_go_after_its_group() -> None:
     """With torch's own gloo group inside it would wait for ever: its thread and the model for each other."""
-    command = [sys.executable, "-P", "-m", "tests.system.workers.torch_last"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    command = [sys.executable, WORKERS / "torch_last.py"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout) == (0, "over\n"), done.stderr
 
 
