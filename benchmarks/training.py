@@ -84,7 +84,7 @@ def measure(rate_bps: float, options: argparse.Namespace) -> Speeds:
     try:
         with tempfile.TemporaryDirectory() as folder, netns.opened(state) as fabric:
             given = [f"--{key}={getattr(options, key)}" for key in ("turns", "steps", "width")]
-            command = [sys.executable, "-P", "-m", "benchmarks.training", "--rank", folder, *given]
+            command = [sys.executable, "-m", "benchmarks.training", "--rank", folder, *given]
             end = JobEnd(LaunchSpec(command, options.hosts, slots=SLOTS))
             run_jobs(fabric, [end], on_output=_to_stderr)
             end.check()
