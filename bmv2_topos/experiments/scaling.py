@@ -126,14 +126,15 @@ def tables(rows: Sequence[ResultRow]) -> str:
     parts = []
     for rate_bps in dict.fromkeys(row["rate_bps"] for row in rows):
         lines = []
-        for model in selected(rows, rate_bps=rate_bps, runner=VIRTUAL):
-            lines.append([f"{model['workers']}", *_measured(rows, model), f"{share(model):.1%}"])
+        for workers in dict.fromkeys(row["workers"] for row in selected(rows, rate_bps=rate_bps)):
+            of = selected(rows, rate_bps=rate_bps, workers=workers)
+            modelled = [f"{share(row):.1%}" for row in selected(of, runner=VIRTUAL)] or ["not run"]
+            lines.append([f"{workers}", *_measured(selected(of, runner=NETNS)), *modelled])
         parts.append(f"### {_rate(rate_bps)}\n\n{markdown(heads, lines)}")
     return "\n\n".join(parts)
 
 
-def _measured(rows: Sequence[ResultRow], model: ResultRow) -> list[str]:
-    found = selected(rows, rate_bps=model["rate_bps"], workers=model["workers"], runner=NETNS)
+def _measured(found: Sequence[ResultRow]) -> list[str]:
     if not found:
         return ["not run"] * 9
     (row,) = found

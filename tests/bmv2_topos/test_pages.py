@@ -95,6 +95,21 @@ def test_a_page_of_real_runs_says_what_was_not_run() -> None:
         assert experiment.findings(rows) == ""
 
 
+def test_a_page_shows_what_was_measured_where_nothing_was_simulated() -> None:
+    row = {
+        "rate_bps": 1e9,
+        "workers": 4,
+        "runner": scaling.NETNS,
+        "wire_s": 1.0,
+        "time_s": 2.0,
+        "best_s": 1.25,
+    }
+    row |= {"gloo_s": 3.0, "ratio_vs_gloo": 1.5, "processor_s": 0.5, "load": 1.0}
+    *_, line = scaling.tables([row]).splitlines()
+    assert [cell.strip() for cell in line.split("|")[1:5]] == ["4", "2.000 s", "50.0%", "80.0%"]
+    assert line.endswith("| not run |")
+
+
 @pytest.mark.parametrize("scale", [precision.EXPONENT, "20", "38"])
 def test_gradients_as_integers_average_within_their_bound(scale: str) -> None:
     stack = np.random.default_rng(1).standard_normal((precision.WORKERS, 10, 13)).astype(np.float32)
