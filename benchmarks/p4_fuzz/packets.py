@@ -24,7 +24,7 @@ from softswitch.engine.ports import MemoryPort
 from softswitch.engine.switch import Switch
 from softswitch.stf.control import Control
 from softswitch.stf.plane import EmbeddedPlane
-from softswitch.stf.script import Add, Command, Packet, SetDefault, Statement, parse_script
+from softswitch.stf.script import Packet, Statement, parse_script
 
 PORTS = (*range(8), 510)
 CPU_PORT = 510
@@ -97,15 +97,8 @@ class Run:
 
     def _set_up(self, switch: Switch) -> None:
         if self._rng.random() < 0.7:
-            control = Control(self._subject.program, EmbeddedPlane(switch, self._pipeline))
-            for statement in self._subject.script:
-                match statement:
-                    case Add():
-                        control.add(statement)
-                    case SetDefault():
-                        control.set_default(statement)
-                    case Command():
-                        control.command(statement)
+            plane = EmbeddedPlane(switch, self._pipeline)
+            Control(self._subject.program, plane).configure(self._subject.script)
         for number in range(4):
             members = [(self._rng.choice((*PORTS, 99)), self._rng.randrange(9)) for _ in range(number)]
             switch.set_multicast_group(number + 1, members)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TypeVar
 
@@ -11,7 +11,7 @@ from softswitch.compiler import ir
 from softswitch.engine.pipeline import PipelineError
 from softswitch.stf.names import entry_of, find, invocation_of, tables_of
 from softswitch.stf.plane import Plane
-from softswitch.stf.script import Add, CheckCounter, Command, ScriptError, SetDefault
+from softswitch.stf.script import Add, CheckCounter, Command, ScriptError, SetDefault, Statement
 
 _Result = TypeVar("_Result")
 
@@ -35,6 +35,17 @@ class Control:
         self._nodes: list[tuple[int, tuple[int, ...]]] = []
         self._groups: dict[int, list[int]] = {}
         self._mirrors: dict[int, tuple[str, int]] = {}
+
+    def configure(self, statements: Iterable[Statement]) -> None:
+        """Obey what says how the switch is set up: entries, default actions, commands. Raises ScriptError."""
+        for statement in statements:
+            match statement:
+                case Add():
+                    self.add(statement)
+                case SetDefault():
+                    self.set_default(statement)
+                case Command():
+                    self.command(statement)
 
     def add(self, statement: Add) -> None:
         """Insert an entry. Raises ScriptError."""

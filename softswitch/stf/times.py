@@ -12,7 +12,7 @@ from softswitch.engine.pipeline import Pipeline
 from softswitch.engine.switch import Members, Switch
 from softswitch.stf.control import Control
 from softswitch.stf.plane import EmbeddedPlane
-from softswitch.stf.script import Add, Command, Packet, SetDefault, Statement
+from softswitch.stf.script import Packet, Statement
 
 PASSES = 2000
 TURNS = 5
@@ -38,15 +38,7 @@ def packet_times(program: ir.Program, statements: Sequence[Statement]) -> list[P
     """
     pipeline = load(program, backend="compiled")
     with Switch({}) as switch:
-        control = Control(program, EmbeddedPlane(switch, pipeline))
-        for statement in statements:
-            match statement:
-                case Add():
-                    control.add(statement)
-                case SetDefault():
-                    control.set_default(statement)
-                case Command():
-                    control.command(statement)
+        Control(program, EmbeddedPlane(switch, pipeline)).configure(statements)
         groups = switch.multicast_groups()
         packets = [statement for statement in statements if isinstance(statement, Packet)]
         return [_time(pipeline, groups, packet) for packet in packets]
