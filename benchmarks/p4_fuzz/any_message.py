@@ -8,7 +8,9 @@ from typing import Any
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
+from p4src.messages import p4info_pb2
 from p4src.messages import p4runtime_pb2 as p4
+from softswitch.p4runtime import bytestrings
 
 DEEPEST = 6
 """Levels of messages in messages."""
@@ -121,16 +123,15 @@ class Drawing:
                     call.params.add(param_id=param.id, value=self._value(param.bitwidth))
 
     def _match(self, match: Any, field: Any) -> None:
-        kinds = {2: "exact", 3: "lpm", 4: "ternary", 5: "range", 6: "optional"}
         value = self._value(field.bitwidth)
-        match kinds.get(field.match_type):
-            case "lpm":
+        match field.match_type:
+            case p4info_pb2.MatchField.LPM:
                 match.lpm.value, match.lpm.prefix_len = value, self._rng.randint(0, field.bitwidth)
-            case "ternary":
+            case p4info_pb2.MatchField.TERNARY:
                 match.ternary.value, match.ternary.mask = value, self._value(field.bitwidth)
-            case "range":
+            case p4info_pb2.MatchField.RANGE:
                 match.range.low, match.range.high = value, self._value(field.bitwidth)
-            case "optional":
+            case p4info_pb2.MatchField.OPTIONAL:
                 match.optional.value = value
             case _:
                 match.exact.value = value
@@ -138,7 +139,7 @@ class Drawing:
     def _value(self, width: int) -> bytes:
         """Return a number of up to that many bits in as few bytes as it needs."""
         number = self._rng.getrandbits(max(1, min(width, self._rng.choice((1, 2, width)))))
-        return number.to_bytes(max(1, (number.bit_length() + 7) // 8), "big")
+        return bytestrings.encode(number)
 
     def _config(self, config: Any) -> None:
         """Fill in the program itself, most often with some bytes changed."""

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,7 +17,9 @@ from controller.cli.errors import USAGE, Failure
 from controller.cli.output import out, table
 from controller.cli.plain import Result, plural, say
 from controller.runtime.programs import source_of
-from softswitch.stf import PacketTime, ScriptError, packet_times, parse_script
+
+if TYPE_CHECKING:
+    from softswitch.stf import PacketTime
 
 EPILOG = """Examples:
 
@@ -127,6 +129,9 @@ def compile_(
         return
     times: list[PacketTime] = []
     if packets:
+        # Imported here, because nothing else that this command does needs a switch.
+        from softswitch.stf import packet_times, parse_script
+
         with _told_by_line(packets):
             times = packet_times(program, parse_script(packets.read_text()))
     facts = {
@@ -172,6 +177,8 @@ def _show_layout(layout: softswitch.Explanation) -> None:
 
 @contextmanager
 def _told_by_line(script: Path) -> Iterator[None]:
+    from softswitch.stf import ScriptError
+
     try:
         yield
     except ScriptError as error:

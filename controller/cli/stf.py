@@ -11,7 +11,6 @@ from typing import Annotated, Literal
 import typer
 
 import softswitch
-from bmv2_topos.testbeds.bmv2 import run_on_bmv2
 from controller.cli import options
 from controller.cli.errors import USAGE, Failure
 from controller.cli.output import out
@@ -90,6 +89,9 @@ def stf(
             for name in _BACKENDS[backend]
         }
         if bmv2:
+            # Imported here, because a controller and testbeds take longer than most scripts.
+            from bmv2_topos.testbeds.bmv2 import run_on_bmv2
+
             reports["bmv2"] = run_on_bmv2(
                 path, compiled, statements, defines=defines, include_dirs=include or ()
             )

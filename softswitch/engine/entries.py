@@ -92,7 +92,7 @@ class TableEntries:
         self._check_mutable()
         canonical = self._canonical(entry)
         match = self._match(canonical)
-        count = len(self._entries)
+        count = len(self._entries)  # says who was there; a match is slow to hash twice
         self._entries.setdefault(match, canonical)
         if len(self._entries) == count:
             raise EntryExists(f"table {self.table.name} has an entry for {_show(canonical)} already")
