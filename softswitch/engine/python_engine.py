@@ -100,9 +100,10 @@ class _Port:
         """Packets in all queues."""
         return sum(map(len, self.queues))
 
-    def next_packet(self) -> _Queued:
-        """Take the packet that is next of all priorities; there must be one."""
-        return next(queue for queue in reversed(self.queues) if queue).popleft()
+    def dequeue(self) -> tuple[_Queued, int]:
+        """Take the packet that is next of all priorities, and count its queue; there must be one."""
+        queue = next(queue for queue in reversed(self.queues) if queue)
+        return queue.popleft(), len(queue)
 
 
 class PythonEngine:
@@ -440,7 +441,7 @@ class PythonEngine:
             port.statistics.tx_queue_full += 1
             self._note(port, origin.frame, "fate=queue_full", inbound=False)
         else:
-            queue.append(_Queued(packet, origin, replace(copy, enq_qdepth=port.waiting), truncate))
+            queue.append(_Queued(packet, origin, replace(copy, enq_qdepth=len(queue)), truncate))
             self._schedule_dequeue(port)
 
     def _schedule_dequeue(self, port: _Port) -> None:
@@ -451,10 +452,10 @@ class PythonEngine:
     def _dequeue(self, port: _Port) -> None:
         port.dequeue_scheduled = False
         while port.waiting and port.tx.ready_ns <= self._now_ns:
-            item = port.next_packet()
+            item, behind = port.dequeue()
             now_us = self._now_ns // 1000
             waited = (now_us - item.copy.enq_timestamp) & 0xFFFFFFFF
-            copy = replace(item.copy, now_us=now_us, deq_timedelta=waited, deq_qdepth=port.waiting)
+            copy = replace(item.copy, now_us=now_us, deq_timedelta=waited, deq_qdepth=behind)
             self._passes = _MAX_PASSES
             if copy.deq_timedelta or copy.deq_qdepth:
                 self._waited = f"waited_us={copy.deq_timedelta} depth={copy.deq_qdepth}"

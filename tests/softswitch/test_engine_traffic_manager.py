@@ -173,7 +173,7 @@ def test_a_queue_shows_its_depth_and_is_finite(engine: str) -> None:
 
 
 def leaving(switch: Switch) -> list[tuple[int, int, int]]:
-    """All that leaves at port 1, in order: tag, depths of its queues when it came and when it left."""
+    """All that leaves at port 1, in order: tag, depths of its queue when it came and when it left."""
     out = []
     while (now := switch.next_event_us()) is not None:
         switch.advance(now)
@@ -189,12 +189,12 @@ def test_the_highest_priority_with_a_packet_is_served(engine: str) -> None:
         switch.inject(0, frames, now_us=0)
         assert leaving(switch) == [
             (0, 0, 0),
-            (3, 2, 5),
-            (6, 5, 4),
-            (2, 1, 3),
-            (4, 3, 2),
+            (3, 0, 1),
+            (6, 1, 0),
+            (2, 0, 1),
+            (4, 1, 0),
             (1, 0, 1),
-            (5, 4, 0),
+            (5, 1, 0),
         ]
 
 

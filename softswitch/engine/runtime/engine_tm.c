@@ -92,14 +92,14 @@ static void enqueue(struct port *port, const struct p4_packet *packet, const str
                             .ingress_port = origin->port, .copy = *copy};
     item->frame->references++;
     program->copy(item->packet, packet);
-    item->copy.enq_qdepth = (uint32_t)port->queue_depth;
+    item->copy.enq_qdepth = (uint32_t)queue->depth;
     *queue->tail = item;
     queue->tail = &item->next;
     queue->depth++;
     port->queue_depth++;
 }
 
-/* The packet that is next of all priorities; there must be one. */
+/* The packet that is next of all priorities, told how many it leaves behind in its queue; there must be one. */
 static struct queued *dequeue(struct port *port)
 {
     struct queue *queue = &port->queues[P4_PRIORITIES - 1];
@@ -109,7 +109,7 @@ static struct queued *dequeue(struct port *port)
     queue->head = item->next;
     if (!queue->head)
         queue->tail = &queue->head;
-    queue->depth--;
+    item->copy.deq_qdepth = (uint32_t)--queue->depth;
     port->queue_depth--;
     return item;
 }
@@ -285,7 +285,6 @@ void tm_dequeue(struct port *port)
         struct queued *item = dequeue(port);
         item->copy.now_us = engine->now_ns / 1000;
         item->copy.deq_timedelta = (uint32_t)item->copy.now_us - item->copy.enq_timestamp;
-        item->copy.deq_qdepth = (uint32_t)port->queue_depth;
         struct origin origin = {item->frame->bytes, item->frame, item->length, item->depth,
                                 item->ingress_port, 0};
         engine->passes = ENGINE_MAX_PASSES;
