@@ -10,7 +10,8 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from functools import partial
 
 from controller.bench.veth_bed import Bed, Kind, bed, check
@@ -77,8 +78,10 @@ def bench_veth(*, baseline: bool, round_s: float, rounds: int) -> VethBench:
     check(kinds)
     with contextlib.ExitStack() as stack:
         raw = [(kind, stack.enter_context(bed(kind, offload=False))) for kind in kinds]
+        another = stack.enter_context(bed("ina", offload=False))
         offloading = stack.enter_context(bed("ina", offload=True))
         runs = [partial(_raw, kind, on, size, round_s) for size in (SMALL_FRAME, FRAME) for kind, on in raw]
+        runs.append(partial(_beside, raw[0][1], another, round_s))
         runs.append(partial(_superframes, offloading, round_s))
         done = [[run() for run in runs] for _ in range(rounds)]
     return VethBench(tuple(_middle(of_case) for of_case in zip(*done, strict=True)))
@@ -91,6 +94,15 @@ def _middle(rounds: Sequence[Passed]) -> Passed:
 def _raw(kind: Kind, on: Bed, frame_bytes: int, duration_s: float) -> Passed:
     with contextlib.closing(RawFrames(on, frame_bytes)) as link:
         return _passed(kind, "frame by frame", on, link, frame_bytes, WINDOW[kind], duration_s)
+
+
+def _beside(on: Bed, another: Bed, duration_s: float) -> Passed:
+    """Measure one of two switch processes that are busy at the same time."""
+    with ThreadPoolExecutor(1) as threads:
+        other = threads.submit(_raw, "ina", another, FRAME, duration_s)
+        found = _raw("ina", on, FRAME, duration_s)
+        other.result()
+    return replace(found, name=f"{found.name}, another switch beside it")
 
 
 def _superframes(on: Bed, duration_s: float) -> Passed:

@@ -95,6 +95,7 @@ def test_frames_and_superframes_arrive_and_nothing_is_left_behind() -> None:
     assert [case.name for case in found.cases] == [
         "64 B, frame by frame",
         "1066 B, frame by frame",
+        "1066 B, frame by frame, another switch beside it",
         "1066 B, superframes",
     ]
     for case in found.cases:
