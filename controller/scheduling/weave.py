@@ -90,6 +90,7 @@ class Weave:
     `trust` is the spread of errors of durations from which on ends are not foreseen, and there are no other
     drafts: 0 from the start. `exchange=False` leaves out the local search. `quantum_s`: ask again
     after this time while jobs wait, for attained service changes; later if all that run have run for long.
+    `profiles` and `spread` are what it believes of jobs, and how wrong durations were; for ablations.
     """
 
     def __init__(
@@ -108,6 +109,8 @@ class Weave:
         seed: int = 0,
         trust: float = TRUST,
         told: Told = TRUTH,
+        profiles: Profiles | None = None,
+        spread: Spread | None = None,
     ) -> None:
         if not 1 <= members <= len(RESOURCES):
             raise BadSpec(f"groups of {members} jobs; 1 to {len(RESOURCES)} are possible")
@@ -118,9 +121,9 @@ class Weave:
         self.name = name
         if not trust >= 0:
             raise BadSpec(f"a trust of {trust}; it must be at least 0")
-        self._profiles = Profiles(Profiler(noise, seed))
+        self._profiles = profiles or Profiles(Profiler(noise, seed))
         self._like: dict[int, Hashable] = {}  # what each unfinished job is like, by order of arrival
-        self._spread, self._trust = Spread(), trust
+        self._spread, self._trust = spread or Spread(), trust
         self._longer = Longer()
         self._short = short
         self._told = told
