@@ -98,8 +98,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     ),
     # One BMv2 whose ports are files, and scripts on it.
     "bmv2_topos.testbeds.bmv2": (
-        *("bmv2_topos/*", *CONTROLLER, *SWITCH, *PIPELINES),
-        *("softswitch.engine.meters", "p4src.messages"),
+        *("bmv2_topos/*", *CONTROLLER, *SWITCH, *PIPELINES, "softswitch.engine.meters", "p4src.messages"),
     ),
     # Experiments, on both.
     "bmv2_topos.experiments": (
