@@ -1,20 +1,21 @@
 # Every target prepares the machine itself: system packages, .venv, then the work.
-# PYTHON=python3.12 chooses another interpreter, PYTEST_ARGS="-n 0 -k window" other ways to run the tests
-# (--thorough: properties on three times as many random cases).
+# PYTHON=python3.12 chooses another interpreter, PYTEST_ARGS="-n 0 -k window" other ways to run the tests.
 PYTHON ?= python3
-# One more process than processors: tests wait for a fifth of their time.
+# One more process than processors: tests wait for a fifth of their time. Each begins with tests that lie
+# beside each other, which share what they prepare.
 TESTERS := $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
-PYTEST_ARGS ?= -n $(TESTERS)
+PYTEST_ARGS ?= -n $(TESTERS) --dist worksteal
 VENV   := .venv
 BIN    := $(VENV)/bin
 SOURCES := softswitch controller hostlib bmv2_topos examples benchmarks p4src tests
 
-.PHONY: help demo test lint check bench bench-schedulers experiments-quick clean
+.PHONY: help demo test thorough lint check bench bench-schedulers experiments-quick clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo    train on 4 workers, every gradient summed in a P4 switch; no root needed"
 	@echo "make test    run the tests"
+	@echo "make thorough   run them on all random cases and all of many of a kind, where 'make test' tries a share"
 	@echo "make lint    formatting, lint rules and types"
 	@echo "make check   both of these"
 	@echo "make bench   pipeline, allreduce (beside gloo), several jobs at once, fallback server"
@@ -27,6 +28,9 @@ demo: $(VENV)/examples
 
 test: $(VENV)/dev
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+thorough: $(VENV)/dev
+	$(BIN)/python -m pytest $(PYTEST_ARGS) --thorough
 
 lint: $(VENV)/dev
 	$(BIN)/ruff format --check $(SOURCES)

@@ -1,13 +1,16 @@
 """Thousands of small simulations, drawn at random, each of which has to come out right.
 
-`python -m benchmarks.schedule_fuzz --cases 10000` draws a cluster (of unequal servers, too), jobs, costs of
-restarts and a policy for each case, simulates, and checks what must hold whatever the policy does:
+`python -m benchmarks.schedule_fuzz --cases 10000` draws a cluster (of unequal servers and in racks, too),
+jobs, costs of restarts and a policy for each case, simulates, and checks what must hold whatever the policy
+does:
 
 - it ends, or says in one of the errors that are meant for it why not (`EXPECTED`);
 - no GPU and no job is used twice in any decision (`verify`), and no more GPUs in all than there are;
 - no job is forgotten, none ends before it came or sooner than it could alone;
 - work is conserved: a job's life is waiting and holding GPUs, and on GPUs of its own it holds them for what
-  it takes alone and for its starts, no longer.
+  it takes alone and for its starts, no longer;
+- by the rules of the papers, no job larger than a server starts across racks beside a rack that is idle and
+  large enough.
 
 A case is its number: `--only 4711` repeats one. Ends with status 1 if one fails.
 """
@@ -15,6 +18,7 @@ A case is its number: `--only 4711` repeats one. Ends with status 1 if one fails
 from __future__ import annotations
 
 import argparse
+import itertools
 import multiprocessing
 import random
 import sys
@@ -23,7 +27,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from controller.errors import ControllerError
-from controller.scheduling import Cluster, JobSpec, Node
+from controller.scheduling import Cluster, Decision, JobSpec, Node, Policy, View
 from controller.simulator.families.base import SimulationConfig
 from controller.simulator.generate import generate
 from controller.simulator.policies import FAMILIES, dress, family, known, make
@@ -63,7 +67,8 @@ class Case:
             f"({job.submit_s:g} s, {job.gpus} GPUs, {job.duration_s:g} s, start {job.restart_s:g} s)"
             for job in self.jobs
         )
-        return f"case {self.number}: {self.policy} on {sizes} GPUs, {jobs}"
+        racks = "".join(node.rack for node in self.config.cluster.nodes)
+        return f"case {self.number}: {self.policy} on {sizes} GPUs{racks and ' in racks ' + racks}, {jobs}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,22 +111,61 @@ def draw(number: int, policies: Sequence[str]) -> Case:
         )
         for spec in specs
     ]
-    return Case(number, policy, config, dress(jobs, kind, config))
+    dressed = dress(jobs, kind, config)
+    if rng.randrange(3) == 0:
+        config = replace(config, cluster=_in_racks(rng, cluster))
+    return Case(number, policy, config, dressed)
 
 
 def failure(case: Case) -> str | None:
     """Run the case; return what is wrong, None if nothing is."""
     cluster = case.config.cluster
+    watched = None
     try:
         chosen = make(case.policy, case.config)
+        if cluster.racks and not cluster.virtual and not family(case.policy):
+            watched = Watched(chosen.policy)
+            chosen = replace(chosen, policy=watched)
         result = chosen.run(case.jobs, cluster, verify=True)
     except ControllerError as error:
         said = EXPECTED.get(case.policy, EXPECTED.get(family(case.policy), ()))
         return None if any(part in str(error) for part in said) else f"{type(error).__name__}: {error}"
     except Exception as error:  # whatever else comes is a finding too
         return f"{type(error).__name__}: {error}"
+    if watched is not None and watched.across:
+        return watched.across[0]
     alone = isinstance(chosen.speed, Exclusive) and not family(case.policy)
     return next(wrong(case, result, exclusive=alone), None)
+
+
+class Watched:
+    """A policy; notes in `across` which large jobs it starts across racks though one was idle for them."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self.name = policy.name
+        self.across: list[str] = []
+
+    def decide(self, view: View) -> Decision:
+        """Return what the policy decides."""
+        decision = self._policy.decide(view)
+        self.across += across_racks(decision, view)
+        return decision
+
+
+def across_racks(decision: Decision, view: View) -> Iterator[str]:
+    """Yield the groups that start across racks though one that is large enough has nobody else in it."""
+    cluster, before = view.cluster, {group.gpus for group in view.groups}
+    nodes = [{cluster.node_of[gpu] for gpu in group.gpus} for group in decision.groups]
+    used = Counter(itertools.chain.from_iterable(nodes))
+    for group, on in zip(decision.groups, nodes, strict=True):
+        size = len(group.gpus)
+        if size <= max(cluster.sizes) or group.gpus in before or any(on <= rack for rack in cluster.racks):
+            continue
+        for rack in cluster.racks:
+            others = any(used[node] > (node in on) for node in rack)
+            if not others and sum(cluster.sizes[node] for node in rack) >= size:
+                yield f"{group.jobs} start on servers {sorted(on)}, while {sorted(rack)}, one rack, have room"
 
 
 def wrong(case: Case, result: Result, *, exclusive: bool) -> Iterator[str]:
@@ -163,6 +207,10 @@ def _cluster(rng: random.Random, *, equal: bool) -> Cluster:
 
 def _divided(rng: random.Random, cluster: Cluster) -> Cluster:
     return Cluster(tuple(replace(node, vc=rng.choice("ab")) for node in cluster.nodes))
+
+
+def _in_racks(rng: random.Random, cluster: Cluster) -> Cluster:
+    return Cluster(tuple(replace(node, rack=rng.choice("rs")) for node in cluster.nodes))
 
 
 def _room(cluster: Cluster, vc: str) -> int:

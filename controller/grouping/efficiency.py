@@ -19,12 +19,15 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from controller.errors import BadSpec
+
+BLOCK = 1 << 16
+"""Lengths of slots that are held at a time while many groups are joined."""
 
 Profile = tuple[float, ...]
 """Seconds per iteration on each resource, in stage order."""
@@ -121,16 +124,20 @@ def union_rounds(
     (m, p, k), (n, q, _) = left.shape, right.shape
     if p + q > k:
         raise BadSpec(f"{p + q} jobs share {k} resources; at most {k} can take turns")
-    found = np.full((m, n), 0.0 if longest else np.inf)
-    length = np.empty((m, n))
-    slot_s = np.empty((m, n))
-    members_left, members_right = np.arange(p), np.arange(q)
-    for offsets in orders(k, p + q):
-        first, second = np.array(offsets[:p]), np.array(offsets[p:])
-        length[:] = 0.0
-        for slot in range(k):
-            a = left[:, members_left, (first + slot) % k].max(axis=1)
-            b = right[:, members_right, (second + slot) % k].max(axis=1)
-            length += np.maximum(a[:, None], b[None, :], out=slot_s)
-        (np.maximum if longest else np.minimum)(found, length, out=found)
+    stages = _stages(k, p + q)
+    mine = left[:, np.arange(p), stages[:, :, :p]].max(axis=3)
+    theirs = right[:, np.arange(q), stages[:, :, p:]].max(axis=3).transpose(1, 2, 0)[None]
+    found = np.empty((m, n))
+    block = max(1, BLOCK // (n * stages[..., 0].size)) if n else 1
+    for row in range(0, m, block):
+        slots_s = np.maximum(mine[row : row + block, :, :, None], theirs)
+        lengths_s = slots_s.sum(axis=2)
+        found[row : row + block] = lengths_s.max(axis=1) if longest else lengths_s.min(axis=1)
     return found
+
+
+@cache
+def _stages(k: int, jobs: int) -> NDArray[np.int64]:
+    """Return which stage each of `jobs` jobs is in, shape (orders, slots, jobs)."""
+    offsets = np.array(orders(k, jobs))
+    return (offsets[:, None, :] + np.arange(k)[None, :, None]) % k

@@ -68,9 +68,16 @@ def match(
 
 def _weighed(nodes: NDArray[np.int64], weigh: Weigh, kinds: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return the weights between `nodes`; those of like `kinds` are weighed once."""
-    _, first, kind_of = np.unique(kinds, return_index=True, return_inverse=True)
-    distinct = weigh(nodes[first], nodes[first])
-    return distinct if len(first) == len(nodes) else distinct[kind_of[:, None], kind_of]
+    listed = kinds.tolist()
+    first: dict[int, int] = {}
+    for at, kind in enumerate(listed):
+        first.setdefault(kind, at)
+    if len(first) == len(listed):
+        return weigh(nodes, nodes)
+    row = {kind: number for number, kind in enumerate(first)}
+    rows = [row[kind] for kind in listed]
+    examples = nodes[[*first.values()]]
+    return weigh(examples, examples)[np.ix_(rows, rows)]
 
 
 def _cuts(

@@ -99,17 +99,19 @@ def weights(
 
     def by_size(chosen: NDArray[np.int64]) -> dict[int, tuple[NDArray[np.int64], NDArray[np.float64]]]:
         """Return, by number of members, which of `chosen` have it, and their members' stage times."""
+        rows: dict[int, list[int]] = {}
         groups = [nodes[node] for node in chosen.tolist()]
-        sizes = np.array([len(group) for group in groups])
-        found = {}
-        for size in np.unique(sizes).tolist():
-            where = np.flatnonzero(sizes == size)
-            found[size] = where, stages[np.array([groups[at] for at in where.tolist()])]
-        return found
+        for row, group in enumerate(groups):
+            rows.setdefault(len(group), []).append(row)
+        return {
+            size: (np.array(where), stages[np.array([groups[row] for row in where])])
+            for size, where in rows.items()
+        }
 
     def weigh(left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.float64]:
         gamma = np.zeros((len(left), len(right)))
-        mine, theirs = by_size(left), by_size(right)
+        mine = by_size(left)
+        theirs = mine if right is left else by_size(right)
         for p, (rows, a) in mine.items():
             for q, (columns, b) in theirs.items():
                 if p + q <= members:

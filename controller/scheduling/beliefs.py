@@ -38,7 +38,7 @@ class Profiles:
         Raises BadSpec for a job without a profile.
         """
         measured = self._profiler.measure(job.spec)
-        like: Hashable = (job.spec.model or measured, job.spec.gpus, job.alone_s)
+        like = self.like(job, measured)
         count, total = self._seen.get(like, (0, (0.0,) * len(measured)))
         total = tuple(map(sum, zip(total, measured, strict=True)))
         self._seen[like] = count + 1, total
@@ -48,6 +48,10 @@ class Profiles:
             return like, False
         self._believed[like] = mean
         return like, True
+
+    def like(self, job: JobState, measured: Profile) -> Hashable:
+        """Return what `job` has in common with those that are alike."""
+        return job.spec.model or measured, job.spec.gpus, job.alone_s
 
     def of(self, job: JobSpec, like: Hashable) -> JobSpec:
         """Return `job` with the stage times that are believed of its like; unchanged if they are its own."""

@@ -74,6 +74,11 @@ class Slots:
         self._whole = max(cluster.sizes)
         self.free = cluster.gpus
 
+    @property
+    def cluster(self) -> Cluster:
+        """Whose GPUs these are."""
+        return self._cluster
+
     def take(self, gpus: int) -> tuple[int, ...] | None:
         """Take `gpus` GPUs, consolidated, and return their numbers; None if they cannot be had."""
         if gpus > self.free:

@@ -77,6 +77,10 @@ LOOK = 128
 """Jobs at the head of the queue whose ends are foreseen, beside those that may run."""
 
 
+GROWTH = 0.5
+"""By what part attained service has to grow before running jobs are thought over for it."""
+
+
 class Weave:
     """Groups of greatest worth. With `known` durations as Muri-S, else as Muri-L.
 
@@ -85,7 +89,8 @@ class Weave:
     the jobs that are looked at may exceed the cluster, all together and size by size.
     `trust` is the spread of errors of durations from which on ends are not foreseen, and there are no other
     drafts: 0 from the start. `exchange=False` leaves out the local search. `quantum_s`: ask again
-    after this time while jobs wait, for attained service changes.
+    after this time while jobs wait, for attained service changes; later if all that run have run for long.
+    `profiles` and `spread` are what it believes of jobs, and how wrong durations were; for ablations.
     """
 
     def __init__(
@@ -104,6 +109,8 @@ class Weave:
         seed: int = 0,
         trust: float = TRUST,
         told: Told = TRUTH,
+        profiles: Profiles | None = None,
+        spread: Spread | None = None,
     ) -> None:
         if not 1 <= members <= len(RESOURCES):
             raise BadSpec(f"groups of {members} jobs; 1 to {len(RESOURCES)} are possible")
@@ -114,9 +121,9 @@ class Weave:
         self.name = name
         if not trust >= 0:
             raise BadSpec(f"a trust of {trust}; it must be at least 0")
-        self._profiles = Profiles(Profiler(noise, seed))
+        self._profiles = profiles or Profiles(Profiler(noise, seed))
         self._like: dict[int, Hashable] = {}  # what each unfinished job is like, by order of arrival
-        self._spread, self._trust = Spread(), trust
+        self._spread, self._trust = spread or Spread(), trust
         self._longer = Longer()
         self._short = short
         self._told = told
@@ -165,7 +172,8 @@ class Weave:
         groups = place(self._drafts(self._best(jobs, items, view), jobs), view)
         if self._quantum_s is None or sum(len(group.jobs) for group in groups) == len(queue):
             return Decision(groups)
-        return Decision(groups, view.now_s + self._quantum_s)
+        youngest_s = min((job.attained_s(view.now_s) for group in groups for job in group.jobs), default=0.0)
+        return Decision(groups, view.now_s + max(self._quantum_s, GROWTH * youngest_s))
 
     def _looked_at(self, queue: Sequence[JobState], view: View) -> tuple[list[JobState], list[Item]]:
         """Return the jobs that may run, in order of the queue, as items too."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from controller.scheduling.model import RESOURCES, Cluster
+from controller.scheduling.placement import Slots
 from controller.scheduling.policy import JobState
 from controller.simulator.once import Plan, Planned, profiles
 
@@ -14,7 +15,8 @@ def numbers(plan: Plan, cluster: Cluster) -> dict[str, list[str]]:
     jobs = [*(job for each in plan.groups for job in each.group.jobs), *plan.waiting]
     ranked = sorted(jobs, key=lambda job: (service(job), job.order))
     place = {job.order: number for number, job in enumerate(ranked, 1)}
-    free = cluster.gpus - len({gpu for each in plan.groups for gpu in each.group.gpus})
+    slots = Slots(cluster)
+    slots.keep({gpu for each in plan.groups for gpu in each.group.gpus})
     found: dict[str, list[str]] = {}
     for job in jobs:
         asks = f"asks for {job.spec.gpus} GPUs x {job.remaining_s(0.0):,.0f} s = {service(job):,.0f} GPU-s"
@@ -24,7 +26,7 @@ def numbers(plan: Plan, cluster: Cluster) -> dict[str, list[str]]:
             found[job.spec.id] += together(each, number)
     running = [job for each in plan.groups for job in each.group.jobs]
     for job in plan.waiting:
-        found[job.spec.id].append(waits(job, running, free, cluster))
+        found[job.spec.id].append(waits(job, running, slots))
     return found
 
 
@@ -53,9 +55,21 @@ def busy(each: Planned) -> str:
     return f"a round of {round_s:.3g} s, before contention, keeps busy: {shares}"
 
 
-def waits(job: JobState, running: Sequence[JobState], free: int, cluster: Cluster) -> str:
-    """Return what keeps a job waiting."""
+def waits(job: JobState, running: Sequence[JobState], slots: Slots) -> str:
+    """Return what keeps a job waiting, while `slots` are free."""
     less = sum(service(other) < service(job) for other in running)
-    room = f"{free} of {cluster.gpus} GPUs are free" + (", but not together" if free >= job.spec.gpus else "")
-    more = len(running) - less
-    return f"waits: {room}; of {len(running)} jobs that run, {less} ask for less service and {more} do not"
+    before = sum(other.order < job.order for other in running)
+    return (
+        f"waits: {slots.free} of {slots.cluster.gpus} GPUs are free{_room(job.spec.gpus, slots)};"
+        f" of {len(running)} jobs that run, {less} ask for less service and {before} came before"
+    )
+
+
+def _room(gpus: int, slots: Slots) -> str:
+    if slots.free < gpus:
+        return ""
+    taken = slots.take(gpus)
+    if taken is None:
+        return ", but not together"
+    slots.give(taken)
+    return ", which the policy leaves so"

@@ -36,6 +36,7 @@ from softswitch.engine.python_link import Link
 INGRESS_CLONE, EGRESS_CLONE, RECIRCULATED, REPLICATED, RESUBMITTED = 1, 2, 4, 5, 6
 """``standard_metadata.instance_type``, as BMv2 numbers it."""
 
+_PRIORITIES = 8
 _MAX_DEPTH = 64
 _MAX_PASSES = 4096
 _MAX_EVENTS = 262144
@@ -47,11 +48,15 @@ _SO_MEMINFO, _SK_MEMINFO_DROPS = 55, 8
 
 @dataclass(frozen=True, slots=True)
 class _Origin:
-    """A packet's origin: its frame, its port, and how many resubmits, clones and recirculations led to it."""
+    """A packet's origin: its frame, its port, and how many resubmits, clones and recirculations led to it.
+
+    `priority` is what its ingress asked for.
+    """
 
     frame: bytes
     port: int
     depth: int = 0
+    priority: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +72,7 @@ class _Port:
         self.number = number
         self.rx, self.tx = Link(rx), Link(tx)
         self.statistics = PortStatistics()
-        self.queue: deque[_Queued] = deque()
+        self.queues: tuple[deque[_Queued], ...] = tuple(deque() for _ in range(_PRIORITIES))
         self.dequeue_scheduled = False
         self.outbox: list[tuple[int, bytes]] = []
         self.captured = bytearray()
@@ -89,6 +94,16 @@ class _Port:
                 )
             case InterfacePort(name):
                 raise PortError(f"port {number}: interface {name} needs the C engine (a C compiler)")
+
+    @property
+    def waiting(self) -> int:
+        """Packets in all queues."""
+        return sum(map(len, self.queues))
+
+    def dequeue(self) -> tuple[_Queued, int]:
+        """Take the packet that is next of all priorities, and count its queue; there must be one."""
+        queue = next(queue for queue in reversed(self.queues) if queue)
+        return queue.popleft(), len(queue)
 
 
 class PythonEngine:
@@ -145,8 +160,9 @@ class PythonEngine:
             raise SwitchError("the Python engine needs a pipeline with ingress() and egress()")
         with self._lock:
             for port in self._ports.values():
-                self._statistics.reloads += len(port.queue)
-                port.queue.clear()
+                self._statistics.reloads += port.waiting
+                for queue in port.queues:
+                    queue.clear()
             self._pipeline = pipeline
 
     def lock(self) -> None:
@@ -374,6 +390,7 @@ class PythonEngine:
         )
         if self._capture is not None and instance_type == 0:
             self._note(self._ports[origin.port], origin.frame, self._describe(packet), inbound=True)
+        leaving = replace(origin, priority=verdict.priority)
         if verdict.clone:
             self._clone(packet, origin, verdict, INGRESS_CLONE)
         if verdict.resubmit:
@@ -385,11 +402,11 @@ class PythonEngine:
             if members is None:
                 self._statistics.no_group += 1
             for to in members or ():
-                self._send(self._pipeline.copy_packet(packet), origin, to, REPLICATED, 0)
+                self._send(self._pipeline.copy_packet(packet), leaving, to, REPLICATED, 0)
         elif verdict.dropped or verdict.egress_spec == DROP_PORT:
             self._ports[origin.port].statistics.ingress_dropped += 1
         else:
-            self._send(packet, origin, (verdict.egress_spec, 0), instance_type, 0)
+            self._send(packet, leaving, (verdict.egress_spec, 0), instance_type, 0)
 
     def _clone(self, packet: Packet, origin: _Origin, verdict: Verdict, instance_type: int) -> None:
         assert self._pipeline is not None
@@ -402,7 +419,7 @@ class PythonEngine:
         members, truncate = session
         clone = self._pipeline.clone_packet(packet, origin.frame, verdict.clone_fields)
         for to in members:
-            again = replace(origin, depth=origin.depth + 1)
+            again = replace(origin, depth=origin.depth + 1, priority=0)
             self._send(self._pipeline.copy_packet(clone), again, to, instance_type, truncate)
 
     def _send(
@@ -417,27 +434,28 @@ class PythonEngine:
             enq_timestamp=now_us & 0xFFFFFFFF,
             now_us=now_us,
         )
-        if port is None or not (port.queue or port.tx.ready_ns > self._now_ns):
+        queue = None if port is None else port.queues[origin.priority]
+        if port is None or queue is None or not (port.waiting or port.tx.ready_ns > self._now_ns):
             self._egress(port, packet, origin, copy, truncate)
-        elif len(port.queue) >= port.tx.model.queue_packets:
+        elif len(queue) >= port.tx.model.queue_packets:
             port.statistics.tx_queue_full += 1
             self._note(port, origin.frame, "fate=queue_full", inbound=False)
         else:
-            port.queue.append(_Queued(packet, origin, replace(copy, enq_qdepth=len(port.queue)), truncate))
+            queue.append(_Queued(packet, origin, replace(copy, enq_qdepth=len(queue)), truncate))
             self._schedule_dequeue(port)
 
     def _schedule_dequeue(self, port: _Port) -> None:
-        if port.queue and not port.dequeue_scheduled:
+        if port.waiting and not port.dequeue_scheduled:
             port.dequeue_scheduled = True
             self._schedule(port.tx.ready_ns, "dequeue", port, b"")
 
     def _dequeue(self, port: _Port) -> None:
         port.dequeue_scheduled = False
-        while port.queue and port.tx.ready_ns <= self._now_ns:
-            item = port.queue.popleft()
+        while port.waiting and port.tx.ready_ns <= self._now_ns:
+            item, behind = port.dequeue()
             now_us = self._now_ns // 1000
             waited = (now_us - item.copy.enq_timestamp) & 0xFFFFFFFF
-            copy = replace(item.copy, now_us=now_us, deq_timedelta=waited, deq_qdepth=len(port.queue))
+            copy = replace(item.copy, now_us=now_us, deq_timedelta=waited, deq_qdepth=behind)
             self._passes = _MAX_PASSES
             if copy.deq_timedelta or copy.deq_qdepth:
                 self._waited = f"waited_us={copy.deq_timedelta} depth={copy.deq_qdepth}"

@@ -48,6 +48,7 @@ from bmv2_topos.experiments.harness import (
     write,
 )
 from bmv2_topos.testbeds.virtual import Report, VirtualSettings
+from tests import effort
 
 JOB = JobEntry(name="a", workers=2, iterations=2, tensors=(500,), compute_s=1e-5, window=16)
 
@@ -253,7 +254,7 @@ PAGES = [
 
 @pytest.mark.parametrize(
     ("experiment", "holds"),
-    [pytest.param(of.EXPERIMENT, holds, id=of.EXPERIMENT.name) for of, holds in PAGES],
+    [pytest.param(of.EXPERIMENT, holds, id=of.EXPERIMENT.name) for of, holds in effort.some(PAGES, every=3)],
 )
 def test_a_trial_makes_a_page_and_shows_what_the_page_is_about(
     experiment: Experiment, holds: Callable[[list[ResultRow]], None], tmp_path: Path

@@ -29,6 +29,7 @@ from bmv2_topos.testbeds.virtual import (
 )
 from bmv2_topos.testbeds.virtual.cores import COMPILED
 from hostlib.core.congestion import FixedWindow, Limits, Round
+from tests import effort
 from tests.bmv2_topos.beds import SMALL, elements, job
 from tests.twins import TWINS
 
@@ -232,7 +233,7 @@ def test_faults_of_every_kind_at_once_leave_every_sum_exact() -> None:
     assert c.iterations < 8
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(effort.cases(8)))
 def test_schedules_of_faults_drawn_from_a_seed(seed: int) -> None:
     jobs = [job("a", 3, iterations=6), job("b", 5, iterations=6, preempt=True)]
     link = Link("a", "b", loss=0.01, duplicate=0.01, reorder=0.02)

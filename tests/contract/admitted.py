@@ -11,14 +11,14 @@ from controller.jobs import job_row, supporting_rows
 from controller.layout import JobTree, lay_out
 from controller.model import Admission, Mode, SwitchInfo
 from controller.planning import Identity, plan
-from controller.programs import P4SRC
 from controller.tree import TreeAdmission
-from softswitch.compiler import compile_file, ir
+from softswitch.compiler import ir
 from softswitch.engine.build import build
 from softswitch.engine.compiled import CompiledPipeline
 from softswitch.engine.impairments import PortImpairments
 from softswitch.engine.ports import MemoryPort
 from softswitch.engine.switch import Switch
+from tests.programs import p4src_program
 
 LANES = 32
 SLOTS = 128
@@ -27,7 +27,7 @@ SLOTS = 128
 
 @functools.cache
 def _built(program: Mode) -> tuple[ir.Program, Path]:
-    compiled = compile_file(P4SRC / f"{program}.p4", defines={"LANES": str(LANES), "SLOTS": str(SLOTS)})
+    compiled = p4src_program(program, LANES=LANES, SLOTS=SLOTS)
     return compiled, build(compiled)
 
 

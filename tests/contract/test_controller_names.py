@@ -10,8 +10,9 @@ from controller.entries import MulticastGroup, TableEntry
 from controller.jobs import job_row, supporting_rows
 from controller.outcomes import COLUMNS, OUTCOMES
 from controller.p4runtime_shim.codec import Codec
-from controller.programs import LANES, locate
-from softswitch.compiler import compile_file, p4info
+from controller.programs import LANES
+from softswitch.compiler import p4info
+from tests.programs import p4src_program
 
 PROGRAMS = ("exclusive", "shared", "atp")
 MAC, IP = "02:00:00:00:00:01", "10.0.0.1"
@@ -44,8 +45,7 @@ ENTRIES: list[TableEntry | MulticastGroup] = [
 @pytest.fixture(scope="module", params=[(program, lanes) for program in PROGRAMS for lanes in LANES], ids=str)
 def program(request: pytest.FixtureRequest) -> tuple[str, Any]:
     name, lanes = request.param
-    path, defines = locate(name, lanes=lanes)
-    return name, p4info(compile_file(path, defines=defines))
+    return name, p4info(p4src_program(name, LANES=lanes))
 
 
 @pytest.fixture

@@ -12,10 +12,10 @@ import pytest
 from controller import model
 from hostlib import _native, wire
 from hostlib._native.layout import exported_constants, exported_fields
-from softswitch.compiler import compile_file, ir
+from softswitch.compiler import ir
+from tests.programs import P4SRC, p4src_program
 
 ROOT = Path(__file__).parents[2]
-P4SRC = ROOT / "p4src"
 NAMES = (
     *("INA_UDP_PORT", "INA_VERSION", "ROOT_NODE", "VALID_INT32", "INA_BYTES"),
     *("KIND_GRADIENT", "KIND_RESULT", "KIND_STATUS", "KIND_PARTIAL", "KIND_REMINDER"),
@@ -35,7 +35,7 @@ def constants() -> dict[str, int]:
 @pytest.fixture(scope="module", params=wire.LANE_COUNTS)
 def headers(request: pytest.FixtureRequest) -> tuple[int, dict[str, ir.Header]]:
     """All programs include the same headers."""
-    program = compile_file(P4SRC / "exclusive.p4", defines={"LANES": str(request.param)})
+    program = p4src_program("exclusive", LANES=request.param)
     return request.param, {name: t for name, t in program.hdr.fields if isinstance(t, ir.Header)}
 
 

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Literal
 
 from hostlib import wire
-from softswitch.compiler import compile_file, ir
+from softswitch.compiler import ir
 from softswitch.engine.build import build
 from softswitch.engine.compiled import CompiledPipeline
 from softswitch.engine.ports import MemoryPort
 from softswitch.engine.switch import Switch
 from tests.hostlib.reference_switch import Job
+from tests.programs import p4src_program
 
-P4 = Path(__file__).parents[2] / "p4src"
 SLOTS = 128
 
 ProgramName = Literal["exclusive", "shared", "atp"]
@@ -23,7 +23,7 @@ ProgramName = Literal["exclusive", "shared", "atp"]
 
 @functools.cache
 def built(name: ProgramName, lanes: int) -> tuple[ir.Program, Path]:
-    program = compile_file(P4 / f"{name}.p4", defines={"LANES": str(lanes), "SLOTS": str(SLOTS)})
+    program = p4src_program(name, LANES=lanes, SLOTS=SLOTS)
     return program, build(program)
 
 

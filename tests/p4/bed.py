@@ -6,16 +6,15 @@ import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
-from pathlib import Path
 from typing import Literal
 
-from softswitch.compiler import compile_file, ir
+from softswitch.compiler import ir
 from softswitch.engine.build import load
 from softswitch.engine.pipeline import Pipeline
+from tests.programs import p4src_program
 from tests.softswitch.differential.script import parse_entry
 from tests.softswitch.differential.traffic import Bench
 
-P4SRC = Path(__file__).parents[2] / "p4src"
 LANES = 32
 SLOTS = 64
 UDP_PORT = 42592
@@ -221,7 +220,7 @@ def _deliver(number: int) -> str:
 @cache
 def program(name: str) -> ir.Program:
     """Compile a program of p4src, small."""
-    return compile_file(P4SRC / f"{name}.p4", defines={"LANES": str(LANES), "SLOTS": str(SLOTS)})
+    return p4src_program(name, LANES=LANES, SLOTS=SLOTS)
 
 
 @dataclass

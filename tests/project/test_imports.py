@@ -119,6 +119,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
         *(*CONTROLLER, "controller.grouping/", "controller.scheduling.synergy"),
         *("controller.simulator/", "controller.simulator.network/"),
         *(*SWITCH, *PIPELINES, *HOST, *PACKETS, "p4src.messages"),
+        "bmv2_topos.testbeds.netns/",
     ),
     "controller.cli": (
         *("controller/*", *SWITCH, *HOST, "hostlib.lua_dissector", "hostlib.demos.four_stages", *TOPOLOGIES),

@@ -1,7 +1,7 @@
 /* A program for engine tests: each frame says what is to be done with it.
  *
  *   byte 0      what: see the switch below
- *   byte 1      how often (for 'R' and 'Z')
+ *   byte 1      how often (for 'R' and 'Z'), and the priority of its queue
  *   bytes 2-3   port or group
  *   bytes 4-5   clone session; 0: no clone
  *   byte 6      'i' or 'e': where to clone
@@ -74,6 +74,7 @@ static void ingress(struct p4_pipeline *pipeline, struct p4_packet *packet, cons
         verdict->dropped = 1;
         return;
     }
+    verdict->priority = frame[1] % P4_PRIORITIES;
     if (load16(frame + 4) && frame[6] == 'i' && instance_type == P4_NORMAL) {
         verdict->clone = 1;
         verdict->clone_session = load16(frame + 4);

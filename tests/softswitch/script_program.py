@@ -48,7 +48,7 @@ have_compiler = shutil.which(os.environ.get("CC", "cc")) is not None
 def frame(
     what: str, to: int = 0, *, times: int = 0, clone: int = 0, where: str = " ", size: int = 64, tag: int = 0
 ) -> bytes:
-    """A frame that asks for `what`; `tag` comes back in `Seen.tag`."""
+    """A frame that asks for `what`, with priority `times` % 8; `tag` comes back in `Seen.tag`."""
     head = struct.pack("!cBHHcB", what.encode(), times, to, clone, where.encode(), 0)
     return head + bytes(24) + struct.pack("!I", tag) + bytes(size - 36)
 
@@ -89,7 +89,7 @@ class ScriptInterpreter:
         if len(data) < 32:
             return packet, Verdict(dropped=1)
         what, times, to, session, where = struct.unpack("!cBHHc", data[:7])
-        verdict: dict[str, int] = {}
+        verdict: dict[str, int] = {"priority": times % 8}
         if session and where == b"i" and instance_type == 0:
             verdict.update(clone=1, clone_session=session)
         if what == b"M":

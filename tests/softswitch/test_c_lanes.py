@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import re
 import struct
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from softswitch.compiler import compile_file, ir
+from softswitch.compiler import ir
 from softswitch.engine.build import load
 from softswitch.engine.compiled import CompiledPipeline
 from softswitch.engine.emit_c.program import emit_c
 from softswitch.engine.pipeline import Copy, Pipeline
+from tests.programs import p4src_program
 
 from . import ir_programs as hand
 
 OVERWRITE, ADD, FETCH = 1, 2, 3
 SLOTS = 16
-P4SRC = Path(__file__).parents[2] / "p4src"
 
 
 def packet(op: int, index: int, lanes: np.ndarray) -> bytes:
@@ -146,7 +145,7 @@ def test_lanes_are_loops_over_one_slot() -> None:
 @pytest.mark.parametrize("name", ["exclusive", "shared"])
 @pytest.mark.parametrize("lanes", [32, 64, 256])
 def test_a_program_keeps_a_slot_together(name: str, lanes: int) -> None:
-    program = compile_file(P4SRC / f"{name}.p4", defines={"LANES": str(lanes)})
+    program = p4src_program(name, LANES=lanes)
     text = emit_c(program)
     slot = re.search(r"struct InaIngress_aggregator_slots \{(.*?)\n\}", text, re.DOTALL)
     assert slot is not None

@@ -172,6 +172,59 @@ def test_a_queue_shows_its_depth_and_is_finite(engine: str) -> None:
         assert switch.statistics(1).tx_queue_full == 2
 
 
+def leaving(switch: Switch) -> list[tuple[int, int, int]]:
+    """All that leaves at port 1, in order: tag, depths of its queue when it came and when it left."""
+    out = []
+    while (now := switch.next_event_us()) is not None:
+        switch.advance(now)
+        out += [(s.tag, s.enq_qdepth, s.deq_qdepth) for s in map(seen, switch.drain(1))]
+    return out
+
+
+def test_the_highest_priority_with_a_packet_is_served(engine: str) -> None:
+    slow = PortImpairments(tx=Impairments(rate_bps=8e6, queue_packets=10))
+    with make(engine, p1=slow) as switch:
+        urgency = (0, 0, 3, 7, 3, 0, 7)  # the first is on the link before the others are there
+        frames = [frame("U", 1, size=1000, tag=i, times=each) for i, each in enumerate(urgency)]
+        switch.inject(0, frames, now_us=0)
+        assert leaving(switch) == [
+            (0, 0, 0),
+            (3, 0, 1),
+            (6, 1, 0),
+            (2, 0, 1),
+            (4, 1, 0),
+            (1, 0, 1),
+            (5, 1, 0),
+        ]
+
+
+def test_a_full_queue_leaves_room_in_those_of_other_priorities(engine: str) -> None:
+    slow = PortImpairments(tx=Impairments(rate_bps=8e6, queue_packets=1))
+    with make(engine, p1=slow) as switch:
+        frames = [frame("U", 1, size=1000, tag=i, times=each) for i, each in enumerate((0, 0, 0, 1, 1))]
+        switch.inject(0, frames, now_us=0)
+        assert [tag for tag, _, _ in leaving(switch)] == [0, 3, 1]
+        assert switch.statistics(1).tx_queue_full == 2
+
+
+def test_copies_have_their_packets_priority_and_clones_the_lowest(engine: str) -> None:
+    slow = PortImpairments(tx=Impairments(rate_bps=8e6, queue_packets=10))
+    with make(engine, p1=slow) as switch:
+        switch.set_multicast_group(5, [(1, 7)])
+        switch.set_clone_session(1, [(1, 9)])
+        switch.inject(
+            0,
+            [
+                frame("U", 1, size=1000, tag=0),
+                frame("U", 1, size=1000, tag=1, times=1),
+                frame("D", size=1000, tag=2, times=5, clone=1, where="i"),
+                frame("M", 5, size=1000, tag=3, times=2),
+            ],
+            now_us=0,
+        )
+        assert [tag for tag, _, _ in leaving(switch)] == [0, 3, 1, 2]
+
+
 def test_a_burst_passes_above_the_rate(engine: str) -> None:
     bucket = PortImpairments(tx=Impairments(rate_bps=8e6, burst_bytes=3000))
     with make(engine, p1=bucket) as switch:
@@ -285,10 +338,11 @@ def _some(chance: random.Random) -> Impairments:
 
 
 def _any(chance: random.Random, *, tag: int) -> bytes:
+    what = chance.choice("UUUMMDRZX")
     return frame(
-        chance.choice("UUUMMDRZX"),
+        what,
         chance.choice([0, 1, 2, 3, 4, 1, 2, 77]),
-        times=chance.randrange(4),
+        times=chance.randrange(4 if what in "RZ" else 8),
         clone=chance.choice([0, 0, 0, 1, 2]),
         where=chance.choice("ie"),
         size=chance.randrange(36, 400),

@@ -1,4 +1,4 @@
-"""A user's own copy of v1model.p4, whose ``standard_metadata_t`` is not quite ours."""
+"""``standard_metadata_t``: a user's own that is not quite ours, and the priority that a program gives."""
 
 from pathlib import Path
 from typing import Literal
@@ -8,7 +8,10 @@ import pytest
 from softswitch import compiler
 from softswitch.compiler import Unsupported, compile_source
 from softswitch.engine.build import load
+from softswitch.engine.impairments import Impairments, PortImpairments
 from softswitch.engine.pipeline import Copy
+from softswitch.engine.ports import MemoryPort
+from softswitch.engine.switch import Switch
 from tests.softswitch.lowering import source
 
 V1MODEL = (Path(compiler.__file__).parent / "include/v1model.p4").read_text()
@@ -55,3 +58,18 @@ def test_order_and_further_fields_are_the_programs_own(backend: Literal["compile
     packet, _ = pipeline.ingress(bytes(6), 1)
     frame, _ = pipeline.egress(packet, Copy(egress_port=1))
     assert frame == bytes([6, 5, 0, 0, 0, 0])
+
+
+@pytest.mark.parametrize("backend", ["compiled", "interpreter"])
+def test_packets_leave_a_slow_port_by_the_priority_of_the_program(
+    backend: Literal["compiled", "interpreter"],
+):
+    text = source("standard_metadata.priority = (bit<3>)hdr.h.a; standard_metadata.egress_spec = 1;")
+    slow = PortImpairments(tx=Impairments(rate_bps=8e6))
+    engine: Literal["auto", "python"] = "auto" if backend == "compiled" else "python"
+    with Switch({0: MemoryPort(), 1: MemoryPort()}, impairments={1: slow}, engine=engine) as switch:
+        switch.load(load(compile_source(text, name="t.p4"), backend=backend))
+        switch.inject(0, [bytes([each, 0, 0, 0]) for each in (0, 1, 0, 7, 8, 2)], now_us=0)
+        switch.advance(1000)
+        # the first is on the link when the others come; of 8 three bits are left
+        assert [frame[0] for frame in switch.drain(1)] == [0, 7, 2, 1, 0, 8]

@@ -19,6 +19,7 @@ from hostlib import wire
 from hostlib.core.state import NEVER, Chain, CoreState
 from hostlib.core.state import Counter as Count
 from hostlib.core.window import Window
+from tests import effort
 from tests.system.faults_mutants import FIRST_BED, PROGRAMS, ProgramMutant
 from tests.twins import TWINS, fallback_intake, fallback_packets
 from tests.twins import kernel as twin_kernel
@@ -70,7 +71,9 @@ def test_without_a_defect_nothing_is_found(program: Program, racks: Racks) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mutant", PROGRAMS.values(), ids=PROGRAMS)
+@pytest.mark.parametrize(
+    "mutant", [pytest.param(PROGRAMS[name], id=name) for name in effort.some(PROGRAMS, every=4)]
+)
 def test_a_defect_of_a_program_is_found(mutant: ProgramMutant, racks: Racks) -> None:
     racks.put(mutant.program, Rack(mutant.compile()))
     tally = run(mutant.program, racks, SOME if mutant.hides else MOST, first_bed=mutant.found_on)
@@ -214,7 +217,7 @@ SLOW = [reminds_as_rarely_as_it_may, sends_again_as_late_as_it_may]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("change", CORES)
+@pytest.mark.parametrize("change", effort.some(CORES, every=4))
 def test_a_defect_of_a_core_is_found(
     change: Callable[[pytest.MonkeyPatch], None], racks: Racks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -224,7 +227,7 @@ def test_a_defect_of_a_core_is_found(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("change", SLOW)
+@pytest.mark.parametrize("change", effort.some(SLOW, every=2))
 def test_slow_repairs_are_found(
     change: Callable[[pytest.MonkeyPatch], None], racks: Racks, monkeypatch: pytest.MonkeyPatch
 ) -> None:

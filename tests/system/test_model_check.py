@@ -18,6 +18,7 @@ from bmv2_topos.soak.campaign import Racks
 from controller.model import Region
 from hostlib.core.state import NEVER, Chain
 from hostlib.core.window import Window
+from tests import effort
 from tests.system.faults_mutants import PROGRAMS
 from tests.system.model_check_case import Case, explore
 from tests.system.model_check_explorer import Budget, Explored
@@ -63,16 +64,19 @@ def check(found: Explored, states: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "states"),
-    [
-        pytest.param(Case(2, Budget(losses=1)), 40_000, id="any packet is lost"),
-        pytest.param(Case(2, Budget(doubles=1)), 2_000, id="any packet arrives twice"),
-        pytest.param(Case(2, Budget(early=1)), 40_000, id="any time-out is too early"),
-        pytest.param(Case(1, Budget(losses=1, early=1)), 6_000, id="a loss and an early time-out"),
-        pytest.param(Case(1, Budget(losses=1, restarts=1)), 7_000, id="a loss, and the server forgets"),
-        pytest.param(
-            Case(1, Budget(losses=1), switches=TWO_LEVELS), 2_000, id="any packet is lost below or above"
-        ),
-    ],
+    effort.some(
+        [
+            pytest.param(Case(2, Budget(losses=1)), 40_000, id="any packet is lost"),
+            pytest.param(Case(2, Budget(doubles=1)), 2_000, id="any packet arrives twice"),
+            pytest.param(Case(2, Budget(early=1)), 40_000, id="any time-out is too early"),
+            pytest.param(Case(1, Budget(losses=1, early=1)), 6_000, id="a loss and an early time-out"),
+            pytest.param(Case(1, Budget(losses=1, restarts=1)), 7_000, id="a loss, and the server forgets"),
+            pytest.param(
+                Case(1, Budget(losses=1), switches=TWO_LEVELS), 2_000, id="any packet is lost below or above"
+            ),
+        ],
+        every=3,
+    ),
 )
 def test_every_order_of_everything_ends_with_the_sums(racks: Racks, case: Case, states: int) -> None:
     found = explore(case, racks.of("shared"))
@@ -89,14 +93,23 @@ def exclusive(psns: int, slots: int, budget: Budget) -> Case:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "states"),
-    [
-        pytest.param(exclusive(1, 2, Budget(losses=1, doubles=1, early=1)), 500, id="one packet"),
-        pytest.param(exclusive(2, 4, Budget(losses=1, doubles=1, early=1)), 20_000, id="two at a time"),
-        pytest.param(exclusive(3, 2, Budget(losses=2, early=1)), 2_500, id="a slot is used again"),
-        pytest.param(exclusive(3, 4, Budget(losses=1, early=1)), 12_000, id="time-outs while two are sent"),
-        pytest.param(exclusive(5, 4, Budget(losses=1, doubles=1)), 30_000, id="late copies of an older one"),
-        pytest.param(exclusive(5, 4, Budget(losses=2)), 25_000, id="two losses, and a slot is used again"),
-    ],
+    effort.some(
+        [
+            pytest.param(exclusive(1, 2, Budget(losses=1, doubles=1, early=1)), 500, id="one packet"),
+            pytest.param(exclusive(2, 4, Budget(losses=1, doubles=1, early=1)), 20_000, id="two at a time"),
+            pytest.param(exclusive(3, 2, Budget(losses=2, early=1)), 2_500, id="a slot is used again"),
+            pytest.param(
+                exclusive(3, 4, Budget(losses=1, early=1)), 12_000, id="time-outs while two are sent"
+            ),
+            pytest.param(
+                exclusive(5, 4, Budget(losses=1, doubles=1)), 30_000, id="late copies of an older one"
+            ),
+            pytest.param(
+                exclusive(5, 4, Budget(losses=2)), 25_000, id="two losses, and a slot is used again"
+            ),
+        ],
+        every=3,
+    ),
 )
 def test_so_it_does_in_exclusive_mode(racks: Racks, case: Case, states: int) -> None:
     check(explore(case, racks.of("exclusive")), states)
@@ -105,26 +118,31 @@ def test_so_it_does_in_exclusive_mode(racks: Racks, case: Case, states: int) -> 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "states"),
-    [
-        pytest.param(Case(1, Budget(losses=1), jobs=NOBODY_PREEMPTS), 40_000, id="no preemption"),
-        pytest.param(Case(1, Budget(losses=1), jobs=URGENT_PREEMPTS), 40_000, id="the urgent one may"),
-        pytest.param(Case(1, Budget(early=1), jobs=OTHER_PREEMPTS), 10_000, id="only the other one may"),
-        pytest.param(Case(1, Budget(losses=1), jobs=SECOND_IS_URGENT), 40_000, id="the second is urgent"),
-        pytest.param(Case(1, Budget(losses=1), jobs=FIRST_IS_URGENT), 40_000, id="the first is urgent"),
-        pytest.param(Case(1, Budget(early=1), jobs=EQUALLY_URGENT), 20_000, id="equally urgent, early"),
-        pytest.param(Case(1, Budget(doubles=1), jobs=EQUALLY_URGENT), 5_000, id="equally urgent, doubled"),
-        pytest.param(
-            Case(2, Budget(), jobs=EQUALLY_URGENT, in_flight=1), 2_500, id="equally urgent, two packets"
-        ),
-        pytest.param(
-            Case(1, Budget(losses=1), jobs=SECOND_IS_URGENT, ages=True), 40_000, id="slots grow too old"
-        ),
-        pytest.param(
-            Case(2, Budget(), jobs=EQUALLY_URGENT, in_flight=1, ages=True),
-            2_500,
-            id="equally urgent, and slots grow too old",
-        ),
-    ],
+    effort.some(
+        [
+            pytest.param(Case(1, Budget(losses=1), jobs=NOBODY_PREEMPTS), 40_000, id="no preemption"),
+            pytest.param(Case(1, Budget(losses=1), jobs=URGENT_PREEMPTS), 40_000, id="the urgent one may"),
+            pytest.param(Case(1, Budget(early=1), jobs=OTHER_PREEMPTS), 10_000, id="only the other one may"),
+            pytest.param(Case(1, Budget(losses=1), jobs=SECOND_IS_URGENT), 40_000, id="the second is urgent"),
+            pytest.param(Case(1, Budget(losses=1), jobs=FIRST_IS_URGENT), 40_000, id="the first is urgent"),
+            pytest.param(Case(1, Budget(early=1), jobs=EQUALLY_URGENT), 20_000, id="equally urgent, early"),
+            pytest.param(
+                Case(1, Budget(doubles=1), jobs=EQUALLY_URGENT), 5_000, id="equally urgent, doubled"
+            ),
+            pytest.param(
+                Case(2, Budget(), jobs=EQUALLY_URGENT, in_flight=1), 2_500, id="equally urgent, two packets"
+            ),
+            pytest.param(
+                Case(1, Budget(losses=1), jobs=SECOND_IS_URGENT, ages=True), 40_000, id="slots grow too old"
+            ),
+            pytest.param(
+                Case(2, Budget(), jobs=EQUALLY_URGENT, in_flight=1, ages=True),
+                2_500,
+                id="equally urgent, and slots grow too old",
+            ),
+        ],
+        every=3,
+    ),
 )
 def test_so_it_does_for_two_jobs_that_want_the_slot(racks: Racks, case: Case, states: int) -> None:
     check(explore(case, racks.of("shared")), states)
@@ -138,27 +156,33 @@ def one_by_one(psns: int, budget: Budget) -> Case:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "to", "states"),
-    [
-        pytest.param(one_by_one(3, Budget()), OTHER_SLOT, 80, id="another slot"),
-        pytest.param(one_by_one(4, Budget(losses=1)), OTHER_SLOT, 4_000, id="another slot, a loss"),
-        pytest.param(one_by_one(3, Budget(doubles=1)), OTHER_SLOT, 2_000, id="another slot, a late copy"),
-        pytest.param(one_by_one(3, Budget(early=1)), OTHER_SLOT, 4_500, id="another slot, an early time-out"),
-        pytest.param(
-            *(one_by_one(3, Budget(losses=1, doubles=1)), OTHER_SLOT, 90_000),
-            id="another slot, a loss and a late copy",
-        ),
-        pytest.param(one_by_one(3, Budget(losses=1)), Region(0, 2), 2_000, id="one slot more, a loss"),
-        pytest.param(one_by_one(3, Budget(losses=1)), NO_SLOTS, 2_800, id="no slots, a loss"),
-        pytest.param(Case(2, Budget()), OTHER_SLOT, 1_500, id="another slot, too late for both packets"),
-        pytest.param(
-            *(replace(one_by_one(3, Budget(losses=1)), switches=TWO_LEVELS), OTHER_SLOT, 20_000),
-            id="at either of two switches",
-        ),
-        pytest.param(
-            *(Case(1, Budget(doubles=1), jobs=SECOND_IS_URGENT), OTHER_SLOT, 10_000), id="beside another job"
-        ),
-        pytest.param(Case(1, Budget(), jobs=FIRST_IS_URGENT), NO_SLOTS, 900, id="for another job"),
-    ],
+    effort.some(
+        [
+            pytest.param(one_by_one(3, Budget()), OTHER_SLOT, 80, id="another slot"),
+            pytest.param(one_by_one(4, Budget(losses=1)), OTHER_SLOT, 4_000, id="another slot, a loss"),
+            pytest.param(one_by_one(3, Budget(doubles=1)), OTHER_SLOT, 2_000, id="another slot, a late copy"),
+            pytest.param(
+                one_by_one(3, Budget(early=1)), OTHER_SLOT, 4_500, id="another slot, an early time-out"
+            ),
+            pytest.param(
+                *(one_by_one(3, Budget(losses=1, doubles=1)), OTHER_SLOT, 90_000),
+                id="another slot, a loss and a late copy",
+            ),
+            pytest.param(one_by_one(3, Budget(losses=1)), Region(0, 2), 2_000, id="one slot more, a loss"),
+            pytest.param(one_by_one(3, Budget(losses=1)), NO_SLOTS, 2_800, id="no slots, a loss"),
+            pytest.param(Case(2, Budget()), OTHER_SLOT, 1_500, id="another slot, too late for both packets"),
+            pytest.param(
+                *(replace(one_by_one(3, Budget(losses=1)), switches=TWO_LEVELS), OTHER_SLOT, 20_000),
+                id="at either of two switches",
+            ),
+            pytest.param(
+                *(Case(1, Budget(doubles=1), jobs=SECOND_IS_URGENT), OTHER_SLOT, 10_000),
+                id="beside another job",
+            ),
+            pytest.param(Case(1, Budget(), jobs=FIRST_IS_URGENT), NO_SLOTS, 900, id="for another job"),
+        ],
+        every=3,
+    ),
 )
 def test_so_it_does_when_a_job_is_given_other_slots(
     racks: Racks, case: Case, to: Region, states: int

@@ -21,9 +21,8 @@ from tests import effort
 from tests.system.faults_mutants import PROGRAMS
 
 SCHEDULES = effort.cases(2048)
-"""At least; with `effort.THOROUGH`, in so many the rarest thing that may happen has happened once."""
 MOST = 16_384
-"""Schedules within which everything has to happen, if other draws let rare things wait."""
+"""Schedules within which everything has to happen; a run with `effort.THOROUGH` goes on until it has."""
 
 
 @pytest.mark.slow
@@ -32,10 +31,11 @@ def test_the_invariants_hold_over_random_schedules() -> None:
     for tally in soak(0, schedules=MOST):
         for failure in tally.failures:
             pytest.fail(f"{failure.reason}\n{failure.schedule}\n{failure.command}")
-        if tally.schedules >= SCHEDULES and not missing(tally.counts):
+        if tally.schedules >= SCHEDULES and not (effort.THOROUGH and missing(tally.counts)):
             break
     assert tally.schedules >= SCHEDULES
-    assert missing(tally.counts) == []
+    # rare things need more schedules than a usual run has
+    assert [what for what in missing(tally.counts) if effort.THOROUGH or what.startswith("kind: ")] == []
 
 
 @pytest.mark.parametrize("number", [0, 3])

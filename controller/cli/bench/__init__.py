@@ -12,7 +12,10 @@ def _add(name: str, line: str) -> None:
 
 
 _add("pipeline", "Aggregation packets through the compiled program, in memory, on one core.")
-_add("switch", "Forwarding on one core by tables of every kind, and table writes over P4Runtime.")
+_add(
+    "switch",
+    "Forwarding on one core by tables of every kind, table writes over P4Runtime, and real interfaces.",
+)
 _add(
     "allreduce",
     "Allreduce through real sockets and the switch process on loopback; the median of the iterations.",

@@ -11,7 +11,7 @@ in one interval is worth the restart.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from controller.scheduling.errors import BadSpec
@@ -96,7 +96,7 @@ class SharingPolicy:
         boundary = now_s >= self._boundary_s + interval_s
         if boundary:
             self._boundary_s = now_s
-        decision = Decision([])
+        decision = Decision([], notes=[*self._unprofiled(view)])
         self._place(layout, now_s, boundary, decision)
         if not self._waiting:
             self._spread(layout, interval_s, decision)
@@ -111,6 +111,16 @@ class SharingPolicy:
         self._ready_s.setdefault(load, view.now_s + self._profile_s)
         self._waiting[job.order] = job
         self._ledger.open((job,))
+
+    def _unprofiled(self, view: View) -> Iterator[tuple[str, str]]:
+        """Yield for how long those who have come have to wait for their profiles."""
+        for job in view.arrived:
+            wait_s = self._ready_s[self._loads[job.order]] - view.now_s
+            if wait_s > 0:
+                yield (
+                    job.spec.id,
+                    f"waits: jobs of its kind and size are profiled first, {wait_s:,.0f} s more",
+                )
 
     def _forget(self, job: JobState, layout: Layout) -> None:
         if self._waiting.pop(job.order, None) is None:

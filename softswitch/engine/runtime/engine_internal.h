@@ -35,6 +35,12 @@ struct queued {
     struct p4_copy copy;
 };
 
+/* Packets of one priority that wait for a port's rate. */
+struct queue {
+    struct queued *head, **tail;
+    uint64_t depth;
+};
+
 /* Blocks of one size that were used and will be again: malloc costs more than the rest of queueing. */
 struct spares {
     struct spare {
@@ -62,8 +68,8 @@ struct port {
     int fd;                         /* -1: memory */
     struct direction rx, tx;
     struct outbox outbox;
-    struct queued *queue_head, **queue_tail;
-    uint64_t queue_depth;
+    struct queue queues[P4_PRIORITIES];
+    uint64_t queue_depth;           /* of all of them */
     uint64_t *rx_departures;        /* ring of link-free times of frames that wait for the rx rate */
     uint64_t rx_waiting, rx_oldest;
     struct engine_statistics statistics;

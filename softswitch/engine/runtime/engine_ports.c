@@ -30,7 +30,8 @@ struct port *port_add(struct engine *engine, uint16_t number, const struct engin
     port->engine = engine;
     port->number = number;
     port->fd = -1;
-    port->queue_tail = &port->queue_head;
+    for (int i = 0; i < P4_PRIORITIES; i++)
+        port->queues[i].tail = &port->queues[i].head;
     direction_init(&port->rx, rx);
     direction_init(&port->tx, tx);
     struct outbox *box = &port->outbox;

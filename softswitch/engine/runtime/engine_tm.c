@@ -2,7 +2,8 @@
  *
  * After ingress: clone, then resubmit, else multicast, else drop, else unicast. Egress runs when a
  * copy leaves its queue; without a rate limit there is no queue, and egress writes straight into the
- * port's outbox. After egress: clone, then drop, recirculate or transmit.
+ * port's outbox. A port has a queue for each priority, and the highest that has a packet is served; clones
+ * have the lowest, for their metadata is that of a new packet. After egress: clone, then drop, recirculate or transmit.
  *
  * Packets that enter again (resubmit, recirculate) are processed at once, before the remaining copies.
  */
@@ -29,6 +30,7 @@ struct origin {
     uint32_t length;
     uint32_t depth;
     uint16_t port;
+    uint8_t priority;           /* that ingress asked for */
 };
 
 static struct shared_frame *share(struct engine *engine, const uint8_t *frame, uint32_t length)
@@ -71,7 +73,8 @@ static void enqueue(struct port *port, const struct p4_packet *packet, const str
                     const struct p4_copy *copy, uint32_t truncate)
 {
     const struct p4_program *program = port->engine->program;
-    if (port->queue_depth >= port->tx.config.queue_packets) {
+    struct queue *queue = &port->queues[origin->priority % P4_PRIORITIES];
+    if (queue->depth >= port->tx.config.queue_packets) {
         port->statistics.tx_queue_full++;
         if (unlikely(port->engine->capture))
             capture_unsent(port, origin->frame, origin->length, "queue_full");
@@ -89,10 +92,26 @@ static void enqueue(struct port *port, const struct p4_packet *packet, const str
                             .ingress_port = origin->port, .copy = *copy};
     item->frame->references++;
     program->copy(item->packet, packet);
-    item->copy.enq_qdepth = (uint32_t)port->queue_depth;
-    *port->queue_tail = item;
-    port->queue_tail = &item->next;
+    item->copy.enq_qdepth = (uint32_t)queue->depth;
+    *queue->tail = item;
+    queue->tail = &item->next;
+    queue->depth++;
     port->queue_depth++;
+}
+
+/* The packet that is next of all priorities, told how many it leaves behind in its queue; there must be one. */
+static struct queued *dequeue(struct port *port)
+{
+    struct queue *queue = &port->queues[P4_PRIORITIES - 1];
+    while (!queue->depth)
+        queue--;
+    struct queued *item = queue->head;
+    queue->head = item->next;
+    if (!queue->head)
+        queue->tail = &queue->head;
+    item->copy.deq_qdepth = (uint32_t)--queue->depth;
+    port->queue_depth--;
+    return item;
 }
 
 static uint64_t ready_ns(const struct direction *direction)
@@ -123,6 +142,7 @@ static void send_clone(struct engine *engine, const struct p4_packet *packet, co
         return;
     struct origin next = *origin;
     next.depth++;
+    next.priority = 0;
     struct p4_packet *clone = engine->packets[engine->packets_used++];
     engine->program->clone(engine->pipeline, clone, packet, origin->frame, origin->length,
                            verdict->clone_fields);
@@ -136,7 +156,7 @@ static void send_clone(struct engine *engine, const struct p4_packet *packet, co
 static void egress_extras(struct engine *engine, const struct p4_packet *packet, const struct origin *origin,
                           const struct p4_verdict *verdict, struct shared_frame *frame, uint32_t length)
 {
-    struct origin next = {frame->bytes, frame, length, origin->depth, origin->port};
+    struct origin next = {frame->bytes, frame, length, origin->depth, origin->port, 0};
     if (verdict->clone)
         send_clone(engine, packet, &next, verdict, P4_EGRESS_CLONE);
     if (verdict->recirculate && !verdict->dropped && may_enter(engine, origin)) {
@@ -217,6 +237,8 @@ static void ingress_pass(struct engine *engine, const struct origin *origin, uin
                              instance_type, engine->now_ns / 1000, previous, field_list, &verdict);
     if (unlikely(engine->capture) && instance_type == P4_NORMAL)
         capture_received(engine->ports[origin->port], packet, origin->frame, origin->length);
+    struct origin leaving = *origin;
+    leaving.priority = verdict.priority;
     if (unlikely(verdict.clone))
         send_clone(engine, packet, origin, &verdict, P4_INGRESS_CLONE);
     if (unlikely(verdict.resubmit)) {
@@ -226,12 +248,12 @@ static void ingress_pass(struct engine *engine, const struct origin *origin, uin
             ingress_pass(engine, &next, P4_RESUBMITTED, packet, verdict.resubmit_fields);
         }
     } else if (verdict.mcast_grp) {
-        replicate(engine, packet, origin, verdict.mcast_grp);
+        replicate(engine, packet, &leaving, verdict.mcast_grp);
     } else if (verdict.dropped || verdict.egress_spec == P4_DROP_PORT) {
         engine->ports[origin->port]->statistics.ingress_dropped++;
     } else {
         struct engine_member to = {verdict.egress_spec, 0};
-        send_copy(engine, packet, origin, to, instance_type, 0, true);
+        send_copy(engine, packet, &leaving, to, instance_type, 0, true);
     }
     engine->packets_used--;
 }
@@ -244,7 +266,7 @@ void tm_ingress(struct engine *engine, struct port *port, const uint8_t *frame, 
             capture_refused(port, frame, length, "no_program");
         return;
     }
-    struct origin origin = {frame, NULL, length, 0, port->number};
+    struct origin origin = {frame, NULL, length, 0, port->number, 0};
     if (unlikely(engine->has_queues)) {
         origin.shared = share(engine, frame, length);
         if (origin.shared)
@@ -260,16 +282,11 @@ void tm_dequeue(struct port *port)
     struct engine *engine = port->engine;
     port->dequeue_scheduled = false;
     while (port->queue_depth && ready_ns(&port->tx) <= engine->now_ns) {
-        struct queued *item = port->queue_head;
-        port->queue_head = item->next;
-        if (!port->queue_head)
-            port->queue_tail = &port->queue_head;
-        port->queue_depth--;
+        struct queued *item = dequeue(port);
         item->copy.now_us = engine->now_ns / 1000;
         item->copy.deq_timedelta = (uint32_t)item->copy.now_us - item->copy.enq_timestamp;
-        item->copy.deq_qdepth = (uint32_t)port->queue_depth;
         struct origin origin = {item->frame->bytes, item->frame, item->length, item->depth,
-                                item->ingress_port};
+                                item->ingress_port, 0};
         engine->passes = ENGINE_MAX_PASSES;
         if (unlikely(engine->capture))
             capture_waited(engine, item->copy.deq_timedelta, item->copy.deq_qdepth);
@@ -286,16 +303,11 @@ void tm_discard_queues(struct engine *engine)
 {
     for (int i = 0; i < ENGINE_PORTS; i++) {
         struct port *port = engine->ports[i];
-        while (port && port->queue_head) {
-            struct queued *item = port->queue_head;
-            port->queue_head = item->next;
+        while (port && port->queue_depth) {
+            struct queued *item = dequeue(port);
             release(engine, item->frame);
             free(item);
             engine->statistics.reloads++;
-        }
-        if (port) {
-            port->queue_tail = &port->queue_head;
-            port->queue_depth = 0;
         }
     }
     spares_free(&engine->items);        /* another program's are of another size */

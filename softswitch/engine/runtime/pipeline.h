@@ -13,6 +13,7 @@
 #define P4_ABI 3
 #define P4_MAX_FRAME 9216      /* longest frame in or out, bytes */
 #define P4_DROP_PORT 511       /* egress_spec after mark_to_drop */
+#define P4_PRIORITIES 8        /* of standard_metadata.priority */
 
 /* standard_metadata.instance_type, as BMv2 numbers it */
 enum { P4_NORMAL = 0, P4_INGRESS_CLONE = 1, P4_EGRESS_CLONE = 2, P4_COALESCED = 3,
@@ -32,7 +33,7 @@ struct p4_verdict {
                                   after egress: nothing to send */
     uint8_t resubmit;          /* after ingress: parse the original frame again */
     uint8_t recirculate;       /* after egress: the output goes back to the parser */
-    uint8_t priority;          /* 0..7 */
+    uint8_t priority;          /* after ingress: 0..7, the highest leaves first */
     uint8_t reserved;
     int32_t clone_fields;      /* field list to keep in the clone, or -1 */
     int32_t resubmit_fields;   /* field list to keep, or -1 */

@@ -144,6 +144,29 @@ def test_groups_that_do_not_pay_as_measured_are_given_up() -> None:
     assert 2 not in sizes[1:]
 
 
+def test_running_jobs_are_thought_over_when_their_attained_service_has_grown() -> None:
+    jobs = [spec(f"j{number}", 100_000, COMPUTES) for number in range(2)]
+    policy = Weave(Interleaved(), "weave-l", known=False, members=1, quantum_s=360.0)
+    waits: list[float] = []
+
+    class Watches:
+        name = "watches"
+
+        def decide(self, view: View) -> Decision:
+            decision = policy.decide(view)
+            if decision.wake_s is not None:
+                runs = [job for group in decision.groups for job in group.jobs]
+                youngest_s = min(job.attained_s(view.now_s) for job in runs)
+                waits.append(decision.wake_s - view.now_s)
+                assert waits[-1] == max(360.0, youngest_s / 2)
+            return decision
+
+    simulate(jobs, ONE, Watches(), Interleaved(), verify=True)
+    assert waits[0] == 360.0
+    assert max(waits) > 10_000
+    assert len(waits) < 50  # a fixed interval would ask more than 500 times
+
+
 def test_a_weight_of_short_jobs_is_good_for_their_slowdown() -> None:
     cluster = Cluster.uniform(2, 4)
     jobs = generate(100, cluster, load=2, seed=5)

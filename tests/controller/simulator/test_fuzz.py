@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from benchmarks.schedule_fuzz import Case, draw, failure, wrong
-from controller.scheduling import Cluster, Decision, Group, JobSpec, Node, Stuck, View
+from benchmarks.schedule_fuzz import Case, across_racks, draw, failure, wrong
+from controller.scheduling import Cluster, Decision, Group, JobSpec, JobState, Node, Stuck, View
 from controller.scheduling import baselines as b
 from controller.simulator import simulate
 from controller.simulator.families.base import SimulationConfig
@@ -115,3 +115,11 @@ def test_the_fuzz_sees_a_job_forgotten_and_work_lost() -> None:
     costly = Case(0, "fifo", SimulationConfig(cluster), [JobSpec("a", 0, 1, 100, restart_s=9)])
     paid = simulate(costly.jobs, cluster, b.fifo(), Exclusive(restart_scale=0))
     assert "held GPUs 100 s, not 109" in next(wrong(costly, paid, exclusive=True))
+
+
+def test_a_job_that_starts_across_racks_beside_an_idle_one_is_found() -> None:
+    cluster = Cluster(tuple(Node(2, rack=rack) for rack in "rsrs"))
+    job = JobState(JobSpec("large", 0, 4, 100), 0, 1.0, 0.0)
+    view = View(0.0, cluster, {job.spec.id: job}, (), (), ())
+    assert len([*across_racks(Decision([Group((job,), (0, 1, 2, 3))]), view)]) == 2  # either has room
+    assert [*across_racks(Decision([Group((job,), (0, 1, 4, 5))]), view)] == []

@@ -78,8 +78,14 @@ def test_an_explanation_has_numbers_for_who_runs_and_who_waits(jobs: Path) -> No
         "has its GPUs for itself",
     ]
     assert alone["long"][-1] == (
-        "waits: 0 of 1 GPUs are free; of 1 jobs that run, 1 ask for less service and 0 do not"
+        "waits: 0 of 1 GPUs are free; of 1 jobs that run, 1 ask for less service and 0 came before"
     )
     shared = schedule("plan", "--policy", "muri-s", *common).json["explain"]
     assert "of its speed; the 2 together do" in shared["short"][2]
     assert "keeps busy: storage" in shared["short"][3]
+    assert schedule("plan", "--policy", "sharing:no-sharing", *common).json["explain"]["short"] == [
+        "waits: jobs of its kind and size are profiled first, 80 s more",
+        alone["short"][1],
+        "waits: 1 of 1 GPUs are free, which the policy leaves so; of 0 jobs that run, 0 ask for less service"
+        " and 0 came before",
+    ]

@@ -11,6 +11,7 @@ import pytest
 from benchmarks import lucid_models
 from controller.scheduling import BadTrace
 from controller.scheduling.lucid.samples import make_counts
+from tests import effort
 
 pytest.importorskip("interpret")
 
@@ -33,6 +34,7 @@ def write_series(path: Path, counts: list[float], *, column: str = "submit_gpu_j
     return path
 
 
+@effort.if_thorough()
 def test_arrivals_are_predicted_better_than_by_yesterday(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -56,6 +58,7 @@ def test_somebody_elses_predictions_say_what_is_held_out(
     assert errors["jobs, their prediction"] == errors["GPUs, their prediction"] == 0
 
 
+@effort.if_thorough()
 def test_durations_are_predicted_better_than_by_means(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

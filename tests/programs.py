@@ -1,0 +1,17 @@
+"""Programs of p4src, compiled once for all test processes that want the same one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from softswitch.compiler import ir
+from softswitch.engine.programs import compile_once, preprocess_once
+
+P4SRC = Path(__file__).parents[1] / "p4src"
+
+
+def p4src_program(name: str, **defines: object) -> ir.Program:
+    """Return a program, such as shared, compiled with definitions such as ``LANES=32``."""
+    path = P4SRC / f"{name}.p4"
+    text = preprocess_once(path, defines={key: str(value) for key, value in defines.items()})
+    return compile_once(text, name=str(path))
