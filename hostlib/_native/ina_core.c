@@ -13,7 +13,8 @@ static uint32_t chain_of(const struct ina_core *core, int64_t index)
 
 static uint32_t psn_of(const struct ina_core *core, int64_t index)
 {
-    return (uint32_t)((core->base + (uint64_t)index) % core->psn_limit);
+    uint64_t psn = core->base + (uint64_t)index;
+    return (uint32_t)(psn < core->psn_limit ? psn : psn % core->psn_limit);
 }
 
 /* Twice the window: the values of packet i travel in packet i + lookahead, and packets may be a window ahead of that. */
@@ -23,18 +24,18 @@ static uint8_t *exponent_of(const struct ina_core *core, int64_t data)
 }
 
 
-/* Queue packet `index` if it is its chain's turn and the exponent of its values is known. */
-static void make_ready(struct ina_core *core, int64_t index)
+/* Queue packet `index`, of this chain, if it is its turn and the exponent of its values is known. */
+static void make_ready(struct ina_core *core, int64_t index, uint32_t chain)
 {
     if (index >= core->total)
         return;
-    uint32_t chain = chain_of(core, index);
     if (core->index[chain] != index || core->status[chain] != 0)
         return;
     if (core->fallback && index >= core->oldest + core->window)
         return;
     int64_t source = index - core->lookahead;
-    if (core->lookahead > 0 && source >= 0 && core->index[chain_of(core, source)] <= source)
+    uint32_t ahead = (uint32_t)core->lookahead;     /* a window at most */
+    if (ahead > 0 && source >= 0 && core->index[chain >= ahead ? chain - ahead : chain + core->window - ahead] <= source)
         return;
     core->status[chain] = CHAIN_READY;
     core->ready_ring[(core->ready_head + core->ready_count++) % core->window] = chain;
@@ -45,7 +46,7 @@ void ina_begin(struct ina_core *core, int64_t now)
     core->ready_head = core->ready_count = 0;
     core->resend_head = core->resend_count = 0;
     core->completed = core->in_flight = core->oldest = core->frontier = core->settled = 0;
-    core->progress_at = core->first_at = now;
+    core->progress_at = core->first_at = core->sent_since = now;
     core->status_at = core->overflow_index = core->nonfinite_index = core->disagree_index = -1;
     memset(core->status, 0, core->window * sizeof *core->status);
     memset(core->marks, 0, core->window * sizeof *core->marks);
@@ -54,8 +55,8 @@ void ina_begin(struct ina_core *core, int64_t now)
         core->index[chain] = i;
         chain = chain + 1 == core->window ? 0 : chain + 1;
     }
-    for (int64_t i = 0; i < core->window; i++)
-        make_ready(core, i);
+    for (int64_t i = 0; i < core->window && i < core->total; i++)
+        make_ready(core, i, chain_of(core, i));
 }
 
 /* Where the values of a data packet are, in elements of input and output. */
@@ -349,14 +350,14 @@ static int64_t take_result(struct ina_core *core, const uint8_t *header, uint32_
     }
     ina_settle(core);
     if (core->lookahead > 0 && core->lookahead < core->window)
-        make_ready(core, index + core->lookahead);
+        make_ready(core, index + core->lookahead, chain_of(core, index + core->lookahead));
     if (!core->fallback) {
-        make_ready(core, index + core->window);
+        make_ready(core, index + core->window, chain);
         return sample;
     }
     while (core->index[chain_of(core, core->oldest)] > core->oldest) {
         core->oldest++;
-        make_ready(core, core->oldest + core->window - 1);
+        make_ready(core, core->oldest + core->window - 1, chain_of(core, core->oldest - 1));
     }
     return sample;
 }
@@ -531,20 +532,29 @@ static void measure(struct ina_core *core, int64_t sample, int64_t now)
 /* Queue again what was sent a round trip before something whose result is here already (as RACK does, RFC 8985).
    Less would be too little: after a loss, ranks send in different orders. A few more than
    results came in, so that a wrong guess cannot flood the network. */
-static void resend_overtaken(struct ina_core *core, int64_t most)
+static void resend_overtaken(struct ina_core *core, int64_t most, int64_t now)
 {
     int64_t before = core->newest_sent - core->srtt - core->tolerance;
+    if (before <= core->sent_since)
+        return;
+    int64_t since = INA_NEVER;
     int64_t count = core->frontier - core->oldest;
     count = count < core->window ? count : core->window; /* `oldest` may lag behind */
     uint32_t chain = chain_of(core, core->frontier - count);
     for (; count > 0 && most > 0; count--, chain = chain + 1 == core->window ? 0 : chain + 1) {
-        if ((core->status[chain] & (CHAIN_FLIGHT | CHAIN_QUEUED)) == CHAIN_FLIGHT && core->sent_at[chain] < before) {
-            /* with a fallback server: a sum that waits for another rank is not to be flushed at once for that */
-            int asks = core->fallback && !(core->status[chain] & CHAIN_ASKED);
-            queue_resend(core, chain, asks ? CHAIN_QUERY : 0);
-            most--;
+        if ((core->status[chain] & (CHAIN_FLIGHT | CHAIN_QUEUED)) != CHAIN_FLIGHT)
+            continue;
+        if (core->sent_at[chain] >= before) {
+            since = core->sent_at[chain] < since ? core->sent_at[chain] : since;
+            continue;
         }
+        /* with a fallback server: a sum that waits for another rank is not to be flushed at once for that */
+        int asks = core->fallback && !(core->status[chain] & CHAIN_ASKED);
+        queue_resend(core, chain, asks ? CHAIN_QUERY : 0);
+        most--;
     }
+    if (count == 0)                     /* what is sent from now on is sent later than all of them */
+        core->sent_since = since < now ? since : now;
 }
 
 struct ina_batch ina_batch_begin(const struct ina_core *core, int64_t now)
@@ -566,7 +576,7 @@ void ina_batch_end(struct ina_core *core, const struct ina_batch *batch)
         core->tolerance -= core->tolerance / 256;
     }
     if (core->newest_sent > batch->newest_sent)
-        resend_overtaken(core, 8 + 2 * (core->completed - batch->completed));
+        resend_overtaken(core, 8 + 2 * (core->completed - batch->completed), batch->now);
 }
 
 void ina_absorb(struct ina_core *core, const uint8_t *data, int64_t bytes, int64_t segment, int64_t now)

@@ -145,6 +145,7 @@ enum { INA_PUMPED(DECLARE) };
     FIELD(int64_t, timeout_at)              /* the last time-out */ \
     FIELD(int64_t, stall_measured)          /* the last time-out of which the stall has counted as a round trip */ \
     FIELD(int64_t, newest_sent)             /* when the latest packet that has been answered was sent */ \
+    FIELD(int64_t, sent_since)              /* nothing that is in flight and not queued was sent before this */ \
     FIELD(int64_t, tolerance)               /* how much later than srtt a packet may be overtaken without being lost */ \
     FIELD(int64_t, min_rtt)                 /* 0: not measured yet */ \
     /* results since the driver last looked, in the order of their PSNs */ \

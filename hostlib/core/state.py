@@ -254,6 +254,7 @@ class CoreStruct(ctypes.Structure):
         ("timeout_at", ctypes.c_int64),
         ("stall_measured", ctypes.c_int64),
         ("newest_sent", ctypes.c_int64),
+        ("sent_since", ctypes.c_int64),
         ("tolerance", ctypes.c_int64),
         ("min_rtt", ctypes.c_int64),
         ("settled", ctypes.c_int64),

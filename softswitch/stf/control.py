@@ -1,4 +1,4 @@
-"""The control plane of a script: entries, counters, registers, multicast groups and mirroring sessions."""
+"""The control plane of a script: entries, counters, meters, registers, multicast and mirroring sessions."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from functools import partial
 from typing import TypeVar
 
 from softswitch.compiler import ir
+from softswitch.engine.meters import MeterRates
 from softswitch.engine.pipeline import PipelineError
 from softswitch.stf.names import entry_of, find, invocation_of, tables_of
 from softswitch.stf.plane import Plane
@@ -15,6 +16,7 @@ from softswitch.stf.script import Add, CheckCounter, Command, ScriptError, SetDe
 
 _Result = TypeVar("_Result")
 
+_MILLION = 1_000_000
 _RELATIONS: dict[str, Callable[[int, int], bool]] = {
     "==": operator.eq,
     "!=": operator.ne,
@@ -189,4 +191,35 @@ class Control:
         return None
 
     def _meter(self, statement: Command) -> str | None:
-        raise ScriptError(f"no meter {statement.name!r}; the program has none", statement.line)
+        meters, line = self._program.meters, statement.line
+        name = find("meter", statement.name, meters, line)
+        if meters[name].table is not None:
+            raise ScriptError(f"meter {name} is direct: scripts set the rates of arrays only", line)
+        if statement.command == "meter_get_rates":
+            (index,) = statement.numbers
+            found = self._tell(line, lambda: self._plane.read_meter_rates(name, index))
+            return f"{name}[{index}] = {_shown(found)}"
+        rates = _rates(statement)
+        for index in statement.numbers or range(meters[name].size):
+            self._tell(line, partial(self._plane.set_meter_rates, name, index, rates))
+        return None
+
+
+def _rates(statement: Command) -> MeterRates:
+    """Return the rates of a command per second; BMv2's are per microsecond. Raises ScriptError."""
+    if len(statement.rates) != 2:
+        wanted = "two, committed and peak"
+        raise ScriptError(
+            f"{statement.command} with {len(statement.rates)} rates; want {wanted}", statement.line
+        )
+    (committed, burst), (peak, peak_burst) = statement.rates
+    if committed > peak:
+        message = f"committed rate {committed:g} is above peak rate {peak:g}; want the smaller one first"
+        raise ScriptError(message, statement.line)
+    return MeterRates(round(committed * _MILLION), burst, round(peak * _MILLION), peak_burst)
+
+
+def _shown(rates: MeterRates | None) -> str:
+    if rates is None:
+        return "no rates"
+    return f"{rates.cir / _MILLION:g}:{rates.cburst} {rates.pir / _MILLION:g}:{rates.pburst}"

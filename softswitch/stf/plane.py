@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from softswitch.compiler import ir
+from softswitch.engine.meters import MeterRates
 from softswitch.engine.pipeline import Pipeline
 from softswitch.engine.switch import Members, Switch
 
 
 class Plane(Protocol):
-    """Entries, counters, registers and replication of one switch. All may raise PipelineError."""
+    """Entries, counters, meters, registers and replication of one switch. All may raise PipelineError."""
 
     def insert(self, table: str, entry: ir.ConstEntry) -> None:
         """Add an entry."""
@@ -40,6 +41,12 @@ class Plane(Protocol):
     def write_register(self, name: str, index: int, value: int) -> None:
         """Set a cell."""
 
+    def read_meter_rates(self, name: str, index: int) -> MeterRates | None:
+        """Return the rates of a cell, None if it has none."""
+
+    def set_meter_rates(self, name: str, index: int, rates: MeterRates) -> None:
+        """Set the rates of a cell."""
+
     def set_multicast_group(self, group: int, members: Members) -> None:
         """Define a multicast group."""
 
@@ -60,5 +67,11 @@ class EmbeddedPlane:
         self.read_direct_counter = pipeline.read_direct_counter
         self.read_register = pipeline.read_register
         self.write_register = pipeline.write_register
+        self.set_meter_rates = pipeline.configure_meter
+        self._pipeline = pipeline
         self.set_multicast_group = switch.set_multicast_group
         self.set_clone_session = switch.set_clone_session
+
+    def read_meter_rates(self, name: str, index: int) -> MeterRates | None:
+        """As of `Plane`."""
+        return self._pipeline.read_meter(name, index).rates

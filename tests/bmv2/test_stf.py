@@ -30,7 +30,7 @@ def _on_registers(statement: Statement) -> bool:
 @pytest.mark.bmv2
 @here
 @pytest.mark.parametrize(
-    "name", ["aggregation_atp", "aggregation_exclusive", "aggregation_shared", "basic_tables"]
+    "name", ["aggregation_atp", "aggregation_exclusive", "aggregation_shared", "basic_tables", "meters"]
 )
 def test_scripts_pass_on_bmv2(name: str) -> None:
     path = FOLDER / name / "program.p4"

@@ -19,7 +19,7 @@ from tests.softswitch.namespaces import why_not
 from tests.system.command import ROOT
 
 PORTS = (1, 2, 9)
-WHY_NOT = why_not() if shutil.which("ptf") else "no ptf on PATH: pip install ptf"
+WHY_NOT = why_not() if shutil.which("ptf") else "no ptf on PATH: pip install -e '.[ptf]'"
 
 
 def test_every_script_of_ours_is_a_ptf_test() -> None:

@@ -97,7 +97,9 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
         *("bmv2_topos/*", *CONTROLLER, "controller.runtime/", "hostlib", "hostlib.launcher"),
     ),
     # One BMv2 whose ports are files, and scripts on it.
-    "bmv2_topos.testbeds.bmv2": (*("bmv2_topos/*", *CONTROLLER, *SWITCH, *PIPELINES, "p4src.messages"),),
+    "bmv2_topos.testbeds.bmv2": (
+        *("bmv2_topos/*", *CONTROLLER, *SWITCH, *PIPELINES, "softswitch.engine.meters", "p4src.messages"),
+    ),
     # Experiments, on both.
     "bmv2_topos.experiments": (
         *("bmv2_topos/*", *CONTROLLER, *SWITCH, *PIPELINES),

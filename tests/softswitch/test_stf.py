@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from softswitch.compiler import compile_file, ir
+from softswitch.compiler import compile_file, compile_source, ir
 from softswitch.stf import Event, Report, ScriptError, parse_script, run_script
 from softswitch.stf.script import Add, Command, Expect, Operand, Packet
+from tests.softswitch.lowering import source
 
 PROGRAM = Path(__file__).parents[1] / "p4" / "basic_tables" / "program.p4"
 
@@ -130,3 +131,36 @@ def test_what_differs_is_a_failure(program: ir.Program, expectation: str, messag
 def test_readings_are_reported(program: ir.Program) -> None:
     report = run(program, "register_write cells 3 9\nregister_read cells 3")
     assert [(reading.line, reading.text) for reading in report.readings] == [(2, "I.cells[3] = 9")]
+
+
+METERED = """\
+        c.execute_meter(0, hdr.h.a);
+        t.apply();
+    """
+METERS = """\
+    meter(4, MeterType.packets) c;
+    direct_meter<bit<8>>(MeterType.packets) d;
+    action f() { d.read(hdr.h.b); }
+    table t { key = { hdr.h.c: exact; } actions = { f; @defaultonly NoAction; } meters = d; }
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("meter_set_rates c 1 1:2", "meter_set_rates with 1 rates; want two, committed and peak"),
+        ("meter_set_rates c 1 2:5 1:5", "committed rate 2 is above peak rate 1; want the smaller one first"),
+        ("meter_set_rates c 4 1:5 1:5", "C.c has 4 cells, so no index 4"),
+        ("meter_array_set_rates d 1:5 1:5", "meter C.d is direct: scripts set the rates of arrays only"),
+    ],
+)
+def test_rates_that_a_meter_cannot_have_are_refused(script: str, message: str) -> None:
+    with pytest.raises(ScriptError) as caught:
+        run(compile_source(source(METERED, locals=METERS), name="t.p4"), script)
+    assert caught.value.message == message
+
+
+def test_rates_are_read_as_they_were_set() -> None:
+    script = "meter_get_rates c 2\nmeter_set_rates c 2 0.5:10 2:20\nmeter_get_rates c 2"
+    report = run(compile_source(source(METERED, locals=METERS), name="t.p4"), script)
+    assert [reading.text for reading in report.readings] == ["C.c[2] = no rates", "C.c[2] = 0.5:10 2:20"]

@@ -1,4 +1,4 @@
-"""Entries, counters and replication of a P4Runtime switch, by the names and entries of our compiler."""
+"""Entries, counters, meters and replication of a P4Runtime switch, by the names of our compiler."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from controller.target import Kind
 from p4src.messages import p4runtime_pb2 as p4
 from softswitch.compiler import ir
 from softswitch.engine.entries import bit_width, has_priorities
+from softswitch.engine.meters import MeterRates
 from softswitch.engine.pipeline import PipelineError
 
 Members = Sequence[tuple[int, int]]
@@ -32,6 +33,7 @@ class P4RuntimePlane:
         self._client = client
         self._program = program
         self._codec = Codec(bundle.p4info)
+        self._meters: dict[str, int] = {each.preamble.name: each.preamble.id for each in bundle.p4info.meters}
         self._inserted: dict[str, list[ir.ConstEntry]] = {}
         self._groups: set[int] = set()
         self._sessions: set[int] = set()
@@ -87,6 +89,27 @@ class P4RuntimePlane:
     def write_register(self, name: str, index: int, value: int) -> None:
         """Raise PipelineError."""
         raise PipelineError(f"{name}[{index}]: BMv2 has no registers over P4Runtime")
+
+    def read_meter_rates(self, name: str, index: int) -> MeterRates | None:
+        """Return the rates of a cell, None if it has none."""
+        with _told():
+            (found,) = self._client.read([p4.Entity(meter_entry=self._meter(name, index))])
+        config = found.meter_entry.config
+        if not found.meter_entry.HasField("config"):
+            return None
+        return MeterRates(config.cir, config.cburst, config.pir, config.pburst)
+
+    def set_meter_rates(self, name: str, index: int, rates: MeterRates) -> None:
+        """Set the rates of a cell."""
+        cell = self._meter(name, index)
+        cell.config.CopyFrom(
+            p4.MeterConfig(cir=rates.cir, cburst=rates.cburst, pir=rates.pir, pburst=rates.pburst)
+        )
+        with _told():
+            self._client.write("MODIFY", [p4.Entity(meter_entry=cell)])
+
+    def _meter(self, name: str, index: int) -> Any:
+        return p4.MeterEntry(meter_id=self._meters[name], index=p4.Index(index=index))
 
     def set_multicast_group(self, group: int, members: Members) -> None:
         """Define a multicast group."""

@@ -2,7 +2,7 @@
 
 ::
 
-    pip install ptf
+    pip install -e '.[ptf]'
     ina compile tests/p4/aggregation_exclusive/program.p4 --p4info a.p4info.txtpb --device-config a.config
     sudo -E ptf --test-dir tests/p4/ptf --interface 1@veth1 --interface 2@veth3 --interface 9@veth5 \\
         --test-params "address='127.0.0.1:9559';p4info='a.p4info.txtpb';config='a.config'" \\
