@@ -22,7 +22,7 @@ from softswitch.engine.entries import TableEntries, bit_width, has_part, leaf_wi
 from softswitch.engine.meters import MeterRates, MeterReading
 from softswitch.engine.pipeline import MAX_FRAME, Copy, NoSuchObject, PipelineError, Verdict
 
-ABI = 2
+ABI = 3
 PARTS = ("direct counter", "direct meter", "idle timeout")
 """What an entry may have, in the order of ``enum`` P4_HITS ... in ``runtime/tables.h``."""
 PACKET_ALIGNMENT = 64
@@ -99,6 +99,7 @@ class _Program(ctypes.Structure):
         ("destroy", _DESTROY),
         ("ingress", _INGRESS),
         ("copy", _COPY),
+        ("lend", _COPY),
         ("clone", _CLONE),
         ("egress", _EGRESS),
         ("metadata", _pointer),
@@ -170,11 +171,12 @@ def _metadata(address: int) -> Iterator[tuple[str, tuple[int, int]]]:
 
 
 class CompiledPacket:
-    """A ``struct p4_packet`` and the frame that it refers to."""
+    """A ``struct p4_packet``, and what it refers to: the frame, and the packet that it is a loan of."""
 
-    __slots__ = ("_memory", "address", "frame")
+    __slots__ = ("_lender", "_memory", "address", "frame")
 
-    def __init__(self, size: int, frame: bytes) -> None:
+    def __init__(self, size: int, frame: bytes, lender: CompiledPacket | None = None) -> None:
+        self._lender = lender
         self._memory = ctypes.create_string_buffer(size + PACKET_ALIGNMENT)
         base = ctypes.addressof(self._memory)
         self.address = base + -base % PACKET_ALIGNMENT
@@ -472,6 +474,12 @@ class CompiledPipeline:
         """An independent copy of a packet, for replication."""
         twin = self._packet(packet.frame)
         self._ops.copy(twin.address, packet.address)
+        return twin
+
+    def lend_packet(self, packet: CompiledPacket) -> CompiledPacket:
+        """A copy that reads large headers from `packet`, which must stay as it is while the copy is used."""
+        twin = CompiledPacket(self._ops.packet_size, packet.frame, packet)
+        self._ops.lend(twin.address, packet.address)
         return twin
 
     def clone_packet(self, packet: CompiledPacket, frame: bytes, field_list: int = -1) -> CompiledPacket:

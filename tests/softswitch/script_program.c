@@ -151,5 +151,5 @@ static uint32_t egress(struct p4_pipeline *pipeline, struct p4_packet *packet, c
 
 __attribute__((visibility("default"))) const struct p4_program p4_program = {
     .abi = P4_ABI, .packet_size = sizeof(struct p4_packet), .name = "script", .create = create,
-    .destroy = destroy, .ingress = ingress, .copy = copy, .clone = clone, .egress = egress,
+    .destroy = destroy, .ingress = ingress, .copy = copy, .lend = copy, .clone = clone, .egress = egress,
 };

@@ -10,6 +10,7 @@ import pytest
 
 from softswitch.compiler import ir
 from softswitch.engine.build import load
+from softswitch.engine.compiled import CompiledPipeline
 from softswitch.engine.emit_c.program import emit_c
 from softswitch.engine.pipeline import Copy, Pipeline
 from tests.programs import p4src_program
@@ -110,6 +111,27 @@ def test_copies_of_a_packet_have_their_own_lanes() -> None:
     expected = packet(ADD, 1, 2 * values)
     assert pipeline.egress(summed, Copy(egress_port=2))[0] == expected
     assert pipeline.egress(twin, Copy(egress_port=3))[0] == expected
+
+
+def test_a_loan_writes_its_own_lanes_and_its_lender_keeps_its() -> None:
+    """Ingress has written a lane, egress writes another: into storage, which a loan takes from its lender."""
+    values = ir.Header("values_t", tuple((f"v{i}", hand.B32) for i in range(64)))
+    hdr = ir.Struct("headers_t", (("values", values),))
+    first, second = (hand.path(hand.var("hdr", hdr), "values", f"v{i}") for i in (1, 2))
+    program = hand.program(
+        hdr=hdr,
+        extracts=["values"],
+        ingress=[hand.assign(first, hand.binary("+", first, hand.const(1)))],
+        egress=[hand.assign(second, hand.binary("+", second, first))],
+    )
+    pipeline = load(program, backend="compiled")
+    assert isinstance(pipeline, CompiledPipeline)
+    lender, _ = pipeline.ingress(struct.pack(">64I", *range(64)), 1)
+    loan, other = pipeline.lend_packet(lender), pipeline.lend_packet(lender)
+    copy = pipeline.copy_packet(other)
+    expected = struct.pack(">64I", 0, 2, 4, *range(3, 64))
+    for each in (loan, copy, other, lender):
+        assert pipeline.egress(each, Copy(egress_port=2))[0] == expected
 
 
 def test_lanes_are_loops_over_one_slot() -> None:

@@ -7,7 +7,9 @@ import os
 import random
 import socket
 import struct
+import subprocess
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -20,7 +22,7 @@ from tests.softswitch.script_program import ScriptPipeline, have_compiler
 REASON = why_not() if have_compiler else "no C compiler"
 pytestmark = [pytest.mark.netns, pytest.mark.skipif(bool(REASON), reason=REASON)]
 
-UDP_SEGMENT, UDP_GRO = 103, 104
+UDP_SEGMENT, UDP_GRO, SO_RCVBUFFORCE = 103, 104, 33
 Bridge = tuple[Switch, Namespace, Namespace]
 
 
@@ -37,7 +39,7 @@ def bridge() -> Iterator[Bridge]:
 
 def udp(host: Namespace, port: int = 0) -> socket.socket:
     opened = host.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+    opened.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 16 << 20)
     opened.bind((host.ip, port))
     return opened
 
@@ -83,6 +85,34 @@ def test_udp_superframes_arrive_datagram_by_datagram(bridge: Bridge, offload: bo
     frames = 20 * (40 + 44 + 64 + 3 + 2)
     assert switch.statistics(1).rx_packets >= frames  # every datagram passed the program by itself
     assert switch.statistics(2).tx_packets >= frames
+
+
+@pytest.mark.parametrize("size", [1000, 100])
+def test_a_full_queue_of_the_interface_delays_frames_and_loses_none(bridge: Bridge, size: int) -> None:
+    """A token bucket holds what leaves to 400 Mb/s, with a queue for 100 kB of 1.2 MB."""
+    switch, a, b = bridge
+    shaping = ("root", "tbf", "rate", "400mbit", "burst", "100kb", "limit", "100kb")
+    subprocess.run(["tc", "qdisc", "add", "dev", b.switch_interface, *shaping], check=True)
+    with udp(a) as sender, udp(b, 7000) as receiver:
+        sent = [random.Random(number).randbytes(size * 60) for number in range(1_200_000 // size // 60)]
+        for payload in sent:
+            sender.sendmsg(
+                [payload], [(socket.IPPROTO_UDP, UDP_SEGMENT, struct.pack("=H", size))], 0, (b.ip, 7000)
+            )
+        assert b"".join(received(receiver, 60 * len(sent))) == b"".join(sent)
+    assert switch.statistics(2).tx_blocked == 0
+
+
+def test_a_frame_that_the_queue_never_takes_is_given_up(bridge: Bridge) -> None:
+    switch, a, b = bridge
+    at = ("dev", b.switch_interface, "root")
+    subprocess.run(["tc", "qdisc", "add", *at, "pfifo", "limit", "0"], check=True)
+    with udp(a) as sender, udp(b, 7000) as receiver:
+        sender.sendto(b"waits for b's address", (b.ip, 7000))  # the request for it is what is given up
+        while switch.statistics(2).tx_blocked == 0:
+            time.sleep(0.01)
+        subprocess.run(["tc", "qdisc", "delete", *at], check=True)
+        assert receiver.recv(2000) == b"waits for b's address"  # at the next request, a second later
 
 
 def test_single_datagrams_and_answers(bridge: Bridge) -> None:

@@ -46,21 +46,14 @@ static void answer(const struct p4_packet *p, const struct requests *asked, stru
 """
 
 INGRESS = """\
-static void p4_ingress(struct p4_pipeline *s, struct p4_packet *p, const uint8_t *frame, uint32_t length,
-                       uint16_t port, uint32_t instance_type, uint64_t now_us,
-                       const struct p4_packet *previous, int32_t field_list, struct p4_verdict *verdict)
+/* What `restrict` promises holds here: `previous`, which may be `p`, has been read. */
+static void enter(struct p4_pipeline *restrict s, struct p4_packet *restrict p, const uint8_t *restrict frame,
+                  uint32_t length, uint16_t port, uint32_t instance_type, uint64_t now_us,
+                  struct p4_verdict *restrict verdict)
 {
     struct variables variables = {0}, *v = &variables;
-    if (previous) {
-        struct kept_fields kept = {0};      /* `previous` may be `p` */
-        keep_fields(&kept, previous, field_list);
-        start_packet(p, frame, length);
-        restore_fields(&kept, p, field_list);
-    } else {
-        start_packet(p, frame, length);
-    }
 @given@
-    uint32_t error = run_parser(s, p, v);
+    uint32_t error = run_parser(s, p, v, frame);
     (void)error;
 @found@
     run_verify(s, p, v);
@@ -69,6 +62,21 @@ static void p4_ingress(struct p4_pipeline *s, struct p4_packet *p, const uint8_t
     verdict->egress_spec = p->standard_metadata.egress_spec;
     verdict->mcast_grp = p->standard_metadata.mcast_grp;
     verdict->dropped = verdict->egress_spec == P4_DROP_PORT && verdict->mcast_grp == 0;
+}
+
+static void p4_ingress(struct p4_pipeline *s, struct p4_packet *p, const uint8_t *frame, uint32_t length,
+                       uint16_t port, uint32_t instance_type, uint64_t now_us,
+                       const struct p4_packet *previous, int32_t field_list, struct p4_verdict *verdict)
+{
+    if (previous) {
+        struct kept_fields kept = {0};      /* `previous` may be `p` */
+        keep_fields(&kept, previous, field_list);
+        start_packet(p, frame, length);
+        restore_fields(&kept, p, field_list);
+    } else {
+        start_packet(p, frame, length);
+    }
+    enter(s, p, frame, length, port, instance_type, now_us, verdict);
 }
 """
 
@@ -82,7 +90,7 @@ static void p4_clone_packet(struct p4_pipeline *s, struct p4_packet *p, const st
     keep_fields(&kept, from, field_list);
     start_packet(p, frame, length);
 @given@
-    (void)run_parser(s, p, &variables);
+    (void)run_parser(s, p, &variables, frame);
     memset(&p->meta, 0, sizeof p->meta);
     memset(&p->standard_metadata, 0, sizeof p->standard_metadata);
 @cleared@
@@ -91,8 +99,9 @@ static void p4_clone_packet(struct p4_pipeline *s, struct p4_packet *p, const st
 """
 
 EGRESS = """\
-static uint32_t p4_egress(struct p4_pipeline *s, struct p4_packet *p, const struct p4_copy *copy,
-                          uint8_t *out, struct p4_verdict *verdict)
+static uint32_t p4_egress(struct p4_pipeline *restrict s, struct p4_packet *restrict p,
+                          const struct p4_copy *restrict copy, uint8_t *restrict out,
+                          struct p4_verdict *restrict verdict)
 {
     struct variables variables = {0}, *v = &variables;
 @given@
@@ -148,6 +157,7 @@ const struct p4_program p4_program = {
     .destroy = p4_destroy,
     .ingress = p4_ingress,
     .copy = p4_copy_packet,
+    .lend = p4_lend_packet,
     .clone = p4_clone_packet,
     .egress = p4_egress,
     .metadata = p4_metadata,

@@ -62,6 +62,7 @@ def declare_packet(unit: Unit, out: Writer) -> None:
     storage = unit.homes.storage
     with out.block("struct p4_packet", "} __attribute__((aligned(64)));"):
         out.line("const uint8_t *frame;")
+        out.line("const struct p4_packet *lender;   /* who has the headers that are P4_LENT */")
         out.line("uint32_t frame_length;")
         out.line("uint32_t packet_length;   /* the same, but for headers added and removed */")
         out.line("uint32_t payload;         /* offset of what the parser did not reach */")
@@ -110,6 +111,10 @@ def emit_bring(home: HeaderHome, out: Writer) -> None:
     name, layout = where_name(home), home.layout
     size = layout.fixed_bits // 8
     with out.block(f"P4_HELPER __attribute__((noinline)) void load_{name}(struct p4_packet *p)"):
+        with out.block(f"if ({home.where} == P4_LENT)"):
+            out.line(f"{home.text} = {_lent(home)};")
+            out.line(f"{home.where} = P4_STORED;")
+            out.line("return;")
         if layout.varbit is None:
             with out.block(f"if ({home.where} >= P4_IN_FRAME)"):
                 out.line(f"p4_load_{layout.c_name}(&{home.text}, p->frame + ({home.where} - P4_IN_FRAME));")
@@ -125,9 +130,10 @@ def emit_bring(home: HeaderHome, out: Writer) -> None:
     out.line()
     if layout.varbit is None:
         with out.block(f"P4_INLINE void emit_{name}(const struct p4_packet *p, uint8_t *to)"):
-            out.line(f"if ({home.where} == P4_STORED)")
+            out.line(f"if ({home.where} == P4_STORED || {home.where} == P4_LENT)")
             with out.indented():
-                out.line(f"p4_store_{layout.c_name}(to, &{home.text});")
+                stored = f"{home.where} == P4_LENT ? &{_lent(home)} : &{home.text}"
+                out.line(f"p4_store_{layout.c_name}(to, {stored});")
             out.line(f"else if ({home.where} >= P4_IN_FRAME)")
             with out.indented():
                 out.line(f"memcpy(to, p->frame + ({home.where} - P4_IN_FRAME), {size});")
@@ -138,7 +144,7 @@ def emit_bring(home: HeaderHome, out: Writer) -> None:
 
 
 def emit_packet_functions(unit: Unit, out: Writer) -> None:
-    """Write the functions that initialise and copy a packet."""
+    """Write the functions that initialise, copy and lend a packet."""
     with out.block("static void start_packet(struct p4_packet *p, const uint8_t *frame, uint32_t length)"):
         out.line("memset(p, 0, P4_CLEARED);")
         out.line("p->frame = frame;")
@@ -146,12 +152,36 @@ def emit_packet_functions(unit: Unit, out: Writer) -> None:
         out.line("p->packet_length = length;")
         out.line("p->truncate_to = P4_MAX_FRAME;")
     out.line()
+    large = unit.homes.storage.large_homes
     with out.block("static void p4_copy_packet(struct p4_packet *to, const struct p4_packet *from)"):
         out.line("memcpy(to, from, P4_CLEARED);")
-        for home in unit.homes.storage.large_homes:
-            assert home.where is not None
-            of_from = home.text.replace("p->", "from->")
-            out.line(f"if ({home.where.replace('p->', 'from->')} == P4_STORED)")
-            with out.indented():
-                out.line(f"{home.text.replace('p->', 'to->')} = {of_from};")
+        for home in large:
+            where = _of("to", _where(home))
+            with out.block(f"if ({where} == P4_STORED || {where} == P4_LENT)"):
+                lent, own = _of("from", _lent(home)), _of("from", home.text)
+                out.line(f"{_of('to', home.text)} = *({where} == P4_LENT ? &{lent} : &{own});")
+                out.line(f"{where} = P4_STORED;")
     out.line()
+    with out.block("static void p4_lend_packet(struct p4_packet *to, const struct p4_packet *from)"):
+        out.line("memcpy(to, from, P4_CLEARED);")
+        out.line("to->lender = from;")
+        for home in large:
+            where = _of("to", _where(home))
+            out.line(f"if ({where} == P4_STORED)")
+            with out.indented():
+                out.line(f"{where} = P4_LENT;")
+    out.line()
+
+
+def _of(packet: str, place: str) -> str:
+    """Return the lvalue of another packet's `place`."""
+    return place.replace("p->", f"{packet}->", 1)
+
+
+def _lent(home: HeaderHome) -> str:
+    return _of("p->lender", home.text)
+
+
+def _where(home: HeaderHome) -> str:
+    assert home.where is not None
+    return home.where

@@ -35,9 +35,9 @@ def emit_parser(unit: Unit, locals_: Locals, out: Writer) -> None:
     names = Names()
     labels = {state: f"state_{names.unique(state)}" for state in reachable}
     targets = {target for state in reachable for target in _targets(program.states[state].transition)}
-    with out.block(f"P4_FUNCTION uint32_t run_parser({PARAMETERS})"):
+    with out.block(f"P4_FUNCTION uint32_t run_parser({PARAMETERS}, const uint8_t *restrict frame)"):
         out.line("(void)s, (void)v;")
-        out.line("const uint8_t *at = p->frame, *end = p->frame + p->frame_length;")
+        out.line("const uint8_t *at = frame, *end = frame + p->frame_length;")
         out.line("uint32_t error = 0;")
         if loops:
             out.line("uint32_t states = 0;")
@@ -61,7 +61,7 @@ def emit_parser(unit: Unit, locals_: Locals, out: Writer) -> None:
             _transition(body, state.transition, labels)
         out.line()
         out.line("stop:")
-        out.line("p->payload = (uint32_t)(at - p->frame);")
+        out.line("p->payload = (uint32_t)(at - frame);")
         out.line("return error;")
     out.line()
 
@@ -183,7 +183,7 @@ def _extract(body: Body, statement: ir.Extract) -> None:
         with out.block(f"if ({header.guard})" if header.guard is not None else ""):
             if home.where is not None and layout.varbit is None:
                 # Its fields are loaded if and when something needs them.
-                out.line(f"{home.where} = P4_IN_FRAME + (uint32_t)(at - p->frame);")
+                out.line(f"{home.where} = P4_IN_FRAME + (uint32_t)(at - frame);")
                 body.brought.discard(home.where)
             else:
                 out.line(f"p4_load_{layout.c_name}(&{home.text}, at{extra});")

@@ -80,7 +80,7 @@ __attribute__((visibility("default"))) int bench_pipeline(const struct p4_progra
                                        .now_us = pass};
                 struct p4_packet *replica = packet;
                 if (r + 1 < run->replica_count) {
-                    program->copy(twin, packet);
+                    program->lend(twin, packet);
                     replica = twin;
                 }
                 sent += program->egress(state, replica, &copy, out, &last) != 0;

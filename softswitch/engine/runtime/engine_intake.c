@@ -80,6 +80,10 @@ void run_events(struct engine *engine, uint64_t now_ns)
         case EVENT_DEQUEUE:
             tm_dequeue(event->port);
             break;
+        case EVENT_RESUME:
+            event->port->resume_scheduled = false;
+            port_resume(event->port);
+            break;
         }
         free(event);
     }

@@ -21,12 +21,16 @@
 #endif
 
 #define INTERFACE_OUTBOX_BYTES (512 << 10)
+#define INTERFACE_OUTBOX_MOST (32 << 20)    /* while the interface's queueing discipline takes no more */
+#define RESUME_NS 100000                    /* no event tells that it does again */
+#define RESUMES 1000                        /* without progress: then it never will take this frame */
 #define INTERFACE_MESSAGES 8                          /* per sendmmsg */
 #define PARTS (2 + OFFLOAD_MAX_RUN)         /* offload header, frame headers, payloads */
 #define VLAN_BYTES 4
 
 struct interface_port {
     bool joins;
+    uint32_t resumes;                       /* since a frame left */
 };
 
 union interface_control {
@@ -143,6 +147,20 @@ static int send_batch(struct port *port, struct batch *batch)
     return sendmmsg(port->fd, batch->messages, count, MSG_DONTWAIT);
 }
 
+/* The queueing discipline is full, and what it refused is still ours: try again soon. */
+static bool wait_for_queue(struct port *port)
+{
+    struct interface_port *interface = port->io;
+    uint64_t time_ns = port->engine->now_ns + RESUME_NS;
+    if (interface->resumes == RESUMES || !schedule(port->engine, time_ns, port, EVENT_RESUME, NULL, 0)) {
+        interface->resumes = 0;
+        return false;
+    }
+    interface->resumes++;
+    port->blocked = port->resume_scheduled = true;
+    return true;
+}
+
 static void interface_flush(struct port *port)
 {
     struct interface_port *interface = port->io;
@@ -152,8 +170,12 @@ static void interface_flush(struct port *port)
         int sent = send_batch(port, &batch);
         for (int i = 0; i < sent; i++)
             outbox_leave(port, batch.runs[i], &port->statistics.tx_packets);
+        if (sent > 0)
+            interface->resumes = 0;
         if (sent > 0 || errno == EINTR)
             continue;
+        if (errno == ENOBUFS && wait_for_queue(port))
+            return;
         if (errno == EAGAIN) {
             port_block(port);
             return;
@@ -210,6 +232,7 @@ int engine_add_interface(struct engine *engine, uint16_t number, const struct en
     if (!port)
         return -1;
     port->close = interface_close;
+    port->outbox.most = INTERFACE_OUTBOX_MOST;
     struct interface_port *interface = port->io = calloc(1, sizeof *interface);
     const char *failed = interface ? open_interface(port, name) : "allocate";
     if (failed) {

@@ -20,6 +20,7 @@ struct outbox {
     uint64_t *times_us;             /* memory ports only */
     uint32_t *lengths;
     size_t capacity, used, sent;    /* bytes; `sent` of them have left */
+    size_t most;                    /* bytes that `capacity` may grow to */
     uint32_t slots, count, first;   /* frames; `first` is the first that has not left */
 };
 
@@ -63,7 +64,8 @@ struct port {
     uint16_t number;
     bool dirty;                     /* on the engine's list of ports to flush */
     bool is_cpu;
-    bool blocked;                   /* the socket was full: wait until it is writable */
+    bool blocked;                   /* the socket was full: wait until it is writable, or `resume_scheduled` */
+    bool resume_scheduled;
     bool dequeue_scheduled;
     int fd;                         /* -1: memory */
     struct direction rx, tx;
@@ -85,7 +87,7 @@ struct port {
     void (*close)(struct port *);
 };
 
-enum event_kind { EVENT_RX, EVENT_TX, EVENT_DEQUEUE };
+enum event_kind { EVENT_RX, EVENT_TX, EVENT_DEQUEUE, EVENT_RESUME };
 
 struct event {
     uint64_t time_ns, sequence;
@@ -174,6 +176,7 @@ void outbox_append(struct port *, const uint8_t *frame, uint32_t length);   /* a
 /* The first `frames` are dealt with; `counter` says how. */
 void outbox_leave(struct port *, uint32_t frames, uint64_t *counter);
 void outbox_forget_sent(struct port *);         /* make room by what has left */
+void port_resume(struct port *);                /* a blocked one may send again */
 void flush_ports(struct engine *);
 
 /* engine_events.c */

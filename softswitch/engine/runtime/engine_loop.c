@@ -41,17 +41,16 @@ static void watch_blocked(struct engine *engine, int epoll_fd)
 {
     engine->newly_blocked = false;
     for (int i = 0; i < ENGINE_PORTS; i++)
-        if (engine->ports[i] && engine->ports[i]->blocked)
+        if (engine->ports[i] && engine->ports[i]->blocked && !engine->ports[i]->resume_scheduled)
             watch(epoll_fd, engine->ports[i]->fd, engine->ports[i], EPOLLIN | EPOLLOUT, EPOLL_CTL_MOD);
 }
 
 static void serve_port(struct port *port, uint32_t events, int epoll_fd)
 {
     if (events & EPOLLOUT) {
-        port->blocked = false;
         watch(epoll_fd, port->fd, port, EPOLLIN, EPOLL_CTL_MOD);
-        port->flush(port);
-        outbox_forget_sent(port);
+        if (!port->resume_scheduled)
+            port_resume(port);
     }
     if (events & (EPOLLIN | EPOLLERR | EPOLLHUP))
         port->receive(port);

@@ -7,6 +7,7 @@
 
 /* Frames in a memory port's outbox that nobody drains: bounds memory. */
 #define MAX_MEMORY_OUTBOX ((size_t)256 << 20)
+#define MUCH ((size_t)1 << 20)
 
 static void direction_init(struct direction *direction, const struct engine_impairments *config)
 {
@@ -35,7 +36,7 @@ struct port *port_add(struct engine *engine, uint16_t number, const struct engin
     direction_init(&port->rx, rx);
     direction_init(&port->tx, tx);
     struct outbox *box = &port->outbox;
-    box->capacity = outbox_bytes;
+    box->capacity = box->most = outbox_bytes;
     box->slots = 1024;
     box->bytes = malloc(box->capacity);
     box->lengths = malloc(box->slots * sizeof *box->lengths);
@@ -73,6 +74,7 @@ int engine_add_memory(struct engine *engine, uint16_t number, const struct engin
     struct port *port = port_add(engine, number, rx, tx, 65536, error);
     if (!port)
         return -1;
+    port->outbox.most = MAX_MEMORY_OUTBOX;
     port->is_cpu = is_cpu != 0;
     return 0;
 }
@@ -96,6 +98,8 @@ void outbox_leave(struct port *port, uint32_t frames, uint64_t *counter)
 void outbox_forget_sent(struct port *port)
 {
     struct outbox *box = &port->outbox;
+    if (box->used - box->sent > MUCH && box->sent < box->used / 2)
+        return;     /* moving so much is worth it when as much has left */
     box->count -= box->first;
     box->used -= box->sent;
     if (box->count) {
@@ -110,7 +114,7 @@ void outbox_forget_sent(struct port *port)
 static bool grow(struct outbox *box)
 {
     if (box->capacity - box->used < P4_MAX_FRAME) {
-        uint8_t *bytes = box->capacity < MAX_MEMORY_OUTBOX ? realloc(box->bytes, 2 * box->capacity) : NULL;
+        uint8_t *bytes = box->capacity < box->most ? realloc(box->bytes, 2 * box->capacity) : NULL;
         if (!bytes)
             return false;
         box->bytes = bytes;
@@ -141,7 +145,8 @@ uint8_t *outbox_reserve(struct port *port)
         if (!port->blocked)
             port->flush(port);
         outbox_forget_sent(port);
-        if (box->capacity - box->used < P4_MAX_FRAME || box->count == box->slots)
+        bool is_full = box->capacity - box->used < P4_MAX_FRAME || box->count == box->slots;
+        if (is_full && (box->capacity >= box->most || !grow(box)))
             return NULL;
     }
     return box->bytes + box->used;
@@ -179,6 +184,13 @@ void outbox_append(struct port *port, const uint8_t *frame, uint32_t length)
     }
     memcpy(out, frame, length);
     outbox_commit(port, length);
+}
+
+void port_resume(struct port *port)
+{
+    port->blocked = false;
+    port->flush(port);
+    outbox_forget_sent(port);
 }
 
 void flush_ports(struct engine *engine)

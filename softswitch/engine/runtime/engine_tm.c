@@ -211,7 +211,7 @@ static void send_copy(struct engine *engine, struct p4_packet *packet, const str
         return;
     }
     struct p4_packet *own = engine->packets[engine->packets_used++];
-    engine->program->copy(own, packet);
+    engine->program->lend(own, packet);
     egress_pass(engine, port, own, origin, &copy, truncate);
     engine->packets_used--;
 }

@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define P4_ABI 2
+#define P4_ABI 3
 #define P4_MAX_FRAME 9216      /* longest frame in or out, bytes */
 #define P4_DROP_PORT 511       /* egress_spec after mark_to_drop */
 #define P4_PRIORITIES 8        /* of standard_metadata.priority */
@@ -74,6 +74,10 @@ struct p4_program {
 
     /* An independent copy, sharing the frame. */
     void (*copy)(struct p4_packet *to, const struct p4_packet *from);
+
+    /* The same without copying what is large: `to` reads it from `from`, which must be no loan itself, and stay
+       as it is as long as `to` is used. */
+    void (*lend)(struct p4_packet *to, const struct p4_packet *from);
 
     /* Make `to` the ingress-to-egress or egress-to-egress clone of `from`: the frame parsed anew (ingress clone)
        or the given frame (egress clone), user metadata zero but for the field list. */

@@ -38,8 +38,9 @@ __extension__ typedef __int128 p4_i128;
 
 #define P4_U128(high, low) (((p4_u128)(high) << 64) | (low))
 
-/* Where the fields of a large header are; beyond P4_STORED: in the frame at offset (where - P4_IN_FRAME). */
-enum { P4_ABSENT = 0, P4_STORED = 1, P4_IN_FRAME = 2 };
+/* Where the fields of a large header are: in this packet, in the one that it is a loan of (p4_program.lend), or
+   from P4_IN_FRAME on in the frame at offset (where - P4_IN_FRAME). */
+enum { P4_ABSENT = 0, P4_STORED = 1, P4_LENT = 2, P4_IN_FRAME = 3 };
 
 /* ---------------------------------------------------------------- big-endian memory */
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,10 @@ from tests.softswitch.namespaces import why_not
 from tests.softswitch.script_program import have_compiler
 
 REASON = why_not() if have_compiler else "no C compiler"
+
+
+NOBODY = 1 << 22
+"""No process has this id: ids are lower."""
 
 
 class VirtualLink:
@@ -91,7 +96,10 @@ def test_without_root_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.netns
 @pytest.mark.skipif(bool(REASON), reason=REASON)
 def test_frames_and_superframes_arrive_and_nothing_is_left_behind() -> None:
+    left = f"ina-bench-{NOBODY}-0a"  # as by a run that was killed
+    subprocess.run(["ip", "netns", "add", left], check=True)
     found = bench_veth(baseline=False, round_s=0.05, rounds=1)
+    assert existing(left) == []
     assert [case.name for case in found.cases] == [
         "64 B, frame by frame",
         "1066 B, frame by frame",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from softswitch.engine.compiled import CompiledPipeline
 from softswitch.engine.pipeline import Copy, Packet, Pipeline, Verdict
 
 INGRESS_CLONE, EGRESS_CLONE, RECIRCULATED, REPLICATED, RESUBMITTED = 1, 2, 4, 5, 6
@@ -81,9 +82,15 @@ class Bench:
     ) -> list[Sent]:
         sent: list[Sent] = []
         for copy in copies:
-            twin = self.pipeline.copy_packet(packet)
+            twin = self._twin(packet)
             sent += self._egress(twin, copy, instance_type, port, now_us, passes)
         return sent
+
+    def _twin(self, packet: Packet) -> Packet:
+        """A copy as the engine makes it for a port without a queue: on loan where the program is compiled."""
+        if isinstance(self.pipeline, CompiledPipeline):
+            return self.pipeline.lend_packet(packet)
+        return self.pipeline.copy_packet(packet)
 
     def _egress(
         self,
