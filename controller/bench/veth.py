@@ -23,7 +23,7 @@ WINDOW: Mapping[Kind, int] = {"ina": 512, "bmv2": 64}
 SUPERFRAMES = 24
 """Superframes under way at most."""
 PAUSE_S = 20e-6
-PATIENCE_S = 0.5
+PATIENCE_S = 5.0
 """After so long without an arrival all that is under way counts as lost."""
 
 

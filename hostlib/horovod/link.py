@@ -62,10 +62,13 @@ class Link:
         """Tell rank 0 that this rank has no more data."""
         self._tell({"join": True})
 
-    def close(self, *, timeout_s: float) -> None:
-        """Tell rank 0 that this rank leaves, and wait until all do; not for longer than this."""
+    def close(self, *, until_s: float) -> None:
+        """Tell rank 0 that this rank leaves, and wait until all do, or until a (monotonic) time."""
         self._tell({"leave": True})
-        self._over.wait(timeout_s)
+        self._over.wait(max(0.0, until_s - time.monotonic()))
+        # a thread that comes back from torch while the interpreter ends would abort the process
+        for thread in self._threads:
+            thread.join(max(0.0, until_s - time.monotonic()))
 
     def _tell(self, message: dict[str, Any]) -> None:
         if self._rank == 0:

@@ -8,6 +8,7 @@ import itertools
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -223,7 +224,9 @@ class World:
         """Leave."""
         if os.getpid() != self._process:
             return
-        self.link.close(timeout_s=timeout_s)
+        until_s = time.monotonic() + timeout_s
+        self.link.close(until_s=until_s)
+        self._thread.join(max(0.0, until_s - time.monotonic()))
         self.timeline.stop()
         if self._owns_group and dist.is_initialized():
             dist.destroy_process_group()

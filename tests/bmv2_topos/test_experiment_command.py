@@ -63,15 +63,15 @@ def test_runs_of_one_runner() -> None:
 
 
 def test_a_trial_writes_its_page_and_the_page_can_be_made_again(tmp_path: Path) -> None:
-    trial = ("regions", "--quick", "--seeds", 1, "--processes", 1)
-    rows = json.loads(call(*trial, "--json").stdout)["regions"]
+    trial = ("deadlines", "--quick", "--seeds", 1, "--processes", 1)
+    rows = json.loads(call(*trial, "--json").stdout)["deadlines"]
     assert call(*trial, "--output", tmp_path).exit_code == 0
-    assert json.loads((tmp_path / "regions.json").read_text())["rows"] == rows
-    page = (tmp_path / "regions.md").read_text()
-    assert "ina experiment regions --quick --seeds 1" in page
-    (tmp_path / "regions.md").unlink()
-    assert call("regions", "--again", "--output", tmp_path).exit_code == 0
-    assert (tmp_path / "regions.md").read_text() == page
+    assert json.loads((tmp_path / "deadlines.json").read_text())["rows"] == rows
+    page = (tmp_path / "deadlines.md").read_text()
+    assert "ina experiment deadlines --quick --seeds 1" in page
+    (tmp_path / "deadlines.md").unlink()
+    assert call("deadlines", "--again", "--output", tmp_path).exit_code == 0
+    assert (tmp_path / "deadlines.md").read_text() == page
 
 
 def test_wrong_use_is_refused(tmp_path: Path) -> None:

@@ -254,7 +254,7 @@ PAGES = [
 
 @pytest.mark.parametrize(
     ("experiment", "holds"),
-    [pytest.param(of.EXPERIMENT, holds, id=of.EXPERIMENT.name) for of, holds in effort.some(PAGES, every=3)],
+    [pytest.param(of.EXPERIMENT, holds, id=of.EXPERIMENT.name) for of, holds in effort.some(PAGES, every=4)],
 )
 def test_a_trial_makes_a_page_and_shows_what_the_page_is_about(
     experiment: Experiment, holds: Callable[[list[ResultRow]], None], tmp_path: Path

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from ipaddress import IPv4Address
 from pathlib import Path
 
 import pytest
@@ -124,19 +125,23 @@ def bed() -> Iterator[Bed]:
 
 @contextlib.contextmanager
 def _management(host: Namespace) -> Iterator[str]:
-    """Connect a host with the switch's machine; give the switch's address there."""
+    """Connect a host with the switch's machine; give the switch's address there.
+
+    The machine is this one, where other test processes have such links, too: each has a network of its own.
+    """
+    network = IPv4Address("10.78.0.0") + 4 * (os.getpid() % 2**14)
     ours, theirs = f"ina{os.getpid() % 100000}m0", f"ina{os.getpid() % 100000}m1"
     commands = (
         f"link add {ours} type veth peer name {theirs} netns {host.name}",
-        f"address add 10.77.1.1/30 dev {ours}",
+        f"address add {network + 1}/30 dev {ours}",
         f"link set {ours} up",
-        f"-n {host.name} address add 10.77.1.2/30 dev {theirs}",
+        f"-n {host.name} address add {network + 2}/30 dev {theirs}",
         f"-n {host.name} link set {theirs} up",
     )
     try:
         for command in commands:
             subprocess.run(["ip", *command.split()], check=True)
-        yield "10.77.1.1"
+        yield str(network + 1)
     finally:
         subprocess.run(["ip", "link", "delete", ours], capture_output=True)
 

@@ -75,7 +75,7 @@ def check(found: Explored, states: int) -> None:
                 Case(1, Budget(losses=1), switches=TWO_LEVELS), 2_000, id="any packet is lost below or above"
             ),
         ],
-        every=3,
+        every=4,
     ),
 )
 def test_every_order_of_everything_ends_with_the_sums(racks: Racks, case: Case, states: int) -> None:
@@ -108,7 +108,7 @@ def exclusive(psns: int, slots: int, budget: Budget) -> Case:
                 exclusive(5, 4, Budget(losses=2)), 25_000, id="two losses, and a slot is used again"
             ),
         ],
-        every=3,
+        every=4,
     ),
 )
 def test_so_it_does_in_exclusive_mode(racks: Racks, case: Case, states: int) -> None:
@@ -141,7 +141,7 @@ def test_so_it_does_in_exclusive_mode(racks: Racks, case: Case, states: int) -> 
                 id="equally urgent, and slots grow too old",
             ),
         ],
-        every=3,
+        every=4,
     ),
 )
 def test_so_it_does_for_two_jobs_that_want_the_slot(racks: Racks, case: Case, states: int) -> None:
@@ -181,7 +181,7 @@ def one_by_one(psns: int, budget: Budget) -> Case:
             ),
             pytest.param(Case(1, Budget(), jobs=FIRST_IS_URGENT), NO_SLOTS, 900, id="for another job"),
         ],
-        every=3,
+        every=4,
     ),
 )
 def test_so_it_does_when_a_job_is_given_other_slots(

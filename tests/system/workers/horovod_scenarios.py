@@ -12,6 +12,7 @@ import runpy
 import signal
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -135,6 +136,7 @@ def horovod_movements() -> Any:
     ]
     hvd.shutdown()
     found["after"] = [hvd.is_initialized(), dist.is_initialized()]
+    found["threads"] = [thread.name for thread in threading.enumerate() if thread.name.startswith("horovod")]
     return found
 
 

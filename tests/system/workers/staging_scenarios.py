@@ -59,6 +59,9 @@ class LaterCopies:
 
     log: ClassVar[list[str]] = []
     broken: ClassVar[bool] = False
+    held: ClassVar[int] = 0
+    """The copy down that waits for the first one up: however slow a peer is, what overlaps is seen."""
+    went_up: ClassVar[threading.Event] = threading.Event()
 
     def __init__(self, device: torch.device) -> None:
         self._down, self._up = Stream(), Stream()
@@ -82,6 +85,8 @@ class LaterCopies:
     def down(self, source: torch.Tensor, target: torch.Tensor) -> Callable[[], None]:
         def copy() -> None:
             target.copy_(source)
+            if self.held == self.log.count("down") + 1:
+                self.went_up.wait(30)
             self.log.append("down")
 
         wait = self._down.add(copy)
@@ -91,6 +96,7 @@ class LaterCopies:
         def copy() -> None:
             target.copy_(source)
             self.log.append("up")
+            self.went_up.set()
 
         self._up.add(copy)
 
@@ -133,9 +139,12 @@ def staged() -> dict[str, Any]:
     root = torch.full((2000,), float(dist.get_rank() + 1))
     dist.reduce(root, 1)
     LaterCopies.log.clear()
+    LaterCopies.went_up.clear()
+    LaterCopies.held = 100  # the last
     large = torch.ones(100_000)
     dist.all_reduce(large)
     order = list(LaterCopies.log)
+    LaterCopies.held = 0
     future = dist.all_reduce(torch.ones(5000), async_op=True).get_future().wait()
     try:
         dist.all_reduce(torch.tensor([2**30] * 2000, dtype=torch.int32))
