@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bmv2_topos import Host, Link, Switch, Topology, named, tree
 from bmv2_topos.testbeds.netns import BadName, NotCarried, NotHere, Program, check_here, planned
 from bmv2_topos.testbeds.netns.bmv2 import help_text
-from bmv2_topos.testbeds.netns.commands import BMV2
+from bmv2_topos.testbeds.netns.commands import BMV2, Command
 from bmv2_topos.testbeds.netns.embedded import switch_options
 from bmv2_topos.testbeds.netns.fabric import NamespaceFabric
 from bmv2_topos.testbeds.netns.forwarding import entries, next_port
 from bmv2_topos.testbeds.netns.store import State
+from bmv2_topos.testbeds.netns.testbed import run_step
 from controller import names
 
 
@@ -180,3 +184,24 @@ def test_jobs_that_start_at_once_each_find_the_hosts_that_are_free(
 
     with ThreadPoolExecutor(2) as pool:
         assert all(len(hosts) == 2 for hosts in pool.map(reserve, range(400)))
+
+
+def test_a_step_that_is_interrupted_as_it_starts_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was left running, and made a namespace after all others had been taken away."""
+
+    class Interrupted(subprocess.Popen[str]):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            started.append(self.pid)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    started: list[int] = []
+    monkeypatch.setattr(subprocess, "Popen", Interrupted)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run_step(Command(("sleep", "600")))
+    finally:
+        signal.signal(signal.SIGINT, before)
+    with pytest.raises(ProcessLookupError):
+        os.kill(started[0], 0)

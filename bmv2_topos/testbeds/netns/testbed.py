@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -124,10 +125,23 @@ def controllers(state: State) -> Iterator[Mapping[str, Controller]]:
 
 
 def run_step(command: Command) -> None:
-    """Run a command. Raises StepFailed, with what it said."""
-    done = subprocess.run(command.argv, input="\n".join(command.lines), capture_output=True, text=True)
-    if done.returncode:
-        raise StepFailed(f"{command.text.splitlines()[0]}: {done.stderr.strip() or done.returncode}")
+    """Run a command; after an interrupt it has ended, too. Raises StepFailed, with what it said."""
+    pipe = subprocess.PIPE
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        with subprocess.Popen(command.argv, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
+            try:
+                # an interrupt before this would leave a process that makes what has been cleared away
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
+                _, said = process.communicate("\n".join(command.lines))
+            except BaseException:
+                process.kill()
+                process.wait()
+                raise
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    if process.returncode:
+        raise StepFailed(f"{command.text.splitlines()[0]}: {said.strip() or process.returncode}")
 
 
 def _install(state: State, on_step: Callable[[str], None]) -> None:
