@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -33,6 +35,13 @@ def fill(path: Path, tables: str) -> None:
     """Write `tables` into the page at `path`; where there is none yet, they are all of it."""
     page = path.read_text(encoding="utf-8") if path.exists() else f"{BEGIN}\n{END}\n"
     path.write_text(with_tables(page, tables), encoding="utf-8")
+
+
+def publish(folder: Path, name: str, tables: str, rows: Sequence[Mapping[str, object]]) -> None:
+    """Write `tables` into the page of this name in `folder`, and `rows` beside it."""
+    fill(folder / f"{name}.md", tables)
+    document = json.dumps({"name": name, "rows": rows}, indent=1)
+    (folder / f"{name}.json").write_text(document + "\n", encoding="utf-8")
 
 
 def console() -> Console:

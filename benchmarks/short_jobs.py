@@ -9,14 +9,13 @@ all. `--jobs` is the length of the generated ones.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.pages import check, fill
+from benchmarks.pages import check, publish
 from benchmarks.trace_files import LONG, traces
 from bmv2_topos.experiments.harness import markdown
 from controller.scheduling import Cluster
@@ -52,9 +51,7 @@ def main() -> None:
     shown = text(rows)
     print(shown)
     if given.output is not None:
-        fill(given.output / f"{NAME}.md", shown)
-        document = json.dumps({"name": NAME, "rows": rows}, indent=1)
-        (given.output / f"{NAME}.json").write_text(document + "\n", encoding="utf-8")
+        publish(given.output, NAME, shown, rows)
 
 
 def measured(folder: Path | None, jobs: int, processes: int) -> list[Row]:

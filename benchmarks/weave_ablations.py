@@ -8,7 +8,6 @@ on trace3 and c1000 below DIR. It writes the tables into weave-beliefs.md, the r
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
 import statistics
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -16,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.pages import check, fill
+from benchmarks.pages import check, publish
 from benchmarks.short_jobs import CASES, LOADS, NODES, SEEDS
 from benchmarks.trace_files import traces
 from bmv2_topos.experiments.harness import markdown
@@ -159,9 +158,7 @@ def main() -> None:
     shown = text(rows)
     print(shown)
     if given.output is not None:
-        fill(given.output / f"{NAME}.md", shown)
-        document = json.dumps({"name": NAME, "rows": rows}, indent=1)
-        (given.output / f"{NAME}.json").write_text(document + "\n", encoding="utf-8")
+        publish(given.output, NAME, shown, rows)
 
 
 def measured(workload: Workload) -> list[Row]:
