@@ -38,7 +38,8 @@ def fill(path: Path, tables: str) -> None:
 
 
 def publish(folder: Path, name: str, tables: str, rows: Sequence[Mapping[str, object]]) -> None:
-    """Write `tables` into the page of this name in `folder`, and `rows` beside it."""
+    """Write `tables` into the page of this name in `folder`, which is made, and `rows` beside it."""
+    folder.mkdir(parents=True, exist_ok=True)
     fill(folder / f"{name}.md", tables)
     document = json.dumps({"name": name, "rows": rows}, indent=1)
     (folder / f"{name}.json").write_text(document + "\n", encoding="utf-8")
