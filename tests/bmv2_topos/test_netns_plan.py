@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -194,14 +195,20 @@ def test_a_step_that_is_interrupted_as_it_starts_has_ended(monkeypatch: pytest.M
             super().__init__(*arguments, **options)
             started.append(self.pid)
             os.kill(os.getpid(), signal.SIGINT)
+            end.wait(0.2)  # another thread may take it, which is not at once
 
     started: list[int] = []
+    end = threading.Event()
     monkeypatch.setattr(subprocess, "Popen", Interrupted)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    other = threading.Thread(target=end.wait)  # it would take a signal that this one blocks
+    other.start()
     try:
         with pytest.raises(KeyboardInterrupt):
             run_step(Command(("sleep", "600")))
     finally:
         signal.signal(signal.SIGINT, before)
+        end.set()
+        other.join()
     with pytest.raises(ProcessLookupError):
         os.kill(started[0], 0)

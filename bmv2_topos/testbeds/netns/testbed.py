@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -15,6 +14,7 @@ from bmv2_topos.testbeds.netns import namespaces, store
 from bmv2_topos.testbeds.netns.commands import Command, Program, bring_up
 from bmv2_topos.testbeds.netns.errors import NoTestbed, NotHere, StepFailed, Taken
 from bmv2_topos.testbeds.netns.forwarding import entries
+from bmv2_topos.testbeds.netns.interrupts import interrupts_held
 from bmv2_topos.testbeds.netns.names import check_name, check_nodes, namespace, prefix
 from bmv2_topos.testbeds.netns.serving import await_service, start_switch
 from bmv2_topos.testbeds.netns.store import State
@@ -126,20 +126,16 @@ def controllers(state: State) -> Iterator[Mapping[str, Controller]]:
 
 def run_step(command: Command) -> None:
     """Run a command; after an interrupt it has ended, too. Raises StepFailed, with what it said."""
-    pipe = subprocess.PIPE
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    pipe, process = subprocess.PIPE, None
     try:
-        with subprocess.Popen(command.argv, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
-            try:
-                # an interrupt before this would leave a process that makes what has been cleared away
-                signal.pthread_sigmask(signal.SIG_SETMASK, before)
-                _, said = process.communicate("\n".join(command.lines))
-            except BaseException:
+        with interrupts_held():
+            process = subprocess.Popen(command.argv, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+        _, said = process.communicate("\n".join(command.lines))
+    except BaseException:
+        if process is not None:
+            with process:  # it would make what has been cleared away
                 process.kill()
-                process.wait()
-                raise
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        raise
     if process.returncode:
         raise StepFailed(f"{command.text.splitlines()[0]}: {said.strip() or process.returncode}")
 
