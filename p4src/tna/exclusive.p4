@@ -41,10 +41,11 @@ control Ingress(inout tna_headers_t hdr, inout tna_metadata_t meta,
         meta.flags = (bit<32>)(hdr.ina.flags & FLAGS_OF_SUM);
     }
 
-    action comes_down(bit<8> counter_row, index_t mask, index_t place) {
+    action comes_down(bit<8> counter_row, index_t mask, index_t place, bit<32> full_bitmap) {
         meta.counter_row = counter_row;
         meta.index = hdr.ina.psn[15:0] & mask;
         meta.place = place;
+        meta.full_bitmap = full_bitmap;
         meta.flags = (bit<32>)(hdr.ina.flags & FLAGS_OF_RESULT) | SLOT_FINAL;
     }
 
@@ -75,6 +76,9 @@ control Ingress(inout tna_headers_t hdr, inout tna_metadata_t meta,
                 meta.outcome = outcome_t.BAD_LENGTH;
             } else if (!member.apply().hit) {
                 meta.outcome = outcome_t.UNKNOWN_JOB;
+            } else if (hdr.ina.flags[7:7] == 1) {
+                // raw values: only a fallback server could add them, and there is none
+                meta.outcome = outcome_t.NO_UPLINK;
             } else {
                 meta.index = meta.index | meta.place;
                 slot.apply(hdr, meta);

@@ -58,6 +58,8 @@ control Slot(inout tna_headers_t hdr, inout tna_metadata_t meta) {
         void apply(inout bit<32> psn, out relation_t answer) {
             if (psn == hdr.ina.psn) {
                 answer = relation_t.SAME;
+            } else if ((int<32>)(psn - hdr.ina.psn) < 0) {
+                answer = relation_t.NEWER;
             } else {
                 answer = relation_t.OLDER;
             }
@@ -67,7 +69,7 @@ control Slot(inout tna_headers_t hdr, inout tna_metadata_t meta) {
     action enter() { relation = entering.execute(meta.index); }
     action look()  { relation = looking.execute(meta.index); }
 
-    // A result from above finds the sum that it is of, or is only passed on.
+    // A result from above finds the sum that it is of, or claims nothing.
     table psn {
         key = { hdr.ina.kind: exact; }
         actions = { enter; look; NoAction; }
@@ -93,6 +95,13 @@ control Slot(inout tna_headers_t hdr, inout tna_metadata_t meta) {
         }
     };
 
+    // A result from above: everybody is in it.
+    RegisterAction<bit<32>, index_t, bit<32>>(slot_bitmap) closing = {
+        void apply(inout bit<32> bitmap) {
+            bitmap = meta.full_bitmap;
+        }
+    };
+
     Register<bit<32>, index_t>(SLOTS) slot_seen;
     RegisterAction<bit<32>, index_t, bit<32>>(slot_seen) joining_too = {
         void apply(inout bit<32> bitmap, out bit<32> seen) {
@@ -106,29 +115,38 @@ control Slot(inout tna_headers_t hdr, inout tna_metadata_t meta) {
             bitmap = hdr.ina.bitmap;
         }
     };
+    RegisterAction<bit<32>, index_t, bit<32>>(slot_seen) closing_too = {
+        void apply(inout bit<32> bitmap) {
+            bitmap = meta.full_bitmap;
+        }
+    };
 
     action join()      { meta.before = joining.execute(meta.index); }
     action begin()     { beginning.execute(meta.index); }
+    action close()     { closing.execute(meta.index); }
     action join_too()  { meta.seen = joining_too.execute(meta.index); }
     action begin_too() { beginning_too.execute(meta.index); }
+    action close_too() { closing_too.execute(meta.index); }
 
     table bitmap {
         key = { hdr.ina.kind: exact; relation: exact; }
-        actions = { join; begin; NoAction; }
+        actions = { join; begin; close; NoAction; }
         const default_action = NoAction;
         const entries = {
             (KIND_GRADIENT, relation_t.SAME):  join();
             (KIND_GRADIENT, relation_t.NEWER): begin();
+            (KIND_RESULT,   relation_t.SAME):  close();
         }
     }
 
     table seen {
         key = { hdr.ina.kind: exact; relation: exact; }
-        actions = { join_too; begin_too; NoAction; }
+        actions = { join_too; begin_too; close_too; NoAction; }
         const default_action = NoAction;
         const entries = {
             (KIND_GRADIENT, relation_t.SAME):  join_too();
             (KIND_GRADIENT, relation_t.NEWER): begin_too();
+            (KIND_RESULT,   relation_t.SAME):  close_too();
         }
     }
 
@@ -246,31 +264,29 @@ control Slot(inout tna_headers_t hdr, inout tna_metadata_t meta) {
             meta.seen:          ternary;
             meta.lacking:       ternary;
             hdr.ina.flags[1:1]: ternary @name("query");
-            hdr.ina.flags[7:7]: ternary @name("raw");
             meta.root:          ternary;
         }
         actions = { decide; pass; relay; }
         const default_action = pass(outcome_t.WRONG_DIRECTION, TO_NOBODY);
         const entries = {
-            // kind, relation, final, seen, lacking, query, raw, root
-            // raw values: only a fallback server could add them, and there is none
-            (KIND_GRADIENT, _,                _, _, _, _, 1, _): pass(outcome_t.NO_UPLINK,    TO_NOBODY);
+            // kind, relation, final, seen, lacking, query, root
             // a late copy of a PSN whose slot has moved on
-            (KIND_GRADIENT, relation_t.OLDER, _, _, _, _, _, _): pass(outcome_t.STALE,        TO_NOBODY);
+            (KIND_GRADIENT, relation_t.OLDER, _, _, _, _, _): pass(outcome_t.STALE,        TO_NOBODY);
             // one more contribution; the last one completes the sum
-            (KIND_GRADIENT, _,                _, 0, 0, _, _, 1): decide(outcome_t.COMPLETED,  TO_GROUP,  KIND_RESULT);
-            (KIND_GRADIENT, _,                _, 0, 0, _, _, 0): decide(outcome_t.COMPLETED,  TO_UPLINK, KIND_GRADIENT);
-            (KIND_GRADIENT, _,                _, 0, _, _, _, _): pass(outcome_t.AGGREGATED,   TO_NOBODY);
+            (KIND_GRADIENT, _,                _, 0, 0, _, 1): decide(outcome_t.COMPLETED,  TO_GROUP,  KIND_RESULT);
+            (KIND_GRADIENT, _,                _, 0, 0, _, 0): decide(outcome_t.COMPLETED,  TO_UPLINK, KIND_GRADIENT);
+            (KIND_GRADIENT, _,                _, 0, _, _, _): pass(outcome_t.AGGREGATED,   TO_NOBODY);
             // already counted: the result again, the sum up again, who is missing, or nothing
-            (KIND_GRADIENT, _,                _, _, 0, _, _, 1): decide(outcome_t.REPLAYED,   TO_SENDER, KIND_RESULT);
-            (KIND_GRADIENT, _,                1, _, _, _, _, 0): decide(outcome_t.REPLAYED,   TO_SENDER, KIND_RESULT);
-            (KIND_GRADIENT, _,                0, _, 0, _, _, 0): relay();
-            (KIND_GRADIENT, _,                _, _, _, 1, _, _): decide(outcome_t.STATUS,     TO_SENDER, KIND_STATUS);
-            (KIND_GRADIENT, _,                _, _, _, _, _, _): pass(outcome_t.DUPLICATE,    TO_NOBODY);
+            (KIND_GRADIENT, _,                _, _, 0, _, 1): decide(outcome_t.REPLAYED,   TO_SENDER, KIND_RESULT);
+            (KIND_GRADIENT, _,                1, _, _, _, 0): decide(outcome_t.REPLAYED,   TO_SENDER, KIND_RESULT);
+            (KIND_GRADIENT, _,                0, _, 0, _, 0): relay();
+            (KIND_GRADIENT, _,                _, _, _, 1, _): decide(outcome_t.STATUS,     TO_SENDER, KIND_STATUS);
+            (KIND_GRADIENT, _,                _, _, _, _, _): pass(outcome_t.DUPLICATE,    TO_NOBODY);
             // a result from above: kept for those below who lose it, or only passed on
-            (KIND_RESULT,   relation_t.SAME,  1, _, _, _, _, _): pass(outcome_t.DUPLICATE,    TO_NOBODY);
-            (KIND_RESULT,   relation_t.SAME,  0, _, _, _, _, _): pass(outcome_t.STORED,       TO_GROUP);
-            (KIND_RESULT,   _,                _, _, _, _, _, _): pass(outcome_t.PASSED_DOWN,  TO_GROUP);
+            (KIND_RESULT,   relation_t.OLDER, _, _, _, _, _): pass(outcome_t.STALE,        TO_NOBODY);
+            (KIND_RESULT,   relation_t.SAME,  1, _, _, _, _): pass(outcome_t.DUPLICATE,    TO_NOBODY);
+            (KIND_RESULT,   relation_t.SAME,  0, _, _, _, _): pass(outcome_t.STORED,       TO_GROUP);
+            (KIND_RESULT,   _,                _, _, _, _, _): pass(outcome_t.PASSED_DOWN,  TO_GROUP);
         }
     }
 
