@@ -58,7 +58,7 @@ def _fill(lines: list[str], width: int) -> list[str]:
     item = _ITEM.match(lines[0])
     first = item[0] if item else ""
     indent = " " * len(first)
-    words = _WORD.findall(" ".join([lines[0].removeprefix(first), *lines[1:]]))
+    words = _WORD.findall(" ".join([lines[0].removeprefix(first), *map(str.strip, lines[1:])]))
     filled = [[words[0]]]
     for word in words[1:]:
         line = filled[-1]

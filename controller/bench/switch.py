@@ -29,6 +29,9 @@ FRAMES = 4096
 
 WRITES_PER_BATCH = 1000
 
+PORTS = 512
+"""Ports that entries are written for in turn, all that v1model knows: as many different actions."""
+
 PROGRAM = """
 #include <core.p4>
 #include <v1model.p4>
@@ -228,6 +231,7 @@ def _batches(info: Any, count: int) -> list[Any]:
             entry.table_id = table
             entry.match.add(field_id=1).exact.value = (0x020000000000 + number).to_bytes(6, "big")
             entry.action.action.action_id = action
-            entry.action.action.params.add(param_id=1, value=b"\1")
+            port = number % PORTS
+            entry.action.action.params.add(param_id=1, value=port.to_bytes(1 + (port > 0xFF), "big"))
         batches.append(batch)
     return batches

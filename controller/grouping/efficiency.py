@@ -53,9 +53,12 @@ def round_s(jobs: Sequence[Profile], offsets: Sequence[int]) -> float:
         raise BadSpec(
             f"offsets {tuple(offsets)} for {len(jobs)} jobs; each needs one of its own among 0..{k - 1}"
         )
-    return sum(
-        max(job[(offset + slot) % k] for job, offset in zip(jobs, offsets, strict=True)) for slot in range(k)
-    )
+    return _round_s(jobs, [offset % k for offset in offsets])
+
+
+def _round_s(jobs: Sequence[Profile], offsets: Sequence[int]) -> float:
+    turned = [job[offset:] + job[:offset] for job, offset in zip(jobs, offsets, strict=True)]
+    return sum(map(max, zip(*turned, strict=True))) if len(turned) > 1 else sum(turned[0])
 
 
 def efficiency(jobs: Sequence[Profile], length_s: float) -> float:
@@ -92,7 +95,7 @@ def _extreme(jobs: tuple[Profile, ...], longest: bool) -> Interleaving:
     found_s = 0.0 if longest else math.inf
     found: tuple[int, ...] = ()
     for offsets in orders(len(jobs[0]), len(jobs)):
-        length_s = round_s(jobs, offsets)
+        length_s = _round_s(jobs, offsets)
         if length_s > found_s if longest else length_s < found_s:
             found_s, found = length_s, offsets
     return Interleaving(found_s, min(1.0, efficiency(jobs, found_s)), found)

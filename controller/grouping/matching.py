@@ -181,7 +181,8 @@ def _edges(
 
 def _blossom(weights: NDArray[np.float64]) -> Pairs:
     """Match along the edges above the diagonal of `weights` that weigh something."""
-    whole = np.rint(np.triu(weights, 1) * SCALE).clip(min=0.0)
-    graph = rustworkx.PyGraph.from_adjacency_matrix(whole)
+    whole = np.maximum(np.rint(weights * SCALE), 0.0)
+    np.fill_diagonal(whole, 0.0)
+    graph = rustworkx.PyGraph.from_adjacency_matrix(whole)  # reads what is above the diagonal
     found = rustworkx.max_weight_matching(graph, weight_fn=int)
     return sorted((min(u, v), max(u, v)) for u, v in found)

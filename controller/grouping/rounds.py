@@ -9,6 +9,7 @@ optimum.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,10 @@ from controller.grouping.matching import EXACT, Pairs, Weigh, match
 
 Matcher = Callable[[int, Weigh, Sequence[int], NDArray[np.float64] | None], Pairs]
 """As `controller.grouping.matching.match`."""
+
+
+FEW = 32
+"""Groups whose joins are remembered: a queue is of few kinds of jobs, and asks for the same again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,32 +100,62 @@ def weights(
 
     The weight is 0 where the union would have more than `members` jobs.
     """
-    k = stages.shape[1]
-
-    def by_size(chosen: NDArray[np.int64]) -> dict[int, tuple[NDArray[np.int64], NDArray[np.float64]]]:
-        """Return, by number of members, which of `chosen` have it, and their members' stage times."""
-        rows: dict[int, list[int]] = {}
-        groups = [nodes[node] for node in chosen.tolist()]
-        for row, group in enumerate(groups):
-            rows.setdefault(len(group), []).append(row)
-        return {
-            size: (np.array(where), stages[np.array([groups[row] for row in where])])
-            for size, where in rows.items()
-        }
 
     def weigh(left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.float64]:
-        gamma = np.zeros((len(left), len(right)))
-        mine = by_size(left)
-        theirs = mine if right is left else by_size(right)
-        for p, (rows, a) in mine.items():
-            for q, (columns, b) in theirs.items():
-                if p + q <= members:
-                    length_s = union_rounds(a, b, longest=worst_order)
-                    total = a.sum(axis=(1, 2))[:, None] + b.sum(axis=(1, 2))[None, :]
-                    gamma[np.ix_(rows, columns)] = total / (k * length_s)
-        return gamma
+        mine = [nodes[node] for node in left.tolist()]
+        if right is not left:
+            return _gamma(stages, mine, [nodes[node] for node in right.tolist()], members, worst_order)
+        if len(mine) > FEW:
+            return _gamma(stages, mine, mine, members, worst_order)
+        jobs = stages[[job for node in mine for job in node]]
+        return _gamma_of_few(jobs.tobytes(), tuple(map(len, mine)), members, worst_order)
 
     return weigh
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _gamma_of_few(
+    stages: bytes, sizes: tuple[int, ...], members: int, worst_order: bool
+) -> NDArray[np.float64]:
+    """Return what `_gamma` says of groups with each other: the first `sizes[0]` jobs, and so on."""
+    ends = [*itertools.accumulate(sizes)]
+    nodes = [tuple(range(end - size, end)) for end, size in zip(ends, sizes, strict=True)]
+    found = _gamma(np.frombuffer(stages).reshape(ends[-1], -1), nodes, nodes, members, worst_order)
+    found.flags.writeable = False
+    return found
+
+
+def _gamma(
+    stages: NDArray[np.float64],
+    left: Sequence[tuple[int, ...]],
+    right: Sequence[tuple[int, ...]],
+    members: int,
+    worst_order: bool,
+) -> NDArray[np.float64]:
+    """Return the gamma of each of `left` joined with each of `right`."""
+    gamma = np.zeros((len(left), len(right)))
+    mine = _by_size(stages, left)
+    theirs = mine if right is left else _by_size(stages, right)
+    for p, (rows, a) in mine.items():
+        for q, (columns, b) in theirs.items():
+            if p + q <= members:
+                length_s = union_rounds(a, b, longest=worst_order)
+                total = a.sum(axis=(1, 2))[:, None] + b.sum(axis=(1, 2))[None, :]
+                gamma[np.ix_(rows, columns)] = total / (stages.shape[1] * length_s)
+    return gamma
+
+
+def _by_size(
+    stages: NDArray[np.float64], nodes: Sequence[tuple[int, ...]]
+) -> dict[int, tuple[NDArray[np.int64], NDArray[np.float64]]]:
+    """Return, by number of members, which of `nodes` have it, and their members' stage times."""
+    rows: dict[int, list[int]] = {}
+    for row, node in enumerate(nodes):
+        rows.setdefault(len(node), []).append(row)
+    return {
+        size: (np.array(where), stages[np.array([nodes[row] for row in where])])
+        for size, where in rows.items()
+    }
 
 
 def places(stages: NDArray[np.float64], nodes: Sequence[tuple[int, ...]]) -> NDArray[np.float64]:

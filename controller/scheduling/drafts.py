@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from controller.scheduling.model import Cluster
 from controller.scheduling.placement import Counts, Slots
 from controller.scheduling.policy import Group, JobState, View
 
@@ -56,7 +57,6 @@ def place(drafts: Iterable[Draft], view: View) -> list[Group]:
         if not counts.free:
             break
     before = {job.order: group for group in view.groups for job in group.jobs}
-    slots = Slots(view.cluster)
     placed: dict[int, Group] = {}
     fresh: list[tuple[int, Draft]] = []
     homes: set[int] = set()  # groups that stay, by their first GPU
@@ -67,9 +67,8 @@ def place(drafts: Iterable[Draft], view: View) -> list[Group]:
             fresh.append((number, draft))
         else:
             homes.add(old.gpus[0])
-            slots.keep(old.gpus)
             placed[number] = old if same else draft.on(old.gpus)
-    if not _fill(fresh, slots, placed):
+    if fresh and not _fill(fresh, _beside(placed.values(), view.cluster), placed):
         placed = {}
         _fill(list(enumerate(kept)), Slots(view.cluster), placed)
         for number, group in placed.items():
@@ -77,6 +76,14 @@ def place(drafts: Iterable[Draft], view: View) -> list[Group]:
             if old is not None and old.gpus == group.gpus and kept[number].same_members(old):
                 placed[number] = old
     return [placed[number] for number in sorted(placed)]
+
+
+def _beside(groups: Iterable[Group], cluster: Cluster) -> Slots:
+    """Return what is free beside `groups`."""
+    slots = Slots(cluster)
+    for group in groups:
+        slots.keep(group.gpus)
+    return slots
 
 
 def _fill(drafts: list[tuple[int, Draft]], slots: Slots, placed: dict[int, Group]) -> bool:

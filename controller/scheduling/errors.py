@@ -3,6 +3,7 @@
 SchedulingError
 ├── BadSpec        a job, profile, cluster or option that makes no sense; the message says which and why
 ├── BadTrace       a trace file that cannot be read; file, line and column are in the message
+├── BadInput       profiles, matrices or measurements that a family of policies cannot use, or a job for it
 ├── BadDecision    a policy returned something impossible: a GPU twice, a job twice, a job that is not there
 ├── Stuck          jobs wait, nothing runs, and nothing will ever change that
 ├── ExtraMissing   a part needs a package that is not installed; the message says how to get it
@@ -15,7 +16,20 @@ from __future__ import annotations
 
 from controller.errors import BadSpec, SchedulingError
 
-__all__ = ["BadDecision", "BadSpec", "BadTrace", "ExtraMissing", "NotCompiled", "SchedulingError", "Stuck"]
+__all__ = [
+    "BadDecision",
+    "BadInput",
+    "BadSpec",
+    "BadTrace",
+    "ExtraMissing",
+    "NotCompiled",
+    "SchedulingError",
+    "Stuck",
+]
+
+
+class BadInput(SchedulingError):
+    """What a family of policies goes by cannot be used, or a job cannot with it."""
 
 
 class BadDecision(SchedulingError):

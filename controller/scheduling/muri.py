@@ -13,7 +13,8 @@ fast jobs really run is unchanged.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from controller.grouping.efficiency import Interleaving, Profile, best
 from controller.grouping.rounds import Plan, group
@@ -62,6 +63,18 @@ class Profiler:
         return tuple(stage * self._rng.uniform(1 - self._noise, 1 + self._noise) for stage in exact)
 
 
+@dataclass(frozen=True, slots=True)
+class Drafted:
+    """The groups that jobs of one size were put into: the jobs' orders, and the groups by their first job.
+
+    As long as the same jobs come first in the same order, these are their groups.
+    """
+
+    orders: list[int]
+    fits: bool
+    groups: list[tuple[int, Draft]]
+
+
 class Muri:
     """Muri-S if durations are `known`, else Muri-L.
 
@@ -96,6 +109,7 @@ class Muri:
         self._running: dict[int, JobState] = {}
         self._profiles: dict[int, Profile] = {}
         self._plans: dict[tuple[Profile, ...], list[Plan]] = {}  # the queue's head often stays the same
+        self._drafted: dict[int, Drafted] = {}
 
     def decide(self, view: View) -> Decision:
         """Return the groups of the jobs that come first."""
@@ -133,6 +147,7 @@ class Muri:
         for size in self._waiting.sizes():
             queue += self._waiting.bucket(size)[: self._members * (cluster.gpus // size)]
         queue.sort()
+        sizes = {job.spec.gpus for _, _, job in held}.union(self._waiting.sizes())
         counts = Counts(cluster)
         refused: set[int] = set()
         taken: dict[int, list[Entry]] = {}
@@ -142,6 +157,8 @@ class Muri:
             another = len(entries) % self._members == 0  # it would be the first of another group
             if another and (size in refused or not counts.take(size)):
                 refused.add(size)
+                if len(refused) == len(sizes):
+                    break
                 continue
             entries.append(entry)
         return taken
@@ -149,31 +166,40 @@ class Muri:
     def _grouped(self, taken: dict[int, list[Entry]], cluster: Cluster) -> list[Draft]:
         """Return the groups in order of the rank of their first job."""
         fits = sum(size * len(entries) for size, entries in taken.items()) <= cluster.gpus
+        before, self._drafted = self._drafted, {}
         ranked: list[tuple[Rank, int, Draft]] = []
-        for entries in taken.values():
-            if fits:
-                ranked += [(rank, order, interleaved((job,))) for rank, order, job in entries]
-                continue
-            for members, interleaving in self._plan(entries):
-                rank, order, _ = min(members)
-                jobs = tuple(entry[2] for entry in members)
-                ranked.append((rank, order, interleaved(jobs, interleaving)))
+        for size, entries in taken.items():
+            orders = [order for _, order, _ in entries]
+            drafted = before.get(size)
+            if drafted is None or drafted.orders != orders or drafted.fits != fits:
+                drafted = Drafted(orders, fits, [*self._drafts(entries, fits=fits)])
+            self._drafted[size] = drafted
+            ranked += [(*entries[first][:2], draft) for first, draft in drafted.groups]
         return [draft for _, _, draft in sorted(ranked, key=lambda entry: entry[:2])]
 
-    def _plan(self, entries: list[Entry]) -> Iterator[tuple[list[Entry], Interleaving]]:
-        """Yield the members of each group, and how they interleave."""
-        if not self._blossom:
-            for head in range(0, len(entries), self._members):
-                block = entries[head : head + self._members]
-                yield block, best([self._profiles[order] for _, order, _ in block])
+    def _drafts(self, entries: list[Entry], *, fits: bool) -> Iterator[tuple[int, Draft]]:
+        """Yield the groups of these jobs, which are in order, each with the position of its first job."""
+        jobs = [job for _, _, job in entries]
+        if fits:
+            yield from ((number, interleaved((job,))) for number, job in enumerate(jobs))
             return
-        profiles = tuple(self._profiles[order] for _, order, _ in entries)
-        if profiles not in self._plans:
+        for plan in self._plan([self._profiles[job.order] for job in jobs]):
+            members = tuple(jobs[number] for number in plan.jobs)
+            yield plan.jobs[0], interleaved(members, plan.interleaving)
+
+    def _plan(self, profiles: list[Profile]) -> Iterable[Plan]:
+        """Return which of them are together, and how they interleave."""
+        if not self._blossom:
+            heads = range(0, len(profiles), self._members)
+            blocks = [range(head, min(head + self._members, len(profiles))) for head in heads]
+            return [Plan((*block,), best([profiles[number] for number in block])) for block in blocks]
+        key = tuple(profiles)
+        plans = self._plans.get(key)
+        if plans is None:
             if len(self._plans) >= 4096:
                 self._plans.clear()
-            self._plans[profiles] = group(profiles, members=self._members, worst_order=self._worst)
-        for plan in self._plans[profiles]:
-            yield [entries[number] for number in plan.jobs], plan.interleaving
+            plans = self._plans[key] = group(key, members=self._members, worst_order=self._worst)
+        return plans
 
 
 def interleaved(jobs: tuple[JobState, ...], interleaving: Interleaving | None = None) -> Draft:

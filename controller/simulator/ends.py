@@ -7,16 +7,31 @@ import math
 
 from controller.scheduling.policy import JobState
 
+ROOM = 64
+"""How many entries may be outdated, beside as many as are not."""
+
 
 class Ends:
     """Ends in a heap; an entry is outdated once its job's speed has changed."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, int, JobState]] = []
+        self._room = ROOM
+
+    def __len__(self) -> int:
+        return len(self._heap)
 
     def push(self, job: JobState) -> None:
         """Note the end of `job` as things stand now."""
         heapq.heappush(self._heap, (job.end_s(), job.order, job.version, job))
+        if len(self._heap) > self._room:
+            self._tidy()
+
+    def _tidy(self) -> None:
+        """Drop what is outdated: jobs that are restarted often would leave far ends by the thousand."""
+        self._heap = [entry for entry in self._heap if entry[2] == entry[3].version]
+        heapq.heapify(self._heap)
+        self._room = 2 * len(self._heap) + ROOM
 
     def next_s(self) -> float:
         """Return when the next job ends, infinity if none runs."""

@@ -10,31 +10,52 @@ Packages that are optional are loaded when one of its policies is made.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import importlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from controller import plugins
 from controller.scheduling.errors import BadSpec
 from controller.scheduling.model import JobSpec
 from controller.simulator.divided import DividedRun
-from controller.simulator.families import faults, lucid, outside, papers, sharing, synergy, types
+from controller.simulator.families import outside
 from controller.simulator.families.base import Family, Setting, SimulationConfig, resolve_settings
 from controller.simulator.policy_run import PolicyRun
-from controller.simulator.replicas.lucid import family as lucid_replica
-from controller.simulator.replicas.muri import family as muri_replica
-from controller.simulator.replicas.synergy import family as synergy_replica
 
-FAMILIES: Mapping[str, Family] = {
-    "": papers.FAMILY,
-    "muri-replica": muri_replica.FAMILY,
-    "synergy": synergy.FAMILY,
-    "synergy-replica": synergy_replica.FAMILY,
-    "lucid": lucid.FAMILY,
-    "lucid-replica": lucid_replica.FAMILY,
-    "sharing": sharing.FAMILY,
-    "types": types.FAMILY,
-    "faults": faults.FAMILY,
-}
+
+class _Families(Mapping[str, Family]):
+    """Families by name, imported when asked for: all together take longer than a short simulation."""
+
+    def __init__(self, modules: Mapping[str, str]) -> None:
+        self._modules = modules
+
+    def __getitem__(self, name: str) -> Family:
+        found: Family = importlib.import_module(self._modules[name]).FAMILY
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._modules)
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._modules
+
+
+FAMILIES: Mapping[str, Family] = _Families(
+    {
+        "": "controller.simulator.families.papers",
+        "muri-replica": "controller.simulator.replicas.muri.family",
+        "synergy": "controller.simulator.families.synergy",
+        "synergy-replica": "controller.simulator.replicas.synergy.family",
+        "lucid": "controller.simulator.families.lucid",
+        "lucid-replica": "controller.simulator.replicas.lucid.family",
+        "sharing": "controller.simulator.families.sharing",
+        "types": "controller.simulator.families.types",
+        "faults": "controller.simulator.families.faults",
+    }
+)
 """By what stands before the colon of their policies' names."""
 
 
@@ -88,7 +109,8 @@ def check_known(name: str) -> None:
 
 def is_outside(name: str) -> bool:
     """Return whether no policy of the families is called so."""
-    return name not in known()
+    kind, policy = family(name), name.rpartition(":")[2]
+    return full_name(kind, policy) != name or policy not in FAMILIES[kind].policies
 
 
 def parse_setting(text: str) -> tuple[str, float]:

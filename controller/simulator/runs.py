@@ -11,12 +11,9 @@ from functools import lru_cache
 from pathlib import Path
 
 from controller.errors import ControllerError
-from controller.scheduling.errors import BadSpec, BadTrace, SchedulingError
-from controller.scheduling.lucid import BadSample
+from controller.scheduling.errors import BadInput, BadSpec, BadTrace, SchedulingError
 from controller.scheduling.model import JobSpec
 from controller.scheduling.policy import Group, JobState
-from controller.scheduling.sharing import BadMeasurement
-from controller.scheduling.synergy import BadDemand, BadMatrix
 from controller.simulator.estimates import expect
 from controller.simulator.families.base import SimulationConfig
 from controller.simulator.generate import generate
@@ -213,4 +210,4 @@ def _jobs(source: Source, config: SimulationConfig) -> list[JobSpec]:
 
 
 def _is_usage(error: Exception) -> bool:
-    return isinstance(error, BadSpec | BadTrace | BadSample | BadDemand | BadMatrix | BadMeasurement)
+    return isinstance(error, BadSpec | BadTrace | BadInput)

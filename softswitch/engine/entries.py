@@ -61,6 +61,7 @@ class TableEntries:
         self._refs = {ir.plain_name(ref.action): ref for ref in table.actions}
         self._refs |= {ref.action: ref for ref in table.actions}
         self._prioritised = has_priorities(table)
+        self._matches = [key.match for key in table.keys]
         self._full = [(1 << bit_width(key.expr.type)) - 1 for key in table.keys]
         self._bounds = {
             ref.action: [_bounds(param.type) for param in program.actions[ref.action].params]
@@ -156,7 +157,7 @@ class TableEntries:
         patterns = self._canonical_patterns(entry.patterns)
         invocation = self._canonical_invocation(entry.invocation, as_default=False)
         priority = entry.priority if self._prioritised else 0
-        if patterns == entry.patterns and invocation is entry.invocation and priority == entry.priority:
+        if patterns is entry.patterns and invocation is entry.invocation and priority == entry.priority:
             return entry
         return ir.ConstEntry(patterns, invocation, priority)
 
@@ -166,14 +167,10 @@ class TableEntries:
             raise BadEntry(f"table {self.table.name} has no key, so it takes no entries")
         if len(patterns) != len(keys):
             raise BadEntry(f"table {self.table.name} has {len(keys)} keys, the entry {len(patterns)}")
-        return tuple(
-            [
-                pattern
-                if _is_canonical(key.match, full, pattern)
-                else self._canonical_pattern(key, full, pattern)
-                for key, full, pattern in zip(keys, self._full, patterns, strict=True)
-            ]
-        )
+        for match, full, pattern in zip(self._matches, self._full, patterns, strict=True):
+            if not _is_canonical(match, full, pattern):
+                return tuple(map(self._canonical_pattern, keys, self._full, patterns))
+        return patterns
 
     def _canonical_pattern(self, key: ir.Key, full: int, pattern: ir.Pattern) -> ir.Pattern:
         where = f"key {key.name} of table {self.table.name}"
@@ -206,23 +203,24 @@ class TableEntries:
                 raise BadEntry(f"{where} is {key.match} and takes no {pattern.kind} pattern")
 
     def _canonical_invocation(self, invocation: ir.Invocation, *, as_default: bool) -> ir.Invocation:
-        name = self.table.name
-        ref = self._refs.get(invocation.action)
+        name, (action, args) = self.table.name, invocation
+        ref = self._refs.get(action)
         if ref is None:
             known = ", ".join(ir.plain_name(ref.action) for ref in self.table.actions)
-            raise BadEntry(f"table {name} has no action {invocation.action}; it has {known}")
+            raise BadEntry(f"table {name} has no action {action}; it has {known}")
         if as_default and ref.scope == "table_only":
             raise BadEntry(f"action {ref.action} of table {name} is @tableonly: not for the default")
         if not as_default and ref.scope == "default_only":
             raise BadEntry(f"action {ref.action} of table {name} is @defaultonly: not for entries")
         bounds = self._bounds[ref.action]
-        if len(bounds) != len(invocation.args):
-            raise BadEntry(f"action {ref.action} takes {len(bounds)} parameters, not {len(invocation.args)}")
-        for number, (arg, (low, high)) in enumerate(zip(invocation.args, bounds, strict=True)):
+        if len(bounds) != len(args):
+            raise BadEntry(f"action {ref.action} takes {len(bounds)} parameters, not {len(args)}")
+        for number, arg in enumerate(args):
+            low, high = bounds[number]
             if not low <= arg <= high:
                 param = self._actions[ref.action].params[number]
                 raise BadEntry(f"parameter {param.name} of {ref.action} is {low}..{high}, not {arg}")
-        return invocation if ref.action == invocation.action else ir.Invocation(ref.action, invocation.args)
+        return invocation if ref.action == action else ir.Invocation(ref.action, args)
 
     def _precedence(self, entry: ir.ConstEntry) -> int:
         """Return what entries are sorted by: the one that wins has the smallest."""
@@ -233,17 +231,13 @@ class TableEntries:
 
 def _is_canonical(match: str, full: int, pattern: ir.Pattern) -> bool:
     """Return True for most patterns that stay as they are; the others are looked at more closely."""
-    value, mask = pattern.value, pattern.mask
-    match pattern.kind:
-        case "exact":
-            return match == "exact" and mask == 0 and 0 <= value <= full
-        case "mask":
-            fits, beyond = 0 < mask <= full and value & mask == value, full ^ mask
-            return fits and (match == "ternary" or (match == "lpm" and not beyond & (beyond + 1)))
-        case "any":
-            return match != "exact" and value == 0 and mask == 0
-        case _:
-            return False
+    kind, value, mask = pattern
+    if kind == "exact":
+        return match == "exact" and mask == 0 and 0 <= value <= full
+    if kind == "mask":
+        fits, beyond = 0 < mask <= full and value & mask == value, full ^ mask
+        return fits and (match == "ternary" or (match == "lpm" and not beyond & (beyond + 1)))
+    return kind == "any" and match != "exact" and value == 0 and mask == 0
 
 
 def _bounds(type_: ir.Bits | ir.Bool) -> tuple[int, int]:

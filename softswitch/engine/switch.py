@@ -142,16 +142,16 @@ def _shut_down(engine: Engine, threads: list[threading.Thread]) -> None:
 class Locked:
     """Keeps packets out of a switch's program while it is entered; every table write enters one."""
 
-    __slots__ = ("_switch",)
+    __slots__ = ("_lock", "_unlock")
 
-    def __init__(self, switch: Switch) -> None:
-        self._switch = switch
+    def __init__(self, engine: Engine) -> None:
+        self._lock, self._unlock = engine.lock, engine.unlock
 
     def __enter__(self) -> None:
-        self._switch._engine.lock()
+        self._lock()
 
     def __exit__(self, *raised: object) -> None:
-        self._switch._engine.unlock()
+        self._unlock()
 
 
 class Switch:
@@ -180,6 +180,7 @@ class Switch:
         self._failure: SwitchError | None = None
         self._threads: list[threading.Thread] = []
         self._engine = _make_engine(engine)
+        self._locked = Locked(self._engine)
         # Also at interpreter exit: a thread must not run programs that are being torn down.
         self._close = weakref.finalize(self, _shut_down, self._engine, self._threads)
         try:
@@ -226,7 +227,7 @@ class Switch:
 
         Keep it short: the data path waits.
         """
-        return Locked(self)
+        return self._locked
 
     def set_multicast_group(self, group: int, members: Members | None) -> None:
         """Define or replace a group; None removes it. An empty group drops quietly."""

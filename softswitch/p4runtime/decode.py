@@ -8,9 +8,12 @@ from typing import Any
 from softswitch.compiler import ir
 from softswitch.p4runtime import bytestrings
 from softswitch.p4runtime.errors import InvalidArgument, PermissionDenied
-from softswitch.p4runtime.schema import Action, Field, Param, Schema, Table, listing
+from softswitch.p4runtime.schema import Action, Field, Schema, Table, listing
 
 ANY = ir.Pattern("any")
+
+_KEPT, _KEPT_BYTES = 4096, 256
+"""Messages of actions that a table keeps decoded, as many entries share one: how many, of how many bytes."""
 
 
 def table(schema: Schema, table_id: int) -> Table:
@@ -25,18 +28,28 @@ def match_key(table: Table, matches: Sequence[Any]) -> tuple[ir.Pattern, ...]:
 
     Omitted components are "don't care"; an exact one cannot be omitted.
     """
-    sent = matches[:]  # a list: repeated fields are slow to iterate over
-    if [m.field_id for m in sent] == table.field_ids:  # the usual case: all of them, in order
-        return tuple([_pattern(table, f, m) for f, m in zip(table.fields, sent, strict=True)])
+    fields = table.fields
+    if len(matches) != len(fields):
+        return _match_by_id(table, matches)
+    patterns = []
+    for number, f in enumerate(fields):  # the usual case: all of them, in order
+        m = matches[number]
+        if m.field_id != f.id:
+            return _match_by_id(table, matches)
+        patterns.append(_pattern(table, f, m))
+    return tuple(patterns)
+
+
+def _match_by_id(table: Table, matches: Sequence[Any]) -> tuple[ir.Pattern, ...]:
     given: dict[int, Any] = {}
     by_id = {f.id: f for f in table.fields}
-    for m in sent:
+    for m in matches:
         if m.field_id not in by_id:
             raise InvalidArgument(
                 f"table '{table.name}' has no match field {m.field_id}; {listing('field', table.fields)}"
             )
         if m.field_id in given:
-            raise InvalidArgument(f"match field '{by_id[m.field_id].name}' is given twice")
+            raise InvalidArgument(f"{by_id[m.field_id].label} is given twice")
         given[m.field_id] = m
     return tuple(
         _pattern(table, f, given[f.id]) if f.id in given else _omitted(table, f) for f in table.fields
@@ -54,6 +67,19 @@ def priority(table: Table, value: int) -> int:
             f"priority is {value}; entries of '{table.name}' cannot overlap by priority, it must be 0"
         )
     return value
+
+
+def called(schema: Schema, table: Table, action: Any) -> ir.Invocation:
+    """Decode the ``TableAction`` of an entry of `table`, or look up what the same bytes meant before."""
+    data = action.SerializeToString()
+    found = table.decoded.get(data)
+    if found is None:
+        found = invocation(schema, table, action, default=False)
+        if len(table.decoded) == _KEPT:
+            table.decoded.clear()
+        if len(data) <= _KEPT_BYTES:
+            table.decoded[data] = found
+    return found
 
 
 def invocation(schema: Schema, table: Table, action: Any, *, default: bool) -> ir.Invocation:
@@ -78,11 +104,21 @@ def invocation(schema: Schema, table: Table, action: Any, *, default: bool) -> i
     return ir.Invocation(found.name, _arguments(found, message.params))
 
 
-def _arguments(action: Action, params: Sequence[Any]) -> tuple[int, ...]:
-    sent = params[:]
-    if [given.param_id for given in sent] == action.param_ids:
-        return tuple([_value(action, p, given) for p, given in zip(action.params, sent, strict=True)])
-    by_id = {p.id: p for p in action.params}
+def _arguments(action: Action, given: Sequence[Any]) -> tuple[int, ...]:
+    params, labels = action.params, action.labels
+    if len(given) != len(params):
+        return _arguments_by_id(action, given)
+    values = []
+    for number, param in enumerate(params):  # the usual case: all of them, in order
+        argument = given[number]
+        if argument.param_id != param.id:
+            return _arguments_by_id(action, given)
+        values.append(bytestrings.decode(argument.value, param.width, labels[number]))
+    return tuple(values)
+
+
+def _arguments_by_id(action: Action, sent: Sequence[Any]) -> tuple[int, ...]:
+    by_id = {p.id: (p, label) for p, label in zip(action.params, action.labels, strict=True)}
     values: dict[int, int] = {}
     for given in sent:
         if given.param_id not in by_id:
@@ -90,18 +126,14 @@ def _arguments(action: Action, params: Sequence[Any]) -> tuple[int, ...]:
                 f"action '{action.name}' has no parameter {given.param_id};"
                 f" {listing('parameter', action.params)}"
             )
-        param = by_id[given.param_id]
+        param, label = by_id[given.param_id]
         if param.id in values:
-            raise InvalidArgument(f"parameter '{param.name}' of '{action.name}' is given twice")
-        values[param.id] = _value(action, param, given)
+            raise InvalidArgument(f"{label} is given twice")
+        values[param.id] = bytestrings.decode(given.value, param.width, label)
     missing = [p.name for p in action.params if p.id not in values]
     if missing:
         raise InvalidArgument(f"action '{action.name}' lacks a value for {_quoted(missing)}")
     return tuple(values[p.id] for p in action.params)
-
-
-def _value(action: Action, param: Param, given: Any) -> int:
-    return bytestrings.decode(given.value, param.width, f"parameter '{param.name}' of '{action.name}'")
 
 
 def _omitted(table: Table, f: Field) -> ir.Pattern:
@@ -114,12 +146,14 @@ def _pattern(table: Table, f: Field, message: Any) -> ir.Pattern:
     kind = message.WhichOneof("field_match_type")
     if kind != f.match:
         raise InvalidArgument(
-            f"match field '{f.name}' of '{table.name}' is {f.match}; the request gives {kind or 'nothing'}"
+            f"{f.label} of '{table.name}' is {f.match}; the request gives {kind or 'nothing'}"
         )
-    what = f"match field '{f.name}'"
+    what = f.label
     match kind:
-        case "exact" | "optional":
-            return ir.Pattern("exact", bytestrings.decode(getattr(message, kind).value, f.width, what))
+        case "exact":
+            return ir.Pattern("exact", bytestrings.decode(message.exact.value, f.width, what))
+        case "optional":
+            return ir.Pattern("exact", bytestrings.decode(message.optional.value, f.width, what))
         case "lpm":
             return _lpm(f, message.lpm, what)
         case "ternary":

@@ -105,7 +105,6 @@ def write(device: Device, update: Any) -> None:
 
 
 def _apply(device: Device, kind: int, entity: Any) -> None:
-    _ = device.bundle
     name, message = _content(entity, "the update names no entity")
     KINDS[name].write(device, kind, message)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from p4src.messages import p4info_pb2
+from softswitch.compiler import ir
 from softswitch.p4runtime.errors import InvalidArgument
 
 _MATCH_KINDS = {
@@ -32,6 +33,11 @@ class Field:
     name: str
     match: str
     width: int
+    label: str = field(init=False, repr=False, compare=False)
+    """What messages call it."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "label", f"match field '{self.name}'")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +56,12 @@ class Action:
     id: int
     name: str
     params: tuple[Param, ...]
-    param_ids: list[int] = field(init=False, repr=False, compare=False)
+    labels: list[str] = field(init=False, repr=False, compare=False)
+    """What messages call the parameters."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "param_ids", [param.id for param in self.params])
+        labels = [f"parameter '{param.name}' of '{self.name}'" for param in self.params]
+        object.__setattr__(self, "labels", labels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +79,14 @@ class Table:
     implementation: int | None = None
     direct_meter: int | None = None
     idle_timeout: bool = False
-    field_ids: list[int] = field(init=False, repr=False, compare=False)
+    decoded: dict[bytes, ir.Invocation] = field(default_factory=dict, repr=False, compare=False)
+    """Actions of entries as messages and decoded: see `decode.called`."""
     takes_priority: bool = field(init=False)
     """True if its entries have priorities, as they do with a ternary, range or optional key."""
 
     def __post_init__(self) -> None:
         takes = any(f.match in ("ternary", "range", "optional") for f in self.fields)
         object.__setattr__(self, "takes_priority", takes)
-        object.__setattr__(self, "field_ids", [f.id for f in self.fields])
 
 
 @dataclass(frozen=True, slots=True)

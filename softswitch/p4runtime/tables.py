@@ -20,6 +20,7 @@ from softswitch.p4runtime.errors import (
 from softswitch.p4runtime.schema import Table
 from softswitch.p4runtime.state import Bundle, EntryKey, Timeout
 
+_INSERT, _MODIFY, _DELETE = p4.Update.INSERT, p4.Update.MODIFY, p4.Update.DELETE
 _NO_ACTION = ir.Invocation("NoAction", ())
 _EVERYTHING = p4.TableEntry(counter_data=p4.CounterData(), meter_config=p4.MeterConfig())
 """A read that asks for all that can be written again."""
@@ -30,21 +31,25 @@ def write(bundle: Bundle, kind: int, message: Any) -> None:
     table = decode.table(bundle.schema, message.table_id)
     if message.is_const:
         raise InvalidArgument("is_const is set by the switch; leave it false in writes")
-    _check_resources(table, message)
+    brings_more = _brings_resources(message)
+    if brings_more:
+        _check_resources(table, message)
+    entry = None
     if message.is_default_action:
         _write_default(bundle, table, kind, message)
-        return
-    if not table.fields:
+    elif not table.fields:
         raise InvalidArgument(f"'{table.name}' has no key, so it has no entries but its default")
-    match kind:
-        case p4.Update.INSERT:
-            _insert(bundle, table, message)
-        case p4.Update.MODIFY:
-            _modify(bundle, table, message)
-        case p4.Update.DELETE:
-            _delete(bundle, table, message)
-        case _:
-            raise InvalidArgument("the update has no type; it must be INSERT, MODIFY or DELETE")
+    elif kind == _INSERT:
+        entry = _insert(bundle, table, message)
+    elif kind == _MODIFY:
+        entry = _modify(bundle, table, message)
+    elif kind == _DELETE:
+        _delete(bundle, table, message)
+        return
+    else:
+        raise InvalidArgument("the update has no type; it must be INSERT, MODIFY or DELETE")
+    if brings_more or table.idle_timeout:
+        _write_resources(bundle, table, entry, message)
 
 
 def read(bundle: Bundle, request: Any) -> Iterator[Any]:
@@ -120,6 +125,7 @@ def write_direct_counter(bundle: Bundle, kind: int, message: Any) -> None:
         raise InvalidArgument("a direct counter lives as long as its entry; it can only be modified")
     entry = _target(bundle, table, message)
     if message.HasField("data"):
+        _check_counts(message.data)
         _set_counter(bundle, table, entry, message.data)
 
 
@@ -173,7 +179,6 @@ def _write_default(bundle: Bundle, table: Table, kind: int, message: Any) -> Non
     elif not resources:
         bundle.pipeline.set_default(table.name, None)
         bundle.metadata.pop((table.name, None, 0), None)
-    _write_resources(bundle, table, None, message)
 
 
 def _put(
@@ -187,7 +192,7 @@ def _put(
     patterns, priority = decode.match_key(table, message.match), decode.priority(table, message.priority)
     try:
         if table.implementation is None:
-            called = decode.invocation(bundle.schema, table, message.action, default=False)
+            called = decode.called(bundle.schema, table, message.action)
             entry = ir.ConstEntry(patterns, called, priority)
             put(table.name, entry)
         else:
@@ -197,17 +202,16 @@ def _put(
                 put(table.name, entry)
     except PipelineError as error:
         raise _refusal(error, table, doing) from error
+    _remember(bundle, table, (table.name, patterns, priority), message)
     return entry
 
 
-def _insert(bundle: Bundle, table: Table, message: Any) -> None:
+def _insert(bundle: Bundle, table: Table, message: Any) -> ir.ConstEntry:
     if table.const_entries:
         raise PermissionDenied(f"the entries of '{table.name}' are constant in the program")
     if not message.HasField("action"):
         raise InvalidArgument(f"the new entry of '{table.name}' has no action")
-    entry = _put(bundle, table, message, bundle.pipeline.insert, "insert")
-    _remember(bundle, table, (table.name, entry.patterns, entry.priority), message)
-    _write_resources(bundle, table, entry, message)
+    return _put(bundle, table, message, bundle.pipeline.insert, "insert")
 
 
 def _refusal(error: PipelineError, table: Table, doing: str) -> RequestError:
@@ -225,17 +229,24 @@ def _refusal(error: PipelineError, table: Table, doing: str) -> RequestError:
             raise error
 
 
-def _modify(bundle: Bundle, table: Table, message: Any) -> None:
+def _modify(bundle: Bundle, table: Table, message: Any) -> ir.ConstEntry:
     if table.const_entries and message.HasField("action"):
         raise PermissionDenied(
             f"the entries of '{table.name}' are constant; only their counters can be modified"
         )
     if message.HasField("action"):
-        entry = _put(bundle, table, message, bundle.pipeline.modify, "modify")
-        _remember(bundle, table, (table.name, entry.patterns, entry.priority), message)
-    else:
-        entry = _existing(bundle, table, message)
-    _write_resources(bundle, table, entry, message)
+        return _put(bundle, table, message, bundle.pipeline.modify, "modify")
+    return _existing(bundle, table, message)
+
+
+def _brings_resources(message: Any) -> bool:
+    """Return True if an entry comes with more than its action, which few do."""
+    return bool(
+        message.idle_timeout_ns
+        or message.HasField("counter_data")
+        or message.HasField("meter_config")
+        or message.HasField("meter_counter_data")
+    )
 
 
 def _check_resources(table: Table, message: Any) -> None:
@@ -248,8 +259,10 @@ def _check_resources(table: Table, message: Any) -> None:
             raise InvalidArgument(f"'{table.name}' has no direct meter; leave meter_config out")
         meters.rates(message.meter_config)
     meters.refuse_counts(message, "meter_counter_data")
-    if message.HasField("counter_data") and table.direct_counter is None:
-        raise InvalidArgument(f"'{table.name}' has no direct counter; leave counter_data out")
+    if message.HasField("counter_data"):
+        if table.direct_counter is None:
+            raise InvalidArgument(f"'{table.name}' has no direct counter; leave counter_data out")
+        _check_counts(message.counter_data)
 
 
 def _write_resources(bundle: Bundle, table: Table, entry: ir.ConstEntry | None, message: Any) -> None:
@@ -368,11 +381,14 @@ def _counter(bundle: Bundle, table: Table, entry: ir.ConstEntry | None) -> Any:
     return p4.CounterData(packet_count=packets, byte_count=bytes_)
 
 
-def _set_counter(bundle: Bundle, table: Table, entry: ir.ConstEntry | None, data: Any) -> None:
+def _check_counts(data: Any) -> None:
     if data.packet_count < 0 or data.byte_count < 0:
         raise InvalidArgument(
             f"counters start at 0; got {data.packet_count} packets, {data.byte_count} bytes"
         )
+
+
+def _set_counter(bundle: Bundle, table: Table, entry: ir.ConstEntry | None, data: Any) -> None:
     bundle.pipeline.write_direct_counter(table.name, entry, data.packet_count, data.byte_count)
 
 

@@ -76,3 +76,8 @@ def test_files_are_wrapped_in_place(tmp_path: Path) -> None:
     page.write_text("word " * 40 + "\n")
     main([str(page)])
     assert [len(line) for line in page.read_text().splitlines()] == [109, 89]
+
+
+def test_code_that_goes_on_in_an_items_next_line_keeps_one_blank() -> None:
+    """The line's indentation went into the code."""
+    assert wrap("- Run `make\n  test` now.", 40) == "- Run `make test` now."

@@ -132,6 +132,7 @@ def test_a_failing_worker_is_a_failure_of_the_work_and_its_status_is_said(how: s
         (("bench", "jobs", "--jobs", 12, "-np", 3), "12 x 3 workers: the switch sums up to 32"),
         (("fallback", "--switch", "here"), "--switch: 'here'"),
         (("compile", "exclusive", "--dump", "lower", "--json"), "one of --dump and --json"),
+        (("bench", "allreduce", "--dtype", "int32", "--block16"), "16 bits are for --dtype float32"),
         (("bench", "allreduce", "--baseline", "nccl"), "'nccl': want gloo, mpi or gloo,mpi"),
         (("run", "--lease", "inf", "--switch", "unix:/none", "--", "true"), "'--lease'"),
         (("jobs", "--device-id", 2**64, "--switch", "unix:/none"), "'--device-id'"),

@@ -124,10 +124,12 @@ def test_the_demo_ends_with_a_comparison_that_agrees() -> None:
 
 
 def test_benchmarks_print_what_they_promise() -> None:
-    done = ina("bench", "allreduce", "-np", 2, "--size", "64KB", "--iterations", 3, "--json")
+    options = ("--size", "64KB", "--dtype", "int32", "--iterations", 3, "--json")
+    done = ina("bench", "allreduce", "-np", 2, *options)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert report["name"] == "bench allreduce"
+    assert report["setup"]["dtype"] == "int32"
     assert {"time_s", "algbw_bps", "floor_time_s"} <= report["metrics"].keys()
 
     done = ina("bench", "pipeline", "--lanes", 32, "--duration", 0.1, "--json")

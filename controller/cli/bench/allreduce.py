@@ -12,7 +12,7 @@ from typing import Annotated, Final
 import typer
 
 from controller.bench import mpi
-from controller.bench.allreduce import processor_s, slowest
+from controller.bench.allreduce import Dtype, processor_s, slowest
 from controller.bench.loopback import copy_time_s
 from controller.cli import options
 from controller.cli.errors import USAGE, Failure
@@ -37,7 +37,7 @@ EPILOG = """Examples:
 
   ina bench allreduce -np 4 --size 64MB --baseline gloo,mpi --block16
 
-  ina bench allreduce -np 4 --size 4KB --baseline gloo --json
+  ina bench allreduce -np 4 --size 4KB --dtype int32 --baseline gloo --json
 
   ina bench allreduce -np 4 --size 64MB --program shared
 """
@@ -45,9 +45,10 @@ EPILOG = """Examples:
 
 def allreduce(
     workers: Annotated[int, typer.Option(*options.WORKERS, help="Number of workers, 1 to 32.")] = 4,
-    size: Annotated[
-        str, typer.Option(help="Bytes of the float32 array, such as 64MB (powers of 1024).")
-    ] = "64MB",
+    size: Annotated[str, typer.Option(help="Bytes of the array, such as 64MB (powers of 1024).")] = "64MB",
+    dtype: Annotated[
+        Dtype, typer.Option(help="Of the array; int32 needs no exponents, which saves a round trip.")
+    ] = Dtype.FLOAT32,
     baseline: Annotated[
         str | None,
         typer.Option(
@@ -82,11 +83,13 @@ def allreduce(
     except ValueError as error:
         raise Failure(f"--size {error}", exit_code=USAGE) from error
     if payload < 4:
-        raise Failure(f"--size {size!r}: one float32 takes 4 bytes", exit_code=USAGE)
+        raise Failure(f"--size {size!r}: one {dtype} takes 4 bytes", exit_code=USAGE)
+    if block16 and dtype is Dtype.INT32:
+        raise Failure("--block16: 16 bits are for --dtype float32; int32 is summed as it is", exit_code=USAGE)
     repeats = iterations or max(5, min(500, (512 << 20) // payload))
     with tempfile.TemporaryDirectory() as directory:
         command = [sys.executable, "-P", "-m", "controller.bench.allreduce", "--bytes", str(payload)]
-        command += ["--iterations", str(repeats), "--output", directory]
+        command += ["--iterations", str(repeats), "--output", directory, "--dtype", dtype.value]
         if "gloo" in baselines:
             command += ["--gloo-store", str(Path(directory) / "store")]
         if block16:
@@ -100,7 +103,7 @@ def allreduce(
         if "mpi" in baselines:
             beside = Path(directory) / "mpi"
             beside.mkdir()
-            if why := mpi.run(beside, workers, payload, repeats):
+            if why := mpi.run(beside, workers, payload, repeats, dtype):
                 raise Failure(why)
             times |= slowest(beside, workers)
             processor |= processor_s(beside, workers)
@@ -115,6 +118,7 @@ def allreduce(
             "port_kind": port_kind.value,
             "workers": workers,
             "size_bytes": payload,
+            "dtype": dtype.value,
             "iterations": repeats,
             "lanes": lanes,
             "slots": slots,
@@ -138,7 +142,7 @@ def allreduce(
             )
         )
     table(
-        f"allreduce of {size}, {plural(workers, 'worker')}, {lanes} lanes, median of {repeats}",
+        f"allreduce of {size} of {dtype}, {plural(workers, 'worker')}, {lanes} lanes, median of {repeats}",
         ["", "time", "algorithm bandwidth", "time, ina's = 1", "processor time of a worker per GB"],
         rows,
     )

@@ -7,12 +7,12 @@ SchedulingError
 
 from __future__ import annotations
 
-from controller.scheduling.errors import SchedulingError
+from controller.scheduling.errors import BadInput, SchedulingError
 
 
 class LucidError(SchedulingError):
     """Base of what this package raises."""
 
 
-class BadSample(LucidError):
+class BadSample(LucidError, BadInput):
     """A measurement or training data that cannot be used."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from controller.scheduling.errors import SchedulingError
+from controller.scheduling.errors import BadInput, SchedulingError
 
 
 class SharingError(SchedulingError):
@@ -28,7 +28,7 @@ class UnknownModel(SharingError):
         self.kind = kind
 
 
-class BadMeasurement(SharingError):
+class BadMeasurement(SharingError, BadInput):
     """Measurements that cannot be used."""
 
 

@@ -9,18 +9,18 @@ SchedulingError
 
 from __future__ import annotations
 
-from controller.scheduling.errors import SchedulingError
+from controller.scheduling.errors import BadInput, SchedulingError
 
 
 class SynergyError(SchedulingError):
     """Base of what this package raises."""
 
 
-class BadMatrix(SynergyError):
+class BadMatrix(SynergyError, BadInput):
     """A sensitivity matrix that cannot be used."""
 
 
-class BadDemand(SynergyError):
+class BadDemand(SynergyError, BadInput):
     """A job that this cluster can never serve."""
 
 

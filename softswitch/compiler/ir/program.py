@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from softswitch.compiler.ir.expressions import Expr
 from softswitch.compiler.ir.statements import Stmt
@@ -11,11 +12,11 @@ from softswitch.compiler.ir.types import Bits, Bool, Enum, Struct, Type
 from softswitch.compiler.position import Position
 
 
-@dataclass(frozen=True, slots=True)
-class Pattern:
+class Pattern(NamedTuple):
     """One component of a keyset.
 
     ``exact``: value; ``mask``: value under mask; ``range``: low..high in (value, mask); ``any``.
+    (A tuple, as `Invocation` and `ConstEntry`: tables make, compare and hash a million of them.)
     """
 
     kind: str
@@ -114,16 +115,14 @@ class ActionRef:
     annotations: tuple[Annotation, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Invocation:
+class Invocation(NamedTuple):
     """An action with the values of its parameters."""
 
     action: str
     args: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ConstEntry:
+class ConstEntry(NamedTuple):
     """A table entry: of several that match, the one with the highest `priority` wins.
 
     The front end numbers ``const entries`` downwards in source order.

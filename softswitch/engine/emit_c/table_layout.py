@@ -26,6 +26,8 @@ class KeyPart:
     key: ir.Key
     offset: int
     width: int
+    full: int
+    """All its bits."""
     range_index: int | None
 
 
@@ -71,15 +73,15 @@ class TableLayout:
         value = mask = 0
         lows = highs = b""
         for part, pattern in zip(self.parts, patterns, strict=True):
-            full = (1 << part.width) - 1
             if part.range_index is not None:
-                low, high = (pattern.value, pattern.mask) if pattern.kind == "range" else (0, full)
+                low, high = (pattern.value, pattern.mask) if pattern.kind == "range" else (0, part.full)
                 lows += packed(low, RANGE_WORDS)
                 highs += packed(high, RANGE_WORDS)
                 continue
-            kind = pattern.kind
-            bits = pattern.mask if kind == "mask" else 0 if kind == "any" else full
-            value |= (pattern.value & bits) << part.offset
+            kind, wanted, bits = pattern  # of "any" 0 and 0
+            if kind == "exact":
+                bits = part.full
+            value |= (wanted & bits) << part.offset
             mask |= bits << part.offset
         if self.kind in ("lpm", "ordered"):
             return packed(value, self.words) + packed(mask, self.words) + lows + highs
@@ -118,7 +120,7 @@ def lay_out_table(table: ir.Table) -> TableLayout:
         if key.match == "range" and kind == "ordered":
             range_index, ranges = ranges, ranges + 1
         offset -= width
-        parts.append(KeyPart(key, offset, width, range_index))
+        parts.append(KeyPart(key, offset, width, (1 << width) - 1, range_index))
     actions = [ref.action for ref in table.actions]
     if table.default.action not in actions:
         actions.append(table.default.action)

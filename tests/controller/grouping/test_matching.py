@@ -48,6 +48,18 @@ def test_a_thinned_graph_loses_less_than_half_a_percent(members: int, kinds: int
     assert found >= total(table, greedy(NODES, weigh)) * (1 - 1e-3)
 
 
+@pytest.mark.parametrize("worst_order", [False, True])
+@pytest.mark.parametrize("members", [2, 3, 4])
+def test_what_is_remembered_of_a_few_groups_is_what_they_weigh(members: int, worst_order: bool) -> None:
+    rng = random.Random(members)
+    stages = np.array([profile(rng) for _ in range(12)])
+    nodes = [(0,), (1,), (2, 3), (4,), (5, 6), (7, 8, 9)]
+    some = np.array([4, 0, 2, 5, 1])
+    for at in (stages, stages[::-1]):  # other jobs under the same numbers
+        weigh = weights(at, nodes, members, worst_order=worst_order)
+        assert np.array_equal(weigh(some, some), weigh(some, some.copy()))
+
+
 def test_blocks_cover_every_node_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(matching, "BLOCK", 40)
     rng = random.Random(1)

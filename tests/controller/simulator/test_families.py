@@ -205,6 +205,19 @@ def test_only_what_predicts_needs_sklearn(monkeypatch: pytest.MonkeyPatch) -> No
         make("sharing:sharing", config)
 
 
+def test_a_family_is_imported_when_it_is_asked_for_only() -> None:
+    code = """
+import sys
+from controller.scheduling import Cluster
+from controller.simulator.families.base import SimulationConfig
+from controller.simulator.policies import make
+make("muri-l", SimulationConfig(Cluster.uniform(1, 8)))
+print(*(part for part in ("lucid", "sharing", "synergy") if f"controller.scheduling.{part}" in sys.modules))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
 def test_optional_packages_are_loaded_when_they_are_needed_only() -> None:
     code = """
 import sys

@@ -178,3 +178,22 @@ def test_what_is_encoded_decodes_to_the_same(case: tuple[Table, ir.ConstEntry]) 
     assert decode.match_key(table, message.match) == entry.patterns
     assert decode.invocation(SCHEMA, table, message.action, default=False) == entry.invocation
     assert decode.priority(table, message.priority) == entry.priority
+
+
+def test_an_action_that_came_before_decodes_as_it_did_and_long_ones_are_not_kept() -> None:
+    padded = bytes(300) + b"\1"
+    for _ in range(2):
+        for number in range(3000):
+            sent = action(SET.id, (1, b"\7"), (2, number.to_bytes(6, "big")))
+            assert decode.called(SCHEMA, ACL, sent) == ir.Invocation("set", (7, number))
+        assert decode.called(SCHEMA, ACL, action(SET.id, (1, padded), (2, padded))).args == (1, 1)
+        with pytest.raises(PermissionDenied):
+            decode.called(SCHEMA, ACL, action(ONLY_DEFAULT.id))
+    assert all(len(data) < 100 for data in ACL.decoded)
+
+
+def test_a_table_keeps_so_many_actions_decoded() -> None:
+    for number in range(5000):
+        decode.called(SCHEMA, ACL, action(SET.id, (1, b"\1"), (2, number.to_bytes(6, "big"))))
+        assert len(ACL.decoded) <= 4096
+    assert decode.called(SCHEMA, ACL, action(SET.id, (1, b"\1"), (2, b"\3"))).args == (1, 3)
