@@ -146,7 +146,7 @@ def emit_bring(home: HeaderHome, out: Writer) -> None:
 def emit_packet_functions(unit: Unit, out: Writer) -> None:
     """Write the functions that initialise, copy and lend a packet."""
     with out.block("static void start_packet(struct p4_packet *p, const uint8_t *frame, uint32_t length)"):
-        out.line("memset(p, 0, P4_CLEARED);")
+        out.line("p4_clear_lines(p, P4_CLEARED);")
         out.line("p->frame = frame;")
         out.line("p->frame_length = length;")
         out.line("p->packet_length = length;")
@@ -154,7 +154,7 @@ def emit_packet_functions(unit: Unit, out: Writer) -> None:
     out.line()
     large = unit.homes.storage.large_homes
     with out.block("static void p4_copy_packet(struct p4_packet *to, const struct p4_packet *from)"):
-        out.line("memcpy(to, from, P4_CLEARED);")
+        out.line("p4_copy_lines(to, from, P4_CLEARED);")
         for home in large:
             where = _of("to", _where(home))
             with out.block(f"if ({where} == P4_STORED || {where} == P4_LENT)"):
@@ -163,7 +163,7 @@ def emit_packet_functions(unit: Unit, out: Writer) -> None:
                 out.line(f"{where} = P4_STORED;")
     out.line()
     with out.block("static void p4_lend_packet(struct p4_packet *to, const struct p4_packet *from)"):
-        out.line("memcpy(to, from, P4_CLEARED);")
+        out.line("p4_copy_lines(to, from, P4_CLEARED);")
         out.line("to->lender = from;")
         for home in large:
             where = _of("to", _where(home))

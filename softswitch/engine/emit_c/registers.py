@@ -48,7 +48,11 @@ class Registers:
             self._lay_out(registers, names)
 
     def _lay_out(self, registers: list[ir.Register], names: Names) -> None:
-        """Arrays first, then single cells from wide to narrow, so that nothing needs padding."""
+        """Single cells first, from wide to narrow, so that nothing needs padding, then arrays.
+
+        A packet looks at a slot's single cells before it works on the arrays: processors, which read ahead in
+        the order of addresses, have begun with these by then.
+        """
         shared = _common_prefix([register.name for register in registers]) if len(registers) > 1 else ""
         group = names.unique(f"{shared}slots" if len(registers) > 1 else registers[0].name)
         members = Names()
@@ -62,6 +66,12 @@ class Registers:
         singles = [register for run in runs if len(run) < RUN for register in run]
         lines: list[str] = []
         total = 0
+        for register in sorted(singles, key=lambda register: -_bits(register)):
+            bits = _bits(register)
+            name = members.unique(_short(register))
+            lines.append(f"{_c_type(bits)} {name};  /* {comment(register.pos)} */")
+            total += bits // 8
+            self.cells[register.name] = Cell(group, register.size, name, None, bits)
         for run in arrays:
             name = members.unique(f"{_short(run[0])}_to_{_short(run[-1])}")
             bits = _bits(run[0])
@@ -72,12 +82,6 @@ class Registers:
                 ref = ArrayRef(f"{group}.{name}", index)
                 cell = Cell(group, register.size, f"{name}[{index}]", ref, bits)
                 self.cells[register.name] = cell
-        for register in sorted(singles, key=lambda register: -_bits(register)):
-            bits = _bits(register)
-            name = members.unique(_short(register))
-            lines.append(f"{_c_type(bits)} {name};  /* {comment(register.pos)} */")
-            total += bits // 8
-            self.cells[register.name] = Cell(group, register.size, name, None, bits)
         align = 1
         if len(registers) > 1:
             align = min(CACHE_LINE, 1 << (total - 1).bit_length())

@@ -119,6 +119,36 @@ P4_INLINE void p4_store(uint8_t *at, p4_u128 value, unsigned bytes)
         at[i] = (uint8_t)value;
 }
 
+/* The part of a packet that is no large header, of constant size: plain stores, where gcc calls memset and memcpy.
+   Of more than P4_LINES only the first are written out. */
+
+#define P4_LINES 32
+typedef uint64_t p4_line __attribute__((vector_size(32), aligned(32), may_alias));
+
+P4_INLINE size_t p4_lines(size_t bytes)
+{
+    return bytes / sizeof(p4_line) < P4_LINES ? bytes / sizeof(p4_line) : P4_LINES;
+}
+
+P4_INLINE void p4_clear_lines(void *to, size_t bytes)
+{
+    p4_line *line = to;
+#pragma GCC unroll 32
+    for (size_t i = 0; i < p4_lines(bytes); i++)
+        line[i] = (p4_line){0};
+    memset(line + p4_lines(bytes), 0, bytes - p4_lines(bytes) * sizeof(p4_line));
+}
+
+P4_INLINE void p4_copy_lines(void *restrict to, const void *restrict from, size_t bytes)
+{
+    p4_line *line = to;
+    const p4_line *source = from;
+#pragma GCC unroll 32
+    for (size_t i = 0; i < p4_lines(bytes); i++)
+        line[i] = source[i];
+    memcpy(line + p4_lines(bytes), source + p4_lines(bytes), bytes - p4_lines(bytes) * sizeof(p4_line));
+}
+
 /* Arrays of equally wide fields, to and from the wire. */
 
 P4_INLINE void p4_load16_all(uint16_t *restrict to, const uint8_t *restrict from, size_t count)
