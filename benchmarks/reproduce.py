@@ -34,6 +34,8 @@ FIRST = ("sample", "trace3")
 """The traces that all policies run on, ablations too."""
 PAPER = (*FIRST, "trace3_pr", "trace1", "c1000")
 """The traces that the papers' rules run on."""
+BY_DEADLINE = ("edf", "slack")
+"""None of these traces has deadlines: these would be srsf."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +154,7 @@ def replicas(options: Options) -> list[ResultRow]:
 def paper(options: Options) -> list[ResultRow]:
     """Run all policies that are as the papers have them; Muri's ablations on the first trace only."""
     first, *others = [trace for trace in options.traces() if trace.name in PAPER] or options.traces()[:1]
-    names = with_ablations([name for name in published() if not family(name)])
+    names = with_ablations([name for name in published() if not family(name) and name not in BY_DEADLINE])
     main_names = [name for name in names if not name.startswith("muri-s-")]
     pairs = [(first, name) for name in names] + [(trace, name) for trace in others for name in main_names]
     return [simulated(trace, name) for trace, name in pairs if not options.skips(trace, name)]

@@ -162,12 +162,16 @@ def by(rows: Sequence[ResultRow], key: str) -> dict[str, list[ResultRow]]:
     return found
 
 
+UNTIMED = "Without a time: these were run again beside other work."
+
+
 def _paper(rows: Sequence[ResultRow]) -> str:
     tables = (
         f"`{name}`, {found[0]['jobs']} jobs:\n\n{grid(found, PAPER)}"
         for name, found in by(rows, "trace").items()
     )
-    return "\n\n".join(tables)
+    untimed = any(row["took_s"] is None for row in rows)
+    return "\n\n".join([*tables, *([UNTIMED] if untimed else [])])
 
 
 def _kinds(columns: Mapping[str, tuple[str, Sequence[Column]]]) -> Callable[[Sequence[ResultRow]], str]:

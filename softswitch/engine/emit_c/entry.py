@@ -47,9 +47,9 @@ static void answer(const struct p4_packet *p, const struct requests *asked, stru
 
 INGRESS = """\
 /* What `restrict` promises holds here: `previous`, which may be `p`, has been read. */
-static void enter(struct p4_pipeline *restrict s, struct p4_packet *restrict p, const uint8_t *restrict frame,
-                  uint32_t length, uint16_t port, uint32_t instance_type, uint64_t now_us,
-                  struct p4_verdict *restrict verdict)
+P4_INLINE void enter(struct p4_pipeline *restrict s, struct p4_packet *restrict p,
+                     const uint8_t *restrict frame, uint32_t length, uint16_t port,
+                     uint32_t instance_type, uint64_t now_us, struct p4_verdict *restrict verdict)
 {
     struct variables variables = {0}, *v = &variables;
 @given@
@@ -116,7 +116,8 @@ static uint32_t p4_egress(struct p4_pipeline *restrict s, struct p4_packet *rest
     uint32_t payload = p->frame_length - p->payload, room = P4_MAX_FRAME - headers;
     if (payload > room)
         payload = room;
-    memcpy(out + headers, p->frame + p->payload, payload);
+    if (payload)
+        memcpy(out + headers, p->frame + p->payload, payload);
     return headers + payload < p->truncate_to ? headers + payload : p->truncate_to;
 }
 """

@@ -108,6 +108,7 @@ def _write_frame_and_storage_loops(body: Body, group: Sequence[ir.Stmt], run: Ru
         out.line(f"const uint8_t *lanes = p->frame + {at}{f' + {lazy.offset}' if lazy.offset else ''};")
         if _independent(body, group, run):
             out.line("#pragma GCC ivdep")
+            out.line("P4_UNROLLED")
         with out.block(f"for (size_t i = 0; i < {run.repeats}; i++)"):
             load = "lanes[i]" if lazy.bits == 8 else f"p4_load{lazy.bits}(lanes + {lazy.bits // 8} * i)"
             out.line(f"{c_integer(lazy.bits)} lane = {load};")
@@ -126,6 +127,7 @@ def _write_frame_and_storage_loops(body: Body, group: Sequence[ir.Stmt], run: Ru
 def _write_loop(body: Body, group: Sequence[ir.Stmt], run: Run, *, vectorise: bool) -> None:
     if vectorise:
         body.out.line("#pragma GCC ivdep")
+        body.out.line("P4_UNROLLED")
     with body.out.block(f"for (size_t i = 0; i < {run.repeats}; i++)"):
         body.plain(group)
 

@@ -31,6 +31,8 @@
 /* Functions with loops over lanes stay apart: deep inside a larger one, gcc takes them for cold code
  * and does not vectorise them. */
 #define P4_LANES static __attribute__((unused, noinline, hot))
+/* Before a loop over lanes, of which a vector holds eight: to count and to jump is half of a round otherwise. */
+#define P4_UNROLLED _Pragma("GCC unroll 4")
 #define P4_LIKELY(x) __builtin_expect(!!(x), 1)
 
 __extension__ typedef unsigned __int128 p4_u128;
@@ -121,36 +123,42 @@ P4_INLINE void p4_store(uint8_t *at, p4_u128 value, unsigned bytes)
 
 P4_INLINE void p4_load16_all(uint16_t *restrict to, const uint8_t *restrict from, size_t count)
 {
+    P4_UNROLLED
     for (size_t i = 0; i < count; i++)
         to[i] = (uint16_t)p4_load16(from + 2 * i);
 }
 
 P4_INLINE void p4_load32_all(uint32_t *restrict to, const uint8_t *restrict from, size_t count)
 {
+    P4_UNROLLED
     for (size_t i = 0; i < count; i++)
         to[i] = p4_load32(from + 4 * i);
 }
 
 P4_INLINE void p4_load64_all(uint64_t *restrict to, const uint8_t *restrict from, size_t count)
 {
+    P4_UNROLLED
     for (size_t i = 0; i < count; i++)
         to[i] = p4_load64(from + 8 * i);
 }
 
 P4_INLINE void p4_store16_all(uint8_t *restrict to, const uint16_t *restrict from, size_t count)
 {
+    P4_UNROLLED
     for (size_t i = 0; i < count; i++)
         p4_store16(to + 2 * i, from[i]);
 }
 
 P4_INLINE void p4_store32_all(uint8_t *restrict to, const uint32_t *restrict from, size_t count)
 {
+    P4_UNROLLED
     for (size_t i = 0; i < count; i++)
         p4_store32(to + 4 * i, from[i]);
 }
 
 P4_INLINE void p4_store64_all(uint8_t *restrict to, const uint64_t *restrict from, size_t count)
 {
+    P4_UNROLLED
     for (size_t i = 0; i < count; i++)
         p4_store64(to + 8 * i, from[i]);
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from random import Random
 
 from softswitch.compiler import ir
@@ -108,7 +107,7 @@ def disturb(random: Random, pipelines: Sequence[Pipeline]) -> None:
         for entry in pipelines[0].entries(name):
             choice = random.randrange(6)
             usable = [ref.action for ref in table.actions if ref.scope != "default_only"]
-            changed = replace(entry, invocation=invocation(random, program, random.choice(usable)))
+            changed = entry._replace(invocation=invocation(random, program, random.choice(usable)))
             for pipeline in pipelines:
                 if choice == 0:
                     pipeline.delete(name, entry)

@@ -1,0 +1,93 @@
+// The exclusive program for Tofino: a private region of slots for every job (SwitchML, NSDI'21).
+// One pass, and one read-modify-write of every register in it. What it does not do that the
+// v1model program does, and what was run of it, is in docs/tofino.md.
+//
+// Meant for these stages of Tofino 1; no compiler has placed it yet:
+//
+//   stage 0     who sent it, and which region its job has
+//         1     the slot
+//         2     the PSN that the slot holds: is this packet's the same, newer or older?
+//         3     who has contributed, exponent, flags
+//         4-11  the lanes, four to a stage; beside them, what becomes of the packet
+#include <core.p4>
+#if __TARGET_TOFINO__ == 2
+#include <t2na.p4>
+#else
+#include <tna.p4>
+#endif
+
+#include "include/exclusive_slot.p4"
+#include "include/parser.p4"
+#include "include/egress.p4"
+#include "include/leaving.p4"
+
+control Ingress(inout tna_headers_t hdr, inout tna_metadata_t meta,
+                in ingress_intrinsic_metadata_t intrinsic,
+                in ingress_intrinsic_metadata_from_parser_t from_parser,
+                inout ingress_intrinsic_metadata_for_deparser_t for_deparser,
+                inout ingress_intrinsic_metadata_for_tm_t for_tm) {
+    Shape() shape;
+    Slot() slot;
+    Leaving() leaving;
+
+    // A region is a power of two of slots, `mask` + 1, at a multiple of that.
+    action contributes(bit<8> counter_row, index_t mask, index_t place, bit<32> full_bitmap,
+                       bit<1> root) {
+        meta.counter_row = counter_row;
+        meta.index = hdr.ina.psn[15:0] & mask;
+        meta.place = place;
+        meta.full_bitmap = full_bitmap;
+        meta.root = root;
+        meta.flags = (bit<32>)(hdr.ina.flags & FLAGS_OF_SUM);
+    }
+
+    action comes_down(bit<8> counter_row, index_t mask, index_t place, bit<32> full_bitmap) {
+        meta.counter_row = counter_row;
+        meta.index = hdr.ina.psn[15:0] & mask;
+        meta.place = place;
+        meta.full_bitmap = full_bitmap;
+        meta.flags = (bit<32>)(hdr.ina.flags & FLAGS_OF_RESULT) | SLOT_FINAL;
+    }
+
+    // The children of this node, and results from the switch above. What a child sends must name
+    // that child and this node: `bitmap` is exact, so it is one contribution.
+    table member {
+        key = {
+            intrinsic.ingress_port: exact;
+            hdr.ina.kind:           exact;
+            hdr.ina.job:            exact;
+            hdr.ina.epoch:          exact;
+            hdr.ina.node:           exact;
+            hdr.ina.bitmap:         exact;
+            hdr.ina.fan_in:         exact;
+        }
+        actions = { contributes; comes_down; NoAction; }
+        const default_action = NoAction;
+        size = MEMBERS;
+    }
+
+    apply {
+        bool fits = false;
+        if (hdr.ina.isValid()) {
+            shape.apply(hdr, fits);
+            if (meta.bad_checksum == 1) {
+                meta.outcome = outcome_t.BAD_CHECKSUM;
+            } else if (!fits) {
+                meta.outcome = outcome_t.BAD_LENGTH;
+            } else if (!member.apply().hit) {
+                meta.outcome = outcome_t.UNKNOWN_JOB;
+            } else if (hdr.ina.flags[7:7] == 1) {
+                // raw values: only a fallback server could add them, and there is none
+                meta.outcome = outcome_t.NO_UPLINK;
+            } else {
+                meta.index = meta.index | meta.place;
+                slot.apply(hdr, meta);
+            }
+        }
+        leaving.apply(hdr, meta, intrinsic, for_deparser, for_tm);
+    }
+}
+
+Pipeline(IngressParser(), Ingress(), IngressDeparser(),
+         EgressParser(), Egress(), EgressDeparser()) pipe;
+Switch(pipe) main;

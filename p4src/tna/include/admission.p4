@@ -1,0 +1,48 @@
+// Lets a packet near the slots only if it is whole and its sender was admitted to its job at the
+// port that it came from. An entry names all that a contribution must say of itself, so one
+// look-up checks it; which of the fields was wrong is not told.
+#ifndef INA_TNA_ADMISSION_P4
+#define INA_TNA_ADMISSION_P4
+
+#include "config.p4"
+
+const bit<16> BYTES_BEHIND_IPV4 = UDP_BYTES + INA_BYTES;
+
+// `valid` up to k: less than k, or k. The other bits of it say nothing where k is a power of two.
+#define FULL_SIZE(kind)                                                                         \
+    (INA_VERSION, kind, LANES, IPV4_BYTES + BYTES_BEHIND_IPV4 + LANE_BYTES,                     \
+     BYTES_BEHIND_IPV4 + LANE_BYTES, 0 &&& (VALID_INT32 - LANES)): NoAction();                  \
+    (INA_VERSION, kind, LANES, IPV4_BYTES + BYTES_BEHIND_IPV4 + LANE_BYTES,                     \
+     BYTES_BEHIND_IPV4 + LANE_BYTES, LANES &&& (VALID_INT32 - 1)): NoAction();
+#define NO_LANES(kind)                                                                          \
+    (INA_VERSION, kind, 0, IPV4_BYTES + BYTES_BEHIND_IPV4, BYTES_BEHIND_IPV4, _): NoAction();
+
+control Shape(in tna_headers_t hdr, out bool fits) {
+    table shape {
+        key = {
+            hdr.ina.version:    ternary;
+            hdr.ina.kind:       ternary;
+            hdr.ina.lanes:      ternary;
+            hdr.ipv4.total_len: ternary;
+            hdr.udp.length:     ternary;
+            hdr.ina.valid:      ternary;
+        }
+        actions = { NoAction; }
+        const default_action = NoAction;
+        const entries = {
+            FULL_SIZE(KIND_GRADIENT)
+            FULL_SIZE(KIND_PARTIAL)
+            FULL_SIZE(KIND_RESULT)
+            NO_LANES(KIND_RESULT)
+            NO_LANES(KIND_STATUS)
+            NO_LANES(KIND_REMINDER)
+            NO_LANES(KIND_RELEASE)
+        }
+    }
+
+    apply {
+        fits = shape.apply().hit;
+    }
+}
+
+#endif

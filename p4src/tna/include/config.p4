@@ -1,0 +1,39 @@
+// What differs from the v1model programs' sizes: by their count, 32 lanes fit beside the rest of a
+// slot into one pass of Tofino 1, and 64 into one of Tofino 2 (docs/tofino.md).
+#ifndef INA_TNA_CONFIG_P4
+#define INA_TNA_CONFIG_P4
+
+#ifndef LANES
+#define LANES 32
+#endif
+
+// Slots; every register has one entry for each.
+#ifndef SLOTS
+#define SLOTS 16384
+#endif
+
+// Entries of the table `member`: children and parents of all jobs.
+#define MEMBERS 4096
+
+#include "../../include/headers.p4"
+
+typedef bit<16> index_t;
+
+struct tna_headers_t {
+    ethernet_t ethernet;
+    ipv4_h     ipv4;
+    udp_t      udp;
+    ina_t      ina;
+    lanes_t    lanes;
+}
+
+// Back into this pipeline: the sum that was in the slot has left it. On no wire.
+const bit<4> KIND_RELEASE = 15;
+
+// How a packet meets the lanes of its slot (lanes.p4).
+const bit<2> MEETS_NOTHING = 0;
+const bit<2> MEETS_OWN     = 1;     // its sum is in the slot, or the slot is empty
+const bit<2> MEETS_OTHER   = 2;     // another sum has to leave
+const bit<2> MEETS_TO_READ = 3;
+
+#endif

@@ -1,0 +1,133 @@
+// The shared program for Tofino: slots that all jobs compete for (ATP, NSDI'21; preemption as in
+// ESA, ICNP'23). What finds no slot goes to the job's fallback server. One pass, and one
+// read-modify-write of every register in it. What it does not do that the v1model program does,
+// and what was run of it, is in docs/tofino.md.
+//
+// Meant for these stages of Tofino 1; no compiler has placed it yet:
+//
+//   stage 0     who sent it, and which region its job has
+//         1     the slot, and its strength: may this packet take it?
+//         2     whose sum it holds
+//         3     who has contributed, exponent, flags
+//         4-11  the lanes, four to a stage; beside them, what becomes of the packet
+//
+// A chip cannot come back to a register that it has passed, so a slot cannot be freed by the packet
+// that empties it. That packet only clears the bitmap; a copy of it without lanes, sent back into
+// the pipeline, takes the slot's strength away. Strength never says whose the slot is: whatever
+// happens to it, sums stay right, and who finds the slot taken goes to the fallback server.
+#include <core.p4>
+#if __TARGET_TOFINO__ == 2
+#include <t2na.p4>
+#else
+#include <tna.p4>
+#endif
+
+#include "include/shared_slot.p4"
+#include "include/parser.p4"
+#include "include/egress.p4"
+#include "include/leaving.p4"
+
+control Ingress(inout tna_headers_t hdr, inout tna_metadata_t meta,
+                in ingress_intrinsic_metadata_t intrinsic,
+                in ingress_intrinsic_metadata_from_parser_t from_parser,
+                inout ingress_intrinsic_metadata_for_deparser_t for_deparser,
+                inout ingress_intrinsic_metadata_for_tm_t for_tm) {
+    Shape() shape;
+    Slot() slot;
+    Leaving() leaving;
+
+    // A region is a power of two of slots, `mask` + 1, at a multiple of that.
+    action locate(bit<8> counter_row, bit<16> mask, bit<16> place) {
+        meta.counter_row = counter_row;
+        meta.position = hdr.ina.psn[15:0] & mask;
+        meta.place = place;
+        meta.owner = hdr.ina.job ++ hdr.ina.epoch ++ 8w0;
+        meta.flags = hdr.ina.flags & FLAGS_OF_SUM;
+    }
+
+    action contributes(bit<8> counter_row, bit<16> mask, bit<16> place, bit<32> others, bit<1> root) {
+        locate(counter_row, mask, place);
+        meta.others = others;
+        meta.root = root;
+        meta.strength = STRENGTH_WITHOUT_PRIORITY;
+    }
+
+    // The same, of a job that may preempt.
+    action contends(bit<8> counter_row, bit<16> mask, bit<16> place, bit<32> others, bit<1> root) {
+        locate(counter_row, mask, place);
+        meta.others = others;
+        meta.root = root;
+        meta.strength = 8w1 ++ hdr.ina.priority;
+        meta.preempt = 1;
+    }
+
+    // The children of this node. What a child sends must name that child and this node: `bitmap` is
+    // exact, so it is one contribution.
+    table member {
+        key = {
+            intrinsic.ingress_port: exact;
+            hdr.ina.job:            exact;
+            hdr.ina.epoch:          exact;
+            hdr.ina.node:           exact;
+            hdr.ina.bitmap:         exact;
+            hdr.ina.fan_in:         exact;
+        }
+        actions = { contributes; contends; NoAction; }
+        const default_action = NoAction;
+        size = MEMBERS;
+    }
+
+    action pass(bit<8> counter_row, outcome_t outcome, bit<2> way) {
+        meta.counter_row = counter_row;
+        meta.outcome = outcome;
+        meta.way = way;
+    }
+
+    // What is no contribution. Parts of sums of nodes below, and a result that a worker kept, are
+    // passed up; statuses, and reminders for others, down. Results from above, reminders for this
+    // node and releases from this pipeline meet the slot.
+    table neighbour {
+        key = {
+            intrinsic.ingress_port: exact;
+            hdr.ina.kind:           exact;
+            hdr.ina.job:            exact;
+            hdr.ina.epoch:          exact;
+            hdr.ina.node:           range;
+            hdr.ina.bitmap:         ternary;
+        }
+        actions = { locate; pass; NoAction; }
+        const default_action = NoAction;
+        size = 1024;
+    }
+
+    apply {
+        bool fits = false;
+        bool meets = false;
+        if (hdr.ina.isValid()) {
+            shape.apply(hdr, fits);
+            if (meta.bad_checksum == 1) {
+                meta.outcome = outcome_t.BAD_CHECKSUM;
+            } else if (!fits) {
+                meta.outcome = outcome_t.BAD_LENGTH;
+            } else if (hdr.ina.kind == KIND_GRADIENT) {
+                meets = member.apply().hit;
+            } else {
+                switch (neighbour.apply().action_run) {
+                    locate: { meets = true; }
+                }
+            }
+            if (meets) {
+                slot.apply(hdr, meta);
+            }
+        }
+        // What emptied its slot comes back once, to free it.
+        if (meta.frees == 1) {
+            for_tm.mcast_grp_b = GROUP_OF_SELF;
+        }
+        leaving.apply(hdr, meta, intrinsic, for_deparser, for_tm);
+    }
+}
+
+Pipeline(IngressParser(), Ingress(), IngressDeparser(),
+         EgressParser(), Egress(), EgressDeparser()) pipe;
+Switch(pipe) main;
