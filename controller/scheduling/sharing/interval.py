@@ -10,6 +10,8 @@ are asked for beyond those that there are, the more of them change hands at a bo
 as many times, up to a limit:
 
     SI = sqrt( 2 c horizon min(limit, max(1, TRG / TCG)) )
+
+By ablation (docs/results/sharing.md) the load's part earns nothing; a limit of 1 leaves it out.
 """
 
 from __future__ import annotations
