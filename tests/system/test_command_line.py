@@ -367,7 +367,7 @@ def test_an_interrupt_while_the_command_loads_shows_no_traceback() -> None:
 def test_numbers_agree_with_their_nouns_and_a_table_says_what_it_compares() -> None:
     done = ina("bench", "allreduce", "-np", 1, "--size", "4KB", "--iterations", 2)
     assert done.returncode == 0, done.stderr
-    assert "allreduce of 4KB, 1 worker, 256 lanes" in done.stdout
+    assert "allreduce of 4KB of float32, 1 worker, 256 lanes" in done.stdout
     assert "time, ina's = 1" in done.stdout
     assert (plural(1, "process"), plural(1200, "process"), plural(0, "job")) == (
         "1 process", "1,200 processes", "0 jobs",
