@@ -200,9 +200,8 @@ How do time and memory of a simulation grow with the length of the trace?
 
 Generated jobs (`controller/simulator/generate.py`) on eight nodes of eight GPUs at load {options.load:g},
 seed {options.seed}; every simulation in a process of its own. Time is the processor's, of the simulation
-without making the jobs; for Lucid's policies with importing scikit-learn and training
-the packing tree. Memory is the most that the process held, with Python and its libraries, the jobs and
-the results.
+without making the jobs; for Lucid's policies with importing scikit-learn and training the packing tree.
+Memory is the most that the process held, with Python and its libraries, the jobs and the results.
 {os.cpu_count()} cores, Python {platform.python_version()}.
 
 ## Results

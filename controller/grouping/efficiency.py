@@ -58,7 +58,7 @@ def round_s(jobs: Sequence[Profile], offsets: Sequence[int]) -> float:
 
 def _round_s(jobs: Sequence[Profile], offsets: Sequence[int]) -> float:
     turned = [job[offset:] + job[:offset] for job, offset in zip(jobs, offsets, strict=True)]
-    return sum(map(max, zip(*turned, strict=True))) if len(turned) > 1 else sum(turned[0])
+    return sum(map(max, zip(*turned, strict=True)))
 
 
 def efficiency(jobs: Sequence[Profile], length_s: float) -> float:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from softswitch.compiler import ir
-from softswitch.engine.emit_c.table_layout import ARG_WORDS, TableLayout, lay_out_table
+from softswitch.engine.emit_c.table_layout import ARG_WORDS, TableLayout, lay_out_table, packed
 from softswitch.engine.emit_c.walk import indirect_meters
 from softswitch.engine.entries import TableEntries, bit_width, has_part, leaf_widths
 from softswitch.engine.meters import MeterRates, MeterReading
@@ -237,8 +237,7 @@ class CompiledPipeline:
         """Give the entry of this match (and priority) another action. Raises NoSuchEntry or BadEntry."""
         state = self._table(table)
         canonical = state.entries.modify(entry)
-        action, args = self._invocation(state, canonical.invocation)
-        match = state.layout.pack(canonical.patterns)
+        match, action, args = self._words(state, canonical)
         self._control.modify(self._state, state.id, match, state.position(canonical), action, args)
 
     def delete(self, table: str, entry: ir.ConstEntry) -> None:
@@ -275,8 +274,7 @@ class CompiledPipeline:
                     raise PipelineError(f"no memory for the entries of table {state.layout.table.name}")
 
     def _insert(self, state: _Table, entry: ir.ConstEntry, position: int) -> int:
-        action, args = self._invocation(state, entry.invocation)
-        match = state.layout.pack(entry.patterns)
+        match, action, args = self._words(state, entry)
         status: int = self._control.insert(self._state, state.id, match, position, action, args)
         return status
 
@@ -284,10 +282,14 @@ class CompiledPipeline:
         action, args = self._invocation(state, invocation)
         self._control.default(self._state, state.id, action, args)
 
+    def _words(self, state: _Table, entry: ir.ConstEntry) -> tuple[bytes, int, bytes]:
+        action, args = self._invocation(state, entry.invocation)
+        return state.layout.pack(entry.patterns), action, args
+
     def _invocation(self, state: _Table, invocation: ir.Invocation) -> tuple[int, bytes]:
         number, masks = state.actions[invocation.action]
         args = zip(masks, invocation.args, strict=True)
-        return number, b"".join([(value & mask).to_bytes(8 * ARG_WORDS, "little") for mask, value in args])
+        return number, b"".join([packed(value & mask, ARG_WORDS) for mask, value in args])
 
     def _table(self, name: str) -> _Table:
         if name not in self._tables:
