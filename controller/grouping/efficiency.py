@@ -58,7 +58,8 @@ def round_s(jobs: Sequence[Profile], offsets: Sequence[int]) -> float:
 
 def _round_s(jobs: Sequence[Profile], offsets: Sequence[int]) -> float:
     turned = [job[offset:] + job[:offset] for job, offset in zip(jobs, offsets, strict=True)]
-    return sum(map(max, zip(*turned, strict=True)))
+    length_s: float = sum(map(max, zip(*turned, strict=True)))
+    return length_s
 
 
 def efficiency(jobs: Sequence[Profile], length_s: float) -> float:
