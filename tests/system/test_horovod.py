@@ -179,9 +179,7 @@ def test_a_timeline_has_negotiation_and_sum(ranks: Ranks) -> None:
 
 def test_a_stall_names_tensor_and_ranks(ranks: Ranks) -> None:
     (said, total), (_, other) = ranks.results("horovod_stall", HOROVOD_STALL_CHECK_TIME_SECONDS="0.3")
-    about_w = [
-        line for line in said if "allreduce 'w' has waited for" in line
-    ]  # a busy machine stalls others
+    about_w = [line for line in said if "allreduce 'w' has waited for" in line]
     assert about_w[0].endswith("submitted by rank 0, missing from rank 1")
     assert total == other == [1, 1, 1]
 
