@@ -287,6 +287,14 @@ def test_compile_tells_errors_as_json(tmp_path: Path) -> None:
     assert errors[0].keys() == {"file", "line", "column", "severity", "message", "expected"}
 
 
+def test_compile_refuses_ids_that_two_objects_have(tmp_path: Path) -> None:
+    source = tmp_path / "t.p4"
+    whole = (ROOT / "tests" / "p4" / "basic_tables" / "program.p4").read_text()
+    source.write_text(re.sub(r"(action (?:flood|mirror)\()", r"@id(7) \1", whole))
+    done = ina("compile", source)
+    assert (done.returncode, "have the same @id(0x7)" in done.stderr) == (3, True)
+
+
 def test_compile_tells_what_depends_on_undefined_behaviour(tmp_path: Path) -> None:
     source = tmp_path / "t.p4"
     whole = (ROOT / "tests" / "p4" / "basic_tables" / "program.p4").read_text()
