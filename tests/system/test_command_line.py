@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import re
 import signal
@@ -11,6 +12,7 @@ import sys
 import tomllib
 from importlib.metadata import version
 from pathlib import Path
+from select import PIPE_BUF
 
 import pytest
 from typer.testing import CliRunner
@@ -342,7 +344,10 @@ def test_the_version_is_that_of_the_package() -> None:
 
 
 def test_an_interrupt_while_the_command_loads_shows_no_traceback() -> None:
-    """It comes when numpy is loaded: long before the end, long after the beginning."""
+    """It comes when numpy is loaded: long before the end, long after the beginning.
+
+    A pipe that holds next to nothing keeps the command from running ahead of who reads it.
+    """
     entry = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]["ina"]
     name, function = entry.split(":")
     process = subprocess.Popen(
@@ -356,6 +361,7 @@ def test_an_interrupt_while_the_command_loads_shows_no_traceback() -> None:
         text=True,
     )
     assert process.stderr is not None
+    fcntl.fcntl(process.stderr, fcntl.F_SETPIPE_SZ, PIPE_BUF)
     assert any(re.search(r"[|] +numpy$", line) for line in process.stderr)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate()
