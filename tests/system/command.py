@@ -60,13 +60,20 @@ def relatives(name: str) -> list[int]:
 
 
 def environment(process: Path) -> bytes:
-    """Return a process's environment, which is empty for a moment while it becomes another program."""
-    for _ in range(50):
+    """Return a process's environment, which is nowhere for as long as it becomes another program."""
+    while True:
+        place = environment_end(process)
         if text := (process / "environ").read_bytes():
             return text
         (process / "exe").readlink()  # zombies and the kernel's threads have no program
+        if place and place == environment_end(process):
+            return b""  # of the same program all the time
         time.sleep(0.002)
-    return b""
+
+
+def environment_end(process: Path) -> int:
+    """Return where a process's environment ends in its memory, which differs by program; 0: nowhere yet."""
+    return int((process / "stat").read_text().rpartition(")")[2].split()[48])
 
 
 def start(*arguments: object, before: Sequence[str] = ()) -> subprocess.Popen[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import re
 import signal
@@ -11,6 +12,7 @@ import sys
 import tomllib
 from importlib.metadata import version
 from pathlib import Path
+from select import PIPE_BUF
 
 import pytest
 from typer.testing import CliRunner
@@ -285,6 +287,14 @@ def test_compile_tells_errors_as_json(tmp_path: Path) -> None:
     assert errors[0].keys() == {"file", "line", "column", "severity", "message", "expected"}
 
 
+def test_compile_refuses_ids_that_two_objects_have(tmp_path: Path) -> None:
+    source = tmp_path / "t.p4"
+    whole = (ROOT / "tests" / "p4" / "basic_tables" / "program.p4").read_text()
+    source.write_text(re.sub(r"(action (?:flood|mirror)\()", r"@id(7) \1", whole))
+    done = ina("compile", source)
+    assert (done.returncode, "have the same @id(0x7)" in done.stderr) == (3, True)
+
+
 def test_compile_tells_what_depends_on_undefined_behaviour(tmp_path: Path) -> None:
     source = tmp_path / "t.p4"
     whole = (ROOT / "tests" / "p4" / "basic_tables" / "program.p4").read_text()
@@ -342,7 +352,10 @@ def test_the_version_is_that_of_the_package() -> None:
 
 
 def test_an_interrupt_while_the_command_loads_shows_no_traceback() -> None:
-    """It comes when numpy is loaded: long before the end, long after the beginning."""
+    """It comes when numpy is loaded: long before the end, long after the beginning.
+
+    A pipe that holds next to nothing keeps the command from running ahead of who reads it.
+    """
     entry = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]["ina"]
     name, function = entry.split(":")
     process = subprocess.Popen(
@@ -356,6 +369,7 @@ def test_an_interrupt_while_the_command_loads_shows_no_traceback() -> None:
         text=True,
     )
     assert process.stderr is not None
+    fcntl.fcntl(process.stderr, fcntl.F_SETPIPE_SZ, PIPE_BUF)
     assert any(re.search(r"[|] +numpy$", line) for line in process.stderr)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate()

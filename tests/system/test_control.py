@@ -61,7 +61,7 @@ def listening_tcp(pid: int) -> list[str]:
 
 @pytest.mark.parametrize("end", ["done", "run killed", "switch killed"])
 def test_the_switch_of_a_run_is_controlled_through_a_private_socket_only(end: str) -> None:
-    process = start("run", *LANES, "--timeout", 1, *worker("sums.py"))
+    process = start("run", *LANES, *worker("sums.py"))
     begun(process)
     pid, path = switch_of(process)
     switch = os.pidfd_open(pid)

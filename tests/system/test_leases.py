@@ -12,7 +12,7 @@ import pytest
 from controller import Controller, Job, Lease, Member, NoProgram, NoSuchJob
 from controller.p4runtime_shim.target import P4RuntimeTarget
 from tests.system.attached import Attached, open_switch
-from tests.system.command import here, start, worker
+from tests.system.command import PATIENT, here, start, worker
 
 LANES = ("--lanes", 32)
 SUMS = worker("sums.py", "--times", 3, "--length", 100)
@@ -39,7 +39,7 @@ def admit_at(address: str, now_ms: int) -> None:
 
 
 def test_the_job_of_a_killed_run_makes_room_for_the_next(attached: Attached) -> None:
-    run = ("run", "-np", 4, *LANES, *attached.options, "--timeout", 1)
+    run = ("run", "-np", 4, *PATIENT, *LANES, *attached.options)
     process = start(*run, "--lease", 1, *worker("sums.py"))
     assert process.stdout is not None
     assert "started" in process.stdout.readline()
@@ -76,7 +76,8 @@ def test_a_run_that_lives_keeps_its_job_and_one_that_lost_it_says_so(attached: A
 
 
 def test_a_run_that_lost_its_job_fails_and_says_so(attached: Attached) -> None:
-    process = start("run", "-np", 2, *LANES, *attached.options, "--lease", 1, *worker("sums.py"))
+    # seconds: were it not renewed for so long, it would not be known that the job was removed before
+    process = start("run", "-np", 2, *LANES, *attached.options, "--lease", 8, *worker("sums.py"))
     assert process.stdout is not None
     assert "started" in process.stdout.readline()
     with Controller.connect(attached.address) as controller:
