@@ -58,13 +58,8 @@ def test_a_forked_process_of_a_rank_is_no_rank() -> None:
 
 
 def test_a_worker_that_stops_calling_is_named_by_the_others() -> None:
-<<<<<<< HEAD
-    done = ina(
-        "run", "-np", 3, *LANES, "--timeout", SILENCE_S, "--straggler-timeout", SILENCE_S,
-=======
     done = here(
-        "run", "-np", 3, *LANES, "--timeout", 1, "--straggler-timeout", 2,
->>>>>>> citime
+        "run", "-np", 3, *LANES, "--timeout", SILENCE_S, "--straggler-timeout", SILENCE_S,
         *worker("sums.py", "--victim", 2, "--stall-at", 20),
     )  # fmt: skip
     assert done.returncode == 1
@@ -119,11 +114,9 @@ def test_a_wrong_rank_or_size_is_refused_at_the_meeting_point(field: str, value:
 def test_what_a_stranger_sends_is_refused_and_the_others_name_the_missing_rank(
     field: str, value: int, reason: str
 ) -> None:
-<<<<<<< HEAD
-    done = ina("run", "-np", 3, *LANES, "--timeout", SILENCE_S, *worker("impostor.py", field, value, "alone"))
-=======
-    done = here("run", "-np", 3, *LANES, "--timeout", 1, *worker("impostor.py", field, value, "alone"))
->>>>>>> citime
+    done = here(
+        "run", "-np", 3, *LANES, "--timeout", SILENCE_S, *worker("impostor.py", field, value, "alone")
+    )
     assert done.returncode == 1
     for rank in range(2):
         (said,) = said_by(rank, done.stdout)
