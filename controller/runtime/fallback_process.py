@@ -16,7 +16,8 @@ RESTARTS = 5
 ASK_S = 0.25
 """Interval at which it is asked for statistics, which also tells that it lives."""
 
-ANSWER_S = 1.0
+ANSWER_S = 10.0
+"""Longest wait for the last counts of one that lives, but may have to wait for a processor."""
 START_S = 30.0
 
 TITLE = "the fallback server"
@@ -58,6 +59,7 @@ class FallbackProcess:
         # What servers before this one counted, by job, and the latest statistics of this one.
         self._before: dict[int, dict[str, float]] = {}
         self._latest: dict[str, Any] = {}
+        self._checked_at = self._silent_s = 0.0
         first = self._start()
         try:
             first.ready()
@@ -101,16 +103,21 @@ class FallbackProcess:
         """Return what was counted for a job, also by servers that died, as far as it is known."""
         with self._change:
             self._ask()
-            wanted = self._asked
-            self._change.wait_for(lambda: self._answered >= wanted, timeout=ANSWER_S)
+            child, wanted, deadline = self._child, self._asked, time.monotonic() + ANSWER_S
+            while self._answered < wanted and child is self._child and not child.ended():
+                if not self._change.wait(ASK_S) and time.monotonic() > deadline:
+                    break
             return self._of_job(job)
 
     def _check_answers(self) -> None:
         now = time.monotonic()
+        # Of a pause of our own process nothing counts but the moment in which the answer could be heard.
+        self._silent_s += min(now - self._checked_at, ASK_S)
+        self._checked_at = now
         if self._answered == self._asked:
             if now - self._asked_at > ASK_S:
                 self._ask()
-        elif now - max(self._asked_at, self._heard_at) > (self._patience_s if self._serves else START_S):
+        elif self._silent_s > (self._patience_s if self._serves else START_S):
             self._child.kill()
             self._revive(f"{TITLE} did not answer for {self._patience_s if self._serves else START_S:g} s")
 
@@ -137,7 +144,8 @@ class FallbackProcess:
         """Have `child` be the server; it may still be starting."""
         self._child = child
         self._serves = False
-        self._heard_at = self._asked_at = time.monotonic()
+        self._asked_at = self._checked_at = time.monotonic()
+        self._silent_s = 0.0
         self._asked = self._answered = 0
         threading.Thread(target=self._listen, args=(child,), daemon=True).start()
 
@@ -150,7 +158,7 @@ class FallbackProcess:
                 if child is not self._child:
                     return
                 self._serves = True
-                self._heard_at = time.monotonic()
+                self._silent_s = 0.0
                 if isinstance(found := message.get("statistics"), dict):
                     self._latest = found
                     self._answered += 1
@@ -162,6 +170,7 @@ class FallbackProcess:
     def _ask(self) -> None:
         self._asked += 1
         self._asked_at = time.monotonic()
+        self._silent_s = 0.0
         self._child.say({"statistics": True})
 
     def _of_job(self, job: int) -> dict[str, float]:

@@ -2,13 +2,12 @@
 // One pass, and one read-modify-write of every register in it. What it does not do that the
 // v1model program does, and what was run of it, is in docs/tofino.md.
 //
-// Meant for these stages of Tofino 1; no compiler has placed it yet:
+// The stages of Tofino 1 into which p4c places it (docs/results/chip-fit.md):
 //
 //   stage 0     who sent it, and which region its job has
-//         1     the slot
-//         2     the PSN that the slot holds: is this packet's the same, newer or older?
-//         3     who has contributed, exponent, flags
-//         4-11  the lanes, four to a stage; beside them, what becomes of the packet
+//         1     the PSN that the slot holds: is this packet's the same, newer or older?
+//         2     who has contributed, exponent, flags
+//         3-10  the lanes, four to a stage; beside them, what becomes of the packet
 #include <core.p4>
 #if __TARGET_TOFINO__ == 2
 #include <t2na.p4>
@@ -34,7 +33,7 @@ control Ingress(inout tna_headers_t hdr, inout tna_metadata_t meta,
     action contributes(bit<8> counter_row, index_t mask, index_t place, bit<32> full_bitmap,
                        bit<1> root) {
         meta.counter_row = counter_row;
-        meta.index = hdr.ina.psn[15:0] & mask;
+        meta.position = hdr.ina.psn[15:0] & mask;
         meta.place = place;
         meta.full_bitmap = full_bitmap;
         meta.root = root;
@@ -43,10 +42,10 @@ control Ingress(inout tna_headers_t hdr, inout tna_metadata_t meta,
 
     action comes_down(bit<8> counter_row, index_t mask, index_t place, bit<32> full_bitmap) {
         meta.counter_row = counter_row;
-        meta.index = hdr.ina.psn[15:0] & mask;
+        meta.position = hdr.ina.psn[15:0] & mask;
         meta.place = place;
         meta.full_bitmap = full_bitmap;
-        meta.flags = (bit<32>)(hdr.ina.flags & FLAGS_OF_RESULT) | SLOT_FINAL;
+        meta.flags = (bit<32>)hdr.ina.flags | SLOT_FINAL;
     }
 
     // The children of this node, and results from the switch above. What a child sends must name
@@ -66,21 +65,28 @@ control Ingress(inout tna_headers_t hdr, inout tna_metadata_t meta,
         size = MEMBERS;
     }
 
+    // No job's: what is broken could name any.
+    action refuse(outcome_t outcome) {
+        meta.outcome = outcome;
+        meta.counter_row = 0;
+    }
+
     apply {
         bool fits = false;
         if (hdr.ina.isValid()) {
+            // neither waits for the other: both look-ups are in one stage
             shape.apply(hdr, fits);
+            bool known = member.apply().hit;
             if (meta.bad_checksum == 1) {
-                meta.outcome = outcome_t.BAD_CHECKSUM;
+                refuse(outcome_t.BAD_CHECKSUM);
             } else if (!fits) {
-                meta.outcome = outcome_t.BAD_LENGTH;
-            } else if (!member.apply().hit) {
+                refuse(outcome_t.BAD_LENGTH);
+            } else if (!known) {
                 meta.outcome = outcome_t.UNKNOWN_JOB;
             } else if (hdr.ina.flags[7:7] == 1) {
                 // raw values: only a fallback server could add them, and there is none
                 meta.outcome = outcome_t.NO_UPLINK;
             } else {
-                meta.index = meta.index | meta.place;
                 slot.apply(hdr, meta);
             }
         }

@@ -3,10 +3,10 @@
 // read-modify-write of every register in it. What it does not do that the v1model program does,
 // and what was run of it, is in docs/tofino.md.
 //
-// Meant for these stages of Tofino 1; no compiler has placed it yet:
+// The stages of Tofino 1 into which p4c places it (docs/results/chip-fit.md):
 //
 //   stage 0     who sent it, and which region its job has
-//         1     the slot, and its strength: may this packet take it?
+//         1     the slot's strength: may this packet take it?
 //         2     whose sum it holds
 //         3     who has contributed, exponent, flags
 //         4-11  the lanes, four to a stage; beside them, what becomes of the packet
@@ -100,23 +100,31 @@ control Ingress(inout tna_headers_t hdr, inout tna_metadata_t meta,
         size = 1024;
     }
 
+    // No job's: what is broken could name any.
+    action refuse(outcome_t outcome) {
+        meta.outcome = outcome;
+        meta.counter_row = 0;
+        meta.way = TO_NOBODY;
+    }
+
     apply {
         bool fits = false;
         bool meets = false;
         if (hdr.ina.isValid()) {
+            // none of these waits for another: all look-ups are in one stage
             shape.apply(hdr, fits);
-            if (meta.bad_checksum == 1) {
-                meta.outcome = outcome_t.BAD_CHECKSUM;
-            } else if (!fits) {
-                meta.outcome = outcome_t.BAD_LENGTH;
-            } else if (hdr.ina.kind == KIND_GRADIENT) {
+            if (hdr.ina.kind == KIND_GRADIENT) {
                 meets = member.apply().hit;
             } else {
                 switch (neighbour.apply().action_run) {
                     locate: { meets = true; }
                 }
             }
-            if (meets) {
+            if (meta.bad_checksum == 1) {
+                refuse(outcome_t.BAD_CHECKSUM);
+            } else if (!fits) {
+                refuse(outcome_t.BAD_LENGTH);
+            } else if (meets) {
                 slot.apply(hdr, meta);
             }
         }

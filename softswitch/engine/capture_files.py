@@ -19,6 +19,8 @@ from softswitch.engine.pcapng import CaptureSettings, file_header
 from softswitch.engine.switch import Switch
 
 _PERIOD_S = 0.05
+_LOOKS = 5
+"""At both clocks, for what lies between them: one during which the processor was lost is off by that time."""
 
 _log = logging.getLogger(__name__)
 
@@ -86,7 +88,7 @@ class CaptureFiles:
         except OSError:
             self._close_files()
             raise
-        epoch_ns = time.time_ns() - switch.now_us() * 1000
+        epoch_ns = _epoch_ns(switch)
         switch.capture(CaptureSettings(notes=to.notes, snap=to.snap, capacity=to.waiting, epoch_ns=epoch_ns))
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._serve, daemon=True)
@@ -127,3 +129,12 @@ class CaptureFiles:
     def _close_files(self) -> None:
         for file in self._files.values():
             file.close()
+
+
+def _epoch_ns(switch: Switch) -> int:
+    """Return the time of day at which the switch's own time began, by the quickest of a few looks at both."""
+    looks = []
+    for _ in range(_LOOKS):
+        before_ns, own_ns = time.time_ns(), switch.now_us() * 1000
+        looks.append((time.time_ns() - before_ns, before_ns - own_ns))
+    return min(looks)[1]

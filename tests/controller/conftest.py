@@ -25,6 +25,8 @@ from tests.controller.fabric import Fabric
 LANES = 32
 TARGETS = ("p4runtime", "memory")
 """The ways to reach a switch."""
+SHORT_TURN_S = 2.0
+"""For those that are to wait in vain, but not so short that a busy switch seems to be out of reach."""
 over_p4runtime = pytest.mark.parametrize("target", ["p4runtime"])
 """Of tests about what only P4Runtime has."""
 

@@ -33,7 +33,7 @@ from p4src.messages import p4runtime_pb2_grpc
 from softswitch.engine.ports import MemoryPort
 from softswitch.engine.switch import Switch
 from softswitch.p4runtime import serve
-from tests.controller.conftest import LANES, Running, Served, over_p4runtime
+from tests.controller.conftest import LANES, SHORT_TURN_S, Running, Served, over_p4runtime
 from tests.controller.frames import KIND_RESULT, gradient, parse
 
 
@@ -222,7 +222,7 @@ def test_rows_that_a_dead_controller_left_are_swept_up(controller: Controller, r
 def test_another_controller_that_keeps_the_switch_is_named(running: Running) -> None:
     holder = running.target()
     with (
-        Controller(running.target(), turn_timeout_s=0.2) as controller,
+        Controller(running.target(), turn_timeout_s=SHORT_TURN_S) as controller,
         holder.turn(timeout_s=10),
         pytest.raises(NotPrimary, match=r"another controller .*keeps the switch"),
     ):
@@ -244,7 +244,7 @@ def test_controllers_that_come_while_another_loads_the_program_wait_for_it(bundl
                 with pytest.raises(TimeoutError):
                     loads.result(timeout=1.0)
                 loading.load(bundle.p4info, bundle.device_config)
-            assert not loads.result(timeout=30)
+            assert not loads.result()
             with loading.mastership():
                 assert not controller.load(bundle), "nothing is written, so nobody is waited for"
         service.close()
@@ -274,7 +274,7 @@ def test_controllers_take_turns_after_the_highest_election_id_was_claimed(bundle
             stranger.ask(2**128 - 1)
             assert stranger.answer(10).status.code == 0
             with (
-                Controller(P4RuntimeTarget(service.address), turn_timeout_s=0.2) as controller,
+                Controller(P4RuntimeTarget(service.address), turn_timeout_s=SHORT_TURN_S) as controller,
                 pytest.raises(NotPrimary, match=rf"another controller \(election id {2**128 - 1}\) keeps"),
             ):
                 controller.admit(job(1))

@@ -26,7 +26,7 @@ from controller import (
 )
 from controller.entries import TableEntry
 from controller.errors import NotPrimary, OutOfMemory, Refused, Unreachable
-from tests.controller.conftest import LANES, over_p4runtime, start
+from tests.controller.conftest import LANES, SHORT_TURN_S, over_p4runtime, start
 from tests.controller.fabric import Fabric
 from tests.controller.frames import KIND_GRADIENT, KIND_RESULT, RESEND, gradient, reminder
 from tests.controller.trees import LOGICAL, TREES, switch
@@ -203,7 +203,7 @@ def test_a_switch_that_another_controller_keeps_is_named(shared_fabric: Fabric) 
     """It can be read but not written, so that the job is on other switches already."""
     holder = shared_fabric.running["b"].target()
     with (
-        Controller(shared_fabric.running["b"].target(), turn_timeout_s=0.2) as waiting,
+        Controller(shared_fabric.running["b"].target(), turn_timeout_s=SHORT_TURN_S) as waiting,
         holder.turn(timeout_s=10),
         pytest.raises(NotPrimary, match=r"switch 'b': another controller"),
     ):

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
@@ -32,14 +33,20 @@ def interruptible() -> Iterator[None]:
 def test_an_interrupt_ends_the_wait_and_the_job() -> None:
     with SocketSwitch(2, **ENDLESS) as switch:
         communicator = ina.Communicator(switch.configs[0])
-        timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
-        timer.start()
+
+        def interrupt() -> None:
+            while not switch.largest_batch:  # nothing has been heard of the sum
+                time.sleep(0.01)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        interrupting = threading.Thread(target=interrupt)
+        interrupting.start()
         with pytest.raises(KeyboardInterrupt):
             communicator.allreduce(np.ones(3, np.float32))
         with pytest.raises(Interrupted, match="sum of 3 float32 was abandoned: KeyboardInterrupt"):
             communicator.allreduce(np.ones(3, np.float32))
         communicator.close()
-        timer.join()
+        interrupting.join()
 
 
 @contextmanager
@@ -79,7 +86,7 @@ def test_an_interrupt_at_any_point_leaves_the_turn_to_the_next_call() -> None:
 def test_an_interrupt_at_any_point_of_a_job_ends_it_or_does_no_harm() -> None:
     one, met = np.ones(3, np.float32), set()
     for number in itertools.count(1):
-        with SocketSwitch(1, timeout_s=1.0, straggler_timeout_s=1.0) as switch:
+        with SocketSwitch(1, **ENDLESS) as switch:
             comm = ina.Communicator(switch.configs[0])
             with interrupted_at(number) as where:
                 comm.allreduce(one)

@@ -11,20 +11,26 @@ from hostlib.watch import Watch
 
 
 class DictStore:
-    """A store that threads share."""
+    """A store that threads share. A text that is `awaited` comes: who asks for it is told so then."""
 
-    def __init__(self) -> None:
+    def __init__(self, awaited: str = "") -> None:
         self._texts: dict[str, str] = {}
         self._numbers: dict[str, int] = {}
         self._lock = threading.Lock()
+        self._awaited = awaited
+        self._came = threading.Event()
 
     def set(self, key: str, value: str, /) -> None:
         self._texts[key] = value
+        if key == self._awaited:
+            self._came.set()
 
     def get(self, key: str, /) -> bytes:
         return self._texts[key].encode()
 
     def check(self, keys: list[str], /) -> bool:
+        if self._awaited in keys:
+            self._came.wait(60)
         return all(key in self._texts for key in keys)
 
     def add(self, key: str, amount: int, /) -> int:
@@ -93,7 +99,7 @@ def test_a_watch_finds_calls_that_differ() -> None:
 
 
 def test_a_watch_warns_of_a_rank_that_is_late(caplog: pytest.LogCaptureFixture) -> None:
-    store, warned = DictStore(), threading.Event()
+    store, warned = DictStore(awaited="calls/1"), threading.Event()
     handler = logging.Handler()
     handler.emit = lambda record: warned.set()  # type: ignore[method-assign]
     logging.getLogger("hostlib.watch").addHandler(handler)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -22,6 +21,7 @@ from hostlib.rendezvous import Rendezvous
 from hostlib.rendezvous_peers import RendezvousPeers
 from tests import effort
 from tests.hostlib.socket_switch import JOB, SocketSwitch
+from tests.hostlib.test_communicator import ENDLESS
 
 Hosts = tuple[tuple[int, ...], ...]
 TWO_BY_TWO: Hosts = ((0, 1), (2, 3))
@@ -219,9 +219,9 @@ def test_a_rank_that_leaves_early_is_named() -> None:
 
 
 @pytest.mark.parametrize("victim", [0, 3])
-def test_a_rank_that_is_killed_ends_all_within_seconds(victim: int) -> None:
+def test_a_rank_that_is_killed_ends_all_before_their_patience_ends(victim: int) -> None:
     """The first of a machine, or another one; rank 3 and rank 0 are processes of their own."""
-    with job() as configs:
+    with job(**ENDLESS) as configs:
         pid = os.fork()
         if pid == 0:
             with contextlib.suppress(BaseException):
@@ -235,10 +235,8 @@ def test_a_rank_that_is_killed_ends_all_within_seconds(victim: int) -> None:
             c.barrier()
             return c.allreduce(np.ones(100, np.float32))
 
-        started = time.monotonic()
         results = each(others, work)
         os.waitpid(pid, 0)
-    assert time.monotonic() - started < 8
     for result in results:
         assert isinstance(result, hostlib.PeerLost), result
         assert f"lost rank {victim}: its connection" in str(result)

@@ -288,3 +288,12 @@ def test_a_contribution_that_is_not_that_of_its_port_goes_nowhere() -> None:
         if name == "exclusive":
             assert chip.send(changed(good, flags=RAW), 1) == []
         assert chip.pipeline.read_register("Deciding.slot.slot_bitmap", 3) == 0
+
+
+def test_what_is_broken_counts_as_nobodys_though_its_sender_is_known() -> None:
+    for name in ("exclusive", "shared"):
+        chip = Chip(name, (FIRST,))
+        assert chip.send(changed(contribution(FIRST, 3, 0), valid=LANES + 1), 1) == []
+        assert chip.counts() == {}
+        assert chip.pipeline.read_counter("Deciding.leaving.outcomes", OUTCOMES.index("bad_length"))[0] == 1
+        assert chip.pipeline.read_register("Deciding.slot.slot_bitmap", 3) == 0

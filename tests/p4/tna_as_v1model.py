@@ -43,10 +43,9 @@ WORDS = {
     "for_tm.mcast_grp_a": "intrinsic.mcast_grp",
     "for_tm.mcast_grp_b = GROUP_OF_SELF;": "meta.frees = 1;",
     "PortId_t": "bit<9>",
-    "enum relation_t { OLDER, SAME, NEWER }": "enum bit<2> relation_t { OLDER = 0, SAME = 1, NEWER = 2 }",
     "control Ingress(": "control Deciding(",
     "Hash<index_t>(HashAlgorithm_t.XOR16) addressing;": "",
-    "addressing.get({ meta.position, meta.place })": "meta.position ^ meta.place",
+    "addressing.get({ meta.position, meta.place })": "(meta.position ^ meta.place)",
     "Counter<bit<32>, bit<13>>(": "counter(",
     "CounterType_t.PACKETS": "CounterType.packets",
     "outcomes.count(meta.counter_row ++ (bit<5>)meta.outcome)": (

@@ -33,13 +33,14 @@ def why_not() -> str:
 
 @dataclass(frozen=True)
 class Namespace:
-    """A host: its namespace, the switch's end of its link, its addresses."""
+    """A host: its namespace, the switch's end of its link, its addresses, its own end of the link."""
 
     name: str
     switch_interface: str
     ip: str
     ipv6: str
     mac: str
+    interface: str
 
     def inside(self, call: Callable[[], T]) -> T:
         """Call in the namespace: sockets and threads that `call` makes live there."""
@@ -74,9 +75,8 @@ def hosts(count: int) -> Iterator[list[Namespace]]:
         for number in range(1, count + 1):
             name, ours = f"ina-{os.getpid()}-{number}", f"ina{os.getpid() % 100000}s{number}"
             theirs = f"ina{os.getpid() % 100000}h{number}"
-            host = Namespace(
-                name, ours, f"10.77.0.{number}", f"fd77::{number}", f"02:00:00:00:00:{number:02x}"
-            )
+            ip, ipv6, mac = f"10.77.0.{number}", f"fd77::{number}", f"02:00:00:00:00:{number:02x}"
+            host = Namespace(name, ours, ip, ipv6, mac, theirs)
             _run("ip", "netns", "add", name)
             made.append(host)
             _run("ip", "link", "add", ours, "type", "veth", "peer", "name", theirs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import random
 import resource
@@ -172,6 +173,28 @@ def test_a_switch_has_one_file_for_each_port(tmp_path: Path) -> None:
             assert found[0].ifname == f"s7/{port}".encode()
             for meta in found:
                 assert before <= (meta.tshigh << 32) + meta.tslow <= time.time_ns()
+
+
+@needs_compiler
+def test_times_are_right_though_the_processor_was_lost_between_two_clocks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks, time_ns = itertools.count(), time.time_ns
+
+    def look() -> int:
+        found = time_ns()
+        if not next(looks):
+            time.sleep(0.05)
+        return found
+
+    with running() as switch:
+        monkeypatch.setattr(time, "time_ns", look)
+        with CaptureFiles(switch, CaptureTo(folder=tmp_path)):
+            before = time_ns()
+            switch.inject(0, [frame("U", 1)])
+    header = len(file_header("s1/0", 65535))
+    (found,) = read((tmp_path / "s1-port0.pcapng").read_bytes()[header:], tmp_path)
+    assert before <= found[0] <= time_ns()
 
 
 @needs_compiler

@@ -71,6 +71,13 @@ run_switch(
 """
 
 
+def replace(program: Path, text: str) -> None:
+    """Write a file anew at once: who looks sees the old one or the new one, and none that is empty yet."""
+    draft = program.with_suffix(".draft")
+    draft.write_text(text)
+    draft.replace(program)
+
+
 def test_a_program_that_is_watched_is_loaded_again_and_counters_are_served(tmp_path: Path) -> None:
     program = tmp_path / "p.p4"
     program.write_text(ENTRIES_P4.read_text())
@@ -88,9 +95,9 @@ def test_a_program_that_is_watched_is_loaded_again_and_counters_are_served(tmp_p
         text = answer.read().decode()
     assert "# TYPE ina_switch_port_rx_packets_total counter" in text
     assert 'ina_switch_port_rx_packets_total{port="1"} ' in text
-    program.write_text("nonsense")
+    replace(program, "nonsense")
     assert "stays as it was" in json.loads(popen.stdout.readline())["error"]
-    program.write_text(ENTRIES_P4.read_text() + "// changed\n")
+    replace(program, ENTRIES_P4.read_text() + "// changed\n")
     assert json.loads(popen.stdout.readline()) == {"reloaded": "p"}
     popen.communicate()
     assert popen.returncode == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -10,6 +11,10 @@ from dataclasses import dataclass
 from controller.runtime.switch_process import EmbeddedSwitch
 
 PORTS = range(1, 7)
+BLOCK = 32
+BLOCKS = range(20_000, 32_000, BLOCK)
+"""First ports of blocks that are below what the kernel gives to those who ask for any port: one of these
+could go to another test before the switch, or a worker, has taken it."""
 
 
 @dataclass(frozen=True)
@@ -28,26 +33,34 @@ class Attached:
 @contextmanager
 def open_switch(*options: object, p4runtime: str = "127.0.0.1:0", peers: bool = True) -> Iterator[Attached]:
     """Start ``ina switch`` with these options besides its ports, which know their peers or learn them."""
-    base = consecutive_udp_ports(2 * len(PORTS)) - PORTS[0]
-    workers = base + len(PORTS)
-    specs = [f"{port}=udp:{base + port}" + f":{workers + port}" * peers for port in PORTS]
-    ports = [word for spec in specs for word in ("--port", spec)]
-    with EmbeddedSwitch([*ports, *map(str, options)], p4runtime=p4runtime) as switch:
-        address = switch.address if switch.address.startswith("unix:") else f"grpc://{switch.address}"
-        bases = ("--udp-base", f"127.0.0.1:{base}", "--worker-base", f"127.0.0.1:{workers}")
-        yield Attached(switch, ("--switch", address, *bases))
+    with udp_block() as base:
+        workers = base + len(PORTS)
+        specs = [f"{port}=udp:{base + port}" + f":{workers + port}" * peers for port in PORTS]
+        ports = [word for spec in specs for word in ("--port", spec)]
+        with EmbeddedSwitch([*ports, *map(str, options)], p4runtime=p4runtime) as switch:
+            address = switch.address if switch.address.startswith("unix:") else f"grpc://{switch.address}"
+            bases = ("--udp-base", f"127.0.0.1:{base}", "--worker-base", f"127.0.0.1:{workers}")
+            yield Attached(switch, ("--switch", address, *bases))
 
 
-def consecutive_udp_ports(count: int) -> int:
-    """Return the first of `count` free UDP ports in a row."""
-    while True:
-        with ExitStack() as stack:
-            probes = [stack.enter_context(socket.socket(type=socket.SOCK_DGRAM)) for _ in range(count)]
-            probes[0].bind(("127.0.0.1", 0))
-            first: int = probes[0].getsockname()[1]
+@contextmanager
+def udp_block() -> Iterator[int]:
+    """Keep a block of UDP ports from other tests, in whichever process: give its first, which is held."""
+    first = os.getpid() % len(BLOCKS)
+    for base in (*BLOCKS[first:], *BLOCKS[:first]):
+        with socket.socket(type=socket.SOCK_DGRAM) as held:
             try:
-                for offset in range(1, count):
-                    probes[offset].bind(("127.0.0.1", first + offset))
-            except (OSError, OverflowError):
+                held.bind(("127.0.0.1", base))
+                _check_free(range(base + 1, base + BLOCK))
+            except OSError:
                 continue
-        return first
+            yield base
+            return
+    raise OSError("all blocks of UDP ports are taken")
+
+
+def _check_free(ports: range) -> None:
+    """Raise OSError if somebody has one of these."""
+    with ExitStack() as stack:
+        for port in ports:
+            stack.enter_context(socket.socket(type=socket.SOCK_DGRAM)).bind(("127.0.0.1", port))

@@ -11,6 +11,8 @@ import pytest
 from tests.system.command import PATIENT, children, ina, said_by, start, worker
 
 SURVIVOR_S = 60.0  # a tenth of what a rank that lives is waited for; they need about one second
+SILENCE_S = 4
+"""More than the switch and ranks that live may have to wait for a processor: they are not to be named."""
 LANES = ("--lanes", "32")
 
 
@@ -57,7 +59,7 @@ def test_a_forked_process_of_a_rank_is_no_rank() -> None:
 
 def test_a_worker_that_stops_calling_is_named_by_the_others() -> None:
     done = ina(
-        "run", "-np", 3, *LANES, "--timeout", 1, "--straggler-timeout", 2,
+        "run", "-np", 3, *LANES, "--timeout", SILENCE_S, "--straggler-timeout", SILENCE_S,
         *worker("sums.py", "--victim", 2, "--stall-at", 20),
     )  # fmt: skip
     assert done.returncode == 1
@@ -112,7 +114,7 @@ def test_a_wrong_rank_or_size_is_refused_at_the_meeting_point(field: str, value:
 def test_what_a_stranger_sends_is_refused_and_the_others_name_the_missing_rank(
     field: str, value: int, reason: str
 ) -> None:
-    done = ina("run", "-np", 3, *LANES, "--timeout", 1, *worker("impostor.py", field, value, "alone"))
+    done = ina("run", "-np", 3, *LANES, "--timeout", SILENCE_S, *worker("impostor.py", field, value, "alone"))
     assert done.returncode == 1
     for rank in range(2):
         (said,) = said_by(rank, done.stdout)

@@ -175,10 +175,9 @@ def test_jobs_that_fail_leave_the_others_alone_and_the_first_gives_its_status(tm
     ) == 1
 
 
-def test_a_fallback_server_that_dies_is_started_again_and_the_sums_stay_exact() -> None:
-    process = start(
-        *SHARED, *PATIENT, "-np", 2, "--slots", 8, "--json", *worker("exact.py", "--rounds", 40, 5000, 1000)
-    )
+def test_a_fallback_server_that_dies_is_started_again_and_the_sums_stay_exact(tmp_path: Path) -> None:
+    stop = tmp_path / "stop"
+    process = start(*SHARED, *PATIENT, "-np", 2, "--slots", 8, "--json", *worker("until.py", stop))
     first = fallback_of(process)
     assert first is not None
     assert process.stderr is not None
@@ -187,6 +186,8 @@ def test_a_fallback_server_that_dies_is_started_again_and_the_sums_stay_exact() 
     second = fallback_of(process, other_than=first)
     assert second is not None
     os.kill(second, signal.SIGKILL)
+    assert fallback_of(process, other_than=second) is not None
+    stop.touch()
     output, errors = process.communicate()
     assert process.returncode == 0, errors
     assert errors.count("the fallback server was killed by SIGKILL; it is started again") == 2
@@ -194,7 +195,7 @@ def test_a_fallback_server_that_dies_is_started_again_and_the_sums_stay_exact() 
 
 
 def test_a_fallback_server_that_always_dies_is_named() -> None:
-    process = start(*SHARED, "-np", 2, "--slots", 0, "--timeout", 5, *worker("sums.py"))
+    process = start(*SHARED, "-np", 2, "--slots", 0, *PATIENT, *worker("sums.py"))
     begun(process, 2)
     fallback: int | None = 0
     while (fallback := fallback_of(process, other_than=fallback)) is not None:
@@ -205,13 +206,14 @@ def test_a_fallback_server_that_always_dies_is_named() -> None:
     assert errors.count("it is started again") == 5
 
 
-def test_a_fallback_server_that_hangs_is_started_again_and_the_sums_stay_exact() -> None:
-    command = worker("exact.py", "--rounds", 40, 5000, 1000)
-    process = start(*SHARED, "-np", 2, "--slots", 0, *PATIENT, "--json", *command)
+def test_a_fallback_server_that_hangs_is_started_again_and_the_sums_stay_exact(tmp_path: Path) -> None:
+    stop = tmp_path / "stop"
+    process = start(*SHARED, "-np", 2, "--slots", 0, *PATIENT, "--json", *worker("until.py", stop))
     first = fallback_of(process)
     assert process.stderr is not None
     assert any("started" in process.stderr.readline() for _ in range(10))
     os.kill(first, signal.SIGSTOP)
+    stop.touch()
     output, errors = process.communicate()
     assert process.returncode == 0, errors
     assert errors.count("the fallback server did not answer for 3 s; it is started again (1 of 5 times)") == 1

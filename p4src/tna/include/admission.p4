@@ -29,6 +29,7 @@ control Shape(in tna_headers_t hdr, out bool fits) {
         }
         actions = { NoAction; }
         const default_action = NoAction;
+        size = 10;
         const entries = {
             FULL_SIZE(KIND_GRADIENT)
             FULL_SIZE(KIND_PARTIAL)

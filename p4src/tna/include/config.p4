@@ -30,6 +30,12 @@ struct tna_headers_t {
 // Back into this pipeline: the sum that was in the slot has left it. On no wire.
 const bit<4> KIND_RELEASE = 15;
 
+// The place of a packet's slot: psn % size of its job's region, added to the region's start, which
+// may also turn it round. XOR does both for a region of a power of two of slots at a multiple of
+// that. The first register that is met computes it anew: a hash unit gives an address to a register
+// of its stage, but `meta.index` only to those of the next.
+#define ADDRESS addressing.get({ meta.position, meta.place })
+
 // How a packet meets the lanes of its slot (lanes.p4).
 const bit<2> MEETS_NOTHING = 0;
 const bit<2> MEETS_OWN     = 1;     // its sum is in the slot, or the slot is empty

@@ -91,6 +91,7 @@ control Egress(inout tna_headers_t hdr, inout egress_metadata_t meta,
         }
         actions = { mark_sum; mark_result; NoAction; }
         const default_action = NoAction;
+        size = 4;
         const entries = {
             (0, _):             NoAction();
             (_, KIND_GRADIENT): mark_sum();

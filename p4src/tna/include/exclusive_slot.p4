@@ -6,13 +6,17 @@
 #include "lanes.p4"
 
 // How a packet's PSN relates to that of its slot.
-enum relation_t { OLDER, SAME, NEWER }
+typedef bit<8> relation_t;
+const relation_t OLDER = 0;
+const relation_t SAME = 1;
+const relation_t NEWER = 2;
 
 struct tna_metadata_t {
     bit<1>  bad_checksum;
     // From the job's entry (member).
     bit<8>  counter_row;
-    index_t place;          // start of the region
+    bit<16> position;       // in the region
+    bit<16> place;          // start of the region
     bit<32> full_bitmap;
     bit<1>  root;
     // The slot that this packet meets.
@@ -36,7 +40,9 @@ struct agreement_t {
 }
 
 control Slot(inout tna_headers_t hdr, inout tna_metadata_t meta) {
-    relation_t relation = relation_t.OLDER;
+    relation_t relation = OLDER;
+
+    Hash<index_t>(HashAlgorithm_t.XOR16) addressing;
 
     // No sender's window exceeds half the region: who meets a slot with a newer PSN has the result
     // of the older one. The difference is a serial number's (RFC 1982). The control plane writes -1
@@ -45,35 +51,36 @@ control Slot(inout tna_headers_t hdr, inout tna_metadata_t meta) {
     RegisterAction<bit<32>, index_t, relation_t>(slot_psn) entering = {
         void apply(inout bit<32> psn, out relation_t answer) {
             if (psn == hdr.ina.psn) {
-                answer = relation_t.SAME;
+                answer = SAME;
             } else if ((int<32>)(psn - hdr.ina.psn) < 0) {
-                answer = relation_t.NEWER;
+                answer = NEWER;
                 psn = hdr.ina.psn;
             } else {
-                answer = relation_t.OLDER;
+                answer = OLDER;
             }
         }
     };
     RegisterAction<bit<32>, index_t, relation_t>(slot_psn) looking = {
         void apply(inout bit<32> psn, out relation_t answer) {
             if (psn == hdr.ina.psn) {
-                answer = relation_t.SAME;
+                answer = SAME;
             } else if ((int<32>)(psn - hdr.ina.psn) < 0) {
-                answer = relation_t.NEWER;
+                answer = NEWER;
             } else {
-                answer = relation_t.OLDER;
+                answer = OLDER;
             }
         }
     };
 
-    action enter() { relation = entering.execute(meta.index); }
-    action look()  { relation = looking.execute(meta.index); }
+    action enter() { relation = entering.execute(ADDRESS); }
+    action look()  { relation = looking.execute(ADDRESS); }
 
     // A result from above finds the sum that it is of, or claims nothing.
     table psn {
         key = { hdr.ina.kind: exact; }
         actions = { enter; look; NoAction; }
         const default_action = NoAction;
+        size = 2;
         const entries = {
             KIND_GRADIENT: enter();
             KIND_RESULT:   look();
@@ -132,10 +139,11 @@ control Slot(inout tna_headers_t hdr, inout tna_metadata_t meta) {
         key = { hdr.ina.kind: exact; relation: exact; }
         actions = { join; begin; close; NoAction; }
         const default_action = NoAction;
+        size = 3;
         const entries = {
-            (KIND_GRADIENT, relation_t.SAME):  join();
-            (KIND_GRADIENT, relation_t.NEWER): begin();
-            (KIND_RESULT,   relation_t.SAME):  close();
+            (KIND_GRADIENT, SAME):  join();
+            (KIND_GRADIENT, NEWER): begin();
+            (KIND_RESULT,   SAME):  close();
         }
     }
 
@@ -143,10 +151,11 @@ control Slot(inout tna_headers_t hdr, inout tna_metadata_t meta) {
         key = { hdr.ina.kind: exact; relation: exact; }
         actions = { join_too; begin_too; close_too; NoAction; }
         const default_action = NoAction;
+        size = 3;
         const entries = {
-            (KIND_GRADIENT, relation_t.SAME):  join_too();
-            (KIND_GRADIENT, relation_t.NEWER): begin_too();
-            (KIND_RESULT,   relation_t.SAME):  close_too();
+            (KIND_GRADIENT, SAME):  join_too();
+            (KIND_GRADIENT, NEWER): begin_too();
+            (KIND_RESULT,   SAME):  close_too();
         }
     }
 
@@ -171,10 +180,11 @@ control Slot(inout tna_headers_t hdr, inout tna_metadata_t meta) {
         key = { hdr.ina.kind: exact; relation: exact; }
         actions = { raise; set; NoAction; }
         const default_action = NoAction;
+        size = 3;
         const entries = {
-            (KIND_GRADIENT, relation_t.SAME):  raise();
-            (KIND_GRADIENT, relation_t.NEWER): set();
-            (KIND_RESULT,   relation_t.SAME):  set();
+            (KIND_GRADIENT, SAME):  raise();
+            (KIND_GRADIENT, NEWER): set();
+            (KIND_RESULT,   SAME):  set();
         }
     }
 
@@ -212,10 +222,11 @@ control Slot(inout tna_headers_t hdr, inout tna_metadata_t meta) {
         key = { hdr.ina.kind: exact; relation: exact; }
         actions = { agree; propose; store; NoAction; }
         const default_action = NoAction;
+        size = 3;
         const entries = {
-            (KIND_GRADIENT, relation_t.SAME):  agree();
-            (KIND_GRADIENT, relation_t.NEWER): propose();
-            (KIND_RESULT,   relation_t.SAME):  store();
+            (KIND_GRADIENT, SAME):  agree();
+            (KIND_GRADIENT, NEWER): propose();
+            (KIND_RESULT,   SAME):  store();
         }
     }
 
@@ -227,10 +238,11 @@ control Slot(inout tna_headers_t hdr, inout tna_metadata_t meta) {
         key = { hdr.ina.kind: exact; hdr.lanes.isValid(): exact; relation: exact; }
         actions = { meet; NoAction; }
         const default_action = NoAction;
+        size = 3;
         const entries = {
-            (KIND_GRADIENT, true, relation_t.SAME):  meet();
-            (KIND_GRADIENT, true, relation_t.NEWER): meet();
-            (KIND_RESULT,   true, relation_t.SAME):  meet();
+            (KIND_GRADIENT, true, SAME):  meet();
+            (KIND_GRADIENT, true, NEWER): meet();
+            (KIND_RESULT,   true, SAME):  meet();
         }
     }
 
@@ -268,10 +280,11 @@ control Slot(inout tna_headers_t hdr, inout tna_metadata_t meta) {
         }
         actions = { decide; pass; relay; }
         const default_action = pass(outcome_t.WRONG_DIRECTION, TO_NOBODY);
+        size = 13;
         const entries = {
             // kind, relation, final, seen, lacking, query, root
             // a late copy of a PSN whose slot has moved on
-            (KIND_GRADIENT, relation_t.OLDER, _, _, _, _, _): pass(outcome_t.STALE,        TO_NOBODY);
+            (KIND_GRADIENT, OLDER, _, _, _, _, _): pass(outcome_t.STALE,        TO_NOBODY);
             // one more contribution; the last one completes the sum
             (KIND_GRADIENT, _,                _, 0, 0, _, 1): decide(outcome_t.COMPLETED,  TO_GROUP,  KIND_RESULT);
             (KIND_GRADIENT, _,                _, 0, 0, _, 0): decide(outcome_t.COMPLETED,  TO_UPLINK, KIND_GRADIENT);
@@ -283,14 +296,15 @@ control Slot(inout tna_headers_t hdr, inout tna_metadata_t meta) {
             (KIND_GRADIENT, _,                _, _, _, 1, _): decide(outcome_t.STATUS,     TO_SENDER, KIND_STATUS);
             (KIND_GRADIENT, _,                _, _, _, _, _): pass(outcome_t.DUPLICATE,    TO_NOBODY);
             // a result from above: kept for those below who lose it, or only passed on
-            (KIND_RESULT,   relation_t.OLDER, _, _, _, _, _): pass(outcome_t.STALE,        TO_NOBODY);
-            (KIND_RESULT,   relation_t.SAME,  1, _, _, _, _): pass(outcome_t.DUPLICATE,    TO_NOBODY);
-            (KIND_RESULT,   relation_t.SAME,  0, _, _, _, _): pass(outcome_t.STORED,       TO_GROUP);
+            (KIND_RESULT,   OLDER, _, _, _, _, _): pass(outcome_t.STALE,        TO_NOBODY);
+            (KIND_RESULT,   SAME,  1, _, _, _, _): pass(outcome_t.DUPLICATE,    TO_NOBODY);
+            (KIND_RESULT,   SAME,  0, _, _, _, _): pass(outcome_t.STORED,       TO_GROUP);
             (KIND_RESULT,   _,                _, _, _, _, _): pass(outcome_t.PASSED_DOWN,  TO_GROUP);
         }
     }
 
     apply {
+        meta.index = ADDRESS;
         psn.apply();
         bitmap.apply();
         seen.apply();

@@ -45,6 +45,7 @@ control Lane(inout bit<32> value, in index_t index, in bit<2> meeting,
         }
         actions = { overwrite; add; fetch; exchange; NoAction; }
         const default_action = NoAction;
+        size = 5;
         const entries = {
             (MEETS_OWN,     0, _): overwrite();     // no clearing pass
             (MEETS_OWN,     _, 0): add();

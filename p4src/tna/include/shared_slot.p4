@@ -69,9 +69,11 @@ control Word(in bit<32> mine, in index_t index, in bit<1> outranks, out bit<32> 
 
     table word {
         key = { outranks: exact; }
-        actions = { compare; take; }
-        const default_action = compare;
+        actions = { compare; take; NoAction; }
+        const default_action = NoAction;
+        size = 2;
         const entries = {
+            0: compare();
             1: take();
         }
     }
@@ -82,8 +84,6 @@ control Word(in bit<32> mine, in index_t index, in bit<1> outranks, out bit<32> 
 }
 
 control Slot(inout tna_headers_t hdr, inout tna_metadata_t meta) {
-    // offset + psn % size, turned round by a start of the job's own: XOR is one step of a hash unit,
-    // and exchanges the positions of a region of a power of two of slots.
     Hash<index_t>(HashAlgorithm_t.XOR16) addressing;
     bit<8> asked = 0;       // the packet's flags as it came
 
@@ -116,9 +116,9 @@ control Slot(inout tna_headers_t hdr, inout tna_metadata_t meta) {
         }
     };
 
-    action claim()   { meta.outranks = claiming.execute(meta.index); }
-    action contend() { meta.outranks = contending.execute(meta.index); }
-    action release() { releasing.execute(meta.index); }
+    action claim()   { meta.outranks = claiming.execute(ADDRESS); }
+    action contend() { meta.outranks = contending.execute(ADDRESS); }
+    action release() { releasing.execute(ADDRESS); }
 
     table strength {
         key = {
@@ -130,6 +130,7 @@ control Slot(inout tna_headers_t hdr, inout tna_metadata_t meta) {
         }
         actions = { claim; contend; release; NoAction; }
         const default_action = NoAction;
+        size = 3;
         const entries = {
             // kind, resend, bypass, raw, preempt
             (KIND_RELEASE,  _, _, _, _): release();
@@ -224,6 +225,7 @@ control Slot(inout tna_headers_t hdr, inout tna_metadata_t meta) {
         key = { BY_IDENTITY }
         actions = { join; empty; begin; NoAction; }
         const default_action = NoAction;
+        size = 6;
         const entries = { ROWS(empty, join, begin, empty, empty) }
     }
 
@@ -231,6 +233,7 @@ control Slot(inout tna_headers_t hdr, inout tna_metadata_t meta) {
         key = { BY_IDENTITY }
         actions = { join_too; empty_too; begin_too; NoAction; }
         const default_action = NoAction;
+        size = 6;
         const entries = { ROWS(empty_too, join_too, begin_too, empty_too, empty_too) }
     }
 
@@ -256,6 +259,7 @@ control Slot(inout tna_headers_t hdr, inout tna_metadata_t meta) {
         key = { BY_IDENTITY }
         actions = { raise; exchange; NoAction; }
         const default_action = NoAction;
+        size = 6;
         const entries = { ROWS(raise, raise, exchange, NoAction, raise) }
     }
 
@@ -287,6 +291,7 @@ control Slot(inout tna_headers_t hdr, inout tna_metadata_t meta) {
         key = { BY_IDENTITY }
         actions = { add; swap; mark; NoAction; }
         const default_action = NoAction;
+        size = 7;
         const entries = {
             ROWS(add, add, swap, NoAction, add)
             (KIND_GRADIENT, 0, 0 &&& 1, _, _, _, _): mark();
@@ -302,6 +307,7 @@ control Slot(inout tna_headers_t hdr, inout tna_metadata_t meta) {
         key = { BY_IDENTITY }
         actions = { meet_own; meet_other; meet_to_read; free; NoAction; }
         const default_action = NoAction;
+        size = 6;
         const entries = { ROWS(meet_own, meet_own, meet_other, free, meet_to_read) }
     }
 
@@ -343,6 +349,7 @@ control Slot(inout tna_headers_t hdr, inout tna_metadata_t meta) {
         key = { hdr.ina.kind: ternary; meta.meeting: exact; meta.before: ternary; }
         actions = { tell_own; tell_other; tell_reader; NoAction; }
         const default_action = NoAction;
+        size = 4;
         const entries = {
             (KIND_GRADIENT, MEETS_OWN,     _): tell_own();
             (KIND_GRADIENT, MEETS_OTHER,   _): tell_other();
@@ -398,6 +405,7 @@ control Slot(inout tna_headers_t hdr, inout tna_metadata_t meta) {
         }
         actions = { decide; leave; collide; }
         const default_action = decide(outcome_t.WRONG_DIRECTION, TO_NOBODY, 0);
+        size = 17;
         const entries = {
             // kind, meeting, before, seen, lacking, resend, query, bypass, raw, root
             // the last contribution: the sum leaves, and so does the slot's owner
@@ -428,7 +436,7 @@ control Slot(inout tna_headers_t hdr, inout tna_metadata_t meta) {
 
     apply {
         asked = hdr.ina.flags;
-        meta.index = addressing.get({ meta.position, meta.place });
+        meta.index = ADDRESS;
         strength.apply();
         psn.apply(hdr.ina.psn, meta.index, meta.outranks, meta.other_psn);
         owner.apply(meta.owner, meta.index, meta.outranks, meta.other_owner);

@@ -228,8 +228,8 @@ void engine_port_statistics(struct engine *engine, uint16_t number, struct engin
     engine_lock(engine);
     struct port *port = number < ENGINE_PORTS ? engine->ports[number] : NULL;
     *out = port ? port->statistics : (struct engine_statistics){0};
-    if (port && port->fd >= 0)
-        out->rx_socket_full = socket_drops(port->fd);
+    if (port && port->drops)
+        out->rx_socket_full = port->drops(port);
     engine_unlock(engine);
 }
 

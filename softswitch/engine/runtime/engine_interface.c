@@ -2,6 +2,7 @@
  *
  * With PACKET_VNET_HDR the kernel passes superframes and unfinished checksums as they are; we split and
  * finish them (engine_offload.c), run the program on real frames, and join what can be joined on the way out.
+ * Frames come in by a ring (engine_packet_ring.c) or, where there is none and if they are long, by recvmmsg.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -15,6 +16,7 @@
 
 #include "engine_internal.h"
 #include "engine_offload.h"
+#include "engine_packet_ring.h"
 
 #ifndef PACKET_IGNORE_OUTGOING
 #define PACKET_IGNORE_OUTGOING 23
@@ -24,11 +26,14 @@
 #define INTERFACE_OUTBOX_MOST (32 << 20)    /* while the interface's queueing discipline takes no more */
 #define RESUME_NS 100000                    /* no event tells that it does again */
 #define RESUMES 1000                        /* without progress: then it never will take this frame */
+#define RING_FRAMES 32                                /* taken from a ring before the next port's turn */
 #define INTERFACE_MESSAGES 8                          /* per sendmmsg */
 #define PARTS (2 + OFFLOAD_MAX_RUN)         /* offload header, frame headers, payloads */
 #define VLAN_BYTES 4
 
 struct interface_port {
+    struct packet_ring ring;
+    uint64_t lost;                          /* before they came to us */
     bool joins;
     uint32_t resumes;                       /* since a frame left */
 };
@@ -46,55 +51,140 @@ static void take(void *context, const uint8_t *frame, uint32_t length)
 }
 
 /* The kernel keeps the VLAN tag beside the frame; put it back. `frame` has room in front. */
-static uint8_t *restore_vlan(struct msghdr *message, uint8_t *frame, uint32_t *length,
+static uint8_t *restore_vlan(const struct tpacket_auxdata *beside, uint8_t *frame, uint32_t *length,
                              struct offload *offload)
 {
-    for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c; c = CMSG_NXTHDR(message, c)) {
-        struct tpacket_auxdata data;
-        if (c->cmsg_level != SOL_PACKET || c->cmsg_type != PACKET_AUXDATA || *length < 2 * ETH_ALEN)
-            continue;
-        memcpy(&data, CMSG_DATA(c), sizeof data);
-        if (!(data.tp_status & TP_STATUS_VLAN_VALID))
-            continue;
-        uint16_t type = data.tp_status & TP_STATUS_VLAN_TPID_VALID ? data.tp_vlan_tpid : ETH_P_8021Q;
-        uint16_t tag[2] = {htons(type), htons(data.tp_vlan_tci)};
-        memmove(frame - VLAN_BYTES, frame, 2 * ETH_ALEN);
-        frame -= VLAN_BYTES;
-        memcpy(frame + 2 * ETH_ALEN, tag, VLAN_BYTES);
-        *length += VLAN_BYTES;
-        offload->checksum_start = (uint16_t)(offload->checksum_start + VLAN_BYTES);
-    }
+    if (!(beside->tp_status & TP_STATUS_VLAN_VALID) || *length < 2 * ETH_ALEN)
+        return frame;
+    uint16_t type = beside->tp_status & TP_STATUS_VLAN_TPID_VALID ? beside->tp_vlan_tpid : ETH_P_8021Q;
+    uint16_t tag[2] = {htons(type), htons(beside->tp_vlan_tci)};
+    memmove(frame - VLAN_BYTES, frame, 2 * ETH_ALEN);
+    frame -= VLAN_BYTES;
+    memcpy(frame + 2 * ETH_ALEN, tag, VLAN_BYTES);
+    *length += VLAN_BYTES;
+    offload->checksum_start = (uint16_t)(offload->checksum_start + VLAN_BYTES);
     return frame;
 }
 
-static void interface_receive(struct port *port)
+static void receive_one(struct port *port, struct offload *offload, uint8_t *frame, uint32_t length,
+                        const struct tpacket_auxdata *beside, bool is_cut)
+{
+    frame = restore_vlan(beside, frame, &length, offload);
+    if (is_cut || offload_split(offload, frame, length, take, port)) {
+        port->statistics.rx_packets++;
+        port->statistics.rx_bytes += length;
+        port->statistics.rx_malformed++;
+    }
+}
+
+static struct tpacket_auxdata auxdata(struct msghdr *message)
+{
+    struct tpacket_auxdata data = {0};
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c; c = CMSG_NXTHDR(message, c))
+        if (c->cmsg_level == SOL_PACKET && c->cmsg_type == PACKET_AUXDATA)
+            memcpy(&data, CMSG_DATA(c), sizeof data);
+    return data;
+}
+
+/* Take up to `most` frames, IO_BUFFERS at most, from the socket's queue; returns what recvmmsg does. */
+static int receive_queued(struct port *port, unsigned most)
 {
     struct mmsghdr messages[IO_BUFFERS];
     struct iovec parts[IO_BUFFERS][2];
     struct offload offloads[IO_BUFFERS];
     struct sockaddr_ll senders[IO_BUFFERS];
     union interface_control controls[IO_BUFFERS];
-    for (int i = 0; i < IO_BUFFERS; i++) {
+    for (unsigned i = 0; i < most; i++) {
         parts[i][0] = (struct iovec){&offloads[i], sizeof offloads[i]};
         parts[i][1] = (struct iovec){port->engine->io_buffers[i] + VLAN_BYTES, IO_BUFFER_BYTES - VLAN_BYTES};
         messages[i].msg_hdr = (struct msghdr){
             .msg_name = &senders[i], .msg_namelen = sizeof senders[i], .msg_iov = parts[i], .msg_iovlen = 2,
             .msg_control = &controls[i], .msg_controllen = sizeof controls[i]};
     }
-    int received = recvmmsg(port->fd, messages, IO_BUFFERS, MSG_DONTWAIT, NULL);
+    int received = recvmmsg(port->fd, messages, most, MSG_DONTWAIT, NULL);
     for (int i = 0; i < received; i++) {
         struct msghdr *message = &messages[i].msg_hdr;
-        uint8_t *frame = parts[i][1].iov_base;
         if (senders[i].sll_pkttype == PACKET_OUTGOING || messages[i].msg_len < sizeof offloads[i])
             continue;
-        uint32_t length = messages[i].msg_len - (uint32_t)sizeof offloads[i];
-        frame = restore_vlan(message, frame, &length, &offloads[i]);
-        if (message->msg_flags & MSG_TRUNC || offload_split(&offloads[i], frame, length, take, port)) {
-            port->statistics.rx_packets++;
-            port->statistics.rx_bytes += length;
-            port->statistics.rx_malformed++;
-        }
+        struct tpacket_auxdata beside = auxdata(message);
+        receive_one(port, &offloads[i], parts[i][1].iov_base, messages[i].msg_len - (uint32_t)sizeof offloads[i],
+                    &beside, message->msg_flags & MSG_TRUNC);
     }
+    return received;
+}
+
+/* Frames too long for their slots, from the queue; returns how many slots that were. */
+static uint32_t receive_long(struct port *port)
+{
+    struct interface_port *interface = port->io;
+    const struct tpacket2_hdr *slot;
+    unsigned count = 1;
+    while (count < IO_BUFFERS && (slot = packet_ring_slot(&interface->ring, count))
+           && slot->tp_status & TP_STATUS_COPY)
+        count++;
+    int received = receive_queued(port, count);
+    if (received < 0 && errno == EAGAIN) {      /* must not be; and must not make us ask forever */
+        interface->lost++;
+        received = 1;
+    }
+    return received > 0 ? (uint32_t)received : 0;
+}
+
+static void receive_slot(struct port *port, struct tpacket2_hdr *slot)
+{
+    struct interface_port *interface = port->io;
+    if (slot->tp_snaplen < slot->tp_len) {
+        interface->lost++;
+        return;
+    }
+    uint8_t *frame = (uint8_t *)slot + slot->tp_mac;
+    struct offload offload;
+    memcpy(&offload, frame - sizeof offload, sizeof offload);
+    struct tpacket_auxdata beside = {.tp_status = slot->tp_status, .tp_vlan_tci = slot->tp_vlan_tci,
+                                     .tp_vlan_tpid = slot->tp_vlan_tpid};
+    receive_one(port, &offload, frame, slot->tp_snaplen, &beside, false);
+}
+
+/* The socket reports an error, as when its interface goes down, until somebody has asked which. */
+static void take_error(int fd)
+{
+    int error;
+    socklen_t size = sizeof error;
+    getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size);
+}
+
+static void interface_receive(struct port *port)
+{
+    struct interface_port *interface = port->io;
+    struct packet_ring *ring = &interface->ring;
+    if (!ring->slots) {
+        receive_queued(port, IO_BUFFERS);
+        return;
+    }
+    struct tpacket2_hdr *slot = packet_ring_slot(ring, 0);
+    if (!slot)
+        take_error(port->fd);
+    for (uint32_t work = 0; slot && work < RING_FRAMES; slot = packet_ring_slot(ring, 0)) {
+        bool is_long = slot->tp_status & TP_STATUS_COPY;
+        uint32_t slots = is_long ? receive_long(port) : 1;
+        if (!slots)
+            break;
+        if (!is_long)
+            receive_slot(port, slot);
+        packet_ring_give_back(ring, slots);
+        work += is_long ? slots * (RING_FRAMES / IO_BUFFERS) : 1;
+    }
+}
+
+/* By the kernel, for want of room in the ring or in the queue. It counts from zero again whenever it is asked. */
+static uint64_t interface_drops(struct port *port)
+{
+    struct interface_port *interface = port->io;
+    struct tpacket_stats since = {0};
+    socklen_t size = sizeof since;
+    getsockopt(port->fd, SOL_PACKET, PACKET_STATISTICS, &since, &size);
+    interface->lost += since.tp_drops;
+    return interface->lost;
 }
 
 /* ---------------------------------------------------------------- send */
@@ -192,9 +282,12 @@ static void interface_flush(struct port *port)
 
 static void interface_close(struct port *port)
 {
+    struct interface_port *interface = port->io;
+    if (interface)
+        packet_ring_close(&interface->ring);
     if (port->fd >= 0)
         close(port->fd);
-    free(port->io);
+    free(interface);
 }
 
 /* Returns what failed, with errno, or NULL. */
@@ -211,7 +304,9 @@ static const char *open_interface(struct port *port, const char *name)
     if (setsockopt(port->fd, SOL_PACKET, PACKET_VNET_HDR, &one, sizeof one)
         || setsockopt(port->fd, SOL_PACKET, PACKET_AUXDATA, &one, sizeof one))
         return "set up";
-    setsockopt(port->fd, SOL_PACKET, PACKET_IGNORE_OUTGOING, &one, sizeof one);    /* else filtered by type */
+    struct interface_port *interface = port->io;
+    if (setsockopt(port->fd, SOL_PACKET, PACKET_IGNORE_OUTGOING, &one, sizeof one) == 0)
+        packet_ring_open(&interface->ring, port->fd);   /* without: by the queue, and filtered by type */
     set_socket_buffers(port->fd);
     struct packet_mreq promiscuous = {.mr_ifindex = (int)index, .mr_type = PACKET_MR_PROMISC};
     if (setsockopt(port->fd, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &promiscuous, sizeof promiscuous))
@@ -242,6 +337,7 @@ int engine_add_interface(struct engine *engine, uint16_t number, const struct en
                     reason == EPERM ? " (needs root or CAP_NET_RAW)" : "");
     }
     interface->joins = true;
+    port->drops = interface_drops;
     port->receive = interface_receive;
     port->flush = interface_flush;
     return 0;

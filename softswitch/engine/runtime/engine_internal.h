@@ -84,6 +84,7 @@ struct port {
     bool (*rest)(struct port *);                    /* true if there are none, and the next one wakes us */
     void (*receive)(struct port *);         /* take what the socket has, up to a bound */
     void (*flush)(struct port *);           /* send the outbox; keeps what the socket refuses */
+    uint64_t (*drops)(struct port *);       /* by the kernel; NULL: it has no part in this port */
     void (*close)(struct port *);
 };
 
@@ -140,8 +141,8 @@ struct engine {
 };
 
 /* In layers: a file calls what the files above its place in this list declare, and nothing below. On top are the
- * ports with sockets (engine_udp.c, engine_interface.c) or rings (engine_shared.c), the engine as an object (engine_core.c) and the
- * real-time driver (engine_loop.c), which engine.h declares.
+ * ports with sockets (engine_udp.c, engine_interface.c and its engine_packet_ring.c) or rings (engine_shared.c), the
+ * engine as an object (engine_core.c) and the real-time driver (engine_loop.c), which engine.h declares.
  */
 
 /* engine_base.c */
@@ -163,7 +164,7 @@ void capture_forget(struct port *);
 /* engine_sockets.c */
 bool io_buffers_ready(struct engine *);
 void set_socket_buffers(int fd);
-uint32_t socket_drops(int fd);                  /* for want of buffer, by the kernel */
+uint64_t socket_drops(struct port *);           /* for want of buffer, by the kernel */
 void port_block(struct port *);                 /* its socket is full */
 
 /* engine_ports.c */

@@ -27,11 +27,11 @@ void set_socket_buffers(int fd)
         setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
 }
 
-uint32_t socket_drops(int fd)
+uint64_t socket_drops(struct port *port)
 {
     uint32_t memory[SK_MEMINFO_VARS] = {0};
     socklen_t size = sizeof memory;
-    getsockopt(fd, SOL_SOCKET, SO_MEMINFO, memory, &size);
+    getsockopt(port->fd, SOL_SOCKET, SO_MEMINFO, memory, &size);
     return memory[SK_MEMINFO_DROPS];
 }
 

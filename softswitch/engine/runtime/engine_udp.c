@@ -302,6 +302,7 @@ int engine_add_udp(struct engine *engine, uint16_t number, const struct engine_i
     int one = 1;
     setsockopt(port->fd, IPPROTO_UDP, UDP_GRO, &one, sizeof one);
     udp->segments = true;
+    port->drops = socket_drops;
     port->receive = udp_receive;
     port->flush = udp_flush;
     return 0;

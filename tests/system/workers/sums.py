@@ -12,7 +12,7 @@ import numpy as np
 
 import hostlib as ina
 
-LINGER_S = 1.5  # several of the intervals at which waiting workers look up
+LINGER_S = 3  # ten of the intervals at which waiting workers look up
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--times", type=int, default=1_000_000)
