@@ -119,11 +119,12 @@ def compile_(
         say(str(remark))
     with _told_as_json(path, json):
         text = softswitch.emit_c(program)
+        info = softswitch.p4info(program)  # made always, for it finds ids that two objects have
     show("emit", lambda: text)
     if output:
         output.write_text(text)
     if p4info:
-        p4info.write_text(softswitch.p4info_text(softswitch.p4info(program)))
+        p4info.write_text(softswitch.p4info_text(info))
     shared_object = softswitch.build_c(text) if build else None
     if dump:
         return

@@ -59,6 +59,7 @@ class FallbackProcess:
         # What servers before this one counted, by job, and the latest statistics of this one.
         self._before: dict[int, dict[str, float]] = {}
         self._latest: dict[str, Any] = {}
+        self._checked_at = self._silent_s = 0.0
         first = self._start()
         try:
             first.ready()

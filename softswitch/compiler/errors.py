@@ -19,6 +19,8 @@ from softswitch.compiler.position import Position
 _TAB_WIDTH = 8
 MAX_SHOWN = 20
 """Errors of one compilation that `CompileError.render` shows."""
+_MAX_WIDTH = 200
+"""Columns of a source line that are shown at most: generated programs have lines of any length."""
 
 
 def _source_line(pos: Position, sources: Mapping[str, str]) -> str | None:
@@ -29,6 +31,13 @@ def _source_line(pos: Position, sources: Mapping[str, str]) -> str | None:
         return None
     lines = text.split("\n")
     return lines[pos.line - 1] if 0 < pos.line <= len(lines) else None
+
+
+def _around(line: str, column: int) -> tuple[str, int]:
+    """Return what fits of `line` around `column` (from 0), and where the column is in that."""
+    first = max(0, min(column - _MAX_WIDTH // 2, len(line) - _MAX_WIDTH))
+    before, after = "…" if first else "", "…" if len(line) > first + _MAX_WIDTH else ""
+    return f"{before}{line[first : first + _MAX_WIDTH]}{after}", column - first + len(before)
 
 
 class CompileError(Exception):
@@ -58,7 +67,8 @@ class CompileError(Exception):
         shown = [self, *self.others[: MAX_SHOWN - 1]]
         text = [error._render(sources or {}) for error in shown]
         if len(self.others) >= MAX_SHOWN:
-            text.append(f"and {len(self.others) - MAX_SHOWN + 1} more errors")
+            more = len(self.others) - MAX_SHOWN + 1
+            text.append(f"and {more} more error{'s' if more > 1 else ''}")
         return "\n".join(text)
 
     def _render(self, sources: Mapping[str, str]) -> str:
@@ -66,8 +76,8 @@ class CompileError(Exception):
         line = _source_line(self.pos, sources)
         if line is not None:
             indent = len(line[: self.pos.column - 1].expandtabs(_TAB_WIDTH))
-            text.append(f"  {line.expandtabs(_TAB_WIDTH).rstrip()}")
-            text.append(f"  {' ' * indent}^")
+            shown, indent = _around(line.expandtabs(_TAB_WIDTH).rstrip(), indent)
+            text += [f"  {shown}", f"  {' ' * indent}^"]
         if self.expected is not None:
             text.append(f"  expected: {self.expected}")
         return "\n".join(text)

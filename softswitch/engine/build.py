@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 RUNTIME = Path(__file__).parent / "runtime"
 FLAGS = ("-std=gnu11", "-O3", "-march=native", "-shared", "-fPIC", "-fvisibility=hidden")
 SANITIZE_FLAGS = (
-    *("-std=gnu11", "-O1", "-g", "-shared", "-fPIC", "-fvisibility=hidden"),
+    *("-std=gnu11", "-O1", "-g1", "-shared", "-fPIC", "-fvisibility=hidden"),
     *("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"),
 )
 TIMEOUT_S = 300

@@ -39,9 +39,10 @@ def read(bundle: Bundle, request: Any) -> Iterator[Any]:
 
 def rates(config: Any) -> MeterRates:
     """Decode a ``MeterConfig``. Raises InvalidArgument."""
+    for name in ("cir", "cburst", "pir", "pburst"):
+        if getattr(config, name) < 0:
+            raise InvalidArgument(f"{name} is {getattr(config, name)}; rates and bursts are 0 or more")
     given = MeterRates(config.cir, config.cburst, config.pir, config.pburst)
-    if min(given.cir, given.cburst, given.pir, given.pburst) < 0:
-        raise InvalidArgument(f"rates and bursts of a meter are 0 or more, not {given}")
     if given.cir > given.pir:
         raise InvalidArgument(f"cir {given.cir} is above pir {given.pir}: peak is the higher rate")
     if config.eburst:

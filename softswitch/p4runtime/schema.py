@@ -271,8 +271,8 @@ def _value_set(value_set: Any) -> Table:
         id=value_set.preamble.id,
         name=value_set.preamble.name,
         fields=tuple(
-            Field(f.id, f.name, _MATCH_KINDS.get(f.match_type, "unsupported"), f.bitwidth)
-            for f in value_set.match
+            Field(f.id, f.name or "value", _MATCH_KINDS.get(f.match_type, "unsupported"), f.bitwidth)
+            for f in value_set.match  # the field of a value set of numbers has no name
         ),
         actions={},
         const_entries=False,

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -45,7 +46,13 @@ def free_port() -> int:
 
 @contextmanager
 def bmv2(program: str) -> Iterator[str]:
-    address = f"127.0.0.1:{free_port()}"
+    # at no port: one that is free may be another test's before the switch has taken it
+    with TemporaryDirectory() as folder, bmv2_at(f"unix:{folder}/p4runtime", program) as address:
+        yield address
+
+
+@contextmanager
+def bmv2_at(address: str, program: str) -> Iterator[str]:
     command = ["simple_switch_grpc", "--no-p4", "--device-id", "0"]
     if "--thrift-port" in subprocess.run([command[0], "--help"], capture_output=True, text=True).stdout:
         command += ["--thrift-port", str(free_port())]

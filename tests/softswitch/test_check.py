@@ -55,7 +55,7 @@ EXPRESSIONS = [
     ("hdr.h = @@{ 1, 2, 3 };", "3 values for h_t", "4, one for each field"),
     ("meta.n = { x = 1, @@z = 2 };", "unknown field of inner_t 'z'", "one of x, y"),
     ("meta.n = @@{ x = 1 };", "field 'y' of inner_t has no value", "a value for every field"),
-    ("bit<8> v = @@true;", "the initial value of 'v' is bool 1, not bit<8>", None),
+    ("bit<8> v = @@true;", "the initial value of 'v' is true, not bit<8>", None),
     # places
     (
         "const bit<8> K = 1; @@K = 2;",
@@ -277,6 +277,13 @@ def test_a_misspelt_keyword_is_said(old: str, new: str, keyword: str):
     assert caught.value.expected == repr(keyword)
 
 
+@pytest.mark.parametrize("text", [source("bitt<8> v;"), source(declarations="struct x_t { bitt<8> v; }")])
+def test_a_misspelt_type_with_a_width_is_said(text: str):
+    with pytest.raises(CompileError, match="type 'bitt' has no width") as caught:
+        compile_source(text, name="t.p4")
+    assert caught.value.expected == "'bit', 'int' or 'varbit'"
+
+
 @pytest.mark.parametrize(
     ("declared", "called"),
     [
@@ -308,7 +315,7 @@ DECLARATIONS = [
     ("enum bit<4> e_t { a = @@16 }", "16 does not fit in bit<4>"),
     ("bit<8> @@g(in bit<8> p) { if (p == 1) { return 1; } }", "function 'g' may end without a value"),
     ("bit<8> g(in bit<8> p) { @@p = 1; return p; }", "this cannot be assigned to: 'p' is an `in` parameter"),
-    ("bit<8> g(in bit<8> p) { return @@true; }", "the result is bool 1, not bit<8>"),
+    ("bit<8> g(in bit<8> p) { return @@true; }", "the result is true, not bit<8>"),
     ("bit<8> g(in bit<8> p) { @@exit; return 1; }", "exit in a function"),
     ("control Unused(inout headers_t hdr) { apply { hdr.h.a = @@nothing; } }", "unknown name 'nothing'"),
     ("action unused() { @@nothing(); }", "unknown name 'nothing'"),

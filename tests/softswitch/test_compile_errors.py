@@ -40,6 +40,19 @@ def test_a_source_in_memory_is_shown_too():
     ]
 
 
+@pytest.mark.parametrize(("column", "shown"), [(3, "ab@cdef"), (500, "xx@xx"), (1004, "xtu@vwx")])
+def test_of_a_long_line_the_place_of_the_error_is_shown(column: int, shown: str):
+    line = "abcdef" + "x" * 995 + "tuvwxyz"
+    _, excerpt, caret = (
+        CompileError("wrong", Position("<string>", 1, column)).render({"<string>": line}).split("\n")
+    )
+    assert len(excerpt) <= 2 + 202
+    at = len(caret) - 1
+    assert (
+        excerpt[at - shown.index("@") : at] + "@" + excerpt[at:][: len(shown) - 1 - shown.index("@")] == shown
+    )
+
+
 def test_without_the_source_the_message_stands_alone():
     assert CompileError("wrong", Position("nowhere.p4", 2, 3)).render() == "nowhere.p4:2:3: error: wrong"
 

@@ -13,7 +13,7 @@ from tests.softswitch.script_program import RUNTIME, have_compiler
 
 HERE = Path(__file__).parent
 CC = os.environ.get("CC", "cc")
-SANITIZE = ["-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+SANITIZE = ["-g1", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 
 
 def _can_sanitize(directory: Path) -> bool:

@@ -62,7 +62,7 @@ def build(directory: Path, flags: list[str]) -> Path:
     source, target = directory / "program.c", directory / "engine_threads"
     source.write_text(emit_c(program))
     sources = [*engine_sources(), source, Path(__file__).with_name("engine_threads.c")]
-    options = ["-std=gnu11", "-O1", "-g", *flags, "-pthread", "-D_GNU_SOURCE", f"-I{RUNTIME}"]
+    options = ["-std=gnu11", "-O1", "-g1", *flags, "-pthread", "-D_GNU_SOURCE", f"-I{RUNTIME}"]
     subprocess.run([CC, *options, "-o", str(target), *map(str, sources)], check=True)
     return target
 

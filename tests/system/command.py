@@ -6,16 +6,17 @@ Nothing here has a time limit: what hangs is ended by pytest's, and all that it 
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -59,13 +60,20 @@ def relatives(name: str) -> list[int]:
 
 
 def environment(process: Path) -> bytes:
-    """Return a process's environment, which is empty for a moment while it becomes another program."""
-    for _ in range(50):
+    """Return a process's environment, which is nowhere for as long as it becomes another program."""
+    while True:
+        place = environment_end(process)
         if text := (process / "environ").read_bytes():
             return text
         (process / "exe").readlink()  # zombies and the kernel's threads have no program
+        if place and place == environment_end(process):
+            return b""  # of the same program all the time
         time.sleep(0.002)
-    return b""
+
+
+def environment_end(process: Path) -> int:
+    """Return where a process's environment ends in its memory, which differs by program; 0: nowhere yet."""
+    return int((process / "stat").read_text().rpartition(")")[2].split()[48])
 
 
 def start(*arguments: object, before: Sequence[str] = ()) -> subprocess.Popen[str]:
@@ -89,14 +97,18 @@ def ina(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 def here(*arguments: object) -> subprocess.CompletedProcess[str]:
-    """Run ``ina arguments…`` in this process: quick, for what is refused before anything has started."""
-    output, errors = io.StringIO(), io.StringIO()
+    """Run ``ina arguments…`` to its end, in this process; switches, servers and workers are processes.
+
+    It saves the start of Python and of the command's modules, which takes longer than many a run.
+    """
     handlers = {number: signal.getsignal(number) for number in HANDLED}
     words = ["ina", *map(str, arguments)]
     status: object = 0
     with (
         pytest.MonkeyPatch.context() as patch,
         warnings.catch_warnings(),
+        _caught(1) as output,
+        _caught(2) as errors,
         contextlib.redirect_stdout(output),
         contextlib.redirect_stderr(errors),
     ):
@@ -112,8 +124,23 @@ def here(*arguments: object) -> subprocess.CompletedProcess[str]:
         finally:
             for number, handler in handlers.items():
                 signal.signal(number, handler)
-    assert isinstance(status, int)
-    return subprocess.CompletedProcess(words, status, output.getvalue(), errors.getvalue())
+        for stream in (output, errors):
+            stream.seek(0)
+        assert isinstance(status, int)
+        return subprocess.CompletedProcess(words, status, output.read(), errors.read())
+
+
+@contextlib.contextmanager
+def _caught(number: int) -> Iterator[IO[str]]:
+    """Have a file in the place of a stream of this process and of what it starts meanwhile."""
+    with tempfile.TemporaryFile("w+", buffering=1) as file:
+        before = os.dup(number)
+        os.dup2(file.fileno(), number)
+        try:
+            yield file
+        finally:
+            os.dup2(before, number)
+            os.close(before)
 
 
 def worker(name: str, *arguments: object) -> list[str]:

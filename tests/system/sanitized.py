@@ -29,17 +29,15 @@ from hostlib.core.window import Window
 from hostlib.io.datagrams import open_socket
 from hostlib.io.link import Pumped
 from hostlib.io.open import datagram_link
-from softswitch.compiler import compile_file
 from softswitch.engine.compiled import CompiledPipeline
 from softswitch.engine.impairments import Impairments, LinkModel
 from softswitch.engine.native import NativeEngine, declare
 from softswitch.engine.ports import MemoryPort
+from tests.programs import p4src_program
 from tests.softswitch.differential import stimuli
 from tests.softswitch.differential.script import parse_entry
 from tests.softswitch.differential.test_aggregation import ENTRIES, FLOOD, JOBS, aggregation, ordinary
-from tests.system.command import ROOT
 
-P4 = ROOT / "p4src"
 LANES = 32
 SLOTS = 64  # few, so that random indices are often outside
 PORTS = range(8)
@@ -84,7 +82,7 @@ def any_frame(random: Random, psn: int) -> tuple[bytes, int]:
 def fuzz_switch(engine_path: str, name: str, program_path: str, seed: int, frames: int) -> dict[str, int]:
     """Frames for a real program; half way, its tables are filled with entries of any content."""
     random = Random(seed)
-    program = compile_file(P4 / f"{name}.p4", defines={"LANES": str(LANES), "SLOTS": str(SLOTS)})
+    program = p4src_program(name, LANES=LANES, SLOTS=SLOTS)
     pipeline = CompiledPipeline(program, Path(program_path), seed=seed)
     for text in ENTRIES:
         pipeline.insert(*parse_entry(program, text))

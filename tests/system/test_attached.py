@@ -106,8 +106,9 @@ def test_a_terminated_run_takes_its_switch_and_its_workers_children_along() -> N
     begun(process, 1)
     family = children(process.pid)
     assert len(family) == 3
-    family |= {pid: command for parent in family for pid, command in children(parent).items()}
-    assert any(command.startswith("sleep") for command in family.values())
+    while not any(command.startswith("sleep") for command in family.values()):  # what started is its parent
+        assert process.poll() is None
+        family |= {pid: command for parent in family for pid, command in children(parent).items()}
     process.terminate()
     process.communicate()
     assert process.returncode == 128 + signal.SIGTERM

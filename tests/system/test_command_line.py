@@ -23,7 +23,7 @@ from tests.system.command import PATIENT, ROOT, here, ina, worker
 
 
 def test_run_sums_and_reports() -> None:
-    done = ina("run", "-np", 3, *PATIENT, "--lanes", 32, "--json", *worker("sums.py", "--times", 20))
+    done = here("run", "-np", 3, *PATIENT, "--lanes", 32, "--json", *worker("sums.py", "--times", 20))
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert report["name"] == "run"
@@ -37,7 +37,7 @@ def test_run_sums_and_reports() -> None:
 
 def test_run_recovers_from_every_impairment_at_once() -> None:
     impaired = ("--loss", 0.05, "--duplicate", 0.05, "--reorder", 0.05, "--corrupt", 0.05, "--delay", 0.0001)
-    done = ina(
+    done = here(
         "run", "-np", 4, *PATIENT, "--lanes", 32, "--json", *impaired, *worker("sums.py", "--times", 10)
     )
     assert done.returncode == 0, done.stderr
@@ -47,7 +47,7 @@ def test_run_recovers_from_every_impairment_at_once() -> None:
 
 
 def test_n_is_short_for_np_and_a_run_without_sums_tells_of_none() -> None:
-    done = ina("run", "-n", 2, "--lanes", 32, "--", "sh", "-c", "echo rank")
+    done = here("run", "-n", 2, "--lanes", 32, "--", "sh", "-c", "echo rank")
     assert done.returncode == 0, done.stderr
     assert "[1] rank" in done.stdout
     assert "allreduces" in done.stdout
@@ -60,7 +60,7 @@ def test_run_works_without_a_c_compiler_and_says_so_once(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    done = ina("run", "-np", 2, "--lanes", 32, *worker("sums.py", "--times", 2, "--length", 500))
+    done = here("run", "-np", 2, *PATIENT, "--lanes", 32, *worker("sums.py", "--times", 2, "--length", 500))
     assert done.returncode == 0, done.stderr
     (warning,) = [line for line in done.stderr.splitlines() if "no C compiler" in line]
     assert warning.startswith("ina: warning: ")
@@ -76,7 +76,7 @@ def test_run_works_without_a_c_compiler_and_says_so_once(
     ],
 )
 def test_a_failing_worker_is_a_failure_of_the_work_and_its_status_is_said(how: str, said: str) -> None:
-    done = ina("run", "--lanes", 32, "--", "sh", "-c", how)
+    done = here("run", "--lanes", 32, "--", "sh", "-c", how)
     assert done.returncode == 1
     assert done.stderr == f"ina: rank 0 {said}\n"
 
@@ -175,7 +175,7 @@ def test_bad_input_is_refused_with_the_reason(arguments: tuple[object, ...], rea
 def test_what_is_found_wrong_by_another_process_or_on_the_way_is_told(
     arguments: tuple[object, ...], status: int, reason: str
 ) -> None:
-    done = ina(*arguments)
+    done = here(*arguments)
     assert done.returncode == status, done.stderr
     assert reason in " ".join(done.stderr.split())
 
@@ -222,7 +222,7 @@ def test_a_busy_p4runtime_port_is_refused_with_the_reason() -> None:
 def test_a_program_that_does_not_compile_is_shown_with_a_caret(tmp_path: Path) -> None:
     source = tmp_path / "broken.p4"
     source.write_text("#include <core.p4>\nheader h_t { bit<8 x; }\n")
-    done = ina("compile", source)
+    done = here("compile", source)
     assert done.returncode == 3
     first, line, caret, *_ = done.stderr.splitlines()
     assert first.startswith(f"{source}:2:20: ")
@@ -251,7 +251,7 @@ def test_sizes_are_bytes_in_powers_of_1024(text: str, size: int | None) -> None:
 
 
 def test_compile_explains_the_layout() -> None:
-    done = ina("compile", "exclusive", "--lanes", 32, "--explain", "--json")
+    done = here("compile", "exclusive", "--lanes", 32, "--explain", "--json")
     layout = json.loads(done.stdout)["metrics"]["explain"]
     slots = next(group for group in layout["memory"] if len(group["registers"]) > 32)
     assert (slots["slots"], slots["slot_bytes"]) == (8192, 192)
@@ -264,20 +264,20 @@ def test_compile_explains_the_layout() -> None:
 def test_compile_measures_the_packets_of_a_script() -> None:
     folder = ROOT / "tests/p4/basic_tables"
     script = folder / "packets.stf"
-    done = ina("compile", folder / "program.p4", "--explain", "--packets", script, "--json")
+    done = here("compile", folder / "program.p4", "--explain", "--packets", script, "--json")
     times = json.loads(done.stdout)["metrics"]["packets"]
     lines = script.read_text().splitlines()
     assert [it["line"] for it in times] == [n for n, line in enumerate(lines, 1) if line.startswith("packet")]
     assert all(it["ns"] > 0 for it in times)
     assert {it["copies"] for it in times} == {0, 1}
-    alone = ina("compile", folder / "program.p4", "--packets", script)
+    alone = here("compile", folder / "program.p4", "--packets", script)
     assert (alone.returncode, "--packets are measured by --explain" in alone.stderr) == (2, True)
 
 
 def test_compile_tells_errors_as_json(tmp_path: Path) -> None:
     source = tmp_path / "bad.p4"
     source.write_text("const bit<8> a = b;\nconst bit<8> c = d;\n")
-    done = ina("compile", source, "--json")
+    done = here("compile", source, "--json")
     errors = json.loads(done.stdout)["metrics"]["errors"]
     assert done.returncode == 3
     assert [(it["line"], it["column"], it["severity"]) for it in errors[:2]] == [
@@ -287,11 +287,19 @@ def test_compile_tells_errors_as_json(tmp_path: Path) -> None:
     assert errors[0].keys() == {"file", "line", "column", "severity", "message", "expected"}
 
 
+def test_compile_refuses_ids_that_two_objects_have(tmp_path: Path) -> None:
+    source = tmp_path / "t.p4"
+    whole = (ROOT / "tests" / "p4" / "basic_tables" / "program.p4").read_text()
+    source.write_text(re.sub(r"(action (?:flood|mirror)\()", r"@id(7) \1", whole))
+    done = ina("compile", source)
+    assert (done.returncode, "have the same @id(0x7)" in done.stderr) == (3, True)
+
+
 def test_compile_tells_what_depends_on_undefined_behaviour(tmp_path: Path) -> None:
     source = tmp_path / "t.p4"
     whole = (ROOT / "tests" / "p4" / "basic_tables" / "program.p4").read_text()
     source.write_text(whole.replace("apply {", "apply { bit<8> unset; if (unset == 1) { return; }", 1))
-    done = ina("compile", source, "--check-undefined", "--json")
+    done = here("compile", source, "--check-undefined", "--json")
     found = json.loads(done.stdout)["metrics"]["findings"]
     assert done.returncode == 1
     assert [it["message"] for it in found if "nothing has set" in it["message"]]
@@ -300,7 +308,7 @@ def test_compile_tells_what_depends_on_undefined_behaviour(tmp_path: Path) -> No
 
 def test_compile_writes_c_and_p4info(tmp_path: Path) -> None:
     c, p4info = tmp_path / "x.c", tmp_path / "x.txtpb"
-    done = ina("compile", "exclusive", "--lanes", 32, "-o", c, "--p4info", p4info, "--json")
+    done = here("compile", "exclusive", "--lanes", 32, "-o", c, "--p4info", p4info, "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["metrics"]["tables"] >= 7
     assert "p4_program" in c.read_text()
@@ -371,7 +379,7 @@ def test_an_interrupt_while_the_command_loads_shows_no_traceback() -> None:
 
 
 def test_numbers_agree_with_their_nouns_and_a_table_says_what_it_compares() -> None:
-    done = ina("bench", "allreduce", "-np", 1, "--size", "4KB", "--iterations", 2)
+    done = here("bench", "allreduce", "-np", 1, "--size", "4KB", "--iterations", 2)
     assert done.returncode == 0, done.stderr
     assert "allreduce of 4KB of float32, 1 worker, 256 lanes" in done.stdout
     assert "time, ina's = 1" in done.stdout

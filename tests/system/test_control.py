@@ -18,7 +18,7 @@ from controller.p4runtime_shim.mastership import ArbitrationStream
 from p4src.messages import p4runtime_pb2_grpc
 from tests.certificates import make
 from tests.system.attached import open_switch
-from tests.system.command import children, ina, start, worker
+from tests.system.command import children, here, start, worker
 
 LANES = ("--lanes", 32)
 FOREIGN = Path(__file__).parents[1] / "softswitch" / "p4runtime" / "entries.p4"
@@ -93,7 +93,7 @@ def test_a_port_is_opened_on_purpose() -> None:
 
 def test_a_run_attaches_to_a_unix_socket(tmp_path: Path) -> None:
     with open_switch(p4runtime=f"unix:{tmp_path}/s1") as attached:
-        done = ina("run", "-np", 2, *LANES, *attached.options, *SUMS)
+        done = here("run", "-np", 2, *LANES, *attached.options, *SUMS)
     assert done.returncode == 0, done.stderr
 
 
@@ -112,7 +112,7 @@ def test_a_run_attaches_with_tls_and_a_client_certificate(pem: Path) -> None:
     with open_switch(*server, "--tls-ca", pem / "ca.pem", p4runtime="localhost:0") as attached:
         run = ("run", "-np", 2, *LANES, *attached.options)
         ours = ("--tls-cert", pem / "client.pem", "--tls-key", pem / "client.key")
-        done = ina(*run, "--tls-ca", pem / "ca.pem", *ours, *SUMS)
+        done = here(*run, "--tls-ca", pem / "ca.pem", *ours, *SUMS)
         assert done.returncode == 0, done.stderr
         for options, reason in (
             ((), "it speaks TLS, and was asked without (see --tls-ca, --tls-cert and --tls-key)"),
@@ -124,7 +124,7 @@ def test_a_run_attaches_with_tls_and_a_client_certificate(pem: Path) -> None:
             ),
             (("--tls-ca", pem / "ca.key"), "ca.key holds no certificate in PEM"),
         ):
-            done = ina(*run, *options, *SUMS)
+            done = here(*run, *options, *SUMS)
             assert done.returncode == 1, done.stderr
             assert f"no connection to the switch at {attached.address}: " in done.stderr
             assert reason.format(pem=pem) in done.stderr
@@ -132,7 +132,7 @@ def test_a_run_attaches_with_tls_and_a_client_certificate(pem: Path) -> None:
 
 def test_tls_with_a_switch_that_has_none_is_said(pem: Path) -> None:
     with open_switch() as attached:
-        done = ina("run", *LANES, *attached.options, "--tls-ca", pem / "ca.pem", *SUMS)
+        done = here("run", *LANES, *attached.options, "--tls-ca", pem / "ca.pem", *SUMS)
     assert done.returncode == 1
     assert "it does not speak TLS" in done.stderr
 
@@ -143,18 +143,18 @@ def test_tls_with_a_switch_that_has_none_is_said(pem: Path) -> None:
 def test_a_foreign_program_is_replaced_on_request_only() -> None:
     with open_switch("--program", FOREIGN) as attached:
         run = ("run", "-np", 2, *LANES, *attached.options)
-        done = ina(*run, *SUMS)
+        done = here(*run, *SUMS)
         assert done.returncode == 2, done.stderr
         assert re.search(
             r"runs a program that is not for aggregation \(tables: MyIngress\S+, .*\), with \d+ table"
             r" entries, and not 'exclusive' with these lanes; --replace-program replaces it",
             done.stderr,
         )
-        done = ina(*run, "--replace-program", *SUMS)
+        done = here(*run, "--replace-program", *SUMS)
         assert done.returncode == 0, done.stderr
-        done = ina(*run, *SUMS)  # it is there now
+        done = here(*run, *SUMS)  # it is there now
         assert done.returncode == 0, done.stderr
-        done = ina(*run, "--program", "shared", *SUMS)
+        done = here(*run, "--program", "shared", *SUMS)
         assert done.returncode == 2
         assert "runs a program for exclusive jobs with 32 values per packet, with 0 table" in done.stderr
 

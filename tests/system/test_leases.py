@@ -12,7 +12,7 @@ import pytest
 from controller import Controller, Job, Lease, Member, NoProgram, NoSuchJob
 from controller.p4runtime_shim.target import P4RuntimeTarget
 from tests.system.attached import Attached, open_switch
-from tests.system.command import PATIENT, ina, start, worker
+from tests.system.command import PATIENT, here, start, worker
 
 LANES = ("--lanes", 32)
 SUMS = worker("sums.py", "--times", 3, "--length", 100)
@@ -49,7 +49,7 @@ def test_the_job_of_a_killed_run_makes_room_for_the_next(attached: Attached) -> 
         until_ms = lease_of(controller).until_ms
         while time.time() * 1000 <= until_ms:
             time.sleep(0.1)
-        done = ina(*run, *SUMS)  # four of the six ports
+        done = here(*run, *SUMS)  # four of the six ports
         assert done.returncode == 0, done.stderr
         assert controller.jobs() == {}
     process.communicate()
@@ -82,7 +82,7 @@ def test_a_run_that_lost_its_job_fails_and_says_so(attached: Attached) -> None:
     assert "started" in process.stdout.readline()
     with Controller.connect(attached.address) as controller:
         (job,) = controller.jobs()
-        done = ina("remove", "--switch", f"grpc://{attached.address}", job)
+        done = here("remove", "--switch", f"grpc://{attached.address}", job)
         assert (done.returncode, done.stdout) == (0, f"removed job {job}\n"), done.stderr
     output, errors = process.communicate()
     assert process.returncode not in (0, 2, 3, 4)
@@ -96,7 +96,7 @@ def test_a_run_whose_job_was_removed_says_so_before_its_lease_shows_it(attached:
     assert process.stderr is not None
     while not (found := sum_is_under_way(attached)):
         time.sleep(0.1)
-    done = ina("remove", *attached.options[:2], "--json", found)
+    done = here("remove", *attached.options[:2], "--json", found)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert report == {
@@ -122,8 +122,8 @@ def sum_is_under_way(attached: Attached) -> int:
 
 def test_a_switch_without_a_program_serves_no_jobs() -> None:
     with open_switch() as attached:
-        done = ina("jobs", *attached.options[:2])
-        report = json.loads(ina("jobs", *attached.options[:2], "--json").stdout)
+        done = here("jobs", *attached.options[:2])
+        report = json.loads(here("jobs", *attached.options[:2], "--json").stdout)
     assert (done.returncode, done.stderr) == (0, "")
     assert "serves no jobs" in done.stdout
     assert report["metrics"] == {"jobs": 0}
@@ -131,16 +131,16 @@ def test_a_switch_without_a_program_serves_no_jobs() -> None:
 
 def test_jobs_are_listed_and_removed(attached: Attached) -> None:
     switch = ("--switch", f"grpc://{attached.address}")
-    assert "serves no jobs" in ina("jobs", *switch).stdout
+    assert "serves no jobs" in here("jobs", *switch).stdout
     with Controller.connect(attached.address) as controller:
         now_ms = int(time.time() * 1000)
         leased = controller.admit(Job((MEMBER,), 2), lease=Lease(now_ms + 3_600_000, "host pid 7"))
         free = controller.admit(Job((Member(0, 101, "02:00:00:00:00:02", "10.0.0.2", 9000),), 64))
-        lines = ina("jobs", *switch).stdout.splitlines()
+        lines = here("jobs", *switch).stdout.splitlines()
         (row,) = (line for line in lines if f" {leased.job} " in line)
         assert [cell.strip() for cell in row.split("│")[1:5]] == [str(leased.job), "exclusive", "1", "0 to 1"]
         assert "host pid 7" in row
-        report = json.loads(ina("jobs", *switch, "--json").stdout)
+        report = json.loads(here("jobs", *switch, "--json").stdout)
         assert report["metrics"] == {"jobs": 2}
         assert 0 < report["jobs"][str(leased.job)]["lease_s"] <= 3600
         assert report["jobs"][str(free.job)] | {"age_s": 0} == {
@@ -153,12 +153,12 @@ def test_jobs_are_listed_and_removed(attached: Attached) -> None:
             "holder": "",
         }
         unknown = 1 if 1 not in (leased.job, free.job) else 2
-        refused = ina("remove", *switch, free.job, unknown)
+        refused = here("remove", *switch, free.job, unknown)
         assert refused.returncode == 1
         first, second = sorted((leased.job, free.job))
         assert f"has no job {unknown}; its jobs: {first}, {second}" in refused.stderr
         assert sorted(controller.jobs()) == [first, second]
-        done = ina("remove", *switch, free.job, leased.job, free.job)
+        done = here("remove", *switch, free.job, leased.job, free.job)
         assert done.returncode == 0, done.stderr
         assert controller.jobs() == {}
 
@@ -166,7 +166,7 @@ def test_jobs_are_listed_and_removed(attached: Attached) -> None:
 def test_a_holder_that_would_move_the_cursor_of_a_terminal_is_shown_escaped(attached: Attached) -> None:
     with Controller.connect(attached.address) as controller:
         controller.admit(Job((MEMBER,), 2), lease=Lease(1 << 62, "\x1b[2Jhost"))
-        done = ina("jobs", *attached.options[:2])
+        done = here("jobs", *attached.options[:2])
     assert (done.returncode, done.stderr) == (0, "")
     assert "\x1b" not in done.stdout
     assert r"'\x1b[2Jhost'" in done.stdout

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.controller.simulator.commands import schedule
-from tests.system.command import ina
+from tests.system.command import here
 
 # Does five steps, saves, and breaks until ten are done.
 FRAIL = """
@@ -38,7 +38,7 @@ def test_a_job_that_fails_goes_on_where_it_saved(tmp_path: Path, retries: int, f
     script, saved = tmp_path / "frail.py", tmp_path / "saved"
     script.write_text(FRAIL)
     jobs = jobs_file(tmp_path, f"{sys.executable} {script} {saved}", name="[/frail]")
-    done = ina(
+    done = here(
         "schedule", "live", "--jobs", jobs, "--policy", "fifo", "--gpus", 1, "--retries", retries, "--json"
     )
     assert done.returncode == failed, done.stderr
@@ -52,7 +52,7 @@ def test_a_job_that_fails_goes_on_where_it_saved(tmp_path: Path, retries: int, f
 
 def test_a_name_in_brackets_is_no_style(tmp_path: Path) -> None:
     jobs = jobs_file(tmp_path, "true", name="[/x]")
-    done = ina("schedule", "live", "--jobs", jobs, "--policy", "fifo", "--gpus", 1)
+    done = here("schedule", "live", "--jobs", jobs, "--policy", "fifo", "--gpus", 1)
     assert done.returncode == 0, done.stderr
     assert "│ [/x]" in done.stdout
 
@@ -78,7 +78,7 @@ def test_jobs_and_options_that_make_no_sense(
 
 
 def test_a_program_that_is_not_there_fails_its_job(tmp_path: Path) -> None:
-    done = ina("schedule", "live", "--jobs", jobs_file(tmp_path, "/nowhere/program"), "--policy", "fifo")
+    done = here("schedule", "live", "--jobs", jobs_file(tmp_path, "/nowhere/program"), "--policy", "fifo")
     assert done.returncode == 1
     assert done.stderr.endswith("a: cannot run '/nowhere/program': No such file or directory\n")
 

@@ -9,7 +9,7 @@ import pytest
 
 from bmv2_topos import JobEntry, parse_jobs
 from controller.runtime.job_file import Overrides
-from tests.system.command import ina
+from tests.system.command import here
 
 KEYS = {
     "slots": (16, 32),
@@ -86,7 +86,7 @@ def test_run_takes_jobs_as_the_file_says_unless_options_are_given(
 ) -> None:
     file = tmp_path / "jobs.toml"
     file.write_text(SAYS)
-    done = ina("run", "--program", "shared", "--lanes", 32, "--jobs", file, *options, "--json")
+    done = here("run", "--program", "shared", "--lanes", 32, "--jobs", file, *options, "--json")
     assert done.returncode == 0, done.stderr
     jobs = json.loads(done.stdout)["setup"]["jobs"]
     keys = ("window", "preempt", "congestion", "numbers")
@@ -103,7 +103,7 @@ def test_an_exclusive_job_has_the_slots_of_the_option_if_given(
     file = tmp_path / "jobs.toml"
     job = "[[job]]\nworkers = 1\ncommand = 'true'\n"
     file.write_text(f"{job}slots = 64\n{job}window = 8\n{job}")
-    done = ina("run", "--lanes", 32, "--jobs", file, *options, "--json")
+    done = here("run", "--lanes", 32, "--jobs", file, *options, "--json")
     assert done.returncode == 0, done.stderr
     jobs = json.loads(done.stdout)["setup"]["jobs"]
     assert tuple(job["slots"] or 1024 for job in jobs.values()) == wanted

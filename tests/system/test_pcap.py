@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.command import ina
+from tests.system.command import here, ina
 
 WORKER = """
 import numpy, hostlib
@@ -18,7 +18,7 @@ hostlib.shutdown()
 
 
 def run(folder: Path, *options: str) -> str:
-    done = ina("run", "-np", "2", "--program", "shared", "--lanes", "32", *options, "--pcap", str(folder),
+    done = here("run", "-np", "2", "--program", "shared", "--lanes", "32", *options, "--pcap", str(folder),
                "--", sys.executable, "-P", "-c", WORKER)  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stderr
@@ -53,7 +53,7 @@ def test_captures_that_cannot_be_are_one_error_and_leave_no_folder(
     file.touch()
     folder = tmp_path / "folder"
     given = [option.format(file=file, folder=folder) for option in options]
-    done = ina("run", "-np", "2", *given, "--", "true")
+    done = here("run", "-np", "2", *given, "--", "true")
     assert done.returncode == status
     assert said.format(file=file) in done.stderr
     assert len(done.stderr.splitlines()) == 1

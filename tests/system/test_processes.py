@@ -73,3 +73,11 @@ def test_a_family_holds_who_is_becoming_another_program(tmp_path: Path) -> None:
     busy.wait()
     assert seen == [[busy.pid]] * 100
     assert relatives(name) == []
+
+
+def test_a_process_without_any_environment_is_of_no_family() -> None:
+    bare = subprocess.Popen(["sleep", "1000"], env={})
+    with family() as name:
+        assert relatives(name) == []
+    bare.kill()
+    bare.wait()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hostlib.joblog import JobLog
-from tests.system.command import ina, worker
+from tests.system.command import here, worker
 
 LANES = 32
 TIMES = 20
@@ -30,7 +30,7 @@ def test_each_collective_of_each_rank_has_a_line_and_each_job_its_beginning_and_
     path.write_text("of an earlier run")
     shared = ("--program", "shared", "--slots", 16, "--loss", 0.02)
     command = worker("sums.py", "--times", TIMES, "--length", LENGTH)
-    done = ina("run", "-np", 2, "--lanes", LANES, *shared, "--json", "--log", path, *command)
+    done = here("run", "-np", 2, "--lanes", LANES, *shared, "--json", "--log", path, *command)
     assert done.returncode == 0, done.stderr
     first, *lines = lines_of(path)
     assert (first["event"], first["name"], first["workers"]) == ("start", "", 2)
@@ -65,7 +65,7 @@ def test_jobs_of_a_file_are_told_apart_and_failures_are_in_the_log(tmp_path: Pat
         f"[[job]]\nname = 'bad'\nworkers = 2\ncommand = '{dies}'\n"
     )
     path = tmp_path / "run.jsonl"
-    assert ina("run", "--lanes", LANES, "--jobs", file, "--log", path).returncode == 1
+    assert here("run", "--lanes", LANES, "--jobs", file, "--log", path).returncode == 1
     lines = lines_of(path)
     jobs = {line["name"]: line["job"] for line in lines if line["event"] == "start"}
 
@@ -91,7 +91,7 @@ def test_jobs_of_a_file_are_told_apart_and_failures_are_in_the_log(tmp_path: Pat
 def test_a_log_that_cannot_be_written_is_refused_before_anything_starts(
     tmp_path: Path, name: str, reason: str
 ) -> None:
-    done = ina("run", "--log", tmp_path / name, "--", "touch", tmp_path / "started")
+    done = here("run", "--log", tmp_path / name, "--", "touch", tmp_path / "started")
     assert done.returncode == 2
     assert done.stderr == f"ina: --log {tmp_path / name}: {reason}\n"
     assert not (tmp_path / "started").exists()

@@ -10,16 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from softswitch.compiler import compile_file
+from hostlib.fallback import Count
 from softswitch.engine.build import SANITIZE_FLAGS, build, build_c
 from softswitch.engine.engine_build import engine_sources
 from softswitch.engine.pipeline import BuildFailed, NoCompiler
 from softswitch.engine.sanitizers import sanitizer_environment
 from tests import effort
+from tests.programs import p4src_program
 from tests.system.command import ROOT
-from tests.system.sanitized import LANES, P4, SLOTS
+from tests.system.sanitized import LANES, SLOTS
 
 CC = os.environ.get("CC", "cc")
+DRIVER = "tests.system.sanitized"
 
 
 @pytest.fixture(scope="module")
@@ -39,9 +41,8 @@ def engine() -> Path:
 
 @pytest.fixture(scope="module")
 def programs() -> dict[str, Path]:
-    defines = {"LANES": str(LANES), "SLOTS": str(SLOTS)}
     return {
-        name: build(compile_file(P4 / f"{name}.p4", defines=defines), sanitize=True)
+        name: build(p4src_program(name, LANES=LANES, SLOTS=SLOTS), sanitize=True)
         for name in ("exclusive", "shared")
     }
 
@@ -55,8 +56,8 @@ def host_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
-def fuzz(environment: dict[str, str], *arguments: object) -> dict[str, int]:
-    command = [sys.executable, "-m", "tests.system.sanitized", *map(str, arguments)]
+def fuzz(environment: dict[str, str], driver: str, *arguments: object) -> dict[str, int]:
+    command = [sys.executable, "-m", driver, *map(str, arguments)]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     counts: dict[str, int] = json.loads(done.stdout)
@@ -68,11 +69,20 @@ def test_any_frames_leave_the_switch_silent(
     environment: dict[str, str], engine: Path, programs: dict[str, Path], name: str
 ) -> None:
     frames = effort.cases(20_000, at_least=7_000)
-    counts = fuzz(environment, "switch", engine, name, programs[name], 1, frames)
+    counts = fuzz(environment, DRIVER, "switch", engine, name, programs[name], 1, frames)
     assert counts["received"] > 1000
     assert counts["outcomes"] >= 20  # the frames met most of the program
 
 
 def test_any_answers_leave_the_worker_silent(environment: dict[str, str], host_library: Path) -> None:
-    counts = fuzz(environment, "worker", host_library, 0, effort.cases(300, at_least=150))
+    counts = fuzz(environment, DRIVER, "worker", host_library, 0, effort.cases(300, at_least=150))
     assert all(counts.values()), "no answer of some kind"
+
+
+@pytest.mark.parametrize("seed", effort.some(range(2), every=2))
+def test_any_packets_leave_the_server_silent(
+    environment: dict[str, str], host_library: Path, seed: int
+) -> None:
+    counts = fuzz(environment, "tests.hostlib.fallback.sanitized", host_library, seed, 25)
+    assert [count.name for count in Count if not counts[count.name.lower()]] == []
+    assert counts["received"] > 0

@@ -195,7 +195,7 @@ def test_a_fallback_server_that_dies_is_started_again_and_the_sums_stay_exact(tm
 
 
 def test_a_fallback_server_that_always_dies_is_named() -> None:
-    process = start(*SHARED, "-np", 2, "--slots", 0, "--timeout", 5, *worker("sums.py"))
+    process = start(*SHARED, "-np", 2, "--slots", 0, *PATIENT, *worker("sums.py"))
     begun(process, 2)
     fallback: int | None = 0
     while (fallback := fallback_of(process, other_than=fallback)) is not None:

@@ -130,7 +130,14 @@ class ExpressionParser(Cursor):
         self.advance()
         return ast.BitsType(self._width(), kind == "int", token.pos)
 
+    def refuse_width(self) -> None:
+        """Raise CompileError if a name with a width is next: only types that are keywords have one."""
+        token = self.token
+        if [it.kind for it in self._tokens[self._at : self._at + 3]] == ["id", "<", "number"]:
+            raise CompileError(f"type {token.text!r} has no width", token.pos, "'bit', 'int' or 'varbit'")
+
     def _named_type(self) -> ast.TypeRef:
+        self.refuse_width()
         absolute = self.accept(".") is not None
         token = self.name("the name of a type")
         args: tuple[ast.TypeRef, ...] = ()

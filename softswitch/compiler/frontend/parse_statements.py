@@ -154,6 +154,7 @@ class StatementParser(ExpressionParser):
                 declaration = self.attempt(self._declared_after_type)
                 if declaration is not None:
                     return self._typed_behind(*declaration, ())
+                self.refuse_width()
         elif token.kind not in ("(", "this"):
             self.fail("a statement")
         left = self.unary()

@@ -142,6 +142,8 @@ def show(value: Value) -> str:
     match value:
         case Number(number):
             return f"int {number}"
+        case Run(t.BOOL, ir.Const(_, number)):
+            return "true" if number else "false"
         case Run(type_, ir.Const(_, number)):
             return f"{t.describe(type_)} {number}"
         case _:

@@ -1,4 +1,4 @@
-"""Drives a sanitized build of the C core with hostile input; test_sanitized.py preloads the sanitizers.
+"""Drives a sanitized build of the C core with hostile input; run by `tests.system.test_sanitized`.
 
 usage: python -m tests.hostlib.fallback.sanitized LIBRARY SEED STEPS
 

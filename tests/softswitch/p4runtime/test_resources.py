@@ -134,7 +134,7 @@ def test_direct_meters_and_counters_of_an_entry_and_of_the_default(bundle: Bundl
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        (p4.MeterConfig(cir=-1), "0 or more"),
+        (p4.MeterConfig(cburst=-1), "^cburst is -1; rates and bursts are 0 or more$"),
         (p4.MeterConfig(cir=2, pir=1), "above pir"),
         (p4.MeterConfig(eburst=1), "eburst"),
     ],
