@@ -285,6 +285,20 @@ def test_a_misspelt_type_with_a_width_is_said(text: str):
 
 
 @pytest.mark.parametrize(
+    ("locals_", "what"),
+    [
+        ("table x { key = { hdr.h.a: exact; } actions = { NoAction; } }", "table"),
+        ("Sub() x;", "parser or control"),
+    ],
+)
+def test_a_misspelt_apply_is_said(locals_: str, what: str):
+    text = source("x.aply();", locals=locals_, declarations="control Sub() { apply { } }")
+    with pytest.raises(CompileError, match=f"unknown method of a {what} 'aply'") as caught:
+        compile_source(text, name="t.p4")
+    assert caught.value.expected == "'apply'"
+
+
+@pytest.mark.parametrize(
     ("declared", "called"),
     [
         ("extern void random<T>(out T v);", "random(hdr.h.a);"),

@@ -101,8 +101,14 @@ def test_what_does_not_fit_is_refused_and_changes_nothing(bundle: Bundle) -> Non
 def test_p4info_has_the_sets_and_no_table_of_theirs() -> None:
     info = p4info(compile_source(TEXT))
     assert [(v.preamble.name, v.size, [m.name for m in v.match]) for v in info.value_sets] == [
-        ("P.plain", 2, ["value"]),
+        ("P.plain", 2, [""]),
         ("P.pairs", 4, ["x", "y"]),
     ]
     assert not info.tables
     assert not [action for action in info.actions if "#" in action.preamble.name]
+
+
+def test_the_field_of_a_set_of_numbers_has_no_name_in_p4info_but_one_in_messages(bundle: Bundle) -> None:
+    empty = p4.FieldMatch(field_id=1, exact=p4.FieldMatch.Exact(value=b""))
+    with pytest.raises(InvalidArgument, match="match field 'value' is empty"):
+        value_sets.write(bundle, p4.Update.MODIFY, members(bundle, "P.plain", [empty]))

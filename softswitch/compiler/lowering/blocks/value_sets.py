@@ -24,7 +24,7 @@ def declare_value_set(body: Body, decl: ast.ValueSetDecl, prefix: str) -> None:
         scalar = t.lowered(type_)
         if not isinstance(scalar, ir.Bits | ir.Bool | ir.Enum):
             raise CompileError(f"a value set of {t.describe(type_)}", decl.pos, "bit<W>, or a struct of it")
-        variable = ir.Var(scalar, body.unit.variable(f"{name}.{field}", scalar), decl.pos)
+        variable = ir.Var(scalar, body.unit.variable(f"{name}.{field or 'value'}", scalar), decl.pos)
         keys.append(ir.Key(field, variable, match))
     # The number sign keeps the action of the members from the control plane: see `ir.plain_name`.
     member = f"{name}#member"
@@ -57,7 +57,7 @@ def _fields(decl: ast.ValueSetDecl, element: t.Type) -> list[tuple[str, t.Type, 
         return found
     if isinstance(shape, t.Tuple):
         return [(f"f{i}", type_, "exact") for i, type_ in enumerate(shape.elements)]
-    return [("value", element, "exact")]
+    return [("", element, "exact")]  # the only one has no name in P4Info, as p4c has it
 
 
 def look_up(body: Body, values: ValueSet, subjects: Sequence[ir.Expr], pos: ir.Position) -> ir.Var:

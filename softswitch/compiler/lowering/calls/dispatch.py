@@ -23,6 +23,7 @@ from softswitch.compiler.lowering.scope import (
     Local,
     Symbol,
     TypeName,
+    unknown,
 )
 from softswitch.compiler.lowering.unit import Body, Place, Stage
 from softswitch.compiler.lowering.values import Nothing, Outcome, Value
@@ -37,6 +38,9 @@ def call(body: Body, expr: ast.Call) -> Value:
             symbol = symbol_before_dot(body, base)
             if method == "apply" and isinstance(symbol, BlockDef | Local):
                 return _apply(body, symbol, expr)
+            if isinstance(symbol, Local) and isinstance(symbol.item, Table | Instance):
+                what = "table" if isinstance(symbol.item, Table) else "parser or control"
+                raise unknown(f"method of a {what}", method, ("apply",), expr.callee.pos)
             if isinstance(symbol, TypeName):
                 return header_size(symbol.type, expr, method)
             return call_method(body, evaluate(body, base), expr, method)
