@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.command import PATIENT, children, ina, start, worker
+from tests.system.command import PATIENT, children, here, start, worker
 
 SHARED = ("run", "--program", "shared", "--lanes", 32)
 
@@ -83,7 +83,7 @@ def test_jobs_of_every_kind_at_once_on_too_few_slots_and_bad_links(tmp_path: Pat
     file = tmp_path / "jobs.toml"
     file.write_text(SIX_WAYS.format(exact=" ".join(worker("exact.py", 1, 1000, 5000)[1:])))
     faults = ("--loss", 0.02, "--duplicate", 0.02, "--reorder", 0.02, "--corrupt", 0.01)
-    done = ina(*SHARED, *PATIENT, "--jobs", file, "--slots", 16, *faults, "--json")
+    done = here(*SHARED, *PATIENT, "--jobs", file, "--slots", 16, *faults, "--json")
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert len(report["jobs"]) == 6
@@ -103,7 +103,7 @@ def test_jobs_of_every_kind_at_once_on_too_few_slots_and_bad_links(tmp_path: Pat
 def test_atp_as_published_gives_exact_sums(network: tuple[object, ...]) -> None:
     faults = ("--loss", 0.02, "--duplicate", 0.02)
     options = ("--program", "atp", "--lanes", 32, "--slots", 50, "--window", 32)
-    done = ina("run", *PATIENT, *options, *network, *faults, "--json", *worker("exact.py", 1, 1000, 20_000))
+    done = here("run", *PATIENT, *options, *network, *faults, "--json", *worker("exact.py", 1, 1000, 20_000))
     found = metrics(done)
     assert found["switch_completed_packets"] > 0
     assert found["switch_collided_packets"] > 0
@@ -112,7 +112,7 @@ def test_atp_as_published_gives_exact_sums(network: tuple[object, ...]) -> None:
 
 
 def test_without_slots_everything_goes_to_the_fallback_server() -> None:
-    done = ina(*SHARED, *PATIENT, "-np", 3, "--slots", 0, "--json", *worker("exact.py", 1, 5000))
+    done = here(*SHARED, *PATIENT, "-np", 3, "--slots", 0, "--json", *worker("exact.py", 1, 5000))
     found = metrics(done)
     assert found["switch_aggregated_packets"] == found["switch_completed_packets"] == 0
     assert found["switch_bypassed_packets"] == found["sent_packets"] + found["resent_packets"]
@@ -121,7 +121,7 @@ def test_without_slots_everything_goes_to_the_fallback_server() -> None:
 
 @pytest.mark.parametrize("program", ["exclusive", "shared"])
 def test_two_racks_of_four_are_exact_with_loss_between_the_switches(program: str) -> None:
-    done = ina(
+    done = here(
         "run", *PATIENT, "--program", program, "--lanes", 32, "--tree", "2x4", "--link-loss", 0.02, "--json",
         *worker("exact.py", 1, 1000, 5000),
     )  # fmt: skip
@@ -141,7 +141,7 @@ def test_two_racks_of_four_are_exact_with_loss_between_the_switches(program: str
 
 
 def test_a_tree_of_three_levels_with_a_switch_that_only_passes_on() -> None:
-    done = ina(
+    done = here(
         *SHARED, *PATIENT, "--tree", "2x2x2", "--transit", "s3", "--loss", 0.01, "--slots", 64, "--json",
         *worker("exact.py", 1, 3000),
     )  # fmt: skip
@@ -163,7 +163,7 @@ def test_jobs_that_fail_leave_the_others_alone_and_the_first_gives_its_status(tm
         f"[[job]]\nname = 'bad'\nworkers = 2\ncommand = '{sums}'\n"
         "[[job]]\nname = 'ugly'\nworkers = 1\ncommand = '/no/such/program'\n"
     )
-    done = ina(*SHARED, "--jobs", file)
+    done = here(*SHARED, "--jobs", file)
     assert done.returncode == 1  # of the first to fail
     assert done.stderr.splitlines()[-2:] == [
         "ina: job bad: rank 1 killed by SIGKILL",
