@@ -67,7 +67,7 @@ __all__ = [
     "remove_tree",
 ]
 
-_MODULES = ("errors", "model", "layout", "tree", "session", "programs", "p4runtime_shim.tls")
+_MODULES = ("errors", "model", "layout", "programs", "tree", "session", "p4runtime_shim.tls")
 """The quick ones first: what only needs those is not to wait for gRPC."""
 
 

@@ -3,7 +3,8 @@
 import gc
 import os
 import signal
-from collections.abc import Iterator
+import sys
+from collections.abc import Generator, Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -12,6 +13,7 @@ from tests import effort
 
 # A thousand processes are started: only the first is to compile our modules.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -38,9 +40,15 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("any-speed")
 
 
-def pytest_collection_finish() -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
     """Modules and tests stay until the end: what collects garbage need not look at them again and again."""
-    gc.freeze()
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture

@@ -13,11 +13,11 @@ from controller.p4runtime_shim.target import P4RuntimeTarget
 from controller.programs import locate
 from controller.target import Target
 from p4src.messages import p4runtime_pb2 as p4
-from softswitch.compiler import compile_source, p4info, preprocess_file
+from softswitch.compiler import p4info
 from softswitch.engine.build import load
 from softswitch.engine.pipeline import Pipeline
 from softswitch.engine.ports import MemoryPort
-from softswitch.engine.programs import compile_once
+from softswitch.engine.programs import compile_once, preprocess_once
 from softswitch.engine.switch import Switch
 from softswitch.p4runtime import Service, serve
 from tests.controller.fabric import Fabric
@@ -105,8 +105,8 @@ def start(bundle: ProgramBundle, target: str = "p4runtime") -> Running:
 
 def compile_bundle(program: str) -> ProgramBundle:
     path, defines = locate(program, lanes=LANES)
-    text = preprocess_file(path, defines=defines)
-    return ProgramBundle(program, p4info(compile_source(text)), text.encode())
+    text = preprocess_once(path, defines=defines)
+    return ProgramBundle(program, p4info(compile_once(text, name=program)), text.encode())
 
 
 @pytest.fixture(scope="session")

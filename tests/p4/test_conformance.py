@@ -5,9 +5,10 @@ from typing import Literal
 
 import pytest
 
-from softswitch.compiler import compile_file, ir
+from softswitch.compiler import ir
 from softswitch.stf import parse_script, run_script
 from tests.p4 import make_scripts
+from tests.programs import program_of
 
 FEATURES = sorted(path.parent for path in Path(__file__).parent.glob("*/program.p4"))
 Backend = Literal["compiled", "interpreter"]
@@ -17,7 +18,7 @@ BACKENDS: tuple[Backend, ...] = ("compiled", "interpreter")
 @pytest.fixture(scope="module", params=FEATURES, ids=lambda folder: folder.name)
 def feature(request: pytest.FixtureRequest) -> tuple[ir.Program, Path]:
     folder: Path = request.param
-    return compile_file(folder / "program.p4"), folder
+    return program_of(folder / "program.p4"), folder
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

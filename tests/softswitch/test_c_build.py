@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from softswitch.compiler import compile_file
 from softswitch.engine.build import FLAGS, RUNTIME, build, find_compiler, load
 from softswitch.engine.compiled import CompiledPipeline
-from softswitch.engine.emit_c.program import emit_c
 from softswitch.engine.interpreter.pipeline import Interpreter
 from softswitch.engine.pipeline import BuildFailed, NoCompiler
+from softswitch.engine.programs import emit_once
+from tests.programs import program_of
 
 from . import ir_programs as hand
 
@@ -100,7 +100,7 @@ def test_without_a_compiler_the_program_is_interpreted_with_a_warning(
 @pytest.mark.parametrize("source", [*FEATURES, EXCLUSIVE], ids=lambda path: path.parent.name)
 def test_the_c_text_has_no_warnings(source: Path, tmp_path: Path) -> None:
     text = tmp_path / "pipeline.c"
-    text.write_text(emit_c(compile_file(source)))
+    text.write_text(emit_once(program_of(source)))
     flags = [flag for flag in FLAGS if flag not in ("-O3", "-shared")]
     command = [find_compiler(), *flags, "-O1", "-Wall", "-Wextra", "-Werror", "-I", str(RUNTIME)]
     done = subprocess.run(

@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from softswitch import compile_file, load
+from softswitch import load
 from softswitch.engine.capture_files import CaptureFiles, CaptureTo
 from softswitch.engine.impairments import Impairments, PortImpairments
 from softswitch.engine.pcapng import CaptureSettings, file_header, packet_block
 from softswitch.engine.ports import MemoryPort, PortError
 from softswitch.engine.switch import Switch
+from tests.programs import p4src_program
 from tests.softswitch.script_program import ScriptInterpreter, ScriptPipeline, frame, have_compiler
 
 needs_compiler = pytest.mark.skipif(not have_compiler, reason="no C compiler")
-SHARED = Path(__file__).parents[2] / "p4src" / "shared.p4"
 FAULTY = Impairments(
     loss=0.1, corrupt=0.1, duplicate=0.1, reorder=0.1, delay_s=3e-6, rate_bps=2e8, queue_packets=4
 )
@@ -129,7 +129,7 @@ def test_what_finds_no_room_is_counted() -> None:
 @needs_compiler
 @pytest.mark.parametrize(("engine", "backend"), [("native", "compiled"), ("python", "interpreter")])
 def test_what_the_program_says_of_a_packet_is_noted(engine: str, backend: str, tmp_path: Path) -> None:
-    program = compile_file(SHARED, defines={"LANES": "32", "SLOTS": "16"})
+    program = p4src_program("shared", LANES=32, SLOTS=16)
     with Switch({1: MemoryPort()}, engine=engine) as switch:  # type: ignore[arg-type]
         switch.load(load(program, backend=backend))  # type: ignore[arg-type]
         switch.capture(CaptureSettings(notes=("outcome", "receiver", "no_such_field")))

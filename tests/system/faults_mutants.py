@@ -10,7 +10,7 @@ from bmv2_topos.soak.bed import slots_of
 from bmv2_topos.soak.draw import LANES
 from bmv2_topos.testbeds.virtual.settings import Program
 from controller.programs import locate
-from softswitch import compile_source, preprocess_file
+from softswitch import compile_once, preprocess_file
 from softswitch.compiler import ir
 
 FIRST_BED = 1000
@@ -39,7 +39,7 @@ class ProgramMutant:
         path, text = _source(self.program)
         changed, times = re.subn(self.pattern, self.replacement, text)
         assert times == 1, f"{path} matches {times} times: {self.pattern}"
-        return compile_source(changed, name=path, preprocessed=True)
+        return compile_once(changed, name=path)
 
 
 PROGRAMS = {

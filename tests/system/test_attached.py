@@ -13,7 +13,7 @@ import pytest
 
 from controller import Controller
 from tests.system.attached import PORTS, Attached, open_switch
-from tests.system.command import PATIENT, children, ina, start, worker
+from tests.system.command import PATIENT, children, here, start, worker
 
 LANES = ("--lanes", 32)
 
@@ -70,7 +70,7 @@ def test_runs_one_after_the_other_are_the_same_peers_to_a_switch_that_was_told_n
         for program in ("exclusive", "shared", "exclusive"):
             command = worker("exact.py", 1000, 5000)
             options = ("--program", program, "--replace-program", *LANES, *attached.options)
-            done = ina("run", "-np", 2, *options, *command)
+            done = here("run", "-np", 2, *options, *command)
             assert done.returncode == 0, done.stderr
         assert attached.switch.strangers() == 0
 
@@ -79,7 +79,7 @@ def test_a_run_whose_worker_address_is_taken_says_so(attached: Attached) -> None
     host, _, base = attached.options[-1].rpartition(":")
     with socket.socket(type=socket.SOCK_DGRAM) as other:
         other.bind((host, int(base) + PORTS[1]))
-        done = ina("run", "-np", 2, *LANES, *attached.options, *worker("sums.py"))
+        done = here("run", "-np", 2, *LANES, *attached.options, *worker("sums.py"))
     assert done.returncode == 1
     assert f"cannot take UDP {host}:{int(base) + PORTS[1]} for the host at port {PORTS[1]}" in done.stderr
     assert "--worker-base" in done.stderr

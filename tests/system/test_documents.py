@@ -15,7 +15,7 @@ import pytest
 from benchmarks import convergence, training
 from bmv2_topos import parse_jobs
 from controller.bench import mpi
-from tests.system.command import PATIENT, ROOT, ina
+from tests.system.command import PATIENT, ROOT, here, ina
 
 README = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"```(\w*)\n(.*?)```", README, flags=re.DOTALL)
@@ -102,7 +102,7 @@ def test_the_job_file_of_the_readme_is_one() -> None:
 
 def test_python_of_the_readme_runs() -> None:
     (code,) = [block for language, block in BLOCKS if language == "python"]
-    done = ina("run", "-np", 2, "--lanes", 32, "--json", "--", sys.executable, "-c", code)
+    done = here("run", "-np", 2, "--lanes", 32, "--json", "--", sys.executable, "-c", code)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["metrics"]["allreduces"] == 2
 
@@ -116,7 +116,7 @@ def test_targets_of_the_readme_exist(target: str) -> None:
 
 
 def test_the_demo_ends_with_a_comparison_that_agrees() -> None:
-    done = ina("demo", "--json")
+    done = here("demo", "--json")
     assert done.returncode == 0, done.stderr
     metrics = json.loads(done.stdout)["metrics"]
     assert metrics["accuracy_switch"] == metrics["accuracy_alone"] > 0.9
@@ -125,21 +125,21 @@ def test_the_demo_ends_with_a_comparison_that_agrees() -> None:
 
 def test_benchmarks_print_what_they_promise() -> None:
     options = ("--size", "64KB", "--dtype", "int32", "--iterations", 3, "--json")
-    done = ina("bench", "allreduce", "-np", 2, *options)
+    done = here("bench", "allreduce", "-np", 2, *options)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert report["name"] == "bench allreduce"
     assert report["setup"]["dtype"] == "int32"
     assert {"time_s", "algbw_bps", "floor_time_s"} <= report["metrics"].keys()
 
-    done = ina("bench", "pipeline", "--lanes", 32, "--duration", 0.1, "--json")
+    done = here("bench", "pipeline", "--lanes", 32, "--duration", 0.1, "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["metrics"]["ratio_vs_interpreter"] > 1
 
 
 def test_several_jobs_are_measured_against_one() -> None:
     tiny = ("--jobs", 2, "-np", 1, "--size", "64KB", "--iterations", 4, "--rounds", 1, "--lanes", 32)
-    done = ina("bench", "jobs", *tiny, "--json")
+    done = here("bench", "jobs", *tiny, "--json")
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert report["setup"]["program"] == "shared"
@@ -150,7 +150,7 @@ def test_several_jobs_are_measured_against_one() -> None:
 
 
 def test_the_fallback_server_is_measured_alone() -> None:
-    done = ina("bench", "fallback", "--contributions", 4000, "--lanes", 32, "-np", 2, "--json")
+    done = here("bench", "fallback", "--contributions", 4000, "--lanes", 32, "-np", 2, "--json")
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert report["setup"]["contributions"] == 4000
@@ -162,7 +162,7 @@ def test_the_fallback_server_is_measured_alone() -> None:
 
 def test_the_gloo_baseline_is_measured_beside() -> None:
     pytest.importorskip("torch")
-    done = ina(
+    done = here(
         "bench", "allreduce", "-np", 2, "--size", "64KB", "--iterations", 3, "--baseline", "gloo", "--json"
     )
     assert done.returncode == 0, done.stderr
@@ -173,7 +173,7 @@ def test_the_gloo_baseline_is_measured_beside() -> None:
 def test_the_bench_measures_openmpi_where_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     if mpi.missing() is None:
         arguments = ("-np", 2, "--size", "64KB", "--iterations", 3, "--baseline", "mpi", "--json")
-        done = ina("bench", "allreduce", *arguments)
+        done = here("bench", "allreduce", *arguments)
         assert done.returncode == 0, done.stderr
         metrics = json.loads(done.stdout)["metrics"]
         assert metrics["ratio_vs_mpi"] == metrics["mpi_time_s"] / metrics["time_s"] > 0

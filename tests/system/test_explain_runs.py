@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.system.command import ina
+from tests.system.command import here
 
 STEPS = {
     "iterations": 2,
@@ -21,10 +21,10 @@ def test_captures_and_log_of_a_run_name_its_straggler(tmp_path: Path) -> None:
     captures, log = tmp_path / "captures", tmp_path / "run.log"
     worker = [sys.executable, "-P", "-m", "hostlib.demos.steps", json.dumps(STEPS)]
     shape = ["single-switch:2", "--runner", "loopback", "--rate", 0, "--lanes", 32, "--slots", 64]
-    done = ina("topo", "run", *shape, "--pcap", captures, "--log", log, "--", *worker)
+    done = here("topo", "run", *shape, "--pcap", captures, "--log", log, "--", *worker)
     assert done.returncode == 0, done.stderr
 
-    told = ina("trace", captures, "--explain", log, "--json")
+    told = here("trace", captures, "--explain", log, "--json")
     assert told.returncode == 0, told.stderr
     found = json.loads(told.stdout)
     ((_, job),) = found["jobs"].items()
@@ -36,10 +36,10 @@ def test_captures_and_log_of_a_run_name_its_straggler(tmp_path: Path) -> None:
     for each in steps:
         assert each["causes"][0] == "straggler"
         assert "rank 1 (s1 port 2)" in each["words"]
-    lines = ina("trace", captures, "--explain", log).stdout
+    lines = here("trace", captures, "--explain", log).stdout
     assert "straggler" in lines
 
     (captures / "s1-port2.pcapng").unlink()
-    refused = ina("trace", captures, "--explain", log)
+    refused = here("trace", captures, "--explain", log)
     assert refused.returncode == 1
     assert "no captures of s1/2, where workers are" in refused.stderr

@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from tests.system.command import PATIENT, children, ina, said_by, start, worker
+from tests.system.command import PATIENT, children, here, said_by, start, worker
 
 SURVIVOR_S = 60.0  # a tenth of what a rank that lives is waited for; they need about one second
 SILENCE_S = 4
@@ -26,7 +26,7 @@ def raised(rank: int, output: str) -> re.Match[str]:
 
 
 def test_a_killed_worker_is_named_by_the_others() -> None:
-    done = ina("run", "-np", 4, *LANES, *worker("sums.py", "--victim", 2, "--kill-at", 20))
+    done = here("run", "-np", 4, *LANES, *worker("sums.py", "--victim", 2, "--kill-at", 20))
     assert done.returncode == 1
     assert "rank 2 killed by SIGKILL" in done.stderr
     for rank in (0, 1, 3):
@@ -37,7 +37,7 @@ def test_a_killed_worker_is_named_by_the_others() -> None:
 
 @pytest.mark.parametrize("program", ["exclusive", "shared"])
 def test_a_worker_that_leaves_early_is_named_by_the_others_at_once(program: str) -> None:
-    done = ina(
+    done = here(
         "run", "-np", 3, *LANES, "--program", program, "--timeout", 100,
         *worker("sums.py", "--victim", 1, "--exit-at", 20),
     )  # fmt: skip
@@ -50,7 +50,7 @@ def test_a_worker_that_leaves_early_is_named_by_the_others_at_once(program: str)
 
 def test_a_forked_process_of_a_rank_is_no_rank() -> None:
     """It was one: with the packet numbers of its parent, who was then handed the sums of what it had sent."""
-    done = ina("run", "-np", 2, "--lanes", 32, *PATIENT, *worker("forks.py"))
+    done = here("run", "-np", 2, "--lanes", 32, *PATIENT, *worker("forks.py"))
     assert done.returncode == 0, done.stderr
     for rank in range(2):
         assert done.stdout.count(f" was forked from rank {rank}, process ") == 5
@@ -58,7 +58,7 @@ def test_a_forked_process_of_a_rank_is_no_rank() -> None:
 
 
 def test_a_worker_that_stops_calling_is_named_by_the_others() -> None:
-    done = ina(
+    done = here(
         "run", "-np", 3, *LANES, "--timeout", SILENCE_S, "--straggler-timeout", SILENCE_S,
         *worker("sums.py", "--victim", 2, "--stall-at", 20),
     )  # fmt: skip
@@ -84,7 +84,7 @@ def test_the_death_of_the_switch_reaches_every_worker() -> None:
 
 
 def test_ranks_that_submit_different_lengths_all_hear_of_it() -> None:
-    done = ina("run", "-np", 3, *LANES, *worker("sums.py", "--victim", 1, "--longer-by", 1))
+    done = here("run", "-np", 3, *LANES, *worker("sums.py", "--victim", 1, "--longer-by", 1))
     assert done.returncode == 1
     for rank in range(3):
         error = raised(rank, done.stdout)
@@ -97,7 +97,7 @@ def test_ranks_that_submit_different_lengths_all_hear_of_it() -> None:
     [("rank", 0, "rank 0 .* has joined already"), ("size", 5, "has 3 ranks, not 5")],
 )
 def test_a_wrong_rank_or_size_is_refused_at_the_meeting_point(field: str, value: int, refusal: str) -> None:
-    done = ina("run", "-np", 3, *LANES, *worker("impostor.py", field, value, "watched"))
+    done = here("run", "-np", 3, *LANES, *worker("impostor.py", field, value, "watched"))
     assert done.returncode == 1
     assert re.search(refusal, done.stdout)
 
@@ -114,7 +114,9 @@ def test_a_wrong_rank_or_size_is_refused_at_the_meeting_point(field: str, value:
 def test_what_a_stranger_sends_is_refused_and_the_others_name_the_missing_rank(
     field: str, value: int, reason: str
 ) -> None:
-    done = ina("run", "-np", 3, *LANES, "--timeout", SILENCE_S, *worker("impostor.py", field, value, "alone"))
+    done = here(
+        "run", "-np", 3, *LANES, "--timeout", SILENCE_S, *worker("impostor.py", field, value, "alone")
+    )
     assert done.returncode == 1
     for rank in range(2):
         (said,) = said_by(rank, done.stdout)

@@ -16,7 +16,7 @@ from controller.grouping.efficiency import efficiency, round_s
 from controller.simulator.traces import read
 from hostlib.stages import Iteration
 from tests.controller.simulator.commands import schedule
-from tests.system.command import ROOT, ina
+from tests.system.command import ROOT, here
 
 SCRIPT = ROOT / "examples" / "four_stages.py"
 
@@ -73,7 +73,7 @@ def job_file(path: Path, *jobs: dict[str, object]) -> Path:
 
 
 def test_a_group_is_measured_beside_what_was_predicted() -> None:
-    done = ina(
+    done = here(
         "schedule", "interleave", "--groups", "deep+wide", "--iterations", 6, "--size", "96MB", "--json"
     )
     assert done.returncode == 0, done.stderr
@@ -146,7 +146,7 @@ def test_a_long_job_makes_room_and_goes_on_where_it_was(tmp_path: Path) -> None:
         },
         {"job_id": "short", "gpus": 1, "submit_s": 1.5, "duration_s": 20, "command": f"touch {flag}"},
     )
-    done = ina("schedule", "live", "--jobs", jobs, "--policy", "srtf", "--gpus", 1, "--json")
+    done = here("schedule", "live", "--jobs", jobs, "--policy", "srtf", "--gpus", 1, "--json")
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     log = [(entry["event"], entry["jobs"]) for entry in result["setup"]["log"]]
@@ -176,7 +176,7 @@ def test_a_job_that_fails_is_named_and_its_partner_starts_again(tmp_path: Path) 
         {"job_id": "good", **common, "storage_s": 0.5, "cpu_s": 0, "command": train(20)},
         {"job_id": "bad", **common, "storage_s": 0, "cpu_s": 0.5, "command": f"{sys.executable} {script}"},
     )
-    done = ina("schedule", "live", "--jobs", jobs, "--gpus", 1)
+    done = here("schedule", "live", "--jobs", jobs, "--gpus", 1)
     assert done.returncode == 1
     assert "1 of 2 jobs failed; bad: rank 0 exited with status 7" in done.stderr
     log = [line.partition(" s  ")[2] for line in done.stderr.splitlines() if " s  " in line]
@@ -204,7 +204,7 @@ def test_stage_times_that_nobody_gave_are_measured_first(tmp_path: Path) -> None
         {"job_id": "a", "gpus": 1, "duration_s": 12, "command": train(12, "--views", 200)},
         {"job_id": "b", "gpus": 1, "duration_s": 12, "command": train(12, "--masks", 200)},
     )
-    done = ina("schedule", "live", "--jobs", jobs, "--gpus", 1, "--profile", 4)
+    done = here("schedule", "live", "--jobs", jobs, "--gpus", 1, "--profile", 4)
     assert done.returncode == 0, done.stderr
     measured = {
         line[0]: [float(word) for word in re.findall(r"[\d.]+", line.partition(":")[2])]
@@ -221,7 +221,7 @@ def test_a_program_that_marks_no_stages_cannot_be_measured(tmp_path: Path) -> No
         tmp_path / "jobs.toml",
         {"job_id": "plain", "gpus": 1, "duration_s": 1, "command": f"{sys.executable} -c 0"},
     )
-    done = ina("schedule", "live", "--jobs", jobs, "--gpus", 1, "--profile", 4)
+    done = here("schedule", "live", "--jobs", jobs, "--gpus", 1, "--profile", 4)
     assert done.returncode == 1
     assert "job plain: no iteration has ended: there is no profile yet after 0 iterations" in done.stderr
     assert "its program must mark its stages" in done.stderr

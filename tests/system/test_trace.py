@@ -11,7 +11,7 @@ import pytest
 
 from controller.cli.errors import USAGE, Failure
 from controller.cli.trace import trace
-from tests.system.command import ROOT, ina
+from tests.system.command import ROOT, here
 
 JOBS = ROOT / "examples" / "three_jobs.toml"
 
@@ -19,7 +19,7 @@ JOBS = ROOT / "examples" / "three_jobs.toml"
 @pytest.fixture(scope="module")
 def simulated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("captures")
-    done = ina(
+    done = here(
         *("sim", JOBS, "--iterations", 1, "--slots", 16, "--loss", 0.01),
         *("--pcap", folder, "--explain", "--json"),
     )
@@ -79,6 +79,6 @@ def test_captures_that_are_none_or_of_others_are_one_error(tmp_path: Path, simul
 
 def test_a_folder_that_cannot_be_written_is_one_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    done = ina("sim", JOBS, "--iterations", 1, "--pcap", tmp_path / "file")
+    done = here("sim", JOBS, "--iterations", 1, "--pcap", tmp_path / "file")
     assert done.returncode == 1
     assert done.stderr.count("File exists") == 1

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from softswitch.compiler import compile_file
 from softswitch.engine.build import load
+from tests.programs import program_of
 
 from .script import Runner, read
 from .traffic import snapshot
@@ -13,7 +13,7 @@ FEATURES = sorted(path.parent for path in (Path(__file__).parent.parent / "featu
 
 @pytest.mark.parametrize("folder", FEATURES, ids=lambda folder: folder.name)
 def test_feature_does_what_its_script_says_on_both_back_ends(folder: Path) -> None:
-    program = compile_file(folder / "program.p4")
+    program = program_of(folder / "program.p4")
     lines = list(read((folder / "packets.txt").read_text()))
     assert any(line.command == "expect" for line in lines)
     oracle = Runner(load(program, backend="interpreter"))

@@ -8,8 +8,9 @@ import grpc
 import pytest
 
 from p4src.messages import p4runtime_pb2_grpc
-from softswitch.compiler import compile_source, p4info, preprocess_file
+from softswitch.compiler import p4info, preprocess_file
 from softswitch.engine.ports import MemoryPort
+from softswitch.engine.programs import compile_once
 from softswitch.engine.switch import Switch
 from softswitch.p4runtime import Service, serve
 from tests.softswitch.p4runtime.clients import Client, Names, Source, Stream
@@ -18,7 +19,7 @@ from tests.softswitch.p4runtime.clients import Client, Names, Source, Stream
 @pytest.fixture(scope="session")
 def source() -> Source:
     text = preprocess_file(Path(__file__).with_name("entries.p4"))
-    return Source(text, p4info(compile_source(text)))
+    return Source(text, p4info(compile_once(text)))
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import pytest
 
 from p4src.messages import p4runtime_pb2 as p4
 from softswitch.compiler import CompileError, compile_source, p4info, preprocess_file
+from softswitch.engine.programs import compile_once
 from softswitch.p4runtime import action_profiles, tables
 from softswitch.p4runtime.errors import (
     AlreadyExists,
@@ -60,7 +61,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(params=["interpreter", "compiled"])
 def bundle(request: pytest.FixtureRequest, text: str) -> Bundle:
     backend: Backend = request.param
-    info = p4info(compile_source(text, preprocessed=True))
+    info = p4info(compile_once(text))
     return prepare(p4.ForwardingPipelineConfig(p4info=info, p4_device_config=text.encode()), backend=backend)
 
 

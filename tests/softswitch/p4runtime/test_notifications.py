@@ -9,7 +9,8 @@ import pytest
 from google.protobuf import any_pb2
 
 from p4src.messages import p4runtime_pb2 as p4
-from softswitch.compiler import compile_source, p4info, preprocess_file
+from softswitch.compiler import p4info, preprocess_file
+from softswitch.engine.programs import compile_once
 from softswitch.engine.switch import Switch
 from softswitch.p4runtime import Service, roles, serve
 from tests.softswitch.p4runtime.clients import Client, Source, Stream, errors
@@ -20,7 +21,7 @@ PROBE = bytes([9, 0, 0, 0])
 @pytest.fixture(scope="module")
 def resources() -> Source:
     text = preprocess_file(Path(__file__).with_name("resources.p4"))
-    return Source(text, p4info(compile_source(text)))
+    return Source(text, p4info(compile_once(text)))
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from softswitch.compiler import compile_source, p4info, preprocess_file
 from softswitch.engine.build import load
 from softswitch.engine.meters import GREEN, RED, YELLOW, MeterRates
 from softswitch.engine.pipeline import Copy, Pipeline
+from softswitch.engine.programs import compile_once
 from softswitch.p4runtime import counters, digests, meters, registers, tables, watch
 from softswitch.p4runtime.errors import InvalidArgument, OutOfRange, RequestError, Unimplemented
 from softswitch.p4runtime.state import Backend, Bundle, prepare
@@ -50,7 +51,7 @@ def clock() -> Clock:
 @pytest.fixture(params=["interpreter", "compiled"])
 def bundle(request: pytest.FixtureRequest, text: str, clock: Clock) -> Bundle:
     backend: Backend = request.param
-    info = p4info(compile_source(text))
+    info = p4info(compile_once(text))
     config = p4.ForwardingPipelineConfig(p4info=info, p4_device_config=text.encode())
     return prepare(config, backend=backend, now_us=clock)
 
@@ -177,7 +178,7 @@ def test_both_back_ends_give_the_same_colours(rates: MeterRates, gaps_us: list[i
 
 
 def _pipelines() -> list[Pipeline]:
-    program = compile_source(preprocess_file(Path(__file__).with_name("resources.p4")))
+    program = compile_once(preprocess_file(Path(__file__).with_name("resources.p4")))
     return [load(program, backend="interpreter"), load(program, backend="compiled")]
 
 

@@ -8,6 +8,7 @@ import pytest
 from p4src.messages import p4runtime_pb2 as p4
 from softswitch.compiler import compile_source, p4info, preprocess_file
 from softswitch.engine.pipeline import Copy
+from softswitch.engine.programs import compile_once
 from softswitch.p4runtime import value_sets
 from softswitch.p4runtime.errors import InvalidArgument, NotFound, ResourceExhausted
 from softswitch.p4runtime.state import Backend, Bundle, prepare
@@ -33,9 +34,7 @@ def bundle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     file = tmp_path_factory.mktemp("sets") / "sets.p4"
     file.write_text(TEXT)
     text = preprocess_file(file)
-    config = p4.ForwardingPipelineConfig(
-        p4info=p4info(compile_source(text, preprocessed=True)), p4_device_config=text.encode()
-    )
+    config = p4.ForwardingPipelineConfig(p4info=p4info(compile_once(text)), p4_device_config=text.encode())
     return prepare(config, backend=backend)
 
 

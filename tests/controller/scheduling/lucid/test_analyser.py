@@ -13,8 +13,9 @@ from controller.scheduling.lucid import (
     sizes_from_pairs,
 )
 from controller.scheduling.lucid.samples import make_pairs, make_usages
+from tests.extras import needs
 
-pytest.importorskip("sklearn")
+pytestmark = needs("sklearn")
 
 
 def samples(seed: int = 0) -> tuple[list[tuple[Usage, Size]], list[str]]:

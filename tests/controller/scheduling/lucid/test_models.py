@@ -21,8 +21,9 @@ from controller.scheduling.lucid import durations as durations_module
 from controller.scheduling.lucid.additive import AdditiveModel, Axis, Term, _extract, _machine, _matrix, train
 from controller.scheduling.lucid.samples import make_counts, make_history
 from controller.scheduling.lucid.throughput import features as throughput_features
+from tests.extras import needs
 
-pytest.importorskip("interpret")
+pytestmark = needs("interpret")
 
 FEATURES = ("hour", "user", "gpus")
 

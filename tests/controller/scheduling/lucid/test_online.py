@@ -10,8 +10,9 @@ from controller.scheduling.lucid.online import Arrivals, OnlineLucid, OnlineRule
 from controller.scheduling.lucid.samples import make_counts, make_history
 from controller.simulator import Result, measure, simulate
 from controller.simulator.speed import Exclusive
+from tests.extras import needs
 
-pytest.importorskip("interpret")
+pytestmark = needs("interpret")
 
 HOUR_S, DAY_S = 3600.0, 86_400.0
 USAGE = Usage(90.0, 60.0, 8000.0, False)

@@ -5,8 +5,9 @@ import pytest
 from controller.scheduling.lucid import AdditiveModel, BadSample
 from controller.scheduling.lucid.additive import Axis, Term
 from controller.scheduling.lucid.plots import draw_prediction, draw_shapes
+from tests.extras import needs
 
-pytest.importorskip("matplotlib")
+pytestmark = needs("matplotlib")
 
 MODEL = AdditiveModel(
     ("hour", "user"),

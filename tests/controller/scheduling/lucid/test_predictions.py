@@ -12,8 +12,9 @@ from benchmarks import lucid_models
 from controller.scheduling import BadTrace
 from controller.scheduling.lucid.samples import make_counts
 from tests import effort
+from tests.extras import needs
 
-pytest.importorskip("interpret")
+pytestmark = needs("interpret")
 
 
 def ran(

@@ -10,8 +10,9 @@ import pytest
 from benchmarks.references import SYNERGY
 from benchmarks.reproduce import WORKLOADS, by_workload
 from benchmarks.synergy import main
+from tests.extras import needs
 
-pytest.importorskip("scipy")
+pytestmark = needs("scipy")
 
 Rows = list[dict[str, float]]
 

@@ -20,8 +20,9 @@ from controller.scheduling.synergy import (
 from controller.scheduling.synergy.opt import share_out, spread
 from tests import effort
 from tests.controller.scheduling.synergy.cases import HUNGRY, MODEST, SHAPE, check_capacity, job, queues
+from tests.extras import needs
 
-pytest.importorskip("scipy")
+pytestmark = needs("scipy")
 
 
 def brute_force(jobs: list[Demand], servers: int) -> float:
