@@ -43,7 +43,7 @@ _UNITS = {
     "packets_and_bytes": p4info_pb2.CounterSpec.BOTH,
 }
 # Annotations that have fields of their own in P4Info.
-_REPRESENTED = frozenset(["name", "id", "brief", "description"])
+_REPRESENTED = frozenset(["name", "id", "brief", "description", "max_group_size"])
 
 _PACKAGE_TEXTS = frozenset(["name", "version", "arch", "organization", "contact", "url"])
 _KEY_TEXT = re.compile(r'(\w+)\s*=\s*("(?:[^"\\]|\\.)*")')
@@ -258,6 +258,7 @@ class _Export:
         message.table_ids.extend(self._tables.ids[table.name] for table in users)
         message.with_selector = profile.selector
         message.size = profile.size
+        message.max_group_size = _max_group_size(profile)
 
     def _controller_header(self, message: Any, header: ir.ControllerHeader) -> None:
         message.preamble.id = self._controller_headers.ids[header.type_name]
@@ -424,6 +425,18 @@ def _given_id(annotations: Iterable[ir.Annotation], pos: ir.Position) -> int | N
                 raise CompileError(f"@id({note.body}) is not an id", pos, "a positive 32-bit number")
             return value
     return None
+
+
+def _max_group_size(profile: ir.ActionProfile) -> int:
+    """Return what ``@max_group_size`` says, or 0: no limit but the size."""
+    for note in profile.annotations:
+        if note.name == "max_group_size":
+            if not (note.body.isdecimal() and 0 < int(note.body) < 1 << 31):
+                raise CompileError(
+                    f"@max_group_size({note.body}) is not a size", profile.pos, "a positive 31-bit number"
+                )
+            return int(note.body)
+    return 0
 
 
 def _field_ids(annotations: Sequence[Iterable[ir.Annotation]], pos: ir.Position) -> list[int]:

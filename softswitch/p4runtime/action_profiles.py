@@ -100,9 +100,9 @@ def _write_set(bundle: Bundle, table: Table, actions: Any) -> tuple[int, int]:
         runs += [called] * choice.weight
     if not runs:
         raise InvalidArgument(f"the action set for '{table.name}' is empty")
-    if len(runs) > profile.size:
+    if len(runs) > profile.group_limit:
         raise ResourceExhausted(
-            f"{len(runs)} actions, by weight, in a set of '{profile.name}': at most {profile.size}"
+            f"{len(runs)} actions, by weight, in a set of '{profile.name}': at most {profile.group_limit}"
         )
     taken = set(_state(bundle, table).one_shots.values())
     number = next(n for n in itertools.count(_OWN_GROUPS) if n not in taken)
@@ -217,7 +217,12 @@ def _check_group(profile: Profile, state: ProfileState, message: Any) -> None:
             raise Unimplemented("watch ports of members are not supported")
     if len(set(numbers)) < len(numbers):
         raise InvalidArgument(f"a member is twice in group {message.group_id}; a weight makes it count more")
-    slots, most = len(_slots(message)), message.max_size or profile.size
+    if message.max_size > profile.max_group_size > 0:
+        most = profile.max_group_size
+        raise InvalidArgument(
+            f"group {message.group_id} has max_size {message.max_size}; '{profile.name}' allows {most}"
+        )
+    slots, most = len(_slots(message)), min(message.max_size or profile.group_limit, profile.group_limit)
     if slots > most:
         raise ResourceExhausted(f"{slots} members, by weight, in group {message.group_id}: at most {most}")
 

@@ -101,12 +101,18 @@ class Counter:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """An action profile, or a selector, of `size` members."""
+    """An action profile, or a selector, of `size` members, at most `max_group_size` (0: all) in a group."""
 
     id: int
     name: str
     size: int
     selector: bool
+    max_group_size: int
+
+    @property
+    def group_limit(self) -> int:
+        """Members, by weight, of a group at most."""
+        return self.max_group_size or self.size
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +228,7 @@ def from_p4info(p4info: Any) -> Schema:
         counters={c.preamble.id: Counter(c.preamble.id, c.preamble.name, c.size) for c in p4info.counters},
         direct_counters=direct_counters,
         profiles={
-            a.preamble.id: Profile(a.preamble.id, a.preamble.name, a.size, a.with_selector)
+            a.preamble.id: Profile(a.preamble.id, a.preamble.name, a.size, a.with_selector, a.max_group_size)
             for a in p4info.action_profiles
         },
         meters={m.preamble.id: Meter(m.preamble.id, m.preamble.name, m.size) for m in p4info.meters},

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from p4src.messages import p4runtime_pb2 as p4
-from softswitch.compiler import compile_source, p4info, preprocess_file
+from softswitch.compiler import CompileError, compile_source, p4info, preprocess_file
 from softswitch.engine.programs import compile_once
 from softswitch.p4runtime import action_profiles, tables
 from softswitch.p4runtime.errors import (
@@ -202,6 +202,38 @@ def test_p4info_has_the_profiles_and_nothing_of_their_inside(text: str) -> None:
     assert [field.name for field in hashed.match_fields] == ["hdr.h.a"]
     assert len(hashed.action_refs) == 3
     assert all("#" not in action.preamble.name for action in info.actions)
+
+
+def test_a_largest_group_is_what_the_annotation_says(tmp_path: Path) -> None:
+    file = tmp_path / "limited.p4"
+    file.write_text(TEXT.replace("action_selector(", "@max_group_size(2) action_selector(", 1))
+    text = preprocess_file(file)
+    info = p4info(compile_source(text, preprocessed=True))
+    found = {p.preamble.alias: (p.max_group_size, list(p.preamble.annotations)) for p in info.action_profiles}
+    assert found == {"profile": (0, []), "selector": (2, [])}
+    config = p4.ForwardingPipelineConfig(p4info=info, p4_device_config=text.encode())
+    bundle = prepare(config, backend="interpreter")
+    action_profiles.write_member(bundle, INSERT, member(bundle, "C.selector", 1, "C.to", 1))
+    assert isinstance(refused(bundle, INSERT, group(bundle, 1, m1=3)), ResourceExhausted)
+    larger = group(bundle, 1, m1=2)
+    larger.max_size = 3
+    assert isinstance(refused(bundle, INSERT, larger), InvalidArgument)
+    action_profiles.write_group(bundle, INSERT, group(bundle, 1, m1=2))
+    assert isinstance(refused(bundle, INSERT, one_shot(bundle, 1, 4, 5, 6)), ResourceExhausted)
+
+
+def test_a_group_of_any_max_size_fits_its_profile(bundle: Bundle) -> None:
+    action_profiles.write_member(bundle, INSERT, member(bundle, "C.selector", 1, "C.to", 1))
+    larger = group(bundle, 1, m1=9)
+    larger.max_size = 99
+    assert isinstance(refused(bundle, INSERT, larger), ResourceExhausted)
+
+
+@pytest.mark.parametrize("size", ["0", "-1", "x", "4294967296"])
+def test_a_largest_group_of_no_size_is_refused(size: str) -> None:
+    text = TEXT.replace("action_selector(", f"@max_group_size({size}) action_selector(", 1)
+    with pytest.raises(CompileError, match="is not a size"):
+        p4info(compile_source(text))
 
 
 def one_shot(bundle: Bundle, key: int, *ports: int) -> Any:
