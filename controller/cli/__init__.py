@@ -10,6 +10,7 @@ import contextlib
 import os
 import signal
 import sys
+import threading
 import warnings
 from types import FrameType
 from typing import Final, TextIO
@@ -20,12 +21,16 @@ from controller.cli.screen import screen
 SERVERS: Final = (["switch"], ["fallback"], ["admit"])
 """They run until they are ended."""
 
+_AGAIN_S = 0.01
+"""After which an object that was being destroyed is gone; if it is not, there is another try."""
+
 
 def main() -> None:
     """Run the command line and exit with its code; a signal that ends it exits with 128 plus its number."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup asks for that
             signal.signal(number, _unwind)
+    sys.unraisablehook = _unraisable
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it has all that we start end with status 0
     _open_standard_streams()
     sys.exit(_main())
@@ -46,6 +51,18 @@ def _unwind(number: int, frame: FrameType | None) -> None:
     """Leave as from an error, so that workers, switches and admitted jobs are taken down; again: at once."""
     signal.signal(number, signal.SIG_DFL)
     raise Interrupted(number)
+
+
+def _unraisable(lost: sys.UnraisableHookArgs) -> None:
+    """Send a signal again that came amid the end of an object: Python drops what is raised there."""
+    if not isinstance(lost.exc_value, Interrupted):
+        sys.__unraisablehook__(lost)
+        return
+    number = signal.Signals[lost.exc_value.signal]
+    signal.signal(number, _unwind)
+    again = threading.Timer(_AGAIN_S, signal.pthread_kill, (threading.main_thread().ident, number))
+    again.daemon = True
+    again.start()
 
 
 def _main() -> int:

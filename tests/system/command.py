@@ -114,6 +114,7 @@ def here(*arguments: object) -> subprocess.CompletedProcess[str]:
     ):
         patch.chdir(ROOT)
         patch.setattr("sys.argv", words)
+        patch.setattr("sys.unraisablehook", sys.unraisablehook)  # the command has one of its own
         warnings.resetwarnings()
         for name, value in ENVIRONMENT.items():
             patch.setenv(name, value)

@@ -401,3 +401,29 @@ def test_a_switch_warns_of_ports_that_anybody_can_take(second: str, warned: str)
 def test_a_switch_whose_peers_are_known_warns_of_nothing() -> None:
     done = ina("switch", "--port", "1=udp:0:48001", "--port", "2=memory", "--until-eof")
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_an_interrupt_amid_the_end_of_an_object_is_not_lost() -> None:
+    """Python drops what a signal's handler raises in a destructor; an interrupted `topo up` went on."""
+    script = """
+import signal, time
+from controller import cli
+from controller.cli import commands
+
+class Ending:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+
+def app():
+    Ending()
+    time.sleep(30)
+    print("went on")
+
+commands.app = app
+cli.main()
+"""
+    command = [sys.executable, "-c", script, "run"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 128 + signal.SIGINT
+    assert done.stdout == ""
+    assert done.stderr == "ina: interrupted by SIGINT\n"
