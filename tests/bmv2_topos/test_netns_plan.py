@@ -14,15 +14,16 @@ from typing import Any
 import pytest
 
 from bmv2_topos import Host, Link, Switch, Topology, named, tree
-from bmv2_topos.testbeds.netns import BadName, NotCarried, NotHere, Program, check_here, planned
+from bmv2_topos.testbeds.netns import BadName, NotCarried, NoTestbed, NotHere, Program, check_here, planned
 from bmv2_topos.testbeds.netns.bmv2 import help_text
 from bmv2_topos.testbeds.netns.commands import BMV2, Command
 from bmv2_topos.testbeds.netns.embedded import switch_options
-from bmv2_topos.testbeds.netns.fabric import NamespaceFabric
+from bmv2_topos.testbeds.netns.fabric import NamespaceFabric, opened
 from bmv2_topos.testbeds.netns.forwarding import entries, next_port
 from bmv2_topos.testbeds.netns.store import State
 from bmv2_topos.testbeds.netns.testbed import run_step
-from controller import names
+from controller import Controller, names
+from controller.errors import Unreachable
 
 
 def test_every_link_joins_the_interfaces_of_its_two_namespaces() -> None:
@@ -185,6 +186,29 @@ def test_jobs_that_start_at_once_each_find_the_hosts_that_are_free(
 
     with ThreadPoolExecutor(2) as pool:
         assert all(len(hosts) == 2 for hosts in pool.map(reserve, range(400)))
+
+
+def test_a_switch_that_ends_while_it_is_waited_for_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that was killed a moment ago still runs, and answers no more."""
+    monkeypatch.setenv("INA_TESTBEDS", str(tmp_path))
+    (tmp_path / "lab").mkdir()
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
+
+        def connect(address: str) -> Controller:
+            assert process.stdin is not None
+            process.stdin.close()
+            process.wait()
+            raise Unreachable("no P4Runtime server answers")
+
+        monkeypatch.setattr(Controller, "connect", connect)
+        topology = named("single-switch:1")
+        state = State(
+            "lab", "netns", topology, Program(), switches=dict.fromkeys(topology.ports, process.pid)
+        )
+        with pytest.raises(NoTestbed, match=r"switch s1 \(process \d+\) has ended; .* ina topo down lab"):
+            opened(state).__enter__()
 
 
 def test_a_step_that_is_interrupted_as_it_starts_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from bmv2_topos.testbeds.netns.names import interface, namespace
 from bmv2_topos.testbeds.netns.store import State
 from bmv2_topos.testbeds.netns.testbed import controllers
 from controller import Controller, Member
+from controller.errors import Unreachable
 from controller.model import INA_UDP_PORT, Uplink
 from controller.runtime.addresses import HostAddresses
 from controller.runtime.fabric import FALLBACK, SwitchFabric
@@ -144,15 +145,24 @@ class NamespaceFabric(SwitchFabric):
 @contextlib.contextmanager
 def opened(state: State) -> Iterator[NamespaceFabric]:
     """Use a testbed that is up for jobs. Raises NoTestbed if a switch has ended; ControllerError."""
-    for switch, process in state.switches.items():
-        if why := RunningSwitch(switch, "", process).ended():
-            raise NoTestbed(f"testbed {state.name!r}: {why}; take it down: ina topo down {state.name}")
-    with controllers(state) as at:
+    _check_switches(state)
+    with contextlib.ExitStack() as connections:
+        try:
+            at = connections.enter_context(controllers(state))
+        except Unreachable:
+            _check_switches(state)  # one that was killed may have taken until now to end
+            raise
         fabric = NamespaceFabric(state, at)
         try:
             yield fabric
         finally:
             fabric.close()
+
+
+def _check_switches(state: State) -> None:
+    for switch, process in state.switches.items():
+        if why := RunningSwitch(switch, "", process).ended():
+            raise NoTestbed(f"testbed {state.name!r}: {why}; take it down: ina topo down {state.name}")
 
 
 def _runs(process: int) -> bool:
