@@ -7,7 +7,7 @@ TESTERS := $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 PYTEST_ARGS ?= -n $(TESTERS) --dist worksteal
 VENV   := .venv
 BIN    := $(VENV)/bin
-SOURCES := softswitch controller hostlib bmv2_topos examples benchmarks p4src tests
+SOURCES := softswitch controller hostlib bmv2_topos ina examples benchmarks p4src tests
 
 .PHONY: help demo test thorough lint check bench bench-schedulers experiments-quick clean
 .DEFAULT_GOAL := help

@@ -1,1 +1,1 @@
-"""Makers of the published pages, by many runs each. `ina bench` runs `controller.bench`."""
+"""Makers of the published pages, by many runs each. `ina bench` runs `ina.bench`."""

@@ -10,10 +10,10 @@ import json
 import statistics
 import time
 
-from bmv2_topos.catalog import fat_tree
-from bmv2_topos.jobfile import JobEntry
-from bmv2_topos.places import place
 from bmv2_topos.testbeds.virtual import Placement, VirtualSettings, VirtualTestbed, shortest_tree
+from controller.vocabulary.catalog import fat_tree
+from controller.vocabulary.jobfile import JobEntry
+from controller.vocabulary.places import place
 
 JOBS, WORKERS, ITERATIONS = 4, 4, 5
 TENSORS = (32768, 32768)

@@ -21,13 +21,13 @@ from benchmarks.references import LUCID, MURI, SYNERGY
 from benchmarks.reproduce_page import SHOW, ResultRow, page
 from benchmarks.rule_sets import STEPS
 from benchmarks.trace_files import Trace, takes_minutes, traces
-from controller.bench.grouping import measure_grouping
 from controller.scheduling import Cluster
 from controller.simulator import measure
 from controller.simulator.families.base import SimulationConfig
 from controller.simulator.policies import family, known
 from controller.simulator.runs import RunFailed, Source, Task, run
 from controller.simulator.traces import read
+from ina.bench.grouping import measure_grouping
 
 NAME = "schedulers"
 FIRST = ("sample", "trace3")

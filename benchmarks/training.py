@@ -19,13 +19,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.pages import check, fill
-from bmv2_topos.catalog import star
 from bmv2_topos.experiments.harness import markdown
 from bmv2_topos.experiments.real import DELAY_S, no_gloo
-from bmv2_topos.spec import Link
 from bmv2_topos.testbeds import netns
-from controller.runtime.jobs import JobEnd, run_jobs
-from controller.runtime.spec import LaunchSpec
+from controller.vocabulary.catalog import star
+from controller.vocabulary.topology import Link
+from ina.runtime.jobs import JobEnd, run_jobs
+from ina.runtime.spec import LaunchSpec
+from ina.runtime.testbed_fabric import opened
 
 if TYPE_CHECKING:  # the page needs no torch
     import torch
@@ -82,7 +83,7 @@ def measure(rate_bps: float, options: argparse.Namespace) -> Speeds:
     topology = star(options.hosts, link=Link("a", "b", rate_bps=rate_bps, delay_s=DELAY_S))
     state = netns.up(name, topology, netns.Program(lanes=256))
     try:
-        with tempfile.TemporaryDirectory() as folder, netns.opened(state) as fabric:
+        with tempfile.TemporaryDirectory() as folder, opened(state) as fabric:
             given = [f"--{key}={getattr(options, key)}" for key in ("turns", "steps", "width")]
             command = [sys.executable, "-m", "benchmarks.training", "--rank", folder, *given]
             end = JobEnd(LaunchSpec(command, options.hosts, slots=SLOTS))

@@ -8,7 +8,7 @@ from typing import Any
 
 import networkx
 
-from bmv2_topos.spec import Host, Link, Switch, Topology
+from controller.vocabulary.topology import Host, Link, Switch, Topology
 
 _OF_LINKS = [each.name for each in fields(Link)]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
-from bmv2_topos.spec import Topology
+from controller.vocabulary.topology import Topology
 
 Position = tuple[float, float]
 

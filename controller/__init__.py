@@ -15,8 +15,9 @@ if TYPE_CHECKING:
         ProgramMismatch,
         RegionChanging,
     )
-    from controller.layout import JobTree, TreeLink, TreeSwitch
-    from controller.model import (
+    from controller.p4runtime_shim.tls import Tls
+    from controller.switches.layout import JobTree, TreeLink, TreeSwitch
+    from controller.switches.model import (
         Admission,
         Job,
         Lease,
@@ -28,11 +29,10 @@ if TYPE_CHECKING:
         SwitchInfo,
         Uplink,
     )
-    from controller.p4runtime_shim.tls import Tls
-    from controller.planning import Identity
-    from controller.programs import ProgramBundle, locate
-    from controller.session import Controller
-    from controller.tree import TreeAdmission, admit_tree, read_tree, read_trees, remove_tree
+    from controller.switches.planning import Identity
+    from controller.switches.programs import ProgramBundle, locate
+    from controller.switches.session import Controller
+    from controller.switches.tree import TreeAdmission, admit_tree, read_tree, read_trees, remove_tree
 
 __all__ = [
     "Admission",
@@ -67,7 +67,15 @@ __all__ = [
     "remove_tree",
 ]
 
-_MODULES = ("errors", "model", "layout", "programs", "tree", "session", "p4runtime_shim.tls")
+_MODULES = (
+    "errors",
+    "switches.model",
+    "switches.layout",
+    "switches.programs",
+    "switches.tree",
+    "switches.session",
+    "p4runtime_shim.tls",
+)
 """The quick ones first: what only needs those is not to wait for gRPC."""
 
 

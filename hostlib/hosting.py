@@ -90,7 +90,7 @@ def admit(
             sys.executable,
             "-P",
             "-m",
-            "controller.cli",
+            "ina",
             "admit",
             "-np",
             str(size),

@@ -26,10 +26,10 @@ from bmv2_topos.experiments.harness import (
 )
 from bmv2_topos.experiments.plots import draw_lines, ticks
 from bmv2_topos.experiments.preemption_mixes import FAVOURABLE, IN_FLIGHT, MIXES, WORKERS, communicating
-from bmv2_topos.jobfile import JobEntry
-from bmv2_topos.spec import Link
 from bmv2_topos.testbeds.virtual import Report, VirtualSettings
 from bmv2_topos.testbeds.virtual.settings import Program
+from controller.vocabulary.jobfile import JobEntry
+from controller.vocabulary.topology import Link
 
 SEEDS: Final = (1, 2, 3, 4, 5)
 SLOTS: Final = (128, 512)

@@ -12,17 +12,17 @@ from typing import Final
 
 import numpy as np
 
-from bmv2_topos.jobfile import JobEntry
-from bmv2_topos.spec import Topology
 from bmv2_topos.testbeds.virtual import Placement, VirtualSettings, VirtualTestbed, build
 from bmv2_topos.testbeds.virtual.allocation import Allocation, View
 from bmv2_topos.testbeds.virtual.report import JobReport
 from controller.memory.demand import Reading
 from controller.memory.policies import POLICIES
 from controller.memory.policy import Question
-from controller.model import Region
 from controller.simulator.network.run import Simulated, simulate_network
 from controller.simulator.network.settings import FRAME_BYTES, NetworkSettings
+from controller.switches.model import Region
+from controller.vocabulary.jobfile import JobEntry
+from controller.vocabulary.topology import Topology
 from controller.workload import Cluster, TrainingJob
 from controller.workload.graphs import from_topology
 

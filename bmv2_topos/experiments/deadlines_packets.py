@@ -9,10 +9,10 @@ from typing import Final
 
 from bmv2_topos.experiments.cases import LANES, WINDOW, Case, alone_s, as_flows, as_packets
 from bmv2_topos.experiments.harness import ResultRow
-from bmv2_topos.jobfile import JobEntry
 from bmv2_topos.testbeds.virtual import VirtualSettings, VirtualTestbed, build
 from bmv2_topos.testbeds.virtual.allocation import Allocation, View
-from controller.model import Region
+from controller.switches.model import Region
+from controller.vocabulary.jobfile import JobEntry
 
 FLOWS: Final = "flows"
 PACKETS: Final = "packets"

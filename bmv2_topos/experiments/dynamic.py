@@ -20,10 +20,10 @@ from bmv2_topos.experiments.harness import (
     spread,
 )
 from bmv2_topos.experiments.plots import draw_lines, ticks
-from bmv2_topos.jobfile import JobEntry
-from bmv2_topos.spec import Link
 from bmv2_topos.testbeds.virtual import Report, VirtualSettings
 from bmv2_topos.testbeds.virtual.settings import Program
+from controller.vocabulary.jobfile import JobEntry
+from controller.vocabulary.topology import Link
 
 JOBS, WORKERS, WINDOW = 4, 4, 128
 TENSORS = (16384, 16384)

@@ -19,9 +19,9 @@ from typing import Any, Protocol
 
 from bmv2_topos.experiments.plots import PlotsMissing
 from bmv2_topos.experiments.wrap import wrap
-from bmv2_topos.jobfile import JobEntry
-from bmv2_topos.spec import Link
 from bmv2_topos.testbeds.virtual import Fault, Report, VirtualSettings, VirtualTestbed, build
+from controller.vocabulary.jobfile import JobEntry
+from controller.vocabulary.topology import Link
 
 RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results"
 

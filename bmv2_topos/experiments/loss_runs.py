@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from bmv2_topos.experiments.harness import ResultRow, Scenario, mean_iteration_s
-from bmv2_topos.jobfile import JobEntry, Straggler
-from bmv2_topos.spec import Link
 from bmv2_topos.testbeds.virtual import Report, VirtualSettings
 from bmv2_topos.testbeds.virtual.settings import Program
+from controller.vocabulary.jobfile import JobEntry, Straggler
+from controller.vocabulary.topology import Link
 
 SLOTS: Final = 8192
 WORKERS: Final = (4, 8)

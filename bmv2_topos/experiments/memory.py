@@ -23,9 +23,9 @@ from bmv2_topos.experiments.harness import (
     spread,
 )
 from bmv2_topos.experiments.plots import draw_lines
-from bmv2_topos.jobfile import JobEntry
 from bmv2_topos.testbeds.virtual import Report, VirtualSettings
 from bmv2_topos.testbeds.virtual.settings import Program
+from controller.vocabulary.jobfile import JobEntry
 
 WORKERS = 8
 WINDOW = 64

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from bmv2_topos.experiments.harness import Experiment, ResultRow, Scenario, markdown, number, selected
 from bmv2_topos.experiments.plots import draw_lines, ticks
-from bmv2_topos.jobfile import JobEntry
-from bmv2_topos.spec import Link
 from bmv2_topos.testbeds.virtual import Report, VirtualSettings
+from controller.vocabulary.jobfile import JobEntry
+from controller.vocabulary.topology import Link
 
 WORKERS = 4
 ELEMENTS = 131072

@@ -27,8 +27,8 @@ from bmv2_topos.experiments.preemption_mixes import (
 )
 from bmv2_topos.experiments.preemption_page import ABOUT, LIMITS, QUESTION, findings, plots, tables
 from bmv2_topos.experiments.preemption_policies import ABLATION, FCFS, POLICIES, PREEMPT
-from bmv2_topos.jobfile import JobEntry
 from bmv2_topos.testbeds.virtual import Report, VirtualSettings
+from controller.vocabulary.jobfile import JobEntry
 
 
 def scenarios(quick: bool) -> list[Scenario]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from bmv2_topos.jobfile import JobEntry, Straggler
+from controller.vocabulary.jobfile import JobEntry, Straggler
 
 WORKERS: Final = 8
 IN_FLIGHT: Final = 64

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final
 
 from bmv2_topos.testbeds.virtual.settings import Prioritize
-from controller.model import AGEING
+from controller.switches.model import AGEING
 from hostlib.priority import HIGHEST, LOWEST, Urgency, priority_of
 
 Layer = tuple[int, int]

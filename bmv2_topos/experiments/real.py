@@ -13,16 +13,17 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from bmv2_topos.catalog import star
 from bmv2_topos.experiments.harness import ResultRow, Scenario
-from bmv2_topos.jobfile import JobEntry
-from bmv2_topos.spec import Link, Topology
 from bmv2_topos.testbeds import netns
 from bmv2_topos.testbeds.virtual import VirtualSettings
-from controller.bench.allreduce import processor_s, slowest
-from controller.runtime.jobs import JobEnd, run_jobs
-from controller.runtime.spec import LaunchSpec
+from controller.vocabulary.catalog import star
+from controller.vocabulary.jobfile import JobEntry
+from controller.vocabulary.topology import Link, Topology
 from hostlib.core.state import RtoLimits
+from ina.bench.allreduce import processor_s, slowest
+from ina.runtime.jobs import JobEnd, run_jobs
+from ina.runtime.spec import LaunchSpec
+from ina.runtime.testbed_fabric import opened
 
 DELAY_S = 2e-6
 WINDOW = 512
@@ -156,7 +157,7 @@ class RealAllreduce:
         name = f"experiment-{os.getpid()}"
         state = netns.up(name, self.topology(), netns.Program(lanes=self.lanes, target=self.target))
         try:
-            with tempfile.TemporaryDirectory() as folder, netns.opened(state) as fabric:
+            with tempfile.TemporaryDirectory() as folder, opened(state) as fabric:
                 end = JobEnd(LaunchSpec(self._command(folder), self.workers, slots=2 * self.window))
                 before_s = _processor_s(state.switches.values())
                 run_jobs(fabric, [end], on_output=_to_stderr)
@@ -183,7 +184,7 @@ class RealAllreduce:
         )
 
     def _command(self, folder: str) -> list[str]:
-        module = [sys.executable, "-P", "-m", "controller.bench.allreduce"]
+        module = [sys.executable, "-P", "-m", "ina.bench.allreduce"]
         store = ["--gloo-store", f"{folder}/store"] if self.gloo else []
         sizes = ["--bytes", str(self.size_bytes), "--iterations", str(self.iterations)]
         return [*module, *sizes, "--output", folder, *store, *["--block16"] * self.block16]

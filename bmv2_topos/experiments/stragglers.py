@@ -23,8 +23,8 @@ from bmv2_topos.experiments.harness import (
     spread,
 )
 from bmv2_topos.experiments.plots import draw_lines, ticks
-from bmv2_topos.jobfile import JobEntry, Straggler
 from bmv2_topos.testbeds.virtual import Report, VirtualSettings
+from controller.vocabulary.jobfile import JobEntry, Straggler
 
 WORKERS = 4
 WINDOW = 64

@@ -15,8 +15,8 @@ from bmv2_topos.experiments.harness import (
     selected,
 )
 from bmv2_topos.experiments.plots import draw_lines, ticks
-from bmv2_topos.jobfile import JobEntry
 from bmv2_topos.testbeds.virtual import Report, VirtualSettings
+from controller.vocabulary.jobfile import JobEntry
 
 SHAPES = ((2, 4), (4, 4), (4, 8))
 """Racks, and workers in each."""

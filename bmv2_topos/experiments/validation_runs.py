@@ -11,8 +11,8 @@ from typing import Final
 from bmv2_topos.experiments.calls import Call
 from bmv2_topos.experiments.cases import LANES, WINDOW, Case, alone_s, as_flows, as_packets
 from bmv2_topos.experiments.harness import ResultRow
-from bmv2_topos.jobfile import JobEntry
 from bmv2_topos.testbeds.virtual import VirtualSettings, VirtualTestbed, build
+from controller.vocabulary.jobfile import JobEntry
 
 PHASES, AVERAGE = "phases", "average"
 MODELS: Final = (PHASES, AVERAGE)

@@ -20,8 +20,8 @@ from bmv2_topos.experiments.harness import (
     spread,
 )
 from bmv2_topos.experiments.preemption_mixes import FAVOURABLE, MIXES, WORKERS
-from bmv2_topos.jobfile import JobEntry
 from bmv2_topos.testbeds.virtual import Report, VirtualSettings
+from controller.vocabulary.jobfile import JobEntry
 
 FIXED = {"fixed, half": 0.5, "fixed": 1.0, "fixed, twice": 2.0}
 """Fixed windows, as multiples of the mix's own."""

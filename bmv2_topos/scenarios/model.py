@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from bmv2_topos.jobfile import JobEntry
-from bmv2_topos.spec import Link, Topology
+from controller.vocabulary.jobfile import JobEntry
+from controller.vocabulary.topology import Link, Topology
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,14 +41,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bmv2_topos import checks
-from bmv2_topos.jobfile import JobEntry, JobFileError, read_job
 from bmv2_topos.scenarios.model import Check, Kill, LinkFault, Scenario
-from bmv2_topos.spec import Topology, TopologyError
-from bmv2_topos.topofile import PROPERTIES, find_topology
-from controller import documents
-from controller.documents import Document, Where
 from controller.errors import BadSpec
+from controller.vocabulary import documents
+from controller.vocabulary import values as checks
+from controller.vocabulary.documents import Document, Where
+from controller.vocabulary.jobfile import JobEntry, JobFileError, read_job
+from controller.vocabulary.topofile import PROPERTIES, find_topology
+from controller.vocabulary.topology import Topology, TopologyError
 
 SHIPPED = Path(__file__).parent / "shipped"
 PROGRAMS = ("exclusive", "shared")

@@ -1,21 +1,14 @@
-"""What runs scenarios: virtual time, and processes on loopback, in namespaces and in Mininet."""
+"""What runs scenarios: the interface, and virtual time; `ina.runtime.scenarios` has processes."""
 
 from __future__ import annotations
 
-import json
-import os
 import statistics
-import sys
 import time
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Protocol
 
-from bmv2_topos.jobfile import JobEntry
-from bmv2_topos.places import place
-from bmv2_topos.scenarios.live import live_runner
 from bmv2_topos.scenarios.model import JobOutcome, Outcome, Scenario
-from bmv2_topos.testbeds.netns import NotCarried, Program, slug
+from bmv2_topos.testbeds.netns import NotCarried
 from bmv2_topos.testbeds.netns.commands import EMBEDDED
 from bmv2_topos.testbeds.virtual import (
     JobReport,
@@ -24,11 +17,7 @@ from bmv2_topos.testbeds.virtual import (
     VirtualSettings,
     VirtualTestbed,
 )
-from controller.runtime.job_file import spec_of
-from controller.runtime.jobs import JobEnd
-from controller.runtime.metrics import metrics
-from controller.runtime.run import run
-from controller.runtime.spec import FabricSpec, LaunchSpec
+from controller.vocabulary import JobEntry, place
 
 
 class Runner(Protocol):
@@ -66,54 +55,6 @@ class Virtual:
         )
 
 
-class Processes:
-    """Real processes: what `live_runner` makes, with switches of a kind."""
-
-    def __init__(self, name: str, target: str) -> None:
-        self._name, self._target = name, target
-        self._live = live_runner(name)
-
-    def check(self, scenario: Scenario) -> None:
-        """Raise LiveError."""
-        self._live.check(scenario.network, self._program(scenario))
-
-    def run(self, scenario: Scenario, on_step: Callable[[str], None] = lambda text: None) -> Outcome:
-        """Run a scenario on a testbed of its own."""
-        self.check(scenario)
-        began = time.perf_counter()
-        said: dict[tuple[str, int], list[bytes]] = defaultdict(list)
-        network, program = scenario.network, self._program(scenario)
-        report = run(
-            FabricSpec(program.name, program.lanes, topology=network),
-            [_launch(scenario, entry) for entry in scenario.jobs],
-            on_output=lambda spec, rank, data, is_error: said[spec.name, rank].append(data),
-            opened=self._live.opened(f"{slug(scenario.name)[:20]}-{os.getpid()}", network, program, on_step),
-        )
-        if report.interrupt is not None:
-            raise report.interrupt
-        jobs = tuple(_of_end(end, said) for end in report.ends)
-        elapsed_s = time.perf_counter() - began
-        return Outcome(runner=self._name, target=self._target, jobs=jobs, elapsed_s=elapsed_s)
-
-    def _program(self, scenario: Scenario) -> Program:
-        return Program(scenario.program, scenario.lanes, scenario.seed, self._target)
-
-
-RUNNERS = ("virtual", "loopback", "netns", "mininet")
-
-
-def runner_of(name: str, target: str = EMBEDDED) -> Runner:
-    """Return a runner by its name, of `RUNNERS`. Raises NotCarried where it has no such switches."""
-    if name != "virtual":
-        return Processes(name, target)
-    if target != EMBEDDED:
-        raise NotCarried(f"{target} has a clock of its own: virtual time runs the embedded switch")
-    return Virtual()
-
-
-# --------------------------------------------------------------------------- in virtual time
-
-
 def _testbed(scenario: Scenario) -> VirtualTestbed:
     network = scenario.network
     places = place(network, [job.workers for job in scenario.jobs])
@@ -142,45 +83,3 @@ def _of_report(job: JobReport) -> JobOutcome:
 
 def _failed(entry: JobEntry, why: str) -> JobOutcome:
     return JobOutcome(name=entry.name, failure=why, iterations=0, iteration_s=0.0, metrics={})
-
-
-# --------------------------------------------------------------------------- as processes
-
-
-def _launch(scenario: Scenario, entry: JobEntry) -> LaunchSpec:
-    steps: dict[str, Any] = {
-        "iterations": entry.iterations,
-        "tensors": list(entry.tensors),
-        "compute_s": entry.compute_s,
-    }
-    if entry.straggler:
-        steps["straggler"] = {"rank": entry.straggler.rank, "compute_s": entry.straggler.compute_s}
-    for kill in scenario.kills:
-        if kill.job == entry.name:
-            steps["kill"] = {"rank": kill.rank, "iteration": kill.iteration}
-    command = (sys.executable, "-P", "-m", "hostlib.demos.steps", json.dumps(steps))
-    common = LaunchSpec(command=command, workers=entry.workers, timeout_s=scenario.limit_s)
-    return spec_of(common, entry, slots=entry.slots)
-
-
-def _of_end(end: JobEnd, said: Mapping[tuple[str, int], Sequence[bytes]]) -> JobOutcome:
-    spec, failure = end.spec, end.failure()
-    times = [_times(said.get((spec.name, rank), ())) for rank in range(spec.workers)]
-    slowest = [max(of_ranks) for of_ranks in zip(*times, strict=False)]
-    return JobOutcome(
-        name=spec.name,
-        failure=None if failure is None else str(failure),
-        iterations=len(slowest),
-        iteration_s=statistics.median(slowest) if slowest else 0.0,
-        metrics=metrics(end.result) if end.result else {},
-    )
-
-
-def _times(said: Sequence[bytes]) -> list[float]:
-    """Return the times that a rank's last line has; none if it did not come to it."""
-    last = b"".join(said).decode(errors="replace").strip().rpartition("\n")[2]
-    try:
-        times: list[float] = json.loads(last)["iteration_s"]
-    except (ValueError, TypeError, KeyError):
-        return []
-    return times

@@ -14,12 +14,13 @@ from typing import Self
 
 from bmv2_topos.soak.draw import EXCLUSIVE_SLOTS, LANES, SHARED_SLOTS
 from bmv2_topos.soak.schedule import Bed, JobPlan
-from bmv2_topos.spec import Topology
 from bmv2_topos.testbeds.virtual.admission import Controllers, Request
 from bmv2_topos.testbeds.virtual.fabric import compiled
 from bmv2_topos.testbeds.virtual.network import Wire
-from controller import Mode, Region, TreeAdmission, names
-from controller.outcomes import COLUMNS, OUTCOMES
+from controller import Mode, Region, TreeAdmission
+from controller.switches import names
+from controller.switches.outcomes import COLUMNS, OUTCOMES
+from controller.vocabulary.topology import Topology
 from softswitch import Switch, load, parse_port
 from softswitch.compiler import ir
 from softswitch.engine.pipeline import Pipeline

@@ -25,10 +25,10 @@ from bmv2_topos.soak.schedule import (
     end_us,
 )
 from bmv2_topos.soak.strangers import KINDS
-from bmv2_topos.spec import Host, Link, Switch, Topology
 from bmv2_topos.testbeds.virtual.network import LinkFaults
 from bmv2_topos.testbeds.virtual.placement import Placement
-from controller.model import Mode, Region
+from controller.switches.model import Mode, Region
+from controller.vocabulary.topology import Host, Link, Switch, Topology
 from hostlib import wire
 from hostlib.core.congestion import CONGESTION_NAMES
 from hostlib.core.state import window_for

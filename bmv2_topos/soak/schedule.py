@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from bmv2_topos.spec import Topology
 from bmv2_topos.testbeds.virtual.network import LinkFaults
 from bmv2_topos.testbeds.virtual.placement import Placement
-from controller.model import Mode, Region
+from controller.switches.model import Mode, Region
+from controller.vocabulary.topology import Topology
 from hostlib import wire
 from hostlib.core.congestion import CongestionName
 

@@ -12,7 +12,7 @@ import grpc
 from controller.errors import Refused, SwitchError, TlsFailure, Unreachable, UpdateError
 from controller.p4runtime_shim.mastership import acquire
 from controller.p4runtime_shim.tls import Tls, diagnose
-from controller.target import Kind
+from controller.switches.target import Kind
 from p4src.messages import p4runtime_pb2 as p4
 from p4src.messages import p4runtime_pb2_grpc, status_pb2
 

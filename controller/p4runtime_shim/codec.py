@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from typing import Any, assert_never
 
-from controller.entries import CounterCell, Entry, Lpm, Match, MulticastGroup, Range, TableEntry, Ternary
-from controller.target import ProgramInfo, find
+from controller.switches.entries import (
+    CounterCell,
+    Entry,
+    Lpm,
+    Match,
+    MulticastGroup,
+    Range,
+    TableEntry,
+    Ternary,
+)
+from controller.switches.target import ProgramInfo, find
 from p4src.messages import p4runtime_pb2 as p4
 
 

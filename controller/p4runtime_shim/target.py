@@ -1,16 +1,16 @@
-"""A switch behind a P4Runtime server, as a `controller.target.Target`."""
+"""A switch behind a P4Runtime server, as a `controller.switches.target.Target`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from controller.entries import CounterCell, Entry, MulticastGroup, TableEntry
 from controller.errors import NoProgram
 from controller.p4runtime_shim.client import P4RuntimeClient
 from controller.p4runtime_shim.codec import Codec
 from controller.p4runtime_shim.tls import Tls
-from controller.programs import ProgramBundle
-from controller.target import Kind, ProgramInfo
+from controller.switches.entries import CounterCell, Entry, MulticastGroup, TableEntry
+from controller.switches.programs import ProgramBundle
+from controller.switches.target import Kind, ProgramInfo
 
 
 class P4RuntimeTarget:

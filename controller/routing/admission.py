@@ -1,13 +1,13 @@
-"""A routed job as `controller.tree` admits it."""
+"""A routed job as `controller.switches.tree` admits it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from controller.errors import BadSpec
-from controller.layout import JobTree, TreeLink, TreeSwitch
-from controller.model import INA_UDP_PORT, Member, Region, Uplink, ipv4_from_int, mac_from_int
 from controller.placement.flows import way_to_fallback
+from controller.switches.layout import JobTree, TreeLink, TreeSwitch
+from controller.switches.model import INA_UDP_PORT, Member, Region, Uplink, ipv4_from_int, mac_from_int
 from controller.workload import Cluster, TrainingJob
 from controller.workload.model import Tree
 

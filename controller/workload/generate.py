@@ -6,9 +6,9 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
-from controller.documents import hint
 from controller.errors import BadSpec
 from controller.scheduling.model import JobSpec
+from controller.vocabulary.documents import hint
 from controller.workload import shapes
 from controller.workload.model import Cluster, TrainingJob
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from controller.documents import number, shown, whole
 from controller.errors import BadSpec
+from controller.vocabulary.documents import number, shown, whole
 from controller.workload.model import Cluster, Link, Server, Switch
 
 MAX_SLOTS = 1 << 24

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from controller.errors import BadSpec
-from controller.model import Mode
+from controller.switches.model import Mode
 
 LANE_BITS = 32
 

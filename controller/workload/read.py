@@ -31,9 +31,20 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from controller import documents
-from controller.documents import Check, Document, Where, flag, listing, mapping, name, number, one_of, whole
 from controller.errors import BadSpec
+from controller.vocabulary import documents
+from controller.vocabulary.documents import (
+    Check,
+    Document,
+    Where,
+    flag,
+    listing,
+    mapping,
+    name,
+    number,
+    one_of,
+    whole,
+)
 from controller.workload import fabrics, shapes
 from controller.workload.graphs import MAX_SLOTS
 from controller.workload.model import Cluster, Link, Server, Switch, TrainingJob, Tree

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from controller.programs import ProgramBundle
+from controller.switches.programs import ProgramBundle
 from softswitch.compiler import ir
 from softswitch.engine.build import load
 from softswitch.engine.ports import MemoryPort

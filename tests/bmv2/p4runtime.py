@@ -14,7 +14,7 @@ from typing import Self
 
 from bmv2_topos.testbeds.bmv2.plane import P4RuntimePlane
 from controller.p4runtime_shim.client import P4RuntimeClient
-from controller.programs import ProgramBundle, p4c_command, p4c_output
+from controller.switches.programs import ProgramBundle, p4c_command, p4c_output
 from softswitch.compiler import ir
 from tests.bmv2.reference import Arrival, Reference
 from tests.bmv2.targets import Delete, Insert, Members, Modify, State, Write

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from bmv2_topos import JobEntry
 from bmv2_topos.testbeds.virtual import VirtualSettings
+from controller.vocabulary import JobEntry
 
 SMALL = VirtualSettings(lanes=32, slots=256, samples=16, patience_s=2.0)
 

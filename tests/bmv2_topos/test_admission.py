@@ -7,8 +7,9 @@ import dataclasses
 import pytest
 
 from bmv2_topos.testbeds.virtual import VirtualTestbed, build
-from controller import Controller, names
-from controller.jobs import TABLES, job_row
+from controller import Controller
+from controller.switches import names
+from controller.switches.jobs import TABLES, job_row
 from tests.bmv2_topos.beds import SMALL, elements, job
 from tests.controller.failing import Failing, Fault
 

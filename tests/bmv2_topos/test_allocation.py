@@ -7,7 +7,6 @@ from collections.abc import Mapping
 
 import pytest
 
-from bmv2_topos import Link, Straggler
 from bmv2_topos.testbeds.virtual import (
     Allocation,
     Policy,
@@ -21,7 +20,8 @@ from bmv2_topos.testbeds.virtual import (
     build,
 )
 from controller.errors import BadJob
-from controller.model import Region
+from controller.switches.model import Region
+from controller.vocabulary import Link, Straggler
 from tests.bmv2_topos.beds import SMALL, elements, job
 
 PERIOD_S = 0.0002

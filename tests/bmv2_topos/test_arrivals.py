@@ -7,10 +7,10 @@ import json
 
 import pytest
 
-from bmv2_topos import JobEntry, star
 from bmv2_topos.testbeds.virtual import Placement, RemoveJob, RestartJob, VirtualSettings, VirtualTestbed
-from controller import names
 from controller.errors import OutOfMemory, OutOfRows
+from controller.switches import names
+from controller.vocabulary import JobEntry, star
 from tests.bmv2_topos.beds import SMALL, elements, job, sending
 
 EXCLUSIVE = dataclasses.replace(SMALL, program="exclusive", slots=256)

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from bmv2_topos import JobEntry, Link
 from bmv2_topos.testbeds.virtual import (
     Fault,
     Report,
@@ -18,6 +17,7 @@ from bmv2_topos.testbeds.virtual import (
     build,
 )
 from bmv2_topos.testbeds.virtual.cores import COMPILED
+from controller.vocabulary import JobEntry, Link
 from tests.bmv2_topos.beds import SMALL, elements, job, sending
 from tests.twins import TWINS
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bmv2_topos import JobEntry, Straggler
 from bmv2_topos.experiments.preemption_mixes import communicating
 from bmv2_topos.testbeds.virtual import Report, VirtualSettings, VirtualTestbed, build
+from controller.vocabulary import JobEntry, Straggler
 
 JOB = communicating("a", 4)
 SLOW = replace(JOB, compute_s=1e-3, straggler=Straggler(7, 6e-3))

@@ -6,11 +6,11 @@ from pathlib import Path
 import networkx
 import pytest
 
-from bmv2_topos import CATALOG, Link, TopologyError, dumbbell, fat_tree, named, place, tree
 from bmv2_topos.draw import draw, job_links
 from bmv2_topos.graphs import from_networkx, to_networkx
 from bmv2_topos.layout import positions
 from bmv2_topos.testbeds.virtual.placement import Placement, job_tree
+from controller.vocabulary import CATALOG, Link, TopologyError, dumbbell, fat_tree, named, place, tree
 
 
 @pytest.mark.parametrize("k", [2, 4, 6])

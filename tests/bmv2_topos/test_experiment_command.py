@@ -11,8 +11,8 @@ from typer.testing import CliRunner, Result
 
 from bmv2_topos.experiments.harness import RESULTS
 from bmv2_topos.experiments.index import QUESTIONS, load
-from controller.cli.errors import USAGE, Failure
-from controller.cli.experiment import experiment
+from ina.cli.errors import USAGE, Failure
+from ina.cli.experiment import experiment
 from tests import effort
 
 

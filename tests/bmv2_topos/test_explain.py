@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from bmv2_topos import JobEntry, Link, Straggler
 from bmv2_topos.testbeds.virtual import (
     ChangeLoss,
     Fault,
@@ -18,6 +17,7 @@ from bmv2_topos.testbeds.virtual import (
     build,
 )
 from bmv2_topos.trace import Cause, Event, JobFacts, Sum, Verdict, explain
+from controller.vocabulary import JobEntry, Link, Straggler
 from hostlib import wire
 
 LINK = Link("a", "b", rate_bps=10e9, delay_s=2e-6, queue_packets=2048)

@@ -11,7 +11,6 @@ from types import ModuleType
 
 import pytest
 
-from bmv2_topos import JobEntry
 from bmv2_topos.experiments import (
     addressing,
     atp,
@@ -48,6 +47,7 @@ from bmv2_topos.experiments.harness import (
     write,
 )
 from bmv2_topos.testbeds.virtual import Report, VirtualSettings
+from controller.vocabulary import JobEntry
 from tests import effort
 
 JOB = JobEntry(name="a", workers=2, iterations=2, tensors=(500,), compute_s=1e-5, window=16)

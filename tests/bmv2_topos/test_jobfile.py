@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bmv2_topos import JobEntry, JobFileError, Straggler, load_jobs, parse_jobs
+from controller.vocabulary import JobEntry, JobFileError, Straggler, load_jobs, parse_jobs
 
 ROOT = Path(__file__).parents[2]
 

@@ -13,17 +13,18 @@ from typing import Any
 
 import pytest
 
-from bmv2_topos import Host, Link, Switch, Topology, named, tree
 from bmv2_topos.testbeds.netns import BadName, NotCarried, NoTestbed, NotHere, Program, check_here, planned
 from bmv2_topos.testbeds.netns.bmv2 import help_text
 from bmv2_topos.testbeds.netns.commands import BMV2, Command
 from bmv2_topos.testbeds.netns.embedded import switch_options
-from bmv2_topos.testbeds.netns.fabric import NamespaceFabric, opened
 from bmv2_topos.testbeds.netns.forwarding import entries, next_port
 from bmv2_topos.testbeds.netns.store import State
 from bmv2_topos.testbeds.netns.testbed import run_step
-from controller import Controller, names
+from controller import Controller
 from controller.errors import Unreachable
+from controller.switches import names
+from controller.vocabulary import Host, Link, Switch, Topology, named, tree
+from ina.runtime.testbed_fabric import NamespaceFabric, opened
 
 
 def test_every_link_joins_the_interfaces_of_its_two_namespaces() -> None:

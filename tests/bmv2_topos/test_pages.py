@@ -19,8 +19,8 @@ from bmv2_topos.experiments.harness import (
 )
 from bmv2_topos.experiments.index import QUESTIONS, load
 from bmv2_topos.experiments.wrap import wrap
-from bmv2_topos.jobfile import JobEntry
 from bmv2_topos.testbeds.virtual import Report, VirtualSettings
+from controller.vocabulary.jobfile import JobEntry
 
 
 @pytest.mark.parametrize("name", QUESTIONS)

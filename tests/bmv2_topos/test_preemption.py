@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from bmv2_topos import JobEntry, Straggler
 from bmv2_topos.experiments import preemption
 from bmv2_topos.experiments.harness import ResultRow, Value, write
 from bmv2_topos.experiments.preemption_mixes import FAVOURABLE, LOWEST, MIXES, STARVATION, WITHOUT
 from bmv2_topos.experiments.preemption_page import findings, gain, spread, tables, worst_job, worth
 from bmv2_topos.experiments.preemption_policies import EQUAL, FCFS, INVERTED, PREEMPT
 from bmv2_topos.testbeds.virtual import Report, VirtualSettings, VirtualTestbed, build
+from controller.vocabulary import JobEntry, Straggler
 
 
 def run(jobs: Sequence[JobEntry], slots: int, seed: int = 1) -> Report:

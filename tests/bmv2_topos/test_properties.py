@@ -9,12 +9,12 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bmv2_topos import JobEntry, JobFileError, parse_jobs
 from bmv2_topos.testbeds.virtual import build
 from bmv2_topos.testbeds.virtual.fabric import Arrival
 from bmv2_topos.testbeds.virtual.gradients import Gradients
 from bmv2_topos.testbeds.virtual.placement import job_tree
-from controller.layout import JobTree, lay_out
+from controller.switches.layout import JobTree, lay_out
+from controller.vocabulary import JobEntry, JobFileError, parse_jobs
 from hostlib.tree import Tree
 
 

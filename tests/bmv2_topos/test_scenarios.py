@@ -12,12 +12,12 @@ from bmv2_topos.scenarios import (
     Outcome,
     find_scenario,
     parse_scenario,
-    runner_of,
     shipped,
     verdicts,
 )
 from bmv2_topos.testbeds.netns import NotCarried
 from controller.errors import BadSpec
+from ina.runtime.scenarios import runner_of
 
 TEXT = """
 summary = "a job"

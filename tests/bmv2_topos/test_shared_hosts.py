@@ -8,7 +8,6 @@ import random
 
 import pytest
 
-from bmv2_topos import JobEntry, Link, Topology, star, tree
 from bmv2_topos.testbeds.virtual import (
     ChangeLoss,
     Flow,
@@ -23,7 +22,8 @@ from bmv2_topos.testbeds.virtual.admission import Controllers
 from bmv2_topos.testbeds.virtual.fabric import Fabric, compiled
 from bmv2_topos.testbeds.virtual.interfaces import Assignment, Interfaces
 from controller.errors import BadJob
-from controller.model import INA_UDP_PORT
+from controller.switches.model import INA_UDP_PORT
+from controller.vocabulary import JobEntry, Link, Topology, star, tree
 from tests.bmv2_topos.beds import SMALL, elements, job, sending
 
 SLOW = Link("a", "b", rate_bps=1e9)

@@ -8,9 +8,9 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from bmv2_topos import JobFileError
-from controller.cli.errors import USAGE, Failure
-from controller.cli.sim import sim
+from controller.vocabulary import JobFileError
+from ina.cli.errors import USAGE, Failure
+from ina.cli.sim import sim
 
 JOBS = """
 [[job]]

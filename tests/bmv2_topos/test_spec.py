@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from bmv2_topos import Host, Link, Switch, Topology, TopologyError, leaf_spine, star, tree
+from controller.vocabulary import Host, Link, Switch, Topology, TopologyError, leaf_spine, star, tree
 
 S1, S2, H1, H2 = Switch("s1"), Switch("s2"), Host("h1"), Host("h2")
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bmv2_topos import CATALOG, Topology, dump_topology, find_topology, named, parse_topology
-from bmv2_topos.topofile import TopologyFileError
+from controller.vocabulary import CATALOG, Topology, dump_topology, find_topology, named, parse_topology
+from controller.vocabulary.topofile import TopologyFileError
 
 GOOD = """\
 name: office

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from bmv2_topos import JobEntry, Link
 from bmv2_topos.testbeds.virtual import (
     Recorder,
     RestartFallback,
@@ -19,6 +18,7 @@ from bmv2_topos.testbeds.virtual import (
     build,
 )
 from bmv2_topos.trace import CaptureError, Event, Tenure, events_of, read_file, read_files, tenures, timeline
+from controller.vocabulary import JobEntry, Link
 from hostlib import wire
 
 LINK = Link("a", "b", rate_bps=10e9, delay_s=2e-6, queue_packets=2048, loss=0.01)

@@ -8,7 +8,6 @@ import json
 
 import pytest
 
-from bmv2_topos import Link, leaf_spine, star, tree
 from bmv2_topos.testbeds.virtual import (
     ChangeLoss,
     Flow,
@@ -17,8 +16,9 @@ from bmv2_topos.testbeds.virtual import (
     TestbedError,
     VirtualTestbed,
 )
-from controller import names
-from controller.model import mac_to_int
+from controller.switches import names
+from controller.switches.model import mac_to_int
+from controller.vocabulary import Link, leaf_spine, star, tree
 from softswitch.compiler import ir
 from tests import effort
 from tests.bmv2_topos.beds import SMALL, elements, job, sending

@@ -6,7 +6,6 @@ import dataclasses
 
 import pytest
 
-from bmv2_topos import Link, Topology, TopologyError, leaf_spine, tree
 from bmv2_topos.testbeds.virtual import (
     Placement,
     SwitchTree,
@@ -16,7 +15,8 @@ from bmv2_topos.testbeds.virtual import (
     shortest_tree,
 )
 from bmv2_topos.testbeds.virtual.trees import check_tree
-from controller import names
+from controller.switches import names
+from controller.vocabulary import Link, Topology, TopologyError, leaf_spine, tree
 from tests.bmv2_topos.beds import SMALL, elements, job
 
 NETWORK = leaf_spine(2, 3, 2, servers=2)

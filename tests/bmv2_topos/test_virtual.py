@@ -9,7 +9,6 @@ from typing import ClassVar
 
 import pytest
 
-from bmv2_topos import JobEntry, Link, Straggler, TopologyError
 from bmv2_topos.testbeds.virtual import (
     ChangeLoss,
     ChangeRegion,
@@ -28,6 +27,7 @@ from bmv2_topos.testbeds.virtual import (
     random_faults,
 )
 from bmv2_topos.testbeds.virtual.cores import COMPILED
+from controller.vocabulary import JobEntry, Link, Straggler, TopologyError
 from hostlib.core.congestion import FixedWindow, Limits, Round
 from tests import effort
 from tests.bmv2_topos.beds import SMALL, elements, job

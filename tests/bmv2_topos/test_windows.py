@@ -7,8 +7,8 @@ import pytest
 from bmv2_topos.experiments.harness import ResultRow
 from bmv2_topos.experiments.preemption_mixes import FAVOURABLE
 from bmv2_topos.experiments.windows import best_fixed, findings, slower, tables, who_pays
-from bmv2_topos.jobfile import JobEntry, Straggler
 from bmv2_topos.testbeds.virtual import Report, VirtualSettings, VirtualTestbed, build
+from controller.vocabulary.jobfile import JobEntry, Straggler
 from tests import effort
 
 

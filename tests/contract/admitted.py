@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from bmv2_topos.testbeds.virtual.target import PipelineTarget
-from controller.jobs import job_row, supporting_rows
-from controller.layout import JobTree, lay_out
-from controller.model import Admission, Mode, SwitchInfo
-from controller.planning import Identity, plan
-from controller.tree import TreeAdmission
+from controller.switches.jobs import job_row, supporting_rows
+from controller.switches.layout import JobTree, lay_out
+from controller.switches.model import Admission, Mode, SwitchInfo
+from controller.switches.planning import Identity, plan
+from controller.switches.tree import TreeAdmission
 from softswitch.compiler import ir
 from softswitch.engine.build import build
 from softswitch.engine.compiled import CompiledPipeline

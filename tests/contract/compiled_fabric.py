@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from controller.layout import JobTree, TreeLink, TreeSwitch
-from controller.model import Member, Mode, Region, Uplink
-from controller.planning import Identity
+from controller.switches.layout import JobTree, TreeLink, TreeSwitch
+from controller.switches.model import Member, Mode, Region, Uplink
+from controller.switches.planning import Identity
 from hostlib._native import NativeKernel
 from hostlib.core.congestion import CONGESTION
 from hostlib.core.state import CoreSettings

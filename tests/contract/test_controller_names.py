@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 
-from controller import Admission, Member, Region, Uplink, forwarding, names
-from controller.entries import MulticastGroup, TableEntry
-from controller.jobs import job_row, supporting_rows
-from controller.outcomes import COLUMNS, OUTCOMES
+from controller import Admission, Member, Region, Uplink
 from controller.p4runtime_shim.codec import Codec
-from controller.programs import LANES
+from controller.switches import forwarding, names
+from controller.switches.entries import MulticastGroup, TableEntry
+from controller.switches.jobs import job_row, supporting_rows
+from controller.switches.outcomes import COLUMNS, OUTCOMES
+from controller.switches.programs import LANES
 from softswitch.compiler import p4info
 from tests.programs import p4src_program
 

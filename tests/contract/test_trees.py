@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import assume, given
 
-from controller.layout import JobTree, TreeSwitch, lay_out
-from controller.model import Member
+from controller.switches.layout import JobTree, TreeSwitch, lay_out
+from controller.switches.model import Member
 from hostlib.tree import Tree
 from tests.controller.trees import as_admitted, trees
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from controller import model
+from controller.switches import model
 from hostlib import _native, wire
 from hostlib._native.layout import exported_constants, exported_fields
 from softswitch.compiler import ir
@@ -74,7 +74,7 @@ def test_the_port_stands_once_for_each_who_may_not_import_the_other() -> None:
     }
     assert found == {
         "p4src/include/config.p4",
-        "controller/model.py",
+        "controller/switches/model.py",
         "hostlib/wire.py",
         "hostlib/_native/ina_wire.h",
     }

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 
-from controller.model import Admission, Member, Region
+from controller.switches.model import Admission, Member, Region
 from hostlib._native import NativeKernel
 from hostlib.core.state import Counter
 from hostlib.errors import PeerTimeout, RanksDisagree

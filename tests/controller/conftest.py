@@ -10,8 +10,8 @@ from bmv2_topos.testbeds.virtual.target import PipelineTarget
 from controller import Controller, ProgramBundle
 from controller.p4runtime_shim.client import P4RuntimeClient
 from controller.p4runtime_shim.target import P4RuntimeTarget
-from controller.programs import locate
-from controller.target import Target
+from controller.switches.programs import locate
+from controller.switches.target import Target
 from p4src.messages import p4runtime_pb2 as p4
 from softswitch.compiler import p4info
 from softswitch.engine.build import load

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from controller.entries import Entry
 from controller.errors import Refused, Unreachable, UpdateError
-from controller.target import Kind, Target
+from controller.switches.entries import Entry
+from controller.switches.target import Kind, Target
 
 How = Literal["refused", "not written", "not answered"]
 HOWS: tuple[How, ...] = ("refused", "not written", "not answered")

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from controller.cli.commands import app
-from controller.cli.errors import verdict
+from ina.cli.commands import app
+from ina.cli.errors import verdict
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "allocation.md").read_text()

@@ -13,20 +13,10 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from controller import (
-    Controller,
-    Job,
-    Lease,
-    Member,
-    OtherProgram,
-    Place,
-    ProgramMismatch,
-    Region,
-    Uplink,
-    forwarding,
-)
+from controller import Controller, Job, Lease, Member, OtherProgram, Place, ProgramMismatch, Region, Uplink
 from controller.p4runtime_shim.target import P4RuntimeTarget
-from controller.programs import bmv2_bundle
+from controller.switches import forwarding
+from controller.switches.programs import bmv2_bundle
 from tests.system.command import children
 
 pytestmark = [

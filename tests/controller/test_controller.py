@@ -11,8 +11,7 @@ from itertools import pairwise
 import grpc
 import pytest
 
-from controller import Controller, Job, Member, ProgramBundle, Region, SwitchInfo, forwarding, names
-from controller.entries import TableEntry
+from controller import Controller, Job, Member, ProgramBundle, Region, SwitchInfo
 from controller.errors import (
     BadJob,
     NoSuchJob,
@@ -24,11 +23,13 @@ from controller.errors import (
     Refused,
     Unreachable,
 )
-from controller.jobs import job_row, supporting_rows
 from controller.p4runtime_shim.client import P4RuntimeClient
 from controller.p4runtime_shim.codec import Codec
 from controller.p4runtime_shim.mastership import ArbitrationStream
 from controller.p4runtime_shim.target import P4RuntimeTarget
+from controller.switches import forwarding, names
+from controller.switches.entries import TableEntry
+from controller.switches.jobs import job_row, supporting_rows
 from p4src.messages import p4runtime_pb2_grpc
 from softswitch.engine.ports import MemoryPort
 from softswitch.engine.switch import Switch

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from controller.runtime.fallback_process import FallbackProcess
+from ina.runtime.fallback_process import FallbackProcess
 from tests.hostlib.fallback.packets import LANES, TREES, partial
 
 JOB = 7

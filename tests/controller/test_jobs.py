@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller import names
-from controller.checks import check_job
-from controller.entries import MulticastGroup, TableEntry
 from controller.errors import BadJob
-from controller.jobs import change_row, job_row, parse, supporting_rows
-from controller.model import Admission, Job, Member, Place, Region, RegionChange, Uplink
+from controller.switches import names
+from controller.switches.checks import check_job
+from controller.switches.entries import MulticastGroup, TableEntry
+from controller.switches.jobs import change_row, job_row, parse, supporting_rows
+from controller.switches.model import Admission, Job, Member, Place, Region, RegionChange, Uplink
 
 GROUPS = range(1, 256)
 FALLBACK = Uplink(40, "02:00:00:00:fb:01", "10.0.255.2", 42592)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller import Controller, Job, Lease, Member, NoSuchJob, Region, Uplink
-from controller.leases import decode, encode
+from controller.switches.leases import decode, encode
 from tests.controller.conftest import Running
 from tests.controller.fabric import Fabric
 

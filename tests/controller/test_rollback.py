@@ -18,12 +18,12 @@ from controller import (
     Region,
     Uplink,
     admit_tree,
-    names,
     remove_tree,
 )
-from controller.entries import MulticastGroup, TableEntry
-from controller.jobs import TABLES, change_row, job_row, supporting_rows
-from controller.planning import Identity
+from controller.switches import names
+from controller.switches.entries import MulticastGroup, TableEntry
+from controller.switches.jobs import TABLES, change_row, job_row, supporting_rows
+from controller.switches.planning import Identity
 from tests.controller.fabric import Fabric
 from tests.controller.failing import HOWS, Failing, Fault, How
 from tests.controller.trees import TREES

@@ -17,14 +17,14 @@ from controller import (
     Region,
     SwitchInfo,
     Uplink,
-    names,
 )
-from controller.entries import TableEntry
 from controller.errors import IdentityTaken, OutOfRows, RegionChanging
-from controller.jobs import job_row
 from controller.p4runtime_shim.client import P4RuntimeClient
 from controller.p4runtime_shim.codec import Codec
-from controller.planning import Identity
+from controller.switches import names
+from controller.switches.entries import TableEntry
+from controller.switches.jobs import job_row
+from controller.switches.planning import Identity
 from tests.controller.conftest import LANES, over_p4runtime
 from tests.controller.fabric import Fabric
 from tests.controller.frames import (

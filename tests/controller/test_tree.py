@@ -19,13 +19,13 @@ from controller import (
     TreeSwitch,
     Uplink,
     admit_tree,
-    names,
     read_tree,
     read_trees,
     remove_tree,
 )
-from controller.entries import TableEntry
 from controller.errors import NotPrimary, OutOfMemory, Refused, Unreachable
+from controller.switches import names
+from controller.switches.entries import TableEntry
 from tests.controller.conftest import LANES, SHORT_TURN_S, over_p4runtime, start
 from tests.controller.fabric import Fabric
 from tests.controller.frames import KIND_GRADIENT, KIND_RESULT, RESEND, gradient, reminder

@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from controller import Job, Member, SwitchInfo, TreeAdmission, TreeLink, TreeSwitch
-from controller.planning import Identity, plan
+from controller.switches.planning import Identity, plan
 
 
 def worker(rank: int, port: int) -> Member:

@@ -59,7 +59,7 @@ def test_ptf_passes_on_the_embedded_switch(tmp_path: Path) -> None:
     info.write_text(p4info_text(p4info(compile_file(source))))
     config.write_text(preprocess_file(source))
     ports = [word for port in PORTS for word in ("-i", f"{port}@s{port}")]
-    switch = [sys.executable, "-P", "-m", "controller.cli", "switch", *ports, "--p4runtime", f"unix:{socket}"]
+    switch = [sys.executable, "-P", "-m", "ina", "switch", *ports, "--p4runtime", f"unix:{socket}"]
     told = f"address='unix:{socket}';p4info='{info}';config='{config}';quiet_s=0.2"
     taken = [word for port in PORTS for word in ("--interface", f"{port}@h{port}")]
     command = [

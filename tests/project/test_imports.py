@@ -22,14 +22,25 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PRODUCT = ("p4src", "softswitch", "hostlib", "controller", "bmv2_topos")
+# Packages, each with those that it may import; ranks, so that arrows between packages only run down.
+PACKAGES: Mapping[str, tuple[str, ...]] = {
+    "p4src": (),
+    "softswitch": ("p4src",),
+    "hostlib": (),
+    "controller": ("p4src",),
+    "bmv2_topos": ("p4src", "softswitch", "hostlib", "controller"),
+    "ina": ("p4src", "softswitch", "hostlib", "controller", "bmv2_topos"),
+}
+PRODUCT = tuple(PACKAGES)
 NOT_INSTALLED = ("benchmarks", "examples", "tests")
 
 # Ways into a package from other packages. They meet on the wire, and here.
 SWITCH = ("softswitch", "softswitch.stf")
 HOST = ("hostlib", "hostlib.fallback", "hostlib.interleave", "hostlib.launcher")
-TOPOLOGIES = ("bmv2_topos", "bmv2_topos.draw", "bmv2_topos.jobfile", "bmv2_topos.places")
-CONTROLLER = ("controller/", "controller.memory/", "controller.p4runtime_shim/")
+CONTROLLER = (
+    *("controller/", "controller.vocabulary/", "controller.switches/", "controller.memory/"),
+    "controller.p4runtime_shim/",
+)
 # Programs as data, a pipeline to run one and its table entries, the loop that measures it.
 PIPELINES = (
     *("softswitch.compiler.ir", "softswitch.engine.pipeline", "softswitch.engine.entries"),
@@ -57,22 +68,25 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     "hostlib.torch": ("hostlib/",),
     "hostlib.horovod": ("hostlib/", "hostlib.torch/", "hostlib.horovod/"),
     "hostlib.demos": ("hostlib", "hostlib.interleave"),
+    # What rooms share: jobs, clusters, topologies, and their files.
+    "controller.vocabulary": (),
     # The controller knows P4Runtime. Schedulers stand on the grouper, the simulator and live jobs on them.
     "controller": (*CONTROLLER, "p4src.messages"),
-    "controller.memory": ("controller.errors", "controller.model", "controller.workload/"),
+    "controller.switches": (*CONTROLLER, "p4src.messages"),
+    "controller.memory": ("controller.errors", "controller.switches.model", "controller.workload/"),
     # Jobs and cluster as data, for the policies that allocate.
     "controller.workload": (
-        *("controller.documents", "controller.errors", "controller.model"),
+        *("controller.vocabulary/", "controller.errors", "controller.switches.model"),
         "controller.scheduling.model",
     ),
     "controller.routing": (
-        *("controller.errors", "controller.layout", "controller.model"),
+        *("controller.errors", "controller.switches.layout", "controller.switches.model"),
         *("controller.placement/", "controller.workload/"),
     ),
     "controller.placement": ("controller.errors", "controller.workload/"),
     "controller.p4runtime_shim": (
-        *("controller.errors", "controller.programs", "controller.entries", "controller.target"),
-        "p4src.messages",
+        *("controller.errors", "controller.switches.programs", "controller.switches.entries"),
+        *("controller.switches.target", "p4src.messages"),
     ),
     "controller.grouping": ("controller.errors",),
     "controller.scheduling": ("controller.errors", "controller.grouping/", "controller.scheduling/*"),
@@ -82,7 +96,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     ),
     # Jobs that contend for a cluster's network: the allocation policies, under the schedulers' engine.
     "controller.simulator.network": (
-        *("controller.documents", "controller.errors", "controller.model", "controller.plugins"),
+        *("controller.vocabulary/", "controller.errors", "controller.switches.model", "controller.plugins"),
         *("controller.memory/", "controller.placement/", "controller.routing/", "controller.workload/"),
         *("controller.scheduling/", "controller.simulator/", "controller.simulator.families/"),
     ),
@@ -92,40 +106,31 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
         *("bmv2_topos/*", *CONTROLLER, *SWITCH, *PIPELINES),
         *("hostlib/", "hostlib._native", "hostlib.core/", "hostlib.fallback/"),
     ),
-    # Testbeds of real processes: the runtime, in network namespaces.
-    "bmv2_topos.testbeds.netns": (
-        *("bmv2_topos/*", *CONTROLLER, "controller.runtime/", "hostlib", "hostlib.launcher"),
-    ),
+    # Testbeds of network namespaces, on which `ina.runtime` runs jobs.
+    "bmv2_topos.testbeds.netns": ("bmv2_topos/*", *CONTROLLER),
+    "bmv2_topos.testbeds.mininet": ("bmv2_topos/*", *CONTROLLER),
     # One BMv2 whose ports are files, and scripts on it.
     "bmv2_topos.testbeds.bmv2": (
         *("bmv2_topos/*", *CONTROLLER, *SWITCH, *PIPELINES, "softswitch.engine.meters", "p4src.messages"),
     ),
-    # Experiments, on both.
-    "bmv2_topos.experiments": (
-        *("bmv2_topos/*", *CONTROLLER, *SWITCH, *PIPELINES),
-        *("hostlib/", "hostlib._native", "hostlib.core/", "hostlib.fallback/"),
-        *("controller.runtime/", "controller.bench/", "hostlib.demos.digits"),
-        *("controller.placement/", "controller.routing/", "controller.simulator.network/"),
-        "controller.workload/",
-    ),
-    "bmv2_topos.testbeds.mininet": ("bmv2_topos/*", *CONTROLLER),
-    # The same in virtual time and as processes.
-    "bmv2_topos.scenarios": ("bmv2_topos/*", *CONTROLLER, "controller.runtime/"),
+    "bmv2_topos.scenarios": ("bmv2_topos/*", *CONTROLLER),
     # These compose the packages.
-    "controller.runtime": (
+    "ina": ("ina.cli", "hostlib"),
+    "ina.runtime": (
         *(*CONTROLLER, "controller.live/", "controller.scheduling/", "controller.simulator/"),
-        *(*SWITCH, *HOST, *TOPOLOGIES),
+        *(*SWITCH, *HOST, "bmv2_topos.impairments", "bmv2_topos.scenarios/"),
+        *("bmv2_topos.testbeds.netns/", "bmv2_topos.testbeds.mininet"),
     ),
-    "controller.bench": (
+    "ina.bench": (
         *("controller.placement/", "controller.routing/", "controller.workload/"),
         *(*CONTROLLER, "controller.grouping/", "controller.scheduling.synergy"),
         *("controller.simulator/", "controller.simulator.network/"),
         *(*SWITCH, *PIPELINES, *HOST, *PACKETS, "p4src.messages"),
-        "bmv2_topos.testbeds.netns/",
+        *("ina.runtime/", "bmv2_topos.testbeds.netns/"),
     ),
-    "controller.cli": (
-        *("controller/*", *SWITCH, *HOST, "hostlib.lua_dissector", "hostlib.demos.four_stages", *TOPOLOGIES),
-        *("bmv2_topos.experiments/", "bmv2_topos.soak", "bmv2_topos.testbeds.virtual"),
+    "ina.cli": (
+        *("controller/*", "ina/*", *SWITCH, *HOST, "hostlib.lua_dissector", "hostlib.demos.four_stages"),
+        *("bmv2_topos.draw", "bmv2_topos.experiments/", "bmv2_topos.soak", "bmv2_topos.testbeds.virtual"),
         "bmv2_topos.trace",
         *("bmv2_topos.testbeds.netns/", "bmv2_topos.testbeds.mininet", "bmv2_topos.testbeds.bmv2"),
         "bmv2_topos.scenarios",
@@ -207,9 +212,13 @@ def complaint(module: str, imported: str) -> str | None:
         return f"{module} imports {imported}: the product imports nothing of {', '.join(NOT_INSTALLED)}"
     if top in IO and any(module == core or module.startswith(f"{core}.") for core in CORES):
         return f"{module} imports {imported}: protocol cores do no I/O"
-    row = row_of(room_of(module))
     if top not in PRODUCT or room_of(imported) == room_of(module):
         return None
+    package = module.split(".")[0]
+    if top != package and top not in PACKAGES[package]:
+        below = ", ".join(PACKAGES[package]) or "no package"
+        return f"{module} imports {imported}: package {package} may import {below}"
+    row = row_of(room_of(module))
     if not any(covers(entry, imported) for entry in MAY_IMPORT[row]):
         return f"{module} imports {imported}: {row} may import {', '.join(MAY_IMPORT[row]) or 'nothing'}"
     return None
@@ -271,6 +280,17 @@ def test_rooms_do_not_import_each_other_in_a_circle() -> None:
     assert circle((node(module), node(name)) for module, name in arrows) is None
 
 
+def test_packages_do_not_import_each_other_in_a_circle() -> None:
+    arrows = [(package, other) for package, others in PACKAGES.items() for other in others]
+    assert circle(arrows) is None
+    assert {*arrows} >= {
+        (package, other)
+        for module in modules()
+        for name in imports(module)
+        if (package := module.split(".")[0]) != (other := name.split(".")[0]) and other in PRODUCT
+    }
+
+
 @pytest.mark.parametrize("folder", C_FOLDERS)
 def test_c_files_do_not_call_each_other_in_a_circle(folder: str) -> None:
     arrows = calls(c_files(folder))
@@ -293,41 +313,47 @@ def test_every_folder_of_python_is_the_products_or_not_installed() -> None:
 @pytest.mark.parametrize(
     ("module", "imported", "rule"),
     [
-        ("controller.cli.interleave", "benchmarks.interleave", "the product imports nothing of benchmarks"),
-        ("controller.bench.jobs", "examples.digits", "the product imports nothing of benchmarks, examples"),
+        ("ina.cli.interleave", "benchmarks.interleave", "the product imports nothing of benchmarks"),
+        ("ina.bench.jobs", "examples.digits", "the product imports nothing of benchmarks, examples"),
         ("hostlib.wire", "tests.p4.bed", "the product imports nothing of benchmarks, examples, tests"),
         ("p4src.generate_lanes", "benchmarks", "the product imports nothing of"),
         ("hostlib.core.window", "socket", "protocol cores do no I/O"),
         ("hostlib.fallback.core", "time", "protocol cores do no I/O"),
         ("hostlib.interleave.turn_order", "threading", "protocol cores do no I/O"),
         ("controller.live.core", "subprocess", "protocol cores do no I/O"),
-        ("p4src.messages", "softswitch", "p4src may import nothing"),
-        ("softswitch.engine.switch", "controller.model", "softswitch.engine may import"),
-        ("softswitch.p4runtime.state", "hostlib.wire", "softswitch.p4runtime may import"),
-        ("softswitch.daemon", "bmv2_topos", "softswitch may import"),
+        ("p4src.messages", "softswitch", "package p4src may import no package"),
+        ("softswitch.engine.switch", "controller.switches.model", "package softswitch may import p4src"),
+        ("softswitch.p4runtime.state", "hostlib.wire", "package softswitch may import p4src"),
+        ("softswitch.daemon", "bmv2_topos", "package softswitch may import"),
         ("softswitch.compiler.lowering.lower", "softswitch.engine.build", "softswitch.compiler may import"),
-        ("hostlib.communicator", "controller", "hostlib may import"),
-        ("hostlib.io.link", "softswitch", "hostlib.io may import"),
+        ("hostlib.communicator", "controller", "package hostlib may import no package"),
+        ("hostlib.io.link", "softswitch", "package hostlib may import no package"),
         ("hostlib.core.window", "hostlib._native", "hostlib.core may import"),
         ("hostlib.engine", "hostlib.fallback", "hostlib may import"),
         ("hostlib.demos.digits", "hostlib.core.window", "hostlib.demos may import"),
-        ("controller.session", "softswitch", "controller may import"),
-        ("controller.tree", "hostlib.tree", "controller may import"),
-        ("controller.session", "controller.scheduling.policy", "controller may import"),
-        ("controller.session", "controller.cli.output", "controller may import"),
-        ("controller.memory.shared", "controller.session", "controller.memory may import"),
-        ("controller.p4runtime_shim.client", "controller.model", "controller.p4runtime_shim may import"),
+        ("controller.switches.session", "softswitch", "package controller may import p4src"),
+        ("controller.switches.tree", "hostlib.tree", "package controller may import p4src"),
+        ("controller.live.core", "bmv2_topos.impairments", "package controller may import p4src"),
+        ("controller.vocabulary.topology", "controller.errors", "controller.vocabulary may import nothing"),
+        ("controller.switches.session", "controller.scheduling.policy", "controller.switches may import"),
+        ("controller.switches.session", "ina.cli.output", "package controller may import p4src"),
+        ("controller.memory.shared", "controller.switches.session", "controller.memory may import"),
+        (
+            "controller.p4runtime_shim.client",
+            "controller.switches.model",
+            "controller.p4runtime_shim may import",
+        ),
         ("controller.grouping.rounds", "controller.scheduling.errors", "controller.grouping may import"),
         ("controller.scheduling.muri", "controller.simulator.engine", "controller.scheduling may import"),
-        ("controller.simulator.replicas.muri.loop", "hostlib", "controller.simulator may import"),
-        ("controller.live.core", "controller.runtime.run", "controller.live may import"),
-        ("controller.runtime.fabric", "controller.cli.errors", "controller.runtime may import"),
-        ("controller.runtime.fabric", "softswitch.engine.switch", "controller.runtime may import"),
-        ("controller.runtime.job", "hostlib.rendezvous", "controller.runtime may import"),
-        ("controller.bench.fallback", "controller.cli.fallback", "controller.bench may import"),
-        ("controller.cli.run", "hostlib.core.window", "controller.cli may import"),
-        ("controller.cli.sim", "bmv2_topos.soak.run", "controller.cli may import"),
-        ("bmv2_topos.testbeds.virtual.testbed", "controller.cli.run", "bmv2_topos may import"),
+        ("controller.simulator.engine", "hostlib", "package controller may import p4src"),
+        ("controller.live.core", "ina.runtime.run", "package controller may import p4src"),
+        ("ina.runtime.fabric", "ina.cli.errors", "ina.runtime may import"),
+        ("ina.runtime.fabric", "softswitch.engine.switch", "ina.runtime may import"),
+        ("ina.runtime.job", "hostlib.rendezvous", "ina.runtime may import"),
+        ("ina.bench.fallback", "ina.cli.fallback", "ina.bench may import"),
+        ("ina.cli.run", "hostlib.core.window", "ina.cli may import"),
+        ("ina.cli.sim", "bmv2_topos.soak.run", "ina.cli may import"),
+        ("bmv2_topos.testbeds.virtual.testbed", "ina.cli.run", "package bmv2_topos may import p4src"),
         ("bmv2_topos.soak.run", "softswitch.engine.switch", "bmv2_topos may import"),
     ],
 )
@@ -339,10 +365,10 @@ def test_an_import_against_a_rule_is_named_with_the_rule(module: str, imported: 
 @pytest.mark.parametrize(
     ("module", "imported"),
     [
-        ("controller.session", "p4src.messages"),
-        ("controller.cli.run", "hostlib"),
-        ("controller.runtime.fabric", "softswitch"),
-        ("controller.runtime.topology", "bmv2_topos"),
+        ("controller.switches.session", "p4src.messages"),
+        ("ina.cli.run", "hostlib"),
+        ("ina.runtime.fabric", "softswitch"),
+        ("ina.runtime.topology", "bmv2_topos.impairments"),
         ("bmv2_topos.testbeds.virtual.testbed", "controller"),
         ("hostlib.core.window", "hostlib.core.state"),
         ("hostlib.engine", "threading"),

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-RUNTIME = Path(__file__).parents[2] / "controller" / "runtime"
-OF_THE_COMMAND_LINE = ("typer", "rich", "click", "controller.cli")
+RUNTIME = Path(__file__).parents[2] / "ina" / "runtime"
+OF_THE_COMMAND_LINE = ("typer", "rich", "click", "ina.cli")
 
 
 @pytest.mark.parametrize("path", sorted(RUNTIME.glob("*.py")), ids=lambda path: path.stem)

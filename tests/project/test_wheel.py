@@ -72,4 +72,4 @@ def test_the_demo_runs_from_an_installed_wheel(tmp_path: Path) -> None:
     assert all(Path(line).is_relative_to(site) for line in run("-c", f"names = {modules}; {find}").split())
     # without site, .pth files name no checkout
     assert run("-S", "-c", "from importlib.util import find_spec; print(find_spec('benchmarks'))") == "None\n"
-    assert '"agrees": 1.0' in run("-m", "controller.cli", "demo", "-np", "2", "--json")
+    assert '"agrees": 1.0' in run("-m", "ina", "demo", "-np", "2", "--json")

@@ -20,7 +20,7 @@ from typing import IO
 
 import pytest
 
-from controller.cli import main
+from ina.cli import main
 
 ROOT = Path(__file__).parents[2]
 PATIENT = ("--timeout", 300)
@@ -79,7 +79,7 @@ def environment_end(process: Path) -> int:
 def start(*arguments: object, before: Sequence[str] = ()) -> subprocess.Popen[str]:
     """Start ``ina arguments…`` with its output captured; `before` is a command that runs it."""
     return subprocess.Popen(
-        [*before, sys.executable, "-m", "controller.cli", *map(str, arguments)],
+        [*before, sys.executable, "-m", "ina", *map(str, arguments)],
         cwd=ROOT,
         stdin=subprocess.DEVNULL,
         env={**os.environ, **ENVIRONMENT},

@@ -27,7 +27,7 @@ def make_folder(made: Path) -> Path:
     """Return a folder with the examples, in which `ina` is this one, and `sudo` does nothing."""
     (made / "examples").symlink_to(ROOT / "examples")
     (made / "bin").mkdir()
-    for name, script in (("ina", f'exec {sys.executable} -P -m controller.cli "$@"'), ("sudo", 'exec "$@"')):
+    for name, script in (("ina", f'exec {sys.executable} -P -m ina "$@"'), ("sudo", 'exec "$@"')):
         command = made / "bin" / name
         command.write_text(f"#!/bin/sh\n{script}\n")
         command.chmod(0o755)

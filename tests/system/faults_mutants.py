@@ -9,7 +9,7 @@ from functools import cache
 from bmv2_topos.soak.bed import slots_of
 from bmv2_topos.soak.draw import LANES
 from bmv2_topos.testbeds.virtual.settings import Program
-from controller.programs import locate
+from controller.switches.programs import locate
 from softswitch import compile_once, preprocess_file
 from softswitch.compiler import ir
 

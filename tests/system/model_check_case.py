@@ -11,10 +11,10 @@ import numpy as np
 from bmv2_topos.soak.bed import BuiltBed, Rack
 from bmv2_topos.soak.draw import LANES
 from bmv2_topos.soak.schedule import Bed, JobPlan
-from bmv2_topos.spec import Host, Link, Switch, Topology
 from bmv2_topos.testbeds.virtual.placement import Placement
 from bmv2_topos.testbeds.virtual.server import endpoints
-from controller.model import Mode, Region
+from controller.switches.model import Mode, Region
+from controller.vocabulary.topology import Host, Link, Switch, Topology
 from hostlib.core.state import CoreSettings, window_for
 from hostlib.core.window import Window
 from hostlib.fallback.config import FallbackJob, FallbackSettings

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from bmv2_topos.soak.bed import MOVE_PREFIX, SLOT_PREFIX, BuiltBed
 from bmv2_topos.soak.recovery import lacking
-from controller.jobs import change_row, job_row
-from controller.model import Admission
+from controller.switches.jobs import change_row, job_row
+from controller.switches.model import Admission
 from hostlib.core.state import NEVER, Chain, CoreStruct
 from hostlib.core.window import Window
 from tests.twins.fallback_core import NumpyCore

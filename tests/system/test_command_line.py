@@ -17,8 +17,8 @@ from select import PIPE_BUF
 import pytest
 from typer.testing import CliRunner
 
-from controller.cli.commands import app
-from controller.cli.plain import parse_size, plural
+from ina.cli.commands import app
+from ina.cli.plain import parse_size, plural
 from tests.system.command import PATIENT, ROOT, here, ina, worker
 
 
@@ -407,8 +407,8 @@ def test_an_interrupt_amid_the_end_of_an_object_is_not_lost() -> None:
     """Python drops what a signal's handler raises in a destructor; an interrupted `topo up` went on."""
     script = """
 import signal, time
-from controller import cli
-from controller.cli import commands
+from ina import cli
+from ina.cli import commands
 
 class Ending:
     def __del__(self):

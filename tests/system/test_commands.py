@@ -10,8 +10,8 @@ import sys
 import pytest
 import typer
 
-from controller.cli.commands import app
-from controller.cli.register import unfold
+from ina.cli.commands import app
+from ina.cli.register import unfold
 from tests.system.command import ROOT
 
 
@@ -42,7 +42,7 @@ def test_a_line_of_help_is_the_first_of_the_command_itself(name: str) -> None:
 def test_help_imports_no_command(arguments: list[str]) -> None:
     script = (
         "import sys; sys.argv[1:] = sys.argv[1:]\n"
-        "from controller.cli import main\n"
+        "from ina.cli import main\n"
         "try:\n    main()\n"
         "finally:\n    print(sorted(sys.modules), file=sys.stderr)\n"
     )
@@ -51,6 +51,6 @@ def test_help_imports_no_command(arguments: list[str]) -> None:
     )
     assert done.returncode in (0, 2), done.stderr
     loaded = done.stderr.splitlines()[-1]
-    assert "'controller.cli.register'" in loaded
-    for heavy in ("numpy", "grpc", "hostlib", "softswitch", "controller.cli.run"):
+    assert "'ina.cli.register'" in loaded
+    for heavy in ("numpy", "grpc", "hostlib", "softswitch", "ina.cli.run"):
         assert f"'{heavy}'" not in loaded

@@ -46,7 +46,7 @@ def rows(*tables: str) -> list[list[str]]:
 
 def switch_of(process: subprocess.Popen[str]) -> tuple[int, Path]:
     """Return the process of an embedded switch, and the socket at which it listens to controllers."""
-    ((pid, command),) = ((p, c) for p, c in children(process.pid).items() if "controller.cli switch" in c)
+    ((pid, command),) = ((p, c) for p, c in children(process.pid).items() if "-m ina switch" in c)
     assert "--p4runtime unix " in command
     ours = sockets(pid)
     (path,) = {row[7] for row in rows("unix") if row[6] in ours and row[7:] and row[7].endswith("/p4runtime")}

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks import convergence, training
-from bmv2_topos import parse_jobs
-from controller.bench import mpi
+from controller.vocabulary import parse_jobs
+from ina.bench import mpi
 from tests.system.command import PATIENT, ROOT, here, ina
 
 README = (ROOT / "README.md").read_text()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from controller import OtherProgram
-from controller.cli.errors import FAILED, INTERNAL, USAGE, verdict
-from controller.runtime.errors import (
+from ina.cli.errors import FAILED, INTERNAL, USAGE, verdict
+from ina.runtime.errors import (
     AddressTaken,
     BadRun,
     GroupBroken,

@@ -74,7 +74,7 @@ def test_the_death_of_the_switch_reaches_every_worker() -> None:
     assert process.stdout is not None
     begun = [process.stdout.readline() for _ in range(3)]
     assert all("started" in line for line in begun)
-    (switch,) = [pid for pid, command in children(process.pid).items() if "controller.cli switch" in command]
+    (switch,) = [pid for pid, command in children(process.pid).items() if "-m ina switch" in command]
     os.kill(switch, signal.SIGKILL)
     output, errors = process.communicate()
     assert process.returncode == 1, errors

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from controller import Admission, Controller, Job, Member
-from controller.layout import JobTree, TreeSwitch
-from controller.planning import Identity
-from controller.programs import locate
+from controller.switches.layout import JobTree, TreeSwitch
+from controller.switches.planning import Identity
+from controller.switches.programs import locate
 from hostlib import error_bound
 from hostlib._native import NativeKernel
 from softswitch import Impairments as LinkImpairments

@@ -11,10 +11,10 @@ import pytest
 
 from benchmarks.interleave import tables
 from benchmarks.pages import with_tables
-from controller.bench.interleave import pool, steady
 from controller.grouping.efficiency import efficiency, round_s
 from controller.simulator.traces import read
 from hostlib.stages import Iteration
+from ina.bench.interleave import pool, steady
 from tests.controller.simulator.commands import schedule
 from tests.system.command import ROOT, here
 

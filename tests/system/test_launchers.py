@@ -64,7 +64,7 @@ def nothing_left(ranks: Sequence[subprocess.Popen[str]]) -> list[str]:
     """Wait until `ina admit` of a launch has ended; return it if it does not."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
-        left = [command for command in children_of_init() if "controller.cli admit" in command]
+        left = [command for command in children_of_init() if "-m ina admit" in command]
         if not left:
             return []
         time.sleep(0.05)

@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from controller import Controller, forwarding
-from controller.runtime.switch_process import EmbeddedSwitch
+from controller import Controller
+from controller.switches import forwarding
+from ina.runtime.switch_process import EmbeddedSwitch
 from tests.softswitch.namespaces import Namespace, hosts, why_not
 from tests.softswitch.script_program import have_compiler
 from tests.system.command import ROOT

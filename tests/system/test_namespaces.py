@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from controller import Admission, Controller, Job, Member, forwarding
-from controller.runtime.switch_process import EmbeddedSwitch
+from controller import Admission, Controller, Job, Member
+from controller.switches import forwarding
 from hostlib import JobConfig, TransportConfig
 from hostlib.launcher import Workers
 from hostlib.rendezvous import Rendezvous
+from ina.runtime.switch_process import EmbeddedSwitch
 from tests.softswitch.namespaces import Namespace, hosts, why_not
 from tests.softswitch.script_program import have_compiler
 from tests.system import traffic

@@ -9,7 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from controller.cli.option_groups import flattened
+from ina.cli.option_groups import flattened
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.cli.screen import Screen
 from hostlib.launcher import MAX_LINE, _passed_on
+from ina.cli.screen import Screen
 from tests.system.command import ROOT
 
 LANES = ("--lanes", "32")
@@ -44,7 +44,7 @@ def output_of(path: Path, data: bytes, *options: str, to: str = "stdout") -> byt
     if to == "stderr":
         command = ["sh", "-c", 'exec "$@" >&2', "sh", *command]
     done = subprocess.run(
-        [sys.executable, "-m", "controller.cli", "run", *LANES, *options, "--", *command],
+        [sys.executable, "-m", "ina", "run", *LANES, *options, "--", *command],
         cwd=ROOT,
         capture_output=True,
         check=True,
@@ -105,7 +105,7 @@ def on_a_terminal(*arguments: str, **variables: str) -> str:
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 25, COLUMNS, 0, 0))
     process = subprocess.Popen(
-        [sys.executable, "-m", "controller.cli", *arguments],
+        [sys.executable, "-m", "ina", *arguments],
         cwd=ROOT,
         stdin=theirs,
         stdout=theirs,

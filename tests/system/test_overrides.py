@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bmv2_topos import JobEntry, parse_jobs
-from controller.runtime.job_file import Overrides
+from controller.vocabulary import JobEntry, parse_jobs
+from ina.runtime.job_file import Overrides
 from tests.system.command import here
 
 KEYS = {

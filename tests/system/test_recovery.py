@@ -11,10 +11,10 @@ from bmv2_topos.soak.draw import LANES
 from bmv2_topos.soak.recovery import Recovery
 from bmv2_topos.soak.run import ScheduleFailed, run_schedule
 from bmv2_topos.soak.schedule import Bed, Collective, Cut, JobPlan, Schedule
-from bmv2_topos.spec import Host, Link, Switch, Topology
 from bmv2_topos.testbeds.virtual.cores import COMPILED, Cores
 from bmv2_topos.testbeds.virtual.network import LinkFaults
 from bmv2_topos.testbeds.virtual.placement import Placement
+from controller.vocabulary.topology import Host, Link, Switch, Topology
 from hostlib.core.congestion import CONGESTION_NAMES, Aimd, CongestionName, Limits, Round
 from hostlib.core.state import NEVER, window_for
 from tests.twins import TWINS

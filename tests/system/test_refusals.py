@@ -13,10 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from controller import Admission, Controller, Job, Member, forwarding
-from controller.outcomes import OUTCOMES
-from controller.runtime.switch_process import EmbeddedSwitch
+from controller import Admission, Controller, Job, Member
+from controller.switches import forwarding
+from controller.switches.outcomes import OUTCOMES
 from hostlib import Communicator, JobConfig, TransportConfig, wire
+from ina.runtime.switch_process import EmbeddedSwitch
 from tests.controller.frames import gradient, reminder
 from tests.system.tap import Tap
 

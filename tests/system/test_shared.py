@@ -26,7 +26,7 @@ def fallback_of(process: subprocess.Popen[str], *, other_than: int | None = 0) -
     """Return the process id of the fallback server of a run once it is there; None if the run ends before."""
     while process.poll() is None:
         for pid, command in children(process.pid).items():
-            if "controller.cli fallback" in command and pid != other_than:
+            if "-m ina fallback" in command and pid != other_than:
                 return pid
         time.sleep(0.05)
     return None
@@ -224,10 +224,10 @@ def test_fallback_servers_end_with_their_run() -> None:
     process = start(*SHARED, "-np", 2, *worker("sums.py"))
     begun(process, 2)
     family = children(process.pid)
-    assert sum("controller.cli" in command for command in family.values()) == 2
+    assert sum("-m ina" in command for command in family.values()) == 2
     process.kill()
     process.communicate()  # until switch and fallback server, which write there too, have ended
-    assert not any("controller.cli" in _command(pid) for pid in family)
+    assert not any("-m ina" in _command(pid) for pid in family)
 
 
 def _command(pid: int) -> str:

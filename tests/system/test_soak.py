@@ -16,7 +16,7 @@ from bmv2_topos.soak.run import run_schedule
 from bmv2_topos.soak.schedule import BED_SEEDS
 from bmv2_topos.soak.trace import Log
 from bmv2_topos.testbeds.virtual.settings import Program
-from controller.cli.commands import app
+from ina.cli.commands import app
 from tests import effort
 from tests.system.faults_mutants import PROGRAMS
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from controller.cli.errors import FAILED, verdict
-from controller.runtime.errors import ProcessFailed
-from controller.runtime.fabric import connect
-from controller.runtime.server_process import ServerProcess
-from controller.runtime.spec import FabricSpec
-from controller.runtime.switch_process import EmbeddedSwitch
+from ina.cli.errors import FAILED, verdict
+from ina.runtime.errors import ProcessFailed
+from ina.runtime.fabric import connect
+from ina.runtime.server_process import ServerProcess
+from ina.runtime.spec import FabricSpec
+from ina.runtime.switch_process import EmbeddedSwitch
 from tests.system.attached import open_switch
 from tests.system.command import PATIENT, ROOT, ina, start, worker
 
@@ -25,7 +25,7 @@ RUN = ("run", "-np", 2, "--lanes", 32, *PATIENT)
 
 def ina_in(folder: Path, arguments: Sequence[object], closed: str = "") -> subprocess.CompletedProcess[str]:
     """Run ``ina arguments…`` in a folder as the installed command does, which looks for no modules there."""
-    command = [sys.executable, "-P", "-m", "controller.cli", *map(str, arguments)]
+    command = [sys.executable, "-P", "-m", "ina", *map(str, arguments)]
     return subprocess.run(
         ["sh", "-c", f'exec "$@" {closed}', "sh", *command],
         cwd=folder,
@@ -59,7 +59,7 @@ def test_a_folder_that_is_gone_is_said_to_be(tmp_path: Path) -> None:
     Files are looked for by their folders where a program is compiled the first time.
     """
     script = 'mkdir gone && cd gone && rmdir ../gone && exec "$@"'
-    command = ["sh", "-c", script, "sh", sys.executable, "-P", "-m", "controller.cli", *map(str, RUN), "true"]
+    command = ["sh", "-c", script, "sh", sys.executable, "-P", "-m", "ina", *map(str, RUN), "true"]
     env = {**os.environ, "PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(tmp_path / "cache")}
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == FAILED

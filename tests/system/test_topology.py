@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bmv2_topos.places import spread
 from controller import Member
-from controller.bench import jobs as bench_jobs
-from controller.bench.jobs import throughput_bps
-from controller.cli.errors import Failure
-from controller.cli.options import parse_numbers
-from controller.cli.run_options import parse_tree
-from controller.runtime.errors import BadRun
-from controller.runtime.topology import job_tree, plan
-from controller.tree import JobTree, TreeSwitch, lay_out
+from controller.switches.tree import JobTree, TreeSwitch, lay_out
+from controller.vocabulary.places import spread
+from ina.bench import jobs as bench_jobs
+from ina.bench.jobs import throughput_bps
+from ina.cli.errors import Failure
+from ina.cli.options import parse_numbers
+from ina.cli.run_options import parse_tree
+from ina.runtime.errors import BadRun
+from ina.runtime.topology import job_tree, plan
 
 shapes = st.lists(st.integers(1, 3), min_size=1, max_size=3)
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from controller.cli.errors import USAGE, Failure
-from controller.cli.trace import trace
+from ina.cli.errors import USAGE, Failure
+from ina.cli.trace import trace
 from tests.system.command import ROOT, here
 
 JOBS = ROOT / "examples" / "three_jobs.toml"

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from controller.runtime.addresses import server_address
 from hostlib.launcher import Rendezvous, torch_variables
+from ina.runtime.addresses import server_address
 from tests.hostlib.cases import JOB
 from tests.hostlib.socket_switch import SocketSwitch
 from tests.system.command import ROOT, WORKERS

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from controller.entries import CounterCell, Lpm, Match, MulticastGroup, Range, TableEntry, Ternary
 from controller.errors import ControllerError
 from controller.p4runtime_shim.client import P4RuntimeClient
 from controller.p4runtime_shim.codec import Codec
-from controller.programs import ProgramBundle
-from controller.target import Kind
+from controller.switches.entries import CounterCell, Lpm, Match, MulticastGroup, Range, TableEntry, Ternary
+from controller.switches.programs import ProgramBundle
+from controller.switches.target import Kind
 from p4src.messages import p4runtime_pb2 as p4
 from softswitch.compiler import ir
 from softswitch.engine.entries import bit_width, has_priorities

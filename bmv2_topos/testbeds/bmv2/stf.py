@@ -13,7 +13,7 @@ from bmv2_topos.testbeds.netns.bmv2 import SWITCH, missing
 from bmv2_topos.testbeds.netns.errors import NotHere
 from controller.errors import ControllerError, ProgramMismatch
 from controller.p4runtime_shim.client import P4RuntimeClient
-from controller.programs import p4c_command, p4c_output
+from controller.switches.programs import p4c_command, p4c_output
 from softswitch.compiler import ir
 from softswitch.stf import Control, Packet, Report, Statement, play, ports_of
 

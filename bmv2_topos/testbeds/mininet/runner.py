@@ -11,13 +11,13 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from bmv2_topos.spec import Topology
 from bmv2_topos.testbeds.mininet.package import find
 from bmv2_topos.testbeds.netns import Program, State, StepFailed, check_here
 from bmv2_topos.testbeds.netns.commands import Command, neighbour_lines, rates
 from bmv2_topos.testbeds.netns.names import namespace
 from bmv2_topos.testbeds.netns.targets import target_of
 from bmv2_topos.testbeds.netns.testbed import bring, run_step
+from controller.vocabulary.topology import Topology
 
 MININET = "mininet"
 HOLDER = "mininet"

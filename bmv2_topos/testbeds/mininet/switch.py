@@ -27,8 +27,9 @@ from bmv2_topos.testbeds.mininet.package import find
 from bmv2_topos.testbeds.netns import NotHere, bmv2, namespaces
 from bmv2_topos.testbeds.netns.offloads import turn_off
 from bmv2_topos.testbeds.netns.serving import await_service
-from controller import Controller, forwarding
-from controller.programs import bmv2_bundle
+from controller import Controller
+from controller.switches import forwarding
+from controller.switches.programs import bmv2_bundle
 
 find()
 
@@ -133,7 +134,7 @@ class EmbeddedSwitch(P4Switch):
     def argv(self, ports: Mapping[int, str]) -> Sequence[str]:
         """Return ``ina switch …``."""
         attached = [f"--port={number}=veth:{interface}" for number, interface in ports.items()]
-        python = [sys.executable, "-P", "-m", "controller.cli", "switch"]
+        python = [sys.executable, "-P", "-m", "ina", "switch"]
         return [*python, *self._options, "--p4runtime", self.address, *attached]
 
 

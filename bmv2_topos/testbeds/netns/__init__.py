@@ -1,10 +1,10 @@
 """Testbeds of network namespaces: hosts and switches with links between them, by iproute2 alone.
 
-A testbed is brought up by one command and used by others, until it is taken down::
+A testbed is brought up by one command and used by others, until it is taken down; `ina.runtime` runs jobs
+on it::
 
     state = up("office", topology, Program("exclusive", lanes=256))
-    with opened(state) as fabric:
-        ...
+    execute("office", "h1", ["ip", "addr"])
     down("office")
 """
 
@@ -18,7 +18,6 @@ from bmv2_topos.testbeds.netns.errors import (
     StepFailed,
     Taken,
 )
-from bmv2_topos.testbeds.netns.fabric import NamespaceFabric, opened
 from bmv2_topos.testbeds.netns.names import check_name, slug
 from bmv2_topos.testbeds.netns.namespaces import check_here
 from bmv2_topos.testbeds.netns.store import State, known
@@ -29,7 +28,6 @@ __all__ = [
     "TARGETS",
     "BadName",
     "LiveError",
-    "NamespaceFabric",
     "NoTestbed",
     "NotCarried",
     "NotHere",
@@ -43,7 +41,6 @@ __all__ = [
     "execute",
     "find",
     "known",
-    "opened",
     "planned",
     "slug",
     "up",

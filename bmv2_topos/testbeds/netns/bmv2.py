@@ -14,14 +14,13 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
-from bmv2_topos.spec import Link, Topology
+from bmv2_topos.impairments import LEAST_DELAY_S
 from bmv2_topos.testbeds.netns.commands import Command, Program, rate_commands
 from bmv2_topos.testbeds.netns.errors import NotCarried, NotHere
 from bmv2_topos.testbeds.netns.names import interface, namespace
 from controller import Controller
-from controller.programs import p4c_command, p4c_output
-from controller.runtime.programs import source_of
-from controller.runtime.topology import LEAST_DELAY_S
+from controller.switches.programs import p4c_command, p4c_output, source_of
+from controller.vocabulary.topology import Link, Topology
 
 SWITCH = "simple_switch_grpc"
 SOURCES = "https://github.com/p4lang"

@@ -6,10 +6,9 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from bmv2_topos.spec import Link, Topology
 from bmv2_topos.testbeds.netns.names import interface, namespace
-from controller.runtime.spec import SWITCH_IP
-from controller.runtime.topology import SWITCH_MAC
+from controller.switches.model import SWITCH_IP, SWITCH_MAC
+from controller.vocabulary.topology import Link, Topology
 
 EMBEDDED, BMV2 = "embedded", "bmv2"
 """Kinds of switches."""

@@ -6,13 +6,12 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from bmv2_topos.spec import Link, Topology
+from bmv2_topos.impairments import link_impairments, outgoing
 from bmv2_topos.testbeds.netns.commands import Command, Program
 from bmv2_topos.testbeds.netns.names import interface
 from controller import Controller
-from controller.runtime.fabric import outgoing
-from controller.runtime.programs import source_of
-from controller.runtime.topology import link_impairments
+from controller.switches.programs import source_of
+from controller.vocabulary.topology import Link, Topology
 
 HEADERS = 70
 """Bytes of a frame before the lanes."""
@@ -33,7 +32,7 @@ class EmbeddedTarget:
 
     def argv(self, topology: Topology, switch: str, program: Program, socket: Path) -> list[str]:
         """Return ``ina switch …``."""
-        python = [sys.executable, "-P", "-m", "controller.cli", "switch"]
+        python = [sys.executable, "-P", "-m", "ina", "switch"]
         return [*python, *switch_options(topology, switch, program, socket)]
 
     def link_commands(self, testbed: str, topology: Topology) -> Iterator[Command]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from bmv2_topos.spec import Topology
-from controller import forwarding
-from controller.entries import TableEntry
-from controller.runtime.spec import SWITCH_IP
-from controller.runtime.topology import SWITCH_MAC
+from controller.switches import forwarding
+from controller.switches.entries import TableEntry
+from controller.switches.model import SWITCH_IP, SWITCH_MAC
+from controller.vocabulary.topology import Topology
 
 
 def entries(topology: Topology, switch: str) -> list[TableEntry]:
@@ -21,7 +20,7 @@ def entries(topology: Topology, switch: str) -> list[TableEntry]:
 def next_port(topology: Topology, switch: str, host: str) -> int:
     """Return the port of a switch that leads to a host on a shortest path; between several, the lowest.
 
-    >>> from bmv2_topos.catalog import leaf_spine
+    >>> from controller.vocabulary.catalog import leaf_spine
     >>> [next_port(leaf_spine(2, 2, 1), switch, "h2") for switch in ("s1", "s2", "s3", "s4")]
     [2, 2, 1, 3]
     """

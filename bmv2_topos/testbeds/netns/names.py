@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 
-from bmv2_topos.spec import Topology
 from bmv2_topos.testbeds.netns.errors import BadName
+from controller.vocabulary.topology import Topology
 
 MAX_INTERFACE = 15
 """Characters of an interface's name in Linux."""

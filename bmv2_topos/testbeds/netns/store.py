@@ -16,9 +16,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from bmv2_topos.spec import Host, Link, Switch, Topology
 from bmv2_topos.testbeds.netns.commands import Program
 from bmv2_topos.testbeds.netns.errors import NoTestbed, Taken
+from controller.vocabulary.topology import Host, Link, Switch, Topology
 
 
 @dataclass(frozen=True, slots=True)

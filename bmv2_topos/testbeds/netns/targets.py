@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Protocol
 
-from bmv2_topos.spec import Topology
 from bmv2_topos.testbeds.netns.bmv2 import Bmv2Target
 from bmv2_topos.testbeds.netns.commands import BMV2, EMBEDDED, Command, Program
 from bmv2_topos.testbeds.netns.embedded import EmbeddedTarget
 from controller import Controller
+from controller.vocabulary.topology import Topology
 
 
 class SwitchTarget(Protocol):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 
-from bmv2_topos.spec import Topology
 from bmv2_topos.testbeds.virtual.placement import Placement, Ports, job_tree
 from bmv2_topos.testbeds.virtual.target import PipelineTarget
 from bmv2_topos.testbeds.virtual.trees import shortest_tree
@@ -18,11 +17,12 @@ from controller import (
     TreeAdmission,
     Uplink,
     admit_tree,
-    forwarding,
     remove_tree,
 )
-from controller.jobs import change_row, job_row
-from controller.model import AGEING, INA_UDP_PORT
+from controller.switches import forwarding
+from controller.switches.jobs import change_row, job_row
+from controller.switches.model import AGEING, INA_UDP_PORT
+from controller.vocabulary.topology import Topology
 from softswitch import Switch
 from softswitch.engine.pipeline import Pipeline
 

@@ -21,11 +21,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bmv2_topos.spec import Link, Topology
 from bmv2_topos.testbeds.virtual.network import Agenda
 from bmv2_topos.testbeds.virtual.recorder import Recorder
 from bmv2_topos.testbeds.virtual.settings import TestbedError
-from controller.programs import locate
+from controller.switches.programs import locate
+from controller.vocabulary.topology import Link, Topology
 from softswitch import Impairments, PortImpairments, Switch, compile_file, load, parse_port
 from softswitch.compiler import ir
 from softswitch.engine.pipeline import Pipeline

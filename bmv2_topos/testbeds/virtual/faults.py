@@ -6,9 +6,9 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bmv2_topos.jobfile import JobEntry
-from bmv2_topos.spec import Topology
 from bmv2_topos.testbeds.virtual.settings import TestbedError
+from controller.vocabulary.jobfile import JobEntry
+from controller.vocabulary.topology import Topology
 
 
 @dataclass(frozen=True, slots=True)

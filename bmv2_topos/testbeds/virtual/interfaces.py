@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from bmv2_topos.testbeds.virtual.fabric import Arrival, Bytes, Fabric
 from bmv2_topos.testbeds.virtual.placement import Placement, Ports
 from bmv2_topos.testbeds.virtual.settings import TestbedError
-from controller.model import INA_UDP_PORT
+from controller.switches.model import INA_UDP_PORT
 
 _LAST_PORT = 65535
 _UDP_DESTINATION = 36  # in a frame with plain Ethernet and IPv4 headers, which all in here have

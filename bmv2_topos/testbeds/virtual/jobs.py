@@ -7,8 +7,6 @@ import random
 from collections import Counter
 from dataclasses import astuple, dataclass, field, replace
 
-from bmv2_topos.jobfile import JobEntry
-from bmv2_topos.spec import Topology, TopologyError
 from bmv2_topos.testbeds.virtual.admission import Controllers, Request
 from bmv2_topos.testbeds.virtual.gradients import Gradients
 from bmv2_topos.testbeds.virtual.interfaces import Interfaces
@@ -22,6 +20,8 @@ from bmv2_topos.testbeds.virtual.worker import Summed, Tally, Worker
 from bmv2_topos.trace import JobFacts, Sum
 from bmv2_topos.trace.explain import End
 from controller import ControllerError, Region, TreeAdmission
+from controller.vocabulary.jobfile import JobEntry
+from controller.vocabulary.topology import Topology, TopologyError
 from hostlib.core.congestion import CONGESTION, Congestion
 from hostlib.core.kernel import Kernel
 from hostlib.core.state import SPREAD, CoreSettings

@@ -6,12 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from bmv2_topos.catalog import star, tree
-from bmv2_topos.jobfile import JobEntry
-from bmv2_topos.spec import Link, Topology, TopologyError
 from bmv2_topos.testbeds.virtual.trees import SwitchTree, check_tree, shortest_tree
-from controller.layout import TreeLink, TreeSwitch
-from controller.model import INA_UDP_PORT, Member, Region
+from controller.switches.layout import TreeLink, TreeSwitch
+from controller.switches.model import INA_UDP_PORT, Member, Region
+from controller.vocabulary.catalog import star, tree
+from controller.vocabulary.jobfile import JobEntry
+from controller.vocabulary.topology import Link, Topology, TopologyError
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bmv2_topos.testbeds.virtual.cores import COMPILED, Cores
-from controller.model import AGEING
+from controller.switches.model import AGEING
 from hostlib.core.congestion import Congestion
 from hostlib.core.state import RtoLimits
 from hostlib.priority import Urgency

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-from controller import names
-from controller.entries import CounterCell, Entry, Match, MulticastGroup, TableEntry
 from controller.errors import NotPrimary, Refused, UpdateError
-from controller.programs import ProgramBundle
-from controller.target import Kind, ProgramInfo, find
+from controller.switches import names
+from controller.switches.entries import CounterCell, Entry, Match, MulticastGroup, TableEntry
+from controller.switches.programs import ProgramBundle
+from controller.switches.target import Kind, ProgramInfo, find
 from softswitch import PipelineError, Switch
 from softswitch.compiler import ir
 from softswitch.engine.entries import bit_width
@@ -22,7 +22,7 @@ _CODES = {EntryExists: "ALREADY_EXISTS", NoSuchEntry: "NOT_FOUND", TableFull: "R
 
 
 class PipelineTarget:
-    """A `controller.target.Target`; `slots`: how many of the switch's it offers, None: all."""
+    """A `controller.switches.target.Target`; `slots`: how many of the switch's it offers, None: all."""
 
     def __init__(self, address: str, switch: Switch, pipeline: Pipeline, *, slots: int | None = None) -> None:
         self.address = address

@@ -12,8 +12,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import assert_never
 
-from bmv2_topos.jobfile import JobEntry
-from bmv2_topos.spec import Topology
 from bmv2_topos.testbeds.virtual.admission import Controllers
 from bmv2_topos.testbeds.virtual.allocation import Allocation, Allocator
 from bmv2_topos.testbeds.virtual.fabric import Fabric, compiled
@@ -38,7 +36,9 @@ from bmv2_topos.testbeds.virtual.settings import Stalled, TestbedError, VirtualS
 from bmv2_topos.testbeds.virtual.stall import check_stall, describe_waiting
 from bmv2_topos.testbeds.virtual.traffic import Flow, RunningFlow, running_flows
 from bmv2_topos.testbeds.virtual.worker import Worker
-from controller.model import Region
+from controller.switches.model import Region
+from controller.vocabulary.jobfile import JobEntry
+from controller.vocabulary.topology import Topology
 from hostlib.core.state import NEVER
 
 PROGRAM_SLOTS = 8192

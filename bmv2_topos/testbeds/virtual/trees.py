@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from bmv2_topos.spec import Topology, TopologyError
+from controller.vocabulary.topology import Topology, TopologyError
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,13 @@ import numpy as np
 
 from controller.memory import policy as memory
 from controller.memory.demand import demand, rate_of
-from controller.model import Region
 from controller.placement import policy as placement
 from controller.placement.flows import Pools, flows_of
 from controller.placement.waterfill import Flows
 from controller.routing import policy as routing
 from controller.simulator.network.policies import Policies
 from controller.simulator.network.settings import NetworkSettings
+from controller.switches.model import Region
 from controller.workload import Cluster, TrainingJob
 from controller.workload.trees import tree_of
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from controller import plugins
-from controller.documents import hint
 from controller.errors import BadSpec
 from controller.memory import policies as of_memory
 from controller.memory import policy as memory
@@ -16,6 +15,7 @@ from controller.placement import policy as placement
 from controller.routing import policies as of_routing
 from controller.routing import policy as routing
 from controller.simulator.network.settings import SCHEDULER, NetworkSettings
+from controller.vocabulary.documents import hint
 
 
 @dataclass(frozen=True, slots=True)

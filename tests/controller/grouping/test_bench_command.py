@@ -5,8 +5,8 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from controller.cli.commands import app
-from controller.cli.errors import verdict
+from ina.cli.commands import app
+from ina.cli.errors import verdict
 
 
 def bench(*arguments: object) -> tuple[int, str, str]:

@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 
 from controller import JobTree, ProgramBundle, admit_tree
 from controller.errors import BadSpec
-from controller.layout import lay_out
-from controller.model import Region
 from controller.routing import baselines, exact, grid
 from controller.routing.admission import job_tree
 from controller.routing.explain import explain
 from controller.routing.grid import relaxed
 from controller.routing.policies import POLICIES
 from controller.routing.policy import Question, check, score
+from controller.switches.layout import lay_out
+from controller.switches.model import Region
 from controller.workload import Cluster, TrainingJob, fabrics
 from controller.workload.model import Tree
 from tests import effort

@@ -8,8 +8,8 @@ from typing import Any
 
 from typer.testing import CliRunner
 
-from controller.cli.commands import app
-from controller.cli.errors import verdict
+from ina.cli.commands import app
+from ina.cli.errors import verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Ran:
 
 
 def schedule(*arguments: object) -> Ran:
-    """Run ``ina schedule ARGUMENTS`` as `controller.cli.main` does."""
+    """Run ``ina schedule ARGUMENTS`` as `ina.cli.main` does."""
     result = CliRunner().invoke(app, ["schedule", *map(str, arguments)])
     if result.exception is None or isinstance(result.exception, SystemExit):
         return Ran(result.exit_code, result.stdout, result.stderr)

@@ -118,7 +118,7 @@ def test_without_matplotlib_it_says_what_to_install(
 
 def test_a_pipe_gets_no_progress_bar() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "controller.cli", "schedule", "simulate", "--generate", "50", "--json"],
+        [sys.executable, "-m", "ina", "schedule", "simulate", "--generate", "50", "--json"],
         capture_output=True,
         text=True,
         check=True,
@@ -131,7 +131,7 @@ def test_a_wrong_trace_ends_the_process_with_status_2(tmp_path: Path) -> None:
     path = tmp_path / "trace.csv"
     path.write_text("job_id,submit_s,duration_s,gpus\n1,0,-5,1\n")
     done = subprocess.run(
-        [sys.executable, "-m", "controller.cli", "schedule", "simulate", "--trace", path],
+        [sys.executable, "-m", "ina", "schedule", "simulate", "--trace", path],
         capture_output=True,
         text=True,
         check=False,

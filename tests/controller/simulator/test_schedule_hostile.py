@@ -268,7 +268,7 @@ def test_writing_that_fails_leaves_nothing(tmp_path: Path) -> None:
 
 def start(*arguments: object, stderr: int) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "controller.cli", "schedule", *map(str, arguments)],
+        [sys.executable, "-m", "ina", "schedule", *map(str, arguments)],
         cwd=ROOT,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.cli.schedule.timeline import draw
 from controller.grouping.efficiency import best, round_s
 from controller.grouping.timeline import Span, spans
 from controller.scheduling import BadSpec
+from ina.cli.schedule.timeline import draw
 from tests.controller.simulator.commands import schedule
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "schedule"

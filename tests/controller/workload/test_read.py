@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bmv2_topos
-from controller.documents import parse, read
 from controller.errors import BadSpec
 from controller.scheduling.model import Cluster as Servers
 from controller.simulator import generate as scheduling
+from controller.vocabulary.documents import parse, read
 from controller.workload import Cluster, fabrics, generate, graphs, shapes
 from controller.workload.read import (
     JOB_KEYS,
@@ -272,7 +272,7 @@ def test_words_of_yaml_are_those_of_its_core_schema() -> None:
 
 
 def test_aliases_that_repeat_each_other_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("controller.documents.MAX_VALUES", 10_000)
+    monkeypatch.setattr("controller.vocabulary.documents.MAX_VALUES", 10_000)
     bomb = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 60))
     with pytest.raises(BadSpec, match=r"a\.yaml:1: more than 10000 values, with those that aliases repeat"):
         parse(bomb, "a.yaml")

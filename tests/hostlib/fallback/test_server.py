@@ -15,11 +15,11 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from controller.bench.fallback import measure
 from hostlib import wire
 from hostlib.config import TransportConfig
 from hostlib.errors import ConfigError
 from hostlib.fallback import FallbackServer, FallbackSettings
+from ina.bench.fallback import measure
 from tests.hostlib.fallback.packets import ENDPOINTS, LANES, TREES, header_of, lanes_of, partial
 
 STAR = TREES["star of 3"]
@@ -136,7 +136,7 @@ def test_settings_that_cannot_be_used_are_refused(fields: dict[str, float]) -> N
 def process(switch: socket.socket) -> Iterator[subprocess.Popen[str]]:
     host, port = switch.getsockname()
     arguments = ["--switch", f"{host}:{port}", "--lanes", str(LANES)]
-    command = [sys.executable, "-m", "controller.cli", "fallback", *arguments]
+    command = [sys.executable, "-m", "ina", "fallback", *arguments]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as started:
         yield started
         started.kill()

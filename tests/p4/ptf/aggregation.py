@@ -28,7 +28,7 @@ from ptf.testutils import send_packet, test_params_get
 
 from bmv2_topos.testbeds.bmv2.plane import P4RuntimePlane
 from controller.p4runtime_shim.client import P4RuntimeClient
-from controller.programs import ProgramBundle
+from controller.switches.programs import ProgramBundle
 from p4src.messages import p4info_pb2
 from softswitch.compiler import compile_file
 from softswitch.stf import Control, parse_script, play

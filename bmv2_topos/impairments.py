@@ -1,0 +1,30 @@
+"""A link's faults in the notation of ``ina switch --impair``, which embedded switches carry out."""
+
+from __future__ import annotations
+
+from controller.vocabulary import Link
+
+LEAST_DELAY_S = 50e-6
+
+
+def link_impairments(link: Link, *, rate: bool = True) -> str:
+    """Return what a link does in the notation of ``ina switch --impair``, but for its `rate`, if not wanted.
+
+    Delays below `LEAST_DELAY_S` are left to the machine, whose own are longer.
+
+    >>> link_impairments(Link("h1", "s1", rate_bps=1e9, queue_packets=64, loss=0.01, delay_s=2e-6))
+    'loss=0.01,rate=1000000000.0,queue=64'
+    """
+    given = {"loss": link.loss, "duplicate": link.duplicate, "reorder": link.reorder}
+    if link.delay_s >= LEAST_DELAY_S:
+        given["delay"] = link.delay_s
+    if link.reorder:
+        given["reorder_delay"] = link.reorder_s
+    if rate and link.rate_bps:
+        given |= {"rate": link.rate_bps, "queue": link.queue_packets}
+    return ",".join(f"{key}={value!r}" for key, value in given.items() if value)
+
+
+def outgoing(impairments: str) -> str:
+    """Return impairments of one direction only, out of the switch."""
+    return ",".join(f"tx.{part}" for part in impairments.split(","))

@@ -1,0 +1,1 @@
+"""Control of switches: what one serves, admission of jobs to one or to a tree of them, leases."""

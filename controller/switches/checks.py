@@ -1,0 +1,96 @@
+"""Checks of jobs that are impossible on any switch, with the reason in words."""
+
+from __future__ import annotations
+
+from controller.errors import BadJob
+from controller.switches.model import INA_UDP_PORT, NOBODY, Job, Member, Uplink, ipv4_to_int, mac_to_int
+
+
+def check_job(job: Job, *, max_members: int) -> None:
+    """Raise BadJob unless a switch with bitmaps of `max_members` bits could serve this job."""
+    _check_bits(job, max_members)
+    _check_ports(job)
+    _check_memory(job)
+    for member in job.members:
+        _check_address(str(member), member)
+        if member.rank is None and member.udp_port != INA_UDP_PORT:
+            raise BadJob(f"{member} has UDP port {member.udp_port}; switches take packets at {INA_UDP_PORT}")
+    if job.uplink is not None:
+        _check_address("the parent" if job.place.parent else "the fallback server", job.uplink)
+
+
+def check_ranks(ranks: list[int]) -> None:
+    """Raise BadJob unless the ranks are 0 to n-1, each once."""
+    ranks = sorted(ranks)
+    if ranks != list(range(len(ranks))):
+        raise BadJob(f"the members' ranks are {ranks}; they must be 0 to {len(ranks) - 1}, each once")
+
+
+def check_fan_in(fan_in: int, max_members: int) -> None:
+    """Raise BadJob if a switch cannot have so many members."""
+    if fan_in > max_members:
+        raise BadJob(
+            f"the job has {fan_in} members; one switch sums up to {max_members}, because its contribution"
+            f" bitmap has {max_members} bits"
+        )
+
+
+def _check_bits(job: Job, max_members: int) -> None:
+    if not job.members:
+        raise BadJob("the job has no members; it needs at least one")
+    check_fan_in(max(len(job.members), job.fan_in), max_members)
+    ranks = [m.rank for m in job.members if m.rank is not None]
+    if any(rank >= NOBODY for rank in ranks):
+        raise BadJob(f"rank {max(ranks)} is too high; ranks end at {NOBODY - 1}")
+    if job.place.parent is None and len(ranks) == len(job.members):
+        check_ranks(ranks)
+    all_bits = (1 << job.fan_in) - 1
+    taken = 0
+    for member in job.members:
+        if member.bitmap <= 0 or member.bitmap & ~all_bits:
+            raise BadJob(
+                f"{member} has the contribution bits {member.bitmap:#b}; it needs one at least,"
+                f" and all within {all_bits:#b}"
+            )
+        if member.bitmap & taken:
+            raise BadJob(f"{member} has a contribution bit of another member in {member.bitmap:#b}")
+        if member.rank is not None and member.bitmap.bit_count() > 1:
+            raise BadJob(f"{member} has {member.bitmap.bit_count()} contribution bits; a worker has one")
+        taken |= member.bitmap
+    if taken != all_bits and not job.place.transit:
+        raise BadJob(f"nobody has the contribution bits {all_bits & ~taken:#b}")
+
+
+def _check_ports(job: Job) -> None:
+    ports = [m.port for m in job.members if m.port is not None]
+    twice = sorted({p for p in ports if ports.count(p) > 1})
+    if twice and not job.shared_ports:
+        raise BadJob(f"port {twice[0]} has two members; the switch tells members of a job by their ports")
+    if job.uplink is not None and job.uplink.port in ports:
+        raise BadJob(f"port {job.uplink.port} has a member and leads up; it can do one of the two")
+
+
+def _check_memory(job: Job) -> None:
+    if job.mode == "exclusive":
+        if job.slots < 2:
+            raise BadJob(f"the job asks for {job.slots} slots; it takes 2 at least, twice the window")
+        if job.fallback is not None:
+            raise BadJob("an exclusive job has its own slots and no use for a fallback server")
+        if job.region is not None or job.window is not None or job.preempt:
+            raise BadJob("region, window and preemption can be given for shared jobs only")
+    else:
+        if job.uplink is None:
+            raise BadJob("a shared job needs a fallback server: packets that find no slot go there")
+        if not 0 < job.packets_under_way() < 1 << 31:
+            raise BadJob(f"the job's window is {job.packets_under_way()} packets; it takes 1 to 2^31 - 1")
+        if not 0 < job.max_age_us < 1 << 32:
+            raise BadJob(f"a slot's highest age is {job.max_age_us} us; it can be 1 to 2^32 - 1")
+    if job.place.transit and job.place.parent is None:
+        raise BadJob("the root of a job has to aggregate, if only with a region of size 0")
+
+
+def _check_address(who: str, at: Member | Uplink) -> None:
+    mac_to_int(at.mac)
+    ipv4_to_int(at.ip)
+    if not 0 < at.udp_port < 1 << 16:
+        raise BadJob(f"{who} has UDP port {at.udp_port}; ports are 1 to 65535")

@@ -1,0 +1,48 @@
+"""Rows for ordinary traffic: bridging by MAC, flooding, the switch's own addresses, routes."""
+
+from __future__ import annotations
+
+from controller.switches import names
+from controller.switches.entries import Lpm, MulticastGroup, TableEntry
+from controller.switches.model import ipv4_to_int, mac_to_int
+
+
+def bridge(mac: str, port: int) -> TableEntry:
+    """Send frames for `mac` out of `port`."""
+    return TableEntry(names.BRIDGE, {names.BRIDGE_KEY: mac_to_int(mac)}, names.FORWARD, {"port": port})
+
+
+def broadcast(group: int) -> TableEntry:
+    """Flood broadcast frames to the ports of a multicast group (but the one that they came from)."""
+    return TableEntry(names.BRIDGE, {names.BRIDGE_KEY: 0xFFFF_FFFF_FFFF}, names.FLOOD, {"group": group})
+
+
+def flood_unknown(group: int) -> TableEntry:
+    """Flood frames for MACs without a row to the ports of a multicast group."""
+    return TableEntry(names.BRIDGE, {}, names.FLOOD, {"group": group}, default=True)
+
+
+def flood_group(group: int, ports: list[int]) -> MulticastGroup:
+    """Make the multicast group that frames are flooded to."""
+    return MulticastGroup(group, tuple((port, 0) for port in ports))
+
+
+def own_address(ip: str, mac: str) -> TableEntry:
+    """Have the switch answer ARP requests for `ip` with `mac`."""
+    return TableEntry(
+        names.OWN_ADDRESS, {names.OWN_ADDRESS_KEY: ipv4_to_int(ip)}, names.ARP_REPLY, {"mac": mac_to_int(mac)}
+    )
+
+
+def own_mac(mac: str) -> TableEntry:
+    """Have the switch route frames for `mac` instead of bridging them."""
+    return TableEntry(names.OWN_MAC, {names.OWN_MAC_KEY: mac_to_int(mac)}, names.NO_ACTION)
+
+
+def route(ip: str, prefix_len: int, *, port: int, src: str, dst: str) -> TableEntry:
+    """Route a prefix out of `port`, from the switch's MAC `src` to the next hop's `dst`."""
+    mask = (1 << 32) - (1 << (32 - prefix_len))
+    match = {names.ROUTES_KEY: Lpm(ipv4_to_int(ip) & mask, prefix_len)} if prefix_len else {}
+    return TableEntry(
+        names.ROUTES, match, names.ROUTE, {"port": port, "src": mac_to_int(src), "dst": mac_to_int(dst)}
+    )

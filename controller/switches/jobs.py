@@ -1,0 +1,263 @@
+"""A job's table entries: from an admission to rows and, on a switch that others use too, back.
+
+A job with all its rows is an `Admission`. Its row in the job table comes last and goes first, so
+that packets meet either the whole job or none of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from controller.switches import leases, names
+from controller.switches.entries import MulticastGroup, TableEntry
+from controller.switches.model import (
+    NOBODY,
+    Admission,
+    Member,
+    Region,
+    RegionChange,
+    Uplink,
+    ipv4_from_int,
+    ipv4_to_int,
+    mac_from_int,
+    mac_to_int,
+)
+
+TABLES = (names.JOB, names.MEMBER, names.UPLINK, names.RECEIVER)
+"""Tables with rows of jobs; programs with shared slots have them in `names.CHANGE`, too."""
+
+
+def job_row(admission: Admission) -> TableEntry:
+    """Make the row that lets the job's packets in."""
+    return TableEntry(
+        names.JOB,
+        {names.JOB_KEY: admission.job},
+        names.SET_JOB,
+        {
+            "counter_row": admission.counter_row,
+            "offset": admission.region.offset,
+            "size": admission.region.size,
+            "generation": admission.generation,
+            "fan_in": admission.fan_in,
+            "full_bitmap": admission.full_bitmap,
+            "group": admission.group,
+            "node": admission.node,
+            "result_bitmap": admission.result_bitmap,
+            "root": int(admission.root),
+            "transit": int(admission.transit),
+            "preempt": int(admission.preempt),
+            "ageing": admission.ageing,
+            "window": admission.window,
+            "max_age_us": admission.max_age_us,
+        },
+        metadata=leases.encode(admission.lease),
+    )
+
+
+def change_row(admission: Admission) -> TableEntry:
+    """Make the row that moves the job to another region. Raises ValueError if it does not move."""
+    change = admission.change
+    if change is None:
+        raise ValueError(f"job {admission.job} is not on its way to another region")
+    return TableEntry(
+        names.CHANGE,
+        {names.JOB_KEY: admission.job},
+        names.MOVE,
+        {"number": change.number, "offset": change.region.offset, "size": change.region.size},
+    )
+
+
+def supporting_rows(admission: Admission) -> tuple[TableEntry | MulticastGroup, ...]:
+    """Make everything else: members by port, their addresses by bit, the uplink, the multicast group.
+
+    Raises BadJob for an address that is none; ValueError for a member or an uplink without a port.
+    """
+    rows: list[TableEntry | MulticastGroup] = []
+    replicas = []
+    at_port: dict[int | None, int] = {}
+    for member in admission.members:
+        at_port[member.port] = at_port.get(member.port, 0) | member.bitmap
+    if admission.uplink is not None:
+        rows += _uplink_rows(admission, admission.uplink)
+    for member in admission.members:
+        if member.port is None:
+            raise ValueError(f"{member} has no port yet")
+        replica = member.bit + 1  # 0 leads up
+        below = {"first_node": member.below.start, "node_count": len(member.below)}
+        if bitmap := at_port.pop(member.port, 0):  # one row for all workers that share a port
+            of_port = {"bitmap": bitmap, **below}
+            rows.append(_port_row(admission.job, member.port, names.SET_MEMBER, of_port))
+        rows.append(_receiver_row(admission.job, replica, member, member.rank))
+        replicas.append((member.port, replica))
+    return (*rows, MulticastGroup(admission.group, tuple(replicas)))
+
+
+def _uplink_rows(admission: Admission, uplink: Uplink) -> list[TableEntry | MulticastGroup]:
+    if uplink.port is None:
+        raise ValueError("the uplink has no port yet")
+    row = TableEntry(
+        names.UPLINK,
+        {names.JOB_KEY: admission.job},
+        names.SET_UPLINK,
+        {
+            "port": uplink.port,
+            "node": uplink.node,
+            "bitmap": uplink.bitmap,
+            "fan_in": uplink.fan_in,
+            "counter_row": admission.counter_row,
+            "own_node": admission.node,
+            "own_fan_in": admission.fan_in,
+        },
+    )
+    return [
+        row,
+        _port_row(admission.job, uplink.port, names.SET_PARENT, {}),
+        _receiver_row(admission.job, 0, uplink, None),
+    ]
+
+
+def _port_row(job: int, port: int, action: str, params: dict[str, int]) -> TableEntry:
+    return TableEntry(names.MEMBER, {names.JOB_KEY: job, names.INGRESS_PORT: port}, action, params)
+
+
+def _receiver_row(job: int, replica: int, to: Member | Uplink, rank: int | None) -> TableEntry:
+    return TableEntry(
+        names.RECEIVER,
+        {names.JOB_KEY: job, names.REPLICA: replica},
+        names.DELIVER,
+        {
+            "mac": mac_to_int(to.mac),
+            "ip": ipv4_to_int(to.ip),
+            "udp_port": to.udp_port,
+            "rank": NOBODY if rank is None else rank,
+        },
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """Jobs on a switch: those complete, and rows that belong to none.
+
+    Orphans are left by a controller that died at work. Rows of our tables whose job has no row in
+    the job table are orphans, and so are groups in the jobs' range that no job uses.
+    """
+
+    jobs: dict[int, Admission]
+    orphans: tuple[TableEntry | MulticastGroup, ...]
+
+
+@dataclass(slots=True)
+class _Found:
+    """The rows of one job id, as they turn up."""
+
+    job: TableEntry | None = None
+    uplink: TableEntry | None = None
+    change: TableEntry | None = None
+    ports: list[TableEntry] = field(default_factory=list)
+    receivers: dict[int, TableEntry] = field(default_factory=dict)
+    supporting: list[TableEntry] = field(default_factory=list)
+
+
+def parse(rows: Iterable[TableEntry | MulticastGroup], *, job_groups: range) -> Contents:
+    """Sort out what was read of the tables in `TABLES` and the multicast groups.
+
+    `job_groups` are the group ids that only jobs use.
+    """
+    found: dict[int, _Found] = {}
+    groups: list[MulticastGroup] = []
+    for row in rows:
+        if isinstance(row, MulticastGroup):
+            groups.append(row)
+            continue
+        of_job = found.setdefault(_number(row, names.JOB_KEY), _Found())
+        if row.table == names.JOB:
+            of_job.job = row
+            continue
+        of_job.supporting.append(row)
+        match row.table, row.action:
+            case names.MEMBER, names.SET_MEMBER:
+                of_job.ports.append(row)
+            case names.CHANGE, _:
+                of_job.change = row
+            case names.UPLINK, _:
+                of_job.uplink = row
+            case names.RECEIVER, _:
+                of_job.receivers[_number(row, names.REPLICA)] = row
+
+    jobs = {job: _admission(job, f.job, f) for job, f in found.items() if f.job is not None}
+    used_groups = {admission.group for admission in jobs.values()}
+    return Contents(
+        jobs,
+        (
+            *(row for f in found.values() if f.job is None for row in f.supporting),
+            *(g for g in groups if g.id in job_groups and g.id not in used_groups),
+        ),
+    )
+
+
+def _admission(job: int, row: TableEntry, found: _Found) -> Admission:
+    members = []
+    for replica, receiver in sorted(found.receivers.items()):
+        if replica == 0:
+            continue
+        rank = None if receiver.params["rank"] == NOBODY else receiver.params["rank"]
+        port, bitmap, below = _port(found.ports, 1 << (replica - 1))
+        if rank is not None:
+            bitmap = 1 << (replica - 1)  # the port may be that of other workers, too
+        members.append(Member(rank, port, *_address(receiver), bitmap, below))
+    params = row.params
+    return Admission(
+        job=job,
+        counter_row=params["counter_row"],
+        region=Region(params["offset"], params["size"]),
+        generation=params["generation"],
+        group=params["group"],
+        members=tuple(members),
+        fan_in=params["fan_in"],
+        window=params["window"],
+        uplink=_uplink(found),
+        node=params["node"],
+        result_bitmap=params["result_bitmap"],
+        transit=bool(params["transit"]),
+        preempt=bool(params["preempt"]),
+        ageing=params["ageing"],
+        max_age_us=params["max_age_us"],
+        change=_change(found.change),
+        lease=leases.decode(row.metadata),
+    )
+
+
+def _port(rows: Iterable[TableEntry], bit: int) -> tuple[int | None, int, range]:
+    """Return the port of a contribution bit, all bits of that port, and the nodes behind it."""
+    for row in rows:
+        if row.params["bitmap"] & bit:
+            first, count = row.params["first_node"], row.params["node_count"]
+            return _number(row, names.INGRESS_PORT), row.params["bitmap"], range(first, first + count)
+    return None, bit, range(0)
+
+
+def _change(row: TableEntry | None) -> RegionChange | None:
+    if row is None:
+        return None
+    return RegionChange(row.params["number"], Region(row.params["offset"], row.params["size"]))
+
+
+def _uplink(found: _Found) -> Uplink | None:
+    row, receiver = found.uplink, found.receivers.get(0)
+    if row is None or receiver is None:
+        return None
+    params = row.params
+    return Uplink(params["port"], *_address(receiver), params["node"], params["bitmap"], params["fan_in"])
+
+
+def _address(receiver: TableEntry) -> tuple[str, str, int]:
+    params = receiver.params
+    return mac_from_int(params["mac"]), ipv4_from_int(params["ip"]), params["udp_port"]
+
+
+def _number(row: TableEntry, name: str) -> int:
+    value = row.match[name]
+    if not isinstance(value, int):
+        raise ValueError(f"{row.table} matches {name} exactly, not by {value}")
+    return value

@@ -1,0 +1,162 @@
+"""The tree of a job as its user describes it, and the job of every switch that it amounts to. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import KW_ONLY, dataclass, replace
+
+from controller.errors import BadJob, naming
+from controller.switches.checks import check_fan_in, check_job, check_ranks
+from controller.switches.model import AGEING, INA_UDP_PORT, Job, Member, Mode, Place, Region, Uplink
+
+
+@dataclass(frozen=True, slots=True)
+class TreeSwitch:
+    """A switch of a job's tree with all that hangs on it.
+
+    `members` are workers with the ranks of the whole job; their bits are chosen by `lay_out`. `links`
+    lead to switches below. `region` is where a shared job's packets meet, by default all slots. A
+    `transit` switch has no memory for the job: what hangs on it counts as hanging on the switch above.
+    `mac` and `ip` are what packets for this switch are addressed to; it does not look at them.
+    """
+
+    name: str
+    members: tuple[Member, ...] = ()
+    links: tuple[TreeLink, ...] = ()
+    _: KW_ONLY
+    region: Region | None = None
+    transit: bool = False
+    mac: str = "02:00:00:00:00:fe"
+    ip: str = "10.0.0.254"
+
+    def walk(self) -> Iterator[TreeSwitch]:
+        """Yield this switch and all below it, parents first."""
+        yield self
+        for link in self.links:
+            yield from link.child.walk()
+
+
+@dataclass(frozen=True, slots=True)
+class TreeLink:
+    """A cable from `port` of a switch down to `child_port` of `child`."""
+
+    port: int
+    child: TreeSwitch
+    child_port: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobTree:
+    """A job to be admitted to `root` and all switches below it; for the other fields see `Job`."""
+
+    root: TreeSwitch
+    slots: int = 0
+    _: KW_ONLY
+    mode: Mode = "exclusive"
+    preempt: bool = False
+    ageing: int = AGEING
+    window: int | None = None
+    max_age_us: int = 100_000
+    fallback: Uplink | None = None
+    shared_ports: bool = False
+
+
+def lay_out(tree: JobTree, *, max_members: int) -> dict[str, Job]:
+    """Make the job of every switch of a tree, by the switches' names, parents first.
+
+    Node ids are given in preorder, from 0 for the root. Bits of a node go to its workers in the order
+    of their ranks and then to its links in the order given; what hangs on a transit switch gets its
+    bits where the link to that switch stands.
+
+    Raises BadJob, naming the switch where one is at fault, if a switch turns up twice, a node has no
+    children or more than `max_members`, the workers' ranks are not 0 to n-1, or a switch could not
+    serve its job for another reason.
+    """
+    switches = list(tree.root.walk())
+    names = [switch.name for switch in switches]
+    for name in names:
+        if names.count(name) > 1:
+            raise BadJob(f"switch '{name}' is in the tree twice; a switch can be one node of a job")
+    for switch in switches:
+        if any(m.rank is None for m in switch.members):
+            raise BadJob(f"switch '{switch.name}': a member has no rank; switches below hang on links")
+    check_ranks([m.rank for switch in switches for m in switch.members if m.rank is not None])
+    jobs = dict(_Layout(tree, max_members).node(tree.root, None))
+    for name, job in jobs.items():
+        with naming(name):
+            check_job(job, max_members=max_members)
+    return jobs
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    id: int
+    fan_in: int
+
+
+class _Layout:
+    """One run of `lay_out`: what all switches share, and the next free node id."""
+
+    def __init__(self, tree: JobTree, max_members: int) -> None:
+        self._tree = tree
+        self._max_members = max_members
+        self._result_bitmap = (1 << _bits(tree.root)) - 1
+        self._next_id = 0
+
+    def node(self, switch: TreeSwitch, parent: Uplink | None) -> Iterator[tuple[str, Job]]:
+        """Lay out a switch that aggregates, and all below it."""
+        node = _Node(self._next_id, _bits(switch))
+        self._next_id += 1
+        with naming(switch.name):
+            check_fan_in(node.fan_in, self._max_members)
+        yield from self._switch(switch, parent, node, 0)
+
+    def _switch(
+        self, switch: TreeSwitch, parent: Uplink | None, node: _Node, bit: int
+    ) -> Iterator[tuple[str, Job]]:
+        """Lay out a switch whose children have the bits of `node` from `bit` on."""
+        members = []
+        for worker in sorted(switch.members, key=lambda m: m.rank or 0):
+            members.append(replace(worker, bitmap=1 << bit))
+            bit += 1
+        first_bits = []
+        first_node = self._next_id
+        for link in switch.links:
+            child = link.child
+            first_bits.append(bit)
+            bits = _bits(child) if child.transit else 1
+            bitmap = ((1 << bits) - 1) << bit
+            below = range(first_node, first_node + sum(not s.transit for s in child.walk()))
+            members.append(Member(None, link.port, child.mac, child.ip, INA_UDP_PORT, bitmap, below))
+            bit += bits
+            first_node = below.stop
+        yield switch.name, self._job(switch, tuple(members), parent, node.id)
+
+        up = Uplink(None, switch.mac, switch.ip, node=node.id, fan_in=node.fan_in)
+        for link, first in zip(switch.links, first_bits, strict=True):
+            if link.child.transit:
+                yield from self._switch(link.child, replace(up, port=link.child_port), node, first)
+            else:
+                yield from self.node(link.child, replace(up, port=link.child_port, bitmap=1 << first))
+
+    def _job(self, switch: TreeSwitch, members: tuple[Member, ...], parent: Uplink | None, node: int) -> Job:
+        tree = self._tree
+        return Job(
+            members,
+            tree.slots,
+            mode=tree.mode,
+            region=switch.region,
+            preempt=tree.preempt,
+            ageing=tree.ageing,
+            window=tree.window,
+            max_age_us=tree.max_age_us,
+            fallback=None if parent else tree.fallback,
+            place=Place(node, parent, self._result_bitmap, switch.transit),
+            shared_ports=tree.shared_ports,
+        )
+
+
+def _bits(switch: TreeSwitch) -> int:
+    """Number of contributions from a switch's children."""
+    below = (_bits(link.child) if link.child.transit else 1 for link in switch.links)
+    return len(switch.members) + sum(below)

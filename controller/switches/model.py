@@ -1,0 +1,262 @@
+"""Data model of the controller: jobs, their members, regions of a switch's memory.
+
+A job on one switch is one node of the job's tree: it sums its children (workers or switches) and
+has an uplink to its parent, or, at the root of a shared job, to the job's fallback server. A job
+on a single switch is a tree of one node, and `Job(members, slots)` says all of it; larger trees
+are described in `controller.switches.tree`.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import KW_ONLY, dataclass
+from typing import Literal
+
+from controller.errors import BadJob
+
+Mode = Literal["exclusive", "shared"]
+"""Use of a switch's slots: each job its own region, or all in one array."""
+
+INA_UDP_PORT = 42592
+"""The UDP port by which switches know packets to aggregate: what goes to a switch goes there."""
+
+SWITCH_IP = "10.0.255.1"
+"""Where workers with ordinary UDP sockets send to; the switch intercepts that, and it is nobody's."""
+
+SWITCH_MAC = "02:00:00:00:ff:01"
+"""Where packets for a switch are sent, and come from: all have the same address, as `hostlib.TransportConfig`
+has it, for a worker's UDP socket hears nobody else."""
+
+NOBODY = 0xFFFF
+"""Rank of a receiver that is not a worker (docs/protocol.md)."""
+
+AGEING = 1
+"""Default ageing: the loss of a slot's priority to each packet that wanted the slot in vain."""
+
+_MAC = re.compile(r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}")
+
+
+def mac_to_int(mac: str) -> int:
+    """Parse ``02:00:00:00:00:01``. Raises BadJob."""
+    if not _MAC.fullmatch(mac):
+        raise BadJob(f"'{mac}' is not a MAC address; write it as 02:00:00:00:00:01")
+    return int(mac.replace(":", ""), 16)
+
+
+def mac_from_int(value: int) -> str:
+    """Write a 48-bit number as ``02:00:00:00:00:01``."""
+    return value.to_bytes(6, "big").hex(":")
+
+
+def ipv4_to_int(address: str) -> int:
+    """Parse a dotted IPv4 address. Raises BadJob."""
+    try:
+        return int(ipaddress.IPv4Address(address))
+    except ipaddress.AddressValueError as error:
+        raise BadJob(f"'{address}' is not an IPv4 address: {error}") from error
+
+
+def ipv4_from_int(value: int) -> str:
+    """Write a 32-bit number as a dotted IPv4 address."""
+    return str(ipaddress.IPv4Address(value))
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Slots `offset` to `offset + size - 1` of a switch."""
+
+    offset: int
+    size: int
+
+    @property
+    def end(self) -> int:
+        """The first slot after the region."""
+        return self.offset + self.size
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One child of a job's node: where its packets enter the switch and how results are addressed to it.
+
+    `rank` is a worker's; None is a switch. `port` None lets the controller choose one of the ports
+    that it may use. `bitmap` holds the contribution bits that may come from there: several if a
+    switch below passes its members' packets on as they are. 0 stands for the bit of the worker's rank.
+    `below` are the nodes of the job's tree behind a switch, whose partial sums may come from there.
+    """
+
+    rank: int | None
+    port: int | None
+    mac: str
+    ip: str
+    udp_port: int
+    bitmap: int = 0
+    below: range = range(0)
+
+    def __post_init__(self) -> None:
+        if self.bitmap == 0 and self.rank is not None and self.rank >= 0:
+            object.__setattr__(self, "bitmap", 1 << self.rank)
+
+    @property
+    def bit(self) -> int:
+        """The lowest of its bits, by which results for it are replicated; -1 if it has none."""
+        return (self.bitmap & -self.bitmap).bit_length() - 1
+
+    def __str__(self) -> str:
+        return f"the switch at port {self.port}" if self.rank is None else f"rank {self.rank}"
+
+
+@dataclass(frozen=True, slots=True)
+class Uplink:
+    """Uplink of a node: its parent switch, or a root's fallback server.
+
+    `port` is the switch's own port towards it; None lets the controller choose. Towards a parent,
+    sums go up as contribution `bitmap` of `fan_in` to its `node`; a switch that passes its members'
+    packets on has no bit of its own. For a fallback server all three are 0.
+    """
+
+    port: int | None
+    mac: str
+    ip: str
+    udp_port: int = INA_UDP_PORT
+    node: int = 0
+    bitmap: int = 0
+    fan_in: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Position of a switch in a job's tree; by default it is the root.
+
+    A node below the root has a `parent`, and the `result_bitmap` of the root. A `transit` switch
+    has no memory for the job: its members are members of the node above, whose id it has.
+    """
+
+    node: int = 0
+    parent: Uplink | None = None
+    result_bitmap: int = 0
+    transit: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job to be admitted to one switch: its members, and how it may use the memory.
+
+    `slots` are twice the packets that a worker may have under way (its `window`, which can be given
+    instead in shared mode). An exclusive job gets that many slots at least, a power of two
+    (docs/protocol.md). A shared job uses `region`: by default all slots; with size 0 it uses
+    none, and its fallback server does all the work. If it may `preempt`, its packets take slots from
+    packets of lower priority, and each that does not get one takes `ageing` from the priority of the slot;
+    and they take any slot that nobody has added to for `max_age_us`.
+
+    With `shared_ports` several of its workers may be at one port: the switch then cannot tell which of them
+    a packet is from.
+    """
+
+    members: tuple[Member, ...]
+    slots: int = 0
+    _: KW_ONLY
+    mode: Mode = "exclusive"
+    region: Region | None = None
+    preempt: bool = False
+    ageing: int = AGEING
+    window: int | None = None
+    max_age_us: int = 100_000
+    fallback: Uplink | None = None
+    place: Place = Place()
+    shared_ports: bool = False
+
+    @property
+    def uplink(self) -> Uplink | None:
+        """Destination of partial and finished sums: the parent, or the fallback server."""
+        return self.place.parent or self.fallback
+
+    @property
+    def fan_in(self) -> int:
+        """Number of contributions that complete the sum; on a transit switch that of the node above."""
+        if self.place.transit and self.place.parent is not None:
+            return self.place.parent.fan_in
+        return sum(m.bitmap.bit_count() for m in self.members)
+
+    def packets_under_way(self) -> int:
+        """Most packets that a worker may have under way, if the region does not say otherwise."""
+        return self.slots // 2 if self.window is None else self.window
+
+
+@dataclass(frozen=True, slots=True)
+class RegionChange:
+    """A shared job's move to another `region`, which begins some packets after the switch learnt of it.
+
+    `number` tells it from earlier ones of the same counter row: the generation of the job, and in the low 32
+    bits what the switch had counted as settled (p4src/include/addressing.p4) when it began.
+    """
+
+    number: int
+    region: Region
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Until when a job is certain to have somebody who will remove it: `until_ms`, Unix time.
+
+    `holder` tells people who that is. It is kept in the metadata of the job's row, which the switch
+    stores and does not look at.
+    """
+
+    until_ms: int
+    holder: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admission:
+    """A job as a switch serves it: all that its table entries say.
+
+    `generation` tells this job's packets in slots from those of earlier users of the same slots.
+    A worker may have `window` packets under way. Members are in the order of their bits. A job that is on
+    its way to another region has a `change`; until it is settled, both regions are in use. A job with a
+    `lease` that has run out is removed by the next admission of any other one; without one it stays.
+    """
+
+    job: int
+    counter_row: int
+    region: Region
+    generation: int
+    group: int
+    members: tuple[Member, ...]
+    fan_in: int
+    window: int
+    uplink: Uplink | None = None
+    node: int = 0
+    result_bitmap: int
+    transit: bool = False
+    preempt: bool = False
+    ageing: int = 0
+    max_age_us: int = 0
+    change: RegionChange | None = None
+    lease: Lease | None = None
+
+    @property
+    def epoch(self) -> int:
+        """Part of the generation that packets carry."""
+        return self.generation & 0xFF
+
+    @property
+    def full_bitmap(self) -> int:
+        """All contributors' bits."""
+        return (1 << self.fan_in) - 1
+
+    @property
+    def root(self) -> bool:
+        """True if sums are complete here."""
+        return self.node == 0 and not self.transit
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchInfo:
+    """Capacity of a loaded program: values per packet, slots, jobs at a time, members of one job."""
+
+    lanes: int
+    slots: int
+    jobs: int
+    max_members: int
+    program: Mode = "exclusive"

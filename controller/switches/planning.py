@@ -1,0 +1,113 @@
+"""Choosing what a job does not say: its id, generation, counter row, region and ports. No I/O."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from controller.errors import IdentityTaken, OutOfRows, ProgramMismatch
+from controller.memory import exclusive, shared
+from controller.switches.model import Admission, Job, Member, Region, SwitchInfo, Uplink
+
+_JOB_IDS = range(1, 1 << 16)
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Identity of a job in packets and slots: the same on every switch of its tree."""
+
+    job: int
+    generation: int
+
+
+def choose_identity(
+    present: Iterable[Admission], *, clock: Callable[[], float], rng: random.Random
+) -> Identity:
+    """Choose a job id and a generation that no job present has.
+
+    The id is random: late packets of a job that is gone then hardly ever meet a new one. The generation
+    counts milliseconds: slots may still hold any one of the last 49 days.
+    """
+    present = list(present)
+    used_ids = {a.job for a in present}
+    used = {a.generation for a in present}
+    generation = int(clock() * 1000) % (1 << 32)
+    while generation == 0 or generation in used:
+        generation = (generation + 1) % (1 << 32)
+    return Identity(rng.choice([i for i in _JOB_IDS if i not in used_ids]), generation)
+
+
+def plan(
+    job: Job, identity: Identity, *, info: SwitchInfo, present: Iterable[Admission], ports: Sequence[int]
+) -> Admission:
+    """Make the admission of a job beside those present on a switch.
+
+    Members and uplinks without a port get the lowest of `ports` that no job uses.
+
+    Raises ProgramMismatch if the switch's program has no such jobs, IdentityTaken, BadJob, OutOfMemory
+    or OutOfRows.
+    """
+    present = list(present)
+    check_mode(job, info)
+    for other in present:
+        if other.job == identity.job or other.generation == identity.generation:
+            raise IdentityTaken(f"the switch has job {other.job} of generation {other.generation} already")
+    used_rows = {a.counter_row for a in present}
+    row = next((r for r in range(1, info.jobs + 1) if r not in used_rows), None)
+    if row is None:
+        raise OutOfRows(f"the switch serves {len(present)} jobs, as many as it has counters for")
+    region = _region(job, info, present)
+    members, uplink = _with_ports(job, [p for p in ports if p not in _used_ports(present)])
+    shares = job.mode == "shared"
+    return Admission(
+        job=identity.job,
+        counter_row=row,
+        region=region,
+        generation=identity.generation,
+        group=row,  # jobs' groups are numbered like their rows; others start above
+        members=tuple(sorted(members, key=lambda m: m.bit)),
+        fan_in=job.fan_in,
+        window=job.packets_under_way() if shares else exclusive.region_size(job.slots) // 2,
+        uplink=uplink,
+        node=job.place.node,
+        result_bitmap=job.place.result_bitmap or (1 << job.fan_in) - 1,
+        transit=job.place.transit,
+        preempt=job.preempt,
+        ageing=job.ageing if job.preempt else 0,
+        max_age_us=job.max_age_us if shares else 0,
+    )
+
+
+def check_mode(job: Job, info: SwitchInfo) -> None:
+    """Raise ProgramMismatch unless the switch's program serves jobs of this mode; all its jobs then are."""
+    if job.mode != info.program:
+        raise ProgramMismatch(
+            f"the job is {job.mode}, and the switch runs the program '{info.program}': on one switch either"
+            " all jobs have private regions or all share"
+        )
+
+
+def _region(job: Job, info: SwitchInfo, present: Iterable[Admission]) -> Region:
+    if job.place.transit:
+        return Region(0, 0)
+    if job.mode == "shared":
+        return shared.place(info.slots, job.region)
+    return exclusive.allocate(info.slots, (a.region for a in present), exclusive.region_size(job.slots))
+
+
+def _used_ports(present: Iterable[Admission]) -> set[int | None]:
+    return {end.port for a in present for end in (*a.members, a.uplink) if end is not None}
+
+
+def _with_ports(job: Job, free: Sequence[int]) -> tuple[list[Member], Uplink | None]:
+    ends: list[Member | Uplink] = [*job.members, *([job.uplink] if job.uplink else [])]
+    taken = {end.port for end in ends}
+    choices = sorted(p for p in free if p not in taken)
+    wanted = sum(end.port is None for end in ends)
+    if wanted > len(choices):
+        raise OutOfRows(f"{wanted} members need ports, and only {len(choices)} are free")
+    choice = iter(choices)
+    placed = [replace(end, port=next(choice)) if end.port is None else end for end in ends]
+    members = [end for end in placed if isinstance(end, Member)]
+    return members, next((end for end in placed if isinstance(end, Uplink)), None)

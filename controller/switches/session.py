@@ -1,0 +1,422 @@
+"""One switch under control: its program, its jobs, its ordinary traffic.
+
+Everything that a controller knows of a switch it reads from the switch, so that any number of
+controllers can share one and none has to survive. What is read and then written is read and
+written by one controller at a time (`controller.switches.target.Target.turn`).
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from controller.errors import (
+    BadJob,
+    ControllerError,
+    NoProgram,
+    NoSuchJob,
+    OtherProgram,
+    ProgramMismatch,
+    Refused,
+    RegionChanging,
+    UnknownName,
+)
+from controller.memory import shared
+from controller.switches import names
+from controller.switches.checks import check_job
+from controller.switches.entries import CounterCell, Entry, MulticastGroup, TableEntry
+from controller.switches.jobs import TABLES, Contents, change_row, job_row, parse, supporting_rows
+from controller.switches.leases import run_out
+from controller.switches.model import Admission, Job, Lease, Region, RegionChange, SwitchInfo
+from controller.switches.outcomes import COLUMNS, OUTCOMES
+from controller.switches.planning import Identity, choose_identity, plan
+from controller.switches.target import ProgramInfo, Target, find
+
+if TYPE_CHECKING:
+    from controller.p4runtime_shim.tls import Tls
+    from controller.switches.programs import ProgramBundle
+
+_SETTLED_MASK = (1 << 32) - 1  # of RegionChange.number
+
+
+class Controller:
+    """Admits jobs to the switch that `target` reaches, and removes them.
+
+    `clock` gives wall-clock seconds, for leases too, `rng` job ids; both are parameters for tests. Other
+    controllers are waited for `turn_timeout_s`, `load_turn_timeout_s` at a switch without a program.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        *,
+        clock: Callable[[], float] = time.time,
+        rng: random.Random | None = None,
+        turn_timeout_s: float = 10.0,
+        load_turn_timeout_s: float = 60.0,
+    ) -> None:
+        self._target = target
+        self._clock = clock
+        self._rng = rng or random.Random()
+        self._turn_timeout_s = turn_timeout_s
+        self._load_turn_timeout_s = load_turn_timeout_s
+        self._program: ProgramInfo | None = None
+        self._info: SwitchInfo | None = None
+        self._baselines: dict[int, dict[str, int]] = {}
+
+    @classmethod
+    def connect(cls, address: str, *, device_id: int = 0, tls: Tls | None = None) -> Self:
+        """Connect to a P4Runtime server at ``host:port`` or ``unix:path``. Raises Unreachable."""
+        from controller.p4runtime_shim.target import P4RuntimeTarget  # gRPC, which other targets do without
+
+        return cls(P4RuntimeTarget(address, device_id=device_id, tls=tls))
+
+    def close(self) -> None:
+        """Close the connection; jobs stay admitted."""
+        self._target.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def address(self) -> str:
+        """Address of the switch, ``host:port`` or ``unix:path``."""
+        return self._target.address
+
+    def _turn(self) -> AbstractContextManager[None]:
+        return self._target.turn(timeout_s=self._turn_timeout_s)
+
+    # ------------------------------------------------------------------ program
+
+    def load(self, bundle: ProgramBundle, *, replace: bool = False) -> bool:
+        """See to it that the switch runs this program; False if it did already.
+
+        Raises, with nothing changed, OtherProgram if it runs another one that is not to be replaced, and
+        ProgramMismatch if that one has jobs.
+        """
+
+        def refuse(running: ProgramInfo, entries: int) -> None:
+            self._refuse_to_replace(running, entries, bundle, replace)
+
+        self._program = self._info = None  # somebody else may have loaded another one
+        if self._target.runs(bundle):
+            return False
+        # Who has its turn at a switch without a program is likely to load one, and a switch may compile it.
+        is_empty = self._target.program() is None
+        timeout_s = self._load_turn_timeout_s if is_empty else self._turn_timeout_s
+        with self._target.turn(timeout_s=timeout_s):
+            anew = self._target.load(bundle, refuse)
+            if anew:
+                self._baselines.clear()
+        return anew
+
+    def _refuse_to_replace(
+        self, running: ProgramInfo, entries: int, bundle: ProgramBundle, replace: bool
+    ) -> None:
+        if names.JOB in running.tables:  # or it is not a program of ours, and has no jobs
+            jobs = sum(isinstance(row, TableEntry) for row in self._target.read([names.JOB]))
+            if jobs:
+                raise ProgramMismatch(
+                    f"the switch runs another program than '{bundle.name}' with these lanes, which serves"
+                    f" {jobs} job{'' if jobs == 1 else 's'}; end them first, or run with the loaded"
+                    " program"
+                )
+        if not replace:
+            raise OtherProgram(
+                f"the switch at {self.address} runs {_title(running)}, with {entries} table"
+                f" {'entry' if entries == 1 else 'entries'}, and not"
+                f" '{bundle.name}' with these lanes"
+            )
+
+    @property
+    def program(self) -> ProgramInfo:
+        """Objects of the loaded program. Raises NoProgram if there is none."""
+        if self._program is None:
+            self._program = self._target.program()
+            if self._program is None:
+                raise NoProgram(f"the switch at {self.address} has no program loaded")
+        return self._program
+
+    def info(self) -> SwitchInfo:
+        """Capacity of the loaded program. Raises ProgramMismatch if it is not one for aggregation."""
+        if self._info is None:
+            try:
+                self._info = _info(self.program)
+            except UnknownName as error:
+                raise ProgramMismatch(f"the loaded program is not one for aggregation: {error}") from error
+        return self._info
+
+    # ------------------------------------------------------------------ jobs
+
+    def jobs(self) -> dict[int, Admission]:
+        """Read the jobs that the switch serves now, whoever admitted them."""
+        return self._contents().jobs
+
+    def admit(
+        self,
+        job: Job,
+        *,
+        ports: Sequence[int] = (),
+        identity: Identity | None = None,
+        lease: Lease | None = None,
+    ) -> Admission:
+        """Give a job its slots, counters and table entries.
+
+        Members, and an uplink, without a port get the lowest of `ports` that no job uses. Its counters
+        start at zero. A job of several switches is given its `identity` (`tree.admit_tree`).
+        With a `lease` it stays for as long as that is renewed; jobs whose leases ran out are removed first.
+
+        Raises BadJob, OutOfMemory or OutOfRows if the job does not fit; ProgramMismatch if the switch's
+        program is not for jobs of this mode; IdentityTaken; SwitchError if the switch fails or refuses.
+        Whatever was written by then is taken back; what cannot be taken back, because the switch is
+        gone, lets no packet in and is swept up by the next admission.
+        """
+        info = self.info()
+        check_job(job, max_members=info.max_members)
+        with self._turn():
+            present = self._sweep().jobs.values()
+            identity = identity or self.choose_identity(present)
+            admission = plan(job, identity, info=info, present=present, ports=ports)
+            admission = replace(admission, lease=lease)
+            opening, rows = job_row(admission), supporting_rows(admission)
+            self._insert_all_or_none(rows)
+            try:
+                self._reset_counters(admission.counter_row)
+                self._target.write("INSERT", [opening])
+            except BaseException:
+                self._delete_if_possible([opening, *rows])  # it may be in, and only the answer lost
+                raise
+        return admission
+
+    def renew(self, admission: Admission, lease: Lease) -> None:
+        """Give a job another lease. Raises NoSuchJob if it is not there any more; SwitchError."""
+        with self._turn():
+            found = self._find(self._contents(), admission.job)
+            if found.generation != admission.generation:
+                raise NoSuchJob(f"job {found.job} at {self.address} is another one by now")
+            self._target.write("MODIFY", [job_row(replace(found, lease=lease))])
+
+    def choose_identity(self, present: Iterable[Admission]) -> Identity:
+        """Choose a job id and a generation that none of the jobs present has."""
+        return choose_identity(present, clock=self._clock, rng=self._rng)
+
+    def resize(self, job: int, region: Region) -> Admission:
+        """Have a shared job move to other slots.
+
+        No packet is lost or sent again for it: sums that are under way end in the old region, and PSNs from
+        about a window on use the new one. Until `settle` says that the move is over both regions are in use,
+        so neither should be given to a job that is to have slots of its own.
+
+        Raises NoSuchJob; RegionChanging while an earlier move is not settled; ProgramMismatch for an
+        exclusive job, whose results its slots keep; BadJob if the region leaves the memory or the switch is
+        one that the job only passes through.
+        """
+        info = self.info()
+        if info.program != "shared":
+            raise ProgramMismatch("an exclusive job keeps its slots for life; only shared jobs are resized")
+        with self._turn():
+            found = self._find(self._contents(), job)
+            if found.transit:
+                raise BadJob(f"job {job} only passes through the switch at {self.address}; it has no region")
+            if found.change is not None:
+                raise RegionChanging(
+                    f"job {job} is still on its way from {found.region} to {found.change.region};"
+                    " settle that first"
+                )
+            number = found.generation << 32 | self._settled(found)
+            moving = replace(found, change=RegionChange(number, shared.place(info.slots, region)))
+            self._target.write("INSERT", [change_row(moving)])
+        return moving
+
+    def settle(self, job: int) -> bool:
+        """End a job's move to another region if no rank needs the old one any more; whether it is over.
+
+        It takes two windows of packets from `resize` on, and a job that sends nothing does not move. True
+        also if the job has not moved at all.
+
+        Raises NoSuchJob; SwitchError.
+        """
+        with self._turn():
+            found = self._find(self._contents(), job)
+            if found.change is None:
+                return True
+            if not self.moved(found):
+                return False
+            there = replace(found, region=found.change.region)
+            self._target.write("MODIFY", [job_row(there)])
+            self._delete([change_row(found)])
+        return True
+
+    def moved(self, moving: Admission) -> bool:
+        """Read whether `settle` would end the move that `resize` returned, which is quicker than to try."""
+        return moving.change is None or self._settled(moving) != moving.change.number & _SETTLED_MASK
+
+    def remove(self, job: int) -> None:
+        """Take all that belongs to a job off the switch, its row in the job table first.
+
+        Raises NoSuchJob.
+        """
+        with self._turn():
+            found = self._find(self._contents(), job)
+            self._delete([job_row(found)])
+            # What its row held together are orphans now, incomplete jobs of others included.
+            self._delete(self._contents().orphans)
+        self._baselines.pop(found.counter_row, None)
+
+    def counters(self, job: int) -> dict[str, int]:
+        """Read how many packets of a job met which outcome since its admission. Raises NoSuchJob."""
+        return self.row_counters(self._find(self._contents(), job).counter_row)
+
+    def row_counters(self, row: int) -> dict[str, int]:
+        """Read a row of outcome counters; row 0 is for packets of no job."""
+        cells = self._read_row(row)
+        baseline = self._baselines.get(row, {})
+        return {name: count - baseline.get(name, 0) for name, count in cells.items()}
+
+    # ------------------------------------------------------------------ ordinary traffic
+
+    def install(self, entries: Iterable[TableEntry | MulticastGroup]) -> None:
+        """Write entries of `controller.switches.forwarding`, replacing those with the same match.
+
+        Raises SwitchError; entries before the one that failed stay.
+        """
+        with self._turn():
+            for entry in entries:
+                if isinstance(entry, TableEntry) and entry.default:
+                    self._target.write("MODIFY", [entry])
+                    continue
+                try:
+                    self._target.write("INSERT", [entry])
+                except Refused as error:
+                    if [e.code for e in error.errors] != ["ALREADY_EXISTS"]:
+                        raise
+                    self._target.write("MODIFY", [entry])
+
+    def set_ecn_threshold(self, depth: int) -> None:
+        """Mark aggregation packets that find `depth` packets or more in their egress queue.
+
+        Raises ValueError if the depth is negative or more than the switch can count; SwitchError.
+        """
+        highest = (1 << _width(self.program, names.SET_ECN, "depth")) - 1
+        if not 0 <= depth <= highest:
+            raise ValueError(f"a queue can be 0 to {highest} packets deep, not {depth}")
+        self.install([TableEntry(names.ECN, {}, names.SET_ECN, {"depth": depth}, default=True)])
+
+    def uninstall(self, entries: Iterable[TableEntry | MulticastGroup]) -> None:
+        """Delete entries; those that are not there any more are left out. Raises SwitchError."""
+        with self._turn():
+            self._delete(list(entries))
+
+    # ------------------------------------------------------------------ reading
+
+    def _contents(self) -> Contents:
+        self.info()  # or the tables are not ours
+        program = self.program
+        moves = [names.CHANGE] if names.CHANGE in program.tables else []
+        return parse(self._target.read([*TABLES, *moves]), job_groups=range(1, _counter_rows(program)))
+
+    def _sweep(self) -> Contents:
+        """Delete what belongs to nobody, jobs whose leases ran out included; return what is left."""
+        contents = self._contents()
+        dead = run_out(contents.jobs.values(), int(self._clock() * 1000))
+        if dead:
+            self._delete([job_row(admission) for admission in dead])
+            contents = self._contents()
+        if contents.orphans:
+            self._delete(contents.orphans)
+        return contents
+
+    def _settled(self, admission: Admission) -> int:
+        """Read how many packets of a job's counter row have shown a move to be over, modulo 2**32."""
+        (packets,) = self._target.read_counter(names.SETTLED, [admission.counter_row])
+        return packets & _SETTLED_MASK
+
+    def _find(self, contents: Contents, job: int) -> Admission:
+        if job not in contents.jobs:
+            raise NoSuchJob(f"the switch at {self.address} has no job {job}")
+        return contents.jobs[job]
+
+    # ------------------------------------------------------------------ writing
+
+    def _insert_all_or_none(self, rows: Sequence[Entry]) -> None:
+        try:
+            self._target.write("INSERT", rows)
+        except Refused as error:
+            failed = {e.position for e in error.errors} or set(range(len(rows)))
+            self._delete_if_possible([row for i, row in enumerate(rows) if i not in failed])
+            raise
+        except BaseException:
+            self._delete_if_possible(rows)
+            raise
+
+    def _delete_if_possible(self, rows: Sequence[Entry]) -> None:
+        """Clean up after an error that is on its way already; a second one would hide it."""
+        try:
+            self._delete(rows)
+        except ControllerError:
+            return
+
+    def _delete(self, rows: Sequence[Entry]) -> None:
+        if not rows:
+            return
+        try:
+            self._target.write("DELETE", rows)
+        except Refused as error:
+            if not error.errors or any(e.code != "NOT_FOUND" for e in error.errors):
+                raise
+
+    def _reset_counters(self, row: int) -> None:
+        """Start a job's counters at zero, or remember where they stand if the switch cannot write them."""
+        self._baselines.pop(row, None)
+        zeros = [CounterCell(names.OUTCOMES, row * COLUMNS + column) for column in OUTCOMES.values()]
+        try:
+            self._target.write("MODIFY", zeros)
+        except Refused:
+            self._baselines[row] = self._read_row(row)
+
+    def _read_row(self, row: int) -> dict[str, int]:
+        cells = [row * COLUMNS + column for column in OUTCOMES.values()]
+        return dict(zip(OUTCOMES, self._target.read_counter(names.OUTCOMES, cells), strict=True))
+
+
+def _info(program: ProgramInfo) -> SwitchInfo:
+    """Read off what a program offers. Raises UnknownName if it is not one for aggregation."""
+    rooms = [find("table", table, program.tables) for table in (names.JOB, names.UPLINK)]
+    return SwitchInfo(
+        lanes=sum(name.startswith(names.LANE_REGISTERS) for name in program.registers),
+        slots=find("register", names.SLOT_REGISTER, program.registers),
+        jobs=min(*rooms, _counter_rows(program) - 1),
+        max_members=_width(program, names.SET_MEMBER, "bitmap"),
+        program="shared" if names.PRIORITY_REGISTER in program.registers else "exclusive",
+    )
+
+
+def _counter_rows(program: ProgramInfo) -> int:
+    """Number of rows of outcome counters; row 0 is for packets of no job."""
+    return find("counter", names.OUTCOMES, program.counters) // COLUMNS
+
+
+def _width(program: ProgramInfo, action: str, param: str) -> int:
+    """Width of a parameter of an action, bits."""
+    return find(f"parameter of {action}", param, find("action", action, program.actions))
+
+
+def _title(program: ProgramInfo) -> str:
+    """Name a program for people."""
+    try:
+        info = _info(program)
+    except UnknownName:
+        tables = sorted(program.tables)
+        listed = ", ".join(tables[:4]) + (", …" if len(tables) > 4 else "") or "none"
+        return f"a program that is not for aggregation (tables: {listed})"
+    return f"a program for {info.program} jobs with {info.lanes} values per packet"

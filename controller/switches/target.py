@@ -1,0 +1,91 @@
+"""A switch as a controller works on it: entries and counters by name, whatever lies between the two.
+
+`controller.p4runtime_shim.target` reaches a switch over P4Runtime. A switch in the same process needs
+nothing of that: whatever has the methods of `Target` will do.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
+
+from controller.errors import UnknownName
+from controller.switches.entries import Entry, MulticastGroup, TableEntry
+
+if TYPE_CHECKING:
+    from controller.switches.programs import ProgramBundle
+
+Kind = Literal["INSERT", "MODIFY", "DELETE"]
+"""Kind of update of an entry."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramInfo:
+    """The objects of a program by name, with their sizes.
+
+    Entries of tables, cells of indirect counters and registers, bits of each parameter of each action.
+    """
+
+    tables: Mapping[str, int]
+    counters: Mapping[str, int]
+    registers: Mapping[str, int]
+    actions: Mapping[str, Mapping[str, int]]
+
+
+class Target(Protocol):
+    """One switch. Every method may raise SwitchError; writing happens inside `turn`."""
+
+    address: str
+    """Address of the switch, which is its name in messages."""
+
+    def close(self) -> None:
+        """Let go of the switch; its entries stay."""
+
+    def turn(self, *, timeout_s: float) -> AbstractContextManager[None]:
+        """Be the only controller that writes for the time of the block; not to be nested.
+
+        Raises NotPrimary if another controller stays the primary for `timeout_s`.
+        """
+
+    def program(self) -> ProgramInfo | None:
+        """Return what the loaded program has, None if there is no program."""
+
+    def runs(self, bundle: ProgramBundle) -> bool:
+        """Return True if the switch runs this program."""
+
+    def load(self, bundle: ProgramBundle, replacing: Callable[[ProgramInfo, int], None]) -> bool:
+        """See to it that the switch runs this program; False if it did already.
+
+        Before another program is replaced, `replacing` is told its objects and how many entries its tables
+        have; what it raises keeps that one.
+        """
+
+    def write(self, kind: Kind, entries: Sequence[Entry]) -> None:
+        """Apply the same kind of update to some entries, in no certain order.
+
+        Raises Refused if any of them failed; the others took effect. UnknownName, with nothing written, if
+        the program has no such table, field, action, parameter or counter.
+        """
+
+    def read(self, tables: Iterable[str]) -> list[TableEntry | MulticastGroup]:
+        """Read all entries of these tables but the defaults, and all multicast groups."""
+
+    def read_counter(self, counter: str, cells: Sequence[int]) -> list[int]:
+        """Read how many packets some cells of a counter have counted."""
+
+
+_T = TypeVar("_T")
+
+
+def find(kind: str, name: str, known: Mapping[str, _T]) -> _T:
+    """Look up an object of a program by its name. Raises UnknownName."""
+    if name in known:
+        return known[name]
+    close = difflib.get_close_matches(name, known, n=3)
+    choices = (
+        f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(sorted(known)) or 'none'}"
+    )
+    raise UnknownName(f"the program has no {kind} '{name}'; {choices}")

@@ -1,0 +1,219 @@
+"""Topologies by name, each a function that returns a `Topology`.
+
+Hosts are called ``h1``, ``h2``, … and fallback servers' hosts ``p1``, ``p2``, …; these hang off the root, or
+off the spines. Hosts for ordinary traffic are called ``x1``, ``x2``, …
+
+`named` makes them from what people type: ``fat-tree``, or ``leaf-spine:2x4x2``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from controller.vocabulary.topology import Host, Link, Switch, Topology, TopologyError
+from controller.vocabulary.values import unknown
+
+
+def star(hosts: int, *, servers: int = 0, link: Link | None = None) -> Topology:
+    """Return one switch ``s1`` with `hosts` hosts and `servers` hosts for fallback servers.
+
+    `link` gives the properties of every link; its ends are ignored.
+    """
+    return tree([hosts], servers=servers, link=link, name=f"star({hosts})")
+
+
+def tree(
+    fan_outs: Sequence[int],
+    *,
+    servers: int = 0,
+    link: Link | None = None,
+    trunk: Link | None = None,
+    transit: Sequence[int] = (),
+    name: str = "",
+) -> Topology:
+    """Return a tree of switches: `fan_outs` children at each level, from the root to the hosts.
+
+    ``tree([2, 4])`` is a root ``s1`` with two racks, ``s2`` and ``s3``, of four hosts each: h1 to h4 and
+    h5 to h8. `link` gives the properties of the hosts' links, `trunk` (default: as `link`) those between
+    switches; `transit` lists the levels, from 0 for the root, whose switches do not aggregate.
+
+    Raises:
+        TopologyError: no levels, a level without children, or more of something than there can be.
+    """
+    if not fan_outs or min(fan_outs) < 1:
+        shown = "x".join(map(str, fan_outs))
+        raise TopologyError(f"tree {shown!r}: every level needs children, as in 2x4")
+    edge = link or Link("a", "b")
+    between = trunk or edge
+    switches = [Switch("s1", aggregates=0 not in transit)]
+    links = []
+    level = [switches[0].name]
+    for depth, fan_out in enumerate(fan_outs[:-1], start=1):
+        below = []
+        for parent in level:
+            for _ in range(fan_out):
+                child = Switch(f"s{len(switches) + 1}", aggregates=depth not in transit)
+                switches.append(child)
+                links.append(replace(between, a=parent, b=child.name))
+                below.append(child.name)
+        level = below
+    hosts: list[Host] = []
+    for parent in level:
+        for _ in range(fan_outs[-1]):
+            hosts.append(Host(f"h{len(hosts) + 1}"))
+            links.append(replace(edge, a=hosts[-1].name, b=parent))
+    for number in range(1, servers + 1):
+        hosts.append(Host(f"p{number}", "server"))
+        links.append(replace(edge, a=hosts[-1].name, b="s1"))
+    shape = "x".join(map(str, fan_outs))
+    return Topology(tuple(switches), tuple(hosts), tuple(links), "s1", name or f"tree({shape})")
+
+
+def leaf_spine(
+    spines: int,
+    leaves: int,
+    hosts: int,
+    *,
+    servers: int = 0,
+    link: Link | None = None,
+    trunk: Link | None = None,
+) -> Topology:
+    """Return `leaves` switches of `hosts` hosts each, every one of them linked to each of `spines` switches.
+
+    Spines come first, ``s1`` on; each may be the root of a tree of jobs. Fallback servers' hosts hang off the
+    spines in turn. `link` and `trunk` are as in `tree`.
+
+    Raises:
+        TopologyError: less than one of something, or more than there can be.
+    """
+    if min(spines, leaves, hosts) < 1:
+        raise TopologyError(f"{spines} spines, {leaves} leaves, {hosts} hosts: want one of each at least")
+    edge = link or Link("a", "b")
+    between = trunk or edge
+    switches = [Switch(f"s{number}") for number in range(1, spines + leaves + 1)]
+    above, below = switches[:spines], switches[spines:]
+    links = [replace(between, a=spine.name, b=leaf.name) for leaf in below for spine in above]
+    machines = [Host(f"h{number}") for number in range(1, leaves * hosts + 1)]
+    links += [replace(edge, a=host.name, b=below[at // hosts].name) for at, host in enumerate(machines)]
+    for number in range(servers):
+        machines.append(Host(f"p{number + 1}", "server"))
+        links.append(replace(edge, a=machines[-1].name, b=above[number % spines].name))
+    name = f"leaf_spine({spines}x{leaves}x{hosts})"
+    return Topology(tuple(switches), tuple(machines), tuple(links), "s1", name)
+
+
+def fat_tree(k: int, *, servers: int = 0, link: Link | None = None, trunk: Link | None = None) -> Topology:
+    """Return the fat tree of `k`-port switches: `k` pods, k³/4 hosts, (k/2)² core switches.
+
+    The cores come first, ``s1`` on, then each pod's upper switches and its edges; upper switch number i of a
+    pod is linked to the i-th k/2 cores. Fallback servers' hosts hang off the cores in turn. `link` and
+    `trunk` are as in `tree`. Al-Fares et al., "A scalable, commodity data center network architecture",
+    SIGCOMM 2008.
+
+    Raises:
+        TopologyError: `k` is odd or below 2, or there would be more of something than there can be.
+    """
+    if k < 2 or k % 2:
+        raise TopologyError(f"fat tree of {k} ports per switch: want an even number, 2 or more")
+    half, edge = k // 2, link or Link("a", "b")
+    between = trunk or edge
+    cores = [f"s{number}" for number in range(1, half * half + 1)]
+    switches, hosts, links = list(cores), list[Host](), list[Link]()
+    for _ in range(k):
+        first = len(switches) + 1
+        upper = [f"s{first + at}" for at in range(half)]
+        edges = [f"s{first + half + at}" for at in range(half)]
+        switches += upper + edges
+        links += [
+            replace(between, a=core, b=name)
+            for at, name in enumerate(upper)
+            for core in cores[at * half : (at + 1) * half]
+        ]
+        links += [replace(between, a=above, b=below) for below in edges for above in upper]
+        for below in edges:
+            for _ in range(half):
+                hosts.append(Host(f"h{len(hosts) + 1}"))
+                links.append(replace(edge, a=hosts[-1].name, b=below))
+    for number in range(servers):
+        hosts.append(Host(f"p{number + 1}", "server"))
+        links.append(replace(edge, a=hosts[-1].name, b=cores[number % len(cores)]))
+    return Topology(tuple(map(Switch, switches)), tuple(hosts), tuple(links), "s1", f"fat_tree({k})")
+
+
+def dumbbell(
+    hosts: int, cross: int, *, servers: int = 0, link: Link | None = None, trunk: Link | None = None
+) -> Topology:
+    """Return two switches joined by one link, with `hosts` hosts and `cross` hosts for traffic on each side.
+
+    Hosts ``h1`` to ``h<hosts>`` and ``x1`` to ``x<cross>`` are on the left, at the root ``s1``, with the
+    fallback servers' hosts; x<i> and x<cross + i> are meant to load the middle. `link` and `trunk` are as in
+    `tree`.
+
+    Raises:
+        TopologyError: no hosts, fewer than none for traffic, or more than there can be.
+    """
+    if hosts < 1 or cross < 0:
+        raise TopologyError(f"{hosts} hosts and {cross} for traffic on a side: want 1 or more, 0 or more")
+    edge = link or Link("a", "b")
+    machines = [Host(f"h{number}") for number in range(1, 2 * hosts + 1)]
+    machines += [Host(f"x{number}", "traffic") for number in range(1, 2 * cross + 1)]
+    sides = ["s1"] * hosts + ["s2"] * hosts + ["s1"] * cross + ["s2"] * cross
+    links = [replace(trunk or edge, a="s1", b="s2")]
+    links += [replace(edge, a=host.name, b=side) for host, side in zip(machines, sides, strict=True)]
+    for number in range(1, servers + 1):
+        machines.append(Host(f"p{number}", "server"))
+        links.append(replace(edge, a=f"p{number}", b="s1"))
+    switches = (Switch("s1"), Switch("s2"))
+    return Topology(switches, tuple(machines), tuple(links), "s1", f"dumbbell({hosts}+{cross})")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A topology of the catalog."""
+
+    summary: str
+    sizes: Mapping[str, int]
+    """What its sizes are, in the order in which people type them, and what they are unless given."""
+    make: Callable[..., Topology]
+    """Gets the sizes in that order, and `servers` and `link`."""
+
+
+CATALOG: Mapping[str, Entry] = {
+    "single-switch": Entry("hosts at one switch", {"hosts": 4}, star),
+    "two-racks": Entry(
+        "a root and two racks below it",
+        {"hosts per rack": 4},
+        lambda hosts, **rest: tree([2, hosts], **rest),
+    ),
+    "leaf-spine": Entry(
+        "every leaf linked to every spine", {"spines": 2, "leaves": 4, "hosts per leaf": 2}, leaf_spine
+    ),
+    "fat-tree": Entry("three levels of switches with k ports", {"k": 4}, fat_tree),
+    "dumbbell": Entry(
+        "two switches, a link between them, and traffic beside the jobs",
+        {"hosts per side": 2, "hosts for traffic per side": 1},
+        dumbbell,
+    ),
+}
+
+
+def named(text: str, *, servers: int = 1, link: Link | None = None) -> Topology:
+    """Return the topology that people call ``NAME`` or ``NAME:SIZExSIZE…``, under that name.
+
+    >>> [len(named(text).hosts_for("worker")) for text in ("fat-tree", "leaf-spine:2x3x5")]
+    [16, 15]
+
+    Raises:
+        TopologyError: there is none of that name, or it has other sizes.
+    """
+    name, colon, rest = text.partition(":")
+    if name not in CATALOG:
+        raise TopologyError(f"{unknown('topology', name, CATALOG)} (a file's name ends in .yaml)")
+    entry = CATALOG[name]
+    sizes = rest.split("x") if colon else [str(size) for size in entry.sizes.values()]
+    if len(sizes) != len(entry.sizes) or not all(size.isdecimal() and len(size) < 6 for size in sizes):
+        example = "x".join(map(str, entry.sizes.values()))
+        wanted = f"{name}:{example} ({', '.join(entry.sizes)})"
+        raise TopologyError(f"topology {text!r}: want {name}, or as {wanted}")
+    return replace(entry.make(*map(int, sizes), servers=servers, link=link), name=text)

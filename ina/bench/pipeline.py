@@ -1,0 +1,247 @@
+"""Throughput of a compiled program on one core, in aggregation packets per second, in memory.
+
+The traffic of ``exclusive.p4`` is that of one job of `contributors` workers: bursts of consecutive packets
+from one worker after the other, sequence numbers running on for ever. In ``shared.p4`` several such jobs
+take turns on one array of slots, with different priorities; some contributions collide, and what that
+strands is taken out by age or rank. Every packet goes through ingress; each one that completes a sum
+goes through egress once per worker, each one that moves on to the fallback server once.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+import softswitch
+from controller.switches import names
+from controller.switches.model import NOBODY, ipv4_to_int, mac_to_int
+from controller.switches.outcomes import COLUMNS, OUTCOMES
+from hostlib import wire
+from softswitch.compiler import ir
+from softswitch.engine.bench import FrameLoop, compiler_and_flags, frames_per_s
+from softswitch.engine.pipeline import Pipeline, PipelineError
+
+FIRST_JOB = 7
+REPORTED = ("completed", "collided", "evicted")
+
+COMPLETED_SHARE = 0.8
+"""A run in which fewer of the possible sums were completed measures something else."""
+
+UPLINK_PORT = 100
+MAX_AGE_PASSES = 2
+PSN_APART = 1_001_097
+"""Distance between the jobs' sequence numbers: so that with 2048 shared slots neighbours, whose
+packets follow each other through the slots, are a tenth of a burst into each other's."""
+
+SWITCH_MAC, SWITCH_IP = "02:00:00:00:00:01", "10.0.0.254"
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineBench:
+    """The rates of one program; `packets` count on the way in, `copies` on the way out."""
+
+    program: str
+    lanes: int
+    jobs: int
+    contributors: int
+    region_slots: int
+    compiler: str
+    flags: str
+    packets_per_s: float
+    median_packets_per_s: float
+    ns_per_packet: float
+    bare_ns_per_packet: float
+    """The same additions and copies of the same frames by themselves, best round."""
+    copies_per_packet: float
+    interpreter_packets_per_s: float
+    completed_share: float
+    """Sums that were completed in a slot, of those that could be."""
+    collided_share: float
+    """Packets that found their slot taken."""
+    evicted_share: float
+    """Packets that took another sum's slot."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Traffic:
+    """Input: `burst` packets of each worker of each job, all jobs on the same slots."""
+
+    jobs: int
+    contributors: int
+    region_slots: int
+    burst: int
+
+    def frames(self, lanes: int) -> list[tuple[bytes, int]]:
+        """Return one burst of each worker of each job in turn, with the ports they come from."""
+        return [
+            (_frame(lanes, self.contributors, job, rank, job * PSN_APART + psn), self.port(job, rank))
+            for rank in range(self.contributors)
+            for job in range(self.jobs)
+            for psn in range(self.burst)
+        ]
+
+    def port(self, job: int, rank: int) -> int:
+        """Return the port of a worker."""
+        return job * self.contributors + rank + 1
+
+    def replicas(self) -> list[tuple[int, int]]:
+        """Return port and replication id of each copy of a result."""
+        return [(rank + 1, rank + 1) for rank in range(self.contributors)]
+
+
+def bench_pipeline(
+    program: ir.Program,
+    *,
+    contributors: int = 4,
+    jobs: int | None = None,
+    region_slots: int | None = None,
+    burst: int = 64,
+    rounds: int = 15,
+    round_s: float = 0.1,
+) -> PipelineBench:
+    """Measure `program`, an ``exclusive.p4`` or ``shared.p4`` of any number of lanes.
+
+    One job with 512 slots, or for shared slots four jobs on 2048. `packets_per_s` is the best of `rounds`
+    runs of about `round_s` seconds of processor time, beside their median; what else the machine does
+    meanwhile can only make a run slower. Raises PipelineError if the packets were not aggregated,
+    NoCompiler if there is nothing to measure.
+    """
+    lanes, shared = lane_count(program), is_shared(program)
+    if jobs is None:
+        jobs = 4 if shared else 1
+    if region_slots is None:
+        region_slots = 2048 if shared else 512
+    traffic = _Traffic(jobs, contributors, region_slots, burst)
+    frames, replicas = traffic.frames(lanes), traffic.replicas()
+    pipeline = softswitch.load(program, backend="compiled")
+    admit_jobs(pipeline, traffic)
+    psn_offset = wire.FRAME_PREFIX_BYTES + _offset("psn")
+    loop = FrameLoop(pipeline, frames, replicas=replicas, number_offset=psn_offset, number_step=burst)
+
+    first = loop.run(10)
+    passes = max(10, int(first.packets / first.cpu_s * round_s / len(frames)))
+    measured, bare_s = [], []
+    for _ in range(rounds):  # in turn: what slows the machine down slows down both
+        measured.append(loop.run(passes))
+        bare_s.append(
+            loop.run_sums(
+                passes,
+                values_offset=wire.FRAME_PREFIX_BYTES + wire.INA_BYTES,
+                lanes=lanes,
+                slots=region_slots,
+                contributors=contributors,
+            )
+        )
+    packets = first.packets + sum(each.packets for each in measured)
+    shares = {
+        outcome: sum(
+            pipeline.read_counter(names.OUTCOMES, (1 + job) * COLUMNS + OUTCOMES[outcome])[0]
+            for job in range(jobs)
+        )
+        / packets
+        for outcome in REPORTED
+    }
+    completed = shares["completed"] * contributors
+    if completed < (COMPLETED_SHARE if shared else 1):
+        raise PipelineError(f"the pipeline completed {completed:.1%} of the sums: this measures nothing")
+    rates = [each.packets / each.cpu_s for each in measured]
+    compiler, flags = compiler_and_flags()
+    interpreter = softswitch.load(program, backend="interpreter")
+    admit_jobs(interpreter, traffic)
+    return PipelineBench(
+        program=program.name,
+        lanes=lanes,
+        jobs=jobs,
+        contributors=contributors,
+        region_slots=region_slots,
+        compiler=compiler,
+        flags=flags,
+        packets_per_s=max(rates),
+        median_packets_per_s=statistics.median(rates),
+        ns_per_packet=1e9 / max(rates),
+        bare_ns_per_packet=1e9 * min(bare_s) / (passes * len(frames)),
+        copies_per_packet=measured[0].copies / measured[0].packets,
+        interpreter_packets_per_s=frames_per_s(interpreter, frames, replicas),
+        completed_share=completed,
+        collided_share=shares["collided"],
+        evicted_share=shares["evicted"],
+    )
+
+
+# --------------------------------------------------------------------------- the jobs
+
+
+def lane_count(program: ir.Program) -> int:
+    """Return the number of lanes that the program's packets carry."""
+    lanes = dict(program.hdr.fields)["lanes"]
+    assert isinstance(lanes, ir.Header)
+    return len(lanes.fields)
+
+
+def is_shared(program: ir.Program) -> bool:
+    """Return whether jobs compete for the slots: then these have priorities."""
+    return names.PRIORITY_REGISTER in program.registers
+
+
+def admit_jobs(pipeline: Pipeline, traffic: _Traffic) -> None:
+    """Install the table entries of all jobs: worker r is child r of the root, which is this switch."""
+    contributors = traffic.contributors
+    full = (1 << contributors) - 1
+    for index in range(traffic.jobs):
+        job, row, generation, group = (FIRST_JOB + index, *[1 + index] * 3)
+        region = (0, traffic.region_slots)
+        tree = (contributors, full, group, wire.ROOT_NODE, full)
+        role, preempt, ageing = (1, 0), 1, 1  # the root, not transit
+        policy = (*role, preempt, ageing, 2 * traffic.burst, MAX_AGE_PASSES)
+        set_job = (names.SET_JOB, (row, *region, generation, *tree, *policy))
+        _insert(pipeline, names.JOB, (job,), set_job)
+        set_uplink = (names.SET_UPLINK, (UPLINK_PORT, 0, 0, 0, row, 0, contributors))
+        _insert(pipeline, names.UPLINK, (job,), set_uplink)
+        _deliver(pipeline, job, 0, SWITCH_MAC, SWITCH_IP, NOBODY)
+        for rank in range(contributors):
+            member = (names.SET_MEMBER, (1 << rank, 0, 0))
+            _insert(pipeline, names.MEMBER, (job, traffic.port(index, rank)), member)
+            _deliver(pipeline, job, 1 + rank, _worker_mac(index, rank), _worker_ip(index, rank), rank)
+
+
+def _deliver(pipeline: Pipeline, job: int, replica: int, mac: str, ip: str, rank: int) -> None:
+    deliver = (names.DELIVER, (mac_to_int(mac), ipv4_to_int(ip), wire.INA_UDP_PORT, rank))
+    _insert(pipeline, names.RECEIVER, (job, replica), deliver)
+
+
+def _insert(pipeline: Pipeline, table: str, key: Sequence[int], action: tuple[str, tuple[int, ...]]) -> None:
+    patterns = tuple(ir.Pattern("exact", value) for value in key)
+    pipeline.insert(table, ir.ConstEntry(patterns, ir.Invocation(*action), 0))
+
+
+def _frame(lanes: int, contributors: int, job: int, rank: int, psn: int) -> bytes:
+    packet = np.zeros(1, wire.packet_dtype(lanes, framed=True))
+    packet["version_kind"] = wire.version_kind(wire.KIND_GRADIENT)
+    packet["job"], packet["psn"], packet["epoch"] = FIRST_JOB + job, psn, 1 + job
+    packet["bitmap"], packet["fan_in"] = 1 << rank, contributors
+    packet["priority"], packet["exponent"] = 1 << job, 120
+    packet["valid"], packet["lanes"], packet["tag"] = lanes, lanes, 0xDECAF
+    packet["node"], packet["target"] = wire.ROOT_NODE, wire.ALL
+    packet["values"] = (rank + 1) * (np.arange(lanes) - lanes // 2)
+    endpoints = wire.Endpoints(
+        _worker_mac(job, rank), SWITCH_MAC, _worker_ip(job, rank), SWITCH_IP, wire.INA_UDP_PORT
+    )
+    prefix = wire.frame_prefix(endpoints, wire.INA_BYTES + 4 * lanes)
+    return prefix + packet.tobytes()[len(prefix) :]
+
+
+def _offset(field: str) -> int:
+    offset: int = wire.HEADER_DTYPE.fields[field][1]  # type: ignore[index]
+    return offset
+
+
+def _worker_mac(job: int, rank: int) -> str:
+    return bytes((2, 0, 0, 0, 1 + job, rank)).hex(":")
+
+
+def _worker_ip(job: int, rank: int) -> str:
+    return str(ipaddress.IPv4Address(bytes((10, 0, job, rank + 1))))

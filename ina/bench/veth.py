@@ -1,0 +1,137 @@
+"""The switch between veth interfaces: frames one by one, superframes, and the same beside BMv2.
+
+Host ``a`` keeps a window of frames on their way to host ``b``; what arrives there makes room for more. So the
+switch is never flooded with what it can only drop. A time per frame is the processor time of the switch's
+process, in user and kernel mode: what else the machine does changes it less than frames per second.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+
+from ina.bench.veth_bed import Bed, Kind, bed, check
+from ina.bench.veth_links import FRAME, SUPERFRAME, Link, RawFrames, Superframes
+
+SMALL_FRAME = 64
+WINDOW: Mapping[Kind, int] = {"ina": 512, "bmv2": 64}
+"""Frames under way at most. Of more, BMv2 drops those that its queue of 64 has no room for."""
+SUPERFRAMES = 24
+"""Superframes under way at most."""
+PAUSE_S = 20e-6
+PATIENCE_S = 5.0
+"""After so long without an arrival all that is under way counts as lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """What went from one host to the other through a switch in `wall_s` seconds."""
+
+    switch: Kind
+    name: str
+    frames: int
+    frame_bytes: int
+    lost: int
+    wall_s: float
+    cpu_s: float
+    """Processor time of the switch's process."""
+
+    @property
+    def frames_per_s(self) -> float:
+        """Frames that arrived, per second."""
+        return self.frames / self.wall_s
+
+    @property
+    def bits_per_s(self) -> float:
+        """Bits of these frames, per second."""
+        return 8 * self.frame_bytes * self.frames_per_s
+
+    @property
+    def ns_per_frame(self) -> float:
+        """Processor time of the switch per frame, in ns."""
+        return 1e9 * self.cpu_s / max(1, self.frames)
+
+
+@dataclass(frozen=True, slots=True)
+class VethBench:
+    """The median round of each case, by frames per second."""
+
+    cases: tuple[Passed, ...]
+
+    def times_baseline(self, value: Callable[[Passed], float]) -> dict[str, float]:
+        """Return, by case, how many times BMv2's `value` ours is; empty without the baseline."""
+        theirs = {case.name: value(case) for case in self.cases if case.switch == "bmv2"}
+        ours = {case.name: value(case) for case in self.cases if case.switch == "ina"}
+        return {name: ours[name] / theirs[name] for name in theirs if theirs[name]}
+
+
+def bench_veth(*, baseline: bool, round_s: float, rounds: int) -> VethBench:
+    """Measure our switch and, for a `baseline`, BMv2 with the same program and frames, in turns.
+
+    Raises LiveError (NotHere says what this machine lacks) or ControllerError.
+    """
+    kinds: tuple[Kind, ...] = ("ina", "bmv2") if baseline else ("ina",)
+    check(kinds)
+    with contextlib.ExitStack() as stack:
+        raw = [(kind, stack.enter_context(bed(kind, offload=False))) for kind in kinds]
+        another = stack.enter_context(bed("ina", offload=False))
+        offloading = stack.enter_context(bed("ina", offload=True))
+        runs = [partial(_raw, kind, on, size, round_s) for size in (SMALL_FRAME, FRAME) for kind, on in raw]
+        runs.append(partial(_beside, raw[0][1], another, round_s))
+        runs.append(partial(_superframes, offloading, round_s))
+        done = [[run() for run in runs] for _ in range(rounds)]
+    return VethBench(tuple(_middle(of_case) for of_case in zip(*done, strict=True)))
+
+
+def _middle(rounds: Sequence[Passed]) -> Passed:
+    return sorted(rounds, key=lambda each: each.frames_per_s)[len(rounds) // 2]
+
+
+def _raw(kind: Kind, on: Bed, frame_bytes: int, duration_s: float) -> Passed:
+    with contextlib.closing(RawFrames(on, frame_bytes)) as link:
+        return _passed(kind, "frame by frame", on, link, frame_bytes, WINDOW[kind], duration_s)
+
+
+def _beside(on: Bed, another: Bed, duration_s: float) -> Passed:
+    """Measure one of two switch processes that are busy at the same time."""
+    with ThreadPoolExecutor(1) as threads:
+        other = threads.submit(_raw, "ina", another, FRAME, duration_s)
+        found = _raw("ina", on, FRAME, duration_s)
+        other.result()
+    return replace(found, name=f"{found.name}, another switch beside it")
+
+
+def _superframes(on: Bed, duration_s: float) -> Passed:
+    with contextlib.closing(Superframes(on)) as link:
+        return _passed("ina", "superframes", on, link, FRAME, SUPERFRAMES * SUPERFRAME, duration_s)
+
+
+def _passed(
+    kind: Kind, how: str, on: Bed, link: Link, frame_bytes: int, window: int, duration_s: float
+) -> Passed:
+    started_s, used_s = time.monotonic(), on.cpu_s()
+    frames, lost = keep_full(link, window, duration_s, time.monotonic)
+    wall_s = time.monotonic() - started_s
+    return Passed(kind, f"{frame_bytes} B, {how}", frames, frame_bytes, lost, wall_s, on.cpu_s() - used_s)
+
+
+def keep_full(link: Link, window: int, duration_s: float, clock: Callable[[], float]) -> tuple[int, int]:
+    """Keep at most `window` frames under way for so long; return (arrived, lost)."""
+    sent = lost = seen = 0
+    before, moved_s = link.arrived(), clock()
+    end_s = moved_s + duration_s
+    while (now_s := clock()) < end_s or sent - lost > seen:
+        arrived = link.arrived() - before
+        if arrived > seen:
+            seen, moved_s = arrived, now_s
+        elif now_s - moved_s > PATIENCE_S:
+            lost, moved_s = sent - seen, now_s
+        taken = link.send(window - (sent - lost - seen)) if now_s < end_s else 0
+        sent += taken
+        if not taken:
+            time.sleep(PAUSE_S)
+    return seen, sent - seen

@@ -1,0 +1,112 @@
+"""The ``ina`` command: one module per subcommand, which parses, calls the libraries and renders.
+
+This package is the only place that brings softswitch, controller and hostlib together, through
+their public roots.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+import warnings
+from types import FrameType
+from typing import Final, TextIO
+
+from ina.cli.errors import COMPILE, FAILED, Interrupted, verdict
+from ina.cli.screen import screen
+
+SERVERS: Final = (["switch"], ["fallback"], ["admit"])
+"""They run until they are ended."""
+
+_AGAIN_S = 0.01
+"""After which an object that was being destroyed is gone; if it is not, there is another try."""
+
+
+def main() -> None:
+    """Run the command line and exit with its code; a signal that ends it exits with 128 plus its number."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup asks for that
+            signal.signal(number, _unwind)
+    sys.unraisablehook = _unraisable
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it has all that we start end with status 0
+    _open_standard_streams()
+    sys.exit(_main())
+
+
+def _open_standard_streams() -> None:
+    """Put /dev/null where a standard stream is closed: what we open next would take its number."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free, which is this one
+            os.set_inheritable(number, True)
+            setattr(sys, name, os.fdopen(number, "w" if number else "r"))
+
+
+def _unwind(number: int, frame: FrameType | None) -> None:
+    """Leave as from an error, so that workers, switches and admitted jobs are taken down; again: at once."""
+    signal.signal(number, signal.SIG_DFL)
+    raise Interrupted(number)
+
+
+def _unraisable(lost: sys.UnraisableHookArgs) -> None:
+    """Send a signal again that came amid the end of an object: Python drops what is raised there."""
+    if not isinstance(lost.exc_value, Interrupted):
+        sys.__unraisablehook__(lost)
+        return
+    number = signal.Signals[lost.exc_value.signal]
+    signal.signal(number, _unwind)
+    again = threading.Timer(_AGAIN_S, signal.pthread_kill, (threading.main_thread().ident, number))
+    again.daemon = True
+    again.start()
+
+
+def _main() -> int:
+    warnings.showwarning = _warn
+    server = sys.argv[1:2] in SERVERS
+    if not server:
+        screen.progress("loading …")  # people on a terminal see that something happens
+    try:
+        from ina.cli.commands import app
+
+        if os.environ.get("NO_COLOR"):
+            from typer import rich_utils
+
+            rich_utils.COLOR_SYSTEM = None  # or help would be in bold
+        screen.progress("")
+        app()  # ends with SystemExit, also on wrong usage
+    except Interrupted as interrupted:
+        if not server:
+            _complain(f"interrupted by {interrupted.signal}", FAILED)
+        raise
+    except BrokenPipeError:
+        return FAILED  # whoever read our output has seen enough
+    except Exception as error:
+        return _complain(*verdict(error))
+    return 0
+
+
+def _warn(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Show a warning to whoever runs the command: without a line of our source."""
+    _complain(f"warning: {message}", FAILED)
+
+
+def _complain(message: str, code: int) -> int:
+    # The compiler's messages begin with file and line, as compilers' do.
+    from ina.cli.plain import say
+
+    prefix = "" if code == COMPILE else "ina: "
+    with contextlib.suppress(OSError):  # the terminal may be gone
+        say(prefix + message)
+    return code

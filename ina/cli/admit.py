@@ -1,0 +1,168 @@
+"""``ina admit``: a job's place on a switch, for workers that somebody else starts."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Annotated
+
+import typer
+
+from controller.switches.model import SWITCH_IP
+from ina.cli import options
+from ina.cli.errors import USAGE, Failure
+from ina.cli.run_options import (
+    FaultOptions,
+    MemoryOptions,
+    StragglerTimeout,
+    SwitchOptions,
+    Timeout,
+    check,
+    fabric_of,
+    only_job,
+)
+from ina.runtime.metrics import metrics
+from ina.runtime.served import serve
+from ina.runtime.spec import Attachment, FabricSpec, LaunchSpec, Machine
+
+MACHINES = "Ranks on several machines, or summed there first"
+
+EPILOG = """Examples:
+
+  ina admit -np 4
+
+  ina admit -np 4 --program shared --slots 256
+
+  ina admit -np 4 --switch grpc://127.0.0.1:9559
+
+  ina admit -np 4 --machines 0,1/2,3 --hierarchical --switch grpc://10.1.0.9:9559 --listen 10.1.0.1 --host
+  1=10.0.0.1/02:00:00:00:00:01 --host 2=10.0.0.2/02:00:00:00:00:02
+
+Programs that use hostlib start it by themselves where torchrun, mpirun or srun has started them; INA_SWITCH
+and INA_OPTIONS hold its options then.
+"""
+
+
+def admit(
+    *,
+    workers: Annotated[int, typer.Option(*options.WORKERS, help="Number of workers, 1 to 32.")],
+    program: options.Program = "exclusive",
+    lanes: options.Lanes = 256,
+    timeout: Timeout = 8.0,
+    straggler_timeout: StragglerTimeout = 600.0,
+    memory: MemoryOptions,
+    switches: SwitchOptions,
+    tls: options.TlsOptions,
+    faults: FaultOptions,
+    machines: Annotated[
+        str,
+        typer.Option(
+            metavar="RANK,…/RANK,…",
+            rich_help_panel=MACHINES,
+            help="The ranks of each machine; all on this one unless given.",
+        ),
+    ] = "",
+    hierarchical: Annotated[
+        bool,
+        typer.Option(
+            "--hierarchical/--no-hierarchical",
+            rich_help_panel=MACHINES,
+            help="Sum the ranks of a machine there first: it is one worker of the switch.",
+        ),
+    ] = False,
+    host: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PORT=IP/MAC",
+            rich_help_panel=MACHINES,
+            help="With a switch that runs: its port for a machine, and that machine's addresses there. One "
+            "for each, in the order of their first ranks.",
+        ),
+    ] = None,
+    switch_ip: Annotated[
+        str,
+        typer.Option(
+            metavar="IP",
+            rich_help_panel=MACHINES,
+            help="The address by which those machines reach the switch.",
+        ),
+    ] = SWITCH_IP,
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            metavar="IP",
+            rich_help_panel=MACHINES,
+            help="Address of this machine where ranks meet; one that no other reaches unless given.",
+        ),
+    ] = None,
+) -> None:
+    """Admit a job whose workers somebody else starts: torchrun, mpirun, srun.
+
+    Starts (or attaches to) the switches and admits the job, as `ina run` does. Then prints one line of JSON:
+    an object whose "configs" holds for each rank what it must find in INA_JOB. They hold the job's token:
+    keep them out of logs. Serves the job until all ranks have left, or until standard input ends before all
+    have joined. The last line is its statistics.
+    """
+    fabric = fabric_of(program, lanes, memory, switches, tls, faults)
+    common = LaunchSpec(
+        command=[], workers=0, timeout_s=timeout, straggler_timeout_s=max(timeout, straggler_timeout)
+    )
+    spec = only_job(common, memory.overrides(), workers, fabric.tree)
+    spec = replace(spec, machines=_machines(machines, workers), hierarchical=hierarchical)
+    if host:
+        fabric = replace(fabric, attached=_reached(fabric, host, switch_ip))
+    check(fabric, [spec])
+    result = serve(fabric, spec, on_ready=_announce, starter_left=_input_ended, listen=listen)
+    _print(metrics(result))
+
+
+def _machines(text: str, workers: int) -> tuple[tuple[int, ...], ...]:
+    """Read ``0,1/2,3``; nothing is one machine with all ranks. Raises Failure."""
+    try:
+        machines = tuple(tuple(map(int, part.split(","))) for part in text.split("/")) if text else ()
+    except ValueError:
+        machines = ((-1,),)
+    if text and sorted(rank for ranks in machines for rank in ranks) != list(range(workers)):
+        raise Failure(
+            f"--machines {text!r}: want each rank of 0..{workers - 1} once, such as 0,1/2,3", exit_code=USAGE
+        )
+    return machines or (tuple(range(workers)),)
+
+
+def _reached(fabric: FabricSpec, hosts: Sequence[str], switch_ip: str) -> Attachment:
+    """Return the switch that runs, with the machines at its ports. Raises Failure."""
+    if fabric.attached is None or fabric.shared:
+        raise Failure(
+            "--host is for --program exclusive on a switch that runs: give --switch", exit_code=USAGE
+        )
+    return replace(fabric.attached, machines=tuple(map(_machine, hosts)), ip=switch_ip)
+
+
+def _machine(text: str) -> Machine:
+    port, equals, addresses = text.partition("=")
+    ip, slash, mac = addresses.partition("/")
+    if not (equals and slash and ip and mac and port.isascii() and port.isdecimal()):
+        raise Failure(
+            f"--host {text!r}: want PORT=IP/MAC, such as 1=10.0.0.1/02:00:00:00:00:01", exit_code=USAGE
+        )
+    return Machine(int(port), ip, mac)
+
+
+def _announce(configs: Sequence[str]) -> None:
+    _print({"configs": [json.loads(config) for config in configs]})
+
+
+def _print(message: object) -> None:
+    with contextlib.suppress(OSError):  # whoever started this has gone, and its ranks may still run
+        print(json.dumps(message), flush=True)
+
+
+def _input_ended() -> bool:
+    """Return whether standard input has ended; what it says does not matter."""
+    ready, _, _ = select.select([sys.stdin], [], [], 0)
+    return bool(ready) and not os.read(sys.stdin.fileno(), 4096)

@@ -1,0 +1,131 @@
+"""``ina alloc``: which slots of which switches each job gets."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from controller.memory.demand import rate_of
+from controller.memory.policies import POLICIES
+from controller.memory.policy import GROUP, Answer, Question, Standing, check
+from controller.workload import TrainingJob
+from ina.cli import options
+from ina.cli.allocation import common
+from ina.cli.errors import USAGE, Failure
+from ina.cli.output import table
+from ina.cli.plain import Result, count, rate
+
+EPILOG = """Examples:
+
+  ina alloc --jobs examples/allocation/jobs.toml --cluster examples/allocation/rack.toml
+
+  ina alloc --policy static --jobs jobs.toml --cluster rack.toml --json
+
+  ina alloc --jobs examples/allocation/jobs.toml --cluster examples/allocation/rack.toml --plot m.svg
+"""
+
+
+class ReadingOption(StrEnum):
+    """How the need of a deadline is computed."""
+
+    MEASURED = "measured"
+    ARTICLE = "article"
+
+
+Policy = Annotated[
+    str,
+    typer.Option(
+        help="deadline, deadline-lazy, static, shared or preemptive; path.py:Name or a package's: your own."
+    ),
+]
+Reading = Annotated[
+    ReadingOption,
+    typer.Option(
+        help="measured: slots are held as long as hold_s says, and overlap counts; article: for a round trip,"
+        " and computing comes first."
+    ),
+]
+Now = Annotated[float, typer.Option(metavar="SECONDS", help="The time, on the clock of the deadlines.")]
+
+
+def alloc(
+    jobs: common.Jobs,
+    cluster: common.ClusterFile,
+    policy: Policy = "deadline",
+    reading: Reading = ReadingOption.MEASURED,
+    now: Now = 0.0,
+    plot: common.Plot = None,
+    json: options.Json = False,
+) -> None:
+    """Divide the slots of the switches among jobs that are placed.
+
+    Jobs are summed at the switches of their tree; without one in the file, at those on the shortest paths. No
+    switch is asked and none is changed.
+    """
+    common.check_files(plot)
+    question, answer = decide(jobs, cluster, policy, reading, now)
+    if plot is not None:
+        from ina.cli.allocation.plots import draw_memory
+
+        draw_memory(question, answer, plot)
+    if json:
+        _result(question, answer, policy).print_json()
+        return
+    table(
+        f"memory by {policy}",
+        ["job", "standing", "switch", "slots", "rate", "needed", "link"],
+        [row for job in question.jobs for row in _rows(question, answer, job)],
+    )
+    for job in question.jobs:
+        if answer.standing[job.name] is Standing.ENDED:
+            end_s = answer.demands[job.name].estimate_s
+            print(f"{job.name} is ended: due at {job.deadline_s:g} s, it could be done at {end_s:.6g} s")
+
+
+def decide(
+    jobs: Path, cluster: Path, policy: str, reading: ReadingOption, now: float
+) -> tuple[Question, Answer]:
+    """Ask the policy. Raises Failure or BadSpec."""
+    if not 0 <= now < 1e12:
+        raise Failure(f"--now {now:g}: want seconds, 0 or more", USAGE)
+    chosen = common.policy(policy, POLICIES, GROUP)
+    found, fabric = common.load(jobs, cluster)
+    for job in found:
+        if job.deadline_s is not None and job.deadline_s <= now:
+            raise Failure(
+                f"{jobs}: job {job.name!r}: deadline_s = {job.deadline_s:g}: past, for it is {now:g} s", USAGE
+            )
+    question = Question(tuple(found), fabric, now, reading.value)
+    return question, check(question, chosen(question))
+
+
+def _rows(question: Question, answer: Answer, job: TrainingJob) -> list[tuple[str, ...]]:
+    need = answer.demands.get(job.name)
+    wanted = "-" if need is None else rate(need.rate_bps) if need.feasible else "too much"
+    link = rate(question.link_bps(job)) if job.name in question.trees else "-"
+    standing = str(answer.standing[job.name])
+    rows: list[tuple[str, ...]] = []
+    for name, region in answer.regions[job.name].items():
+        carried = rate_of(job, question.cluster.switch[name], region.size, question.reading)
+        slots = f"{count(region.size)} from {region.offset}"
+        rows.append((job.name, standing, name, slots, rate(carried), wanted, link))
+    return rows or [(job.name, standing, "-", "-", "-", wanted, link)]
+
+
+def _result(question: Question, answer: Answer, policy: str) -> Result:
+    standing = list(answer.standing.values())
+    setup = {"policy": policy, "reading": question.reading, "now_s": question.now_s}
+    metrics = {str(each): standing.count(each) for each in Standing}
+    of_jobs = {
+        job.name: {
+            "standing": str(answer.standing[job.name]),
+            "regions": {name: asdict(region) for name, region in answer.regions[job.name].items()},
+            **({"demand": asdict(answer.demands[job.name])} if job.name in answer.demands else {}),
+        }
+        for job in question.jobs
+    }
+    return Result("alloc", setup, metrics, of_jobs)

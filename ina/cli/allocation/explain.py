@@ -1,0 +1,120 @@
+"""``ina explain``: why one job got what it got, in words and numbers."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from controller.memory.explain import explain as explain_memory
+from controller.placement.explain import explain as explain_placement
+from controller.routing.explain import explain as explain_route
+from controller.simulator.network.settings import NetworkSettings
+from ina.cli import options
+from ina.cli.allocation import alloc, common, place, route
+from ina.cli.errors import USAGE, Failure
+from ina.cli.plain import Result
+from ina.cli.schedule.common import refusals
+
+EPILOG = """Examples:
+
+  ina explain alloc contest --jobs examples/allocation/jobs.toml --cluster examples/allocation/rack.toml
+
+  ina explain place vision-2 --jobs examples/allocation/batch.yaml --cluster examples/allocation/fabric.toml
+
+  ina explain route text-2 --jobs placed.json --cluster examples/allocation/fabric.toml
+
+  ina explain cluster train-3 --jobs examples/cluster/jobs.toml --cluster examples/cluster/racks.toml
+"""
+
+
+SIMULATED = "Of cluster"
+
+
+class What(StrEnum):
+    """What is to be explained."""
+
+    ALLOC = "alloc"
+    PLACE = "place"
+    ROUTE = "route"
+    CLUSTER = "cluster"
+
+
+DEFAULT = {What.ALLOC: "deadline", What.PLACE: "netpack", What.ROUTE: "grid"}
+
+
+def explain(
+    what: Annotated[What, typer.Argument(help="The command whose decision it is.")],
+    job: Annotated[str, typer.Argument(help="The job's name.")],
+    jobs: common.Jobs,
+    cluster: common.ClusterFile,
+    policy: Annotated[
+        str | None, typer.Option(help="As of that command; its default unless given.", show_default=False)
+    ] = None,
+    reading: alloc.Reading = alloc.ReadingOption.MEASURED,
+    now: alloc.Now = 0.0,
+    draws: route.Draws = 8,
+    seed: route.Seed = 0,
+    scheduler: Annotated[str, typer.Option(rich_help_panel=SIMULATED)] = "fifo-backfill",
+    placement: Annotated[str, typer.Option(rich_help_panel=SIMULATED)] = "netpack",
+    memory: Annotated[str, typer.Option(rich_help_panel=SIMULATED)] = "shared",
+    routing: Annotated[str, typer.Option(rich_help_panel=SIMULATED)] = "shortest-path",
+    json: options.Json = False,
+) -> None:
+    """Say why a job got its slots, its servers, its tree or its time: what bound it, what more would bring.
+
+    The policy decides again for all jobs of the file, so the options are to be those of the command.
+    """
+    if what is What.CLUSTER:
+        name = f"{scheduler} + {placement} + {memory} + {routing}"
+        settings = NetworkSettings(
+            placement=placement, memory=memory, routing=routing, reading=reading.value, seed=seed
+        )
+        lines = _simulated(job, jobs, cluster, scheduler, settings)
+    else:
+        name = policy or DEFAULT[what]
+        lines = _lines(what, job, jobs, cluster, name, reading, now, draws, seed)
+    if json:
+        setup = {"what": str(what), "job": job, "policy": name}
+        Result("explain", setup, {"lines": lines}).print_json()
+        return
+    for line in lines:
+        print(line)
+
+
+def _simulated(job: str, jobs: Path, cluster: Path, scheduler: str, settings: NetworkSettings) -> list[str]:
+    from controller.simulator.network.explain import explain as explain_simulated
+    from controller.simulator.network.run import simulate_network
+
+    found, fabric = common.load(jobs, cluster)
+    common.one_job(job, found)
+    with refusals():
+        return explain_simulated(simulate_network(found, fabric, scheduler, settings, keep_log=True), job)
+
+
+def _lines(
+    what: What,
+    job: str,
+    jobs: Path,
+    cluster: Path,
+    policy: str,
+    reading: alloc.ReadingOption,
+    now: float,
+    draws: int,
+    seed: int,
+) -> list[str]:
+    match what:
+        case What.ALLOC:
+            question, answer = alloc.decide(jobs, cluster, policy, reading, now)
+            return explain_memory(question, answer, common.one_job(job, list(question.jobs)))
+        case What.ROUTE:
+            asked, trees = route.decide(jobs, cluster, policy, draws, seed)
+            return explain_route(asked, trees, common.one_job(job, list(asked.jobs)))
+        case What.PLACE:
+            placed = place.decide(jobs, cluster, policy, seed)
+            if job in placed.waiting:
+                return [f"{job} waits: the free GPUs are too few for it beside the others of the batch."]
+            return explain_placement(placed.state, common.one_job(job, list(placed.state.jobs)))
+    raise Failure(f"{what}: want one of {', '.join(What)}", USAGE)

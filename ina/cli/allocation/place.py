@@ -1,0 +1,133 @@
+"""``ina place``: which servers each job runs on, and the rates that all come to."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from controller.placement import policy as placement
+from controller.placement.flows import State
+from controller.placement.policies import POLICIES
+from controller.workload import TrainingJob
+from controller.workload.read import write_jobs
+from ina.cli import options
+from ina.cli.allocation import common
+from ina.cli.errors import USAGE, Failure
+from ina.cli.output import table
+from ina.cli.plain import Result, rate, seconds
+
+EPILOG = """Examples:
+
+  ina place --jobs examples/allocation/batch.yaml --cluster examples/allocation/fabric.toml
+
+  ina place --policy locality,netpack --jobs batch.yaml --cluster fabric.toml
+
+  ina place --jobs batch.yaml --cluster fabric.toml --write placed.json
+"""
+
+Policies = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME,…",
+        help=f"{', '.join(POLICIES)}; path.py:Name or a package's for one of your own; several are compared.",
+    ),
+]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of everything random: the same gives the same.")]
+
+
+def place(
+    jobs: common.Jobs,
+    cluster: common.ClusterFile,
+    policy: Policies = "netpack",
+    seed: Seed = 0,
+    write: common.Write = None,
+    plot: common.Plot = None,
+    json: options.Json = False,
+) -> None:
+    """Place jobs on servers, all at once, and compute the rates that they come to.
+
+    Jobs that have servers in the file keep them, and count as running. Rates are those of water-filling:
+    links and switch memory are shared, and what finds no memory goes to a fallback server.
+    """
+    common.check_files(plot, write)
+    names = [name.strip() for name in policy.split(",") if name.strip()]
+    if not names or len(set(names)) < len(names):
+        raise Failure(f"--policy {policy}: want names, each once", USAGE)
+    placed = {name: decide(jobs, cluster, name, seed) for name in names}
+    last = placed[names[-1]]
+    if write is not None:
+        write_jobs(write, last.state.jobs)
+    if plot is not None:
+        from ina.cli.allocation.plots import draw_placement
+
+        draw_placement(last.state, plot)
+    if json:
+        _result(placed, seed).print_json()
+        return
+    if len(names) == 1:
+        _show(last)
+    rows = [
+        (name, f"{each.state.value:.2f}", str(len(each.state.jobs)), str(len(each.waiting)))
+        for name, each in placed.items()
+    ]
+    table("placement", ["policy", "GPUs computing", "placed", "waiting"], rows)
+
+
+def decide(jobs: Path, cluster: Path, name: str, seed: int) -> placement.Placed:
+    """Ask the policy. Raises Failure or BadSpec."""
+    chosen = common.policy(name, POLICIES, placement.GROUP)
+    method = chosen if isinstance(chosen, placement.Policy) else placement.Policy(chosen)
+    found, fabric = common.load(jobs, cluster)
+    running = [job for job in found if job.servers]
+    batch = [job for job in found if not job.servers]
+    crowded = placement.overfull(fabric, running)
+    if crowded is not None:
+        raise Failure(f"{jobs}: {crowded}", USAGE)
+    return placement.place(fabric, batch, method, running=running, seed=seed)
+
+
+def _show(placed: placement.Placed) -> None:
+    state = placed.state
+    rows = [_row(state, job, float(bps)) for job, bps in zip(state.jobs, state.steady.rate_bps, strict=True)]
+    rows += [(name, "waits", "-", "-", "-", "-", "-", "-") for name in placed.waiting]
+    table(
+        "jobs",
+        ["job", "servers", "racks", "fallback", "summed", "rate", "iteration", "bound by"],
+        rows,
+    )
+
+
+def _row(state: State, job: TrainingJob, bps: float) -> tuple[str, ...]:
+    racks = {state.cluster.rack_of[host] for host in job.hosts}
+    bound = int(state.steady.bound_by[state.jobs.index(job)])
+    return (
+        job.name,
+        str(len(job.hosts)),
+        str(len(racks)),
+        job.fallback or "-",
+        "yes" if job.aggregate and job.tree and job.tree.aggregators else "no",
+        rate(bps) if math.isfinite(bps) else "-",
+        seconds(job.iteration_s(bps)),
+        state.resource(bound),
+    )
+
+
+def _result(placed: dict[str, placement.Placed], seed: int) -> Result:
+    metrics = {f"{name}_gpus_computing": each.state.value for name, each in placed.items()}
+    metrics |= {f"{name}_waiting": len(each.waiting) for name, each in placed.items()}
+    state = list(placed.values())[-1].state
+    jobs = {
+        job.name: {
+            "servers": list(job.servers),
+            "fallback": job.fallback,
+            "aggregate": job.aggregate,
+            "rate_bps": float(bps) if math.isfinite(bps) else None,
+            "iteration_s": job.iteration_s(float(bps)),
+            "bound_by": state.resource(int(bound)),
+        }
+        for job, bps, bound in zip(state.jobs, state.steady.rate_bps, state.steady.bound_by, strict=True)
+    }
+    return Result("place", {"policies": list(placed), "seed": seed}, metrics, jobs)

@@ -1,0 +1,121 @@
+"""``ina route``: which switches sum each job, and by which links its gradients get there."""
+
+from __future__ import annotations
+
+import math
+import random
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from controller.placement.flows import State
+from controller.routing.policies import POLICIES
+from controller.routing.policy import GROUP, Question, check, routed_by
+from controller.workload.model import Tree
+from controller.workload.read import write_jobs
+from ina.cli import options
+from ina.cli.allocation import common
+from ina.cli.errors import USAGE, Failure
+from ina.cli.output import table
+from ina.cli.plain import Result, rate
+
+EPILOG = """Examples:
+
+  ina place --jobs batch.yaml --cluster examples/allocation/fabric.toml --write placed.json
+
+  ina route --jobs placed.json --cluster examples/allocation/fabric.toml
+
+  ina route --policy tor-only,shortest-path,grid --jobs placed.json --cluster fabric.toml --plot tree.svg
+"""
+
+Policies = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME,…",
+        help=f"{', '.join(POLICIES)}; path.py:Name or a package's for one of your own; several are compared.",
+    ),
+]
+Draws = Annotated[int, typer.Option(min=1, max=10_000, help="Roundings that grid draws; the best is kept.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of everything random: the same gives the same.")]
+
+
+def route(
+    jobs: common.Jobs,
+    cluster: common.ClusterFile,
+    policy: Policies = "grid",
+    draws: Draws = 8,
+    seed: Seed = 0,
+    write: common.Write = None,
+    plot: common.Plot = None,
+    json: options.Json = False,
+) -> None:
+    """Choose aggregation trees for jobs that are placed, and compute the rates that they come to.
+
+    Trees in the file are chosen anew. The root of a job is the switch that sums nearest to its fallback
+    server.
+    """
+    common.check_files(plot, write)
+    names = [name.strip() for name in policy.split(",") if name.strip()]
+    if not names or len(set(names)) < len(names):
+        raise Failure(f"--policy {policy}: want names, each once", USAGE)
+    asked = {name: decide(jobs, cluster, name, draws, seed) for name in names}
+    states = {name: question.evaluate(trees) for name, (question, trees) in asked.items()}
+    question, trees = asked[names[-1]]
+    if write is not None:
+        write_jobs(write, routed_by(question.jobs, trees))
+    if plot is not None:
+        from ina.cli.allocation.plots import draw_trees
+
+        draw_trees(states[names[-1]], plot)
+    if json:
+        _result(states, draws, seed).print_json()
+        return
+    if len(names) == 1:
+        _show(states[names[0]])
+    rows = [(name, *map(rate, _rates(state))) for name, state in states.items()]
+    table("routing", ["policy", "smallest rate", "all together"], rows)
+
+
+def decide(jobs: Path, cluster: Path, name: str, draws: int, seed: int) -> tuple[Question, dict[str, Tree]]:
+    """Ask the policy. Raises Failure or BadSpec."""
+    chosen = common.policy(name, POLICIES, GROUP)
+    found, fabric = common.load(jobs, cluster)
+    question = Question(fabric, tuple(found), draws, random.Random(seed))
+    return question, dict(check(question, chosen(question)))
+
+
+def _rates(state: State) -> tuple[float, float]:
+    rates = [float(each) for each in state.steady.rate_bps if math.isfinite(each)]
+    return min(rates, default=0.0), sum(rates)
+
+
+def _show(state: State) -> None:
+    rows = []
+    for job, bps, bound in zip(state.jobs, state.steady.rate_bps, state.steady.bound_by, strict=True):
+        if job.tree is None:
+            rows.append((job.name, "-", "-", "-", "-", "one server"))
+            continue
+        sums = ", ".join(sorted(job.tree.aggregators)) or "none"
+        row = (job.name, job.tree.root, sums, str(len(job.tree.switches)), rate(float(bps)))
+        rows.append((*row, state.resource(int(bound))))
+    table("jobs", ["job", "root", "summed at", "switches", "rate", "bound by"], rows)
+
+
+def _result(states: dict[str, State], draws: int, seed: int) -> Result:
+    metrics = {}
+    for name, state in states.items():
+        metrics[f"{name}_smallest_rate_bps"], metrics[f"{name}_total_rate_bps"] = _rates(state)
+    state = list(states.values())[-1]
+    jobs = {
+        job.name: {
+            "root": job.tree.root,
+            "parents": dict(job.tree.parents),
+            "aggregators": sorted(job.tree.aggregators),
+            "rate_bps": float(bps),
+            "bound_by": state.resource(int(bound)),
+        }
+        for job, bps, bound in zip(state.jobs, state.steady.rate_bps, state.steady.bound_by, strict=True)
+        if job.tree is not None
+    }
+    return Result("route", {"policies": list(states), "draws": draws, "seed": seed}, metrics, jobs)

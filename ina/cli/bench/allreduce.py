@@ -1,0 +1,193 @@
+"""``ina bench allreduce``: one job through real sockets, beside gloo and a bare copy."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from ina.bench import mpi
+from ina.bench.allreduce import Dtype, processor_s, slowest
+from ina.bench.loopback import copy_time_s
+from ina.cli import options
+from ina.cli.errors import USAGE, Failure
+from ina.cli.live import Live
+from ina.cli.output import table
+from ina.cli.plain import Result, parse_size, plural, rate, seconds
+from ina.cli.run_options import PortKind
+from ina.runtime.jobs import run_alone
+from ina.runtime.spec import FabricSpec, LaunchSpec
+
+FRAME_HEADERS_BYTES = 70  # Ethernet, IPv4, UDP, INA
+_LABELS: Final = {
+    "ina": "ina (switch)",
+    "block16": "ina, 16 bits",
+    "mpi": "OpenMPI",
+    "floor": "bare loopback copy",
+}
+
+EPILOG = """Examples:
+
+  ina bench allreduce -np 4 --size 64MB --baseline gloo
+
+  ina bench allreduce -np 4 --size 64MB --baseline gloo,mpi --block16
+
+  ina bench allreduce -np 4 --size 4KB --dtype int32 --baseline gloo --json
+
+  ina bench allreduce -np 4 --size 64MB --program shared
+"""
+
+
+def allreduce(
+    workers: Annotated[int, typer.Option(*options.WORKERS, help="Number of workers, 1 to 32.")] = 4,
+    size: Annotated[str, typer.Option(help="Bytes of the array, such as 64MB (powers of 1024).")] = "64MB",
+    dtype: Annotated[
+        Dtype, typer.Option(help="Of the array; int32 needs no exponents, which saves a round trip.")
+    ] = Dtype.FLOAT32,
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            metavar="gloo,mpi",
+            help="gloo: torch.distributed in the same processes, taking turns; mpi: OpenMPI, afterwards.",
+        ),
+    ] = None,
+    block16: Annotated[
+        bool, typer.Option("--block16", help="The same in 16 bits too, taking turns ('ina run --numbers').")
+    ] = False,
+    port_kind: Annotated[
+        PortKind, typer.Option(help="How workers reach the switch, as in 'ina run'.")
+    ] = PortKind.AUTO,
+    iterations: Annotated[
+        int | None, typer.Option(min=1, help="Measured iterations; default by size.")
+    ] = None,
+    program: options.Program = "exclusive",
+    lanes: options.Lanes = 256,
+    slots: Annotated[int | None, typer.Option(min=0, help="Aggregator slots, as in 'ina run'.")] = None,
+    json: options.Json = False,
+) -> None:
+    """Allreduce through real sockets and the switch process on loopback; the median of the iterations."""
+    baselines = baseline.split(",") if baseline else []
+    if unknown := [name for name in baselines if name not in ("gloo", "mpi")]:
+        raise Failure(f"--baseline {unknown[0]!r}: want gloo, mpi or gloo,mpi", exit_code=USAGE)
+    if "gloo" in baselines:
+        _require_torch()
+    if "mpi" in baselines and (why := mpi.missing()):
+        raise Failure(why)
+    try:
+        payload = parse_size(size)
+    except ValueError as error:
+        raise Failure(f"--size {error}", exit_code=USAGE) from error
+    if payload < 4:
+        raise Failure(f"--size {size!r}: one {dtype} takes 4 bytes", exit_code=USAGE)
+    if block16 and dtype is Dtype.INT32:
+        raise Failure("--block16: 16 bits are for --dtype float32; int32 is summed as it is", exit_code=USAGE)
+    repeats = iterations or max(5, min(500, (512 << 20) // payload))
+    with tempfile.TemporaryDirectory() as directory:
+        command = [sys.executable, "-P", "-m", "ina.bench.allreduce", "--bytes", str(payload)]
+        command += ["--iterations", str(repeats), "--output", directory, "--dtype", dtype.value]
+        if "gloo" in baselines:
+            command += ["--gloo-store", str(Path(directory) / "store")]
+        if block16:
+            command.append("--block16")
+        spec = LaunchSpec(command=command, workers=workers, slots=slots)
+        fabric = FabricSpec(program=program, lanes=lanes, port_kind=port_kind.value)
+        with Live({"": workers}, quiet=True) as live:
+            result = run_alone(fabric, spec, on_output=live.output, on_progress=live.update)
+        times = slowest(Path(directory), workers)
+        processor = processor_s(Path(directory), workers)
+        if "mpi" in baselines:
+            beside = Path(directory) / "mpi"
+            beside.mkdir()
+            if why := mpi.run(beside, workers, payload, repeats, dtype):
+                raise Failure(why)
+            times |= slowest(beside, workers)
+            processor |= processor_s(beside, workers)
+    floor = _floor_s(payload, lanes, workers)
+    numbers = _numbers(times, floor, payload)
+    numbers |= _processor_time(processor, workers, payload)
+    numbers["resent_packets"] = sum(report.get("packets_resent", 0.0) for report in result.reports.values())
+    if json:
+        setup: dict[str, int | str | None] = {
+            "program": program,
+            "baseline": baseline,
+            "port_kind": port_kind.value,
+            "workers": workers,
+            "size_bytes": payload,
+            "dtype": dtype.value,
+            "iterations": repeats,
+            "lanes": lanes,
+            "slots": slots,
+        }
+        Result("bench allreduce", setup, numbers).print_json()
+        return
+    rows = []
+    for name in [*times, "floor"]:
+        label = _LABELS.get(name, name)
+        prefix = "" if name == "ina" else f"{name}_"
+        median = numbers[f"{prefix}time_s"]
+        ratio = "1" if name == "ina" else f"{numbers[f'ratio_vs_{name}']:.2f}"
+        busy = numbers.get(f"{prefix}processor_s_per_gb")
+        rows.append(
+            (
+                label,
+                seconds(median),
+                rate(payload * 8 / median),
+                ratio,
+                "" if busy is None else f"{busy:.2f} s",
+            )
+        )
+    table(
+        f"allreduce of {size} of {dtype}, {plural(workers, 'worker')}, {lanes} lanes, median of {repeats}",
+        ["", "time", "algorithm bandwidth", "time, ina's = 1", "processor time of a worker per GB"],
+        rows,
+    )
+
+
+def _require_torch() -> None:
+    try:
+        import torch.distributed  # noqa: F401 - only whether it is there
+    except ImportError:
+        raise Failure("the gloo baseline needs torch: pip install 'ina[bench]'") from None
+
+
+def _processor_time(busy: Mapping[str, Sequence[float]], workers: int, payload: int) -> dict[str, float]:
+    """Return a worker's processor time per gigabyte summed, for each way."""
+    return {
+        f"{'' if name == 'ina' else f'{name}_'}processor_s_per_gb": statistics.median(of_all)
+        / workers
+        * 1e9
+        / payload
+        for name, of_all in busy.items()
+    }
+
+
+def _floor_s(payload: int, lanes: int, workers: int) -> float:
+    """Time the bytes that the frames take, to the switch and back, through loopback alone."""
+    packets = -(-payload // (4 * lanes))
+    frame = FRAME_HEADERS_BYTES + 4 * lanes
+    return min(copy_time_s(2 * workers * packets * frame, frame) for _ in range(3))
+
+
+def _numbers(times: dict[str, list[float]], floor: float, payload: int) -> dict[str, float]:
+    ina = statistics.median(times["ina"])
+    numbers = {
+        "time_s": ina,
+        "time_min_s": min(times["ina"]),
+        "algbw_bps": payload * 8 / ina,
+        "floor_time_s": floor,
+        "ratio_vs_floor": floor / ina,
+    }
+    for name in times.keys() - {"ina"}:
+        other = statistics.median(times[name])
+        numbers |= {
+            f"{name}_time_s": other,
+            f"{name}_time_min_s": min(times[name]),
+            f"{name}_algbw_bps": payload * 8 / other,
+            f"ratio_vs_{name}": other / ina,
+        }
+    return numbers

@@ -1,0 +1,149 @@
+"""``ina bench jobs``: several jobs at once on one switch, against one job as large as all and one of them."""
+
+from __future__ import annotations
+
+import json as json_module
+import statistics
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import track
+
+from ina.bench.jobs import throughput_bps
+from ina.cli import options
+from ina.cli.errors import USAGE, Failure
+from ina.cli.live import print_output
+from ina.cli.output import err, table
+from ina.cli.plain import Result, parse_size, plural, rate
+from ina.runtime.fabric import SwitchFabric, open_fabric
+from ina.runtime.jobs import JobEnd, run_jobs
+from ina.runtime.metrics import metrics, total
+from ina.runtime.spec import SHARED, FabricSpec, LaunchSpec
+from ina.runtime.topology import MAX_CHILDREN
+
+EPILOG = """Examples:
+
+  ina bench jobs
+
+  ina bench jobs --jobs 2 -np 4 --size 64MB --program exclusive --json
+"""
+
+
+def jobs(
+    number: Annotated[int, typer.Option("--jobs", min=2, max=16, help="Jobs at the same time.")] = 4,
+    workers: Annotated[int, typer.Option(*options.WORKERS, min=1, help="Workers of each of them.")] = 2,
+    size: Annotated[str, typer.Option(help="Bytes of each worker's float32 array.")] = "16MB",
+    iterations: Annotated[int, typer.Option(min=2, help="Allreduces of each job in one round.")] = 30,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds, both measured in turns.")] = 3,
+    program: options.Program = SHARED,
+    lanes: options.Lanes = 256,
+    slots: Annotated[int | None, typer.Option(min=0, help="Aggregator slots, as in 'ina run'.")] = None,
+    json: options.Json = False,
+) -> None:
+    """Gradients per second through one switch process: several jobs at once against one job alone.
+
+    Three cases take turns on the same switch: all the jobs; one job with as many workers as they have
+    together, so that the ratio is what sharing costs; and one of the jobs, with the machine to itself.
+    """
+    try:
+        payload = parse_size(size)
+    except ValueError as error:
+        raise Failure(f"--size {error}", exit_code=USAGE) from error
+    all_workers = number * workers
+    if all_workers > MAX_CHILDREN:
+        raise Failure(f"{number} x {workers} workers: the switch sums up to {MAX_CHILDREN}", exit_code=USAGE)
+    shapes = {"several": [workers] * number, "one_job": [all_workers], "alone": [workers]}
+    measured: dict[str, list[_Measured]] = {name: [] for name in shapes}
+    turns = list(shapes) * rounds
+    with open_fabric(FabricSpec(program=program, lanes=lanes), [all_workers]) as fabric:
+        for name in track(turns, "measuring", console=err, transient=True, disable=not err.is_terminal):
+            measured[name].append(_measure(fabric, shapes[name], payload, iterations, slots))
+    medians = {name: statistics.median(each.bps for each in found) for name, found in measured.items()}
+    # Of rounds, for what else the machine does comes and goes.
+    ratios = {
+        name: statistics.median(
+            several.bps / each.bps for several, each in zip(measured["several"], found, strict=True)
+        )
+        for name, found in measured.items()
+    }
+    collided = {name: statistics.fmean(each.collided for each in found) for name, found in measured.items()}
+    resent = {name: statistics.fmean(each.resent for each in found) for name, found in measured.items()}
+    if json:
+        setup = {
+            "jobs": number,
+            "workers": workers,
+            "size_bytes": payload,
+            "iterations": iterations,
+            "rounds": rounds,
+            "program": program,
+            "lanes": lanes,
+            "slots": slots,
+        }
+        numbers: dict[str, float] = {}
+        for name, median in medians.items():
+            prefix = "" if name == "several" else f"{name}_"
+            numbers[f"{prefix}gradient_bps"] = median
+            numbers[f"{prefix}gradient_best_bps"] = max(each.bps for each in measured[name])
+            numbers[f"{prefix}collided_share"] = collided[name]
+            numbers[f"{prefix}resent_share"] = resent[name]
+            if prefix:
+                numbers[f"ratio_vs_{name}"] = ratios[name]
+        Result("bench jobs", setup, numbers).print_json()
+        return
+    table(
+        f"gradients into the switch, {program}, {lanes} lanes, arrays of {size}, median of {rounds}",
+        ["", "throughput", f"{number} jobs have", "collided", "sent again"],
+        [
+            (
+                _words(shapes[name]),
+                rate(median),
+                f"{ratios[name]:.2f} of it",
+                f"{collided[name]:.2%}",
+                f"{resent[name]:.2%}",
+            )
+            for name, median in medians.items()
+        ],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """Packets of the jobs' workers together, and the shares that found slots taken, or were sent again."""
+
+    bps: float
+    collided: float
+    resent: float
+
+
+def _words(shape: Sequence[int]) -> str:
+    return f"{plural(len(shape), 'job')} of {plural(shape[0], 'worker')}"
+
+
+def _measure(
+    fabric: SwitchFabric, shape: Sequence[int], payload: int, iterations: int, slots: int | None
+) -> _Measured:
+    """Run jobs of so many workers once, at the same time."""
+    with tempfile.TemporaryDirectory() as directory:
+        specs = []
+        for index, workers in enumerate(shape):
+            command = [sys.executable, "-P", "-m", "ina.bench.jobs", "--bytes", str(payload)]
+            command += ["--iterations", str(iterations), "--output", directory]
+            command += ["--name", f"job{index}", "--jobs", str(len(shape))]
+            specs.append(LaunchSpec(command, workers, name=f"job{index}", slots=slots))
+        ends = [JobEnd(spec) for spec in specs]
+        run_jobs(fabric, ends, on_output=print_output)
+        for end in ends:
+            end.check()
+        times = [json_module.loads((Path(directory) / f"{spec.name}.json").read_text()) for spec in specs]
+    sums = total(metrics(end.result) for end in ends if end.result)
+    sent = sums["sent_packets"] + sums["resent_packets"]
+    return _Measured(
+        throughput_bps(times, payload * shape[0]),
+        sums["switch_collided_packets"] / sent,
+        sums["resent_packets"] / sent,
+    )

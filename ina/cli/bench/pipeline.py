@@ -1,0 +1,81 @@
+"""``ina bench pipeline``: the compiled program alone, in memory."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+import softswitch
+from controller.switches.programs import source_of
+from ina.bench.pipeline import bench_pipeline
+from ina.cli import options
+from ina.cli.output import out, table
+from ina.cli.plain import Result, count, seconds
+
+ROUNDS = 9
+
+EPILOG = """Examples:
+
+  ina bench pipeline --lanes 256
+
+  ina bench pipeline --program shared --lanes 256 --json
+"""
+
+
+def pipeline(
+    program: options.Program = "exclusive",
+    lanes: options.Lanes = 256,
+    workers: Annotated[int, typer.Option(*options.WORKERS, min=1, max=32, help="Contributors per sum.")] = 4,
+    duration: Annotated[
+        float, typer.Option(min=0.01, metavar="SECONDS", help="Duration of the measurement.")
+    ] = 3.0,
+    json: options.Json = False,
+) -> None:
+    """Aggregation packets through the compiled program, in memory, on one core."""
+    path, defines = source_of(program, lanes)
+    compiled = softswitch.compile_file(path, defines=defines)
+    measured = bench_pipeline(compiled, contributors=workers, round_s=duration / ROUNDS, rounds=ROUNDS)
+    setup = {
+        "program": program,
+        "lanes": measured.lanes,
+        "jobs": measured.jobs,
+        "workers": workers,
+        "slots": measured.region_slots,
+        "compiler": f"{measured.compiler} {measured.flags}",
+    }
+    numbers = {
+        "packets_per_s": measured.packets_per_s,
+        "packets_per_s_median": measured.median_packets_per_s,
+        "packet_time_s": measured.ns_per_packet * 1e-9,
+        "bare_packet_time_s": measured.bare_ns_per_packet * 1e-9,
+        "share_of_bare": measured.bare_ns_per_packet / measured.ns_per_packet,
+        "copies_per_packet": measured.copies_per_packet,
+        "interpreter_packets_per_s": measured.interpreter_packets_per_s,
+        "ratio_vs_interpreter": measured.packets_per_s / measured.interpreter_packets_per_s,
+        "completed_share": measured.completed_share,
+        "collided_share": measured.collided_share,
+        "evicted_share": measured.evicted_share,
+    }
+    if json:
+        Result("bench pipeline", setup, numbers).print_json()
+        return
+    rates = [
+        ("additions and copies alone, best round", 1e9 / measured.bare_ns_per_packet),
+        ("compiled, best round", measured.packets_per_s),
+        ("compiled, median", measured.median_packets_per_s),
+        ("interpreter", measured.interpreter_packets_per_s),
+    ]
+    table(
+        f"{program}, {measured.lanes} lanes, {measured.jobs} x {workers} contributors, in memory on one core",
+        ["", "packets/s", "per packet"],
+        [(name, count(value), seconds(1 / value)) for name, value in rates],
+    )
+    if measured.collided_share:
+        out.print(
+            f"completed in a slot: {measured.completed_share:.1%} of the sums; collided: "
+            f"{measured.collided_share:.1%}, evicted: {measured.evicted_share:.1%} of the packets",
+            highlight=False,
+            soft_wrap=True,
+        )
+    out.print(f"compiler: {setup['compiler']}", highlight=False, soft_wrap=True)

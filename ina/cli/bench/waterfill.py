@@ -1,0 +1,50 @@
+"""``ina bench waterfill``: how fast the steady state of many jobs is computed."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from ina.bench.allocation import measure_waterfill
+from ina.cli import options
+from ina.cli.output import table
+from ina.cli.plain import Result, count, rate, seconds
+
+EPILOG = """Examples:
+
+  ina bench waterfill
+
+  ina bench waterfill --jobs 1000 --links 500 --reading freeze --json
+"""
+
+
+class ReadingOption(StrEnum):
+    """What becomes of jobs where memory is full."""
+
+    SPILL = "spill"
+    FREEZE = "freeze"
+
+
+def waterfill(
+    jobs: Annotated[int, typer.Option(metavar="JOBS", min=1, max=1_000_000)] = 10_000,
+    links: Annotated[int, typer.Option(metavar="LINKS", min=100, max=100_000)] = 5_000,
+    reading: Annotated[
+        ReadingOption, typer.Option(help="Where memory is full, gradients pass unsummed, or jobs freeze.")
+    ] = ReadingOption.SPILL,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the jobs' servers.")] = 0,
+    json: options.Json = False,
+) -> None:
+    """Compute the rates of jobs of two to eight servers on a leaf-spine.
+
+    Time is that of making flows of the jobs, and of the filling; processor time is of both together.
+    """
+    found = measure_waterfill(jobs, links, reading=reading.value, seed=seed)
+    if json:
+        Result("bench waterfill", {"reading": str(reading), "seed": seed}, asdict(found)).print_json()
+        return
+    times = (seconds(found.build_s), seconds(found.fill_s), seconds(found.processor_s))
+    row = (f"{count(found.jobs)} jobs, {count(found.links)} links", *times, rate(found.smallest_bps))
+    table("water-filling", ["", "flows", "filling", "processor", "smallest rate"], [row])

@@ -1,0 +1,245 @@
+"""``ina cluster simulate``: schedulers, placement, memory and routing together, side by side."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from controller.errors import BadSpec
+from controller.simulator.files import check_output, whole
+from controller.simulator.job_table import Row, row_of, write_jobs
+from controller.simulator.network.policies import policies_of
+from controller.simulator.network.run import NetworkOutcome, NetworkTask, run_network
+from controller.simulator.network.settings import NetworkSettings
+from controller.simulator.policies import check_settings, parse_setting
+from controller.simulator.pool import run_each
+from controller.workload import Cluster, TrainingJob
+from ina.cli import options
+from ina.cli.allocation import common as allocation
+from ina.cli.allocation.alloc import Reading, ReadingOption
+from ina.cli.errors import USAGE, Failure
+from ina.cli.plain import Result, count, plural, seconds
+from ina.cli.schedule import common, inputs
+
+EPILOG = """Examples:
+
+  ina cluster simulate --jobs examples/cluster/jobs.toml --cluster examples/cluster/racks.toml
+
+  ina cluster simulate --scheduler srsf,muri-s --placement random,netpack --jobs j.toml --cluster c.toml
+
+  ina cluster simulate --memory shared,deadline --jobs jobs.toml --cluster racks.toml --plot run.svg --json
+
+  ina explain cluster train-3 --jobs examples/cluster/jobs.toml --cluster examples/cluster/racks.toml
+"""
+
+OWN = "path.py:Name or a package's for one of your own; several are compared."
+KINDS = ("scheduler", "placement", "memory", "routing")
+
+
+class ModelOption(StrEnum):
+    """How iterations are simulated."""
+
+    AVERAGE = "average"
+    PHASES = "phases"
+
+
+Schedulers = Annotated[
+    str,
+    typer.Option(metavar="NAME,…", help="Who runs when; 'ina schedule policies' lists them, or your own."),
+]
+Placements = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME,…",
+        help="Who runs where: netpack, random, gpu-balance, least-fragmentation, locality, optimus;"
+        f" scheduler: where the scheduler puts it; {OWN}",
+    ),
+]
+Memories = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME,…",
+        help=f"Whose the slots are: shared, static, deadline, deadline-lazy, preemptive; {OWN}",
+    ),
+]
+Routings = Annotated[
+    str, typer.Option(metavar="NAME,…", help=f"Which trees: shortest-path, tor-only, ecmp, grid; {OWN}")
+]
+Model = Annotated[
+    ModelOption,
+    typer.Option(
+        help="average: jobs meet each other by chance, for thousands of jobs; phases: iteration by iteration,"
+        " for tens."
+    ),
+]
+Period = Annotated[
+    float,
+    typer.Option(
+        metavar="SECONDS", help="How often memory is divided anew beside starts and ends of jobs; 0: never."
+    ),
+]
+Margin = Annotated[
+    float, typer.Option(help="Part of the time left that is kept in hand when deadlines' needs are computed.")
+]
+
+
+def simulate(
+    *,
+    jobs: allocation.Jobs,
+    cluster: allocation.ClusterFile,
+    scheduler: Schedulers = "fifo-backfill",
+    placement: Placements = "netpack",
+    memory: Memories = "shared",
+    routing: Routings = "shortest-path",
+    model: Model = ModelOption.AVERAGE,
+    reading: Reading = ReadingOption.MEASURED,
+    period: Period = 60.0,
+    margin: Margin = 0.05,
+    settings: inputs.Settings = None,
+    seed: inputs.Seed = 0,
+    processes: inputs.Processes = 0,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Check every decision of the schedulers; slower.")
+    ] = False,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Draw jobs, deadlines, slots and rates over time, of the last combination."
+        ),
+    ] = None,
+    jobs_csv: inputs.JobsCsv = None,
+    json: options.Json = False,
+) -> None:
+    """Run jobs on a cluster whose links and switch memory they contend for, and compare what becomes of them.
+
+    Each combination of scheduler, placement, memory and routing is simulated. Times are in seconds, from the
+    clock of the jobs' arrivals. Jobs that have servers in the file wait for these.
+    """
+    allocation.check_files(plot)
+    if jobs_csv is not None:
+        check_output("--jobs-csv", jobs_csv)
+    names = {"scheduler": scheduler, "placement": placement, "memory": memory, "routing": routing}
+    chosen = {kind: _names(kind, text) for kind, text in names.items()}
+    around = NetworkSettings(
+        model=model.value, reading=reading.value, period_s=period, margin=margin, seed=seed
+    )
+    found, fabric = allocation.load(jobs, cluster)
+    tasks = tasks_of(chosen, found, fabric, around, settings or (), verify=verify)
+    if plot is not None:
+        tasks[-1] = replace(tasks[-1], keep_log=True)
+    outcomes = run(tasks, processes)
+    if plot is not None:
+        from controller.simulator.network.plots import draw
+
+        draw(outcomes[-1].simulated, plot)
+    if jobs_csv is not None:
+        with whole(jobs_csv) as draft:
+            write_jobs(draft, (({**o.task.names}, _rows(o)) for o in outcomes))
+    if json:
+        _result(outcomes).print_json()
+        return
+    title = (
+        f"{plural(len(found), 'job')} on {plural(fabric.gpus, 'GPU')} in"
+        f" {plural(sum(server.gpus > 0 for server in fabric.servers), 'server')}"
+    )
+    common.table(title, COLUMNS, [_cells(o) for o in outcomes])
+
+
+def tasks_of(
+    chosen: dict[str, list[str]],
+    jobs: Sequence[TrainingJob],
+    cluster: Cluster,
+    around: NetworkSettings,
+    settings: Iterable[str],
+    *,
+    verify: bool = False,
+) -> list[NetworkTask]:
+    """Return a task for each combination of names, in their order. Raises Failure."""
+    try:
+        numbers = tuple(parse_setting(text) for text in settings)
+        check_settings(numbers, chosen["scheduler"])
+    except BadSpec as error:
+        raise Failure(f"--set: {error}", USAGE) from error
+    tasks = []
+    for scheduler, placement, memory, routing in itertools.product(*(chosen[kind] for kind in KINDS)):
+        with_names = replace(around, placement=placement, memory=memory, routing=routing)
+        policies_of(with_names)
+        tasks.append(
+            NetworkTask(
+                jobs=jobs,
+                cluster=cluster,
+                scheduler=scheduler,
+                settings=with_names,
+                of_scheduler=numbers,
+                verify=verify,
+            )
+        )
+    return tasks
+
+
+def run(tasks: Sequence[NetworkTask], processes: int) -> list[NetworkOutcome]:
+    """Run the tasks, with a bar for each. Raises Failure."""
+    labels = [" + ".join(task.names.values()) for task in tasks]
+    with common.refusals(), common.Bars(labels) as bars:
+        return run_each(run_network, tasks, processes=processes, report=bars.update if bars.shown else None)
+
+
+COLUMNS = (
+    *("scheduler", "placement", "memory", "routing", "avg JCT s", "median s", "p99 s", "makespan s"),
+    *("slowdown", "missed", "GPUs", "took"),
+)
+
+
+def _cells(outcome: NetworkOutcome) -> tuple[str, ...]:
+    found = outcome.metrics
+    return (
+        *outcome.task.names.values(),
+        count(found.avg_jct_s),
+        count(found.median_jct_s),
+        count(found.p99_jct_s),
+        count(found.makespan_s),
+        f"{found.avg_slowdown:.2f}",
+        f"{found.missed} of {found.deadlines}" if found.deadlines else "-",
+        f"{found.gpu_busy:.1%}",
+        seconds(outcome.cpu_s),
+    )
+
+
+def _names(kind: str, text: str) -> list[str]:
+    if kind == "scheduler":
+        return inputs.parse_policies(text)
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names or len(set(names)) < len(names):
+        raise Failure(f"--{kind} {text}: want names, each once", USAGE)
+    return names
+
+
+def _rows(outcome: NetworkOutcome) -> Iterable[Row]:
+    return [row_of(each) for each in outcome.simulated.result.jobs]
+
+
+def _result(outcomes: Sequence[NetworkOutcome]) -> Result:
+    task = outcomes[0].task
+    setup = {
+        "jobs": len(task.jobs),
+        "servers": len(task.cluster.servers),
+        "gpus": task.cluster.gpus,
+        "cluster": task.cluster.name,
+        **{key: value for key, value in asdict(task.settings).items() if key not in task.settings.names},
+        "settings": dict(task.of_scheduler),
+    }
+    metrics = {
+        " + ".join(o.task.names.values()): {**asdict(o.metrics), "cpu_s": o.cpu_s, "missed_jobs": _missed(o)}
+        for o in outcomes
+    }
+    return Result("cluster simulate", setup, metrics)
+
+
+def _missed(outcome: NetworkOutcome) -> list[str]:
+    return sorted(each.spec.id for each in outcome.simulated.missed)

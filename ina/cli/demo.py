@@ -1,0 +1,123 @@
+"""``ina demo``: the main job on real input, and the proof that its sums are right."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from ina.cli import options
+from ina.cli.errors import Failure
+from ina.cli.live import Live
+from ina.cli.output import err, out, table
+from ina.cli.plain import Result, plural
+from ina.cli.summary import show
+from ina.runtime.jobs import run_alone
+from ina.runtime.metrics import metrics
+from ina.runtime.spec import FabricSpec, LaunchSpec
+
+DIGITS = (sys.executable, "-P", "-m", "hostlib.demos.digits")
+
+EPILOG = """Examples:
+
+  ina demo
+
+  ina demo -np 8 --loss 0.02
+"""
+
+
+def demo(
+    workers: Annotated[int, typer.Option(*options.WORKERS, help="Number of workers, 1 to 32.")] = 4,
+    lanes: options.Lanes = 256,
+    loss: options.Loss = 0.0,
+    seed: options.Seed = 0,
+    json: options.Json = False,
+) -> None:
+    """Train on handwritten digits with every gradient summed in the switch, then compare.
+
+    The comparison is a single process that computes the same shards of the same batches and averages
+    them in double precision. The weights may differ by what quantisation allows, no more.
+    """
+    with tempfile.TemporaryDirectory() as directory:
+        switch_file, alone_file = Path(directory) / "switch.npz", Path(directory) / "alone.npz"
+        spec = LaunchSpec(
+            command=[*DIGITS, "--save", str(switch_file)],
+            workers=workers,
+        )
+        fabric = FabricSpec(lanes=lanes, impairments=options.impairments(loss=loss), seed=seed)
+        console = err if json else out
+        console.print(f"{plural(workers, 'worker')}, every gradient summed in the switch", style="bold")
+        with Live({"": workers}, quiet=json) as live:
+            result = run_alone(fabric, spec, on_output=live.output, on_progress=live.update)
+        console.print("the same batches in one process", style="bold")
+        command = [*DIGITS, "--shards", str(workers), "--save", str(alone_file)]
+        with Live({"": 1}, quiet=json) as live:
+            _run_here(LaunchSpec(command, workers=1), live)
+        comparison = compare(switch_file, alone_file)
+    numbers = metrics(result)
+    if json:
+        Result(
+            "demo", {"workers": workers, "lanes": lanes, "loss": loss, "seed": seed}, numbers | comparison
+        ).print_json()
+    else:
+        show({"": numbers})
+        _show_comparison(comparison)
+    if not comparison["agrees"]:
+        raise Failure("the network trained through the switch differs by more than quantisation allows")
+
+
+def _run_here(spec: LaunchSpec, live: Live) -> None:
+    # as many threads as in the workers: the same sums in the same order
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1", **spec.environment()}
+    with subprocess.Popen(spec.command, env=environment, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        try:
+            for line in process.stdout:
+                live.output(spec, 0, line, False)
+        except BaseException:
+            process.kill()
+            raise
+    if process.returncode:
+        raise Failure(f"the single process ended with status {process.returncode}")
+
+
+def compare(switch_file: Path, alone_file: Path) -> dict[str, float]:
+    """Compare two saved networks: accuracies, largest weight difference, what is allowed."""
+    with np.load(switch_file) as switch, np.load(alone_file) as alone:
+        names = [name for name in alone.files if name.startswith("arr_")]
+        difference = max(float(np.abs(switch[name] - alone[name]).max()) for name in names)
+        bound = float(alone["bound"])
+        numbers = {
+            "accuracy_switch": float(switch["accuracy"]),
+            "accuracy_alone": float(alone["accuracy"]),
+            "largest_weight_difference": difference,
+            "allowed_weight_difference": bound,
+        }
+    agrees = numbers["accuracy_switch"] == numbers["accuracy_alone"] and difference <= bound
+    return numbers | {"agrees": float(agrees)}
+
+
+def _show_comparison(numbers: dict[str, float]) -> None:
+    same = numbers["accuracy_switch"] == numbers["accuracy_alone"]
+    within = numbers["largest_weight_difference"] <= numbers["allowed_weight_difference"]
+    rows = [
+        (
+            "test accuracy",
+            f"{numbers['accuracy_switch']:.4f}",
+            f"{numbers['accuracy_alone']:.4f}",
+            "same" if same else "DIFFERS",
+        ),
+        (
+            "largest weight difference",
+            f"{numbers['largest_weight_difference']:.3g}",
+            f"bound {numbers['allowed_weight_difference']:.3g}",
+            "within" if within else "EXCEEDS",
+        ),
+    ]
+    table("comparison", ["", "through the switch", "one process", "verdict"], rows)

@@ -1,0 +1,111 @@
+"""Failures of commands: exit codes and the one line that says why.
+
+===  =====================================================
+0    done
+1    the work failed
+2    usage: an option or argument is wrong
+3    the P4 program does not compile
+4    internal error: please report it
+130  interrupted (Ctrl-C); other signals that end it give 128 plus their number, too
+===  =====================================================
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import traceback
+
+FAILED = 1
+USAGE = 2
+COMPILE = 3
+INTERNAL = 4
+
+
+class Failure(Exception):
+    """A command cannot go on; `exit_code` becomes the process's."""
+
+    def __init__(self, message: str, exit_code: int = FAILED) -> None:
+        self.exit_code = exit_code
+        super().__init__(message)
+
+
+class Interrupted(SystemExit):
+    """A signal asks this command to end, in good order."""
+
+    def __init__(self, number: int) -> None:
+        self.signal = signal.Signals(number).name
+        self.code: int
+        super().__init__(128 + number)
+
+
+def verdict(error: BaseException) -> tuple[str, int]:
+    """Return what to tell the user about an error, in terms of the command, and the exit code.
+
+    Anything unforeseen is our fault.
+    """
+    # Loaded when something has gone wrong: `ina --help` needs none of it.
+    import softswitch
+    from bmv2_topos.testbeds.netns.errors import BadName, LiveError
+    from controller import BadJob, ControllerError, ProgramMismatch
+    from controller.errors import OtherProgram, TlsFailure
+    from controller.scheduling import BadSpec, BadTrace
+    from controller.vocabulary import JobFileError, TopologyError
+    from hostlib import ConfigError, NativeMissing
+    from hostlib.launcher import LaunchError
+    from ina.runtime.errors import AddressTaken, BadRun, ProcessFailed, RunError
+
+    match error:
+        case Failure():
+            return str(error), error.exit_code
+        case BadRun(setting=str() as setting) if setting:
+            return f"--{setting.replace('_', '-')} {error.message}", USAGE
+        case BadRun():
+            return str(error), USAGE
+        case AddressTaken(chosen=True):
+            return f"{error}; see --worker-base", FAILED
+        case ProcessFailed(status=int() as status):
+            return str(error), status or FAILED
+        case OtherProgram():
+            return f"{error}; --replace-program replaces it", USAGE
+        case softswitch.CompileError():
+            return error.render(), COMPILE
+        case (
+            BadJob()
+            | BadSpec()
+            | BadTrace()
+            | ProgramMismatch()
+            | JobFileError()
+            | TopologyError()
+            | BadName()
+            | ConfigError()
+        ):
+            return str(error), USAGE
+        case TlsFailure():
+            return f"{error} (see --tls-ca, --tls-cert and --tls-key)", FAILED
+        case FileNotFoundError(filename=None) if _folder_is_gone():
+            return "the folder in which this runs does not exist any more: change to another one", FAILED
+        case OSError(filename=str() as name, strerror=str() as reason):
+            return f"{name}: {reason}", FAILED
+        case (
+            ControllerError()
+            | LaunchError()
+            | NativeMissing()
+            | softswitch.SwitchError()
+            | softswitch.PipelineError()
+            | OSError()
+            | RunError()
+            | LiveError()
+        ):
+            return str(error), FAILED
+        case _:
+            trace = "".join(traceback.format_exception(error))
+            return f"internal error: please report these lines\n{trace}", INTERNAL
+
+
+def _folder_is_gone() -> bool:
+    try:
+        os.getcwd()  # noqa: PTH109 - pathlib asks the same, and is not at hand
+    except FileNotFoundError:
+        return True
+    return False

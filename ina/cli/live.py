@@ -1,0 +1,70 @@
+"""Output while jobs run: the lines of workers, above one line of progress on a terminal."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
+
+from ina.cli.plain import plural, say
+from ina.cli.screen import screen
+from ina.runtime.spec import LaunchSpec, Reports
+
+
+def print_output(job: LaunchSpec, rank: int, data: bytes, is_error: bool) -> None:
+    """Show what a worker of a benchmark wrote: a complaint, then."""
+    for line in data.decode(errors="replace").splitlines():
+        say(f"[{job.name}:{rank}] {line}")
+
+
+class Live:
+    """Shows what workers write and how far their jobs are; a context manager."""
+
+    def __init__(self, workers: Mapping[str, int], *, quiet: bool = False) -> None:
+        """`workers` is the size of each job, by name; `quiet` keeps standard output free."""
+        self._workers = workers
+        self._quiet = quiet
+        self._began = time.monotonic()
+        self._done = ""
+
+    def output(self, job: LaunchSpec, rank: int, data: bytes, is_error: bool) -> None:
+        """Show what a worker wrote, its lines with what tells it from others: rank, or job and rank."""
+        several = len(self._workers) > 1
+        prefix = f"[{job.name}:{rank}] " if several else f"[{rank}] " if job.workers > 1 else ""
+        source = (job.name, rank, is_error)
+        screen.forward(source, prefix.encode(), data, to_stderr=is_error or self._quiet)
+
+    def doing(self, what: str) -> None:
+        """Show what is being done before there is any progress to show."""
+        self._done = what
+        screen.progress(f"{what} …")
+
+    def update(self, reports: Mapping[str, Reports]) -> None:
+        """Show how far the slowest worker of each job is."""
+        parts = []
+        resent = 0.0
+        for name, of in reports.items():
+            if len(of) < self._workers[name]:
+                continue
+            slowest = min(of.values(), key=lambda report: report.get("elements", 0))
+            resent += sum(report.get("packets_resent", 0) for report in of.values())
+            done = plural(slowest.get("collectives", 0), "allreduce")
+            if len(self._workers) == 1:
+                parts.append(f"{done}, {slowest.get('elements', 0) * 4 / 1e6:,.1f} MB summed")
+            else:
+                parts.append(f"{name}: {done}")
+        if parts:
+            parts.append(f"{plural(resent, 'packet')} sent again")
+            self._done = ", ".join(parts)
+        elapsed = int(time.monotonic() - self._began)
+        screen.progress(f"{self._done} {elapsed // 3600}:{elapsed // 60 % 60:02}:{elapsed % 60:02}")
+
+    def __enter__(self) -> Self:
+        self.doing(f"{plural(sum(self._workers.values()), 'worker')} starting")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        screen.finish()

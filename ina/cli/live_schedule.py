@@ -1,0 +1,202 @@
+"""``ina schedule live``: real jobs under a scheduling policy, on this machine and one switch."""
+
+from __future__ import annotations
+
+import shlex
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from controller.live import Entry, LiveController
+from controller.scheduling import RESOURCES, Cluster, JobSpec
+from controller.simulator.files import check_output, whole
+from controller.simulator.job_table import row_of, write_jobs
+from controller.simulator.policies import family, make
+from controller.simulator.record import Ended
+from controller.simulator.traces import read
+from ina.cli import options
+from ina.cli.errors import USAGE, Failure, verdict
+from ina.cli.live import print_output
+from ina.cli.output import table
+from ina.cli.plain import Result, say
+from ina.cli.schedule import common, inputs
+from ina.runtime.fabric import SwitchFabric, open_fabric
+from ina.runtime.live_jobs import LiveJobs, measure
+from ina.runtime.spec import FabricSpec, LaunchSpec
+
+SHARING = 4
+"""Jobs that may be on the same GPU at once: as many as there are resources to take turns on."""
+
+EPILOG = """Examples:
+
+  ina schedule live --jobs examples/schedule/live.toml --gpus 2
+
+  ina schedule live --jobs examples/schedule/live.toml --gpus 2 --policy srtf --json
+
+  ina schedule live --jobs jobs.toml --profile 10 --interval 60 --retries 2
+"""
+
+
+def live(
+    jobs: Annotated[
+        Path,
+        typer.Option(
+            "--jobs",
+            metavar="FILE",
+            help="The jobs, as for 'plan', each with a column 'command' for its workers.",
+        ),
+    ],
+    policy: inputs.Policy = "muri-s",
+    gpus: Annotated[
+        int, typer.Option(min=1, max=8, help="GPUs of this machine: a job has one worker process on each.")
+    ] = 2,
+    profile: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            metavar="ITERATIONS",
+            help="First measure the stage times of jobs that give none, over so many iterations; 0: do not.",
+        ),
+    ] = 0,
+    interval: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS",
+            min=0,
+            help="Ask the policy at multiples of this only; 0: whenever jobs change.",
+        ),
+    ] = 0.0,
+    retries: Annotated[
+        int,
+        typer.Option(
+            metavar="TIMES",
+            min=0,
+            help="Start a job that fails again so often, where its program last saved.",
+        ),
+    ] = 0,
+    settings: inputs.Settings = None,
+    slots: Annotated[
+        int, typer.Option(metavar="PACKETS", min=2, help="Switch memory of each job, in packets.")
+    ] = 256,
+    rate_bps: options.Rate = 0.0,
+    jobs_csv: inputs.JobsCsv = None,
+    json: options.Json = False,
+) -> None:
+    """Run jobs when and where a policy says, with gradients summed in the switch.
+
+    The policy is asked as in a simulation, of jobs that report how far they are (hostlib.interleave). Jobs
+    that it groups take turns on storage, CPU, GPU and network. What is stopped and started again goes on
+    where its program last saved. A GPU is a worker here: one process per job on each, of four jobs at most;
+    further ones wait. Every decision is printed with its reason. Ends with status 1 if a job failed.
+    """
+    name = inputs.parse_policy(policy)
+    servers = Cluster.uniform(1, gpus)
+    if jobs_csv is not None:
+        check_output("--jobs-csv", jobs_csv)
+    if family(name).startswith("synergy"):
+        raise Failure(f"--policy {name}: it grants CPUs and memory, which live does not", USAGE)
+    with common.refusals():
+        submissions = read(jobs, servers)
+        setup = make(name, inputs.ModelOptions().config(servers, [name], settings))
+    specs = {each.id: _spec(jobs, each, slots) for each in submissions}
+    controller = LiveController(
+        servers, setup.policy, setup.speed, interval_s=interval, sharing=SHARING, retries=retries
+    )
+    impairments = options.impairments(rate=rate_bps, queue=slots)
+    sizes = [gpus] * min(SHARING, len(submissions))
+    # on a terminal and with --json too: what happens is news, the table the result
+    with open_fabric(FabricSpec(impairments=impairments), sizes) as fabric, common.refusals():
+        if profile:
+            submissions = [_profiled(fabric, each, specs[each.id], profile) for each in submissions]
+        LiveJobs(
+            controller,
+            fabric,
+            specs,
+            on_output=print_output,
+            on_entry=_print,
+            describe=lambda error: verdict(error)[0],
+        ).run(submissions)
+    if jobs_csv is not None:
+        with whole(jobs_csv) as draft:
+            write_jobs(draft, [({"policy": name}, [row_of(Ended.of(job)) for job in controller.ended_jobs])])
+    _report(name, controller, submissions, as_json=json)
+    if controller.failed:
+        first, reason = next(iter(controller.failed.items()))
+        raise Failure(f"{len(controller.failed)} of {len(submissions)} jobs failed; {first}: {reason}")
+
+
+def _spec(path: Path, job: JobSpec, slots: int) -> LaunchSpec:
+    try:
+        command = shlex.split(job.extra.get("command", ""))
+    except ValueError as error:  # a quote that is not closed
+        raise Failure(f"{path}: the command of job {job.id!r}: {error}", USAGE) from error
+    if not command:
+        raise Failure(f"{path}: job {job.id!r} has no command: what its workers run", USAGE)
+    return LaunchSpec(command, job.gpus, name=job.id, slots=slots)
+
+
+def _profiled(fabric: SwitchFabric, job: JobSpec, spec: LaunchSpec, iterations: int) -> JobSpec:
+    """Return the job with its stage times, measured unless the file gives them."""
+    if job.stages_s:
+        return job
+    found = measure(fabric, spec, iterations, print_output)
+    parts = ", ".join(f"{stage} {s:.4f}" for stage, s in zip(RESOURCES, found.stages_s, strict=True))
+    line = f"{job.id}: {parts} s of {found.iteration_s:.4f} s per iteration"
+    say(line)
+    return replace(job, stages_s=found.stages_s, iteration_s=found.iteration_s)
+
+
+def _print(entry: Entry) -> None:
+    line = f"{entry.at_s:8.2f} s  {entry.event} {', '.join(entry.jobs)}: {entry.text}"
+    say(line)
+
+
+def _report(
+    policy: str, controller: LiveController, submissions: Sequence[JobSpec], *, as_json: bool
+) -> None:
+    ended = {job.spec.id: job for job in controller.ended_jobs}
+    times = {
+        name: {
+            "submit_s": job.spec.submit_s,
+            "start_s": job.start_s,
+            "finish_s": job.finish_s,
+            "waited_s": job.waited_s,
+            "jct_s": Ended.of(job).jct_s,
+            "slowdown": Ended.of(job).slowdown,
+            "starts": job.starts,
+            "preemptions": job.preemptions,
+        }
+        for name, job in ended.items()
+    }
+    jct_s = [each["jct_s"] or 0.0 for each in times.values()]
+    metrics = {
+        "jobs": len(submissions),
+        "ended": len(ended),
+        "failed": len(controller.failed),
+        "retries": sum(entry.event == "retried" for entry in controller.log),
+        "avg_jct_s": sum(jct_s) / len(jct_s) if jct_s else None,
+        "median_jct_s": statistics.median(jct_s) if jct_s else None,
+        "avg_slowdown": statistics.fmean(each["slowdown"] or 0.0 for each in times.values())
+        if times
+        else None,
+        "makespan_s": max((job.finish_s or 0.0 for job in ended.values()), default=None),
+    }
+    if as_json:
+        log = [asdict(entry) for entry in controller.log]
+        Result("schedule live", {"policy": policy, "log": log}, metrics, times).print_json()
+        return
+    rows = [
+        (
+            name,
+            *(f"{each[key]:.2f} s" for key in ("submit_s", "waited_s", "jct_s")),
+            f"{each['slowdown']:.2f}",
+            str(each["starts"]),
+            str(each["preemptions"]),
+        )
+        for name, each in times.items()
+    ]
+    table(f"{policy}, live", ["job", "submitted", "waited", "JCT", "slowdown", "starts", "preempted"], rows)

@@ -1,0 +1,236 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ina.cli.errors import USAGE, Failure
+
+if TYPE_CHECKING:  # most commands connect to nothing, and gRPC takes its time to load
+    import softswitch
+    from controller import Controller, Tls
+
+FAULTS = "Link faults"
+TLS = "TLS"
+SOCKET_PATH_BYTES = 107
+"""Longest path that a Unix socket's address has room for."""
+
+Lanes = Annotated[int, typer.Option(help="Values per packet: 32, 64 or 256.", show_default=True)]
+Program = Annotated[
+    str,
+    typer.Option(
+        help="Switch program, a file name of p4src/ without .p4: a region for each job (exclusive), one "
+        "array for all (shared), or ATP as published, to compare with (atp)."
+    ),
+]
+WORKERS = ("-np", "-n", "--workers")
+"""The names of the option for the number of workers."""
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
+Loss = Annotated[
+    float,
+    typer.Option(rich_help_panel=FAULTS, help="Probability that a frame is lost, each way on every port."),
+]
+Duplicate = Annotated[
+    float, typer.Option(rich_help_panel=FAULTS, help="Probability that a frame arrives twice.")
+]
+Reorder = Annotated[
+    float, typer.Option(rich_help_panel=FAULTS, help="Probability that a frame is overtaken by others.")
+]
+Corrupt = Annotated[
+    float, typer.Option(rich_help_panel=FAULTS, help="Probability that a frame fails its frame check.")
+]
+Delay = Annotated[
+    float, typer.Option(metavar="SECONDS", rich_help_panel=FAULTS, help="Delay of every frame.")
+]
+Rate = Annotated[
+    float,
+    typer.Option(
+        "--rate",
+        metavar="BPS",
+        rich_help_panel=FAULTS,
+        help="Rate of every port, bits per second; 0: unlimited.",
+    ),
+]
+Queue = Annotated[
+    int, typer.Option(metavar="PACKETS", rich_help_panel=FAULTS, help="Packets that wait for the rate.")
+]
+Defines = Annotated[
+    list[str] | None,
+    typer.Option("-D", "--define", metavar="NAME[=VALUE]", help="For the preprocessor. Repeatable."),
+]
+
+
+class UndefinedValues(StrEnum):
+    """The choices of `softswitch.Choice`, whose module takes its time to load."""
+
+    ZERO = "zero"
+    RANDOM = "random"
+    BMV2 = "bmv2"
+
+
+Undefined = Annotated[
+    UndefinedValues | None,
+    typer.Option(
+        help="Values that P4 leaves undefined (fields of invalid headers, what nothing has set, registers "
+        "beyond their end): zero, random, or as BMv2 has them. Without: what is quickest.",
+        show_default=False,
+    ),
+]
+Seed = Annotated[int, typer.Option(rich_help_panel=FAULTS, help="Seed of everything random in the switch.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsOptions:
+    """Connection to a switch that runs."""
+
+    tls_ca: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            rich_help_panel=TLS,
+            help="With a switch that runs: connect with TLS to a switch whose certificate is of this CA "
+            "(PEM).",
+        ),
+    ] = None
+    tls_cert: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", rich_help_panel=TLS, help="Client certificate (PEM), if it asks for one."
+        ),
+    ] = None
+    tls_key: Annotated[
+        Path | None, typer.Option(metavar="FILE", rich_help_panel=TLS, help="Its private key (PEM).")
+    ] = None
+
+    def tls(self, address: str) -> Tls | None:
+        """Put the options together for a connection to `address`; None if none is given. Raises Failure."""
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise Failure("--tls-cert and --tls-key belong together: give both or neither", exit_code=USAGE)
+        if self.tls_ca is not None:
+            if address.startswith("unix:"):
+                raise Failure(
+                    f"--tls-ca: a Unix socket has no TLS; leave it out for {address}", exit_code=USAGE
+                )
+            from controller import Tls
+
+            return Tls(self.tls_ca, self.tls_cert, self.tls_key)
+        if self.tls_cert is not None:
+            raise Failure(
+                "--tls-cert needs --tls-ca FILE, the CA of the switch's certificate, too", exit_code=USAGE
+            )
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningSwitch(TlsOptions):
+    """A switch that runs, and how to connect to it."""
+
+    switch: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="A switch that runs: grpc://host:port or unix:PATH.")
+    ]
+    device_id: Annotated[int, typer.Option(min=0, max=2**64 - 1, help="Its P4Runtime device id.")] = 0
+
+    def connect(self) -> Controller:
+        """Return its controller. Raises Failure for options that cannot be; ControllerError."""
+        from controller import Controller
+
+        address = parse_switch("--switch", self.switch)
+        return Controller.connect(address, device_id=self.device_id, tls=self.tls(address))
+
+
+def parse_address(option: str, text: str) -> tuple[str, int]:
+    """Split the ``host:port`` that was given to `option`. Raises Failure."""
+    from hostlib.launcher import parse_address as parse  # most commands have no address to read
+
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise Failure(f"{option}: {error}", exit_code=USAGE) from error
+
+
+def parse_switch(option: str, text: str, *, other: str = "") -> str:
+    """Return the address in the ``grpc://host:port`` or ``unix:path`` that `option` got.
+
+    Raises Failure, which names what `other` things would do.
+    """
+    if text.startswith("unix:") and text != "unix:":
+        if len(os.fsencode(text.removeprefix("unix:"))) > SOCKET_PATH_BYTES:
+            raise Failure(
+                f"{option} {text!r}: the path of a socket has {SOCKET_PATH_BYTES} bytes at most",
+                exit_code=USAGE,
+            )
+        return text
+    if not text.startswith("grpc://"):
+        raise Failure(f"{option} {text!r}: want {other}grpc://host:port or unix:PATH", exit_code=USAGE)
+    address = text.removeprefix("grpc://")
+    parse_address(option, address)
+    return address
+
+
+def parse_numbers(option: str, text: str) -> tuple[int, ...]:
+    """Read ``1-8,12``, which was given to `option`. Raises Failure."""
+    found: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        ends = (first, last if dash else first)
+        numbers = all(end.isascii() and end.isdecimal() and len(end) < 7 for end in ends)
+        if not numbers or int(ends[0]) > int(ends[1]):
+            raise Failure(f"{option} {text!r}: want numbers and ranges, such as 1-8,12", exit_code=USAGE)
+        found += range(int(ends[0]), int(ends[1]) + 1)
+    return tuple(found)
+
+
+def parse_defines(texts: list[str]) -> dict[str, str]:
+    """Read ``NAME`` and ``NAME=VALUE``. Raises Failure."""
+    defines = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not name.isidentifier():
+            raise Failure(f"-D {text!r}: want NAME or NAME=VALUE", exit_code=USAGE)
+        defines[name] = value if equals else "1"
+    return defines
+
+
+def check_chance(option: str, value: float) -> None:
+    """Refuse what is no probability. Raises Failure."""
+    if not 0 <= value <= 1:
+        raise Failure(f"{option} {value:g}: want a probability, 0 to 1", exit_code=USAGE)
+
+
+def impairments(
+    *,
+    loss: float = 0.0,
+    duplicate: float = 0.0,
+    reorder: float = 0.0,
+    corrupt: float = 0.0,
+    delay: float = 0.0,
+    rate: float = 0.0,
+    queue: int = 64,
+) -> str:
+    """Return the impairments in the notation of ``ina switch --impair``; "" for none. Raises Failure."""
+    chances = {"loss": loss, "duplicate": duplicate, "reorder": reorder, "corrupt": corrupt}
+    for name, value in chances.items():
+        check_chance(f"--{name}", value)
+    for name, value, least in (("delay", delay, 0), ("rate", rate, 0), ("queue", queue, 1)):
+        if not least <= value < math.inf:
+            raise Failure(f"--{name} {value:g}: want {least} or more", exit_code=USAGE)
+    given = [
+        f"{name}={value!r}" for name, value in {**chances, "delay": delay, "rate": rate}.items() if value
+    ]
+    if rate:
+        given.append(f"queue={queue}")
+    return ",".join(given)
+
+
+def choice(undefined: UndefinedValues | None) -> softswitch.Choice | None:
+    """Return what a program's undefined values are to be."""
+    import softswitch
+
+    return None if undefined is None else softswitch.Choice(undefined)

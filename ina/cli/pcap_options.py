@@ -1,0 +1,46 @@
+"""Options of commands that capture what passes the ports of embedded switches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ina.cli.errors import USAGE, Failure
+from ina.cli.plain import parse_size
+
+CAPTURES = "Captures"
+MOST_SNAP = 65535
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PcapOptions:
+    """Where captures go, and how much of them."""
+
+    pcap: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            rich_help_panel=CAPTURES,
+            help="Write what passes each port to DIR/SWITCH-portN.pcapng; see docs/tracing.md.",
+        ),
+    ] = None
+    pcap_limit: Annotated[
+        str,
+        typer.Option(metavar="SIZE", rich_help_panel=CAPTURES, help="Length of such a file at most."),
+    ] = "1GB"
+    pcap_snap: Annotated[
+        int,
+        typer.Option(
+            min=1, max=MOST_SNAP, metavar="BYTES", rich_help_panel=CAPTURES, help="Bytes kept of a frame."
+        ),
+    ] = MOST_SNAP
+
+    def limit(self) -> int:
+        """Return the limit in bytes. Raises Failure."""
+        try:
+            return parse_size(self.pcap_limit)
+        except ValueError as error:
+            raise Failure(f"--pcap-limit: {error}", exit_code=USAGE) from error

@@ -1,0 +1,85 @@
+"""Output that needs no layout: one JSON object, whole lines, numbers with their units.
+
+Laying out tables and bars takes a library that many processes never need (`ina.cli.output`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ina.cli.screen import screen
+
+_SIZE = re.compile(r"(?P<number>\d+(\.\d+)?)((?P<prefix>[KMG])i?)?B?", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Result of a command: `metrics` is flat, with SI units in the keys; so is each job, each switch."""
+
+    name: str
+    setup: Mapping[str, object]
+    metrics: Mapping[str, object]
+    jobs: Mapping[str, Mapping[str, object]] | None = None
+    switches: Mapping[str, Mapping[str, object]] | None = None
+
+    def print_json(self) -> None:
+        """Print the one JSON object that ``--json`` promises."""
+        fields = {"name": self.name, "setup": dict(self.setup), "metrics": dict(self.metrics)}
+        for name, parts in (("jobs", self.jobs), ("switches", self.switches)):
+            if parts is not None:
+                fields[name] = {part: dict(numbers) for part, numbers in parts.items()}
+        print(json.dumps(fields, indent=2))
+
+
+def say(text: str) -> None:
+    """Print something in whole lines to standard error."""
+    from ina.cli.output import err
+
+    with screen.message(sys.stderr):
+        err.print(text, soft_wrap=True)
+
+
+def seconds(value: float) -> str:
+    """Format a duration for people."""
+    for limit, factor, unit in ((1e-6, 1e9, "ns"), (1e-3, 1e6, "µs"), (1.0, 1e3, "ms")):
+        if abs(value) < limit:
+            return f"{value * factor:.3g} {unit}"
+    return f"{value:.3g} s"
+
+
+def rate(bits_per_second: float) -> str:
+    """Format a bit rate for people."""
+    for limit, unit in ((1e9, "Gb/s"), (1e6, "Mb/s"), (1e3, "kb/s")):
+        if bits_per_second >= limit:
+            return f"{bits_per_second / limit:.3g} {unit}"
+    return f"{bits_per_second:.3g} b/s"
+
+
+def count(value: float) -> str:
+    """Format a number with thousands separated."""
+    return f"{value:,.0f}"
+
+
+def plural(number: float, noun: str) -> str:
+    """Format a number of things, whose name ends in -s if there are more."""
+    if number == 1:
+        return f"{count(number)} {noun}"
+    return f"{count(number)} {noun}" + ("es" if noun.endswith("s") else "s")
+
+
+def parse_size(text: str) -> int:
+    """Turn ``64MB``, ``4KB``, ``1GiB`` or ``1000`` into bytes.
+
+    KB, MB and GB are powers of 1024 here, as collective benchmarks use them (NCCL tests, OSU).
+
+    Raises:
+        ValueError: not a positive number with one of these units.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if match is None or not float(match["number"]):
+        raise ValueError(f"{text!r} is not a size such as 64MB, 4KB or 1000")
+    return int(float(match["number"]) * 1024 ** " KMG".index((match["prefix"] or " ").upper()))

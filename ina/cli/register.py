@@ -1,0 +1,81 @@
+"""Registration of subcommands: by name and one line of help; they are imported when they run.
+
+What a command needs takes up to a second to import; the others are not to wait for it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+from typer.main import get_command
+
+from ina.cli.option_groups import flattened
+
+
+class Group(TyperGroup):
+    """A group of subcommands that were registered with `register`."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """Import the subcommand that `args` name."""
+        name, command, rest = super().resolve_command(ctx, args)
+        if name and command and command.callback:
+            command = _load(name, inspect.unwrap(command.callback).place)
+        return name, command, rest
+
+
+def group(name: str, text: str, epilog: str | None = None) -> typer.Typer:
+    """Return a group of subcommands with this help."""
+    return typer.Typer(
+        name=name,
+        cls=Group,
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="rich",
+        help=text,
+        epilog=epilog,
+    )
+
+
+def register(app: typer.Typer, name: str, place: str, line: str, *, panel: str | None = None) -> None:
+    """Add a subcommand.
+
+    Args:
+        app: the group it belongs to.
+        name: what people type.
+        place: ``module:function``, or ``module:group``; a function's whole help is its docstring, and its
+            examples are the module's `EPILOG`.
+        line: what the group's help page says of it: the first paragraph of that docstring.
+        panel: under which heading that page lists it.
+    """
+
+    def later() -> None:
+        """Stand for the command until it is imported."""
+
+    later.place = place  # type: ignore[attr-defined]
+    app.command(name, help=line, rich_help_panel=panel)(later)
+
+
+def _load(name: str, place: str) -> Any:
+    module_name, _, attribute = place.partition(":")
+    module = importlib.import_module(module_name)
+    found = getattr(module, attribute)
+    if not isinstance(found, typer.Typer):
+        found = _alone(name, found, module.EPILOG)
+    return get_command(found)
+
+
+def _alone(name: str, command: Callable[..., None], epilog: str) -> typer.Typer:
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
+    app.command(name, help=unfold(command.__doc__ or ""), epilog=epilog)(flattened(command))
+    return app
+
+
+def unfold(docstring: str) -> str:
+    """Return a docstring without the line breaks of the source, which are not those of a terminal."""
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in inspect.cleandoc(docstring).split("\n\n"))

@@ -1,0 +1,47 @@
+"""``ina remove``: take jobs off a switch."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ina.cli import options
+from ina.cli.errors import Failure
+from ina.cli.output import out
+from ina.cli.plain import Result
+
+EPILOG = """Examples:
+
+  ina remove --switch grpc://127.0.0.1:9559 40961
+
+  ina remove --switch grpc://switch.lab:9559 --tls-ca ca.pem 40961 17 --json
+"""
+
+
+def remove(
+    *,
+    jobs: Annotated[
+        list[int], typer.Argument(metavar="JOB...", help="Numbers of jobs, as 'ina jobs' lists them.")
+    ],
+    running: options.RunningSwitch,
+    json: options.Json = False,
+) -> None:
+    """Take jobs off a switch, whoever had them admitted.
+
+    What workers of such a job still send is dropped and counted. Of a job on several switches this removes
+    what the one switch has. If any of the numbers is unknown nothing is removed.
+    """
+    wanted = list(dict.fromkeys(jobs))
+    with running.connect() as controller:
+        present = controller.jobs()
+        if unknown := sorted(set(wanted) - present.keys()):
+            known = ", ".join(map(str, sorted(present))) or "none"
+            numbers = ", ".join(map(str, unknown))
+            raise Failure(f"the switch at {controller.address} has no job {numbers}; its jobs: {known}")
+        for job in wanted:
+            controller.remove(job)
+            if not json:
+                out.print(f"removed job {job}", markup=False, highlight=False)
+    if json:
+        Result("remove", {"switch": running.switch, "jobs": wanted}, {"removed": len(wanted)}).print_json()

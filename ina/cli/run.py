@@ -1,0 +1,132 @@
+"""``ina run``: training jobs, their gradients summed in switches."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from controller.vocabulary import load_jobs
+from ina.cli import options
+from ina.cli.errors import USAGE, Failure
+from ina.cli.execute import execute
+from ina.cli.pcap_options import PcapOptions
+from ina.cli.run_options import (
+    FaultOptions,
+    MemoryOptions,
+    StragglerTimeout,
+    SwitchOptions,
+    Timeout,
+    check,
+    fabric_of,
+    only_job,
+)
+from ina.runtime.job_file import specs_of_file
+from ina.runtime.run_log import begin_log
+from ina.runtime.spec import Captures, LaunchSpec
+
+EPILOG = """Examples:
+
+  ina run -np 4 -- python examples/digits.py
+
+  ina run -np 4 --loss 0.05 --seed 7 -- python examples/digits.py
+
+  ina run --program shared --preempt --slots 64 --jobs examples/three_jobs.toml
+
+  ina run --program shared --tree 2x4 --link-loss 0.01 -- python examples/digits.py
+
+  ina run -np 2 --program shared --loss 0.01 --pcap captures -- python examples/digits.py
+
+  ina run -np 2 --switch grpc://127.0.0.1:9559 --json -- python train.py
+
+  ina run -np 2 --switch grpc://switch.lab:9559 --tls-ca ca.pem -- python train.py
+"""
+
+
+def run(
+    *,
+    command: Annotated[
+        list[str] | None, typer.Argument(help="The worker program, after --.", metavar="-- COMMAND")
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            *options.WORKERS, help="Number of workers, 1 to 32 per switch; one, or all machines of --tree."
+        ),
+    ] = None,
+    jobs: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Instead of a command: run the jobs of a TOML file at once."),
+    ] = None,
+    program: options.Program = "exclusive",
+    lanes: options.Lanes = 256,
+    timeout: Timeout = 8.0,
+    straggler_timeout: StragglerTimeout = 600.0,
+    json: options.Json = False,
+    log: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Write a line of JSON about each collective of each worker, anew each run."
+        ),
+    ] = None,
+    memory: MemoryOptions,
+    switches: SwitchOptions,
+    tls: options.TlsOptions,
+    faults: FaultOptions,
+    captures: PcapOptions,
+) -> None:
+    """Run training jobs whose gradients are summed inside P4 switches.
+
+    Starts (or attaches to) the switches, and a fallback server for the shared program; admits the jobs,
+    starts the workers with their place in the job in the environment variable INA_JOB, and takes everything
+    down again. A job that fails leaves the others alone; all that is left of an interrupted one is
+    its summary so far. What the file of --jobs says
+    of a job holds, except where an option is given.
+    """
+    fabric = fabric_of(
+        program,
+        lanes,
+        memory,
+        switches,
+        tls,
+        faults,
+        captures=_captures(captures),
+    )
+    common = LaunchSpec(
+        command=command or [],
+        workers=0,
+        timeout_s=timeout,
+        straggler_timeout_s=max(timeout, straggler_timeout),
+    )
+    overrides = memory.overrides()
+    if jobs is None:
+        if not command:
+            raise Failure("nothing to run: give -- COMMAND..., or --jobs FILE", exit_code=USAGE)
+        specs = [only_job(common, overrides, workers, fabric.tree)]
+    else:
+        if command or workers is not None:
+            raise Failure("--jobs FILE says what to run: leave -np and the command out", exit_code=USAGE)
+        specs = specs_of_file(common, overrides, load_jobs(jobs, require=["command"]), shared=fabric.shared)
+    check(fabric, specs)
+    if captures.pcap is not None:
+        _make_folder(captures.pcap)
+    if log is not None:
+        place = str(begin_log(log))
+        specs = [replace(spec, log=place) for spec in specs]
+    execute(fabric, specs, switch=switches.switch, as_json=json)
+
+
+def _captures(captures: PcapOptions) -> Captures | None:
+    if captures.pcap is None:
+        return None
+    return Captures(captures.pcap.absolute(), captures.limit(), captures.pcap_snap)
+
+
+def _make_folder(pcap: Path) -> None:
+    """Make the folder now: a bad one is one error, before anything starts. Raises Failure."""
+    try:
+        pcap.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Failure(f"--pcap {pcap}: {error.strerror}") from error

@@ -1,0 +1,376 @@
+"""The options of ``ina run``, by what they are about."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from controller.vocabulary import JobEntry
+from controller.vocabulary.jobfile import MAX_WINDOW
+from ina.cli import options
+from ina.cli.errors import USAGE, Failure
+from ina.runtime.job_file import Overrides, spec_of
+from ina.runtime.spec import (
+    ATP,
+    NAMELESS,
+    PRIVATE,
+    SHARED,
+    Attachment,
+    Captures,
+    FabricSpec,
+    LaunchSpec,
+)
+from ina.runtime.topology import MAX_CHILDREN
+
+EMBEDDED = "embedded"
+MEMORY = "Switch memory and windows"
+SWITCHES = "Switches"
+MAX_LEASE_S = 366 * 86400
+
+Timeout = Annotated[
+    float, typer.Option(min=0.1, metavar="SECONDS", help="Silence after which a worker gives up.")
+]
+StragglerTimeout = Annotated[
+    float,
+    typer.Option(min=0.1, metavar="SECONDS", help="The same for a rank that is known to live, only slow."),
+]
+
+
+class Congestion(StrEnum):
+    """Congestion controls (hostlib/core/congestion.py)."""
+
+    FIXED = "fixed"
+    AIMD = "aimd"
+    A2TP = "a2tp"
+
+
+class Numbers(StrEnum):
+    """Encodings of float32 (docs/protocol.md, Numbers)."""
+
+    EXPONENT = "exponent"
+    BLOCK16 = "block16"
+    FIXED = "fixed"
+
+
+class PortKind(StrEnum):
+    """Kinds of ports towards workers (`ina.runtime.spec.PortKind`)."""
+
+    AUTO = "auto"
+    SHM = "shm"
+    UDP = "udp"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryOptions:
+    """Shares of the switches' memory, and how workers use them; None: as a job file says."""
+
+    slots: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            rich_help_panel=MEMORY,
+            help="Aggregator slots: of each job (exclusive; 1024 unless given), or of all together (shared; "
+            "all that there are unless given; 0: everything goes to the fallback server).",
+        ),
+    ] = None
+    window: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=MAX_WINDOW,
+            rich_help_panel=MEMORY,
+            help="Packets in flight per worker at most; half the slots, or 128 if shared.",
+        ),
+    ] = None
+    preempt: Annotated[
+        bool | None,
+        typer.Option(
+            "--preempt/--no-preempt",
+            rich_help_panel=MEMORY,
+            help="Let packets take slots from those of lower priority; no unless given.",
+        ),
+    ] = None
+    congestion: Annotated[
+        Congestion | None,
+        typer.Option(rich_help_panel=MEMORY, help="Congestion control; fixed unless given."),
+    ] = None
+    numbers: Annotated[
+        Numbers | None,
+        typer.Option(
+            rich_help_panel=MEMORY,
+            help="Encoding of float32: an exponent per packet (unless given), the same in 16 bits each, or a "
+            "fixed scale.",
+        ),
+    ] = None
+
+    def overrides(self) -> Overrides:
+        """Return what was given, in the place of what a job file says."""
+        return Overrides(
+            slots=self.slots,
+            window=self.window,
+            preempt=self.preempt,
+            congestion=self.congestion and self.congestion.value,
+            numbers=self.numbers and self.numbers.value,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwitchOptions:
+    """The switches of a run: started, or one that runs."""
+
+    tree: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NxN…",
+            rich_help_panel=SWITCHES,
+            help="Children per switch, level by level, machines last: 2x4, 2x2x2.",
+        ),
+    ] = None
+    port_kind: Annotated[
+        PortKind,
+        typer.Option(
+            rich_help_panel=SWITCHES,
+            help="How workers reach a switch that is started: shm, shared memory (auto: where there is a C "
+            "compiler), or udp, UDP on loopback.",
+        ),
+    ] = PortKind.AUTO
+    transit: Annotated[
+        str,
+        typer.Option(
+            metavar="SWITCH,…",
+            rich_help_panel=SWITCHES,
+            help="Switches of --tree (s2, s3, …) that do not add.",
+        ),
+    ] = ""
+    switch: Annotated[
+        str,
+        typer.Option(
+            rich_help_panel=SWITCHES,
+            help="'embedded' starts one; grpc://host:port, or unix:PATH, uses one that runs.",
+        ),
+    ] = EMBEDDED
+    p4runtime: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[HOST:]PORT",
+            rich_help_panel=SWITCHES,
+            help="Let others control the switch that is started, at this port (0: any; further switches "
+            "of --tree: the next ones). Unless given nobody else can.",
+        ),
+    ] = None
+    replace_program: Annotated[
+        bool,
+        typer.Option(
+            "--replace-program",
+            rich_help_panel=SWITCHES,
+            help="With a switch that runs: load the program even if another one runs; its tables are lost.",
+        ),
+    ] = False
+    udp_base: Annotated[
+        str,
+        typer.Option(
+            metavar="HOST:PORT",
+            rich_help_panel=SWITCHES,
+            help="With a switch that runs: port p of that switch is this UDP port plus p.",
+        ),
+    ] = "127.0.0.1:47000"
+    worker_base: Annotated[
+        str,
+        typer.Option(
+            metavar="HOST:PORT",
+            rich_help_panel=SWITCHES,
+            help="With a switch that runs: the host at port p of that switch is at this UDP port plus p.",
+        ),
+    ] = "127.0.0.1:48000"
+    ports: Annotated[
+        str,
+        typer.Option(
+            metavar="A-B,C",
+            rich_help_panel=SWITCHES,
+            help="With a switch that runs: the ports of that switch to choose from.",
+        ),
+    ] = "1-255"
+    lease: Annotated[
+        float,
+        typer.Option(
+            min=1,
+            max=MAX_LEASE_S,
+            metavar="SECONDS",
+            rich_help_panel=SWITCHES,
+            help="With a switch that runs: time for which jobs stay admitted if this command is killed.",
+        ),
+    ] = 60.0
+
+    @property
+    def fan_outs(self) -> tuple[int, ...]:
+        """Children per switch, level by level; of one switch: none. Raises Failure."""
+        return parse_tree(self.tree) if self.tree else ()
+
+    def transit_switches(self) -> frozenset[str]:
+        """Return the names given to ``--transit``. Raises Failure if there is no tree to have them."""
+        names = frozenset(name for name in self.transit.split(",") if name)
+        if names and not self.tree:
+            raise Failure(f"--transit {min(names)!r}: there is only the root (see --tree)", exit_code=USAGE)
+        return names
+
+    def listen_address(self) -> str:
+        """Return where the P4Runtime of a switch that is started listens. Raises Failure."""
+        if self.p4runtime is None:
+            return PRIVATE
+        address = self.p4runtime if ":" in self.p4runtime else f"127.0.0.1:{self.p4runtime}"
+        options.parse_address("--p4runtime", address)
+        return address
+
+    def attachment(self, tls: options.TlsOptions) -> Attachment | None:
+        """Return the switch that runs, or None: switches are started.
+
+        Raises Failure for options that belong to the other kind of switch; BadRun.
+        """
+        connection = tls.tls(self.switch)
+        ports = options.parse_numbers("--ports", self.ports)
+        if self.switch == EMBEDDED:
+            for option, given in (("--tls-ca", connection), ("--replace-program", self.replace_program)):
+                if given:
+                    raise Failure(f"{option} is for a switch that runs: give --switch too", exit_code=USAGE)
+            return None
+        if self.p4runtime is not None:
+            raise Failure("--p4runtime is for a switch that is started: leave --switch out", exit_code=USAGE)
+        if self.port_kind is not PortKind.AUTO:
+            raise Failure(
+                "--port-kind is for a switch that is started: give its ports to 'ina switch'", exit_code=USAGE
+            )
+        if self.tree:
+            raise Failure("--tree starts its switches itself: leave --switch out", exit_code=USAGE)
+        return Attachment(
+            address=options.parse_switch("--switch", self.switch, other=f"{EMBEDDED}, "),
+            tls=connection,
+            replace_program=self.replace_program,
+            lease_s=self.lease,
+            udp_base=options.parse_address("--udp-base", self.udp_base),
+            worker_base=options.parse_address("--worker-base", self.worker_base),
+            ports=ports,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultOptions:
+    """Faults of the links of switches that are started."""
+
+    loss: options.Loss = 0.0
+    duplicate: options.Duplicate = 0.0
+    reorder: options.Reorder = 0.0
+    corrupt: options.Corrupt = 0.0
+    delay: options.Delay = 0.0
+    rate_bps: options.Rate = 0.0
+    queue: options.Queue = 64
+    link_loss: Annotated[
+        float | None,
+        typer.Option(
+            rich_help_panel=options.FAULTS,
+            help="The same as --loss between switches; as --loss unless given.",
+        ),
+    ] = None
+    seed: options.Seed = 0
+
+    def impairments(self) -> str:
+        """Return what ports towards workers and the fallback server do. Raises Failure."""
+        return self._impairments(self.loss)
+
+    def link_impairments(self) -> str:
+        """Return what ports between switches do. Raises Failure."""
+        if self.link_loss is None:
+            return self.impairments()
+        options.check_chance("--link-loss", self.link_loss)
+        return self._impairments(self.link_loss)
+
+    def _impairments(self, loss: float) -> str:
+        return options.impairments(
+            loss=loss,
+            duplicate=self.duplicate,
+            reorder=self.reorder,
+            corrupt=self.corrupt,
+            delay=self.delay,
+            rate=self.rate_bps,
+            queue=self.queue,
+        )
+
+
+def fabric_of(
+    program: str,
+    lanes: int,
+    memory: MemoryOptions,
+    switches: SwitchOptions,
+    tls: options.TlsOptions,
+    faults: FaultOptions,
+    *,
+    captures: Captures | None = None,
+) -> FabricSpec:
+    """Return the switches that these options ask for. Raises Failure where they contradict each other."""
+    fan_outs = switches.fan_outs
+    if faults.link_loss is not None and not fan_outs:
+        raise Failure("--link-loss is for links between switches: give --tree too", exit_code=USAGE)
+    if program not in (SHARED, ATP) and (memory.preempt or memory.window):
+        raise Failure(f"--preempt and --window are for --program {SHARED}", exit_code=USAGE)
+    if program == ATP and memory.preempt:
+        raise Failure(f"--preempt: {ATP} has no priorities; use --program {SHARED}", exit_code=USAGE)
+    impairments = faults.impairments()
+    fabric = FabricSpec(
+        program=program,
+        lanes=lanes,
+        attached=switches.attachment(tls),
+        p4runtime=switches.listen_address(),
+        tree=fan_outs,
+        transit=switches.transit_switches(),
+        impairments=impairments,
+        link_impairments=faults.link_impairments() if fan_outs else "",
+        seed=faults.seed,
+        captures=captures,
+        port_kind=switches.port_kind.value,
+    )
+    if fabric.attached and captures:
+        raise Failure("--pcap is for switches that are started: give it to 'ina switch'", exit_code=USAGE)
+    if fabric.attached and impairments:
+        raise Failure("impairments belong to the switch: give them to 'ina switch'", exit_code=USAGE)
+    return fabric
+
+
+def only_job(
+    common: LaunchSpec, overrides: Overrides, workers: int | None, fan_outs: tuple[int, ...]
+) -> LaunchSpec:
+    """Return the job that no file describes; without `workers`, one for each machine of the tree."""
+    if workers is None:
+        workers = math.prod(fan_outs)  # of nothing, 1
+    entry = overrides.of(JobEntry(name=NAMELESS, workers=workers))
+    return spec_of(common, entry, slots=entry.slots)
+
+
+def check(fabric: FabricSpec, specs: Sequence[LaunchSpec]) -> None:
+    """Raise Failure for jobs that no switch could serve."""
+    for spec in specs:
+        what = f"job {spec.name!r}: " if spec.name else ""
+        if spec.workers < 1 or (not fabric.tree and spec.children > MAX_CHILDREN):
+            raise Failure(
+                f"{what}{spec.children} workers: one switch sums 1 to {MAX_CHILDREN} children, the"
+                " width of its bitmap; --tree has more",
+                exit_code=USAGE,
+            )
+        if fabric.shared:
+            continue
+        if spec.slots is not None and spec.slots < 2:
+            raise Failure(f"{what}{spec.slots} slots: an exclusive job needs 2", exit_code=USAGE)
+
+
+def parse_tree(text: str) -> tuple[int, ...]:
+    """Read ``2x4``: children per switch level by level, the last number hosts. Raises Failure."""
+    parts = text.split("x")
+    if not all(part.isascii() and part.isdecimal() and 1 <= int(part) <= MAX_CHILDREN for part in parts):
+        raise Failure(
+            f"--tree {text!r}: want numbers from 1 to {MAX_CHILDREN} joined by x, such as 2x4 or 2x2x2",
+            exit_code=USAGE,
+        )
+    return tuple(map(int, parts))

@@ -1,0 +1,122 @@
+"""``ina scenario run``: scenarios on one runner."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ina.cli import options
+from ina.cli.errors import Failure
+from ina.cli.output import table
+from ina.cli.plain import Result, say, seconds
+from ina.cli.topo.topology import Target, TargetOption
+
+if TYPE_CHECKING:
+    from bmv2_topos.scenarios import Outcome, Scenario, Verdict
+
+EPILOG = """Examples:
+
+  ina scenario run straggler
+
+  ina scenario run straggler two-jobs --runner loopback
+
+  sudo ina scenario run killed-worker --runner mininet
+
+  sudo ina scenario run my.toml --runner netns --target bmv2 --json
+"""
+
+
+class ScenarioRunner(StrEnum):
+    """What scenarios run on."""
+
+    VIRTUAL = "virtual"
+    LOOPBACK = "loopback"
+    NETNS = "netns"
+    MININET = "mininet"
+
+
+def run_(
+    *,
+    scenarios: Annotated[
+        list[str],
+        typer.Argument(metavar="SCENARIO…", help="Names ('ina scenario list'), or files that end in .toml."),
+    ],
+    runner: Annotated[
+        ScenarioRunner,
+        typer.Option(
+            help="virtual: in virtual time; loopback: processes of this user; netns, mininet: processes in"
+            " namespaces, as root."
+        ),
+    ] = ScenarioRunner.VIRTUAL,
+    target: TargetOption = Target.EMBEDDED,
+    json: options.Json = False,
+) -> None:
+    """Run scenarios one after the other, and check what came of each; status 1 if a check fails.
+
+    What the runner cannot carry is refused before anything starts, with the reason.
+    """
+    from bmv2_topos.scenarios import find_scenario, verdicts
+    from ina.runtime.scenarios import runner_of
+
+    found = [find_scenario(name) for name in scenarios]
+    made = runner_of(runner.value, target.value)
+    for scenario in found:
+        made.check(scenario)
+    said: dict[str, tuple[Outcome, list[Verdict]]] = {}
+    for scenario in found:
+        outcome = made.run(scenario, lambda text, name=scenario.name: _step(name, text, json))  # type: ignore[misc]
+        said[scenario.name] = outcome, verdicts(scenario, outcome)
+        if not json:
+            _show(scenario, *said[scenario.name])
+    failed = [name for name, (_, of) in said.items() if not all(verdict.good for verdict in of)]
+    if json:
+        _result(runner, target, said, failed).print_json()
+    if failed:
+        raise Failure(f"{', '.join(failed)}: checks have failed")
+
+
+def _step(name: str, text: str, quiet: bool) -> None:
+    if not quiet:
+        say(f"ina: {name}: {text}")
+
+
+def _show(scenario: Scenario, outcome: Outcome, found: list[Verdict]) -> None:
+    times = ", ".join(f"{job.name} {seconds(job.iteration_s)}" for job in outcome.jobs)
+    table(
+        f"{scenario.name} on {outcome.runner}, {outcome.target}: {seconds(outcome.elapsed_s)} in all, an"
+        f" iteration of {times}",
+        ["", "check", "found"],
+        [["good" if verdict.good else "FAILED", verdict.check, verdict.found] for verdict in found],
+    )
+
+
+def _result(
+    runner: ScenarioRunner,
+    target: Target,
+    said: dict[str, tuple[Outcome, list[Verdict]]],
+    failed: list[str],
+) -> Result:
+    checks = [verdict for _, of in said.values() for verdict in of]
+    numbers = {"scenarios": len(said), "failed_scenarios": len(failed), "checks": len(checks)}
+    return Result(
+        "scenario run",
+        {"runner": runner.value, "target": target.value},
+        numbers,
+        {name: _of(outcome, found) for name, (outcome, found) in said.items()},
+    )
+
+
+def _of(outcome: Outcome, found: list[Verdict]) -> dict[str, object]:
+    jobs = {
+        job.name: {
+            "failure": job.failure,
+            "iterations": job.iterations,
+            "iteration_s": job.iteration_s,
+            **job.metrics,
+        }
+        for job in outcome.jobs
+    }
+    checks = [{"check": each.check, "good": each.good, "found": each.found} for each in found]
+    return {"time_s": outcome.elapsed_s, "checks": checks, "jobs": jobs}

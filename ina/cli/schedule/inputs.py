@@ -1,0 +1,197 @@
+"""Options that commands of ``ina schedule`` share: policies, jobs, servers, measured models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from controller.scheduling import BadSpec, Cluster
+from controller.simulator.clusters import read_cluster, uniform
+from controller.simulator.families.base import SimulationConfig
+from controller.simulator.policies import check_known, check_settings, parse_setting
+from controller.simulator.runs import LARGEST_SEED, MOST_JOBS, Source, kind_for, known_to
+from controller.simulator.traces import READERS
+from ina.cli.errors import USAGE, Failure
+
+CLUSTER = "Cluster"
+PROFILES = "Measured models"
+
+OWN = "'ina schedule policies' lists them; package.module:Class and path.py:Class are your own."
+Policy = Annotated[str, typer.Option(metavar="NAME", help=f"One policy; {OWN}")]
+Policies = Annotated[str, typer.Option(metavar="NAMES", help=f"Policies, by comma; {OWN}")]
+Seed = Annotated[
+    int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of all that is made up: jobs, profiles, trees.")
+]
+Load = Annotated[
+    float | None,
+    typer.Option(
+        metavar="FACTOR",
+        help="Offered load of generated jobs, 1: the cluster's capacity (default 1.2);"
+        " how many times as fast a trace's jobs arrive (default 1).",
+    ),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="Parameter of a policy; 'ina schedule policies --all' lists them. Repeatable.",
+    ),
+]
+Processes = Annotated[int, typer.Option(min=0, help="Simulations at once; 0: as many as there are cores.")]
+Nodes = Annotated[int, typer.Option(min=1, rich_help_panel=CLUSTER, help="Servers.")]
+JobsCsv = Annotated[
+    Path | None,
+    typer.Option(
+        "--jobs-csv",
+        metavar="FILE",
+        help="Write a line for each job there: arrival, start, end, waiting, slowdown, GPUs, preemptions;"
+        " JSON if the name ends in .json.",
+    ),
+]
+Format = Annotated[str, typer.Option(help=f"Format of the trace: {', '.join(READERS)}.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobOptions:
+    """Source of the jobs: a trace, or the generator."""
+
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="The jobs, from a file: CSV, TOML or a public trace; its first line tells the format.",
+        ),
+    ] = None
+    generated: Annotated[
+        int,
+        typer.Option(
+            "--generate",
+            metavar="JOBS",
+            min=1,
+            max=MOST_JOBS,
+            help="Without --trace: make up so many jobs, of one minute to one day.",
+        ),
+    ] = 500
+    format: Format = ""
+
+    def offered(
+        self, policies: Sequence[str], around: SimulationConfig, *, load: float | None = None, seed: int = 0
+    ) -> tuple[Source, int]:
+        """Return where the policies' jobs come from, and how many there are.
+
+        All are looked at, so that what is wrong with them is said once, before any process is there. Raises
+        what `common.refusals` passes on.
+        """
+        if self.trace is None:
+            factor = 1.2 if load is None else load
+            source = Source(None, self.format, self.generated, factor, seed, kind_for(policies))
+            return source, len(source.jobs(around))
+        factor = 1.0 if load is None else load
+        source = Source(self.trace, self.format, self.generated, factor, seed)
+        return source, len(source.jobs(around, known_to(policies, around)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterOptions:
+    """The servers."""
+
+    nodes: Nodes = 8
+    gpus: Annotated[int, typer.Option(min=1, rich_help_panel=CLUSTER, help="GPUs per server.")] = 8
+    cluster: Annotated[
+        Path | None,
+        typer.Option(
+            "--cluster",
+            metavar="FILE",
+            rich_help_panel=CLUSTER,
+            help="Servers from a file (TOML or CSV) instead.",
+        ),
+    ] = None
+    cpus_per_gpu: Annotated[float, typer.Option(rich_help_panel=CLUSTER, help="CPUs per GPU.")] = 3.0
+    memory_per_gpu: Annotated[
+        float, typer.Option(metavar="GB", rich_help_panel=CLUSTER, help="Memory per GPU.")
+    ] = 62.5
+
+    def servers(self) -> Cluster:
+        """Return the cluster that the options describe. Raises BadSpec or BadTrace."""
+        if self.cluster is not None:
+            return read_cluster(self.cluster)
+        return uniform(
+            self.nodes,
+            self.gpus,
+            cpus=self.gpus * self.cpus_per_gpu,
+            memory_gb=self.gpus * self.memory_per_gpu,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelOptions:
+    """Measurements of models, and expected durations of jobs."""
+
+    matrix: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", rich_help_panel=PROFILES, help="Sensitivity matrices, for synergy…"),
+    ] = None
+    profiles: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", rich_help_panel=PROFILES, help="Usage of configurations, for lucid…"),
+    ] = None
+    pairs: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            rich_help_panel=PROFILES,
+            help="Speeds of measured pairs, for lucid… and sharing; the latter takes Gavel's JSON too.",
+        ),
+    ] = None
+    estimates: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            rich_help_panel=PROFILES,
+            help="Expected durations of the jobs of a trace: columns job_id and estimate_s (or priority).",
+        ),
+    ] = None
+
+    def config(
+        self, cluster: Cluster, policies: Sequence[str], settings: Sequence[str] | None, *, seed: int = 0
+    ) -> SimulationConfig:
+        """Return what runs of these policies are made for. Raises Failure."""
+        try:
+            chosen = tuple(parse_setting(text) for text in settings or ())
+            check_settings(chosen, policies)
+        except BadSpec as error:
+            raise Failure(f"--set: {error}", USAGE) from error
+        try:
+            return SimulationConfig(
+                cluster, self.matrix, self.profiles, self.pairs, seed, self.estimates, chosen
+            )
+        except BadSpec as error:
+            raise Failure(f"--profiles, --pairs: {error}", USAGE) from error
+
+
+def parse_policies(text: str) -> list[str]:
+    """Split the names that were given to ``--policy``. Raises Failure."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise Failure("--policy: no policy; 'ina schedule policies' lists them", USAGE)
+    for name in names:
+        try:
+            check_known(name)
+        except BadSpec as error:
+            raise Failure(f"--policy: {error}", USAGE) from error
+        if names.count(name) > 1:
+            raise Failure(f"policy {name!r} is there twice", USAGE)
+    return names
+
+
+def parse_policy(text: str) -> str:
+    """Return the one name that was given to ``--policy``. Raises Failure."""
+    name, *others = parse_policies(text)
+    if others:
+        raise Failure(f"--policy {text}: want one", USAGE)
+    return name

@@ -1,0 +1,244 @@
+"""``ina schedule plan``: what a policy would run now, and how the groups interleave."""
+
+from __future__ import annotations
+
+import json as json_module
+from dataclasses import dataclass
+from pathlib import Path
+from string import ascii_uppercase
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from controller.scheduling import RESOURCES, Cluster
+from controller.scheduling.policy import JobState
+from controller.simulator.estimates import expect as estimated
+from controller.simulator.explain import numbers
+from controller.simulator.families.base import SimulationConfig
+from controller.simulator.families.lucid import packing_tree, usage_of
+from controller.simulator.files import check_output, whole
+from controller.simulator.history import expect, learn, submission
+from controller.simulator.once import Plan, Planned, decide_once, stage_names
+from controller.simulator.policies import family, make
+from controller.simulator.runs import LARGEST_SEED, known_to
+from controller.simulator.traces import read
+from ina.cli import options
+from ina.cli.errors import USAGE, Failure
+from ina.cli.output import out
+from ina.cli.plain import plural
+from ina.cli.schedule import common, inputs, timeline
+
+if TYPE_CHECKING:
+    from controller.scheduling.lucid import DurationModel
+
+EPILOG = """Examples:
+
+  ina schedule plan --jobs examples/schedule/jobs.toml --cluster examples/schedule/cluster.toml
+
+  ina schedule plan --jobs jobs.csv --gpus 2 --policy lucid:lucid --set profiler_nodes=0 --explain
+
+  ina schedule plan --jobs jobs.csv --policy qssf --history ended.csv --shapes shapes.svg --plot plan.svg
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OneServer(inputs.ClusterOptions):
+    """The servers, one unless given."""
+
+    nodes: inputs.Nodes = 1
+
+
+def plan(
+    *,
+    jobs: Annotated[
+        Path,
+        typer.Option("--jobs", metavar="FILE", help="The jobs: TOML, CSV, or any trace that simulate reads."),
+    ],
+    policy: inputs.Policy = "muri-s",
+    format: inputs.Format = "",
+    cluster: OneServer,
+    models: inputs.ModelOptions,
+    settings: inputs.Settings = None,
+    seed: Annotated[
+        int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of made-up profiles, and of training.")
+    ] = 0,
+    explain: Annotated[
+        bool,
+        typer.Option(
+            "--explain",
+            help="Explain for each job why it runs or waits, in numbers, and what predictions rest on.",
+        ),
+    ] = False,
+    history: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="A trace of finished jobs, to learn durations from;"
+            " policies that go by a job's estimate use that.",
+        ),
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Draw the timelines: .svg, .png or .pdf; needs matplotlib."),
+    ] = None,
+    shapes: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Draw the model learned from --history, one panel for each feature: .svg, .png or .pdf.",
+        ),
+    ] = None,
+    json: options.Json = False,
+) -> None:
+    """Print what a policy runs if all jobs are there now: the groups, how they interleave, and who waits.
+
+    Submission times only tell the order. Of a group, gamma is how busy its resources are in the mean, 0 to 1,
+    and speed-up how much more its GPUs do than with one job at a time.
+    """
+    name = inputs.parse_policy(policy)
+    if shapes is not None and history is None:
+        raise Failure("--shapes draws what --history teaches; give that too", USAGE)
+    for option, path in (("--plot", plot), ("--shapes", shapes)):
+        if path is not None:
+            common.check_plots(option, path)
+            check_output(option, path)
+    servers = cluster.servers()
+    around = models.config(servers, [name], settings, seed=seed)
+    with common.refusals():
+        specs = estimated(read(jobs, servers, known_to([name], around), format=format), models.estimates)
+        model = None if history is None else learn(read(history), around)
+        if model is not None:
+            specs = expect(specs, model, around)
+        decided = decide_once(specs, servers, make(name, around))
+        reasons = explanations(name, decided, around, model) if explain else {}
+        if model is not None and shapes is not None:
+            from controller.scheduling.lucid.plots import draw_shapes
+
+            with whole(shapes) as draft:
+                draw_shapes(model.model, draft)
+    if plot is not None:
+        from controller.simulator.plots import draw_timelines
+
+        drawn = {_title(number, each): each for number, each in enumerate(decided.groups, 1) if each.spans}
+        with whole(plot) as draft:
+            draw_timelines(drawn, draft)
+    if json:
+        document = as_json(name, decided, servers)
+        print(json_module.dumps({**document, **({"explain": reasons} if explain else {})}, indent=2))
+    else:
+        show(name, decided, servers)
+        for job, lines in reasons.items():
+            out.print(f"\n{job}: {lines[0]}", highlight=False, markup=False)
+            for line in lines[1:]:
+                out.print(f"  {line}", highlight=False, markup=False)
+
+
+def explanations(
+    policy: str, decided: Plan, around: SimulationConfig, model: DurationModel | None
+) -> dict[str, list[str]]:
+    """Return what is known of each job.
+
+    That is what the policy noted, what the job asks for and gets, in numbers, for Lucid the way through its
+    tree, and what makes up its expected duration.
+    """
+    found: dict[str, list[str]] = {}
+    figures = numbers(decided, around.cluster)
+    said = {job.spec.id: each.group.reason for each in decided.groups for job in each.group.jobs}
+    for job in _jobs(decided):
+        lines = [sentence for name, sentence in decided.notes if name == job.spec.id]
+        if not lines:
+            lines = [said.get(job.spec.id, "waits") or "runs"]
+        lines += figures[job.spec.id]
+        if family(policy) == "lucid":
+            usage = usage_of(job.spec, around)
+            lines.append(f"packing tree: {packing_tree(around, usage).predict(usage).name.title()}")
+            lines += packing_tree(around, usage).explain(usage)
+        if model is not None:
+            lines += ["expected duration", *model.explain(submission(job.spec, around))]
+        found[job.spec.id] = lines
+    return found
+
+
+def show(policy: str, decided: Plan, cluster: Cluster) -> None:
+    """Print the groups, their timelines, and who waits."""
+    rows = [
+        (
+            str(number),
+            "\n".join(_members(each)),
+            _where(each, cluster),
+            "\n".join(stage_names(each.group)) or "-",
+            "-" if each.group.efficiency is None else f"{each.group.efficiency:.3f}",
+            f"{each.speedup:.2f}",
+            each.group.reason or "-",
+        )
+        for number, each in enumerate(decided.groups, 1)
+    ]
+    title = f"{policy}: {plural(len(_jobs(decided)), 'job')} on {plural(cluster.gpus, 'GPU')}"
+    columns = ["group", "jobs", "GPUs", "starts at", "gamma", "speed-up", "why"]
+    common.table(title, columns, rows, folded="why")
+    for number, each in enumerate(decided.groups, 1):
+        if each.spans:
+            out.print(f"\n{_title(number, each)}", highlight=False, markup=False)
+            for line in timeline.draw(each.spans, RESOURCES):
+                out.print(line, highlight=False, markup=False, soft_wrap=True)
+    if decided.waiting:
+        names = ", ".join(job.spec.id for job in decided.waiting)
+        out.print(f"\n{len(decided.waiting)} wait: {names}", highlight=False, markup=False, soft_wrap=True)
+
+
+def as_json(policy: str, decided: Plan, cluster: Cluster) -> dict[str, Any]:
+    """Return what ``--json`` prints."""
+    groups = [
+        {
+            "jobs": [job.spec.id for job in each.group.jobs],
+            "gpus": list(each.group.gpus),
+            "servers": sorted({cluster.nodes[cluster.node_of[gpu]].name for gpu in each.group.gpus}),
+            "starts_at": stage_names(each.group),
+            "gamma": each.group.efficiency,
+            "iteration_s": list(each.iteration_s),
+            "speedup": each.speedup,
+            "cpus": list(each.group.cpus),
+            "memory_gb": list(each.group.memory_gb),
+            "reason": each.group.reason,
+            "timeline": [
+                {
+                    "job": each.group.jobs[span.job].spec.id,
+                    "resource": RESOURCES[span.resource],
+                    "start_s": span.start_s,
+                    "end_s": span.end_s,
+                }
+                for span in each.spans
+            ],
+        }
+        for each in decided.groups
+    ]
+    waiting = [job.spec.id for job in decided.waiting]
+    setting = {"policy": policy, "servers": len(cluster.nodes), "gpus": cluster.gpus}
+    return {"name": "schedule plan", "setup": setting, "groups": groups, "waiting": waiting}
+
+
+def _jobs(decided: Plan) -> list[JobState]:
+    return [*(job for each in decided.groups for job in each.group.jobs), *decided.waiting]
+
+
+def _members(each: Planned) -> list[str]:
+    names = [job.spec.id for job in each.group.jobs]
+    if len(names) == 1:
+        return names
+    return [f"{letter}: {name}" for letter, name in zip(ascii_uppercase, names, strict=False)]
+
+
+def _where(each: Planned, cluster: Cluster) -> str:
+    """Return the GPUs by server, as in ``a:0-3``; numbers count from each server's first."""
+    places: dict[int, list[int]] = {}
+    for gpu in sorted(each.group.gpus):
+        node = cluster.node_of[gpu]
+        places.setdefault(node, []).append(gpu - cluster.first_gpu[node])
+    return " ".join(
+        f"{cluster.nodes[node].name}:{','.join(map(str, numbers))}" for node, numbers in places.items()
+    )
+
+
+def _title(number: int, each: Planned) -> str:
+    gamma = "" if each.group.efficiency is None else f", gamma {each.group.efficiency:.3f}"
+    return f"group {number}{gamma}: {', '.join(_members(each))}"

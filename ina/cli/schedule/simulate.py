@@ -1,0 +1,188 @@
+"""``ina schedule simulate``: policies side by side on the same jobs."""
+
+from __future__ import annotations
+
+import json as json_module
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from controller.simulator.files import check_output, whole
+from controller.simulator.plots import PlotsMissing, check, draw_jcts, draw_utilisation
+from controller.simulator.policies import family
+from controller.simulator.pool import run_all
+from controller.simulator.runs import Outcome, Task, write_rows
+from ina.cli import options
+from ina.cli.output import out
+from ina.cli.plain import count, plural, say, seconds
+from ina.cli.schedule import common, inputs
+
+EPILOG = """Examples:
+
+  ina schedule simulate --generate 500 --policy fifo,srtf,muri-s
+
+  ina schedule simulate --trace trace3.csv --policy muri-replica:srtf,muri-replica:muri-s --json
+
+  ina schedule simulate --cluster examples/schedule/cluster.toml --load 0.8 --seed 1 --output results
+
+  ina schedule simulate --policy synergy:fifo+proportional,synergy:fifo+tune --nodes 4 --cpus-per-gpu 4
+"""
+
+NUMBERS = ("metrics.json", "curves.json", "jobs.csv")
+PLOTS = ("jct.svg", "utilisation.svg")
+
+
+def simulate(
+    *,
+    policy: inputs.Policies = "fifo,srtf,muri-s",
+    workload: inputs.JobOptions,
+    load: inputs.Load = None,
+    seed: inputs.Seed = 0,
+    cluster: inputs.ClusterOptions,
+    models: inputs.ModelOptions,
+    settings: inputs.Settings = None,
+    processes: inputs.Processes = 0,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Check every decision: no GPU and no job twice; slower.")
+    ] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help=f"Write {', '.join(NUMBERS)} and, with matplotlib, {' and '.join(PLOTS)} there.",
+        ),
+    ] = None,
+    jobs_csv: inputs.JobsCsv = None,
+    json: options.Json = False,
+) -> None:
+    """Run policies on the same jobs and compare what becomes of these.
+
+    The jobs come from a trace, or are made up. Times are in seconds. Policies run at the same time on several
+    cores; the figures do not depend on that. With --output, files are written when all is done, or not at
+    all.
+    """
+    names = inputs.parse_policies(policy)
+    if output is not None:
+        check_output("--output", output, directory=True)
+        for name in (*NUMBERS, *PLOTS):
+            check_output("--output", output / name)
+    if jobs_csv is not None:
+        check_output("--jobs-csv", jobs_csv)
+    servers = cluster.servers()
+    around = models.config(servers, names, settings, seed=seed)
+    with common.refusals():
+        source, jobs = workload.offered(names, around, load=load, seed=seed)
+    rows = output is not None or jobs_csv is not None
+    tasks = [
+        Task(name, source, around, curves=output is not None, verify=verify, rows=rows) for name in names
+    ]
+    outcomes = run(tasks, processes)
+    document = as_json(outcomes, jobs)
+    if output is not None:
+        write(output, outcomes, document)
+    if jobs_csv is not None:
+        with whole(jobs_csv) as draft:
+            write_rows(draft, outcomes)
+    if json:
+        print(json_module.dumps(document, indent=2))
+    else:
+        show(
+            outcomes,
+            f"{plural(jobs, 'job')} on {plural(servers.gpus, 'GPU')}"
+            f" in {plural(len(servers.nodes), 'server')}",
+        )
+
+
+def run(tasks: Sequence[Task], processes: int) -> list[Outcome]:
+    """Run the tasks, with a bar for each. Raises Failure."""
+    with common.refusals(), common.Bars([task.policy for task in tasks]) as bars:
+        return run_all(tasks, processes=processes, report=bars.update if bars.shown else None)
+
+
+def as_json(outcomes: Sequence[Outcome], jobs: int) -> dict[str, Any]:
+    """Return what ``--json`` prints."""
+    task = outcomes[0].task
+    source, cluster = task.source, task.config.cluster
+    setting = {
+        "jobs": jobs,
+        "servers": len(cluster.nodes),
+        "gpus": cluster.gpus,
+        "trace": str(source.trace or "generated"),
+        "load": source.load,
+        "seed": source.seed,
+        "settings": dict(task.config.settings),
+    }
+    metrics = {o.task.policy: {**asdict(o.metrics), "wall_s": o.wall_s} for o in outcomes}
+    return {"name": "schedule simulate", "setup": setting, "metrics": metrics}
+
+
+def write(directory: Path, outcomes: Sequence[Outcome], document: dict[str, Any]) -> None:
+    """Write the files of ``--output``, all of them or none."""
+    curves = {
+        o.task.policy: {
+            "jct_s": sorted(o.jcts_s),
+            "time_s": list(o.curves.time_s),
+            "queue": list(o.curves.queue),
+            "gpus": list(o.curves.gpus),
+            "blocking": list(o.curves.blocking),
+            "busy": {name: list(values) for name, values in o.curves.busy.items()},
+        }
+        for o in outcomes
+        if o.curves is not None
+    }
+    with ExitStack() as stack:
+        metrics_file, curves_file, jobs_file = (
+            stack.enter_context(whole(directory / name)) for name in NUMBERS
+        )
+        metrics_file.write_text(json_module.dumps(document, indent=2) + "\n", encoding="utf-8")
+        curves_file.write_text(json_module.dumps(curves) + "\n", encoding="utf-8")
+        write_rows(jobs_file, outcomes)
+        try:
+            check()
+        except PlotsMissing as error:
+            say(f"ina: no plots: {error}")
+            return
+        jct_file, utilisation_file = (stack.enter_context(whole(directory / name)) for name in PLOTS)
+        draw_jcts({o.task.policy: o.jcts_s for o in outcomes}, jct_file)
+        draw_utilisation(
+            {o.task.policy: (o.curves, o.end_s) for o in outcomes if o.curves is not None}, utilisation_file
+        )
+
+
+FOR_DEADLINES = ("edf", "slack")
+"""Where one of these policies is asked for, the table says how many deadlines are met."""
+
+
+def show(outcomes: Sequence[Outcome], title: str) -> None:
+    """Print the table."""
+    due = any(o.task.policy in FOR_DEADLINES for o in outcomes)
+    columns = [
+        *("policy", "avg JCT s", "median s", "p99 s", "makespan s", "slowdown"),
+        *("in time",) * due,
+        *("queue", "GPUs", "restarts", "took"),
+    ]
+    rows = [
+        (
+            o.task.policy,
+            count(o.metrics.avg_jct_s),
+            count(o.metrics.median_jct_s),
+            count(o.metrics.p99_jct_s),
+            count(o.metrics.makespan_s),
+            f"{o.metrics.avg_slowdown:.2f}",
+            *(f"{o.metrics.deadlines_met} of {o.metrics.deadlines}",) * due,
+            f"{o.metrics.avg_queue:.1f}",
+            f"{o.metrics.gpu_busy:.1%}",
+            count(o.metrics.restarts),
+            seconds(o.wall_s),
+        )
+        for o in outcomes
+    ]
+    common.table(title, columns, rows)
+    families = {family(o.task.policy) for o in outcomes}
+    if len(families) > 1:
+        kinds = ", ".join(name or "plain" for name in sorted(families))
+        out.print(f"Speed models differ between {kinds}: compare figures inside each only.", highlight=False)

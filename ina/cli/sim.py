@@ -1,0 +1,242 @@
+"""``ina sim``: the jobs of a job file on a network in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from controller.vocabulary import Link, Topology, TopologyError, load_jobs
+from controller.vocabulary.jobfile import MAX_WINDOW
+from ina.cli import options, sim_report
+from ina.cli.errors import USAGE, Failure
+from ina.cli.output import Bar
+from ina.cli.plain import count, seconds
+from ina.cli.run_options import parse_tree
+from ina.runtime.job_file import Overrides
+
+if TYPE_CHECKING:  # other commands need none of it
+    from bmv2_topos.testbeds.virtual import Recorder
+
+EPILOG = """Examples:
+
+  ina sim examples/sim.toml
+
+  ina sim examples/sim.toml --program exclusive --slots 512
+
+  ina sim examples/sim.toml --tree 2x4 --link-loss 0.01 --seed 7
+
+  ina sim examples/three_jobs.toml --slots 16 --loss 0.01 --explain
+
+  ina sim examples/three_jobs.toml --slots 16 --pcap captures && ina trace captures --slots
+
+  ina sim examples/sim.toml --slots 128 --plot sim.png --json
+"""
+
+
+MEMORY = "Switch memory and windows"
+NETWORK = "Network"
+
+
+class SimProgram(StrEnum):
+    """Use of a switch's memory by the jobs."""
+
+    SHARED = "shared"
+    EXCLUSIVE = "exclusive"
+    ATP = "atp"
+
+
+def sim(
+    jobs: Annotated[Path, typer.Argument(metavar="FILE", help="The jobs, in TOML, as for ina run --jobs.")],
+    program: Annotated[
+        SimProgram,
+        typer.Option(
+            help="shared: one array for all jobs; exclusive: a region for each; atp: ATP as published, to "
+            "compare with."
+        ),
+    ] = SimProgram.SHARED,
+    lanes: options.Lanes = 64,
+    iterations: Annotated[
+        int | None, typer.Option(min=1, help="Iterations of every job, whatever the file says.")
+    ] = None,
+    slots: Annotated[
+        int,
+        typer.Option(
+            min=0, rich_help_panel=MEMORY, help="Aggregator slots of every switch, for all jobs together."
+        ),
+    ] = 8192,
+    window: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=MAX_WINDOW,
+            rich_help_panel=MEMORY,
+            help="Packets in flight per worker at most, of every job; else as the file says, or 128.",
+        ),
+    ] = None,
+    preempt: Annotated[
+        bool | None,
+        typer.Option(
+            "--preempt/--no-preempt",
+            rich_help_panel=MEMORY,
+            help="Let every job, or none, take slots from lower priorities; else as the file says.",
+        ),
+    ] = None,
+    tree: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NxN…",
+            rich_help_panel=NETWORK,
+            help="Children per switch, level by level, of a tree that holds one job: 2x4; one switch unless "
+            "given.",
+        ),
+    ] = None,
+    transit: Annotated[
+        str,
+        typer.Option(
+            metavar="SWITCH,…",
+            rich_help_panel=NETWORK,
+            help="Switches of --tree (s2, s3, …) that do not add.",
+        ),
+    ] = "",
+    loss: Annotated[
+        float,
+        typer.Option(rich_help_panel=NETWORK, help="Probability that a packet is lost, on every link."),
+    ] = 0.0,
+    link_loss: Annotated[
+        float | None,
+        typer.Option(rich_help_panel=NETWORK, help="The same between switches; as --loss unless given."),
+    ] = None,
+    rate_bps: Annotated[
+        float,
+        typer.Option(
+            "--rate",
+            metavar="BPS",
+            show_default="10e9",
+            rich_help_panel=NETWORK,
+            help="Rate of every link, bits/s; 0: unlimited.",
+        ),
+    ] = 10e9,
+    delay: Annotated[
+        float, typer.Option(metavar="SECONDS", rich_help_panel=NETWORK, help="Delay of every link, one way.")
+    ] = 2e-6,
+    queue: Annotated[
+        int,
+        typer.Option(
+            metavar="PACKETS", rich_help_panel=NETWORK, help="Length of the queue at each port of a switch."
+        ),
+    ] = 2048,
+    coalesce_us: Annotated[
+        int,
+        typer.Option(
+            "--coalesce",
+            min=1,
+            metavar="US",
+            rich_help_panel=NETWORK,
+            help="Hosts look at their packets this often, µs.",
+        ),
+    ] = 5,
+    seed: Annotated[int, typer.Option(help="Seed of everything random: the same gives the same.")] = 0,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Draw iteration times and slots in use: .png, .svg or .pdf."),
+    ] = None,
+    explain: Annotated[
+        bool,
+        typer.Option("--explain", help="Say what made each iteration slow: its critical path, by causes."),
+    ] = False,
+    pcap: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Write what passed hosts and switch ports as captures, for ina trace."
+        ),
+    ] = None,
+    json: options.Json = False,
+) -> None:
+    """Run jobs in virtual time: links, queues and computing are simulated, packet by packet.
+
+    The switch program, the workers' windows and the fallback servers are the real ones. Every worker has a
+    host of its own. Every sum that a worker is handed is compared with the exact one; a wrong one ends the
+    command with status 1.
+    """
+    # Loaded here, for other commands need none of it.
+    from bmv2_topos.testbeds.virtual import Recorder, TestbedError, VirtualSettings, VirtualTestbed, build
+
+    overrides = Overrides(iterations=iterations, window=window, preempt=preempt)
+    entries = [overrides.of(entry) for entry in load_jobs(jobs)]
+    if program is SimProgram.ATP and preempt:
+        raise Failure("--preempt: atp has no priorities; use --program shared", exit_code=USAGE)
+    if plot is not None:
+        _check_plot(plot)
+    try:
+        shape = None if tree is None else parse_tree(tree)
+        link = Link("a", "b", rate_bps=rate_bps, delay_s=delay, queue_packets=queue, loss=loss)
+        trunk = Link("a", "b", rate_bps, delay, queue, loss if link_loss is None else link_loss)
+        servers = program is not SimProgram.EXCLUSIVE
+        network, placements = build(entries, shape, servers=servers, link=link, trunk=trunk)
+        network = _without_sums(network, [name for name in transit.split(",") if name])
+        settings = VirtualSettings(
+            program=program.value, lanes=lanes, slots=slots, seed=seed, coalesce_us=coalesce_us
+        )
+        recorder = Recorder() if explain or pcap is not None else None
+        testbed = VirtualTestbed(network, entries, placements, settings, recorder=recorder)
+    except (TopologyError, TestbedError) as error:
+        raise Failure(str(error), exit_code=USAGE) from error
+    try:
+        with Bar() as bar:
+            report = testbed.run(
+                lambda time_s, done, total: bar.show(
+                    done / total, f"{count(done)} of {count(total)} iterations, {seconds(time_s)}"
+                )
+            )
+    except TestbedError as error:
+        raise Failure(str(error)) from error
+    if plot is not None:
+        from bmv2_topos.experiments.plots import draw_report
+
+        draw_report(report, plot)
+    if recorder is not None and pcap is not None:
+        _write(recorder, pcap)
+    verdicts = recorder.explain() if recorder is not None and explain else []
+    if json:
+        sim_report.result(report, verdicts).print_json()
+        return
+    sim_report.show(report)
+    if explain:
+        sim_report.show_verdicts(verdicts)
+
+
+def _write(recorder: Recorder, folder: Path) -> None:
+    try:
+        recorder.write(folder)
+    except OSError as error:
+        raise Failure(f"--pcap {folder}: {error.strerror}") from error
+
+
+def _without_sums(network: Topology, transit: Sequence[str]) -> Topology:
+    """Return the network with switches that only pass packets on. Raises Failure."""
+    known = [switch.name for switch in network.switches]
+    for name in transit:
+        if name not in known:
+            raise Failure(f"--transit {name}: the switches are {', '.join(known)}", exit_code=USAGE)
+    switches = (
+        replace(switch, aggregates=switch.aggregates and switch.name not in transit)
+        for switch in network.switches
+    )
+    return replace(network, switches=tuple(switches))
+
+
+def _check_plot(plot: Path) -> None:
+    """Refuse before the run what would fail after it."""
+    from bmv2_topos.experiments.plots import FORMATS, PlotsMissing, check
+
+    if plot.suffix not in FORMATS:
+        raise Failure(f"--plot {plot}: want a name that ends in {', '.join(FORMATS)}", exit_code=USAGE)
+    try:
+        check()
+    except PlotsMissing as error:
+        raise Failure(f"--plot: {error}") from error

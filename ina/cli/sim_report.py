@@ -1,0 +1,122 @@
+"""Output of ``ina sim``: a table for people, one JSON object for programs."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from ina.cli.output import out, table
+from ina.cli.plain import Result, count, seconds
+
+if TYPE_CHECKING:  # other commands need none of it
+    from bmv2_topos.testbeds.virtual import JobReport, Report
+    from bmv2_topos.trace import Verdict
+
+
+def result(report: Report, verdicts: Sequence[Verdict] = ()) -> Result:
+    """Return what ``--json`` prints; each job's verdicts are of its iterations, one after the other."""
+    return Result(
+        "sim",
+        report.setup,
+        {
+            "duration_s": report.duration_s,
+            "mean_jct_s": report.mean_jct_s,
+            "dropped_packets": report.dropped_packets,
+            "lost_packets": report.lost_packets,
+            "slots": report.slots,
+            "occupancy_time_s": [sample.time_s for sample in report.occupancy],
+            "wall_time_s": report.wall_s,
+        },
+        {
+            job.name: _numbers(report, job)
+            | explained([verdict for verdict in verdicts if verdict.job == job.name])
+            for job in report.jobs
+        },
+    )
+
+
+def explained(verdicts: Sequence[Verdict]) -> dict[str, object]:
+    """Return verdicts as JSON knows them, under one key; nothing of none."""
+    if not verdicts:
+        return {}
+    return {
+        "explained": [
+            {
+                "iteration": verdict.iteration,
+                "time_s": (verdict.until_ns - verdict.from_ns) * 1e-9,
+                "spent_s": {str(cause): spent * 1e-9 for cause, spent in verdict.spent_ns.items()},
+                "causes": [str(cause) for cause in verdict.causes],
+                "words": verdict.words(),
+            }
+            for verdict in verdicts
+        ]
+    }
+
+
+def show_verdicts(verdicts: Sequence[Verdict]) -> None:
+    """Print a line about each iteration, or about several that follow each other and say the same."""
+    out.print("what made iterations slow", style="bold")
+    for _, group in itertools.groupby(verdicts, key=lambda verdict: (verdict.job, verdict.causes)):
+        same = list(group)
+        first, last = same[0], same[-1]
+        numbers = str(first.iteration) if first is last else f"{first.iteration}-{last.iteration}"
+        slowest = max(same, key=lambda verdict: verdict.until_ns - verdict.from_ns)
+        time = seconds((slowest.until_ns - slowest.from_ns) * 1e-9)
+        out.print(f"{first.job} {numbers}: up to {time}: {slowest.words()}", soft_wrap=True)
+
+
+def _numbers(report: Report, job: JobReport) -> dict[str, object]:
+    numbers: dict[str, object] = {
+        "workers": job.workers,
+        "start_s": job.start_s,
+        "jct_s": job.jct_s,
+        "iterations": job.iterations,
+        "iteration_mean_s": job.mean_iteration_s,
+        "iteration_s": job.iteration_s,
+        "aggregated_share": job.aggregated_share,
+        "sent_packets": job.sent_packets,
+        "resent_packets": job.resent_packets,
+        "fallback_bytes": job.fallback_bytes,
+        "evictions": job.evictions,
+        "checked_elements": job.checked_elements,
+        "wrong_elements": 0,  # the first one would have ended the run
+        "occupied_slots_mean": report.mean_occupancy(job),
+        "occupied_slots": [sample.slots.get(job.name, 0) for sample in report.occupancy],
+    }
+    numbers |= {f"switch_{name}_packets": value for name, value in job.outcomes.items()}
+    numbers |= {f"fallback_{name}": value for name, value in job.fallback.items()}
+    return numbers
+
+
+def show(report: Report) -> None:
+    """Print a table with a column for each job, and a line about the whole."""
+    rows: list[list[str]] = []
+
+    def row(title: str, cell: Callable[[JobReport], str]) -> None:
+        rows.append([title, *map(cell, report.jobs)])
+
+    row("completion time", lambda job: "removed" if job.jct_s is None else seconds(job.jct_s))
+    row("iterations", lambda job: count(job.iterations))
+    row("iteration, mean", lambda job: seconds(job.mean_iteration_s))
+    row("iteration, longest", lambda job: seconds(max(job.iteration_s, default=0.0)))
+    row("summed in the switch", lambda job: f"{job.aggregated_share:.1%}")
+    if report.occupancy:
+        row("slots in use, mean", lambda job: f"{report.mean_occupancy(job):.1f}")
+    row("packets sent", lambda job: count(job.sent_packets))
+    row("of these again", lambda job: count(job.resent_packets))
+    row("fallback traffic", lambda job: f"{job.fallback_bytes / 1e6:,.2f} MB")
+    row("collisions", lambda job: count(job.outcomes.get("collided", 0)))
+    row("evictions", lambda job: count(job.evictions))
+    row("elements checked, all exact", lambda job: count(job.checked_elements))
+    setup = report.setup
+    title = f"{setup['topology']}, {setup['program']}, {setup['slots']} slots, seed {setup['seed']}"
+    table(title, ["", *(job.name for job in report.jobs)], rows)
+    sent = sum(job.sent_packets for job in report.jobs)
+    out.print(
+        f"{seconds(report.duration_s)} of virtual time in {seconds(report.wall_s)}; of {count(sent)} packets"
+        f" from workers and what came of them, links lost {count(report.lost_packets)} and full queues"
+        f" {count(report.dropped_packets)}; mean completion time {seconds(report.mean_jct_s)}",
+        highlight=False,
+        soft_wrap=True,
+    )

@@ -1,0 +1,162 @@
+"""``ina soak``: random schedules of everything that can go wrong, until time is up or something breaks."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ina.cli import options
+from ina.cli.errors import FAILED, USAGE, Failure
+from ina.cli.output import Bar, out, table
+from ina.cli.plain import Result, count, plural, say, seconds
+
+if TYPE_CHECKING:
+    from bmv2_topos.soak import Tally
+
+EPILOG = """Examples:
+
+  ina soak --minutes 5
+
+  ina soak --schedules 2000 --seed 0 --json
+
+  ina soak --replay 123456
+"""
+
+_LARGEST_SEED = 2**48
+
+
+def soak(
+    minutes: Annotated[float | None, typer.Option(min=0.0, show_default="1", help="Duration.")] = None,
+    schedules: Annotated[
+        int | None, typer.Option(min=1, help="Number of schedules, instead of or beside --minutes.")
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(min=0, max=_LARGEST_SEED, show_default="random", help="Seed of the first schedule."),
+    ] = None,
+    processes: Annotated[
+        int | None, typer.Option(min=1, show_default="one per processor", help="Processes.")
+    ] = None,
+    replay: Annotated[
+        int | None,
+        typer.Option(
+            min=0, max=2 * _LARGEST_SEED, metavar="SEED", help="Run only this schedule, and show it."
+        ),
+    ] = None,
+    packets: Annotated[
+        int, typer.Option(min=0, metavar="COUNT", help="With --replay: packets to show, the last ones.")
+    ] = 40,
+    json: options.Json = False,
+) -> None:
+    """Check the invariants over random schedules of everything at once, in virtual time.
+
+    Loss, duplication, reordering, corruption, collisions, preemption, aging, restarts of jobs and fallback
+    servers, region changes, forged packets; trees with one to three levels; both programs. In the end the
+    links are calm, and what is under way has to recover within a bounded number of round trips. Every
+    schedule comes from one number, the next from the next number. The first one that breaks an invariant is
+    printed with the command that runs it again, and ends the command with status 1.
+    """
+    if replay is not None:
+        if minutes is not None or schedules is not None or seed is not None:
+            raise Failure("--replay goes without --minutes, --schedules and --seed", exit_code=USAGE)
+        _replay(replay, packets, json=json)
+        return
+    # Loaded here, for other commands need none of it.
+    from bmv2_topos.soak import ProcessDied, Tally
+    from bmv2_topos.soak import soak as run_soak
+
+    if minutes is None and schedules is None:
+        minutes = 1.0
+    first = secrets.randbelow(_LARGEST_SEED) if seed is None else seed
+    began = time.monotonic()
+    tally = Tally()
+    with Bar() as bar:
+        try:
+            for tally in run_soak(first, schedules=schedules, minutes=minutes, processes=processes):
+                passed_s = time.monotonic() - began
+                bar.show(*_progress(tally.schedules, passed_s, schedules, minutes))
+        except ProcessDied as error:
+            raise Failure(str(error)) from error
+    _show(
+        tally,
+        {"seed": first, "schedules": schedules, "minutes": minutes},
+        time.monotonic() - began,
+        json=json,
+    )
+
+
+def _replay(seed: int, packets: int, *, json: bool) -> None:
+    from bmv2_topos.soak import draw_schedule
+    from bmv2_topos.soak import replay as replay_one
+
+    if not json:
+        out.print(draw_schedule(seed).describe(), markup=False, highlight=False, soft_wrap=True)
+    began = time.monotonic()
+    tally, lines = replay_one(seed, packets=packets)
+    if not json and lines:
+        out.print("last packets:\n" + "\n".join(lines), markup=False, highlight=False, soft_wrap=True)
+    _show(tally, {"replay": seed}, time.monotonic() - began, json=json, whole=False)
+
+
+def _show(tally: Tally, setup: dict[str, object], wall_s: float, *, json: bool, whole: bool = True) -> None:
+    """Print what has happened; exit with 1 if something broke."""
+    from bmv2_topos.soak import missing
+
+    rate = tally.schedules / wall_s if wall_s else 0.0
+    slowest = tally.slowest
+    unseen = missing(tally.counts) if whole else []
+    if json:
+        metrics: dict[str, object] = {
+            "schedules": tally.schedules,
+            "wall_time_s": wall_s,
+            "schedules_per_s": rate,
+            "failures": [
+                {"seed": each.seed, "reason": each.reason, "schedule": each.schedule, "replay": each.command}
+                for each in tally.failures
+            ],
+            "recoveries": len(tally.recoveries),
+            "recovery_round_trips_per_packet_median": tally.median_round_trips,
+            "recovery_round_trips_per_packet_worst": slowest.round_trips_per_packet if slowest else 0.0,
+            "recovery_worst_seed": slowest.seed if slowest else None,
+            "recovery_largest_share_of_allowed": tally.largest_share,
+            "never_happened": unseen,
+            "happened": dict(sorted(tally.counts.items())),
+        }
+        Result("soak", setup, metrics).print_json()
+    else:
+        rows = [[name, count(number)] for name, number in sorted(tally.counts.items())]
+        table("what happened", ["", "count"], rows)
+        if unseen:
+            out.print(f"never happened: {', '.join(unseen)}", highlight=False, soft_wrap=True)
+        shown = f"{count(tally.schedules)} schedule{'s' * (tally.schedules != 1)} in {seconds(wall_s)}"
+        out.print(f"{shown}, {rate:.0f} per second", highlight=False, soft_wrap=True)
+        if slowest is not None:
+            out.print(
+                f"recovery in the calm: {tally.median_round_trips:.1f} round trips per packet in the median,"
+                f" {slowest.round_trips_per_packet:.1f} at worst (seed {slowest.seed}); at most"
+                f" {tally.largest_share:.0%} of the time that it may take",
+                highlight=False,
+                soft_wrap=True,
+            )
+        for each in tally.failures:
+            if whole:
+                out.print(each.schedule, markup=False, highlight=False, soft_wrap=True)
+            reason = (
+                f"an invariant broke with seed {each.seed}: {each.reason}\nto run it again: {each.command}"
+            )
+            say(reason)
+        if not tally.failures:
+            out.print("all invariants held", highlight=False)
+    if tally.failures:
+        raise typer.Exit(FAILED)
+
+
+def _progress(done: int, passed_s: float, schedules: int | None, minutes: float | None) -> tuple[float, str]:
+    """Return how far it is, by time or by number, whichever ends first; and say so."""
+    shares = [passed_s / (60 * minutes)] if minutes else []
+    shares += [done / schedules] if schedules else []
+    rate = done / passed_s if passed_s else 0
+    return max(shares, default=0.0), f"{plural(done, 'schedule')}, {rate:.0f} per second"

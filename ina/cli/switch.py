@@ -1,0 +1,248 @@
+"""``ina switch``: the embedded switch as a process of its own."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import softswitch
+from controller.switches.programs import source_of
+from ina.cli import options
+from ina.cli.errors import USAGE, Failure
+from ina.cli.options import parse_address, parse_defines
+from ina.cli.pcap_options import CAPTURES, PcapOptions
+from ina.runtime.spec import PRIVATE
+
+EPILOG = """Examples:
+
+  ina switch --port 1=udp:47001:48001 --port 2=udp:47002:48002 --p4runtime 127.0.0.1:9559
+
+  ina switch --port 1=udp:47001 --port 2=udp:47002 --p4runtime unix:/run/user/1000/s1.sock
+
+  ina switch --port 1=veth:s1-eth1 --port 2=veth:s1-eth2 --program exclusive --lanes 256
+
+  ina switch -i 1@veth0 -i 2@veth1 --device-id 1 --grpc-server-addr 127.0.0.1:9559
+
+  ina switch --program shared --port 1=udp:0 --port 2=udp:0 --pcap captures --pcap-limit 100MB
+
+  ina switch --program mine.p4 -i 1@veth0 --log-console
+
+  ina switch --program mine.p4 -i 1@veth0 --watch --metrics-port 9090
+
+  ina switch --program exclusive --port 1=udp:0 --impair loss=5%,delay=1ms,tx.rate=1G
+"""
+
+NOTES = "outcome,index"
+"""What became of a packet of ours, and the slot that it met: `ina trace` reads them."""
+
+
+def switch(
+    *,
+    port: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="N=SPEC",
+            help="Port N: udp:LOCAL[:PEER], socket:FD[:PEER], shm[:PATH], veth:NAME, if:NAME, memory or cpu."
+            " PEER is the UDP port that alone is heard and sent to; without it, whoever speaks first is."
+            " Repeatable.",
+        ),
+    ] = None,
+    interface: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-i",
+            "--interface",
+            metavar="N@NAME",
+            help="Port N on a network interface, as N=if:NAME. Repeatable.",
+        ),
+    ] = None,
+    program: Annotated[
+        str | None,
+        typer.Option(help="Program of p4src/, or a .p4 file, to start with; else a controller loads one."),
+    ] = None,
+    lanes: options.Lanes = 256,
+    define: options.Defines = None,
+    p4runtime: Annotated[
+        str,
+        typer.Option(
+            "--p4runtime",
+            "--grpc-server-addr",
+            metavar="ADDRESS",
+            help="Where P4Runtime listens: HOST:PORT (port 0: any), unix:PATH, or unix, a socket in a "
+            "folder that only this user can enter.",
+        ),
+    ] = "127.0.0.1:0",
+    device_id: Annotated[int, typer.Option(min=0, help="P4Runtime device id.")] = 0,
+    tls_cert: Annotated[
+        Path | None, typer.Option(help="Server certificate (PEM): P4Runtime over TLS.")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
+    tls_ca: Annotated[
+        Path | None, typer.Option(help="Require client certificates signed by this CA (mTLS).")
+    ] = None,
+    impair: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[N:]K=V,…",
+            rich_help_panel=options.FAULTS,
+            help="Faults of the link at port N, or at all: loss, duplicate, reorder, "
+            "corrupt, delay, jitter, rate, queue, seed; rx. or tx. before a key for one direction.",
+        ),
+    ] = None,
+    watch: Annotated[
+        bool,
+        typer.Option(
+            "--watch",
+            help="Load the --program again whenever its files change; what both have keeps its entries.",
+        ),
+    ] = False,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            min=0, max=65535, help="Serve the counters for Prometheus at http://127.0.0.1:PORT/metrics."
+        ),
+    ] = None,
+    seed: options.Seed = 0,
+    undefined: options.Undefined = None,
+    log_console: Annotated[
+        bool,
+        typer.Option(
+            "--log-console",
+            help="Write all that happens to packets to standard error: parser states, tables, actions, "
+            "registers. Runs the interpreter.",
+        ),
+    ] = False,
+    interpret: Annotated[bool, typer.Option(help="Run the interpreter instead of compiled code.")] = False,
+    until_eof: Annotated[
+        bool,
+        typer.Option("--until-eof", help="End when standard input does, so that its parent's end is its."),
+    ] = False,
+    pcap_name: Annotated[
+        str, typer.Option(rich_help_panel=CAPTURES, help="Name of the switch in captures.")
+    ] = "s1",
+    pcap_notes: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME,…",
+            rich_help_panel=CAPTURES,
+            help="Metadata of the program to write beside each packet that comes in.",
+        ),
+    ] = NOTES,
+    captures: PcapOptions,
+) -> None:
+    """Run the embedded switch until interrupted.
+
+    Once it serves, it prints one line of JSON: p4runtime (where it listens), grpc_port, udp_ports and
+    shm_ports (by port number), device_id and program. Whoever can reach P4Runtime controls the switch:
+    docs/security.md.
+    """
+    specs = _ports([*(port or ()), *map(_interface, interface or ())])
+    if p4runtime != PRIVATE and not p4runtime.startswith("unix:"):
+        parse_address("--p4runtime", p4runtime)
+    if define and program is None:
+        raise Failure("--define is for the --program to start with, and there is none", exit_code=USAGE)
+    if watch and program is None:
+        raise Failure("--watch is for the files of a --program, and there is none", exit_code=USAGE)
+    _warn_of_unknown_peers(specs)
+    source: Path | None = None
+    defines: dict[str, str] = {}
+    if program is not None:
+        source, defines = source_of(program, lanes)
+        defines |= parse_defines(define or [])
+    softswitch.run_switch(
+        specs,
+        program=source,
+        defines=defines,
+        address=None if p4runtime == PRIVATE else p4runtime,
+        device_id=device_id,
+        tls=_tls(tls_cert, tls_key, tls_ca),
+        impairments=_impairments(impair or [], specs),
+        seed=seed,
+        backend="interpreter" if interpret else "auto",
+        undefined=options.choice(undefined),
+        log=sys.stderr if log_console else None,
+        metrics_port=metrics_port,
+        watch=watch,
+        ready=sys.stdout,
+        until_eof=until_eof,
+        capture=_capture(captures, pcap_name, pcap_notes),
+    )
+
+
+def _capture(captures: PcapOptions, name: str, notes: str) -> softswitch.CaptureTo | None:
+    if captures.pcap is None:
+        return None
+    if not name or "/" in name:
+        raise Failure(f"--pcap-name {name!r}: want a name that a file may begin with", exit_code=USAGE)
+    chosen = tuple(filter(None, notes.split(",")))
+    try:
+        softswitch.CaptureSettings(notes=chosen)
+    except ValueError as error:
+        raise Failure(f"--pcap-notes: {error}", exit_code=USAGE) from error
+    folder, snap = captures.pcap, captures.pcap_snap
+    return softswitch.CaptureTo(folder=folder, name=name, notes=chosen, snap=snap, limit=captures.limit())
+
+
+def _interface(text: str) -> str:
+    number, at, name = text.partition("@")
+    if not at or not number.isdigit() or not name:
+        raise Failure(f"-i {text!r}: want N@NAME, such as 1@veth0", exit_code=USAGE)
+    return f"{number}=if:{name}"
+
+
+def _ports(texts: list[str]) -> dict[int, softswitch.PortSpec]:
+    if not texts:
+        raise Failure("the switch has no ports; give --port or -i", exit_code=USAGE)
+    specs: dict[int, softswitch.PortSpec] = {}
+    for text in texts:
+        number, equals, spec = text.partition("=")
+        if not equals or not number.isdigit():
+            raise Failure(f"--port {text!r}: want N=SPEC, such as 1=udp:47001", exit_code=USAGE)
+        if int(number) > softswitch.MAX_PORT:
+            raise Failure(f"--port {text!r}: ports are 0 to {softswitch.MAX_PORT}", exit_code=USAGE)
+        if int(number) in specs:
+            raise Failure(f"--port {text!r}: port {number} is given twice", exit_code=USAGE)
+        try:
+            specs[int(number)] = softswitch.parse_port(spec)
+        except softswitch.SwitchError as error:
+            raise Failure(f"--port {text!r}: {error}", exit_code=USAGE) from error
+    return specs
+
+
+def _warn_of_unknown_peers(specs: dict[int, softswitch.PortSpec]) -> None:
+    unknown = [number for number, spec in specs.items() if softswitch.takes_any_peer(spec)]
+    if unknown:
+        warnings.warn(
+            f"--port {', '.join(map(str, unknown))}: no peer is given, so whoever speaks first is it, and any"
+            " user of this machine can; give it by its UDP port, as in 1=udp:47001:48001 (docs/security.md)",
+            stacklevel=2,
+        )
+
+
+def _impairments(
+    texts: list[str], ports: dict[int, softswitch.PortSpec]
+) -> dict[int, softswitch.PortImpairments]:
+    impairments: dict[int, softswitch.PortImpairments] = {}
+    for text in texts:
+        number, colon, rest = text.partition(":")
+        try:
+            parsed = softswitch.PortImpairments.parse(rest if colon else text)
+        except ValueError as error:
+            raise Failure(f"--impair {text!r}: {error}", exit_code=USAGE) from error
+        if colon and (not number.isdigit() or int(number) not in ports):
+            raise Failure(f"--impair {text!r}: there is no port {number}", exit_code=USAGE)
+        for port in [int(number)] if colon else list(ports):
+            impairments[port] = parsed
+    return impairments
+
+
+def _tls(cert: Path | None, key: Path | None, ca: Path | None) -> softswitch.Tls | None:
+    if cert is None and key is None and ca is None:
+        return None
+    if cert is None or key is None:
+        raise Failure("TLS needs both --tls-cert and --tls-key", exit_code=USAGE)
+    return softswitch.Tls(cert, key, ca)

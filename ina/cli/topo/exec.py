@@ -1,0 +1,28 @@
+"""``ina topo exec``: a command at a node of a testbed."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ina.cli.topo.topology import Testbed
+
+EPILOG = """Examples:
+
+  sudo ina topo exec h1 -- ip neighbour
+
+  sudo ina topo exec s1 --name lab -- tcpdump -i s1-eth1
+"""
+
+
+def exec_(
+    *,
+    node: Annotated[str, typer.Argument(metavar="NODE", help="A host or a switch.")],
+    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND", help="What to run there, after --.")],
+    name: Testbed = None,
+) -> None:
+    """Run a command in the namespace of a host or a switch; its exit status becomes this command's."""
+    from bmv2_topos.testbeds import netns
+
+    netns.execute(netns.find(name), node, command)

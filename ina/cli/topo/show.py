@@ -1,0 +1,83 @@
+"""``ina topo show``: one topology."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from controller.vocabulary import Link, Topology, dump_topology
+from ina.cli import options
+from ina.cli.output import table
+from ina.cli.plain import Result, rate, seconds
+from ina.cli.topo.topology import LinkOptions, Name
+
+EPILOG = """Examples:
+
+  ina topo show fat-tree:4
+
+  ina topo show leaf-spine:2x4x2 --rate 1e9 --yaml > mine.yaml
+"""
+
+
+def show_(
+    *,
+    name: Name,
+    yaml: Annotated[bool, typer.Option("--yaml", help="Write it as a file to be changed and used.")] = False,
+    json: options.Json = False,
+    links: LinkOptions,
+) -> None:
+    """Show a topology: its switches, hosts and links; --yaml writes it down to be changed."""
+    topology = links.topology(name)
+    if yaml:
+        print(dump_topology(topology), end="")
+    elif json:
+        _result(topology).print_json()
+    else:
+        _show(topology)
+
+
+def _result(topology: Topology) -> Result:
+    numbers = {
+        "switches": len(topology.switches),
+        "hosts": len(topology.hosts),
+        "links": len(topology.links),
+        "workers": len(topology.hosts_for("worker")),
+    }
+    return Result("topo show", {"topology": topology.name, "root": topology.root}, numbers)
+
+
+def _show(topology: Topology) -> None:
+    aggregates = {switch.name: switch.aggregates for switch in topology.switches}
+    table(
+        f"{topology.name or 'topology'}: trees end at {topology.root}",
+        ["switch", "port: neighbour", "sums"],
+        [
+            [
+                name,
+                ", ".join(f"{port}: {link.other(name)}" for port, link in ports.items()),
+                "yes" if aggregates[name] else "no",
+            ]
+            for name, ports in topology.ports.items()
+        ],
+    )
+    table(
+        "Hosts",
+        ["host", "switch", "role", "IP", "MAC"],
+        [
+            [
+                host.name,
+                topology.switch_of(host.name),
+                host.role,
+                topology.ip(host.name),
+                topology.mac(host.name),
+            ]
+            for host in topology.hosts
+        ],
+    )
+    table("Links", ["ends", "rate", "delay", "queue", "loss"], [_link(link) for link in topology.links])
+
+
+def _link(link: Link) -> list[str]:
+    fast = rate(link.rate_bps) if link.rate_bps else "unlimited"
+    return [f"{link.a} - {link.b}", fast, seconds(link.delay_s), f"{link.queue_packets}", f"{link.loss:g}"]

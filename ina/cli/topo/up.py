@@ -1,0 +1,94 @@
+"""``ina topo up``: a testbed that stays until it is taken down."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ina.cli import options
+from ina.cli.errors import USAGE, Failure
+from ina.cli.plain import Result, say
+from ina.cli.topo.topology import (
+    Lanes,
+    LinkOptions,
+    LiveRunner,
+    Name,
+    Pcap,
+    Target,
+    TargetOption,
+    Testbed,
+    bring_up,
+    program_of,
+)
+
+EPILOG = """Examples:
+
+  sudo ina topo up fat-tree:4 --rate 1e9
+
+  sudo ina topo up leaf-spine --name lab --program shared --lanes 64
+
+  ina topo up two-racks:2 --dry-run
+
+  sudo ina topo up single-switch --runner mininet
+
+  sudo ina topo up single-switch --p4 my.p4 --lanes 32
+
+  sudo ina topo up two-racks:2 --target bmv2 --runner mininet
+"""
+
+
+def up_(
+    *,
+    topology: Name,
+    name: Testbed = None,
+    program: options.Program = "exclusive",
+    lanes: Lanes = None,
+    target: TargetOption = Target.EMBEDDED,
+    p4: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Instead of --program: your own program, with the controller's forwarding only.",
+        ),
+    ] = None,
+    runner: Annotated[
+        LiveRunner,
+        typer.Option(help="netns: namespaces by iproute2 alone; mininet: the nodes of a Mininet of its own."),
+    ] = LiveRunner.NETNS,
+    seed: options.Seed = 0,
+    pcap: Pcap = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the commands, one after the other, and run none.")
+    ] = False,
+    json: options.Json = False,
+    links: LinkOptions,
+) -> None:
+    """Bring up a testbed: a network namespace per host and per switch, with a P4 switch in these.
+
+    Hosts have the addresses that 'ina topo show' lists, and know each other's from the start. Links have the
+    rate, delay and loss of the topology. The testbed stays until 'ina topo down'; needs root.
+    """
+    from bmv2_topos.testbeds import netns
+
+    if p4 is not None and not p4.is_file():
+        raise Failure(f"--p4 {p4}: there is no such file", exit_code=USAGE)
+    if p4 is not None and p4.suffix != ".p4":
+        raise Failure(f"--p4 {p4}: want a name that ends in .p4", exit_code=USAGE)
+    chosen = program_of(str(p4.resolve()) if p4 else program, lanes, target, seed=seed, pcap=pcap)
+    shape, called = links.topology(topology), name or netns.slug(topology)
+    if dry_run and runner is LiveRunner.MININET:
+        raise Failure("--dry-run: Mininet chooses its commands itself; --runner netns prints its own", USAGE)
+    if dry_run:
+        for command in netns.planned(called, shape, chosen):
+            print(command.text)
+        return
+    state = bring_up(runner)(
+        called, shape, chosen, on_step=lambda text: None if json else say(f"ina: {text}")
+    )
+    if json:
+        sizes = {"switches": len(shape.switches), "hosts": len(shape.hosts)}
+        Result("topo up", {"testbed": called, "runner": state.runner}, sizes).print_json()
+    else:
+        say(f"ina: testbed {called} is up; try: ina topo exec {shape.hosts[0].name} -- ip address")

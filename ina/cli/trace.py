@@ -1,0 +1,218 @@
+"""``ina trace``: what captures tell of packets and slots."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from controller.switches.model import INA_UDP_PORT
+from ina.cli import options, sim_report
+from ina.cli.errors import USAGE, Failure
+from ina.cli.output import out, table
+from ina.cli.plain import Result, count
+
+if TYPE_CHECKING:  # loaded where it is used, for other commands need none of it
+    from bmv2_topos.trace import Event, JobSeen, Tenure, Timeline
+
+EPILOG = """Examples:
+
+  ina trace captures
+
+  ina trace captures --job 1 --psn 17
+
+  ina trace s1-port1.pcapng s1-port2.pcapng host.pcap --psn 17 --json
+
+  ina trace captures --slots --top 10
+
+  ina trace captures --explain run.log
+"""
+
+
+def trace(
+    captures: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="CAPTURES…",
+            help="Capture files (pcapng, pcap) and folders of them: of ina run --pcap, ina switch --pcap, ina"
+            " sim --pcap, or of tcpdump at hosts.",
+        ),
+    ],
+    job: Annotated[
+        int | None, typer.Option(min=0, max=0xFFFF, help="Id of the job; needed if there are several.")
+    ] = None,
+    psn: Annotated[
+        int | None, typer.Option(min=0, max=0xFFFFFFFF, help="Show this packet's life, across all captures.")
+    ] = None,
+    slots: Annotated[
+        bool, typer.Option("--slots", help="Show who held which slot, how long, and who wanted it in vain.")
+    ] = False,
+    top: Annotated[
+        int, typer.Option(min=1, help="With --slots: so many, those first that most packets wanted in vain.")
+    ] = 20,
+    explain: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="LOG",
+            help="Say what made each collective of a run slow; LOG is of --log of ina run or ina topo run.",
+        ),
+    ] = None,
+    json: options.Json = False,
+) -> None:
+    """Show a packet's life, who held the slots, what made a run slow, or what there is to look at.
+
+    What is not in the captures is said: without captures of hosts, for example, it shows when a packet came
+    to the switch, not when it was sent.
+    """
+    from bmv2_topos import trace as library
+
+    if slots and psn is not None:
+        raise Failure("--slots is of all packets: leave --psn out", exit_code=USAGE)
+    if explain is not None and (slots or psn is not None):
+        raise Failure("--explain is of the whole run: leave --slots and --psn out", exit_code=USAGE)
+    try:
+        events = library.events_of(library.read_files(captures))
+    except library.CaptureError as error:
+        raise Failure(str(error)) from error
+    seen = library.overview(events)
+    if not seen:
+        raise Failure(
+            f"{', '.join(map(str, captures))}: no packets of ours (UDP port {INA_UDP_PORT}) in there"
+        )
+    if job is not None and job not in seen:
+        raise Failure(f"--job {job}: there are {', '.join(map(str, seen))}", exit_code=USAGE)
+    if psn is not None:
+        _show_life(library.timeline(events, _only(seen, job), psn), seen, json=json)
+    elif explain is not None:
+        _explain(events, explain, json=json)
+    elif slots:
+        found = [held for held in library.tenures(events) if job in (None, held.job)]
+        _show_slots(found, top, json=json)
+    else:
+        _show_jobs(seen, json=json)
+
+
+def _explain(events: Sequence[Event], log: Path, *, json: bool) -> None:
+    from bmv2_topos import trace as library
+
+    try:
+        facts, sums = library.read_run(log)
+    except library.LogError as error:
+        raise Failure(str(error)) from error
+    missing = library.unseen(facts, {(event.place, event.port) for event in events})
+    if missing:
+        raise Failure(f"no captures of {', '.join(missing)}, where workers are: captures are of another run")
+    verdicts = library.explain(events, sums, facts)
+    if json:
+        by_job = {job.name: [each for each in verdicts if each.job == job.name] for job in facts}
+        told = {name: sim_report.explained(of) for name, of in by_job.items()}
+        Result("trace", {"log": str(log)}, {"collectives": len(verdicts)}, told).print_json()
+        return
+    sim_report.show_verdicts(verdicts)
+
+
+def _only(seen: dict[int, JobSeen], job: int | None) -> int:
+    if job is None and len(seen) > 1:
+        raise Failure(f"--job: which one? there are {', '.join(map(str, seen))}", exit_code=USAGE)
+    return next(iter(seen)) if job is None else job
+
+
+# ------------------------------------------------------------------ one packet
+
+
+def _show_life(life: Timeline, seen: dict[int, JobSeen], *, json: bool) -> None:
+    if not life.steps:
+        psns = seen[life.job].psns
+        raise Failure(f"--psn {life.psn}: not seen of job {life.job}; there are {min(psns)} to {max(psns)}")
+    if json:
+        _life(life).print_json()
+        return
+    first = life.steps[0].event.time_ns
+    out.print(f"job {life.job}, PSN {life.psn}: {len(life.steps)} events", style="bold")
+    out.print(f"{'µs':>12}  where")
+    for step in life.steps:
+        time = f"{(step.event.time_ns - first) / 1000:,.3f}"
+        out.print(f"{time:>12}  {_place(step.event):<10}  {step.what}", soft_wrap=True)
+    for sentence in life.missing:
+        out.print(f"not there: {sentence}", soft_wrap=True)
+
+
+def _life(life: Timeline) -> Result:
+    steps = [
+        asdict(step.event) | {"kind": step.event.kind_name, "flags": step.event.flag_names, "what": step.what}
+        for step in life.steps
+    ]
+    return Result("trace", {"job": life.job, "psn": life.psn}, {"steps": steps, "missing": life.missing})
+
+
+def _place(event: Event) -> str:
+    arrow = {True: "→", False: "←", None: " "}[event.inbound]
+    return event.place if event.port is None else f"{event.place} {arrow} {event.port}"
+
+
+# ------------------------------------------------------------------ slots
+
+
+def _show_slots(found: Sequence[Tenure], top: int, *, json: bool) -> None:
+    if not found:
+        raise Failure("no slots in there: these are no captures of a switch that tells (--pcap-notes)")
+    worst = sorted(found, key=lambda held: (-len(held.attempts), -_held_ns(held)))[:top]
+    if json:
+        Result(
+            "trace", {"top": top}, {"tenures": len(found), "slots": [asdict(held) for held in worst]}
+        ).print_json()
+        return
+    title = f"{count(len(found))} sums held slots; first those that others wanted most, then by time"
+    columns = ["slot", "job", "PSN", "held (µs)", "added", "wanted in vain", "by jobs", "given up"]
+    table(title, columns, [_row(held) for held in worst])
+
+
+def _row(held: Tenure) -> list[str]:
+    time = "to the end" if held.until_ns is None else f"{_held_ns(held) / 1000:,.1f}"
+    ended = held.ended
+    if held.evicted_by is not None:
+        ended += f", of job {held.evicted_by.job}"
+    by = ", ".join(map(str, sorted({attempt.job for attempt in held.attempts}))) or "-"
+    numbers = [str(held.job), str(held.psn), time, str(held.contributions), str(len(held.attempts)), by]
+    return [f"{held.switch} {held.slot}", *numbers, ended]
+
+
+def _held_ns(held: Tenure) -> int:
+    return 0 if held.until_ns is None else held.until_ns - held.from_ns
+
+
+# ------------------------------------------------------------------ all
+
+
+def _show_jobs(seen: dict[int, JobSeen], *, json: bool) -> None:
+    if json:
+        numbers = {str(job): _numbers(found) for job, found in seen.items()}
+        Result("trace", {}, {"jobs": len(seen)}, numbers).print_json()
+        return
+    rows = [
+        ["packets, at all places", *(count(found.packets) for found in seen.values())],
+        ["PSNs", *(f"{min(found.psns)} to {max(found.psns)}" for found in seen.values())],
+        ["lost on a link or in a queue", *(_some(found.lost) for found in seen.values())],
+        ["sent again", *(_some(found.resent) for found in seen.values())],
+        ["without a slot of their own", *(_some(found.went_round) for found in seen.values())],
+    ]
+    table("PSNs to look at (ina trace … --psn N)", ["", *(f"job {job}" for job in seen)], rows)
+
+
+def _numbers(found: JobSeen) -> dict[str, object]:
+    psns = {"lost_psns": found.lost, "resent_psns": found.resent, "round_psns": found.went_round}
+    return {
+        "packets": found.packets,
+        "first_psn": min(found.psns),
+        "last_psn": max(found.psns),
+        **{name: sorted(numbers) for name, numbers in psns.items()},
+    }
+
+
+def _some(psns: Iterable[int], most: int = 3) -> str:
+    numbers = sorted(psns)
+    shown = ", ".join(map(str, numbers[:most])) + (", …" if len(numbers) > most else "")
+    return f"{len(numbers):,}: {shown}" if numbers else "0"

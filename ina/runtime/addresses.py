@@ -1,0 +1,76 @@
+"""The UDP addresses of a run: taken before any process that uses them starts, and kept until it has ended.
+
+So everybody can be told whom to listen to before the first packet, and no other user of the machine can take
+the place of a process that has not started yet, or has ended.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+
+from hostlib.launcher import HeldAddress, OwnSocket
+from ina.runtime.errors import AddressTaken
+
+
+class HostAddresses:
+    """Holds an address for each host (worker, fallback server), named by the switch's port that it is at."""
+
+    def __init__(self, host: str = "127.0.0.1", base: int | None = None) -> None:
+        """Hold addresses of `host`: of port p the UDP port `base` + p, or any that is free."""
+        self._host = host
+        self._base = base
+        self._held: dict[tuple[str, int], HeldAddress] = {}
+        self._lock = threading.Lock()
+
+    def hold(self, switch: str, port: int, peer: tuple[str, int]) -> tuple[str, int]:
+        """Return the address of the host at a port, whose UDP address is `peer`; keep it from now on.
+
+        Raises:
+            AddressTaken: somebody else has it.
+        """
+        with self._lock:
+            if (switch, port) not in self._held:
+                self._held[switch, port] = self._take(port)
+                self._held[switch, port].expect(peer)
+            return self._held[switch, port].address
+
+    def strangers(self) -> int:
+        """Return how many packets others than the switch have sent to hosts; to be called now and then."""
+        with self._lock:
+            return sum(held.strangers() for held in self._held.values())
+
+    def close(self) -> None:
+        """Keep none of them any more."""
+        with self._lock:
+            for held in self._held.values():
+                held.close()
+            self._held.clear()
+
+    def _take(self, port: int) -> HeldAddress:
+        number = 0 if self._base is None else self._base + port
+        try:
+            return HeldAddress(self._host, number)
+        except OSError as error:
+            raise AddressTaken(
+                f"cannot take UDP {self._host}:{number} for the host at port {port}: {error.strerror}",
+                chosen=self._base is not None,
+            ) from error
+
+
+def port_socket() -> socket.socket:
+    """Return a UDP socket on loopback, at any port, for a switch's port."""
+    bound = OwnSocket()
+    bound.take(("127.0.0.1", 0))
+    return bound
+
+
+def server_address(host: str) -> socket.socket:
+    """Return a socket that keeps a TCP port of `host` from being given to others, for a server there.
+
+    A server can bind it beside this, with SO_REUSEADDR as servers do.
+    """
+    held = socket.socket()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind((host, 0))
+    return held

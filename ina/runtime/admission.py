@@ -1,0 +1,238 @@
+"""Admits a job to a switch fabric and takes it off again: table entries, ports, fallback server."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from controller import ControllerError, Member, NoSuchJob, Region
+from controller.switches.model import INA_UDP_PORT
+from controller.switches.tree import JobTree, TreeAdmission, TreeSwitch, admit_tree, remove_tree
+from hostlib import DEFAULT_SLOTS, JobConfig, window_for
+from hostlib.launcher import Rendezvous
+from ina.runtime.addresses import server_address
+from ina.runtime.errors import BadRun
+from ina.runtime.fabric import SwitchFabric
+from ina.runtime.lease import new_lease
+from ina.runtime.spec import SHARED_WINDOW, LaunchSpec, Machine
+from ina.runtime.topology import job_tree
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A job that the switches serve."""
+
+    fabric: SwitchFabric
+    spec: LaunchSpec
+    tree: TreeAdmission
+
+    def config(self, rank: int, rendezvous: Rendezvous) -> str:
+        """Return what a worker has to know, as JSON; secret, for it holds the token.
+
+        Raises ConfigError for what cannot be.
+        """
+        hosts = self.spec.machines if self.spec.hierarchical else None
+        worker = rank if hosts is None else next(i for i, ranks in enumerate(hosts) if rank in ranks)
+        switch, member = self._members()[worker]
+        tree = self.tree.tree  # of one switch: left out
+        fields = {
+            "job": self.tree.job,
+            "epoch": self.tree.epoch,
+            "rank": rank,
+            "size": self.spec.workers,
+            "tree": None if list(tree) == [0] else tree,
+            "lanes": self.fabric.spec.lanes,
+            "slots": 2 * self.tree.window,
+            "window": self.tree.window,
+            "fallback": self.fabric.spec.shared,
+            "atp": self.fabric.spec.atp,
+            "congestion": self.spec.congestion,
+            "numbers": self.spec.numbers,
+            "priority": self.spec.priority,
+            "timeout_s": self.spec.timeout_s,
+            "straggler_timeout_s": self.spec.straggler_timeout_s,
+            "rendezvous": rendezvous.address,
+            "token": rendezvous.token,
+            "log": self.spec.log,
+            "hosts": hosts,
+            "transport": self.fabric.transport(switch, member),
+        }
+        return JobConfig.from_json(json.dumps(fields)).to_json()
+
+    def rendezvous(self, host: str | None = None) -> Rendezvous:
+        """Return where the workers are to meet: at an address of this machine, or beside the first one.
+
+        Raises BadRun for an address that is not of this machine.
+        """
+        if host is not None:
+            try:
+                return self._rendezvous(host)
+            except OSError as error:
+                raise BadRun(f"cannot listen at {host}: {error.strerror}", setting="listen") from error
+        first = self._members()[0]
+        return self.fabric.inside(*first, lambda host: self._rendezvous(host))
+
+    def torch_store(self) -> socket.socket:
+        """Return a socket that keeps an address at rank 0, for the store of ``torch.distributed``."""
+        first = self._members()[0]
+        return self.fabric.inside(*first, server_address)
+
+    def command(self) -> Sequence[str]:
+        """Return what runs a worker, given its `environment`. Raises LaunchError."""
+        return self.fabric.command(self.spec.command)
+
+    def environment(self, rank: int) -> Mapping[str, str]:
+        """Return what tells that command where a worker is to run."""
+        return self.fabric.environment(*self._members()[rank])
+
+    def ports(self) -> list[str]:
+        """Return where the workers are plugged in, by rank: SWITCH/PORT."""
+        return [f"{switch}/{member.port}" for _, (switch, member) in sorted(self._members().items())]
+
+    def server_port(self) -> str | None:
+        """Return where the fallback server is plugged in, if the job has one."""
+        fallback = self.fabric.fallback
+        return f"{self.fabric.root}/{fallback.port}" if fallback else None
+
+    def counters(self) -> dict[str, dict[str, int]]:
+        """Return what the job's packets met, by switch and outcome. Raises ControllerError."""
+        with self.fabric.lock:
+            return {
+                name: self.fabric.controllers[name].counters(self.tree.job) for name in self.tree.switches
+            }
+
+    def fallback_statistics(self) -> dict[str, float]:
+        """Return what the fallback server counted for the job; nothing without one."""
+        fallback = self.fabric.fallback
+        return fallback.statistics(self.tree.job) if fallback else {}
+
+    def _rendezvous(self, host: str) -> Rendezvous:
+        return Rendezvous(job=self.tree.job, size=self.spec.workers, host=host)
+
+    def _members(self) -> dict[int, tuple[str, Member]]:
+        return {
+            member.rank: (name, member)
+            for name, admission in self.tree.switches.items()
+            for member in admission.members
+            if member.rank is not None
+        }
+
+
+@contextlib.contextmanager
+def admitted(fabric: SwitchFabric, spec: LaunchSpec) -> Iterator[Admitted]:
+    """Have the switches, and the fallback server if there is one, serve a job while the context lasts.
+
+    Raises:
+        ControllerError: a switch refused the job; nothing of it is left there.
+        ProcessFailed: the fallback server did not start.
+        AddressTaken: somebody else has the address of one of its hosts.
+    """
+    with contextlib.ExitStack() as stack:
+        members = _members(fabric, spec, stack)
+        shared = fabric.spec.shared
+        region = None
+        if shared and spec.slots is not None:
+            region = Region(spec.first_slot, spec.slots)
+        if fabric.topology is None:
+            root = TreeSwitch(fabric.root, tuple(members[fabric.root]), region=region)
+        else:
+            root = job_tree(fabric.topology, members, region=region, transit=fabric.spec.transit)
+        with fabric.lock:
+            tree = admit_tree(
+                fabric.controllers,
+                _job(fabric, spec, root),
+                ports=_ports(fabric),
+                lease=new_lease(fabric),
+            )
+        stack.callback(_remove, fabric, tree)
+        if shared:
+            uplink = tree.switches[fabric.root].uplink
+            assert uplink is not None
+            assert uplink.port is not None
+            fallback = fabric.start_fallback(uplink.port)
+            fallback.add(
+                tree.job,
+                {
+                    "job": tree.job,
+                    "epoch": tree.epoch,
+                    "tree": tree.tree,
+                    "window": tree.window,
+                },
+            )
+            stack.callback(fallback.remove, tree.job)
+        yield Admitted(fabric, spec, tree)
+
+
+def _members(fabric: SwitchFabric, spec: LaunchSpec, stack: contextlib.ExitStack) -> dict[str, list[Member]]:
+    """Return the job's workers by the switch they are plugged into."""
+    topology = fabric.topology
+    if fabric.spec.attached and fabric.spec.attached.machines:
+        return {fabric.root: _members_of(fabric.spec.attached.machines, spec)}
+    if topology is None:
+        return {fabric.root: [_member(rank) for rank in range(spec.children)]}
+    members: dict[str, list[Member]] = {}
+    for rank, host in enumerate(stack.enter_context(fabric.hosts(spec.children))):
+        switch = topology.switch_of(host)
+        port = topology.port_to(switch, host)
+        members.setdefault(switch, []).append(
+            Member(rank, port, topology.mac(host), topology.ip(host), INA_UDP_PORT)
+        )
+    return members
+
+
+def _member(rank: int) -> Member:
+    return Member(rank, None, f"02:00:00:00:00:{rank + 1:02x}", f"10.0.0.{rank + 1}", INA_UDP_PORT)
+
+
+def _members_of(machines: Sequence[Machine], spec: LaunchSpec) -> list[Member]:
+    """Return the workers on machines of their own, one on each.
+
+    Raises BadRun if there are not as many machines, or a machine has several.
+    """
+    if not spec.hierarchical and any(len(ranks) > 1 for ranks in spec.machines):
+        raise BadRun("of several ranks on a machine needs them summed there first", setting="host")
+    if len(machines) != len(spec.machines):
+        raise BadRun(
+            f"the ranks are on {len(spec.machines)} machines, and {len(machines)} are given: want "
+            "PORT=IP/MAC of each, in the order of their first ranks",
+            setting="host",
+        )
+    return [
+        Member(number if spec.hierarchical else ranks[0], machine.port, machine.mac, machine.ip, INA_UDP_PORT)
+        for number, (machine, ranks) in enumerate(zip(machines, spec.machines, strict=True))
+    ]
+
+
+def _ports(fabric: SwitchFabric) -> dict[str, tuple[int, ...]]:
+    """Return the ports to choose from, at the switches where the controller chooses."""
+    attached = fabric.spec.attached
+    return {fabric.root: attached.ports} if attached else {}
+
+
+def _job(fabric: SwitchFabric, spec: LaunchSpec, root: TreeSwitch) -> JobTree:
+    if not fabric.spec.shared:
+        return JobTree(root, DEFAULT_SLOTS if spec.slots is None else spec.slots)
+    in_flight = spec.window or SHARED_WINDOW
+    return JobTree(
+        root,
+        mode="shared",
+        preempt=spec.preempt and not fabric.spec.atp,
+        window=in_flight if fabric.spec.atp else window_for(in_flight),
+        fallback=fabric.fallback_uplink(),
+    )
+
+
+def _remove(fabric: SwitchFabric, tree: TreeAdmission) -> None:
+    if fabric.switch_ended() is not None:
+        return
+    try:
+        with fabric.lock:
+            remove_tree(fabric.controllers, tree)
+    except NoSuchJob:
+        return  # somebody else removed it
+    except ControllerError as error:
+        warnings.warn(f"job {tree.job} may still be on the switch: {error}", stacklevel=2)

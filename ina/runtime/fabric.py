@@ -1,0 +1,344 @@
+"""The switches of a run: started, or found running; told what to run; taken down again."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, TypeVar
+
+import softswitch
+from bmv2_topos.impairments import link_impairments, outgoing
+from controller import Controller, ControllerError, Member
+from controller.switches.model import INA_UDP_PORT, Uplink
+from controller.vocabulary import Topology
+from controller.vocabulary.places import spread
+from hostlib.launcher import parse_address
+from ina.runtime.addresses import HostAddresses, port_socket
+from ina.runtime.errors import BadRun, ProcessFailed
+from ina.runtime.fallback_process import FallbackProcess
+from ina.runtime.programs import bundle
+from ina.runtime.spec import PRIVATE, FabricSpec
+from ina.runtime.switch_process import EmbeddedSwitch
+from ina.runtime.topology import plan
+
+FALLBACK = Uplink(port=None, mac="02:00:00:00:fb:01", ip="10.0.255.2")
+
+T = TypeVar("T")
+
+
+class Switch(Protocol):
+    """A switch that runs."""
+
+    @property
+    def address(self) -> str:
+        """Address of its P4Runtime service."""
+        ...
+
+    def udp_address(self, port: int) -> str:
+        """Return where a port's UDP socket is bound."""
+        ...
+
+    def shm_path(self, port: int) -> str | None:
+        """Return the Unix socket of a port that is shared memory, None if it is not."""
+        ...
+
+    def ended(self) -> str | None:
+        """Return how it ended, or None."""
+        ...
+
+    def strangers(self) -> int:
+        """Return how many packets came to its UDP ports from others than their peers, as far as is known."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class AttachedSwitch:
+    """A switch that somebody else started; port p is UDP port `base` + p of `host`."""
+
+    address: str
+    host: str
+    base: int
+
+    def udp_address(self, port: int) -> str:
+        """Return where a port's UDP socket should be bound."""
+        return f"{self.host}:{self.base + port}"
+
+    def shm_path(self, port: int) -> str | None:
+        """Return None: its ports are UDP's."""
+        return None
+
+    def ended(self) -> str | None:
+        """Return None: its end shows in what it does not answer."""
+        return None
+
+    def strangers(self) -> int:
+        """Return 0: whoever started it can ask it."""
+        return 0
+
+
+class SwitchFabric:
+    """Switches that run a program, their controllers, and the fallback server once a job needs one."""
+
+    def __init__(
+        self,
+        spec: FabricSpec,
+        topology: Topology | None,
+        switches: Mapping[str, Switch],
+        controllers: Mapping[str, Controller],
+        addresses: HostAddresses,
+    ) -> None:
+        self.spec = spec
+        self.topology = topology
+        """None for an attached switch, whose ports the controller chooses."""
+        self.switches = switches
+        self.controllers = controllers
+        self.addresses = addresses
+        self.lock = threading.RLock()
+        """To be held while anything of the controllers is called."""
+        self.fallback: FallbackProcess | None = None
+        self._taken: set[str] = set()
+
+    @property
+    def root(self) -> str:
+        """The root switch's name."""
+        return self.topology.root if self.topology else next(iter(self.switches))
+
+    @property
+    def lease_s(self) -> float | None:
+        """Time for which a job stays admitted if nobody renews its lease; None: the switches end first."""
+        return self.spec.attached.lease_s if self.spec.attached else None
+
+    @property
+    def server_host(self) -> str:
+        """The host for the fallback server. Raises BadRun if the root has none."""
+        topology = self._require_topology()
+        for host in topology.hosts_for("server"):
+            if topology.switch_of(host) == topology.root:
+                return host
+        raise BadRun(
+            f"the topology has no host with role server at its root {topology.root}, which shared needs"
+        )
+
+    def fallback_uplink(self) -> Uplink:
+        """Return where the root is to send what finds no slot; port None lets the controller choose."""
+        if self.fallback is not None:
+            return replace(FALLBACK, port=self.fallback.port)
+        return replace(
+            FALLBACK, port=self.topology.port_to(self.root, self.server_host) if self.topology else None
+        )
+
+    def start_fallback(self, port: int) -> FallbackProcess:
+        """Start the fallback server at a port of the root, unless it runs already.
+
+        Raises ProcessFailed or AddressTaken.
+        """
+        with self.lock:
+            if self.fallback is None:
+                self.fallback = self._fallback_process(port)
+            return self.fallback
+
+    def _fallback_process(self, port: int) -> FallbackProcess:
+        switch = self.switches[self.root].udp_address(port)
+        local = self.host_address(self.root, port)
+        lanes = str(self.spec.lanes)
+        return FallbackProcess(port, ["--switch", switch, "--lanes", lanes, "--local", local, "--held"])
+
+    def transport(self, switch: str, member: Member) -> Mapping[str, Any]:
+        """Return a worker's `hostlib.TransportConfig`. Raises AddressTaken."""
+        assert member.port is not None
+        if (attached := self.spec.attached) and attached.machines:
+            local, there = f"{member.ip}:{member.udp_port}", f"{attached.ip}:{INA_UDP_PORT}"
+            return {"kind": "udp", "local": local, "switch": there}
+        path = self.switches[switch].shm_path(member.port)
+        link: dict[str, Any] = {"kind": "shm", "local": "", "switch": path}
+        if path is None:
+            local, there = (
+                self.host_address(switch, member.port),
+                self.switches[switch].udp_address(member.port),
+            )
+            link = {"kind": "loopback", "local": local, "held": True, "switch": there}
+        return {**link, "src_mac": member.mac, "src_ip": member.ip, "udp_port": member.udp_port}
+
+    def inside(self, switch: str, member: Member, call: Callable[[str], T]) -> T:
+        """Call with the address of a worker's host, where sockets can be bound to it."""
+        return call("127.0.0.1")
+
+    def command(self, command: Sequence[str]) -> Sequence[str]:
+        """Return what runs a command at a worker's host, given its `environment`. Raises LaunchError."""
+        return command
+
+    def environment(self, switch: str, member: Member) -> Mapping[str, str]:
+        """Return what tells that command which host it is."""
+        return {}
+
+    def host_address(self, switch: str, port: int) -> str:
+        """Hold the UDP address of the host at a switch's port, and return it. Raises AddressTaken."""
+        peer = parse_address(self.switches[switch].udp_address(port))
+        host, number = self.addresses.hold(switch, port, peer)
+        return f"{host}:{number}"
+
+    @contextlib.contextmanager
+    def hosts(self, workers: int) -> Iterator[list[str]]:
+        """Reserve a host for each rank, evenly over the switches that have some. Raises TopologyError."""
+        with self.lock:
+            taken = list(spread(self._require_topology(), workers, self._taken))
+            self._taken.update(taken)
+        try:
+            yield taken
+        finally:
+            with self.lock:
+                self._taken.difference_update(taken)
+
+    def ended(self) -> str | None:
+        """Return which part is gone for good, and how, or None; to be called several times per second."""
+        self.addresses.strangers()
+        why = self.switch_ended()
+        return self.fallback.check() if self.fallback and not why else why
+
+    def switch_ended(self) -> str | None:
+        """Return how a switch ended, if one did."""
+        return next(filter(None, (switch.ended() for switch in self.switches.values())), None)
+
+    def refused(self) -> dict[str, int]:
+        """Return the packets of no job, by reason, over all switches. Raises ControllerError.
+
+        `stranger`: they came to a UDP port, of a switch or a host, from others than its peer.
+        """
+        total = {"stranger": self.addresses.strangers()}
+        total["stranger"] += sum(switch.strangers() for switch in self.switches.values())
+        with self.lock:
+            for controller in self.controllers.values():
+                for name, number in controller.row_counters(0).items():
+                    total[name] = total.get(name, 0) + number
+        return {name: number for name, number in total.items() if number}
+
+    def close(self) -> None:
+        """Stop the fallback server; the switches are stopped by who started them."""
+        if self.fallback is not None:
+            self.fallback.stop()
+
+    def _require_topology(self) -> Topology:
+        assert self.topology is not None, "an attached switch has no hosts"
+        return self.topology
+
+
+@contextlib.contextmanager
+def open_fabric(
+    spec: FabricSpec,
+    jobs: Sequence[int],
+    *,
+    on_listening: Callable[[str, str], None] = lambda switch, address: None,
+) -> Iterator[SwitchFabric]:
+    """Start or find the switches for jobs of so many workers that run at the same time.
+
+    `on_listening` gets name and address of each switch whose P4Runtime others may use, too.
+
+    Raises:
+        BadRun: the jobs have no room, or a switch of `FabricSpec.transit` is not there.
+        ProcessFailed: a switch did not start.
+        AddressTaken: somebody else has the address of a host.
+        ControllerError: a switch cannot be reached, or does not take the program.
+    """
+    attached = spec.attached
+    with contextlib.ExitStack() as stack:
+        addresses = HostAddresses(*attached.worker_base) if attached else HostAddresses()
+        stack.callback(addresses.close)
+        switches: Mapping[str, Switch]
+        topology = None
+        if attached:
+            switches = {"s1": AttachedSwitch(attached.address, *attached.udp_base)}
+        else:
+            topology = spec.topology
+            if topology is None:
+                topology = plan(spec.tree or (max(max(jobs), 1),), jobs, fallback=spec.shared)
+            _check_transit(spec, topology)
+            switches = _start(spec, topology, addresses, stack)
+            if spec.p4runtime != PRIVATE:
+                for name, switch in switches.items():
+                    on_listening(name, switch.address)
+        controllers = {name: stack.enter_context(connect(switch, spec)) for name, switch in switches.items()}
+        if attached:
+            wanted = bundle(spec.program, spec.lanes)
+            controllers["s1"].load(wanted, replace=attached.replace_program)
+        fabric = SwitchFabric(spec, topology, switches, controllers, addresses)
+        stack.callback(fabric.close)
+        yield fabric
+
+
+def connect(switch: Switch, spec: FabricSpec) -> Controller:
+    """Return the controller of a switch. Raises ControllerError; ProcessFailed if the switch has ended."""
+    try:
+        return Controller.connect(switch.address, tls=spec.attached.tls if spec.attached else None)
+    except ControllerError as error:
+        if why := switch.ended():
+            raise ProcessFailed(why) from error
+        raise
+
+
+def _check_transit(spec: FabricSpec, topology: Topology) -> None:
+    names = [switch.name for switch in topology.switches if switch.name != topology.root]
+    for name in sorted(spec.transit):
+        if name not in names:
+            known = f"there are {', '.join(names)}" if names else "there is only the root (see --tree)"
+            raise BadRun(f"{name!r}: {known}", setting="transit")
+
+
+def _start(
+    spec: FabricSpec, topology: Topology, addresses: HostAddresses, stack: contextlib.ExitStack
+) -> dict[str, EmbeddedSwitch]:
+    """Start all switches at once, on sockets that are made before: each port is told who its peer is."""
+    switches: dict[str, EmbeddedSwitch] = {}
+    shared = topology.hosts_for("worker") if _shares_memory(spec) else ()
+    sockets = {
+        (switch.name, port): stack.enter_context(port_socket())
+        for switch in topology.switches
+        for port, link in topology.ports[switch.name].items()
+        if link.other(switch.name) not in shared
+    }
+    alone = len(topology.switches) == 1
+    for number, switch in enumerate(topology.switches):
+        name = switch.name
+        # Each has its own random losses, and the same in every run.
+        arguments = ["--program", spec.program, "--lanes", str(spec.lanes), "--seed", str(spec.seed + number)]
+        for port, link in topology.ports[name].items():
+            other = link.other(name)
+            trunk = other in topology.ports
+            if other in shared:
+                arguments += ["--port", f"{port}=shm"]
+            else:
+                own = sockets[name, port]
+                if trunk:
+                    peer = sockets[other, topology.port_to(other, name)].getsockname()
+                else:
+                    peer = addresses.hold(name, port, own.getsockname())
+                arguments += ["--port", f"{port}=socket:{own.fileno()}:{peer[1]}"]
+            impairments = spec.link_impairments if trunk else spec.impairments
+            if spec.topology is not None:
+                impairments = link_impairments(link)
+            if impairments:
+                # A link between switches has two ports: each answers for what leaves it.
+                arguments += ["--impair", f"{port}:{outgoing(impairments) if trunk else impairments}"]
+        if spec.captures is not None:
+            arguments += spec.captures.options(name)
+        title = "the switch process" if alone else f"the process of switch {name}"
+        fds = [sock.fileno() for (of, _), sock in sockets.items() if of == name]
+        p4runtime = _p4runtime(spec.p4runtime, number)
+        switches[name] = stack.enter_context(
+            EmbeddedSwitch(arguments, p4runtime=p4runtime, title=title, pass_fds=fds)
+        )
+    return switches
+
+
+def _shares_memory(spec: FabricSpec) -> bool:
+    """Return whether workers are to reach the switches through shared memory."""
+    return spec.port_kind == "shm" or (spec.port_kind == "auto" and softswitch.has_compiler())
+
+
+def _p4runtime(first: str, number: int) -> str:
+    """Return where the switch of this number is to listen, if the first one listens at `first`."""
+    if first == PRIVATE:
+        return first
+    host, colon, port = first.rpartition(":")
+    return f"{host}{colon}{int(port) + number if int(port) else 0}"

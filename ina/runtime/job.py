@@ -1,0 +1,133 @@
+"""Runs one job on a fabric: its admission, its workers, and all of it taken down again."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+import warnings
+from collections.abc import Sequence
+
+from controller import ControllerError, NoSuchJob
+from hostlib.launcher import JobLog, Output, Rendezvous, WorkerExit, Workers, torch_variables
+from ina.runtime.admission import Admitted, admitted
+from ina.runtime.fabric import SwitchFabric
+from ina.runtime.lease import Renewal, renewed
+from ina.runtime.metrics import metrics
+from ina.runtime.spec import JobResult, LaunchSpec, Reports
+
+
+class JobRun:
+    """One job from its admission to its end; `run` blocks, the rest may be called from other threads."""
+
+    def __init__(self, fabric: SwitchFabric, spec: LaunchSpec, on_output: Output) -> None:
+        self._fabric = fabric
+        self._spec = spec
+        self._on_output = on_output
+        self._cancelled = threading.Event()
+        self._rendezvous: Rendezvous | None = None
+        self._fault: str | None = None
+        self._interrupted = False
+
+    def reports(self) -> Reports:
+        """Return the latest report of each rank that has sent one."""
+        rendezvous = self._rendezvous
+        return rendezvous.reports() if rendezvous else {}
+
+    def fault(self, reason: str) -> None:
+        """Tell the workers that the job cannot go on."""
+        self._fault = self._fault or reason
+        if rendezvous := self._rendezvous:
+            rendezvous.fault(self._fault)  # which keeps it for those that join later
+
+    def cancel(self) -> None:
+        """End the workers soon."""
+        self._cancelled.set()
+
+    def run(self) -> JobResult | None:
+        """Run the job to its end; nothing of it stays in the switches. None if it was cancelled before.
+
+        Raises:
+            ControllerError: a switch refused the job.
+            ProcessFailed: the fallback server did not start.
+            AddressTaken: somebody else has the address of a host.
+            LaunchError: the command cannot be run.
+        """
+        if self._cancelled.wait(self._spec.start_s):
+            return None
+        with contextlib.ExitStack() as stack:
+            job = stack.enter_context(admitted(self._fabric, self._spec))
+            renewal = stack.enter_context(renewed(self._fabric, job.tree, self.fault))
+            rendezvous = stack.enter_context(job.rendezvous())
+            store = stack.enter_context(job.torch_store())
+            environments = [
+                {
+                    **self._spec.environment(),
+                    **torch_variables(rank, self._spec.workers, store.getsockname()),
+                    **job.environment(rank),
+                    "INA_JOB": job.config(rank, rendezvous),
+                }
+                for rank in range(self._spec.workers)
+            ]
+            log = stack.enter_context(contextlib.closing(JobLog(self._spec.log))) if self._spec.log else None
+            if log:
+                log.write(
+                    "start",
+                    job=job.tree.job,
+                    name=self._spec.name,
+                    workers=self._spec.workers,
+                    ports=job.ports(),
+                    server=job.server_port(),
+                )
+            started = time.monotonic()
+            workers = Workers(job.command(), environments, rendezvous, self._on_output)
+            stack.callback(workers.kill)
+            self._rendezvous = rendezvous
+
+            def tick() -> None:
+                if self._cancelled.is_set() and len(workers.exits) < self._spec.workers:
+                    self._interrupted = True
+                    workers.kill()
+
+            failure = workers.wait(on_tick=tick)
+            elapsed = max(exit_.at_s for exit_ in workers.exits) - started
+            if workers.left_running and not self._interrupted:
+                left = workers.left_running
+                processes = f"{left:,} process" + "es" * (left != 1)
+                warnings.warn(f"the workers left {processes} running; ended now", stacklevel=2)
+            if failure is None and self._fault is not None:
+                failure = WorkerExit(-1, 1, self._fault)
+            result = self._result(job, failure, elapsed, renewal)
+            if log:
+                _log_end(log, job.tree.job, workers.exits, result)
+            return result
+
+    def _result(
+        self, job: Admitted, failure: WorkerExit | None, elapsed: float, renewal: Renewal
+    ) -> JobResult:
+        switches: dict[str, dict[str, int]] = {}
+        fallback: dict[str, float] = {}
+        try:
+            if self._fabric.switch_ended() is None:
+                switches = job.counters()
+                fallback = job.fallback_statistics()
+        except NoSuchJob:
+            renewal.lost = renewal.lost or renewal.why()
+        except ControllerError as error:
+            if failure is None:
+                raise
+            warnings.warn(f"the switch's counters are not known: {error}", stacklevel=2)
+        if renewal.lost and not self._interrupted:
+            # Workers only notice that nobody answers.
+            failure = WorkerExit(-1, 1, renewal.lost)
+        counters: dict[str, int] = {}
+        for found in switches.values():
+            for name, number in found.items():
+                counters[name] = counters.get(name, 0) + number
+        return JobResult(failure, elapsed, self.reports(), counters, switches, fallback, self._interrupted)
+
+
+def _log_end(log: JobLog, job: int, exits: Sequence[WorkerExit], result: JobResult) -> None:
+    for exit_ in exits:
+        log.write("exit", job=job, rank=exit_.rank, status=exit_.status, reason=exit_.reason)
+    log.write("end", job=job, **metrics(result))

@@ -1,0 +1,130 @@
+"""Runs jobs at the same time on one fabric: a thread for each, and one that watches over all."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hostlib.launcher import Output
+from ina.runtime.errors import WorkerFailed
+from ina.runtime.fabric import SwitchFabric, open_fabric
+from ina.runtime.job import JobRun
+from ina.runtime.spec import FabricSpec, JobResult, LaunchSpec, Reports
+
+TICK_S = 0.1
+
+OnOutput = Callable[[LaunchSpec, int, bytes, bool], None]
+"""Gets what workers write: job, and the rest as in `hostlib.launcher.Output`."""
+
+OnProgress = Callable[[Mapping[str, Reports]], None]
+"""Gets the workers' reports by job name, several times per second."""
+
+
+@dataclass(slots=True)
+class JobEnd:
+    """End of a job: its result, or an error before it could have one."""
+
+    spec: LaunchSpec
+    result: JobResult | None = None
+    error: BaseException | None = None
+    at_s: float = 0.0
+    over: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def interrupted(self) -> bool:
+        """True if its workers were ended because `run_jobs` was."""
+        return self.result is not None and self.result.interrupted
+
+    def check(self) -> None:
+        """Raise what went wrong, if anything did."""
+        if failure := self.failure():
+            raise failure
+
+    def failure(self) -> BaseException | None:
+        """Return why it failed, or None: what it raised, or WorkerFailed."""
+        if self.error is not None:
+            return self.error
+        if self.result is not None and (failed := self.result.failure):
+            who = f"rank {failed.rank} " if failed.rank >= 0 else ""
+            return WorkerFailed(f"{who}{failed.reason}")
+        return None
+
+
+def run_jobs(
+    fabric: SwitchFabric,
+    ends: Sequence[JobEnd],
+    *,
+    on_output: OnOutput,
+    on_progress: OnProgress = lambda reports: None,
+) -> None:
+    """Run the jobs of `ends` and fill these in; one that fails leaves the others alone.
+
+    An exception here (an interrupt) ends all of them, and notes what they came to, before it goes on.
+    """
+    runs = [JobRun(fabric, end.spec, _for_job(on_output, end.spec)) for end in ends]
+    threads = [
+        threading.Thread(target=_run, args=(run, end), name=end.spec.name)
+        for run, end in zip(runs, ends, strict=True)
+    ]
+    try:
+        for thread in threads:
+            thread.start()
+        while not all(end.over.wait(TICK_S) for end in ends):
+            if why := fabric.ended():
+                for run in runs:
+                    run.fault(why)
+            on_progress({end.spec.name: run.reports() for end, run in zip(ends, runs, strict=True)})
+    except BaseException:
+        for run in runs:
+            run.cancel()
+        raise
+    finally:
+        # Not by Thread.join: if a signal interrupts it, Python takes the thread for ended.
+        for thread, end in zip(threads, ends, strict=True):
+            if thread.ident is not None:
+                end.over.wait()
+
+
+def run_alone(
+    fabric_spec: FabricSpec,
+    spec: LaunchSpec,
+    *,
+    on_output: OnOutput,
+    on_progress: OnProgress = lambda reports: None,
+) -> JobResult:
+    """Run one job on switches of its own.
+
+    Raises WorkerFailed if it failed, or what kept it from running.
+    """
+    with open_fabric(fabric_spec, [spec.children]) as fabric:
+        end = JobEnd(spec)
+        run_jobs(fabric, [end], on_output=on_output, on_progress=on_progress)
+    end.check()
+    assert end.result is not None
+    return end.result
+
+
+def first_failure(ends: Sequence[JobEnd]) -> JobEnd | None:
+    """Return the job that failed before any other did."""
+    failed = [end for end in ends if end.failure()]
+    return min(failed, key=_failed_at_s, default=None)
+
+
+def _failed_at_s(end: JobEnd) -> float:
+    # The other workers of a job that failed take their time to notice.
+    return end.result.failure.at_s if end.result and end.result.failure else end.at_s
+
+
+def _run(run: JobRun, end: JobEnd) -> None:
+    try:
+        end.result = run.run()
+    except BaseException as error:
+        end.error = error
+    end.at_s = time.monotonic()
+    end.over.set()
+
+
+def _for_job(on_output: OnOutput, spec: LaunchSpec) -> Output:
+    return lambda rank, data, is_error: on_output(spec, rank, data, is_error)

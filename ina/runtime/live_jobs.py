@@ -1,0 +1,246 @@
+"""The shell around `controller.live`: starts and stops what it decides, and tells it what happens."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass
+
+from controller.live import Entry, LiveController, Run, Start, Stop
+from controller.scheduling import JobSpec, Stuck
+from hostlib import interleave
+from ina.runtime.errors import NotMeasured, ProcessFailed
+from ina.runtime.fabric import SwitchFabric
+from ina.runtime.job_group import Cancelled, GroupRun
+from ina.runtime.jobs import JobEnd, OnOutput
+from ina.runtime.spec import LaunchSpec
+
+LOOK_S = 0.2
+"""Interval at which the progress of the jobs is looked at."""
+WARM_UP = 2
+"""Iterations that pay for first uses."""
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """The end of a job of a run; no job: of the whole run, with what went wrong if something did."""
+
+    run: int
+    job: JobEnd | None = None
+    error: BaseException | None = None
+
+
+def measure(
+    fabric: SwitchFabric, job: LaunchSpec, iterations: int, on_output: OnOutput
+) -> interleave.StageProfile:
+    """Run a job alone for some iterations, to learn its stage times; the first ones do not count.
+
+    Raises what it failed with, or NotMeasured if it ends without having marked its stages.
+    """
+    group = GroupRun(fabric, [job], (0,), on_output=on_output)
+    with ThreadPoolExecutor(1) as pool:
+        run = pool.submit(group.run)
+        try:
+            while not run.done() and group.turns.iterations(job.name) < iterations + WARM_UP:
+                wait([run], timeout=LOOK_S)
+        finally:
+            group.cancel()
+    with contextlib.suppress(Cancelled):
+        group.check(run.result())
+    try:
+        return interleave.job_profile([times[WARM_UP:] for times in group.turns.measured(job.name)])
+    except interleave.StageError as error:
+        raise NotMeasured(
+            f"job {job.name}: {error} after {group.turns.iterations(job.name)} iterations, of which"
+            f" {WARM_UP} do not count; its program must mark its stages (hostlib.interleave.join)"
+        ) from error
+
+
+class _Active:
+    """A run that was started."""
+
+    def __init__(
+        self, run: Run, group: GroupRun, before: Mapping[str, float], ends: queue.SimpleQueue[_End]
+    ) -> None:
+        self.group = group
+        self.before = before
+        self.failed: list[JobEnd] = []
+        self._number = run.number
+        self._ends = ends
+        self.thread = threading.Thread(target=self._run, name=f"run {run.number}")
+        self.thread.start()
+
+    def is_to_blame(self, job: JobEnd) -> bool:
+        """Return whether a job failed by itself, and not because another one of the group did."""
+        return self.group.turns.culprit in (None, job.spec.name)
+
+    def _run(self) -> None:
+        try:
+            self.group.run()
+        except Cancelled:
+            return
+        except BaseException as error:
+            self._ends.put(_End(self._number, error=error))
+        else:
+            self._ends.put(_End(self._number))
+
+
+class LiveJobs:
+    """Runs submitted jobs on a fabric as a policy says, to their ends."""
+
+    def __init__(
+        self,
+        controller: LiveController,
+        fabric: SwitchFabric,
+        jobs: Mapping[str, LaunchSpec],
+        *,
+        on_output: OnOutput,
+        on_entry: Callable[[Entry], None] = lambda entry: None,
+        describe: Callable[[BaseException], str] = str,
+    ) -> None:
+        """`jobs` says what the workers of each job run; `on_entry` gets the log, line by line.
+
+        `describe` puts into words for the log why a job failed.
+        """
+        self._controller = controller
+        self._fabric = fabric
+        self._jobs = jobs
+        self._on_output = on_output
+        self._on_entry = on_entry
+        self._describe = describe
+        self._told = 0
+        self._ends: queue.SimpleQueue[_End] = queue.SimpleQueue()
+        self._active: dict[int, _Active] = {}
+        self._done = dict.fromkeys(jobs, 0.0)  # iterations, over all runs of a job
+        self._began = time.monotonic()
+
+    def run(self, submissions: Sequence[JobSpec]) -> None:
+        """Submit each job at its time, and return when all have ended.
+
+        Raises ProcessFailed if the switches are gone, Stuck if jobs would wait for ever, and what the policy
+        raises; nothing runs then. A job that fails is noted (`LiveController.failed`), the others go on.
+        """
+        coming = deque(sorted(submissions, key=lambda spec: spec.submit_s))
+        try:
+            while coming or self._controller.jobs:
+                now_s = self._now_s()
+                while coming and coming[0].submit_s <= now_s:
+                    self._controller.submit(coming.popleft(), now_s)
+                self._carry_out(self._controller.decide(now_s))
+                self._tell()
+                if not coming and self._controller.stuck():
+                    raise Stuck(f"nothing runs, and {', '.join(self._controller.jobs)} would wait for ever")
+                self._wait(coming[0].submit_s if coming else None)
+            self._tell()
+        finally:
+            for active in self._active.values():
+                active.group.cancel()
+            for active in self._active.values():
+                active.thread.join()
+
+    def _now_s(self) -> float:
+        return time.monotonic() - self._began
+
+    def _carry_out(self, actions: Sequence[Start | Stop]) -> None:
+        over: dict[str, str] = {}
+        for action in actions:
+            if isinstance(action, Stop):
+                over |= self._stop(action.run)
+        for action in actions:
+            if isinstance(action, Start):
+                self._start(action.run, over)
+        for name, failure in over.items():
+            self._controller.ended(name, self._now_s(), failure)
+
+    def _stop(self, run: Run) -> dict[str, str]:
+        """End a run; return the jobs that came to an end of their own before that, and why if they failed."""
+        active = self._active.pop(run.number)
+        active.group.cancel()
+        active.thread.join()
+        self._note_progress(active)
+        others: list[_End] = []
+        over: dict[str, str] = {}
+        while not self._ends.empty():
+            end = self._ends.get()
+            if end.run != run.number:
+                others.append(end)
+            elif end.job is not None and end.job.failure() is None:
+                over[end.job.spec.name] = ""
+            elif end.job is not None:
+                active.failed.append(end.job)
+        for end in others:
+            self._ends.put(end)
+        for job in active.failed:
+            if active.is_to_blame(job):
+                over[job.spec.name] = self._why(job)
+        return over
+
+    def _start(self, run: Run, over: Collection[str]) -> None:
+        names = [name for name in run.jobs if name not in over]
+        if not names:
+            return
+        group = GroupRun(
+            self._fabric,
+            [self._jobs[name] for name in names],
+            [offset for name, offset in zip(run.jobs, run.offsets, strict=True) if name in names],
+            on_output=self._on_output,
+            on_end=lambda end: self._ends.put(_End(run.number, end)),
+        )
+        before = {name: self._done[name] for name in names}
+        self._active[run.number] = _Active(run, group, before, self._ends)
+
+    def _wait(self, arrival_s: float | None) -> None:
+        """Wait for the next event, and take it in with all that have come."""
+        times_s = [self._controller.next_s, *([] if arrival_s is None else [arrival_s])]
+        timeout_s = min(LOOK_S, *(max(0.0, time_s - self._now_s()) for time_s in times_s))
+        try:
+            end = self._ends.get(timeout=timeout_s)
+        except queue.Empty:
+            if why := self._fabric.ended():
+                raise ProcessFailed(why) from None
+        else:
+            self._take_in(end)
+        for active in self._active.values():
+            self._note_progress(active)
+
+    def _take_in(self, end: _End) -> None:
+        active = self._active.get(end.run)
+        if active is None:
+            return  # of a run that was stopped meanwhile
+        if end.error is not None:
+            raise end.error
+        if end.job is not None:
+            if end.job.failure() is None:
+                self._note_progress(active)
+                self._controller.ended(end.job.spec.name, self._now_s())
+            else:
+                active.failed.append(end.job)  # who is to blame shows when all are gone
+            return
+        del self._active[end.run]
+        self._note_progress(active)
+        for job in active.failed:
+            if active.is_to_blame(job):
+                self._controller.ended(job.spec.name, self._now_s(), self._why(job))
+            else:
+                why = active.group.turns.broken
+                self._controller.interrupted(job.spec.name, self._now_s(), f"its group broke: {why}")
+
+    def _why(self, job: JobEnd) -> str:
+        failure = job.failure()
+        return self._describe(failure) if failure else ""
+
+    def _note_progress(self, active: _Active) -> None:
+        now_s = self._now_s()
+        for name, before in active.before.items():
+            self._done[name] = before + active.group.turns.iterations(name)
+            self._controller.progressed(name, self._done[name], now_s)
+
+    def _tell(self) -> None:
+        for entry in self._controller.log[self._told :]:
+            self._on_entry(entry)
+        self._told = len(self._controller.log)

@@ -1,0 +1,67 @@
+"""One run from start to end: its switches, all of its jobs, and what came of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+from controller import ControllerError
+from ina.runtime.fabric import SwitchFabric, open_fabric
+from ina.runtime.jobs import JobEnd, OnOutput, OnProgress, run_jobs
+from ina.runtime.spec import FabricSpec, LaunchSpec
+
+
+@dataclass(frozen=True, slots=True)
+class RunReport:
+    """Report of a run."""
+
+    ends: Sequence[JobEnd]
+    """Of its jobs, in the order of their specs."""
+    refused: Mapping[str, int]
+    """Packets of no job, by reason; nothing if the switches were gone."""
+    elapsed_s: float
+    interrupt: BaseException | None
+    """Interrupt that ended the jobs: KeyboardInterrupt or SystemExit, raised in this thread."""
+
+
+def run(
+    fabric_spec: FabricSpec,
+    specs: Sequence[LaunchSpec],
+    *,
+    on_output: OnOutput,
+    on_progress: OnProgress = lambda reports: None,
+    on_listening: Callable[[str, str], None] = lambda switch, address: None,
+    on_ready: Callable[[], None] = lambda: None,
+    opened: AbstractContextManager[SwitchFabric] | None = None,
+) -> RunReport:
+    """Run jobs at the same time on switches of their own, or that run already.
+
+    A job that fails is reported, and leaves the others alone. `on_listening` is as in `open_fabric`;
+    `on_ready` is called when the switches are there and the jobs start.
+
+    `opened` are switches to use instead of those of `fabric_spec`.
+
+    Raises what `open_fabric` raises; no job has started then.
+    """
+    started = time.monotonic()
+    ends = [JobEnd(spec) for spec in specs]
+    interrupt: BaseException | None = None
+    if opened is None:
+        opened = open_fabric(fabric_spec, [spec.children for spec in specs], on_listening=on_listening)
+    with opened as fabric:
+        on_ready()
+        try:
+            run_jobs(fabric, ends, on_output=on_output, on_progress=on_progress)
+        except (KeyboardInterrupt, SystemExit) as error:
+            interrupt = error
+        refused = _refused(fabric)
+    return RunReport(ends, refused, time.monotonic() - started, interrupt)
+
+
+def _refused(fabric: SwitchFabric) -> dict[str, int]:
+    try:
+        return {} if fabric.switch_ended() else fabric.refused()
+    except ControllerError:
+        return {}

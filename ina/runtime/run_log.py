@@ -1,0 +1,27 @@
+"""The log file of a run: opened before anything starts; its lines are those of `hostlib.joblog`."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from ina.runtime.errors import BadRun
+
+
+def begin_log(path: Path) -> Path:
+    """Make the file, empty; return where it is for workers in whatever folder.
+
+    Raises BadRun if it cannot be written, or is no file on a disk: all workers open it by its name.
+    """
+    try:
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK, 0o666)
+    except OSError as error:
+        raise BadRun(f"{path}: {error.strerror}", setting="log") from error
+    try:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            raise BadRun(f"{path}: not a regular file, which all workers can append to", setting="log")
+        os.ftruncate(file, 0)
+    finally:
+        os.close(file)
+    return path.absolute()

@@ -1,0 +1,187 @@
+"""Specification of a run: the switches that carry the jobs, and each job. Plain data."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from controller.switches.model import SWITCH_IP
+from ina.runtime.errors import BadRun
+
+if TYPE_CHECKING:  # a switch process needs neither the host library nor NumPy
+    from controller import Tls
+    from controller.vocabulary import Topology
+    from hostlib.launcher import WorkerExit
+
+SHARED = "shared"
+ATP = "atp"
+"""ATP as published, to compare with (docs/protocol.md)."""
+SHARED_WINDOW = 128
+"""Packets in flight per worker where jobs share slots: more of them meet more often (docs/performance.md)."""
+PRIVATE = "unix"
+"""P4Runtime at a Unix socket in a folder that only this user can enter (softswitch/p4runtime/private.py)."""
+MAX_UDP_PORT = 0xFFFF
+NAMELESS = ""
+"""Name of the job of a command line; those of a job file have one of their own."""
+PRIVATE_THREADS = "OMP_NUM_THREADS"
+
+Reports = Mapping[int, Mapping[str, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A machine of workers at a switch that runs: at which port, and its addresses there."""
+
+    port: int
+    ip: str
+    mac: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attachment:
+    """A switch that somebody else started, and how to use it."""
+
+    address: str
+    """Address of its P4Runtime service, ``host:port`` or ``unix:path``."""
+    tls: Tls | None = None
+    replace_program: bool = False
+    """True: another program that it runs may be replaced."""
+    lease_s: float = 60.0
+    """Time for which a job stays admitted if nobody renews its lease."""
+    udp_base: tuple[str, int] = ("127.0.0.1", 47000)
+    """Its port p is bound to this UDP port plus p."""
+    worker_base: tuple[str, int] = ("127.0.0.1", 48000)
+    """The host at its port p is bound to this UDP port plus p."""
+    ports: tuple[int, ...] = tuple(range(1, 256))
+    """Those that may be used."""
+    machines: tuple[Machine, ...] = ()
+    """Where workers are, if they are on machines of their own, with ordinary UDP sockets; then the two bases
+    above do not matter."""
+    ip: str = SWITCH_IP
+    """Address that those machines reach the switch by."""
+
+    def __post_init__(self) -> None:
+        """Raise BadRun if a port's UDP port would have a number that there is not."""
+        for setting, (host, base) in (("worker_base", self.worker_base), ("udp_base", self.udp_base)):
+            last = max(self.ports)
+            if base + last > MAX_UDP_PORT:
+                raise BadRun(f"{host}:{base}: port {last} would be UDP {base + last}", setting=setting)
+
+
+@dataclass(frozen=True, slots=True)
+class Captures:
+    """Captures of all ports of the switches that are started."""
+
+    folder: Path
+    limit: int
+    """Bytes of a file, of which there is one for each port."""
+    snap: int
+    """Bytes kept of a frame."""
+
+    def options(self, switch: str) -> list[str]:
+        """Return them as options of ``ina switch``."""
+        return [
+            *("--pcap", str(self.folder), "--pcap-name", switch),
+            *("--pcap-limit", str(self.limit), "--pcap-snap", str(self.snap)),
+        ]
+
+
+PortKind = Literal["auto", "shm", "udp"]
+"""Kind of a switch's port towards a worker on this machine: shared memory, which only the compiled switch
+has, or UDP on loopback; auto: shared memory where there is a C compiler."""
+
+
+@dataclass(frozen=True, slots=True)
+class FabricSpec:
+    """Switches, and what they run."""
+
+    program: str = "exclusive"
+    lanes: int = 256
+    attached: Attachment | None = None
+    """The switch, if it is one that runs; None: switches are started, as all that follows says."""
+    p4runtime: str = PRIVATE
+    """Address of the first one's P4Runtime; others are at the next ports."""
+    tree: tuple[int, ...] = ()
+    """Children per switch, level by level, hosts last; empty: one switch."""
+    topology: Topology | None = None
+    """The switches, hosts and links themselves, faults of links included; None: as `tree` says."""
+    transit: frozenset[str] = frozenset()
+    """Switches that pass packets on without adding."""
+    impairments: str = ""
+    """Faults of ports towards workers and the fallback server, as ``ina switch --impair``."""
+    link_impairments: str = ""
+    """The same between switches."""
+    seed: int = 0
+    captures: Captures | None = None
+    port_kind: PortKind = "auto"
+    """How local workers reach their switch."""
+
+    @property
+    def shared(self) -> bool:
+        """True if jobs share slots, and need a fallback server."""
+        return self.program in (SHARED, ATP)
+
+    @property
+    def atp(self) -> bool:
+        """True if they do so as in ATP: no priorities, and workers that count collisions."""
+        return self.program == ATP
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchSpec:
+    """One job."""
+
+    command: Sequence[str]
+    workers: int
+    name: str = NAMELESS
+    slots: int | None = None
+    """Slots asked for; None: `DEFAULT_SLOTS`, or the whole array if it is shared."""
+    first_slot: int = 0
+    """The first of them, if jobs share the array."""
+    window: int | None = None
+    """Packets in flight at most; None: half the slots, or `SHARED_WINDOW` if they are shared."""
+    preempt: bool = False
+    congestion: str = "fixed"
+    numbers: str = "exponent"
+    priority: int | None = None
+    """Of all packets; None: each tensor's own."""
+    start_s: float = 0.0
+    timeout_s: float = 8.0
+    straggler_timeout_s: float = 600.0
+    log: str | None = None
+    """File for a line about each collective (`hostlib.joblog`)."""
+    machines: tuple[tuple[int, ...], ...] = ()
+    """The ranks of each machine, if that matters; else none."""
+    hierarchical: bool = False
+    """The ranks of a machine are summed there first: it is one worker of the switch."""
+
+    @property
+    def children(self) -> int:
+        """Number of the switch's workers."""
+        return len(self.machines) if self.hierarchical else self.workers
+
+    def environment(self) -> dict[str, str]:
+        """Return what the workers get besides their place in the job."""
+        if PRIVATE_THREADS in os.environ:
+            return {}
+        return {PRIVATE_THREADS: "1"}  # the workers share this machine's cores
+
+
+@dataclass(frozen=True, slots=True)
+class JobResult:
+    """Result of a job."""
+
+    failure: WorkerExit | None
+    time_s: float
+    reports: Reports
+    counters: Mapping[str, int]
+    """The switches' together, by outcome."""
+    switches: Mapping[str, Mapping[str, int]]
+    """The same by switch."""
+    fallback: Mapping[str, float]
+    """The fallback server's statistics of this job."""
+    interrupted: bool = False
+    """Its workers were ended from outside."""

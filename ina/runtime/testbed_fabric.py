@@ -1,0 +1,173 @@
+"""Jobs on a testbed of network namespaces: workers on its hosts, over the kernel's own UDP."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from bmv2_topos.testbeds.netns import namespaces
+from bmv2_topos.testbeds.netns.errors import NoTestbed
+from bmv2_topos.testbeds.netns.names import interface, namespace
+from bmv2_topos.testbeds.netns.store import State
+from bmv2_topos.testbeds.netns.testbed import controllers
+from controller import Controller, Member
+from controller.errors import Unreachable
+from controller.switches.model import INA_UDP_PORT, SWITCH_IP, Uplink
+from controller.vocabulary.places import spread
+from hostlib.launcher import LaunchError
+from ina.runtime.addresses import HostAddresses
+from ina.runtime.fabric import FALLBACK, SwitchFabric
+from ina.runtime.fallback_process import FallbackProcess
+from ina.runtime.spec import FabricSpec
+
+T = TypeVar("T")
+
+LEASE_S = 60.0
+"""Time for which a job whose run was killed stays on the switches."""
+
+_HOST = "INA_NAMESPACE"
+
+
+@dataclass(frozen=True, slots=True)
+class RunningSwitch:
+    """A switch of a testbed."""
+
+    name: str
+    address: str
+    process: int
+
+    def udp_address(self, port: int) -> str:
+        """Return where workers send to: all ports have the same address."""
+        return f"{SWITCH_IP}:{INA_UDP_PORT}"
+
+    def shm_path(self, port: int) -> None:
+        """Return None: its ports are interfaces."""
+
+    def ended(self) -> str | None:
+        """Return that it has ended, or None."""
+        return None if _runs(self.process) else f"switch {self.name} (process {self.process}) has ended"
+
+    def strangers(self) -> int:
+        """Return 0: its ports are interfaces, which have no peers."""
+        return 0
+
+
+class NamespaceFabric(SwitchFabric):
+    """The switches of a testbed that is up."""
+
+    def __init__(self, state: State, at: Mapping[str, Controller]) -> None:
+        spec = FabricSpec(state.program.name, state.program.lanes, topology=state.topology)
+        switches = {
+            name: RunningSwitch(name, f"unix:{state.socket(name)}", state.switches[name])
+            for name in state.topology.ports
+        }
+        super().__init__(spec, state.topology, switches, at, HostAddresses())
+        self._state = state
+        self._topology = state.topology
+
+    @property
+    def lease_s(self) -> float | None:
+        """Time for which a job stays admitted if nobody renews its lease."""
+        return LEASE_S
+
+    def fallback_uplink(self) -> Uplink:
+        """Return where the root is to send what finds no slot."""
+        host = self.server_host
+        port = self._topology.port_to(self.root, host)
+        return replace(FALLBACK, port=port, mac=self._topology.mac(host), ip=self._topology.ip(host))
+
+    def transport(self, switch: str, member: Member) -> Mapping[str, Any]:
+        """Return a worker's `hostlib.TransportConfig`."""
+        local = f"{member.ip}:{member.udp_port}"
+        return {"kind": "udp", "local": local, "switch": f"{SWITCH_IP}:{INA_UDP_PORT}"}
+
+    def inside(self, switch: str, member: Member, call: Callable[[str], T]) -> T:
+        """Call with the address of a worker's host, in its namespace."""
+        return namespaces.inside(self._namespace(member), lambda: call(member.ip))
+
+    def command(self, command: Sequence[str]) -> Sequence[str]:
+        """Return what runs a command in the namespace that `environment` names. Raises LaunchError."""
+        if shutil.which(command[0]) is None and command[0] not in ("python", "python3"):
+            raise LaunchError(f"cannot run {command[0]!r}: No such file or directory")
+        return ["sh", "-c", f'exec ip netns exec "${_HOST}" "$@"', "sh", *command]
+
+    def environment(self, switch: str, member: Member) -> Mapping[str, str]:
+        """Return what tells that command which host it is, and gloo which interface to use there."""
+        host = self._host(member)
+        return {_HOST: namespace(self._state.name, host), "GLOO_SOCKET_IFNAME": interface(host)}
+
+    @contextlib.contextmanager
+    def hosts(self, workers: int) -> Iterator[list[str]]:
+        """Reserve a host for each rank, evenly over the racks, also from other processes.
+
+        Raises TopologyError.
+        """
+        with contextlib.ExitStack() as stack:
+            with (self._state.folder / ".hosts.lock").open("w") as choosing:
+                fcntl.flock(choosing, fcntl.LOCK_EX)  # nobody else looks while this holds hosts to let go
+                chosen = self._choose(workers, stack)
+            yield chosen
+
+    def _choose(self, workers: int, stack: contextlib.ExitStack) -> list[str]:
+        free = {}
+        for host in self._topology.hosts_for("worker"):
+            handle = stack.enter_context((self._state.folder / f".{host}.taken").open("w"))
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                free[host] = handle
+        taken = set(self._topology.hosts_for("worker")) - set(free)
+        chosen = list(spread(self._topology, workers, taken))
+        for host, handle in free.items():
+            if host not in chosen:
+                fcntl.flock(handle, fcntl.LOCK_UN)
+        return chosen
+
+    def _fallback_process(self, port: int) -> FallbackProcess:
+        host = self.server_host
+        local = f"{self._topology.ip(host)}:{INA_UDP_PORT}"
+        arguments = ["--transport", "udp", "--switch", f"{SWITCH_IP}:{INA_UDP_PORT}", "--local", local]
+        inside = ("ip", "netns", "exec", namespace(self._state.name, host))
+        return FallbackProcess(port, [*arguments, "--lanes", str(self.spec.lanes)], prefix=inside)
+
+    def _namespace(self, member: Member) -> str:
+        return namespace(self._state.name, self._host(member))
+
+    def _host(self, member: Member) -> str:
+        (host,) = (each.name for each in self._topology.hosts if self._topology.ip(each.name) == member.ip)
+        return host
+
+
+@contextlib.contextmanager
+def opened(state: State) -> Iterator[NamespaceFabric]:
+    """Use a testbed that is up for jobs. Raises NoTestbed if a switch has ended; ControllerError."""
+    _check_switches(state)
+    with contextlib.ExitStack() as connections:
+        try:
+            at = connections.enter_context(controllers(state))
+        except Unreachable:
+            _check_switches(state)  # one that was killed may have taken until now to end
+            raise
+        fabric = NamespaceFabric(state, at)
+        try:
+            yield fabric
+        finally:
+            fabric.close()
+
+
+def _check_switches(state: State) -> None:
+    for switch, process in state.switches.items():
+        if why := RunningSwitch(switch, "", process).ended():
+            raise NoTestbed(f"testbed {state.name!r}: {why}; take it down: ina topo down {state.name}")
+
+
+def _runs(process: int) -> bool:
+    try:
+        after_name = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return after_name.split()[0] not in "ZX"  # one that nobody has waited for yet

@@ -1,0 +1,86 @@
+"""Which switches a run has and where its workers are plugged in: pure functions of a topology."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+
+from controller import Member, Region
+from controller.switches.model import SWITCH_IP, SWITCH_MAC
+from controller.switches.tree import TreeLink, TreeSwitch
+from controller.vocabulary import Topology, TopologyError, tree
+from ina.runtime.errors import BadRun
+
+MAX_CHILDREN = 32  # bits of the contribution bitmap (p4src/include/config.p4)
+
+
+def plan(fan_outs: Sequence[int], jobs: Sequence[int], *, fallback: bool) -> Topology:
+    """Return a tree of switches with a link of its own for every worker of jobs that run at the same time.
+
+    Args:
+        fan_outs: children per switch, level by level; the last one counts machines. A machine runs up to one
+            worker of each job.
+        jobs: workers of each job.
+        fallback: whether the root also gets a link for a fallback server.
+
+    Raises:
+        BadRun: a job is larger than the tree, or a switch would need too many ports.
+    """
+    *inner, machines = fan_outs
+    leaves = math.prod(inner)
+    for workers in jobs:
+        if workers > leaves * machines:
+            shape = "x".join(map(str, fan_outs))
+            raise BadRun(f"{workers} workers: a tree of {shape} has {leaves * machines} machines")
+    links = sum(-(-workers // leaves) for workers in jobs)
+    try:
+        return tree([*inner, links], servers=int(fallback))
+    except TopologyError as error:
+        raise BadRun(str(error)) from error
+
+
+def children(topology: Topology) -> Mapping[str, Sequence[str]]:
+    """Return the switches right below each switch."""
+    below: dict[str, list[str]] = {switch.name: [] for switch in topology.switches}
+    for switch in topology.switches:
+        parent = topology.parents[switch.name]
+        if parent is not None:
+            below[parent].append(switch.name)
+    return below
+
+
+def job_tree(
+    topology: Topology,
+    members: Mapping[str, Sequence[Member]],
+    *,
+    region: Region | None,
+    transit: Collection[str],
+) -> TreeSwitch:
+    """Return what of the tree a job needs: the root, and the switches with members of it on or below them.
+
+    Args:
+        topology: the switches.
+        members: the job's workers by the switch that they are plugged into.
+        region: the slots for a shared job, at every switch.
+        transit: switches that pass the job's packets on without adding.
+    """
+    below = children(topology)
+
+    def grow(switch: str) -> TreeSwitch:
+        links = []
+        for child in below[switch]:
+            subtree = grow(child)
+            if subtree.members or subtree.links:
+                down, up = topology.port_to(switch, child), topology.port_to(child, switch)
+                links.append(TreeLink(down, subtree, up))
+        return TreeSwitch(
+            switch,
+            tuple(members.get(switch, ())),
+            tuple(links),
+            region=region,
+            transit=switch in transit,
+            mac=SWITCH_MAC,
+            ip=SWITCH_IP,
+        )
+
+    return grow(topology.root)
