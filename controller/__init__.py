@@ -22,9 +22,7 @@ if TYPE_CHECKING:
         Job,
         Lease,
         Member,
-        Mode,
         Place,
-        Region,
         RegionChange,
         SwitchInfo,
         Uplink,
@@ -33,6 +31,7 @@ if TYPE_CHECKING:
     from controller.switches.programs import ProgramBundle, locate
     from controller.switches.session import Controller
     from controller.switches.tree import TreeAdmission, admit_tree, read_tree, read_trees, remove_tree
+    from controller.vocabulary import Mode, Region
 
 __all__ = [
     "Admission",
@@ -69,6 +68,7 @@ __all__ = [
 
 _MODULES = (
     "errors",
+    "vocabulary",
     "switches.model",
     "switches.layout",
     "switches.programs",

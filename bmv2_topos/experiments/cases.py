@@ -20,7 +20,7 @@ from controller.memory.policies import POLICIES
 from controller.memory.policy import Question
 from controller.simulator.network.run import Simulated, simulate_network
 from controller.simulator.network.settings import FRAME_BYTES, NetworkSettings
-from controller.switches.model import Region
+from controller.vocabulary import Region
 from controller.vocabulary.jobfile import JobEntry
 from controller.vocabulary.topology import Topology
 from controller.workload import Cluster, TrainingJob

@@ -11,7 +11,7 @@ from bmv2_topos.experiments.cases import LANES, WINDOW, Case, alone_s, as_flows,
 from bmv2_topos.experiments.harness import ResultRow
 from bmv2_topos.testbeds.virtual import VirtualSettings, VirtualTestbed, build
 from bmv2_topos.testbeds.virtual.allocation import Allocation, View
-from controller.switches.model import Region
+from controller.vocabulary import Region
 from controller.vocabulary.jobfile import JobEntry
 
 FLOWS: Final = "flows"

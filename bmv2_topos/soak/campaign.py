@@ -20,7 +20,7 @@ from bmv2_topos.soak.run import Course, ScheduleFailed, run_schedule
 from bmv2_topos.soak.schedule import BED_SEEDS, Bed
 from bmv2_topos.soak.trace import Log
 from bmv2_topos.testbeds.virtual.cores import COMPILED, Cores
-from controller.switches.model import Mode
+from controller.vocabulary import Mode
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from bmv2_topos.soak.schedule import (
 from bmv2_topos.soak.strangers import KINDS
 from bmv2_topos.testbeds.virtual.network import LinkFaults
 from bmv2_topos.testbeds.virtual.placement import Placement
-from controller.switches.model import Mode, Region
+from controller.vocabulary import Mode, Region
 from controller.vocabulary.topology import Host, Link, Switch, Topology
 from hostlib import wire
 from hostlib.core.congestion import CONGESTION_NAMES

@@ -8,7 +8,7 @@ from typing import Literal
 
 from bmv2_topos.testbeds.virtual.network import LinkFaults
 from bmv2_topos.testbeds.virtual.placement import Placement
-from controller.switches.model import Mode, Region
+from controller.vocabulary import Mode, Region
 from controller.vocabulary.topology import Topology
 from hostlib import wire
 from hostlib.core.congestion import CongestionName

@@ -11,7 +11,7 @@ O(jobs * switches).
 from __future__ import annotations
 
 from controller.memory.policy import Answer, Question, Standing, demands, everywhere, refuse_exclusive
-from controller.switches.model import Region
+from controller.vocabulary import Region
 
 
 def common(question: Question) -> Answer:

@@ -27,7 +27,7 @@ from controller.errors import OutOfMemory
 from controller.memory.demand import Demand, slots_for
 from controller.memory.exclusive import allocate, holes
 from controller.memory.policy import Answer, Question, Standing, demands, everywhere, refuse_exclusive
-from controller.switches.model import Region
+from controller.vocabulary import Region
 from controller.workload import TrainingJob
 
 WASTE = 1 / 8

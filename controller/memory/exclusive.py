@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Literal
 
 from controller.errors import OutOfMemory
-from controller.switches.model import Region
+from controller.vocabulary import Region
 
 
 def region_size(slots: int) -> int:

@@ -6,7 +6,7 @@ import math
 
 from controller.memory.demand import Demand, rate_of, slot_time_s, slots_for
 from controller.memory.policy import Answer, Question, Standing
-from controller.switches.model import Region
+from controller.vocabulary import Region
 from controller.workload import Switch, TrainingJob
 
 

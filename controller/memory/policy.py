@@ -19,7 +19,7 @@ from functools import cached_property
 
 from controller.errors import BadSpec
 from controller.memory.demand import Demand, Reading, demand
-from controller.switches.model import Region
+from controller.vocabulary import Region
 from controller.workload import Cluster, TrainingJob
 from controller.workload.model import Tree
 from controller.workload.trees import slowest_link_bps, tree_of

@@ -15,7 +15,7 @@ from __future__ import annotations
 from controller.memory.deadline import arrange
 from controller.memory.demand import slots_for
 from controller.memory.policy import Answer, Question, Standing, demands, everywhere, refuse_exclusive
-from controller.switches.model import Region
+from controller.vocabulary import Region
 from controller.workload import TrainingJob
 
 

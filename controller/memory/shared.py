@@ -7,7 +7,7 @@ not, are INAlloc's. A region of size 0 uses no slot at all. Any size will do, no
 from __future__ import annotations
 
 from controller.errors import BadJob
-from controller.switches.model import Region
+from controller.vocabulary import Region
 
 
 def place(total: int, wanted: Region | None) -> Region:

@@ -13,7 +13,7 @@ What one job does not use nobody does. O(jobs * switches).
 from __future__ import annotations
 
 from controller.memory.policy import Answer, Question, Standing, demands
-from controller.switches.model import Region
+from controller.vocabulary import Region
 from controller.workload import TrainingJob
 
 

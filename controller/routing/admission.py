@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from controller.errors import BadSpec
 from controller.placement.flows import way_to_fallback
 from controller.switches.layout import JobTree, TreeLink, TreeSwitch
-from controller.switches.model import INA_UDP_PORT, Member, Region, Uplink, ipv4_from_int, mac_from_int
+from controller.switches.model import INA_UDP_PORT, Member, Uplink, ipv4_from_int, mac_from_int
+from controller.vocabulary import Region
 from controller.workload import Cluster, TrainingJob
 from controller.workload.model import Tree
 

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from controller.errors import BadJob
-from controller.switches.model import INA_UDP_PORT, NOBODY, Job, Member, Uplink, ipv4_to_int, mac_to_int
+from controller.switches.model import (
+    INA_UDP_PORT,
+    NOBODY,
+    Job,
+    Member,
+    Uplink,
+    ipv4_to_int,
+    mac_to_int,
+)
 
 
 def check_job(job: Job, *, max_members: int) -> None:

@@ -15,7 +15,6 @@ from controller.switches.model import (
     NOBODY,
     Admission,
     Member,
-    Region,
     RegionChange,
     Uplink,
     ipv4_from_int,
@@ -23,6 +22,7 @@ from controller.switches.model import (
     mac_from_int,
     mac_to_int,
 )
+from controller.vocabulary import Region
 
 TABLES = (names.JOB, names.MEMBER, names.UPLINK, names.RECEIVER)
 """Tables with rows of jobs; programs with shared slots have them in `names.CHANGE`, too."""

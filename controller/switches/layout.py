@@ -7,7 +7,8 @@ from dataclasses import KW_ONLY, dataclass, replace
 
 from controller.errors import BadJob, naming
 from controller.switches.checks import check_fan_in, check_job, check_ranks
-from controller.switches.model import AGEING, INA_UDP_PORT, Job, Member, Mode, Place, Region, Uplink
+from controller.switches.model import AGEING, INA_UDP_PORT, Job, Member, Place, Uplink
+from controller.vocabulary import Mode, Region
 
 
 @dataclass(frozen=True, slots=True)

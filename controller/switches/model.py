@@ -11,12 +11,9 @@ from __future__ import annotations
 import ipaddress
 import re
 from dataclasses import KW_ONLY, dataclass
-from typing import Literal
 
 from controller.errors import BadJob
-
-Mode = Literal["exclusive", "shared"]
-"""Use of a switch's slots: each job its own region, or all in one array."""
+from controller.vocabulary import Mode, Region
 
 INA_UDP_PORT = 42592
 """The UDP port by which switches know packets to aggregate: what goes to a switch goes there."""
@@ -60,19 +57,6 @@ def ipv4_to_int(address: str) -> int:
 def ipv4_from_int(value: int) -> str:
     """Write a 32-bit number as a dotted IPv4 address."""
     return str(ipaddress.IPv4Address(value))
-
-
-@dataclass(frozen=True, slots=True)
-class Region:
-    """Slots `offset` to `offset + size - 1` of a switch."""
-
-    offset: int
-    size: int
-
-    @property
-    def end(self) -> int:
-        """The first slot after the region."""
-        return self.offset + self.size
 
 
 @dataclass(frozen=True, slots=True)

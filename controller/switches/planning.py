@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 
 from controller.errors import IdentityTaken, OutOfRows, ProgramMismatch
 from controller.memory import exclusive, shared
-from controller.switches.model import Admission, Job, Member, Region, SwitchInfo, Uplink
+from controller.switches.model import Admission, Job, Member, SwitchInfo, Uplink
+from controller.vocabulary import Region
 
 _JOB_IDS = range(1, 1 << 16)
 

@@ -32,10 +32,11 @@ from controller.switches.checks import check_job
 from controller.switches.entries import CounterCell, Entry, MulticastGroup, TableEntry
 from controller.switches.jobs import TABLES, Contents, change_row, job_row, parse, supporting_rows
 from controller.switches.leases import run_out
-from controller.switches.model import Admission, Job, Lease, Region, RegionChange, SwitchInfo
+from controller.switches.model import Admission, Job, Lease, RegionChange, SwitchInfo
 from controller.switches.outcomes import COLUMNS, OUTCOMES
 from controller.switches.planning import Identity, choose_identity, plan
 from controller.switches.target import ProgramInfo, Target, find
+from controller.vocabulary import Region
 
 if TYPE_CHECKING:
     from controller.p4runtime_shim.tls import Tls

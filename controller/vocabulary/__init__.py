@@ -3,6 +3,7 @@
 from controller.vocabulary.catalog import CATALOG, dumbbell, fat_tree, leaf_spine, named, star, tree
 from controller.vocabulary.jobfile import JobEntry, JobFileError, Straggler, load_jobs, parse_jobs
 from controller.vocabulary.places import place
+from controller.vocabulary.slots import Mode, Region
 from controller.vocabulary.topofile import (
     TopologyFileError,
     dump_topology,
@@ -18,6 +19,8 @@ __all__ = [
     "JobEntry",
     "JobFileError",
     "Link",
+    "Mode",
+    "Region",
     "Straggler",
     "Switch",
     "Topology",

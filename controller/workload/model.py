@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from controller.errors import BadSpec
-from controller.switches.model import Mode
+from controller.vocabulary import Mode
 
 LANE_BITS = 32
 

@@ -1,7 +1,7 @@
 """Policies of one's own: ``ina alloc --policy examples/allocation/own.py:by_size``, and two more."""
 
 from controller.memory.policy import Answer, Standing
-from controller.switches.model import Region
+from controller.vocabulary import Region
 
 
 def by_size(question):

@@ -20,8 +20,7 @@ from bmv2_topos.testbeds.virtual import (
     build,
 )
 from controller.errors import BadJob
-from controller.switches.model import Region
-from controller.vocabulary import Link, Straggler
+from controller.vocabulary import Link, Region, Straggler
 from tests.bmv2_topos.beds import SMALL, elements, job
 
 PERIOD_S = 0.0002

@@ -9,9 +9,10 @@ from pathlib import Path
 from bmv2_topos.testbeds.virtual.target import PipelineTarget
 from controller.switches.jobs import job_row, supporting_rows
 from controller.switches.layout import JobTree, lay_out
-from controller.switches.model import Admission, Mode, SwitchInfo
+from controller.switches.model import Admission, SwitchInfo
 from controller.switches.planning import Identity, plan
 from controller.switches.tree import TreeAdmission
+from controller.vocabulary import Mode
 from softswitch.compiler import ir
 from softswitch.engine.build import build
 from softswitch.engine.compiled import CompiledPipeline

@@ -6,8 +6,9 @@ import contextlib
 from collections.abc import Iterator
 
 from controller.switches.layout import JobTree, TreeLink, TreeSwitch
-from controller.switches.model import Member, Mode, Region, Uplink
+from controller.switches.model import Member, Uplink
 from controller.switches.planning import Identity
+from controller.vocabulary import Mode, Region
 from hostlib._native import NativeKernel
 from hostlib.core.congestion import CONGESTION
 from hostlib.core.state import CoreSettings

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 
-from controller.switches.model import Admission, Member, Region
+from controller.switches.model import Admission, Member
+from controller.vocabulary import Region
 from hostlib._native import NativeKernel
 from hostlib.core.state import Counter
 from hostlib.errors import PeerTimeout, RanksDisagree

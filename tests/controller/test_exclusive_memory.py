@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from controller.errors import OutOfMemory
 from controller.memory.exclusive import allocate, holes, region_size
-from controller.switches.model import Region
+from controller.vocabulary import Region
 
 TOTAL = 256
 

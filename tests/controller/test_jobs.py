@@ -12,7 +12,8 @@ from controller.switches import names
 from controller.switches.checks import check_job
 from controller.switches.entries import MulticastGroup, TableEntry
 from controller.switches.jobs import change_row, job_row, parse, supporting_rows
-from controller.switches.model import Admission, Job, Member, Place, Region, RegionChange, Uplink
+from controller.switches.model import Admission, Job, Member, Place, RegionChange, Uplink
+from controller.vocabulary import Region
 
 GROUPS = range(1, 256)
 FALLBACK = Uplink(40, "02:00:00:00:fb:01", "10.0.255.2", 42592)

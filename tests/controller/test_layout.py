@@ -7,8 +7,9 @@ from hypothesis import given
 
 from controller.errors import BadJob
 from controller.switches.layout import JobTree, TreeLink, TreeSwitch, lay_out
-from controller.switches.model import Member, Place, Region, Uplink
+from controller.switches.model import Member, Place, Uplink
 from controller.switches.tree import TreeAdmission
+from controller.vocabulary import Region
 from tests.controller.trees import as_admitted, trees, worker
 
 FALLBACK = Uplink(99, "02:00:00:00:fb:01", "10.0.255.2")

@@ -17,7 +17,7 @@ from controller.memory.demand import demand, rate_of, slots_for
 from controller.memory.explain import explain
 from controller.memory.policies import POLICIES
 from controller.memory.policy import Answer, Question, Standing, check
-from controller.switches.model import Region
+from controller.vocabulary import Region
 from controller.workload import Switch, TrainingJob, fabrics
 from tests import effort
 

@@ -2,7 +2,7 @@ import pytest
 
 from controller.errors import BadJob
 from controller.memory.shared import place
-from controller.switches.model import Region
+from controller.vocabulary import Region
 
 
 @pytest.mark.parametrize("region", [Region(0, 100), Region(3, 7), Region(0, 0), Region(100, 0)])

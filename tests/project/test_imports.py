@@ -73,7 +73,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     # The controller knows P4Runtime. Schedulers stand on the grouper, the simulator and live jobs on them.
     "controller": (*CONTROLLER, "p4src.messages"),
     "controller.switches": (*CONTROLLER, "p4src.messages"),
-    "controller.memory": ("controller.errors", "controller.switches.model", "controller.workload/"),
+    "controller.memory": ("controller.errors", "controller.vocabulary/", "controller.workload/"),
     # Jobs and cluster as data, for the policies that allocate.
     "controller.workload": (
         *("controller.vocabulary/", "controller.errors", "controller.switches.model"),

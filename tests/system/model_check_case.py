@@ -13,7 +13,7 @@ from bmv2_topos.soak.draw import LANES
 from bmv2_topos.soak.schedule import Bed, JobPlan
 from bmv2_topos.testbeds.virtual.placement import Placement
 from bmv2_topos.testbeds.virtual.server import endpoints
-from controller.switches.model import Mode, Region
+from controller.vocabulary import Mode, Region
 from controller.vocabulary.topology import Host, Link, Switch, Topology
 from hostlib.core.state import CoreSettings, window_for
 from hostlib.core.window import Window

@@ -15,7 +15,7 @@ import pytest
 
 from bmv2_topos.soak.bed import Rack
 from bmv2_topos.soak.campaign import Racks
-from controller.switches.model import Region
+from controller.vocabulary import Region
 from hostlib.core.state import NEVER, Chain
 from hostlib.core.window import Window
 from tests import effort

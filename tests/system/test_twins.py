@@ -11,7 +11,7 @@ from bmv2_topos.soak.draw import draw_bed, draw_schedule
 from bmv2_topos.soak.run import run_schedule
 from bmv2_topos.soak.schedule import BED_SEEDS, Schedule
 from bmv2_topos.testbeds.virtual.cores import COMPILED, Cores
-from controller.switches.model import Mode
+from controller.vocabulary import Mode
 from tests.twins import TWINS
 
 BEDS = 8

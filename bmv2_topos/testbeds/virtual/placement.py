@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from bmv2_topos.testbeds.virtual.trees import SwitchTree, check_tree, shortest_tree
 from controller.switches.layout import TreeLink, TreeSwitch
-from controller.switches.model import INA_UDP_PORT, Member, Region
+from controller.switches.model import INA_UDP_PORT, Member
+from controller.vocabulary import Region
 from controller.vocabulary.catalog import star, tree
 from controller.vocabulary.jobfile import JobEntry
 from controller.vocabulary.topology import Link, Topology, TopologyError

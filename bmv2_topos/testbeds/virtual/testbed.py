@@ -36,7 +36,7 @@ from bmv2_topos.testbeds.virtual.settings import Stalled, TestbedError, VirtualS
 from bmv2_topos.testbeds.virtual.stall import check_stall, describe_waiting
 from bmv2_topos.testbeds.virtual.traffic import Flow, RunningFlow, running_flows
 from bmv2_topos.testbeds.virtual.worker import Worker
-from controller.switches.model import Region
+from controller.vocabulary import Region
 from controller.vocabulary.jobfile import JobEntry
 from controller.vocabulary.topology import Topology
 from hostlib.core.state import NEVER

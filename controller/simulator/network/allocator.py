@@ -17,7 +17,7 @@ from controller.placement.waterfill import Flows
 from controller.routing import policy as routing
 from controller.simulator.network.policies import Policies
 from controller.simulator.network.settings import NetworkSettings
-from controller.switches.model import Region
+from controller.vocabulary import Region
 from controller.workload import Cluster, TrainingJob
 from controller.workload.trees import tree_of
 

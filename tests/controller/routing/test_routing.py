@@ -21,7 +21,7 @@ from controller.routing.grid import relaxed
 from controller.routing.policies import POLICIES
 from controller.routing.policy import Question, check, score
 from controller.switches.layout import lay_out
-from controller.switches.model import Region
+from controller.vocabulary import Region
 from controller.workload import Cluster, TrainingJob, fabrics
 from controller.workload.model import Tree
 from tests import effort

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import bmv2_topos
 from controller.errors import BadSpec
 from controller.scheduling.model import Cluster as Servers
 from controller.simulator import generate as scheduling
+from controller.vocabulary import tree
 from controller.vocabulary.documents import parse, read
 from controller.workload import Cluster, fabrics, generate, graphs, shapes
 from controller.workload.read import (
@@ -238,7 +238,7 @@ def test_a_networkx_graph_is_a_cluster() -> None:
 
 
 def test_a_testbeds_topology_is_a_cluster() -> None:
-    topology = bmv2_topos.tree([2, 3], transit=[0], servers=1)
+    topology = tree([2, 3], transit=[0], servers=1)
     cluster = graphs.from_topology(topology, slots=64, gpus=2)
     assert [switch.slots for switch in cluster.switches] == [0, 64, 64]
     assert cluster.racks == {"s1": ("p1",), "s2": ("h1", "h2", "h3"), "s3": ("h4", "h5", "h6")}
