@@ -46,45 +46,59 @@ ALL = "all"
 
 
 def experiment(
-    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Experiments, or all, or list.")],
-    quick: Annotated[bool, typer.Option("--quick", help="Few and short runs, for a trial.")] = False,
+    names: Annotated[
+        list[str], typer.Argument(metavar="NAME...", help="Name the experiments; or give all, or list.")
+    ],
+    quick: Annotated[bool, typer.Option("--quick", help="Make few and short runs, as a trial.")] = False,
     seeds: Annotated[
-        int | None, typer.Option(min=1, show_default="all of the page", help="Number of seeds.")
+        int | None, typer.Option(min=1, show_default="all of the page", help="Run this many seeds.")
     ] = None,
     runner: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", show_default="all of the page", help="Runs of one runner: virtual, netns."
+            metavar="NAME",
+            show_default="all of the page",
+            help="Make only the runs of this runner: virtual or netns.",
         ),
     ] = None,
     processes: Annotated[
-        int | None, typer.Option(min=1, show_default="one per processor", help="Processes.")
+        int | None, typer.Option(min=1, show_default="one per processor", help="Run this many processes.")
     ] = None,
     output: Annotated[
         Path,
-        typer.Option(metavar="DIR", show_default="docs/results", help="Folder for what is written."),
+        typer.Option(metavar="DIR", show_default="docs/results", help="Write into this directory."),
     ] = RESULTS,
     again: Annotated[
-        bool, typer.Option("--again", help="Run nothing: make page and plots again from the rows in DIR.")
+        bool,
+        typer.Option("--again", help="Run nothing; make page and plots again from the rows in --output DIR."),
     ] = False,
     check: Annotated[
-        bool, typer.Option("--check", help="Run the shortest row again, and compare it with the one in DIR.")
+        bool,
+        typer.Option(
+            "--check",
+            help="Run the shortest row again, and compare it with the row in --output DIR; exit "
+            "with status 1 if they differ.",
+        ),
     ] = False,
     json: Annotated[
-        bool, typer.Option("--json", help="Print the rows by experiment as JSON; write no files.")
+        bool, typer.Option("--json", help="Print the rows by experiment as one JSON object; write no files.")
     ] = False,
 ) -> None:
-    """Make a page of docs/results: run its sweep in virtual time, write rows, tables and plots.
+    """Run a published experiment, and write its page of rows, tables and plots.
 
-    The same code gives the same rows on any machine. A whole page takes minutes to an hour on two cores;
-    --quick a few seconds. With --check, status 1 says that a row comes out otherwise than it was published.
+    Experiments run in virtual time: the same code gives the same rows on any machine. A whole page takes
+    minutes to an hour on two cores; --quick takes a few seconds.
     """
     if names == [LIST]:
         for name, asks in QUESTIONS.items():
             out.print(f"  {name:<18} {asks}", soft_wrap=True)
         return
     if check + again + (quick or seeds is not None or runner is not None or json) > 1:
-        raise Failure("--check, --again, and what says how to run go one without the other", exit_code=USAGE)
+        raise Failure(
+            "--check and --again are mutually exclusive, with each other and with --quick, "
+            "--seeds, --runner and --json",
+            exit_code=USAGE,
+        )
     chosen = [load(name) for name in _known(names)]
     if check:
         _check(chosen, output)
@@ -175,9 +189,12 @@ def _check(chosen: Sequence[Experiment], folder: Path) -> None:
             raise Failure(f"{one.name} is stale: {error}") from error
         for each in differences:
             labels = ", ".join(f"{name} {value}" for name, value in each.labels.items())
-            say(f"{one.name} is stale: {each.column} is {each.now}, published {each.published} ({labels})")
+            say(
+                f"{one.name} is stale: {each.column} is {each.now}, "
+                f"but {each.published} is published ({labels})"
+            )
         stale |= bool(differences)
         if not differences:
-            out.print(f"{one.name}: the shortest row comes out as published")
+            out.print(f"{one.name}: the shortest row is reproduced")
     if stale:
         raise typer.Exit(FAILED)

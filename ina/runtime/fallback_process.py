@@ -123,11 +123,11 @@ class FallbackProcess:
 
     def _revive(self, why: str) -> None:
         if self._restarts == RESTARTS:
-            self._final = f"{why}, after it had been started again {RESTARTS} times"
+            self._final = f"{why}, after {RESTARTS} restarts"
             return
         self._restarts += 1
         # The number also keeps the warning from being one that has been given already.
-        warnings.warn(f"{why}; it is started again ({self._restarts} of {RESTARTS} times)", stacklevel=3)
+        warnings.warn(f"{why}; restarting it ({self._restarts} of {RESTARTS})", stacklevel=3)
         self._child.stop()
         for job in self._jobs:
             self._before[job] = self._of_job(job)

@@ -134,7 +134,7 @@ class LiveJobs:
                 self._carry_out(self._controller.decide(now_s))
                 self._tell()
                 if not coming and self._controller.stuck():
-                    raise Stuck(f"nothing runs, and {', '.join(self._controller.jobs)} would wait for ever")
+                    raise Stuck(f"no job runs, and {', '.join(self._controller.jobs)} would wait forever")
                 self._wait(coming[0].submit_s if coming else None)
             self._tell()
         finally:

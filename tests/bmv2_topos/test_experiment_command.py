@@ -42,7 +42,7 @@ def test_all_experiments_are_listed_as_in_the_index_of_results() -> None:
 def test_a_row_of_each_page_comes_out_as_published(name: str) -> None:
     done = call(name, "--check")
     assert (done.exit_code, done.exception) == (0, None)
-    assert done.stdout == f"{name}: the shortest row comes out as published\n"
+    assert done.stdout == f"{name}: the shortest row is reproduced\n"
 
 
 def test_a_stale_row_is_named_and_fails(tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ def test_a_stale_row_is_named_and_fails(tmp_path: Path) -> None:
     done = call("regions", "--check", "--output", tmp_path)
     assert done.exit_code == 1
     assert re.search(
-        r"regions is stale: \w+_s is [0-9.e-]+, published 77 \(network .*, seed 1\)", done.output
+        r"regions is stale: \w+_s is [0-9.e-]+, but 77 is published \(network .*, seed 1\)", done.output
     )
 
 
@@ -78,7 +78,7 @@ def test_wrong_use_is_refused(tmp_path: Path) -> None:
     assert refusal("los") == "there is no experiment 'los'; did you mean loss?"
     assert "there are memory, stragglers" in refusal("x")
     assert refusal("loss", "--seeds", 9) == "loss: 9 seeds, must be 1 to 5, as many as the page has"
-    assert "go one without the other" in refusal("loss", "--check", "--quick")
+    assert "are mutually exclusive" in refusal("loss", "--check", "--quick")
 
 
 def test_rows_that_are_not_there_or_not_rows_are_refused(tmp_path: Path) -> None:

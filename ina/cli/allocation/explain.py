@@ -46,12 +46,12 @@ DEFAULT = {What.ALLOC: "deadline", What.PLACE: "netpack", What.ROUTE: "grid"}
 
 
 def explain(
-    what: Annotated[What, typer.Argument(help="The command whose decision it is.")],
-    job: Annotated[str, typer.Argument(help="The job's name.")],
+    what: Annotated[What, typer.Argument(help="Name the command whose decision to explain.")],
+    job: Annotated[str, typer.Argument(help="Name the job.")],
     jobs: common.Jobs,
     cluster: common.ClusterFile,
     policy: Annotated[
-        str | None, typer.Option(help="As of that command; its default unless given.", show_default=False)
+        str | None, typer.Option(help="Use this policy. Default: that of the command.", show_default=False)
     ] = None,
     reading: alloc.Reading = alloc.ReadingOption.MEASURED,
     now: alloc.Now = 0.0,
@@ -63,9 +63,10 @@ def explain(
     routing: Annotated[str, typer.Option(rich_help_panel=SIMULATED)] = "shortest-path",
     json: options.Json = False,
 ) -> None:
-    """Say why a job got its slots, its servers, its tree or its time: what bound it, what more would bring.
+    """Explain why a job got its slots, servers, tree or completion time.
 
-    The policy decides again for all jobs of the file, so the options are to be those of the command.
+    Says what limited the job and what more resources would bring. Runs the policy again for all jobs of the
+    file: give the same options as to the command whose decision to explain.
     """
     if what is What.CLUSTER:
         name = f"{scheduler} + {placement} + {memory} + {routing}"
@@ -115,6 +116,6 @@ def _lines(
         case What.PLACE:
             placed = place.decide(jobs, cluster, policy, seed)
             if job in placed.waiting:
-                return [f"{job} waits: the free GPUs are too few for it beside the others of the batch."]
+                return [f"{job} waits: too few GPUs are free for it and the other jobs of the batch."]
             return explain_placement(placed.state, common.one_job(job, list(placed.state.jobs)))
     raise Failure(f"{what}: want one of {', '.join(What)}", USAGE)

@@ -29,14 +29,14 @@ def policies(
         bool,
         typer.Option(
             "--all",
-            help="Also other baselines and combinations, and replicas of public simulators.",
+            help="List baselines, further combinations, and replicas of public simulators, too.",
         ),
     ] = False,
     json: options.Json = False,
 ) -> None:
-    """List the policies by family, and what can be set of them.
+    """List the policies by family, and their parameters.
 
-    Figures of one family are comparable, those of two are not. JSON has all policies.
+    Compare figures only within one family. --json lists all policies.
     """
     if json:
         found = {
@@ -71,8 +71,8 @@ def policies(
     if not everything:
         others = ", ".join(f"{kind}:" for kind, family in FAMILIES.items() if not family.main)
         out.print(
-            f"--all lists {len(known()) - shown} more: baselines, other combinations, and replicas of public"
-            f" simulators ({others}).",
+            f"--all lists {len(known()) - shown} more: baselines, further combinations, and replicas "
+            f"of public simulators ({others}).",
             highlight=False,
             soft_wrap=True,
         )
