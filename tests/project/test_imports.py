@@ -57,7 +57,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     "softswitch": ("softswitch/*",),
     "softswitch.compiler": ("p4src.messages", "softswitch.compiler/*"),
     "softswitch.engine": ("softswitch.compiler/*", "softswitch.engine/*"),
-    "softswitch.p4runtime": ("p4src.messages", "softswitch.compiler/*", "softswitch.engine/"),
+    "softswitch.p4runtime": ("p4src.messages/", "softswitch.compiler/*", "softswitch.engine/"),
     # The host library knows the wire.
     "hostlib": ("hostlib/", "hostlib._native", "hostlib.core/", "hostlib.io/"),
     "hostlib.core": ("hostlib.errors", "hostlib.peers", "hostlib.quantize", *PACKETS),
@@ -74,7 +74,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     "controller": (*CONTROLLER, "p4src.messages"),
     "controller.switches": (
         *("controller.errors", "controller.vocabulary/", "controller.memory/", "controller.workload/"),
-        "p4src.messages",
+        "p4src.messages/",
     ),
     "controller.memory": ("controller.errors", "controller.vocabulary/", "controller.workload/"),
     # Jobs and cluster as data, for the policies that allocate.
