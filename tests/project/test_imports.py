@@ -36,7 +36,7 @@ NOT_INSTALLED = ("benchmarks", "examples", "tests")
 
 # Ways into a package from other packages. They meet on the wire, and here.
 SWITCH = ("softswitch", "softswitch.stf")
-HOST = ("hostlib", "hostlib.fallback", "hostlib.interleave", "hostlib.launcher")
+HOST = (*("hostlib", "hostlib.command_line", "hostlib.fallback", "hostlib.interleave", "hostlib.launcher"),)
 CONTROLLER = (
     *("controller/", "controller.vocabulary/", "controller.switches/", "controller.memory/"),
     "controller.p4runtime_shim/",
@@ -117,8 +117,8 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
         *("hostlib/", "hostlib._native", "hostlib.core/", "hostlib.fallback/"),
     ),
     # Testbeds of network namespaces, on which `ina.runtime` runs jobs.
-    "bmv2_topos.testbeds.netns": ("bmv2_topos/*", *CONTROLLER),
-    "bmv2_topos.testbeds.mininet": ("bmv2_topos/*", *CONTROLLER),
+    "bmv2_topos.testbeds.netns": ("bmv2_topos/*", *CONTROLLER, "hostlib.command_line"),
+    "bmv2_topos.testbeds.mininet": ("bmv2_topos/*", *CONTROLLER, "hostlib.command_line"),
     # One BMv2 whose ports are files, and scripts on it.
     "bmv2_topos.testbeds.bmv2": (
         *("bmv2_topos/*", *CONTROLLER, *SWITCH, *PIPELINES, "softswitch.engine.meters", "p4src.messages"),

@@ -26,8 +26,10 @@ EPILOG = """Examples:
 
 
 def cluster(
-    jobs: Annotated[int, typer.Option(metavar="JOBS", min=1, max=1_000_000)] = 10_000,
-    servers: Annotated[int, typer.Option(metavar="SERVERS", min=2, max=100_000)] = 256,
+    jobs: Annotated[int, typer.Option(metavar="JOBS", min=1, max=1_000_000, help="Number of jobs.")] = 10_000,
+    servers: Annotated[
+        int, typer.Option(metavar="SERVERS", min=2, max=100_000, help="Number of servers.")
+    ] = 256,
     gpus: Annotated[int, typer.Option(min=1, max=1024, help="GPUs of each server.")] = 8,
     gap: Annotated[
         float,
