@@ -27,12 +27,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from controller.errors import ControllerError
+from controller.policies.families.base import SimulationConfig
+from controller.policies.registry import FAMILIES, dress, family, known
 from controller.scheduling import Cluster, Decision, JobSpec, Node, Policy, View
-from controller.simulator.families.base import SimulationConfig
+from controller.scheduling.speed import Exclusive
+from controller.simulator.by_name import make
 from controller.simulator.generate import generate
-from controller.simulator.policies import FAMILIES, dress, family, known, make
 from controller.simulator.record import Result
-from controller.simulator.speed import Exclusive
 
 EXPECTED = {
     "muri-replica:antman": ("a deadlock at", "servers of unequal size"),

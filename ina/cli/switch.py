@@ -83,7 +83,8 @@ def switch(
         Path | None, typer.Option(help="Serve P4Runtime over TLS with this certificate (PEM).")
     ] = None,
     tls_key: Annotated[
-        Path | None, typer.Option(help="With --tls-cert: use this private key of the certificate (PEM).")
+        Path | None,
+        typer.Option(help="With --tls-cert: use the certificate's private key in this file (PEM)."),
     ] = None,
     tls_ca: Annotated[
         Path | None, typer.Option(help="Require client certificates signed by this CA (mTLS).")

@@ -6,6 +6,6 @@ Each has a folder with its policies, its speed models, how its time goes, and it
 - `synergy` and `lucid`: Synergy's and Lucid's, which go in steps (`steps`).
 
 What a replica needs of the product it imports; nothing of the product but the list of all policies
-(`controller.simulator.policies`) imports from here. Constants are those of the public code: they stay when
+(`controller.policies.registry`) imports from here. Constants are those of the public code: they stay when
 the product's change.
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -30,7 +30,7 @@ EPILOG = """Examples:
 """
 
 
-SIMULATED = "Of cluster"
+SIMULATED = "For cluster only"
 
 
 class What(StrEnum):
@@ -45,6 +45,12 @@ class What(StrEnum):
 DEFAULT = {What.ALLOC: "deadline", What.PLACE: "netpack", What.ROUTE: "grid"}
 
 
+def _simulated_with(what: str) -> Any:
+    """Return an option that only ``ina explain cluster`` uses."""
+    help_text = f"{what}, as in 'ina cluster simulate'."
+    return typer.Option(metavar="NAME", help=help_text, rich_help_panel=SIMULATED)
+
+
 def explain(
     what: Annotated[What, typer.Argument(help="Name the command whose decision to explain.")],
     job: Annotated[str, typer.Argument(help="Name the job.")],
@@ -57,10 +63,10 @@ def explain(
     now: alloc.Now = 0.0,
     draws: route.Draws = 8,
     seed: route.Seed = 0,
-    scheduler: Annotated[str, typer.Option(rich_help_panel=SIMULATED)] = "fifo-backfill",
-    placement: Annotated[str, typer.Option(rich_help_panel=SIMULATED)] = "netpack",
-    memory: Annotated[str, typer.Option(rich_help_panel=SIMULATED)] = "shared",
-    routing: Annotated[str, typer.Option(rich_help_panel=SIMULATED)] = "shortest-path",
+    scheduler: Annotated[str, _simulated_with("Schedule jobs by this policy")] = "fifo-backfill",
+    placement: Annotated[str, _simulated_with("Place jobs by this policy")] = "netpack",
+    memory: Annotated[str, _simulated_with("Divide slots by this policy")] = "shared",
+    routing: Annotated[str, _simulated_with("Choose trees by this policy")] = "shortest-path",
     json: options.Json = False,
 ) -> None:
     """Explain why a job got its slots, servers, tree or completion time.

@@ -24,7 +24,9 @@ EPILOG = """Examples:
 
 
 def placement(
-    servers: Annotated[int, typer.Option(metavar="SERVERS", min=1, max=100_000)] = 1000,
+    servers: Annotated[
+        int, typer.Option(metavar="SERVERS", min=1, max=100_000, help="Set the number of servers.")
+    ] = 1000,
     gpus: Annotated[int, typer.Option(min=1, max=1024, help="Set the number of GPUs per server.")] = 8,
     jobs: Annotated[int, typer.Option(metavar="JOBS", min=1, max=10_000, help="Place this many jobs.")] = 100,
     policy: Annotated[

@@ -29,8 +29,12 @@ class ReadingOption(StrEnum):
 
 
 def waterfill(
-    jobs: Annotated[int, typer.Option(metavar="JOBS", min=1, max=1_000_000)] = 10_000,
-    links: Annotated[int, typer.Option(metavar="LINKS", min=100, max=100_000)] = 5_000,
+    jobs: Annotated[
+        int, typer.Option(metavar="JOBS", min=1, max=1_000_000, help="Compute the rates of this many jobs.")
+    ] = 10_000,
+    links: Annotated[
+        int, typer.Option(metavar="LINKS", min=100, max=100_000, help="Set the number of links.")
+    ] = 5_000,
     reading: Annotated[
         ReadingOption,
         typer.Option(

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from controller.policies.families.base import SimulationConfig
+from controller.policies.registry import FAMILIES, dress, family, full_name, known
 from controller.scheduling import BadSpec, BadTrace, Cluster, ExtraMissing, JobSpec
+from controller.simulator.by_name import make
 from controller.simulator.estimates import expect, read_estimates
-from controller.simulator.families.base import SimulationConfig
 from controller.simulator.metrics import measure
-from controller.simulator.policies import FAMILIES, dress, family, full_name, known, make
 from controller.simulator.runs import RunFailed, Source, Task, kind_for, run
 from tests.controller.simulator.commands import schedule
 
@@ -209,8 +210,8 @@ def test_a_family_is_imported_when_it_is_asked_for_only() -> None:
     code = """
 import sys
 from controller.scheduling import Cluster
-from controller.simulator.families.base import SimulationConfig
-from controller.simulator.policies import make
+from controller.policies.families.base import SimulationConfig
+from controller.simulator.by_name import make
 make("muri-l", SimulationConfig(Cluster.uniform(1, 8)))
 print(*(part for part in ("lucid", "sharing", "synergy") if f"controller.scheduling.{part}" in sys.modules))
 """
@@ -224,8 +225,9 @@ import sys
 for name in ("sklearn", "scipy", "interpret", "rapidfuzz", "matplotlib", "ray"):
     sys.modules[name] = None
 from controller.scheduling import Cluster
-from controller.simulator.families.base import SimulationConfig
-from controller.simulator.policies import known, make
+from controller.policies.families.base import SimulationConfig
+from controller.policies.registry import known
+from controller.simulator.by_name import make
 config = SimulationConfig(Cluster.uniform(4, 8, cpus=24, memory_gb=500))
 replicas = ("lucid-replica:lucid", "synergy-replica:fifo+fair")
 for name in (*replicas, "lucid:fifo", "synergy:fifo+drf", "sharing:no-sharing"):

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from benchmarks.trace_files import SAMPLE as TRACE
-from controller.simulator.policies import FAMILIES, full_name
+from controller.policies.registry import FAMILIES, full_name
 from tests.controller.simulator.commands import Ran, schedule
 
 ROOT = Path(__file__).parents[3]

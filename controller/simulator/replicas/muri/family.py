@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from controller.policies.families import papers
+from controller.policies.families.base import Family, Setting, SimulationConfig, resolve_settings
 from controller.scheduling.antman import AntMan
 from controller.scheduling.policy import Policy
 from controller.scheduling.weave import Weave
-from controller.simulator.families import papers
-from controller.simulator.families.base import Family, Setting, SimulationConfig, resolve_settings
 from controller.simulator.policy_run import PolicyRun
 from controller.simulator.replicas.muri.loop import MuriRun
 from controller.simulator.replicas.muri.muri import MuriReplica

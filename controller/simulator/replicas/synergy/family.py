@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from controller.policies.families.base import Family, SimulationConfig
+from controller.policies.families.synergy import dress, profiles_of
 from controller.scheduling.synergy import ModelProfile, Servers, ServerShape
 from controller.scheduling.synergy.policy import server_shape
-from controller.simulator.families.base import Family, SimulationConfig
-from controller.simulator.families.synergy import dress, profiles_of
 from controller.simulator.policy_run import PolicyRun
 from controller.simulator.replicas.steps import SteppedRun
 from controller.simulator.replicas.synergy.rules import WITH_OPT, replica_demands, replica_policy

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from controller.policies.families.base import SimulationConfig
 from controller.scheduling import Cluster
 from controller.scheduling.errors import NotCompiled
-from controller.simulator.families.base import SimulationConfig
 from controller.simulator.replicas.muri import blossom
 from controller.simulator.replicas.muri.blossom import dense_matching
 from controller.simulator.runs import RunFailed, Source, Task, run

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from controller.scheduling import BadSpec, Cluster, Decision, JobSpec, View
 from controller.scheduling.lucid import Config, Pair, Size
 from controller.scheduling.policy import JobState
+from controller.scheduling.speed import Exclusive
 from controller.simulator import simulate
 from controller.simulator.replicas.lucid.rules import (
     HeadOfLine,
@@ -25,7 +26,6 @@ from controller.simulator.replicas.lucid.rules import (
     two_queues,
 )
 from controller.simulator.replicas.steps import SteppedRun
-from controller.simulator.speed import Exclusive
 from tests import effort
 
 STEP_S = 1

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from controller.scheduling import BadDecision, BadSpec, Cluster, Decision, Group, JobSpec, Stuck, View
+from controller.scheduling.speed import Exclusive
 from controller.simulator.replicas.muri.loop import MuriRun, RestartedJob
 from controller.simulator.replicas.muri.muri import MuriReplica
 from controller.simulator.replicas.muri.ranked import srtf
-from controller.simulator.speed import Exclusive
 
 ONE = Cluster.uniform(1, 1)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[4]
 ROOM = "controller/simulator/replicas"
-DOORS = {"controller/simulator/policies.py"}
+DOORS = {"controller/policies/registry.py"}
 
 
 def test_nothing_of_the_product_imports_replicas_but_the_list_of_policies() -> None:

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.scheduling import Cluster, JobSpec
+from controller.scheduling.speed import Exclusive
 from controller.simulator import simulate
 from controller.simulator.generate import generate
 from controller.simulator.replicas.muri.themis import Floats, ThemisReplica, shares
-from controller.simulator.speed import Exclusive
 
 positive = st.floats(1e-2, 1e6)
 jobs = st.lists(

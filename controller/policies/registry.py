@@ -1,10 +1,10 @@
 """All policies by name, in families of one speed model each: figures of two families are not comparable.
 
 A name is ``FAMILY:POLICY``; those of the papers' plain family have no colon. Other names are those of
-policies from outside (`controller.simulator.families.outside`), which count as plain. What models need comes
+policies from outside (`controller.policies.families.outside`), which count as plain. What models need comes
 from files (`SimulationConfig`), or else is made up.
 
-To add a family: a module in `controller.simulator.families` with a `Family`, and its line in `FAMILIES`.
+To add a family: a module in `controller.policies.families` with a `Family`, and its line in `FAMILIES`.
 Packages that are optional are loaded when one of its policies is made.
 """
 
@@ -12,15 +12,13 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 
 from controller import plugins
+from controller.policies.families import outside
+from controller.policies.families.base import Family, Setting, SimulationConfig, resolve_settings
+from controller.policies.setup import Setup
 from controller.scheduling.errors import BadSpec
 from controller.scheduling.model import JobSpec
-from controller.simulator.divided import DividedRun
-from controller.simulator.families import outside
-from controller.simulator.families.base import Family, Setting, SimulationConfig, resolve_settings
-from controller.simulator.policy_run import PolicyRun
 
 
 class _Families(Mapping[str, Family]):
@@ -45,15 +43,15 @@ class _Families(Mapping[str, Family]):
 
 FAMILIES: Mapping[str, Family] = _Families(
     {
-        "": "controller.simulator.families.papers",
+        "": "controller.policies.families.papers",
         "muri-replica": "controller.simulator.replicas.muri.family",
-        "synergy": "controller.simulator.families.synergy",
+        "synergy": "controller.policies.families.synergy",
         "synergy-replica": "controller.simulator.replicas.synergy.family",
-        "lucid": "controller.simulator.families.lucid",
+        "lucid": "controller.policies.families.lucid",
         "lucid-replica": "controller.simulator.replicas.lucid.family",
-        "sharing": "controller.simulator.families.sharing",
-        "types": "controller.simulator.families.types",
-        "faults": "controller.simulator.families.faults",
+        "sharing": "controller.policies.families.sharing",
+        "types": "controller.policies.families.types",
+        "faults": "controller.policies.families.faults",
     }
 )
 """By what stands before the colon of their policies' names."""
@@ -75,25 +73,16 @@ def known() -> list[str]:
     return [full_name(kind, policy) for kind, each in FAMILIES.items() for policy in each.policies]
 
 
-def make(name: str, config: SimulationConfig) -> PolicyRun:
-    """Return a fresh policy run.
+def make(name: str, config: SimulationConfig) -> Setup:
+    """Return a fresh policy with what it is asked with.
 
     Raises BadSpec for an unknown name, what reading the files raises, and ExtraMissing
     without the packages that a policy needs.
     """
     check_known(name)
-    if config.cluster.virtual:
-        return _divided(name, config)
     if is_outside(name):
         return outside.make(name, config)
     return FAMILIES[family(name)].make(name.rpartition(":")[2], config)
-
-
-def _divided(name: str, config: SimulationConfig) -> PolicyRun:
-    cluster = config.cluster
-    parts = {vc: make(name, replace(config, cluster=cluster.part(vc))) for vc in cluster.virtual}
-    first = parts[cluster.virtual[0]]
-    return DividedRun(first.policy, first.speed, first.interval_s, parts=parts)
 
 
 def check_known(name: str) -> None:

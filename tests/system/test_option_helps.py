@@ -1,0 +1,89 @@
+"""Every option and argument of every command has a help text, and the same one wherever it means the same."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+from typer.main import get_command
+
+from ina.cli import register
+from ina.cli.commands import app
+
+# Options that mean different things, or have different defaults or limits, at different commands.
+DIFFERENT = frozenset(
+    re.findall(
+        r"\S+",
+        """
+    --all --baseline --cluster --cpus-per-gpu --delay --device-id --duration --exact
+    --explain --gpus --iterations --jobs --json --lanes --link-loss --loss --memory --name
+    --output --p4runtime --packets --pcap --placement --plot --policy --port-kind --preempt
+    --processes --program --queue --rate --reading --rounds --routing --runner --scheduler --seed
+    --seeds --size --slots --switch --switch-ip --tls-ca --tls-cert --trace --tree
+    --window --workers -n -np -o
+    """,
+    )
+)
+
+
+def commands(group: Any = None, path: str = "ina") -> Iterator[tuple[str, Any]]:
+    """Yield every command with what people type."""
+    for name, later in (group or get_command(app)).commands.items():
+        place = getattr(inspect.unwrap(later.callback), "place", None) if later.callback else None
+        command = register._load(name, place) if place else later
+        if hasattr(command, "commands"):
+            yield from commands(command, f"{path} {name}")
+        else:
+            yield f"{path} {name}", command
+
+
+def test_every_option_and_argument_has_a_help_text() -> None:
+    found = list(commands())
+    assert len(found) > 40
+    assert [
+        f"{name} {parameter.opts[0]}"
+        for name, command in found
+        for parameter in command.params
+        if not (getattr(parameter, "help", None) or "").strip()
+    ] == []
+
+
+def test_an_option_has_one_help_text_wherever_it_means_the_same() -> None:
+    texts: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for name, command in commands():
+        for parameter in command.params:
+            for option in parameter.opts:
+                if option.startswith("-"):
+                    texts[option][parameter.help].append(name)
+    several = {option: dict(by_text) for option, by_text in texts.items() if len(by_text) > 1}
+    assert {option: several[option] for option in several.keys() - DIFFERENT} == {}
+    assert sorted(DIFFERENT - several.keys()) == [], "they have one text now: take them off the list"
+
+
+VERBS = frozenset(
+    re.findall(
+        r"\S+",
+        """
+    Allocate Append Ask Assume Attach Capture Check Choose Compare Compile Compute Connect Control Corrupt
+    Decide Define Delay Deliver Divide Draw Duplicate Encode Exit Explain Fill Generate Give Group Hold Impair
+    Interpret Keep Learn Let Limit List Listen Load Log Lose Make Match Measure Minimise Model Name Place
+    Preprocess Present Print Put Queue Reach Read Reload Reorder Replace Report Require
+    Retry Round Run Scale Schedule Search Seed Send Serve Set Share Show Simulate Start Stop Sum Try Use Wait Write
+    """,
+    )
+)
+"""What a help text may begin with; a new verb is added here by whoever reads the new text once more."""
+
+
+def test_a_help_text_begins_with_an_imperative_and_ends_with_a_full_stop() -> None:
+    wrong = []
+    for name, command in commands():
+        for parameter in command.params:
+            text = re.sub(r"^(With|Without) --[^:]*: ", "", parameter.help)
+            verb = text.split()[0]
+            if verb.capitalize() not in VERBS or not text.endswith("."):
+                wrong.append(f"{name} {parameter.opts[0]}: {text}")
+    assert wrong == []
