@@ -70,8 +70,8 @@ VERBS = frozenset(
     Allocate Append Ask Assume Attach Capture Check Choose Compare Compile Compute Connect Control Corrupt
     Decide Define Delay Deliver Divide Draw Duplicate Encode Exit Explain Fill Generate Give Group Hold Impair
     Interpret Keep Learn Let Limit List Listen Load Log Lose Make Match Measure Minimise Model Name Place
-    Preprocess Present Print Put Queue Reach Read Reload Reorder Replace Report Require
-    Retry Round Run Scale Schedule Search Seed Send Serve Set Share Show Simulate Start Stop Sum Try Use Wait Write
+    Preprocess Present Print Put Queue Reach Read Reload Reorder Replace Report Require Retry Round Run Scale
+    Schedule Search Seed Send Serve Set Share Show Simulate Start Stop Sum Try Use Wait Write
     """,
     )
 )
