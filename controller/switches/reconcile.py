@@ -375,8 +375,10 @@ class _Switch:
             if number == want.job:
                 continue
             goal = self.desired.get(number)
-            # One of another controller shares what it shares.
-            shares = not self._exclusive if goal is None else _overlap(goal.region, want.region)
+            if goal is None or goal.generation != other.generation:  # another controller's
+                shares = not self._exclusive
+            else:
+                shares = _overlap(goal.region, want.region)
             held = [other.region] if other.change is None else [other.region, other.change.region]
             if not shares and any(_overlap(each, want.region) for each in held):
                 found.append(number)
