@@ -23,7 +23,7 @@ import numpy as np
 from rich.table import Table
 
 from benchmarks.ablations import resolved
-from benchmarks.pages import console
+from benchmarks.fill import console
 from controller.errors import ControllerError
 from controller.scheduling import Cluster, JobSpec
 from controller.scheduling.lucid import Pair, Size, Usage, accuracy, grow, held_out_accuracy, sizes_from_pairs

@@ -16,7 +16,7 @@ class PolicyRun:
     """A fresh policy and what it is simulated under.
 
     Replicas of published simulators, whose time goes differently, override `run`
-    (`controller.simulator.replicas`).
+    (`benchmarks.replicas`).
 
     Attributes:
         policy: The policy; belongs to one run.

@@ -4,6 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.replicas.steps import SteppedRun
+from benchmarks.replicas.synergy.rules import replica_demands, replica_policy
+from benchmarks.replicas.synergy.speed import RoundSpeed
 from controller.scheduling import BadSpec, Cluster, Decision, Group, JobSpec, JobState, Node, View
 from controller.scheduling.synergy import (
     ModelProfile,
@@ -23,9 +26,6 @@ from controller.simulator import measure, simulate
 from controller.simulator.families.base import SimulationConfig
 from controller.simulator.generate import generate
 from controller.simulator.policies import dress, make
-from controller.simulator.replicas.steps import SteppedRun
-from controller.simulator.replicas.synergy.rules import replica_demands, replica_policy
-from controller.simulator.replicas.synergy.speed import RoundSpeed
 from tests import effort
 from tests.controller.scheduling.synergy.cases import CACHING, HUNGRY, MODEST, SHAPE
 
