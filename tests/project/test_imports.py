@@ -72,17 +72,14 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     "controller.vocabulary": (),
     # The controller knows P4Runtime. Schedulers stand on the grouper, the simulator and live jobs on them.
     "controller": (*CONTROLLER, "p4src.messages"),
-    "controller.switches": (*CONTROLLER, "p4src.messages"),
+    "controller.switches": (
+        *("controller.errors", "controller.vocabulary/", "controller.memory/", "controller.workload/"),
+        "p4src.messages",
+    ),
     "controller.memory": ("controller.errors", "controller.vocabulary/", "controller.workload/"),
     # Jobs and cluster as data, for the policies that allocate.
-    "controller.workload": (
-        *("controller.vocabulary/", "controller.errors", "controller.switches.model"),
-        "controller.scheduling.model",
-    ),
-    "controller.routing": (
-        *("controller.errors", "controller.switches.layout", "controller.switches.model"),
-        *("controller.placement/", "controller.workload/"),
-    ),
+    "controller.workload": (*("controller.vocabulary/", "controller.errors", "controller.scheduling.model"),),
+    "controller.routing": ("controller.errors", "controller.placement/", "controller.workload/"),
     "controller.placement": ("controller.errors", "controller.workload/"),
     "controller.p4runtime_shim": (
         *("controller.errors", "controller.switches.programs", "controller.switches.entries"),
@@ -336,6 +333,8 @@ def test_every_folder_of_python_is_the_products_or_not_installed() -> None:
         ("controller.live.core", "bmv2_topos.impairments", "package controller may import p4src"),
         ("controller.vocabulary.topology", "controller.errors", "controller.vocabulary may import nothing"),
         ("controller.switches.session", "controller.scheduling.policy", "controller.switches may import"),
+        ("controller.switches.session", "controller.p4runtime_shim.target", "controller.switches may import"),
+        ("controller.routing.grid", "controller.switches.layout", "controller.routing may import"),
         ("controller.switches.session", "ina.cli.output", "package controller may import p4src"),
         ("controller.memory.shared", "controller.switches.session", "controller.memory may import"),
         (

@@ -1,19 +1,19 @@
-"""A routed job as `controller.switches.tree` admits it."""
+"""What a routed job asks of the switches: from a tree of `controller.routing` to a deployment. No I/O."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from controller.errors import BadSpec
-from controller.placement.flows import way_to_fallback
-from controller.switches.layout import JobTree, TreeLink, TreeSwitch
+from controller.switches.layout import Branch, Deployment, Downlink
 from controller.switches.model import INA_UDP_PORT, Member, Uplink, ipv4_from_int, mac_from_int
 from controller.vocabulary import Region
 from controller.workload import Cluster, TrainingJob
 from controller.workload.model import Tree
+from controller.workload.trees import way_to_fallback
 
 
-def job_tree(
+def deployment_of(
     cluster: Cluster,
     job: TrainingJob,
     tree: Tree,
@@ -21,8 +21,8 @@ def job_tree(
     slots: int = 0,
     window: int | None = None,
     regions: Mapping[str, Region] | None = None,
-) -> JobTree:
-    """Return the tree to be given to `controller.admit_tree`; each server is a rank, in the order of `hosts`.
+) -> Deployment:
+    """Return what is given to `controller.admit_tree`; each server is a rank, in the order of `hosts`.
 
     Ports of a switch are numbered from 1 in the order of the cluster's links, servers' addresses are
     02:00:00:00:00:01 and 10.0.0.1 for the first and so on, as in `bmv2_topos.Topology`.
@@ -39,17 +39,17 @@ def job_tree(
     for child, parent in tree.parents.items():
         children.setdefault(parent, []).append(child)
 
-    def grow(name: str) -> TreeSwitch:
+    def grow(name: str) -> Branch:
         members = tuple(
             Member(rank, ports[name][host], *_address(numbers[host]), INA_UDP_PORT)
             for rank, host in enumerate(job.hosts)
             if cluster.rack_of[host] == name
         )
         links = tuple(
-            TreeLink(ports[name][child], grow(child), ports[child][name]) for child in children.get(name, ())
+            Downlink(ports[name][child], grow(child), ports[child][name]) for child in children.get(name, ())
         )
         region = (regions or {}).get(name)
-        return TreeSwitch(name, members, links, region=region, transit=name not in tree.aggregators)
+        return Branch(name, members, links, region=region, transit=name not in tree.aggregators)
 
     fallback = None
     if job.fallback and job.mode == "shared":
@@ -60,7 +60,7 @@ def job_tree(
                 f" the tree; want one at the root, {tree.root!r}, or off the tree"
             )
         fallback = Uplink(ports[tree.root][way[1]], *_address(numbers[job.fallback]))
-    return JobTree(grow(tree.root), slots, mode=job.mode, window=window, fallback=fallback)
+    return Deployment(grow(tree.root), slots, mode=job.mode, window=window, fallback=fallback)
 
 
 def _ports(cluster: Cluster) -> dict[str, dict[str, int]]:
