@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bmv2_topos.harness.model import Experiment
 from bmv2_topos.harness.rows import ResultRow
-from bmv2_topos.harness.wrap import wrap
+from bmv2_topos.wrap import wrap
 from bmv2_topos.plots import PlotsMissing
 
 

@@ -30,7 +30,7 @@ def policies(
         typer.Argument(
             metavar="[FAMILY]...",
             show_default="all",
-            help="List all of these families: names before a colon, or a Python file or module with a FAMILY.",
+            help="Families to list whole: what stands before a colon, or a file or module with a FAMILY.",
         ),
     ] = None,
     everything: Annotated[

@@ -17,8 +17,8 @@ from bmv2_topos.harness import (
     sweep,
     with_seeds,
 )
-from bmv2_topos.wrap import wrap
 from bmv2_topos.testbeds.virtual import Report, VirtualSettings
+from bmv2_topos.wrap import wrap
 from controller.vocabulary.jobfile import JobEntry
 
 

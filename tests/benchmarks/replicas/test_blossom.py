@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -45,7 +43,7 @@ def test_without_a_compiler_it_is_said_what_is_missing(monkeypatch: pytest.Monke
         dense_matching([[0, 1], [1, 0]])
     source = Source(count=30, load=3, kind="benchmarks.replicas.muri")
     with pytest.raises(
-        RunFailed, match="benchmarks.replicas.muri:muri-s: the matching of Muri's public simulator: no C"
+        RunFailed, match=r"benchmarks\.replicas\.muri:muri-s: the matching of Muri's public simulator: no C"
     ) as caught:
         run(Task("benchmarks.replicas.muri:muri-s", source, SimulationConfig(Cluster.uniform(1, 2))))
     assert not caught.value.usage

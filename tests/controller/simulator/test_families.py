@@ -81,7 +81,7 @@ def test_figures_depend_on_the_seed_only(policy: str) -> None:
 
 
 def test_families_that_dress_jobs_alike_run_on_the_same() -> None:
-    assert kind_for(["fifo", "lucid:fifo", "benchmarks.replicas.lucid:fifo"]) == "lucid"
+    assert kind_for(["fifo", "lucid:fifo", "benchmarks.replicas.lucid:fifo"]) == "benchmarks.replicas.lucid"
     assert kind_for(["synergy:fifo+tune", "benchmarks.replicas.synergy:fifo+tune"]) == "synergy"
     with pytest.raises(BadSpec, match="policies of lucid and of sharing need different generated jobs"):
         kind_for(["lucid:fifo", "sharing:fifo"])
@@ -118,7 +118,7 @@ def test_tune_finds_room_for_jobs_of_made_up_models(seed: int) -> None:
 
 def test_lucid_needs_nodes_beside_its_profiler() -> None:
     with pytest.raises(
-        RunFailed, match="benchmarks.replicas.lucid:lucid: the profiler takes 2 of 2 nodes"
+        RunFailed, match=r"benchmarks\.replicas\.lucid:lucid: the profiler takes 2 of 2 nodes"
     ) as caught:
         average_s("benchmarks.replicas.lucid:lucid", SimulationConfig(Cluster.uniform(2, 8)), jobs=5)
     assert caught.value.usage

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from benchmarks.replicas.muri.family import POLICIES as REPLICAS
 from benchmarks import replicas
+from benchmarks.replicas.muri.family import POLICIES as REPLICAS
 from benchmarks.schedule_fuzz import Case, across_racks, draw, failure, wrong
 from controller.scheduling import Cluster, Decision, Group, JobSpec, JobState, Node, Stuck, View
 from controller.scheduling import baselines as b

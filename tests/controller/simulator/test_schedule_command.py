@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.replicas import MURI
 from benchmarks.trace_files import SAMPLE as TRACE
 from controller.scheduling import Cluster
 from controller.simulator.generate import generate
@@ -18,13 +19,13 @@ from tests.controller.simulator.commands import schedule
 
 def test_policies_side_by_side() -> None:
     ran = schedule(
-        "simulate", "--trace", TRACE, "--nodes", 2, "--policy", "benchmarks.replicas.muri:srtf,benchmarks.replicas.muri:muri-s",
+        "simulate", "--trace", TRACE, "--nodes", 2, "--policy", f"{MURI}:srtf,{MURI}:muri-s",
         "--verify", "--processes", 1, "--json",
     )  # fmt: skip
     assert ran.code == 0
     assert {name: round(values["avg_jct_s"], 2) for name, values in ran.json["metrics"].items()} == {
-        "benchmarks.replicas.muri:srtf": 6380.26,
-        "benchmarks.replicas.muri:muri-s": 8288.27,
+        f"{MURI}:srtf": 6380.26,
+        f"{MURI}:muri-s": 8288.27,
     }
 
 
@@ -163,7 +164,7 @@ def test_a_trace_arrives_as_many_times_as_fast_as_load_says(tmp_path: Path) -> N
         (["--profiles", "nowhere.csv"], "profiles and pairs belong together"),
         (
             ["--policy", "benchmarks.replicas.muri:srtf,lucid:fifo"],
-            "policies of lucid and of benchmarks.replicas.muri need different",
+            "policies of benchmarks.replicas.muri and of lucid need different",
         ),
         (["--policy", "synergy:fifo+tune", "--trace", TRACE, "--nodes", "2"], "has no sensitivity matrix"),
         (["--policy", "lucid:lucid", "--trace", TRACE, "--nodes", "2"], "has no column 'dataset'"),

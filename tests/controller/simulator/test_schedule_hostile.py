@@ -249,7 +249,7 @@ def test_profiles_of_three_stages_at_the_edges(tmp_path: Path, stages: str) -> N
         )
         refused(
             ran,
-            "benchmarks.replicas.muri:antman: job '0' has one stage only: it leaves its GPUs to no opportunistic job",
+            "muri:antman: job '0' has one stage only: it leaves its GPUs to no opportunistic job",
         )
     ran = schedule(
         "simulate", "--trace", path, "--nodes", 2, "--gpus", 2, "--processes", 1, "--verify", "--json",

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.replicas import MURI
 from benchmarks.trace_files import SAMPLE as TRACE
 from controller.scheduling import BadSpec, Cluster
 from controller.simulator.curves import cdf, means
@@ -44,7 +45,7 @@ def test_a_table_and_a_plot_from_two_processes(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     plot = tmp_path / "sweep.svg"
     ran = schedule(
-        "sweep", "--trace", TRACE, "--nodes", 2, "--policy", "benchmarks.replicas.muri:srtf,benchmarks.replicas.muri:srsf",
+        "sweep", "--trace", TRACE, "--nodes", 2, "--policy", f"{MURI}:srtf,{MURI}:srsf",
         "--loads", "0.5,1,2", "--processes", 2, "--plot", plot,
     )  # fmt: skip
     assert ran.code == 0
