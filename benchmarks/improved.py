@@ -19,15 +19,15 @@ from benchmarks.fill import check, fill
 from benchmarks.replicas import full_name
 from benchmarks.trace_files import LONG, Trace, traces
 from bmv2_topos.harness import markdown
+from controller.policies.families import papers
+from controller.policies.families.base import SimulationConfig
 from controller.scheduling import Cluster
+from controller.scheduling.speed import Interleaved
 from controller.scheduling.weave import Weave
 from controller.simulator import measure
-from controller.simulator.families.base import SimulationConfig
-from controller.simulator.families.papers import policy_run
 from controller.simulator.policy_run import PolicyRun
 from controller.simulator.pool import run_all
 from controller.simulator.runs import RunFailed, Source, Task
-from controller.simulator.speed import Interleaved
 from controller.simulator.traces import read
 from ina.cli.output import Bar
 
@@ -76,7 +76,7 @@ def variants() -> dict[str, PolicyRun]:
         "knows the contention of groups": Weave(speed),
     }
     return {name: PolicyRun(policy, speed) for name, policy in changed.items()} | {
-        "`muri-s`": policy_run("muri-s")
+        "`muri-s`": PolicyRun.of(papers.setup("muri-s"))
     }
 
 

@@ -29,12 +29,13 @@ from dataclasses import dataclass, replace
 from benchmarks import replicas
 from benchmarks.replicas import LUCID, MURI, SYNERGY
 from controller.errors import ControllerError
+from controller.policies.families.base import SimulationConfig
+from controller.policies.registry import dress, family, find_family, known
 from controller.scheduling import Cluster, Decision, JobSpec, Node, Policy, View
-from controller.simulator.families.base import SimulationConfig
+from controller.scheduling.speed import Exclusive
+from controller.simulator.by_name import make
 from controller.simulator.generate import generate
-from controller.simulator.policies import dress, family, find_family, known, make
 from controller.simulator.record import Result
-from controller.simulator.speed import Exclusive
 
 EXPECTED = {
     f"{MURI}:antman": ("a deadlock at", "servers of unequal size"),

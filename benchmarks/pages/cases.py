@@ -18,8 +18,9 @@ from bmv2_topos.testbeds.virtual.report import JobReport
 from controller.memory.demand import Reading
 from controller.memory.policies import POLICIES
 from controller.memory.policy import Question
+from controller.policies.allocation import FRAME_BYTES
 from controller.simulator.network.run import Simulated, simulate_network
-from controller.simulator.network.settings import FRAME_BYTES, NetworkSettings
+from controller.simulator.network.settings import NetworkSettings
 from controller.vocabulary import Region
 from controller.vocabulary.jobfile import JobEntry
 from controller.vocabulary.topology import Topology

@@ -19,6 +19,7 @@ from bmv2_topos.testbeds.virtual import VirtualSettings
 from controller.vocabulary.catalog import star
 from controller.vocabulary.jobfile import JobEntry
 from controller.vocabulary.topology import Link, Topology
+from hostlib import command_line
 from hostlib.core.state import RtoLimits
 from ina.bench.allreduce import processor_s, slowest
 from ina.runtime.jobs import JobEnd, run_jobs
@@ -184,10 +185,10 @@ class RealAllreduce:
         )
 
     def _command(self, folder: str) -> list[str]:
-        module = [sys.executable, "-P", "-m", "ina.bench.allreduce"]
         store = ["--gloo-store", f"{folder}/store"] if self.gloo else []
         sizes = ["--bytes", str(self.size_bytes), "--iterations", str(self.iterations)]
-        return [*module, *sizes, "--output", folder, *store, *["--block16"] * self.block16]
+        block16 = ["--block16"] * self.block16
+        return command_line.module("ina.bench.allreduce", *sizes, "--output", folder, *store, *block16)
 
 
 def _to_stderr(spec: LaunchSpec, rank: int, data: bytes, is_error: bool) -> None:

@@ -10,13 +10,14 @@ from functools import partial
 from typing import Final
 
 from bmv2_topos.harness import Call, ResultRow
+from controller.core.allocator import goodput
 from controller.placement.policies import POLICIES as PLACEMENTS
 from controller.placement.policy import place
+from controller.policies.allocation import FRAME_BYTES
 from controller.routing.policies import POLICIES as ROUTINGS
 from controller.routing.policy import Question
-from controller.simulator.network.allocator import goodput
 from controller.simulator.network.run import NetworkTask, run_network, simulate_network
-from controller.simulator.network.settings import FRAME_BYTES, NetworkSettings
+from controller.simulator.network.settings import NetworkSettings
 from controller.workload import Cluster, TrainingJob, fabrics
 from controller.workload.generate import generate
 

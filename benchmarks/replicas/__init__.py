@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from controller.simulator.policies import find_family
+from controller.policies.registry import find_family
 
 MURI, SYNERGY, LUCID = (f"benchmarks.replicas.{name}" for name in ("muri", "synergy", "lucid"))
 TABLES: Final[Mapping[str, str]] = {"muri-replica": MURI, "synergy-replica": SYNERGY, "lucid-replica": LUCID}

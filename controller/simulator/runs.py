@@ -11,15 +11,16 @@ from functools import lru_cache
 from pathlib import Path
 
 from controller.errors import ControllerError
+from controller.policies.families.base import SimulationConfig
+from controller.policies.registry import dress, family, find_family, is_outside
 from controller.scheduling.errors import BadInput, BadSpec, BadTrace, SchedulingError
 from controller.scheduling.model import JobSpec
 from controller.scheduling.policy import Group, JobState
+from controller.simulator.by_name import make
 from controller.simulator.estimates import expect
-from controller.simulator.families.base import SimulationConfig
 from controller.simulator.generate import generate
 from controller.simulator.job_table import Row, row_of, write_jobs
 from controller.simulator.metrics import Metrics, measure
-from controller.simulator.policies import dress, family, find_family, is_outside, make
 from controller.simulator.record import Curves
 from controller.simulator.traces import read
 from controller.simulator.traces.rows import JobCheck

@@ -8,19 +8,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.beyond import main as beyond
+from controller.policies.families.base import SimulationConfig
+from controller.policies.families.types import KindSpeed
+from controller.policies.registry import dress
 from controller.scheduling import BadSpec, BadTrace, Cluster, JobSpec, Node
 from controller.scheduling.deadlines import Slack, edf
+from controller.scheduling.faults import Faults, Faulty, Outages
 from controller.scheduling.healthy import Healthy
 from controller.scheduling.kinds import ByKind, Prefer
+from controller.scheduling.speed import Exclusive
+from controller.scheduling.throughputs import speeds_by_kind
 from controller.simulator import simulate
-from controller.simulator.families.base import SimulationConfig
-from controller.simulator.families.types import KindSpeed
-from controller.simulator.faults import Faults, Faulty, Outages
+from controller.simulator.by_name import make
 from controller.simulator.generate import generate
-from controller.simulator.policies import dress, make
-from controller.simulator.speed import Exclusive
 from controller.simulator.traces import read
-from controller.simulator.traces.gavel import speeds_by_kind
 from controller.simulator.traces.neutral import write
 from tests import effort
 
@@ -153,9 +154,10 @@ def test_measured_speeds_are_read(tmp_path: Path) -> None:
         "k80": {"('A', 1)": {"null": 1.0}},
     }
     path.write_text(json.dumps(table))
-    assert speeds_by_kind(path, ["k80", "v100"]) == {"A": {"k80": 0.25, "v100": 1.0}}
+    text = path.read_text()
+    assert speeds_by_kind(text, ["k80", "v100"], source="t.json") == {"A": {"k80": 0.25, "v100": 1.0}}
     with pytest.raises(BadTrace, match="no such GPU; there are k80, v100"):
-        speeds_by_kind(path, ["p100"])
+        speeds_by_kind(text, ["p100"], source="t.json")
     cluster = Cluster((Node(2, kind="v100"), Node(2, kind="k80")))
     config = SimulationConfig(cluster, pairs=path)
     specs = dress(generate(5, cluster), "types", config)

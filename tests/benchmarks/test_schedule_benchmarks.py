@@ -15,9 +15,9 @@ from benchmarks.references import MURI, SYNERGY
 from benchmarks.reproduce_page import grid, page, pivot
 from benchmarks.rule_sets import STEPS
 from benchmarks.short_jobs import CASES, NODES
+from controller.policies.families.base import SimulationConfig
 from controller.scheduling import Cluster, JobSpec, JobState
 from controller.scheduling.muri import Profiler
-from controller.simulator.families.base import SimulationConfig
 from controller.simulator.runs import Source, Task, run
 
 

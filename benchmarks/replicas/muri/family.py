@@ -11,11 +11,11 @@ from benchmarks.replicas.muri.ranked import srsf, srtf
 from benchmarks.replicas.muri.speed import AntManSpeed, MuriSpeed
 from benchmarks.replicas.muri.themis import ThemisReplica
 from benchmarks.replicas.muri.tiresias import TiresiasReplica
+from controller.policies.families import papers
+from controller.policies.families.base import Family, Setting, SimulationConfig, resolve_settings
 from controller.scheduling.antman import AntMan
 from controller.scheduling.policy import Policy
 from controller.scheduling.weave import Weave
-from controller.simulator.families import papers
-from controller.simulator.families.base import Family, Setting, SimulationConfig, resolve_settings
 from controller.simulator.policy_run import PolicyRun
 
 SAME_TIME_S = 1e-4

@@ -11,10 +11,10 @@ from dataclasses import replace
 from benchmarks.replicas.steps import SteppedRun
 from benchmarks.replicas.synergy.rules import WITH_OPT, replica_demands, replica_policy
 from benchmarks.replicas.synergy.speed import RoundSpeed
+from controller.policies.families.base import Family, SimulationConfig
+from controller.policies.families.synergy import dress, profiles_of
 from controller.scheduling.synergy import ModelProfile, Servers, ServerShape
 from controller.scheduling.synergy.policy import server_shape
-from controller.simulator.families.base import Family, SimulationConfig
-from controller.simulator.families.synergy import dress, profiles_of
 from controller.simulator.policy_run import PolicyRun
 
 ROUND_S = 300.0

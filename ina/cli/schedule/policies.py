@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from controller import plugins
-from controller.simulator.families.outside import GROUP
-from controller.simulator.policies import FAMILIES, find_family, full_name, known
+from controller.policies.families.outside import GROUP
+from controller.policies.registry import FAMILIES, find_family, full_name, known
 from ina.cli import options
 from ina.cli.output import out
 

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from benchmarks.replicas.muri import blossom
 from benchmarks.replicas.muri.blossom import dense_matching
+from controller.policies.families.base import SimulationConfig
 from controller.scheduling import Cluster
 from controller.scheduling.errors import SchedulingError
-from controller.simulator.families.base import SimulationConfig
 from controller.simulator.runs import RunFailed, Source, Task, run
 from tests import effort
 from tests.benchmarks.replicas import matching_oracle

@@ -24,8 +24,8 @@ from benchmarks.replicas.steps import SteppedRun
 from controller.scheduling import BadSpec, Cluster, Decision, JobSpec, View
 from controller.scheduling.lucid import Config, Pair, Size
 from controller.scheduling.policy import JobState
+from controller.scheduling.speed import Exclusive
 from controller.simulator import simulate
-from controller.simulator.speed import Exclusive
 from tests import effort
 
 STEP_S = 1

@@ -8,7 +8,7 @@ from benchmarks.replicas.muri.loop import MuriRun, RestartedJob
 from benchmarks.replicas.muri.muri import MuriReplica
 from benchmarks.replicas.muri.ranked import srtf
 from controller.scheduling import BadDecision, BadSpec, Cluster, Decision, Group, JobSpec, Stuck, View
-from controller.simulator.speed import Exclusive
+from controller.scheduling.speed import Exclusive
 
 ONE = Cluster.uniform(1, 1)
 

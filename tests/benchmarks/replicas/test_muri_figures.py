@@ -13,10 +13,10 @@ import pytest
 from benchmarks.ablations import resolved
 from benchmarks.replicas.muri.speed import ALONE, longer_s
 from benchmarks.trace_files import SAMPLE as TRACE
+from controller.policies.families.base import SimulationConfig
 from controller.scheduling import Cluster
 from controller.simulator import Metrics, measure
-from controller.simulator.families.base import SimulationConfig
-from controller.simulator.policies import make
+from controller.simulator.by_name import make
 from controller.simulator.traces import read
 
 PRINTED = {

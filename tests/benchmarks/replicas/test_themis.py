@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from benchmarks.replicas.muri.themis import Floats, ThemisReplica, shares
 from controller.scheduling import Cluster, JobSpec
+from controller.scheduling.speed import Exclusive
 from controller.simulator import simulate
 from controller.simulator.generate import generate
-from controller.simulator.speed import Exclusive
 
 positive = st.floats(1e-2, 1e6)
 jobs = st.lists(

@@ -8,9 +8,10 @@ import pytest
 
 from benchmarks import replicas
 from controller.live import LiveController, Stop
+from controller.policies.families.base import SimulationConfig
+from controller.policies.registry import family, known
 from controller.scheduling import Cluster, JobSpec
-from controller.simulator.families.base import SimulationConfig
-from controller.simulator.policies import family, known, make
+from controller.simulator.by_name import make
 
 NEVER_STOP = {"fifo", "fifo-backfill", "sjf", "qssf", "benchmarks.replicas.muri:antman"}
 

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from controller.policies.families.base import SimulationConfig
 from controller.scheduling import BadSpec, Cluster, Decision, JobSpec, View
+from controller.scheduling.speed import Interleaved
 from controller.scheduling.told import Told
 from controller.scheduling.weave import Longer, Weave
 from controller.simulator import measure, simulate
-from controller.simulator.families.base import SimulationConfig
+from controller.simulator.by_name import make
 from controller.simulator.generate import generate
-from controller.simulator.policies import make
-from controller.simulator.speed import Interleaved
 from controller.simulator.traces import read
 
 ONE = Cluster.uniform(1, 1)

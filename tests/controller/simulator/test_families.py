@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from controller.policies.families.base import SimulationConfig
+from controller.policies.registry import FAMILIES, dress, family, find_family, full_name, known
 from controller.scheduling import BadSpec, BadTrace, Cluster, ExtraMissing, JobSpec
+from controller.simulator.by_name import make
 from controller.simulator.estimates import expect, read_estimates
-from controller.simulator.families.base import SimulationConfig
 from controller.simulator.metrics import measure
-from controller.simulator.policies import FAMILIES, dress, family, find_family, full_name, known, make
 from controller.simulator.runs import RunFailed, Source, Task, kind_for, run
 from tests.controller.simulator.commands import schedule
 
@@ -82,7 +83,10 @@ def test_figures_depend_on_the_seed_only(policy: str) -> None:
 
 def test_families_that_dress_jobs_alike_run_on_the_same() -> None:
     assert kind_for(["fifo", "lucid:fifo", "benchmarks.replicas.lucid:fifo"]) == "benchmarks.replicas.lucid"
-    assert kind_for(["synergy:fifo+tune", "benchmarks.replicas.synergy:fifo+tune"]) == "synergy"
+    assert (
+        kind_for(["synergy:fifo+tune", "benchmarks.replicas.synergy:fifo+tune"])
+        == "benchmarks.replicas.synergy"
+    )
     with pytest.raises(BadSpec, match="policies of lucid and of sharing need different generated jobs"):
         kind_for(["lucid:fifo", "sharing:fifo"])
     config = SimulationConfig(SMALL, seed=3)
@@ -223,8 +227,8 @@ def test_a_family_is_imported_when_it_is_asked_for_only() -> None:
     code = """
 import sys
 from controller.scheduling import Cluster
-from controller.simulator.families.base import SimulationConfig
-from controller.simulator.policies import make
+from controller.policies.families.base import SimulationConfig
+from controller.simulator.by_name import make
 make("muri-l", SimulationConfig(Cluster.uniform(1, 8)))
 print(*(part for part in ("lucid", "sharing", "synergy") if f"controller.scheduling.{part}" in sys.modules))
 """
@@ -238,8 +242,9 @@ import sys
 for name in ("sklearn", "scipy", "interpret", "rapidfuzz", "matplotlib", "ray"):
     sys.modules[name] = None
 from controller.scheduling import Cluster
-from controller.simulator.families.base import SimulationConfig
-from controller.simulator.policies import known, make
+from controller.policies.families.base import SimulationConfig
+from controller.policies.registry import known
+from controller.simulator.by_name import make
 config = SimulationConfig(Cluster.uniform(4, 8, cpus=24, memory_gb=500))
 replicas = ("benchmarks.replicas.lucid:lucid", "benchmarks.replicas.synergy:fifo+fair")
 for name in (*replicas, "lucid:fifo", "synergy:fifo+drf", "sharing:no-sharing"):

@@ -17,7 +17,7 @@ import pytest
 
 from benchmarks import replicas
 from benchmarks.trace_files import SAMPLE as TRACE
-from controller.simulator.policies import FAMILIES, find_family, full_name
+from controller.policies.registry import FAMILIES, find_family, full_name
 from tests.controller.simulator.commands import Ran, schedule
 
 ROOT = Path(__file__).parents[3]

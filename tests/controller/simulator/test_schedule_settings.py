@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controller.simulator.policies import FAMILIES
+from controller.policies.registry import FAMILIES
 from tests.controller.simulator.commands import schedule
 
 SMALL = ("--generate", 40, "--nodes", 1, "--processes", 1)

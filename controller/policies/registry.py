@@ -3,10 +3,10 @@
 A name is ``FAMILY:POLICY``; those of the papers' plain family have no colon. A family is one of `FAMILIES`,
 or a module or file from outside with a `Family` called ``FAMILY``: ``package.module:POLICY``,
 ``path.py:POLICY``. Other names are those of single policies from outside
-(`controller.simulator.families.outside`), which count as plain. What models need comes from files
+(`controller.policies.families.outside`), which count as plain. What models need comes from files
 (`SimulationConfig`), or else is made up.
 
-To add a family: a module in `controller.simulator.families` with a `Family`, and its line in `FAMILIES`.
+To add a family: a module in `controller.policies.families` with a `Family`, and its line in `FAMILIES`.
 Packages that are optional are loaded when one of its policies is made.
 """
 
@@ -14,15 +14,13 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 
 from controller import plugins
+from controller.policies.families import outside
+from controller.policies.families.base import Family, Setting, SimulationConfig, resolve_settings
+from controller.policies.setup import Setup
 from controller.scheduling.errors import BadSpec
 from controller.scheduling.model import JobSpec
-from controller.simulator.divided import DividedRun
-from controller.simulator.families import outside
-from controller.simulator.families.base import Family, Setting, SimulationConfig, resolve_settings
-from controller.simulator.policy_run import PolicyRun
 
 
 class _Families(Mapping[str, Family]):
@@ -47,12 +45,12 @@ class _Families(Mapping[str, Family]):
 
 FAMILIES: Mapping[str, Family] = _Families(
     {
-        "": "controller.simulator.families.papers",
-        "synergy": "controller.simulator.families.synergy",
-        "lucid": "controller.simulator.families.lucid",
-        "sharing": "controller.simulator.families.sharing",
-        "types": "controller.simulator.families.types",
-        "faults": "controller.simulator.families.faults",
+        "": "controller.policies.families.papers",
+        "synergy": "controller.policies.families.synergy",
+        "lucid": "controller.policies.families.lucid",
+        "sharing": "controller.policies.families.sharing",
+        "types": "controller.policies.families.types",
+        "faults": "controller.policies.families.faults",
     }
 )
 """By what stands before the colon of their policies' names."""
@@ -82,25 +80,16 @@ def known() -> list[str]:
     return [full_name(kind, policy) for kind, each in FAMILIES.items() for policy in each.policies]
 
 
-def make(name: str, config: SimulationConfig) -> PolicyRun:
-    """Return a fresh policy run.
+def make(name: str, config: SimulationConfig) -> Setup:
+    """Return a fresh policy with what it is asked with.
 
     Raises BadSpec for an unknown name, what reading the files raises, and ExtraMissing
     without the packages that a policy needs.
     """
     check_known(name)
-    if config.cluster.virtual:
-        return _divided(name, config)
     if is_outside(name):
         return outside.make(name, config)
     return find_family(family(name)).make(name.rpartition(":")[2], config)
-
-
-def _divided(name: str, config: SimulationConfig) -> PolicyRun:
-    cluster = config.cluster
-    parts = {vc: make(name, replace(config, cluster=cluster.part(vc))) for vc in cluster.virtual}
-    first = parts[cluster.virtual[0]]
-    return DividedRun(first.policy, first.speed, first.interval_s, parts=parts)
 
 
 def check_known(name: str) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from controller.policies.families.base import Family, Setting, SimulationConfig, resolve_settings
+from controller.policies.setup import Setup
 from controller.scheduling import baselines
+from controller.scheduling.faults import Faults, Faulty, Outages, settings_of
 from controller.scheduling.healthy import Healthy
 from controller.scheduling.policy import Policy
+from controller.scheduling.speed import Exclusive
 from controller.scheduling.tiresias import Tiresias
-from controller.simulator.families.base import Family, Setting, SimulationConfig, resolve_settings
-from controller.simulator.faults import Faults, Faulty, Outages, settings_of
-from controller.simulator.policy_run import PolicyRun
-from controller.simulator.speed import Exclusive
 
 POLICIES: Mapping[str, tuple[str, Callable[[Outages], Policy]]] = {
     "fifo-backfill": (
@@ -33,13 +33,13 @@ SETTINGS = {
 }
 
 
-def make(name: str, config: SimulationConfig) -> PolicyRun:
-    """Return a fresh policy run."""
+def make(name: str, config: SimulationConfig) -> Setup:
+    """Return a fresh policy with what it is asked with."""
     chosen = resolve_settings(SETTINGS, config)
     faults: Faults = settings_of(chosen, config.seed)
     nodes = len(config.cluster.nodes)
     speed = Faulty(Exclusive(chosen["restart_scale"]), config.cluster, faults, Outages(faults, nodes))
-    return PolicyRun(POLICIES[name][1](Outages(faults, nodes)), speed)
+    return Setup(POLICIES[name][1](Outages(faults, nodes)), speed)
 
 
 FAMILY = Family(

@@ -1,4 +1,4 @@
-"""Families of policies, and the configuration that policy runs are made for."""
+"""Families of policies, and the configuration that their policies are made for."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from controller.policies.setup import Setup
 from controller.scheduling.errors import BadSpec, BadTrace
 from controller.scheduling.model import Cluster, JobSpec
-from controller.simulator.policy_run import PolicyRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +77,8 @@ class Family:
     Attributes:
         about: What they have in common, in one line.
         policies: Their names without the family's, and what each is in one line.
-        make: Returns a fresh policy run by such a name. Raises what reading files raises, and ExtraMissing
-            without the packages that a policy needs.
+        make: Returns a fresh policy by such a name, with what it is asked with. Raises what reading files
+            raises, and ExtraMissing without the packages that a policy needs.
         dress: Returns generated jobs with what the family has to know of them, drawn by seed. Families that
             share this function can be run on the same generated jobs.
         settings: What can be set.
@@ -88,7 +88,7 @@ class Family:
 
     about: str
     policies: Mapping[str, str]
-    make: Callable[[str, SimulationConfig], PolicyRun]
+    make: Callable[[str, SimulationConfig], Setup]
     dress: Callable[[Sequence[JobSpec], SimulationConfig], list[JobSpec]] = as_generated
     settings: Mapping[str, Setting] = field(default_factory=dict)
     main: Sequence[str] = ()

@@ -6,20 +6,20 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
-from controller.scheduling.model import JobSpec
-from controller.scheduling.synergy import ModelProfile, read_profiles
-from controller.scheduling.synergy.catalog import model_profiles
-from controller.scheduling.synergy.policies import ALLOCATORS, synergy
-from controller.scheduling.synergy.policy import RANKS, demands_by_matrix, servers_of
-from controller.scheduling.synergy.speed import SharedSpeed
-from controller.simulator.families.base import (
+from controller.policies.families.base import (
     Family,
     Setting,
     SimulationConfig,
     readable,
     resolve_settings,
 )
-from controller.simulator.policy_run import PolicyRun
+from controller.policies.setup import Setup
+from controller.scheduling.model import JobSpec
+from controller.scheduling.synergy import ModelProfile, read_profiles
+from controller.scheduling.synergy.catalog import model_profiles
+from controller.scheduling.synergy.policies import ALLOCATORS, synergy
+from controller.scheduling.synergy.policy import RANKS, demands_by_matrix, servers_of
+from controller.scheduling.synergy.speed import SharedSpeed
 
 ROUND_S = 300.0
 ORDERS = {
@@ -63,15 +63,15 @@ def dress(specs: Sequence[JobSpec], config: SimulationConfig) -> list[JobSpec]:
     return [replace(spec, model=rng.choice(models)) for spec in specs]
 
 
-def make(name: str, config: SimulationConfig) -> PolicyRun:
-    """Return a fresh policy run, such as ``srtf+tune``."""
+def make(name: str, config: SimulationConfig) -> Setup:
+    """Return a fresh policy with what it is asked with, such as ``srtf+tune``."""
     matrices = {model: profile.sensitivity for model, profile in profiles_of(config).items()}
     demand_of = demands_by_matrix(matrices, servers_of(config.cluster))
     order, _, allocator = name.partition("+")
     chosen = resolve_settings(SETTINGS, config)
     policy = synergy(order, allocator, demand_of, round_s=ROUND_S, stay=bool(chosen["stay"]))
     speed = SharedSpeed(demand_of, restart_scale=chosen["restart_scale"])
-    return PolicyRun(policy, speed, interval_s=ROUND_S)
+    return Setup(policy, speed, interval_s=ROUND_S)
 
 
 FAMILY = Family(

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 
+from controller.policies.families.base import Family, Setting, SimulationConfig, readable, resolve_settings
+from controller.policies.setup import Setup
 from controller.scheduling.errors import BadSpec
 from controller.scheduling.lucid import config_by_columns
 from controller.scheduling.model import JobSpec
@@ -19,8 +21,6 @@ from controller.scheduling.sharing import (
 )
 from controller.scheduling.sharing.corun import name_of
 from controller.scheduling.sharing.policies import POLICIES, REFERENCES, Scenario, SharingConfig, of_kinds
-from controller.simulator.families.base import Family, Setting, SimulationConfig, readable, resolve_settings
-from controller.simulator.policy_run import PolicyRun
 
 WITHIN_S, BEYOND_S = 40.0, 60.0
 """Cost of a preemption for jobs of one node and for larger ones."""
@@ -42,8 +42,8 @@ def dress(specs: Sequence[JobSpec], config: SimulationConfig) -> list[JobSpec]:
     return of_kinds(specs, kinds, seed=config.seed)
 
 
-def make(name: str, config: SimulationConfig) -> PolicyRun:
-    """Return a fresh policy run."""
+def make(name: str, config: SimulationConfig) -> Setup:
+    """Return a fresh policy with what it is asked with."""
     scenario = _scenario(config.pairs, config.seed)
     cost = PreemptionCost(WITHIN_S, BEYOND_S, config.cluster.nodes[0].gpus)
     load_of = _loads(scenario, made_up=config.pairs is None)
@@ -58,7 +58,7 @@ def make(name: str, config: SimulationConfig) -> PolicyRun:
         collect=bool(chosen["collect"]),
     )
     policy = POLICIES[name].make(needs)
-    return PolicyRun(policy, SharedSpeed(scenario.truth, load_of=load_of, cost=cost))
+    return Setup(policy, SharedSpeed(scenario.truth, load_of=load_of, cost=cost))
 
 
 FAMILY = Family(

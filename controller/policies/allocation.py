@@ -1,4 +1,4 @@
-"""Allocation policies by name, for the simulator."""
+"""Allocation policies by name: placement, memory and routing, and what they are asked with."""
 
 from __future__ import annotations
 
@@ -10,12 +10,54 @@ from controller import plugins
 from controller.errors import BadSpec
 from controller.memory import policies as of_memory
 from controller.memory import policy as memory
+from controller.memory.demand import Reading
 from controller.placement import policies as of_placement
 from controller.placement import policy as placement
 from controller.routing import policies as of_routing
 from controller.routing import policy as routing
-from controller.simulator.network.settings import SCHEDULER, NetworkSettings
 from controller.vocabulary.documents import hint
+
+SCHEDULER = "scheduler"
+"""Placement on the GPUs that the scheduler chose; other names are placement policies."""
+
+FRAME_BYTES = 70
+"""Ethernet, IPv4, UDP and INA headers of a packet (`hostlib.wire`)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllocationSettings:
+    """Which policies allocate, and how they are asked.
+
+    Attributes:
+        placement: Name of the placement policy, or `SCHEDULER`.
+        memory: Name of the memory policy.
+        routing: Name of the routing policy.
+        period_s: How often memory is divided anew while jobs run; 0: when jobs start or end only.
+        reading: How deadlines' needs are computed.
+        margin: Part of the time left that deadlines' needs leave unused.
+        seed: Of what is random.
+        frame_bytes: Bytes of a packet beside its values.
+    """
+
+    placement: str = "netpack"
+    memory: str = "shared"
+    routing: str = "shortest-path"
+    period_s: float = 60.0
+    reading: Reading = "measured"
+    margin: float = 0.05
+    seed: int = 0
+    frame_bytes: int = FRAME_BYTES
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.margin < 1:
+            raise BadSpec(f"a margin of {self.margin:g}; want a fraction, 0 to 1")
+        if not 0 <= self.period_s < 1e12:
+            raise BadSpec(f"a period of {self.period_s:g} s; want 0 or more")
+
+    @property
+    def names(self) -> Mapping[str, str]:
+        """The policies."""
+        return {"placement": self.placement, "memory": self.memory, "routing": self.routing}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +90,7 @@ _KNOWN: Mapping[str, tuple[Mapping[str, Any], str]] = {
 }
 
 
-def policies_of(settings: NetworkSettings) -> Policies:
+def policies_of(settings: AllocationSettings) -> Policies:
     """Return the policies that these settings name. Raises BadSpec."""
     placing: placement.Policy | None = None
     if settings.placement != SCHEDULER:

@@ -9,6 +9,8 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
+from controller.policies.families.base import Family, Setting, SimulationConfig, readable, resolve_settings
+from controller.policies.setup import Setup
 from controller.scheduling import baselines
 from controller.scheduling.errors import BadSpec
 from controller.scheduling.lucid import (
@@ -34,8 +36,6 @@ from controller.scheduling.lucid.samples import make_pairs, make_usages, pair_sp
 from controller.scheduling.model import JobSpec
 from controller.scheduling.policy import Group, JobState, Policy, SpeedModel
 from controller.scheduling.ranked import Moves, Ranked
-from controller.simulator.families.base import Family, Setting, SimulationConfig, readable, resolve_settings
-from controller.simulator.policy_run import PolicyRun
 
 GPU_MEMORY_MB = 24_576
 PROFILE_S = 80.0
@@ -118,13 +118,13 @@ def dress(specs: Sequence[JobSpec], config: SimulationConfig) -> list[JobSpec]:
     return [_as_config(spec, rng.choice(configs), rng) for spec in specs]
 
 
-def make(name: str, config: SimulationConfig) -> PolicyRun:
-    """Return a fresh policy run."""
+def make(name: str, config: SimulationConfig) -> Setup:
+    """Return a fresh policy with what it is asked with."""
     speed = _pair_speed(config)
     if name == "tiresias":
-        return PolicyRun(_tiresias(), speed, interval_s=60)
+        return Setup(_tiresias(), speed, interval_s=60)
     policy: Policy = BASELINES[name]() if name in BASELINES else _lucid(name, config)
-    return PolicyRun(policy, speed)
+    return Setup(policy, speed)
 
 
 FAMILY = Family(

@@ -14,9 +14,8 @@ from controller.memory.demand import demand, rate_of
 from controller.placement import policy as placement
 from controller.placement.flows import Pools, flows_of
 from controller.placement.waterfill import Flows
+from controller.policies.allocation import AllocationSettings, Policies
 from controller.routing import policy as routing
-from controller.simulator.network.policies import Policies
-from controller.simulator.network.settings import NetworkSettings
 from controller.vocabulary import Region
 from controller.workload import Cluster, TrainingJob
 from controller.workload.trees import tree_of
@@ -34,7 +33,7 @@ def goodput(cluster: Cluster, frame_bytes: int) -> Cluster:
 class Allocator:
     """The jobs that have servers. `answer` is the last division of memory."""
 
-    def __init__(self, cluster: Cluster, policies: Policies, settings: NetworkSettings) -> None:
+    def __init__(self, cluster: Cluster, policies: Policies, settings: AllocationSettings) -> None:
         self.cluster = goodput(cluster, settings.frame_bytes)
         self._policies = policies
         self._settings = settings
@@ -198,9 +197,3 @@ class Allocator:
         """Return the time that each tensor of a job takes beside its bits: a round trip."""
         assert job.tree is not None
         return max(self.cluster.switch[name].rtt_s for name in job.tree.switches)
-
-    @property
-    def announced_bits(self) -> float:
-        """Bits that each tensor is sent with beside its own, if it has as many."""
-        payload = min(switch.payload_bytes for switch in self.cluster.switches)
-        return self._settings.window * payload * 8.0

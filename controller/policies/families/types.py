@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
+from controller.policies.families.base import Family, Setting, SimulationConfig, readable, resolve_settings
+from controller.policies.setup import Setup
 from controller.scheduling.errors import BadSpec
 from controller.scheduling.kinds import ByKind, Prefer, SpeedOn, parts
 from controller.scheduling.model import Cluster, JobSpec
 from controller.scheduling.policy import Group, Policy
-from controller.simulator.families.base import Family, Setting, SimulationConfig, readable, resolve_settings
-from controller.simulator.policy_run import PolicyRun
-from controller.simulator.speed import Exclusive
-from controller.simulator.traces.gavel import speeds_by_kind
+from controller.scheduling.speed import Exclusive
+from controller.scheduling.throughputs import speeds_by_kind
 
 KINDS = ("v100", "p100", "k80")
 """Of servers that do not say what GPUs they have: in turn."""
@@ -63,7 +63,8 @@ def speeds(path: Path | None, kinds: tuple[str, ...], seed: int) -> Mapping[str,
     """Return each model's speed by kind, 1 on the kind that suits it best. Raises BadSpec, BadTrace."""
     if path is not None:
         with readable(path):
-            return speeds_by_kind(path, sorted(set(kinds)))
+            text = path.read_text(encoding="utf-8-sig")
+        return speeds_by_kind(text, sorted(set(kinds)), source=str(path))
     unknown = sorted(set(kinds) - set(RANGES))
     if unknown:
         raise BadSpec(
@@ -122,13 +123,13 @@ SETTINGS = {
 }
 
 
-def make(name: str, config: SimulationConfig) -> PolicyRun:
-    """Return a fresh policy run."""
+def make(name: str, config: SimulationConfig) -> Setup:
+    """Return a fresh policy with what it is asked with."""
     chosen = resolve_settings(SETTINGS, config)
     kinds = kinds_of(config.cluster)
     speed_on = _speed_on(config, kinds)
     policy: Policy = ByKind(kinds, speed_on, prefer=POLICIES[name][1], patience=chosen["patience"])
-    return PolicyRun(policy, KindSpeed(kinds, config.cluster, speed_on, Exclusive(chosen["restart_scale"])))
+    return Setup(policy, KindSpeed(kinds, config.cluster, speed_on, Exclusive(chosen["restart_scale"])))
 
 
 FAMILY = Family(

@@ -1,10 +1,10 @@
 """Policies from outside the project: a class of a module or of a file, or what a package offers.
 
 A module or file with a `Family` called ``FAMILY`` brings policies with a speed model of their own, such as
-the replicas of ``benchmarks/replicas`` do.
+the replicas of published simulators in ``benchmarks/replicas``.
 
 Else a name is ``package.module:Class``, ``path.py:Class``, or an entry point of the group `GROUP`. What it
-names is called with nothing but what ``--set`` gives, and returns a `Policy`, or a `PolicyRun` if it brings a
+names is called with nothing but what ``--set`` gives, and returns a `Policy`, or a `Setup` if it brings a
 speed model of its own; else jobs run as fast as in the plain family. Parameters with a number for a default
 are its settings.
 """
@@ -19,12 +19,12 @@ from typing import Any
 
 from controller import plugins
 from controller.errors import ControllerError
+from controller.policies.families.base import Family, Setting, SimulationConfig, resolve_settings
+from controller.policies.setup import Setup
+from controller.scheduling.checks import check
 from controller.scheduling.errors import BadDecision, BadSpec
 from controller.scheduling.policy import Decision, Policy, View
-from controller.simulator.checks import check
-from controller.simulator.families.base import Family, Setting, SimulationConfig, resolve_settings
-from controller.simulator.policy_run import PolicyRun
-from controller.simulator.speed import Interleaved
+from controller.scheduling.speed import Interleaved
 
 GROUP = "ina.policies"
 """The group of entry points."""
@@ -63,7 +63,7 @@ def settings(name: str) -> Mapping[str, Setting]:
     return found
 
 
-def make(name: str, config: SimulationConfig) -> PolicyRun:
+def make(name: str, config: SimulationConfig) -> Setup:
     """Return a fresh run. Raises BadSpec for what is no policy, or does not want to be made so."""
     maker, has = find(name), settings(name)
     chosen = {
@@ -75,7 +75,7 @@ def make(name: str, config: SimulationConfig) -> PolicyRun:
         raise
     except Exception as error:
         raise BadSpec(f"policy {name!r}: {_said(error)}") from error
-    run = made if isinstance(made, PolicyRun) else PolicyRun(made, Interleaved())
+    run = made if isinstance(made, Setup) else Setup(made, Interleaved())
     if not callable(getattr(run.policy, "decide", None)) or not isinstance(
         getattr(run.policy, "name", 0), str
     ):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from controller.policies.families.base import Family, Setting, SimulationConfig, resolve_settings
+from controller.policies.setup import Setup
 from controller.scheduling import baselines
 from controller.scheduling.deadlines import MARGIN, Slack, edf
 from controller.scheduling.gandiva import Gandiva
@@ -12,13 +14,11 @@ from controller.scheduling.gittins import Gittins
 from controller.scheduling.model import RESOURCES
 from controller.scheduling.muri import Muri
 from controller.scheduling.policy import Policy
+from controller.scheduling.speed import Exclusive, Interleaved
 from controller.scheduling.themis import Themis
 from controller.scheduling.tiresias import Tiresias
 from controller.scheduling.told import Told
 from controller.scheduling.weave import POWER, SHORT, TRUST, Weave
-from controller.simulator.families.base import Family, Setting, SimulationConfig, resolve_settings
-from controller.simulator.policy_run import PolicyRun
-from controller.simulator.speed import Exclusive, Interleaved
 
 INTERVAL_S = 360.0
 """Interval at which Muri regroups: the paper's six minutes."""
@@ -26,7 +26,7 @@ INTERVAL_S = 360.0
 
 @dataclass(frozen=True, slots=True)
 class PaperConfig:
-    """Settings of the policies, and what makes their policy runs.
+    """Settings of the policies, and what makes their setups.
 
     Attributes:
         interval_s: How often groups are formed (Muri), or thought over while jobs wait (weave-l).
@@ -62,16 +62,16 @@ class PaperConfig:
     margin: float = MARGIN
     seed: int = 0
 
-    def alone(self, policy: Policy) -> PolicyRun:
+    def alone(self, policy: Policy) -> Setup:
         """Every job has GPUs of its own."""
-        return PolicyRun(policy, Exclusive(self.restart_scale))
+        return Setup(policy, Exclusive(self.restart_scale))
 
-    def sharing(self, policy: Policy, *, worst: bool = False, interval_s: float = 0.0) -> PolicyRun:
+    def sharing(self, policy: Policy, *, worst: bool = False, interval_s: float = 0.0) -> Setup:
         """Jobs that share GPUs interleave."""
         speed = Interleaved(longest=worst, restart_scale=self.restart_scale)
-        return PolicyRun(policy, speed, interval_s)
+        return Setup(policy, speed, interval_s)
 
-    def muri(self, name: str, *, known: bool = True) -> PolicyRun:
+    def muri(self, name: str, *, known: bool = True) -> Setup:
         """Muri, with decisions at intervals."""
         worst = bool(self.worst_order)
         policy = Muri(
@@ -87,7 +87,7 @@ class PaperConfig:
         )
         return self.sharing(policy, worst=worst, interval_s=self.interval_s)
 
-    def weave(self, name: str, *, known: bool = True) -> PolicyRun:
+    def weave(self, name: str, *, known: bool = True) -> Setup:
         """Weave, which is told what Muri is."""
         policy = Weave(
             Interleaved(contention=(1.0,) * len(RESOURCES), restart_scale=self.restart_scale),
@@ -110,7 +110,7 @@ class PaperConfig:
         return Told(self.estimate_error, self.seed)
 
 
-POLICIES: Mapping[str, tuple[str, Callable[[PaperConfig], PolicyRun]]] = {
+POLICIES: Mapping[str, tuple[str, Callable[[PaperConfig], Setup]]] = {
     "fifo": (
         "first in, first out: the head of the queue blocks",
         lambda by: by.alone(baselines.fifo()),
@@ -175,7 +175,7 @@ POLICIES: Mapping[str, tuple[str, Callable[[PaperConfig], PolicyRun]]] = {
     ),
     "weave-l": ("the same, durations unknown", lambda by: by.weave("weave-l", known=False)),
 }
-"""Description of each, and what makes a fresh policy run."""
+"""Description of each, and what makes a fresh setup."""
 
 DEFAULT = PaperConfig()
 
@@ -216,14 +216,14 @@ SETTINGS = {
 }
 
 
-def policy_run(name: str, plain: PaperConfig = DEFAULT) -> PolicyRun:
-    """Return a fresh policy run."""
+def setup(name: str, plain: PaperConfig = DEFAULT) -> Setup:
+    """Return a fresh policy with what it is asked with."""
     return POLICIES[name][1](plain)
 
 
-def make(name: str, config: SimulationConfig) -> PolicyRun:
-    """Return a fresh policy run."""
-    return policy_run(name, PaperConfig(**resolve_settings(SETTINGS, config), seed=config.seed))
+def make(name: str, config: SimulationConfig) -> Setup:
+    """Return a fresh policy with what it is asked with."""
+    return setup(name, PaperConfig(**resolve_settings(SETTINGS, config), seed=config.seed))
 
 
 FAMILY = Family(
