@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.lowering import types as t
+from softswitch.compiler.lowering.abstract_methods import check_methods
+from softswitch.compiler.lowering.calls.extern_calls import OBJECTS, foreign_object
 from softswitch.compiler.lowering.data_types import data_type
 from softswitch.compiler.lowering.expressions.check import evaluate, known, type_at, whole_number
 from softswitch.compiler.lowering.items import Instance
@@ -27,10 +30,10 @@ COLOUR = ir.Bits(2)
 def declare_instance(body: Body, decl: ast.Instantiation, prefix: str, users: object = ()) -> None:
     """Declare an instance in the scope of `body`; `users` is the code that may apply it."""
     ref = decl.type
+    if isinstance(ref, ast.StackType):
+        raise Unsupported("an array of instances", ref.pos, "an instance for each")
     if not isinstance(ref, ast.NamedType):
         raise CompileError("this cannot be instantiated", ref.pos, "an extern, control or parser")
-    if decl.initializer is not None:
-        raise Unsupported("an instance with abstract methods", decl.pos)
     symbol = body.scope.lookup(ref.name, ref.pos, absolute=ref.absolute)
     if isinstance(symbol, TypeName) and isinstance(symbol.type, t.ExternType):  # a typedef of an extern
         symbol = body.scope.lookup(symbol.type.name, ref.pos, absolute=True)
@@ -45,6 +48,9 @@ def _instance(
         case ExternDef():
             return Variable(_make_object(body, symbol, ref, decl, name), decl.pos)
         case BlockDef():
+            if decl.initializer is not None:
+                message = f"{ref.name!r} is no extern and has no abstract methods"
+                raise CompileError(message, decl.pos, "no { … } behind it")
             block = make_block(body, symbol, decl.args, decl.pos)
             instance = Instance(block, name, Scope(symbol.scope))
             calls = applications(users, decl.name)
@@ -147,6 +153,10 @@ def _block_argument(
 def _make_object(
     body: Body, symbol: ExternDef, ref: ast.NamedType, decl: ast.Instantiation, name: str
 ) -> Object:
+    if symbol.decl.name not in OBJECTS:
+        return _foreign_object(body, symbol, ref, decl, name)
+    if decl.initializer is not None:
+        raise CompileError(f"extern {ref.name!r} has no abstract methods", decl.pos, "no { … } behind it")
     type_ = type_at(body, ref)
     assert isinstance(type_, t.ExternType)
     annotations = ir_annotations(decl.annotations)
@@ -159,7 +169,7 @@ def _make_object(
         raise CompileError(f"{len(decl.args)} arguments for {what}", decl.pos, " or ".join(counts))
     args = bind(what, constructor.params, decl.args, decl.pos)
     unit = body.unit
-    match ref.name:
+    match symbol.decl.name:
         case "register":
             _make_register(body, type_.args[0], args[0], name, ref.pos, decl.pos, annotations)
             return Object(type_, symbol.decl, name, decl.pos)
@@ -184,7 +194,33 @@ def _make_object(
             kind = _unit(body, args[0], "CounterType")
             return Object(type_, symbol.decl, name, decl.pos, kind, annotations)
         case _:
-            raise Unsupported(f"extern {ref.name!r}: v1model has none of that name", decl.pos)
+            raise AssertionError(ref.name)
+
+
+def _foreign_object(
+    body: Body, symbol: ExternDef, ref: ast.NamedType, decl: ast.Instantiation, name: str
+) -> Object:
+    """Return an object of an extern that v1model does not have, for checking the rest of the program."""
+    unsupported = f"extern {symbol.decl.name!r}: v1model has none of that name"
+    body.unit.refuse(Unsupported(unsupported, decl.pos))
+    if any(_constructs(body, arg.value) for arg in decl.args):
+        raise Unsupported("an extern without a name of its own", decl.pos, "a declaration of the instance")
+    bare = body.scope.lookup(ref.name, ref.pos, absolute=ref.absolute) is symbol and not ref.args
+    given = t.ExternType(symbol.decl.name) if bare else type_at(body, ref)
+    assert isinstance(given, t.ExternType)
+    call = ast.Call(ast.Name(ref.name, ref.absolute, ref.pos), (), decl.args, decl.pos)
+    type_ = foreign_object(body, symbol.decl, given, call)
+    inside = replace(body, scope=Scope(body.scope))
+    for item in decl.initializer or ():
+        if isinstance(item, ast.Instantiation):
+            declare_instance(inside, item, name)
+    check_methods(inside, symbol, type_, decl)
+    return Object(type_, symbol.decl, name, decl.pos)
+
+
+def _constructs(body: Body, expr: ast.Expr) -> bool:
+    name = expr.callee.name if isinstance(expr, ast.Call) and isinstance(expr.callee, ast.Name) else ""
+    return isinstance(body.scope.find(name), ExternDef | BlockDef)
 
 
 def _make_register(
