@@ -104,9 +104,7 @@ def _check_method(unit: Unit, scope: Scope, decl: ast.ExternDecl, method: ast.Pr
         message = f"constructor {method.name!r} has a result type"
         raise CompileError(message, method.pos, f"{method.name}(…), or a method of another name")
     if not constructs and method.result is None:
-        raise CompileError(
-            f"method {method.name!r} has no result type", method.pos, f"void {method.name}(…)"
-        )
+        raise CompileError(f"method {method.name!r} has no result type", method.pos, f"void {method.name}(…)")
     if constructs and method.type_params:
         message = f"the constructor {method.name!r} has type parameters"
         raise CompileError(message, method.type_params[0].pos, f"extern {decl.name}<…>")
