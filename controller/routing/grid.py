@@ -34,11 +34,11 @@ from typing import Any
 import numpy as np
 
 from controller.errors import BadSpec
-from controller.placement.flows import directions, way_to_fallback
+from controller.placement.flows import directions
 from controller.routing.policy import Question, path, score
 from controller.workload import TrainingJob
 from controller.workload.model import Tree
-from controller.workload.trees import racks_of
+from controller.workload.trees import racks_of, way_to_fallback
 
 DETOUR = 2
 """Links that a way over a switch may be longer than the shortest."""

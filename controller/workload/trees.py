@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import numpy as np
 
@@ -96,3 +96,16 @@ def slowest_link_bps(cluster: Cluster, job: TrainingJob, tree: Tree) -> float:
     """Return the rate of the slowest link that the job's flows take."""
     pairs = [(server, cluster.rack_of[server]) for server in job.hosts] + list(tree.parents.items())
     return min(cluster.links[cluster.neighbours[child][parent]].rate_bps for child, parent in pairs)
+
+
+def way_to_fallback(cluster: Cluster, job: TrainingJob, tree: Tree) -> Iterator[str]:
+    """Yield the switches from a job's root to that of its fallback server."""
+    yield tree.root
+    if job.fallback is None:
+        return
+    last = cluster.rack_of[job.fallback]
+    towards = cluster.towards(last)
+    node = tree.root
+    while node != last:
+        node = towards[node]
+        yield node

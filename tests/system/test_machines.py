@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from controller import Controller
+from controller import connect
 from controller.switches import forwarding
 from ina.runtime.switch_process import EmbeddedSwitch
 from tests.softswitch.namespaces import Namespace, hosts, why_not
@@ -25,7 +25,7 @@ from tests.system.command import ROOT
 REASON = why_not() if have_compiler else "no C compiler: interface ports need the engine in C"
 pytestmark = [pytest.mark.netns, pytest.mark.skipif(bool(REASON), reason=REASON)]
 
-SWITCH_IP, SWITCH_MAC = "10.77.0.254", "02:00:00:00:ff:01"
+SWITCH_IP = "10.77.0.254"
 TOKEN = "a secret of both machines"
 SUM = """
 import json, numpy as np, hostlib as ina
@@ -112,12 +112,11 @@ def bed() -> Iterator[Bed]:
         ports = [f"--port={port}=veth:{host.switch_interface}" for port, host in enumerate(made, 1)]
         options = ["--program=exclusive", "--lanes=32", *ports]
         switch = stack.enter_context(EmbeddedSwitch(options, p4runtime=f"{own}:0"))
-        with Controller.connect(switch.address) as controller:
+        with connect(switch.address) as controller:
             controller.install(
                 [
                     forwarding.flood_group(1000, [1, 2]),
                     forwarding.broadcast(1000),
-                    forwarding.own_address(SWITCH_IP, SWITCH_MAC),
                     *(forwarding.bridge(host.mac, port) for port, host in enumerate(made, 1)),
                 ]
             )

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -27,9 +26,10 @@ from bmv2_topos.testbeds.mininet.package import find
 from bmv2_topos.testbeds.netns import NotHere, bmv2, namespaces
 from bmv2_topos.testbeds.netns.offloads import turn_off
 from bmv2_topos.testbeds.netns.serving import await_service
-from controller import Controller
+from controller import Controller, connect
 from controller.switches import forwarding
 from controller.switches.programs import bmv2_bundle
+from hostlib import command_line
 
 find()
 
@@ -66,7 +66,7 @@ class P4Switch(Switch):  # type: ignore[misc]
 
     def connect(self) -> Controller:
         """Return its controller, to be closed by the caller. Raises ControllerError."""
-        return Controller.connect(self.address)
+        return connect(self.address)
 
     def argv(self, ports: Mapping[int, str]) -> Sequence[str]:
         """Return what runs it with these interfaces, by port number."""
@@ -134,8 +134,7 @@ class EmbeddedSwitch(P4Switch):
     def argv(self, ports: Mapping[int, str]) -> Sequence[str]:
         """Return ``ina switch …``."""
         attached = [f"--port={number}=veth:{interface}" for number, interface in ports.items()]
-        python = [sys.executable, "-P", "-m", "ina", "switch"]
-        return [*python, *self._options, "--p4runtime", self.address, *attached]
+        return command_line.ina("switch", *self._options, "--p4runtime", self.address, *attached)
 
 
 class Bmv2Switch(P4Switch):

@@ -4,8 +4,8 @@ import pytest
 
 from controller.scheduling import BadSpec, Cluster, Decision, Group, JobSpec, JobState, View
 from controller.scheduling.gandiva import Gandiva, progress
+from controller.scheduling.speed import Exclusive, Interleaved
 from controller.simulator import Result, simulate
-from controller.simulator.speed import Exclusive, Interleaved
 
 ONE = Cluster.uniform(1, 1)
 LOADER, TRAINER = (9.0, 0.0, 1.0, 0.0), (1.0, 0.0, 9.0, 0.0)

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from controller.policies.families.base import SimulationConfig
 from controller.scheduling import BadSpec, Cluster, JobSpec, Node
+from controller.simulator.by_name import make
 from controller.simulator.clusters import read_cluster
-from controller.simulator.families.base import SimulationConfig
 from controller.simulator.generate import generate
-from controller.simulator.policies import make
 from tests.controller.simulator.commands import schedule
 
 CLUSTER = Cluster((Node(4, name="a", vc="x"), Node(2, name="b", vc="y"), Node(4, name="c", vc="x")))
