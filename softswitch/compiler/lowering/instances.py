@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.lowering import types as t
-from softswitch.compiler.lowering.abstract_methods import check_methods
-from softswitch.compiler.lowering.calls.extern_calls import OBJECTS, foreign_object
 from softswitch.compiler.lowering.data_types import data_type
 from softswitch.compiler.lowering.expressions.check import evaluate, known, type_at, whole_number
 from softswitch.compiler.lowering.items import Instance
@@ -18,7 +15,7 @@ from softswitch.compiler.lowering.passing import bind
 from softswitch.compiler.lowering.scope import BlockDef, ExternDef, Local, Scope, Symbol, TypeName, Variable
 from softswitch.compiler.lowering.syntax import applications, control_name, ir_annotations, spelling
 from softswitch.compiler.lowering.unit import Body
-from softswitch.compiler.lowering.values import Block, Object, Run, Value, show
+from softswitch.compiler.lowering.values import OBJECTS, Block, Object, Run, Value, show
 
 MAX_REGISTER = 1 << 28
 """Cells of one register, counter or meter."""
@@ -154,7 +151,7 @@ def _make_object(
     body: Body, symbol: ExternDef, ref: ast.NamedType, decl: ast.Instantiation, name: str
 ) -> Object:
     if symbol.decl.name not in OBJECTS:
-        return _foreign_object(body, symbol, ref, decl, name)
+        return body.unit.foreign(body, symbol, ref, decl, name)
     if decl.initializer is not None:
         raise CompileError(f"extern {ref.name!r} has no abstract methods", decl.pos, "no { … } behind it")
     type_ = type_at(body, ref)
@@ -195,32 +192,6 @@ def _make_object(
             return Object(type_, symbol.decl, name, decl.pos, kind, annotations)
         case _:
             raise AssertionError(ref.name)
-
-
-def _foreign_object(
-    body: Body, symbol: ExternDef, ref: ast.NamedType, decl: ast.Instantiation, name: str
-) -> Object:
-    """Return an object of an extern that v1model does not have, for checking the rest of the program."""
-    unsupported = f"extern {symbol.decl.name!r}: v1model has none of that name"
-    body.unit.refuse(Unsupported(unsupported, decl.pos))
-    if any(_constructs(body, arg.value) for arg in decl.args):
-        raise Unsupported("an extern without a name of its own", decl.pos, "a declaration of the instance")
-    bare = body.scope.lookup(ref.name, ref.pos, absolute=ref.absolute) is symbol and not ref.args
-    given = t.ExternType(symbol.decl.name) if bare else type_at(body, ref)
-    assert isinstance(given, t.ExternType)
-    call = ast.Call(ast.Name(ref.name, ref.absolute, ref.pos), (), decl.args, decl.pos)
-    type_ = foreign_object(body, symbol.decl, given, call)
-    inside = replace(body, scope=Scope(body.scope))
-    for item in decl.initializer or ():
-        if isinstance(item, ast.Instantiation):
-            declare_instance(inside, item, name)
-    check_methods(inside, symbol, type_, decl)
-    return Object(type_, symbol.decl, name, decl.pos)
-
-
-def _constructs(body: Body, expr: ast.Expr) -> bool:
-    name = expr.callee.name if isinstance(expr, ast.Call) and isinstance(expr.callee, ast.Name) else ""
-    return isinstance(body.scope.find(name), ExternDef | BlockDef)
 
 
 def _make_register(

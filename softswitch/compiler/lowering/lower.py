@@ -34,6 +34,7 @@ from softswitch.compiler.lowering.architecture import (
 )
 from softswitch.compiler.lowering.calls.dispatch import call
 from softswitch.compiler.lowering.calls.field_lists import annotated_lists
+from softswitch.compiler.lowering.calls.foreign import foreign_instance
 from softswitch.compiler.lowering.declare import declare_all, error_type
 from softswitch.compiler.lowering.flatten import flattened
 from softswitch.compiler.lowering.limits import check_limits
@@ -76,6 +77,7 @@ def _gather(program: ast.Program, name: str) -> ir.Program:
 def _lowered(unit: Unit, program: ast.Program, name: str) -> ir.Program:
     unit.call = call
     unit.statements = lower_statements
+    unit.foreign = foreign_instance
     main = declare_all(unit, program.declarations)
     if main is None:
         check_uncalled(unit)

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from softswitch.compiler import ir
 from softswitch.compiler.errors import Unsupported
 from softswitch.compiler.lowering import types as t
-from softswitch.compiler.lowering.calls.extern_calls import OBJECTS
 from softswitch.compiler.lowering.passing import Formal, Passed, named
 from softswitch.compiler.lowering.scope import ExternDef
 from softswitch.compiler.lowering.unit import Body
-from softswitch.compiler.lowering.values import Object, Packet, Run, Value
+from softswitch.compiler.lowering.values import OBJECTS, Object, Packet, Run, Value
 
 
 def passed_to_nothing(body: Body, formals: Sequence[Formal]) -> Passed:

@@ -11,8 +11,8 @@ from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported, gathered
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.lowering import types as t
-from softswitch.compiler.lowering.scope import AlreadySaid, Scope
-from softswitch.compiler.lowering.values import Value
+from softswitch.compiler.lowering.scope import AlreadySaid, ExternDef, Scope
+from softswitch.compiler.lowering.values import Object, Value
 
 
 class Place(Enum):
@@ -61,8 +61,9 @@ class Unit:
         self.match_kinds: dict[str, ir.Position] = {}
         self.active: list[object] = []
         self.instantiated: set[int] = set()  # ids of the declarations of controls and parsers in use
-        # The two knots that tie the recursion of expressions, calls and statements; lower.py sets them.
+        # The knots that tie the recursion of expressions, calls, statements, instances: lower.py sets them.
         self.call: Callable[[Body, ast.Call], Value]
+        self.foreign: Callable[[Body, ExternDef, ast.NamedType, ast.Instantiation, str], Object]
         self.statements: Callable[[Body, tuple[ast.Stmt, ...]], None]
         self._checking = False
         self._errors: list[CompileError] = []

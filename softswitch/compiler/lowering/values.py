@@ -87,6 +87,13 @@ class Packet:
     decl: ast.ExternDecl
 
 
+OBJECTS = (
+    *("register", "counter", "meter", "direct_counter", "direct_meter"),
+    *("action_profile", "action_selector", "Checksum16"),
+)
+"""The externs of v1model with objects."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Object:
     """An instance of an extern; `name` is its control-plane name.

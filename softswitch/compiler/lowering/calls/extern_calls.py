@@ -19,12 +19,6 @@ from softswitch.compiler.lowering.scope import Scope, TypeName
 from softswitch.compiler.lowering.unit import Body, constant_body
 from softswitch.compiler.lowering.values import Default, Nothing, Number, Run, Value, show, type_of
 
-OBJECTS = (
-    *("register", "counter", "meter", "direct_counter", "direct_meter"),
-    *("action_profile", "action_selector", "Checksum16"),
-)
-"""The externs of v1model with objects."""
-
 
 def choose(overloads: Sequence[ast.Prototype], expr: ast.Call, what: str) -> ast.Prototype:
     """Return the overload that a call means, by number and names of its arguments. Raises CompileError."""

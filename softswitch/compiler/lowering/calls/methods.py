@@ -7,7 +7,6 @@ from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.calls.extern_calls import (
-    OBJECTS,
     choose,
     extern_arguments,
     foreign_call,
@@ -22,6 +21,7 @@ from softswitch.compiler.lowering.expressions.logic import disjunction
 from softswitch.compiler.lowering.scope import unknown
 from softswitch.compiler.lowering.unit import Body, Place
 from softswitch.compiler.lowering.values import (
+    OBJECTS,
     Group,
     Invalid,
     Nothing,

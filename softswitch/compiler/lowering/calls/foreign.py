@@ -1,26 +1,57 @@
-"""Abstract methods and what instances give for them ("Instantiating objects with abstract methods").
+"""Instances of externs that v1model does not have: refused, but checked with all that follows from them.
 
-No extern of v1model has any: what is given is checked, nothing of it becomes part of a program.
+That includes abstract methods and what instances give for them ("Instantiating objects with abstract
+methods"): no extern of v1model has any.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.blocks.actions import formals_of
+from softswitch.compiler.lowering.calls.extern_calls import foreign_object
 from softswitch.compiler.lowering.calls.functions import check_function
 from softswitch.compiler.lowering.expressions.check import type_at
+from softswitch.compiler.lowering.instances import declare_instance
 from softswitch.compiler.lowering.passing import Formal, is_optional
-from softswitch.compiler.lowering.scope import ExternDef, Scope, TypeName, unknown
+from softswitch.compiler.lowering.scope import BlockDef, ExternDef, Scope, TypeName, unknown
 from softswitch.compiler.lowering.signatures import Role, check_prototype
 from softswitch.compiler.lowering.stand_ins import passed_to_nothing
 from softswitch.compiler.lowering.unit import Body, Place, constant_body
+from softswitch.compiler.lowering.values import Object
 
 
-def check_methods(body: Body, symbol: ExternDef, type_: t.ExternType, decl: ast.Instantiation) -> None:
+def foreign_instance(
+    body: Body, symbol: ExternDef, ref: ast.NamedType, decl: ast.Instantiation, name: str
+) -> Object:
+    """Return an object of an extern that v1model does not have, for checking the rest of the program."""
+    unsupported = f"extern {symbol.decl.name!r}: v1model has none of that name"
+    body.unit.refuse(Unsupported(unsupported, decl.pos))
+    if any(_constructs(body, arg.value) for arg in decl.args):
+        raise Unsupported("an extern without a name of its own", decl.pos, "a declaration of the instance")
+    bare = body.scope.lookup(ref.name, ref.pos, absolute=ref.absolute) is symbol and not ref.args
+    given = t.ExternType(symbol.decl.name) if bare else type_at(body, ref)
+    assert isinstance(given, t.ExternType)
+    call = ast.Call(ast.Name(ref.name, ref.absolute, ref.pos), (), decl.args, decl.pos)
+    type_ = foreign_object(body, symbol.decl, given, call)
+    inside = replace(body, scope=Scope(body.scope))
+    for item in decl.initializer or ():
+        if isinstance(item, ast.Instantiation):
+            declare_instance(inside, item, name)
+    _check_methods(inside, symbol, type_, decl)
+    return Object(type_, symbol.decl, name, decl.pos)
+
+
+def _constructs(body: Body, expr: ast.Expr) -> bool:
+    name = expr.callee.name if isinstance(expr, ast.Call) and isinstance(expr.callee, ast.Name) else ""
+    return isinstance(body.scope.find(name), ExternDef | BlockDef)
+
+
+def _check_methods(body: Body, symbol: ExternDef, type_: t.ExternType, decl: ast.Instantiation) -> None:
     """Compare the methods that an instance gives with the abstract ones. Raises CompileError."""
     abstract = {method.name: method for method in symbol.decl.methods if method.abstract}
     if not abstract and decl.initializer is not None:
