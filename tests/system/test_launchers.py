@@ -201,13 +201,27 @@ def test_what_cannot_be_admitted_is_told_to_all_ranks() -> None:
 
 
 def test_ranks_of_a_machine_are_summed_there_first_if_asked_to() -> None:
-    code = f"{SUM}; print(ina.statistics().get('packets_sent', 0) > 0)"
+    code = f"{SUM}; print(ina.statistics()['packets_sent'] > 0)"
     ranks = launch(code, [{**each, "INA_HIERARCHICAL": "1"} for each in openmpi(3)])
     for rank, process in enumerate(ranks):
         output, errors = process.communicate()
         assert process.returncode == 0, errors
         assert output == f"{rank} [3. 3. 3.]\n{rank == 0}\n"
     assert not nothing_left(ranks)
+
+
+ALONE = (
+    "import numpy as np, hostlib as ina; ina.init(); ina.allreduce(np.ones(999, np.int32)); "
+    "print(ina.statistics()['packets_sent'])"
+)
+
+
+def test_a_launch_of_one_process_sends_nothing_and_one_worker_of_ina_run_does() -> None:
+    for environments in ([{}], openmpi(1)):
+        (process,) = launch(ALONE, environments)
+        assert process.communicate()[0] == "0.0\n"
+    done = ina("run", "-np", 1, "--lanes", 32, "--", sys.executable, "-c", ALONE)
+    assert done.stdout.startswith("32.0\n"), "999 elements in packets of 32"
 
 
 def test_admit_takes_the_ranks_of_machines_once_each() -> None:
