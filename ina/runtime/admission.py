@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import socket
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -21,6 +21,8 @@ from ina.runtime.fabric import SwitchFabric
 from ina.runtime.lease import new_lease
 from ina.runtime.spec import SHARED_WINDOW, LaunchSpec, Machine
 from ina.runtime.topology import branches
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,4 +233,4 @@ def _remove(fabric: SwitchFabric, tree: TreeAdmission) -> None:
     except NoSuchJob:
         return  # somebody else removed it
     except ControllerError as error:
-        warnings.warn(f"job {tree.job} may still be on the switch: {error}", stacklevel=2)
+        _log.warning("job %d may still be on the switch: %s", tree.job, error)
