@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from rich.table import Table
 
-from benchmarks.pages import console
+from benchmarks.fill import console
 from controller.policies.families.base import SimulationConfig
 from controller.policies.registry import dress
 from controller.scheduling import Cluster, JobSpec

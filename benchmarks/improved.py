@@ -15,9 +15,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.pages import check, fill
+from benchmarks.fill import check, fill
+from benchmarks.replicas import full_name
 from benchmarks.trace_files import LONG, Trace, traces
-from bmv2_topos.experiments.harness import markdown
+from bmv2_topos.harness import markdown
 from controller.policies.families import papers
 from controller.policies.families.base import SimulationConfig
 from controller.scheduling import Cluster
@@ -115,7 +116,7 @@ def compared(files: Sequence[Trace], *, slow: bool) -> list[ResultRow]:
         if slow or (KNOWN in BESIDE[policies] and not trace.name.startswith(LONG))
     ]
     tasks = [
-        Task(policy, Source(trace.path), SimulationConfig(Cluster.uniform(trace.nodes, 8)))
+        Task(full_name(policy), Source(trace.path), SimulationConfig(Cluster.uniform(trace.nodes, 8)))
         for trace, policy in wanted
     ]
     names = [trace.name for trace, _ in wanted]
@@ -128,8 +129,8 @@ def compared(files: Sequence[Trace], *, slow: bool) -> list[ResultRow]:
 
         outcomes = run_all(tasks, report=report)
     return [
-        {**asdict(outcome.metrics), "trace": name, "policy": outcome.task.policy, "took_s": outcome.cpu_s}
-        for name, outcome in zip(names, outcomes, strict=True)
+        {**asdict(outcome.metrics), "trace": trace.name, "policy": policy, "took_s": outcome.cpu_s}
+        for (trace, policy), outcome in zip(wanted, outcomes, strict=True)
     ]
 
 

@@ -23,7 +23,7 @@ import numpy as np
 from rich.table import Table
 
 from benchmarks.ablations import resolved
-from benchmarks.pages import console
+from benchmarks.fill import console
 from controller.errors import ControllerError
 from controller.policies.families.base import SimulationConfig
 from controller.policies.families.lucid import measurements

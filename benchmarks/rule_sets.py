@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from benchmarks.replicas import MURI
+from benchmarks.replicas.muri.loop import MuriRun
+from benchmarks.replicas.muri.muri import MuriReplica
+from benchmarks.replicas.muri.ranked import srsf, srtf
+from benchmarks.replicas.muri.tiresias import TiresiasReplica
 from controller.policies.families import papers
 from controller.policies.families.base import SimulationConfig
 from controller.policies.families.papers import INTERVAL_S
@@ -12,10 +17,6 @@ from controller.scheduling.policy import Policy
 from controller.scheduling.speed import Exclusive, Interleaved
 from controller.simulator.by_name import make
 from controller.simulator.policy_run import PolicyRun
-from controller.simulator.replicas.muri.loop import MuriRun
-from controller.simulator.replicas.muri.muri import MuriReplica
-from controller.simulator.replicas.muri.ranked import srsf, srtf
-from controller.simulator.replicas.muri.tiresias import TiresiasReplica
 
 Step = tuple[str, Callable[[], PolicyRun]]
 """Difference from the step before, and the policy run."""
@@ -25,7 +26,7 @@ ON_CHANGE = "restarts cost only those who start or move"
 
 def replica(name: str, *settings: tuple[str, float]) -> PolicyRun:
     """Return the policy run of a policy as in the public code, which is the same on all clusters."""
-    return make(f"muri-replica:{name}", SimulationConfig(Cluster.uniform(1, 1), settings=settings))
+    return make(f"{MURI}:{name}", SimulationConfig(Cluster.uniform(1, 1), settings=settings))
 
 
 def _alone(name: str, policy: Callable[[], Policy], places: str) -> Sequence[Step]:

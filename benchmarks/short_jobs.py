@@ -15,9 +15,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.pages import check, publish
+from benchmarks.fill import check, publish
 from benchmarks.trace_files import LONG, traces
-from bmv2_topos.experiments.harness import markdown
+from bmv2_topos.harness import markdown
 from controller.policies.families.base import SimulationConfig
 from controller.scheduling import Cluster
 from controller.simulator.job_table import COLUMNS

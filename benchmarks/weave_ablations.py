@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.pages import check, publish
+from benchmarks.fill import check, publish
 from benchmarks.short_jobs import CASES, LOADS, NODES, SEEDS
 from benchmarks.trace_files import traces
-from bmv2_topos.experiments.harness import markdown
+from bmv2_topos.harness import markdown
 from controller.grouping.efficiency import Profile
 from controller.policies.families import papers
 from controller.policies.families.base import SimulationConfig

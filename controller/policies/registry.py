@@ -1,8 +1,10 @@
 """All policies by name, in families of one speed model each: figures of two families are not comparable.
 
-A name is ``FAMILY:POLICY``; those of the papers' plain family have no colon. Other names are those of
-policies from outside (`controller.policies.families.outside`), which count as plain. What models need comes
-from files (`SimulationConfig`), or else is made up.
+A name is ``FAMILY:POLICY``; those of the papers' plain family have no colon. A family is one of `FAMILIES`,
+or a module or file from outside with a `Family` called ``FAMILY``: ``package.module:POLICY``,
+``path.py:POLICY``. Other names are those of single policies from outside
+(`controller.policies.families.outside`), which count as plain. What models need comes from files
+(`SimulationConfig`), or else is made up.
 
 To add a family: a module in `controller.policies.families` with a `Family`, and its line in `FAMILIES`.
 Packages that are optional are loaded when one of its policies is made.
@@ -44,11 +46,8 @@ class _Families(Mapping[str, Family]):
 FAMILIES: Mapping[str, Family] = _Families(
     {
         "": "controller.policies.families.papers",
-        "muri-replica": "controller.simulator.replicas.muri.family",
         "synergy": "controller.policies.families.synergy",
-        "synergy-replica": "controller.simulator.replicas.synergy.family",
         "lucid": "controller.policies.families.lucid",
-        "lucid-replica": "controller.simulator.replicas.lucid.family",
         "sharing": "controller.policies.families.sharing",
         "types": "controller.policies.families.types",
         "faults": "controller.policies.families.faults",
@@ -58,9 +57,17 @@ FAMILIES: Mapping[str, Family] = _Families(
 
 
 def family(name: str) -> str:
-    """Return the family of a policy; "" for a plain one and for one from outside."""
-    before, colon, _ = name.partition(":")
-    return before if colon and before in FAMILIES else ""
+    """Return the family of a policy; "" for a plain one and for one from outside that is in no family."""
+    before, colon, _ = name.rpartition(":")
+    return before if colon and (before in FAMILIES or outside.family(before)) else ""
+
+
+def find_family(kind: str) -> Family:
+    """Return the family of this name, one of `FAMILIES` or from outside. Raises BadSpec if there is none."""
+    found = FAMILIES[kind] if kind in FAMILIES else outside.family(kind)
+    if found is None:
+        raise BadSpec(f"family {kind!r} is unknown; there are {', '.join(filter(None, FAMILIES))}")
+    return found
 
 
 def full_name(kind: str, policy: str) -> str:
@@ -82,13 +89,16 @@ def make(name: str, config: SimulationConfig) -> Setup:
     check_known(name)
     if is_outside(name):
         return outside.make(name, config)
-    return FAMILIES[family(name)].make(name.rpartition(":")[2], config)
+    return find_family(family(name)).make(name.rpartition(":")[2], config)
 
 
 def check_known(name: str) -> None:
     """Raise BadSpec unless a policy is called so, here or outside."""
     if not is_outside(name):
         return
+    if kind := family(name):
+        policies = ", ".join(find_family(kind).policies)
+        raise BadSpec(f"family {kind!r} has no policy {name.rpartition(':')[2]!r}; it has {policies}")
     named_so = plugins.is_external(name) or plugins.is_module(name) or name in plugins.names(outside.GROUP)
     if named_so and name.partition(":")[0] not in FAMILIES:
         outside.find(name)
@@ -99,7 +109,7 @@ def check_known(name: str) -> None:
 def is_outside(name: str) -> bool:
     """Return whether no policy of the families is called so."""
     kind, policy = family(name), name.rpartition(":")[2]
-    return full_name(kind, policy) != name or policy not in FAMILIES[kind].policies
+    return full_name(kind, policy) != name or policy not in find_family(kind).policies
 
 
 def parse_setting(text: str) -> tuple[str, float]:
@@ -129,9 +139,9 @@ def settings_of(policy: str, config: SimulationConfig) -> dict[str, float]:
 
 
 def _settings(policy: str) -> Mapping[str, Setting]:
-    return outside.settings(policy) if is_outside(policy) else FAMILIES[family(policy)].settings
+    return outside.settings(policy) if is_outside(policy) else find_family(family(policy)).settings
 
 
 def dress(specs: Sequence[JobSpec], kind: str, config: SimulationConfig) -> list[JobSpec]:
     """Return generated jobs with models that the family `kind` knows, drawn evenly by seed."""
-    return FAMILIES[kind].dress(specs, config)
+    return find_family(kind).dress(specs, config)

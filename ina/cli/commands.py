@@ -66,7 +66,7 @@ _add(
     _TRY,
     "experiment",
     "experiment:experiment",
-    "Run a published experiment, and write its page of rows, tables and plots.",
+    "Run the experiment of a Python file, and write its rows, page and plots.",
 )
 _add(_ALLOT, "alloc", "allocation.alloc:alloc", "Divide switch memory among placed jobs.")
 _add(

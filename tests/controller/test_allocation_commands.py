@@ -112,7 +112,10 @@ def test_pictures_are_drawn(ina: Commands, tmp_path: Path) -> None:
         ),
         (("explain", "alloc", "contes", *FILES, *RACK), "job 'contes': did you mean 'contest'?"),
         ((*CLUSTER, "--scheduler", "srfs"), "policy 'srfs' is unknown"),
-        ((*CLUSTER, "--scheduler", "muri-replica:srtf"), "is a replica with a simulator of its own"),
+        (
+            (*CLUSTER, "--scheduler", "benchmarks.replicas.muri:srtf"),
+            "is a replica with a simulator of its own",
+        ),
         ((*CLUSTER, "--placement", "netpak"), "placement 'netpak': did you mean 'netpack'?"),
         (
             (*CLUSTER, "--memory", "static,static"),

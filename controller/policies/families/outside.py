@@ -1,9 +1,12 @@
 """Policies from outside the project: a class of a module or of a file, or what a package offers.
 
-A name is ``package.module:Class``, ``path.py:Class``, or an entry point of the group `GROUP`. What it names
-is called with nothing but what ``--set`` gives, and returns a `Policy`, or a `Setup` if it brings a speed
-model of its own; else jobs run as fast as in the plain family. Parameters with a number for a default are its
-settings.
+A module or file with a `Family` called ``FAMILY`` brings policies with a speed model of their own, such as
+the replicas of published simulators in ``benchmarks/replicas``.
+
+Else a name is ``package.module:Class``, ``path.py:Class``, or an entry point of the group `GROUP`. What it
+names is called with nothing but what ``--set`` gives, and returns a `Policy`, or a `Setup` if it brings a
+speed model of its own; else jobs run as fast as in the plain family. Parameters with a number for a default
+are its settings.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from typing import Any
 
 from controller import plugins
 from controller.errors import ControllerError
-from controller.policies.families.base import Setting, SimulationConfig, resolve_settings
+from controller.policies.families.base import Family, Setting, SimulationConfig, resolve_settings
 from controller.policies.setup import Setup
 from controller.scheduling.checks import check
 from controller.scheduling.errors import BadDecision, BadSpec
@@ -25,6 +28,15 @@ from controller.scheduling.speed import Interleaved
 
 GROUP = "ina.policies"
 """The group of entry points."""
+
+
+def family(source: str) -> Family | None:
+    """Return the family of a module or file; None if it has none, or is not there (`find` says why)."""
+    try:
+        found = getattr(plugins.module(source), "FAMILY", None) if plugins.is_source(source) else None
+    except BadSpec:
+        return None
+    return found if isinstance(found, Family) else None
 
 
 def find(name: str) -> Callable[..., Any]:

@@ -25,7 +25,7 @@ EPILOG = """Examples:
 
   ina schedule simulate --generate 500 --policy fifo,srtf,muri-s
 
-  ina schedule simulate --trace trace3.csv --policy muri-replica:srtf,muri-replica:muri-s --json
+  ina schedule simulate --trace trace3.csv --policy srtf,muri-s --json
 
   ina schedule simulate --cluster examples/schedule/cluster.toml --load 0.8 --seed 1 --output results
 

@@ -195,7 +195,7 @@ def test_work_is_conserved_and_no_gpu_oversubscribed(name: str, seed: int) -> No
         assert result.gpu_integral == pytest.approx(served)
 
 
-@pytest.mark.parametrize("name", [name for name in known() if family(name) in ("", "muri-replica")])
+@pytest.mark.parametrize("name", [name for name in known() if not family(name)])
 def test_runs_are_repeatable(name: str) -> None:
     cluster = Cluster.uniform(2, 4)
     jobs = generate(40, cluster, load=2, seed=9, three_stages=":" in name)

@@ -6,6 +6,8 @@ import math
 
 import pytest
 
+from benchmarks import replicas
+from benchmarks.replicas.muri.family import POLICIES as REPLICAS
 from benchmarks.schedule_fuzz import Case, across_racks, draw, failure, wrong
 from controller.policies.families.base import SimulationConfig
 from controller.policies.registry import family, known
@@ -14,10 +16,10 @@ from controller.scheduling import baselines as b
 from controller.scheduling.speed import Exclusive
 from controller.simulator import simulate
 from controller.simulator.by_name import make
-from controller.simulator.replicas.muri.family import POLICIES as REPLICAS
 from controller.simulator.watch import DECISIONS
 
-PLAIN = [name for name in known() if family(name) in ("", "muri-replica")]
+PLAIN = [name for name in known() if not family(name)]
+PLAIN += map(replicas.full_name, replicas.known("muri-replica"))
 STAGES = {"gpu": (0.0, 0.0, 1.0, 0.0), "mixed": (0.2, 0.2, 0.4, 0.2)}
 
 

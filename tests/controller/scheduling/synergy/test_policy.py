@@ -4,6 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.replicas.steps import SteppedRun
+from benchmarks.replicas.synergy.rules import replica_demands, replica_policy
+from benchmarks.replicas.synergy.speed import RoundSpeed
 from controller.policies.families.base import SimulationConfig
 from controller.policies.registry import dress
 from controller.scheduling import BadSpec, Cluster, Decision, Group, JobSpec, JobState, Node, View
@@ -24,9 +27,6 @@ from controller.scheduling.synergy.policy import RANKS
 from controller.simulator import measure, simulate
 from controller.simulator.by_name import make
 from controller.simulator.generate import generate
-from controller.simulator.replicas.steps import SteppedRun
-from controller.simulator.replicas.synergy.rules import replica_demands, replica_policy
-from controller.simulator.replicas.synergy.speed import RoundSpeed
 from tests import effort
 from tests.controller.scheduling.synergy.cases import CACHING, HUNGRY, MODEST, SHAPE
 
