@@ -25,7 +25,7 @@ def deployment_of(
     """Return what is given to `controller.admit_tree`; each server is a rank, in the order of `hosts`.
 
     Ports of a switch are numbered from 1 in the order of the cluster's links, servers' addresses are
-    02:00:00:00:00:01 and 10.0.0.1 for the first and so on, as in `bmv2_topos.Topology`.
+    02:00:00:00:00:01 and 10.0.0.1 for the first and so on, as in `controller.vocabulary.topology.Topology`.
     `regions` are those of a memory policy, by switch.
 
     Raises BadSpec for a job whose root does not sum, for its fallback server does all, and for one whose

@@ -69,7 +69,7 @@ class _Link(Protocol):
 
 
 class _Topology(Protocol):
-    """What this needs of `bmv2_topos.Topology`, which is of another package."""
+    """What this needs of a `controller.vocabulary.topology.Topology`."""
 
     @property
     def switches(self) -> Sequence[_Switch]: ...
