@@ -29,6 +29,10 @@ class Run(Protocol):
         """True if the machine decides what comes out, and no two runs give the same."""
 
     @property
+    def missing(self) -> str:
+        """What this machine or user lacks to run it, as a sentence; empty if nothing."""
+
+    @property
     def elements(self) -> int:
         """Elements that all workers send: about how long it takes."""
 
@@ -58,6 +62,11 @@ class Scenario:
     def real(self) -> bool:
         """False: virtual time gives the same digits anywhere."""
         return False
+
+    @property
+    def missing(self) -> str:
+        """Nothing."""
+        return ""
 
     @property
     def elements(self) -> int:
@@ -100,6 +109,11 @@ class Call:
         """False: nothing is timed."""
         return False
 
+    @property
+    def missing(self) -> str:
+        """Nothing."""
+        return ""
+
     def run(self) -> ResultRow:
         """Call it."""
         return self.call()
@@ -138,8 +152,6 @@ class Experiment:
     """Draws plots of the rows into a directory; returns their files."""
     timed: frozenset[str] = frozenset()
     """Columns that are measured on the machine: they come out otherwise each time."""
-    missing: Callable[[], str] = field(default=lambda: "")
-    """Says why its real runs cannot be run here; empty if they can."""
     source: str = ""
     """The file or module that it comes from (`load`), from which other processes load it, too."""
 

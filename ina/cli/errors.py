@@ -46,6 +46,7 @@ def verdict(error: BaseException) -> tuple[str, int]:
     """
     # Loaded when something has gone wrong: `ina --help` needs none of it.
     import softswitch
+    from bmv2_topos.harness.errors import BadExperiment, HarnessError
     from bmv2_topos.testbeds.netns.errors import BadName, LiveError
     from controller import BadJob, ControllerError, ProgramMismatch
     from controller.errors import OtherProgram, TlsFailure
@@ -79,6 +80,7 @@ def verdict(error: BaseException) -> tuple[str, int]:
             | TopologyError()
             | BadName()
             | ConfigError()
+            | BadExperiment()
         ):
             return str(error), USAGE
         case TlsFailure():
@@ -96,6 +98,7 @@ def verdict(error: BaseException) -> tuple[str, int]:
             | OSError()
             | RunError()
             | LiveError()
+            | HarnessError()
         ):
             return str(error), FAILED
         case _:

@@ -120,15 +120,19 @@ def _scenarios(one: Experiment, quick: bool, seeds: int | None, runner: str | No
     scenarios = one.scenarios(quick)
     if runner is not None:
         scenarios = _of_runner(one, scenarios, runner)
-    if why := one.missing():
-        if runner == "netns":
-            raise Failure(f"{one.name}: {why}", exit_code=USAGE)
-        say(f"{one.name}: runs in virtual time only: {why}")
-        scenarios = [scenario for scenario in scenarios if not scenario.real]
     try:
-        return scenarios if seeds is None else with_seeds(scenarios, seeds)
+        scenarios = scenarios if seeds is None else with_seeds(scenarios, seeds)
     except ValueError as error:
         raise Failure(f"{one.name}: {error}", exit_code=USAGE) from error
+    possible = [scenario for scenario in scenarios if not scenario.missing]
+    if len(possible) < len(scenarios):
+        why = "; ".join(dict.fromkeys(scenario.missing for scenario in scenarios if scenario.missing))
+        if not possible:
+            raise Failure(
+                f"{one.name}: none of the {len(scenarios)} runs can be run here: {why}", exit_code=USAGE
+            )
+        say(f"{one.name}: {len(scenarios) - len(possible)} of {len(scenarios)} runs are left out: {why}")
+    return possible
 
 
 def _of_runner(one: Experiment, scenarios: Sequence[Run], runner: str) -> Sequence[Run]:
