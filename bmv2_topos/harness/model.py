@@ -44,10 +44,10 @@ class Run(Protocol):
 class Scenario:
     """One run in virtual time."""
 
-    labels: ResultRow
-    """Columns that identify its row."""
     jobs: tuple[JobEntry, ...]
     settings: VirtualSettings
+    labels: ResultRow = field(default_factory=dict)
+    """Columns that identify its row."""
     shape: tuple[int, ...] | None = None
     """Children per level of a tree that holds one job; None: one switch."""
     link: Link | None = None
@@ -95,26 +95,23 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One run that is a call, and the same digits anywhere."""
+    """One run that is a call."""
 
     labels: ResultRow
     """Columns that identify its row."""
-    call: Callable[[], ResultRow]
-    """Returns the columns that it adds to its labels."""
+    call: Callable[[], Any]
+    """Returns what the experiment's `measure` takes."""
     elements: int = 0
     """Elements that all workers send packet by packet; 0: it is only computed, in less than a second."""
-
-    @property
-    def real(self) -> bool:
-        """False: nothing is timed."""
-        return False
+    real: bool = False
+    """The machine decides what comes out, and no two calls give the same."""
 
     @property
     def missing(self) -> str:
         """Nothing."""
         return ""
 
-    def run(self) -> ResultRow:
+    def run(self) -> Any:
         """Call it."""
         return self.call()
 

@@ -46,7 +46,6 @@ def verdict(error: BaseException) -> tuple[str, int]:
     """
     # Loaded when something has gone wrong: `ina --help` needs none of it.
     import softswitch
-    from bmv2_topos.harness.errors import BadExperiment, HarnessError
     from bmv2_topos.testbeds.netns.errors import BadName, LiveError
     from controller import BadJob, ControllerError, ProgramMismatch
     from controller.errors import OtherProgram, TlsFailure
@@ -80,7 +79,6 @@ def verdict(error: BaseException) -> tuple[str, int]:
             | TopologyError()
             | BadName()
             | ConfigError()
-            | BadExperiment()
         ):
             return str(error), USAGE
         case TlsFailure():
@@ -98,7 +96,6 @@ def verdict(error: BaseException) -> tuple[str, int]:
             | OSError()
             | RunError()
             | LiveError()
-            | HarnessError()
         ):
             return str(error), FAILED
         case _:
