@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -113,3 +114,8 @@ def test_the_example_has_about_twenty_lines_and_runs() -> None:
     assert len(rows) == 2 * 2 * 2
     assert all(row["packets sent again"] for row in rows if row["loss"])
     assert found.findings(rows).count("without probes") == 2
+
+
+def test_the_page_shows_the_example() -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "experiments.md").read_text(), re.DOTALL)
+    assert code in (ROOT / "examples" / "losses.py").read_text()
