@@ -79,13 +79,20 @@ def words(file: str) -> frozenset[str]:
     return frozenset(re.findall(r"\w+", (ROOT / file).read_text(encoding="utf-8")))
 
 
+@cache
+def words_below(package: str) -> frozenset[str]:
+    below = (file for file in files() if file.startswith(f"{package}/") and file.endswith(".py"))
+    return frozenset().union(*map(words, below))
+
+
 def is_there(module: str) -> bool:
-    """Whether a dotted name is a module, or is written in the module that its beginning names."""
+    """Whether a name is a module, or names what is written in one, and members that its package has."""
     parts = module.split(".")
     for end in range(len(parts), 0, -1):
         for file in ("/".join(parts[:end]) + ".py", "/".join([*parts[:end], "__init__.py"])):
             if file in files():
-                return all(name in words(file) for name in parts[end:])
+                here, members = parts[end : end + 1], parts[end + 1 :]  # the name may come from elsewhere
+                return {*here} <= words(file) and {*members} <= words_below(parts[0])
     return (ROOT / "/".join(parts)).is_dir()
 
 
