@@ -17,7 +17,7 @@ import numpy as np
 from rich.table import Table
 
 from benchmarks.pages import console
-from controller.scheduling import Cluster, JobSpec
+from controller.scheduling import Submission
 from controller.scheduling.deadlines import Slack
 from controller.simulator.families.base import SimulationConfig
 from controller.simulator.generate import generate
@@ -25,6 +25,7 @@ from controller.simulator.policies import dress, make
 from controller.simulator.policy_run import PolicyRun
 from controller.simulator.record import Result
 from controller.simulator.speed import Exclusive
+from controller.vocabulary import Cluster
 
 CLUSTER = Cluster.uniform(9, 8)
 """Nine servers: three of each kind of GPUs."""
@@ -107,7 +108,7 @@ def figures(result: Result) -> dict[str, float]:
     }
 
 
-def jobs_of(kind: str, config: SimulationConfig, number: int, load: float) -> list[JobSpec]:
+def jobs_of(kind: str, config: SimulationConfig, number: int, load: float) -> list[Submission]:
     """Return generated jobs."""
     return dress(generate(number, CLUSTER, load=load, seed=config.seed), kind, config)
 

@@ -18,7 +18,6 @@ from typing import Any
 from benchmarks.pages import check, fill
 from benchmarks.trace_files import LONG, Trace, traces
 from bmv2_topos.experiments.harness import markdown
-from controller.scheduling import Cluster
 from controller.scheduling.weave import Weave
 from controller.simulator import measure
 from controller.simulator.families.base import SimulationConfig
@@ -28,6 +27,7 @@ from controller.simulator.pool import run_all
 from controller.simulator.runs import RunFailed, Source, Task
 from controller.simulator.speed import Interleaved
 from controller.simulator.traces import read
+from controller.vocabulary import Cluster
 from ina.cli.output import Bar
 
 ResultRow = dict[str, Any]

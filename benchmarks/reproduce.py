@@ -21,12 +21,12 @@ from benchmarks.references import LUCID, MURI, SYNERGY
 from benchmarks.reproduce_page import SHOW, ResultRow, page
 from benchmarks.rule_sets import STEPS
 from benchmarks.trace_files import Trace, takes_minutes, traces
-from controller.scheduling import Cluster
 from controller.simulator import measure
 from controller.simulator.families.base import SimulationConfig
 from controller.simulator.policies import family, known
 from controller.simulator.runs import RunFailed, Source, Task, run
 from controller.simulator.traces import read
+from controller.vocabulary import Cluster
 from ina.bench.grouping import measure_grouping
 
 NAME = "schedulers"

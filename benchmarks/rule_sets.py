@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from controller.scheduling.model import Cluster
 from controller.scheduling.policy import Policy
 from controller.simulator.families.base import SimulationConfig
 from controller.simulator.families.papers import INTERVAL_S, policy_run
@@ -15,6 +14,7 @@ from controller.simulator.replicas.muri.muri import MuriReplica
 from controller.simulator.replicas.muri.ranked import srsf, srtf
 from controller.simulator.replicas.muri.tiresias import TiresiasReplica
 from controller.simulator.speed import Exclusive, Interleaved
+from controller.vocabulary import Cluster
 
 Step = tuple[str, Callable[[], PolicyRun]]
 """Difference from the step before, and the policy run."""

@@ -22,8 +22,8 @@ from benchmarks.pages import check, fill
 from bmv2_topos.experiments.harness import markdown
 from bmv2_topos.experiments.real import DELAY_S, no_gloo
 from bmv2_topos.testbeds import netns
+from controller.vocabulary import Link
 from controller.vocabulary.catalog import star
-from controller.vocabulary.topology import Link
 from ina.runtime.jobs import JobEnd, run_jobs
 from ina.runtime.spec import LaunchSpec
 from ina.runtime.testbed_fabric import opened

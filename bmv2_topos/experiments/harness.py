@@ -20,8 +20,7 @@ from typing import Any, Protocol
 from bmv2_topos.experiments.plots import PlotsMissing
 from bmv2_topos.experiments.wrap import wrap
 from bmv2_topos.testbeds.virtual import Fault, Report, VirtualSettings, VirtualTestbed, build
-from controller.vocabulary.jobfile import JobEntry
-from controller.vocabulary.topology import Link
+from controller.vocabulary import Job, Link
 
 RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results"
 
@@ -58,7 +57,7 @@ class Scenario:
 
     labels: ResultRow
     """Columns that identify its row."""
-    jobs: tuple[JobEntry, ...]
+    jobs: tuple[Job, ...]
     settings: VirtualSettings
     shape: tuple[int, ...] | None = None
     """Children per level of a tree that holds one job; None: one switch."""

@@ -8,14 +8,12 @@ from controller.errors import BadSpec
 from controller.placement.flows import way_to_fallback
 from controller.switches.layout import JobTree, TreeLink, TreeSwitch
 from controller.switches.model import INA_UDP_PORT, Member, Uplink, ipv4_from_int, mac_from_int
-from controller.vocabulary import Region
-from controller.workload import Cluster, TrainingJob
-from controller.workload.model import Tree
+from controller.vocabulary import Job, Region, Topology, Tree
 
 
 def job_tree(
-    cluster: Cluster,
-    job: TrainingJob,
+    cluster: Topology,
+    job: Job,
     tree: Tree,
     *,
     slots: int = 0,
@@ -63,7 +61,7 @@ def job_tree(
     return JobTree(grow(tree.root), slots, mode=job.mode, window=window, fallback=fallback)
 
 
-def _ports(cluster: Cluster) -> dict[str, dict[str, int]]:
+def _ports(cluster: Topology) -> dict[str, dict[str, int]]:
     ports: dict[str, dict[str, int]] = {switch.name: {} for switch in cluster.switches}
     for link in cluster.links:
         for here, there in ((link.a, link.b), (link.b, link.a)):

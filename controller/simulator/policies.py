@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from controller import plugins
 from controller.scheduling.errors import BadSpec
-from controller.scheduling.model import JobSpec
+from controller.scheduling.model import Submission
 from controller.simulator.divided import DividedRun
 from controller.simulator.families import outside
 from controller.simulator.families.base import Family, Setting, SimulationConfig, resolve_settings
@@ -143,6 +143,6 @@ def _settings(policy: str) -> Mapping[str, Setting]:
     return outside.settings(policy) if is_outside(policy) else FAMILIES[family(policy)].settings
 
 
-def dress(specs: Sequence[JobSpec], kind: str, config: SimulationConfig) -> list[JobSpec]:
+def dress(specs: Sequence[Submission], kind: str, config: SimulationConfig) -> list[Submission]:
     """Return generated jobs with models that the family `kind` knows, drawn evenly by seed."""
     return FAMILIES[kind].dress(specs, config)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from controller.scheduling.model import Cluster, JobSpec
+from controller.scheduling.model import Submission
 from controller.scheduling.policy import Policy, SpeedModel
 from controller.simulator.engine import simulate
 from controller.simulator.record import Result
+from controller.vocabulary import Cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class PolicyRun:
 
     def run(
         self,
-        specs: Sequence[JobSpec],
+        specs: Sequence[Submission],
         cluster: Cluster,
         *,
         detail: bool = False,

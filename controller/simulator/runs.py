@@ -12,7 +12,7 @@ from pathlib import Path
 
 from controller.errors import ControllerError
 from controller.scheduling.errors import BadInput, BadSpec, BadTrace, SchedulingError
-from controller.scheduling.model import JobSpec
+from controller.scheduling.model import Submission
 from controller.scheduling.policy import Group, JobState
 from controller.simulator.estimates import expect
 from controller.simulator.families.base import SimulationConfig
@@ -79,7 +79,7 @@ class Source:
         if self.format and self.trace is None:
             raise BadSpec(f"the format {self.format!r} of no trace; generated jobs have none")
 
-    def jobs(self, config: SimulationConfig, known: JobCheck | None = None) -> list[JobSpec]:
+    def jobs(self, config: SimulationConfig, known: JobCheck | None = None) -> list[Submission]:
         """Return the jobs; those of a trace must be `known`. Raises BadTrace or BadSpec."""
         cluster = config.cluster
         if self.trace is None:
@@ -96,7 +96,7 @@ class Source:
         specs = expect(read(self.trace, cluster, known, format=self.format), config.estimates)
         if self.load == 1:
             return specs
-        return [replace(spec, submit_s=spec.submit_s / self.load) for spec in specs]
+        return [replace(spec, arrival_s=spec.arrival_s / self.load) for spec in specs]
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ def known_to(policies: Iterable[str], config: SimulationConfig) -> JobCheck:
     of_families = {name if is_outside(name) else family(name): name for name in policies}
     speeds = [make(name, config).speed for name in of_families.values()]
 
-    def known(spec: JobSpec) -> None:
+    def known(spec: Submission) -> None:
         alone = Group((JobState(spec, 0, spec.iteration_s, 0.0),), tuple(range(spec.gpus)), (1.0,), (1.0,))
         for speed in speeds:
             speed.iteration_s(alone)
@@ -204,7 +204,7 @@ def write_rows(path: Path, outcomes: Iterable[Outcome]) -> None:
 
 
 @lru_cache(maxsize=2)
-def _jobs(source: Source, config: SimulationConfig) -> list[JobSpec]:
+def _jobs(source: Source, config: SimulationConfig) -> list[Submission]:
     """Read or generate jobs once for all policies that a process runs on them."""
     return source.jobs(config)
 

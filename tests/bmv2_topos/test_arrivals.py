@@ -10,7 +10,7 @@ import pytest
 from bmv2_topos.testbeds.virtual import Placement, RemoveJob, RestartJob, VirtualSettings, VirtualTestbed
 from controller.errors import OutOfMemory, OutOfRows
 from controller.switches import names
-from controller.vocabulary import JobEntry, star
+from controller.vocabulary import Job, star
 from tests.bmv2_topos.beds import SMALL, elements, job, sending
 
 EXCLUSIVE = dataclasses.replace(SMALL, program="exclusive", slots=256)
@@ -19,7 +19,7 @@ TABLES = (names.JOB, names.MEMBER, names.UPLINK, names.RECEIVER)
 
 
 def bed(
-    jobs: list[JobEntry], settings: VirtualSettings = SMALL, faults: tuple[RemoveJob | RestartJob, ...] = ()
+    jobs: list[Job], settings: VirtualSettings = SMALL, faults: tuple[RemoveJob | RestartJob, ...] = ()
 ) -> VirtualTestbed:
     """Put jobs on the same hosts, as many as the largest job has workers."""
     hosts = max(entry.workers for entry in jobs)
@@ -35,7 +35,7 @@ def test_many_jobs_come_and_go_over_a_long_run() -> None:
         assert of.fate == "done"
         assert of.checked_elements == elements(entry)
         assert of.jct_s is not None
-        assert of.left_s == pytest.approx(entry.start_s + of.jct_s)
+        assert of.left_s == pytest.approx(entry.arrival_s + of.jct_s)
         assert of.jct_s < 0.01
     assert report.duration_s > 0.4 * 39
     pipeline = testbed.fabric.pipelines["s1"]

@@ -17,15 +17,15 @@ from bmv2_topos.testbeds.virtual import (
     build,
 )
 from bmv2_topos.trace import Cause, Event, JobFacts, Sum, Verdict, explain
-from controller.vocabulary import JobEntry, Link, Straggler
+from controller.vocabulary import Job, Link, Straggler
 from hostlib import wire
 
 LINK = Link("a", "b", rate_bps=10e9, delay_s=2e-6, queue_packets=2048)
 
 
-def job(name: str = "a", **more: object) -> JobEntry:
+def job(name: str = "a", **more: object) -> Job:
     given = {"workers": 3, "iterations": 4, "tensors": (4096, 4096), "compute_s": 0.0003, **more}
-    return JobEntry(name=name, **given)  # type: ignore[arg-type]
+    return Job(name=name, **given)  # type: ignore[arg-type]
 
 
 HOLDER = job("b", iterations=1, tensors=(8192,), straggler=Straggler(rank=1, compute_s=0.02))
@@ -34,7 +34,7 @@ SMALL = VirtualSettings(slots=64, max_age_s=1.0, samples=0)
 
 
 def verdicts(
-    *jobs: JobEntry,
+    *jobs: Job,
     settings: VirtualSettings | None = None,
     faults: tuple[Fault, ...] = (),
     flows: tuple[Flow, ...] = (),

@@ -47,10 +47,10 @@ from bmv2_topos.experiments.harness import (
     write,
 )
 from bmv2_topos.testbeds.virtual import Report, VirtualSettings
-from controller.vocabulary import JobEntry
+from controller.vocabulary import Job, float32_bytes
 from tests import effort
 
-JOB = JobEntry(name="a", workers=2, iterations=2, tensors=(500,), compute_s=1e-5, window=16)
+JOB = Job(name="a", workers=2, iterations=2, layers_bytes=float32_bytes((500,)), compute_s=1e-5, window=16)
 
 
 def scenarios(count: int) -> list[Scenario]:

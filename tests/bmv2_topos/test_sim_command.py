@@ -8,7 +8,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from controller.vocabulary import JobFileError
+from controller.vocabulary import BadSpec
 from ina.cli.errors import USAGE, Failure
 from ina.cli.sim import sim
 
@@ -103,7 +103,7 @@ def test_wrong_usage_says_what_would_be_right(jobs: Path, options: tuple[object,
 def test_a_job_file_that_is_wrong(tmp_path: Path) -> None:
     path = tmp_path / "jobs.toml"
     path.write_text("[[job]]\nworkers = 0\n")
-    assert isinstance(call(path).exception, JobFileError)
+    assert isinstance(call(path).exception, BadSpec)
 
 
 @pytest.mark.parametrize("name", ["sim", "three_jobs"])

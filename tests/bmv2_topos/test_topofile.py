@@ -7,8 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.vocabulary import CATALOG, Topology, dump_topology, find_topology, named, parse_topology
-from controller.vocabulary.topofile import TopologyFileError
+from controller.vocabulary import (
+    CATALOG,
+    BadSpec,
+    Topology,
+    dump_topology,
+    find_topology,
+    named,
+    parse_topology,
+)
 
 GOOD = """\
 name: office
@@ -29,8 +36,8 @@ def test_a_file_says_what_it_means() -> None:
     topology = parse_topology(GOOD)
     assert (topology.name, topology.root) == ("office", "s1")
     assert [switch.aggregates for switch in topology.switches] == [True, False]
-    assert [host.role for host in topology.hosts] == ["worker", "worker", "server"]
-    assert topology.switch_of("on") == "s2"
+    assert [host.role for host in topology.servers] == ["worker", "worker", "server"]
+    assert topology.rack_of["on"] == "s2"
     assert [(link.rate_bps, link.delay_s, link.loss) for link in topology.links[1:3]] == [
         (1e9, 50e-6, 0.0),
         (10e9, 50e-6, 0.01),
@@ -48,7 +55,7 @@ def test_what_is_written_is_read_again(name: str) -> None:
 )
 def test_names_that_look_like_something_else_are_read_again(name: str) -> None:
     base = parse_topology("switches: [s]\nhosts: [h]\nlinks: [[h, s]]")
-    hosts, links = (replace(base.hosts[0], name=name),), (replace(base.links[0], a=name),)
+    hosts, links = (replace(base.servers[0], name=name),), (replace(base.links[0], a=name),)
     topology = Topology(base.switches, hosts, links)
     assert parse_topology(dump_topology(topology)) == topology
 
@@ -66,7 +73,7 @@ def test_any_names_and_numbers_are_read_again(nodes: list[str], rate: float, los
     host, switch = nodes
     base = parse_topology("switches: [s]\nhosts: [h]\nlinks: [[h, s]]")
     link = replace(base.links[0], a=host, b=switch, rate_bps=rate, loss=loss, queue_packets=queue)
-    hosts, switches = (replace(base.hosts[0], name=host),), (replace(base.switches[0], name=switch),)
+    hosts, switches = (replace(base.servers[0], name=host),), (replace(base.switches[0], name=switch),)
     topology = Topology(switches, hosts, (link,))
     assert parse_topology(dump_topology(topology)) == topology
 
@@ -102,7 +109,7 @@ def test_any_names_and_numbers_are_read_again(nodes: list[str], rate: float, los
     ],
 )
 def test_what_is_wrong_is_named_with_line_and_what_would_be_right(old: str, new: str, message: str) -> None:
-    with pytest.raises(TopologyFileError) as caught:
+    with pytest.raises(BadSpec) as caught:
         parse_topology(GOOD.replace(old, new, 1), source="x.yaml")
     assert str(caught.value).startswith(message)
 
@@ -110,5 +117,5 @@ def test_what_is_wrong_is_named_with_line_and_what_would_be_right(old: str, new:
 def test_a_file_is_named_by_its_ending(tmp_path: Path) -> None:
     (tmp_path / "a.yml").write_text(GOOD)
     assert find_topology(str(tmp_path / "a.yml")).name == "office"
-    with pytest.raises(TopologyFileError, match=r"b\.yaml: cannot be read: No such file"):
+    with pytest.raises(BadSpec, match=r"b\.yaml: cannot be read: No such file"):
         find_topology(str(tmp_path / "b.yaml"))

@@ -16,7 +16,7 @@ from bmv2_topos.testbeds.virtual import (
 )
 from bmv2_topos.testbeds.virtual.trees import check_tree
 from controller.switches import names
-from controller.vocabulary import Link, Topology, TopologyError, leaf_spine, tree
+from controller.vocabulary import BadSpec, Link, Topology, leaf_spine, tree
 from tests.bmv2_topos.beds import SMALL, elements, job
 
 NETWORK = leaf_spine(2, 3, 2, servers=2)
@@ -42,9 +42,9 @@ def test_a_tree_from_another_root_avoids_what_it_is_to_avoid() -> None:
         "s2", dict.fromkeys(("s3", "s4", "s5"), "s2")
     )
     assert "s1" not in shortest_tree(NETWORK, "s2", avoid=["s1"])
-    with pytest.raises(TopologyError, match="the root 'h1' is not a switch"):
+    with pytest.raises(BadSpec, match="the root 'h1' is not a switch"):
         shortest_tree(NETWORK, "h1")
-    with pytest.raises(TopologyError, match="the root 's1' is among the switches to avoid"):
+    with pytest.raises(BadSpec, match="the root 's1' is among the switches to avoid"):
         shortest_tree(NETWORK, "s1", avoid=["s1"])
 
 
@@ -64,7 +64,7 @@ def test_a_tree_from_another_root_avoids_what_it_is_to_avoid() -> None:
     ],
 )
 def test_what_is_no_tree_is_refused(broken: SwitchTree, message: str) -> None:
-    with pytest.raises(TopologyError, match=message):
+    with pytest.raises(BadSpec, match=message):
         check_tree(NETWORK, broken)
     with pytest.raises(TestbedError, match=f"job 'a': {message}"):
         VirtualTestbed(NETWORK, [job(workers=1)], [Placement(("h1",), "p1", broken)], SMALL)

@@ -27,7 +27,7 @@ from bmv2_topos.testbeds.virtual import (
     random_faults,
 )
 from bmv2_topos.testbeds.virtual.cores import COMPILED
-from controller.vocabulary import JobEntry, Link, Straggler, TopologyError
+from controller.vocabulary import BadSpec, Job, Link, Straggler
 from hostlib.core.congestion import FixedWindow, Limits, Round
 from tests import effort
 from tests.bmv2_topos.beds import SMALL, elements, job
@@ -35,7 +35,7 @@ from tests.twins import TWINS
 
 
 def run(
-    jobs: Sequence[JobEntry],
+    jobs: Sequence[Job],
     settings: VirtualSettings = SMALL,
     *,
     shape: Sequence[int] | None = None,
@@ -263,7 +263,7 @@ def test_a_job_that_cannot_go_on_is_not_waited_for() -> None:
 
 
 def test_what_cannot_run_is_refused() -> None:
-    with pytest.raises(TopologyError, match="job 'a' has 9 workers; a tree of 2x4 has 8 places"):
+    with pytest.raises(BadSpec, match="job 'a' has 9 workers; a tree of 2x4 has 8 places"):
         run([job("a", 9)], shape=(2, 4))
     with pytest.raises(TestbedError, match="job 'a': 1 slots of its own; the program exclusive takes 2"):
         run([job("a"), job("b")], exclusive(dataclasses.replace(SMALL, slots=3)))

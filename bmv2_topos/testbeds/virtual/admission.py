@@ -22,7 +22,7 @@ from controller import (
 from controller.switches import forwarding
 from controller.switches.jobs import change_row, job_row
 from controller.switches.model import AGEING, INA_UDP_PORT
-from controller.vocabulary.topology import Topology
+from controller.vocabulary import Topology
 from softswitch import Switch
 from softswitch.engine.pipeline import Pipeline
 
@@ -175,7 +175,7 @@ class Controllers:
     def bridge(self, host: str) -> None:
         """Let ordinary frames for a host's MAC address find their way to it, from every switch."""
         topology = self._topology
-        ways = shortest_tree(topology, topology.switch_of(host)).parents
+        ways = shortest_tree(topology, topology.rack_of[host]).parents
         for name, controller in self.of.items():
             port = topology.port_to(name, ways.get(name, host))
             controller.install([forwarding.bridge(topology.mac(host), port)])

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from benchmarks.trace_files import SAMPLE as TRACE
-from controller.scheduling import Cluster
 from controller.simulator.generate import generate
 from controller.simulator.traces import neutral
+from controller.vocabulary import Cluster
 from tests.controller.simulator.commands import schedule
 
 

@@ -13,12 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.errors import BadSpec
-from controller.scheduling.model import Cluster as Servers
 from controller.simulator import generate as scheduling
-from controller.vocabulary import tree
-from controller.vocabulary.documents import parse, read
-from controller.workload import Cluster, fabrics, generate, graphs, shapes
-from controller.workload.read import (
+from controller.simulator.network import generate
+from controller.vocabulary import Cluster, Topology, fabrics, graphs, shapes, tree
+from controller.vocabulary.clusterfile import (
     JOB_KEYS,
     SERVER_KEYS,
     SWITCH_KEYS,
@@ -28,6 +26,7 @@ from controller.workload.read import (
     read_jobs,
     write_jobs,
 )
+from controller.vocabulary.documents import parse, read
 from tests import effort
 
 ROOT = Path(__file__).parents[3]
@@ -239,7 +238,7 @@ def test_a_networkx_graph_is_a_cluster() -> None:
 
 def test_a_testbeds_topology_is_a_cluster() -> None:
     topology = tree([2, 3], transit=[0], servers=1)
-    cluster = graphs.from_topology(topology, slots=64, gpus=2)
+    cluster = graphs.with_memory(topology, slots=64, gpus=2)
     assert [switch.slots for switch in cluster.switches] == [0, 64, 64]
     assert cluster.racks == {"s1": ("p1",), "s2": ("h1", "h2", "h3"), "s3": ("h4", "h5", "h6")}
     assert cluster.gpus == 12
@@ -247,17 +246,17 @@ def test_a_testbeds_topology_is_a_cluster() -> None:
 
 
 def test_jobs_of_a_trace_have_layers_and_computing_times() -> None:
-    specs = scheduling.generate(20, Servers.uniform(4, 4), seed=1)
+    specs = scheduling.generate(20, Cluster.uniform(4, 4), seed=1)
     jobs = generate.from_trace(specs, slack=2.0)
     for job, spec in zip(jobs, specs, strict=True):
-        assert (job.name, job.workers, job.arrival_s) == (spec.id, spec.gpus, spec.submit_s)
+        assert (job.name, job.workers, job.arrival_s) == (spec.name, spec.gpus, spec.arrival_s)
         assert job.compute_s == pytest.approx(spec.iteration_s - spec.stages_s[-1])
-        assert job.deadline_s == spec.submit_s + 2 * spec.duration_s
+        assert job.deadline_s == spec.arrival_s + 2 * spec.duration_s
     assert {sum(job.layers_bytes) for job in jobs} <= {sum(shapes.layers_bytes(m)) for m in generate.MODELS}
 
 
 def test_generated_jobs_are_the_same_for_the_same_seed_and_fit() -> None:
-    cluster: Cluster = fabrics.star(4, fabrics.Parts(gpus=2))
+    cluster: Topology = fabrics.star(4, fabrics.Parts(gpus=2))
     jobs = generate.generate(50, cluster, seed=3, gap_s=10, deadlines=0.5)
     assert jobs == generate.generate(50, cluster, seed=3, gap_s=10, deadlines=0.5)
     assert max(job.workers for job in jobs) <= 8

@@ -19,13 +19,13 @@ import heapq
 from collections.abc import Sequence
 
 from controller.scheduling.errors import BadSpec
-from controller.scheduling.model import Cluster
 from controller.scheduling.placement import Counts, Slots
 from controller.scheduling.policy import Decision, Group, JobState, View
 from controller.scheduling.queue import Entry, Rank, Waiting
 from controller.simulator.replicas.muri.blossom import dense_matching
 from controller.simulator.replicas.muri.pipeline import SLOTS, round_s
 from controller.simulator.replicas.muri.speed import CONTENTION, CONTENTION_IN_ORDER, MuriSpeed, stages_of
+from controller.vocabulary import Cluster
 
 Members = tuple[JobState, ...]
 

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.scheduling import Cluster
 from controller.scheduling.errors import NotCompiled
 from controller.simulator.families.base import SimulationConfig
 from controller.simulator.replicas.muri import blossom
 from controller.simulator.replicas.muri.blossom import dense_matching
 from controller.simulator.runs import RunFailed, Source, Task, run
+from controller.vocabulary import Cluster
 from tests import effort
 from tests.controller.grouping.cases import exact, table_of, total
 from tests.controller.simulator.replicas import matching_oracle

@@ -12,12 +12,12 @@ import pytest
 
 from benchmarks.ablations import resolved
 from benchmarks.trace_files import SAMPLE as TRACE
-from controller.scheduling import Cluster
 from controller.simulator import Metrics, measure
 from controller.simulator.families.base import SimulationConfig
 from controller.simulator.policies import make
 from controller.simulator.replicas.muri.speed import ALONE, longer_s
 from controller.simulator.traces import read
+from controller.vocabulary import Cluster
 
 PRINTED = {
     "muri-replica:srtf": (6380.264989, 51192.782420, 42882.782420),
