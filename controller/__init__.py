@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from controller.connection import connect
     from controller.errors import (
         BadJob,
         ControllerError,
@@ -16,12 +17,12 @@ if TYPE_CHECKING:
         RegionChanging,
     )
     from controller.p4runtime_shim.tls import Tls
-    from controller.switches.layout import JobTree, TreeLink, TreeSwitch
+    from controller.switches.layout import Branch, Deployment, Downlink
     from controller.switches.model import (
         Admission,
-        Job,
         Lease,
         Member,
+        Part,
         Place,
         RegionChange,
         SwitchInfo,
@@ -36,17 +37,19 @@ if TYPE_CHECKING:
 __all__ = [
     "Admission",
     "BadJob",
+    "Branch",
     "Controller",
     "ControllerError",
+    "Deployment",
+    "Downlink",
     "Identity",
-    "Job",
-    "JobTree",
     "Lease",
     "Member",
     "Mode",
     "NoProgram",
     "NoSuchJob",
     "OtherProgram",
+    "Part",
     "Place",
     "ProgramBundle",
     "ProgramMismatch",
@@ -56,10 +59,9 @@ __all__ = [
     "SwitchInfo",
     "Tls",
     "TreeAdmission",
-    "TreeLink",
-    "TreeSwitch",
     "Uplink",
     "admit_tree",
+    "connect",
     "locate",
     "read_tree",
     "read_trees",
@@ -75,6 +77,7 @@ _MODULES = (
     "switches.tree",
     "switches.session",
     "p4runtime_shim.tls",
+    "connection",
 )
 """The quick ones first: what only needs those is not to wait for gRPC."""
 

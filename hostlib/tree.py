@@ -146,6 +146,21 @@ class Tree:
                 stack.extend(self.nodes[-child])
         return tuple(sorted(ranks))
 
-    def missing(self, node: int, bitmap: int) -> tuple[int, ...]:
-        """Return the ranks whose contributions a sum with this bitmap at this node lacks."""
-        return self.ranks_under(node, ~bitmap)
+    def missing(self, heard: Mapping[int, int]) -> tuple[int, ...]:
+        """Return the ranks, in order, whose contributions sums with these bitmaps lack, by their nodes.
+
+        Of a child that is a node itself, its own bitmap tells who is missing there, if it is among them.
+
+        >>> Tree.of({0: (-1, 2, 3), 1: (0, 1)}).missing({0: 0b100, 1: 0b10})
+        (0, 2)
+        """
+        ranks: set[int] = set()
+        for node, bitmap in heard.items():
+            for bit, child in enumerate(self.nodes.get(node, ())):
+                if bitmap >> bit & 1:
+                    continue
+                if child >= 0:
+                    ranks.add(child)
+                elif -child not in heard:
+                    ranks.update(self.ranks_under(-child))
+        return tuple(sorted(ranks))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 from bmv2_topos.experiments.harness import (
     Experiment,
@@ -21,8 +22,6 @@ from bmv2_topos.experiments.harness import (
 )
 from bmv2_topos.experiments.preemption_mixes import FAVOURABLE, MIXES, WORKERS
 from bmv2_topos.testbeds.virtual import Report, VirtualSettings
-from typing import Final
-
 from controller.vocabulary import Congestion, Job
 
 FIXED = {"fixed, half": 0.5, "fixed": 1.0, "fixed, twice": 2.0}

@@ -15,14 +15,14 @@ to have one at its root, with a link that is never full.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from controller.placement.trees import bottom_up, tree_of
+from controller.placement.trees import bottom_up, tree_of, way_to_fallback
 from controller.placement.waterfill import NONE, Floats, Flows, Node, Reading, Steady, waterfill
-from controller.vocabulary import Job, Topology, Tree
+from controller.vocabulary import Job, Topology
 
 
 @dataclass(frozen=True)
@@ -157,19 +157,6 @@ def _grow(cluster: Topology, job: Job) -> list[Node]:
         rack = cluster.rack_of[server]
         nodes.append(Node(0, *directions(cluster, server, rack), place[rack]))
     return nodes
-
-
-def way_to_fallback(cluster: Topology, job: Job, tree: Tree) -> Iterator[str]:
-    """Yield the switches from a job's root to that of its fallback server."""
-    yield tree.root
-    if job.fallback is None:
-        return
-    last = cluster.rack_of[job.fallback]
-    towards = cluster.towards(last)
-    node = tree.root
-    while node != last:
-        node = towards[node]
-        yield node
 
 
 def directions(cluster: Topology, a: str, b: str) -> tuple[int, int]:

@@ -104,3 +104,8 @@ def slowest_link_bps(cluster: Topology, job: Job, tree: Tree) -> float:
     """Return the rate of the slowest link that the job's flows take."""
     pairs = [(server, cluster.rack_of[server]) for server in job.hosts] + list(tree.parents.items())
     return min(cluster.links[cluster.neighbours[child][parent]].rate_bps for child, parent in pairs)
+
+
+def way_to_fallback(cluster: Topology, job: Job, tree: Tree) -> tuple[str, ...]:
+    """Return the switches from a job's root to that of its fallback server."""
+    return cluster.way(tree.root, cluster.rack_of[job.fallback] if job.fallback else tree.root)

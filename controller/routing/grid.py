@@ -34,8 +34,8 @@ from typing import Any
 import numpy as np
 
 from controller.errors import BadSpec
-from controller.placement.flows import directions, way_to_fallback
-from controller.placement.trees import racks_of
+from controller.placement.flows import directions
+from controller.placement.trees import racks_of, way_to_fallback
 from controller.routing.policy import Question, path, score
 from controller.vocabulary import Job, Tree
 

@@ -1,4 +1,4 @@
-"""Checks of jobs that are impossible on any switch, with the reason in words."""
+"""Checks of parts of jobs that are impossible on any switch, with the reason in words."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ from controller.errors import BadJob
 from controller.switches.model import (
     INA_UDP_PORT,
     NOBODY,
-    Job,
     Member,
+    Part,
     Uplink,
     ipv4_to_int,
     mac_to_int,
 )
 
 
-def check_job(job: Job, *, max_members: int) -> None:
-    """Raise BadJob unless a switch with bitmaps of `max_members` bits could serve this job."""
-    _check_bits(job, max_members)
-    _check_ports(job)
-    _check_memory(job)
-    for member in job.members:
+def check_part(part: Part, *, max_members: int) -> None:
+    """Raise BadJob unless a switch with bitmaps of `max_members` bits could do this part."""
+    _check_bits(part, max_members)
+    _check_ports(part)
+    _check_memory(part)
+    for member in part.members:
         _check_address(str(member), member)
         if member.rank is None and member.udp_port != INA_UDP_PORT:
             raise BadJob(f"{member} has UDP port {member.udp_port}; switches take packets at {INA_UDP_PORT}")
-    if job.uplink is not None:
-        _check_address("the parent" if job.place.parent else "the fallback server", job.uplink)
+    if part.uplink is not None:
+        _check_address("the parent" if part.place.parent else "the fallback server", part.uplink)
 
 
 def check_ranks(ranks: list[int]) -> None:
@@ -43,18 +43,18 @@ def check_fan_in(fan_in: int, max_members: int) -> None:
         )
 
 
-def _check_bits(job: Job, max_members: int) -> None:
-    if not job.members:
+def _check_bits(part: Part, max_members: int) -> None:
+    if not part.members:
         raise BadJob("the job has no members; it needs at least one")
-    check_fan_in(max(len(job.members), job.fan_in), max_members)
-    ranks = [m.rank for m in job.members if m.rank is not None]
+    check_fan_in(max(len(part.members), part.fan_in), max_members)
+    ranks = [m.rank for m in part.members if m.rank is not None]
     if any(rank >= NOBODY for rank in ranks):
         raise BadJob(f"rank {max(ranks)} is too high; ranks end at {NOBODY - 1}")
-    if job.place.parent is None and len(ranks) == len(job.members):
+    if part.place.parent is None and len(ranks) == len(part.members):
         check_ranks(ranks)
-    all_bits = (1 << job.fan_in) - 1
+    all_bits = (1 << part.fan_in) - 1
     taken = 0
-    for member in job.members:
+    for member in part.members:
         if member.bitmap <= 0 or member.bitmap & ~all_bits:
             raise BadJob(
                 f"{member} has the contribution bits {member.bitmap:#b}; it needs one at least,"
@@ -65,35 +65,35 @@ def _check_bits(job: Job, max_members: int) -> None:
         if member.rank is not None and member.bitmap.bit_count() > 1:
             raise BadJob(f"{member} has {member.bitmap.bit_count()} contribution bits; a worker has one")
         taken |= member.bitmap
-    if taken != all_bits and not job.place.transit:
+    if taken != all_bits and not part.place.transit:
         raise BadJob(f"nobody has the contribution bits {all_bits & ~taken:#b}")
 
 
-def _check_ports(job: Job) -> None:
-    ports = [m.port for m in job.members if m.port is not None]
+def _check_ports(part: Part) -> None:
+    ports = [m.port for m in part.members if m.port is not None]
     twice = sorted({p for p in ports if ports.count(p) > 1})
-    if twice and not job.shared_ports:
+    if twice and not part.shared_ports:
         raise BadJob(f"port {twice[0]} has two members; the switch tells members of a job by their ports")
-    if job.uplink is not None and job.uplink.port in ports:
-        raise BadJob(f"port {job.uplink.port} has a member and leads up; it can do one of the two")
+    if part.uplink is not None and part.uplink.port in ports:
+        raise BadJob(f"port {part.uplink.port} has a member and leads up; it can do one of the two")
 
 
-def _check_memory(job: Job) -> None:
-    if job.mode == "exclusive":
-        if job.slots < 2:
-            raise BadJob(f"the job asks for {job.slots} slots; it takes 2 at least, twice the window")
-        if job.fallback is not None:
+def _check_memory(part: Part) -> None:
+    if part.mode == "exclusive":
+        if part.slots < 2:
+            raise BadJob(f"the job asks for {part.slots} slots; it takes 2 at least, twice the window")
+        if part.fallback is not None:
             raise BadJob("an exclusive job has its own slots and no use for a fallback server")
-        if job.region is not None or job.window is not None or job.preempt:
+        if part.region is not None or part.window is not None or part.preempt:
             raise BadJob("region, window and preemption can be given for shared jobs only")
     else:
-        if job.uplink is None:
+        if part.uplink is None:
             raise BadJob("a shared job needs a fallback server: packets that find no slot go there")
-        if not 0 < job.packets_under_way() < 1 << 31:
-            raise BadJob(f"the job's window is {job.packets_under_way()} packets; it takes 1 to 2^31 - 1")
-        if not 0 < job.max_age_us < 1 << 32:
-            raise BadJob(f"a slot's highest age is {job.max_age_us} us; it can be 1 to 2^32 - 1")
-    if job.place.transit and job.place.parent is None:
+        if not 0 < part.packets_under_way() < 1 << 31:
+            raise BadJob(f"the job's window is {part.packets_under_way()} packets; it takes 1 to 2^31 - 1")
+        if not 0 < part.max_age_us < 1 << 32:
+            raise BadJob(f"a slot's highest age is {part.max_age_us} us; it can be 1 to 2^32 - 1")
+    if part.place.transit and part.place.parent is None:
         raise BadJob("the root of a job has to aggregate, if only with a region of size 0")
 
 

@@ -1,4 +1,4 @@
-"""The tree of a job as its user describes it, and the job of every switch that it amounts to. No I/O."""
+"""What a job asks of the switches of its tree, and the part of every switch that it amounts to. No I/O."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass, replace
 
 from controller.errors import BadJob, naming
-from controller.switches.checks import check_fan_in, check_job, check_ranks
-from controller.switches.model import AGEING, INA_UDP_PORT, Job, Member, Place, Uplink
+from controller.switches.checks import check_fan_in, check_part, check_ranks
+from controller.switches.model import AGEING, INA_UDP_PORT, Member, Part, Place, Uplink
 from controller.vocabulary import Mode, Region
 
 
 @dataclass(frozen=True, slots=True)
-class TreeSwitch:
+class Branch:
     """A switch of a job's tree with all that hangs on it.
 
     `members` are workers with the ranks of the whole job; their bits are chosen by `lay_out`. `links`
@@ -23,14 +23,14 @@ class TreeSwitch:
 
     name: str
     members: tuple[Member, ...] = ()
-    links: tuple[TreeLink, ...] = ()
+    links: tuple[Downlink, ...] = ()
     _: KW_ONLY
     region: Region | None = None
     transit: bool = False
     mac: str = "02:00:00:00:00:fe"
     ip: str = "10.0.0.254"
 
-    def walk(self) -> Iterator[TreeSwitch]:
+    def walk(self) -> Iterator[Branch]:
         """Yield this switch and all below it, parents first."""
         yield self
         for link in self.links:
@@ -38,19 +38,19 @@ class TreeSwitch:
 
 
 @dataclass(frozen=True, slots=True)
-class TreeLink:
+class Downlink:
     """A cable from `port` of a switch down to `child_port` of `child`."""
 
     port: int
-    child: TreeSwitch
+    child: Branch
     child_port: int
 
 
 @dataclass(frozen=True, slots=True)
-class JobTree:
-    """A job to be admitted to `root` and all switches below it; for the other fields see `Job`."""
+class Deployment:
+    """A job to be admitted to `root` and all switches below it; for the other fields see `Part`."""
 
-    root: TreeSwitch
+    root: Branch
     slots: int = 0
     _: KW_ONLY
     mode: Mode = "exclusive"
@@ -62,8 +62,8 @@ class JobTree:
     shared_ports: bool = False
 
 
-def lay_out(tree: JobTree, *, max_members: int) -> dict[str, Job]:
-    """Make the job of every switch of a tree, by the switches' names, parents first.
+def lay_out(deployment: Deployment, *, max_members: int) -> dict[str, Part]:
+    """Make the part of every switch of a tree, by the switches' names, parents first.
 
     Node ids are given in preorder, from 0 for the root. Bits of a node go to its workers in the order
     of their ranks and then to its links in the order given; what hangs on a transit switch gets its
@@ -71,9 +71,9 @@ def lay_out(tree: JobTree, *, max_members: int) -> dict[str, Job]:
 
     Raises BadJob, naming the switch where one is at fault, if a switch turns up twice, a node has no
     children or more than `max_members`, the workers' ranks are not 0 to n-1, or a switch could not
-    serve its job for another reason.
+    do its part for another reason.
     """
-    switches = list(tree.root.walk())
+    switches = list(deployment.root.walk())
     names = [switch.name for switch in switches]
     for name in names:
         if names.count(name) > 1:
@@ -82,11 +82,11 @@ def lay_out(tree: JobTree, *, max_members: int) -> dict[str, Job]:
         if any(m.rank is None for m in switch.members):
             raise BadJob(f"switch '{switch.name}': a member has no rank; switches below hang on links")
     check_ranks([m.rank for switch in switches for m in switch.members if m.rank is not None])
-    jobs = dict(_Layout(tree, max_members).node(tree.root, None))
-    for name, job in jobs.items():
+    parts = dict(_Layout(deployment, max_members).node(deployment.root, None))
+    for name, part in parts.items():
         with naming(name):
-            check_job(job, max_members=max_members)
-    return jobs
+            check_part(part, max_members=max_members)
+    return parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +98,13 @@ class _Node:
 class _Layout:
     """One run of `lay_out`: what all switches share, and the next free node id."""
 
-    def __init__(self, tree: JobTree, max_members: int) -> None:
-        self._tree = tree
+    def __init__(self, deployment: Deployment, max_members: int) -> None:
+        self._deployment = deployment
         self._max_members = max_members
-        self._result_bitmap = (1 << _bits(tree.root)) - 1
+        self._result_bitmap = (1 << _bits(deployment.root)) - 1
         self._next_id = 0
 
-    def node(self, switch: TreeSwitch, parent: Uplink | None) -> Iterator[tuple[str, Job]]:
+    def node(self, switch: Branch, parent: Uplink | None) -> Iterator[tuple[str, Part]]:
         """Lay out a switch that aggregates, and all below it."""
         node = _Node(self._next_id, _bits(switch))
         self._next_id += 1
@@ -113,8 +113,8 @@ class _Layout:
         yield from self._switch(switch, parent, node, 0)
 
     def _switch(
-        self, switch: TreeSwitch, parent: Uplink | None, node: _Node, bit: int
-    ) -> Iterator[tuple[str, Job]]:
+        self, switch: Branch, parent: Uplink | None, node: _Node, bit: int
+    ) -> Iterator[tuple[str, Part]]:
         """Lay out a switch whose children have the bits of `node` from `bit` on."""
         members = []
         for worker in sorted(switch.members, key=lambda m: m.rank or 0):
@@ -131,7 +131,7 @@ class _Layout:
             members.append(Member(None, link.port, child.mac, child.ip, INA_UDP_PORT, bitmap, below))
             bit += bits
             first_node = below.stop
-        yield switch.name, self._job(switch, tuple(members), parent, node.id)
+        yield switch.name, self._part(switch, tuple(members), parent, node.id)
 
         up = Uplink(None, switch.mac, switch.ip, node=node.id, fan_in=node.fan_in)
         for link, first in zip(switch.links, first_bits, strict=True):
@@ -140,24 +140,24 @@ class _Layout:
             else:
                 yield from self.node(link.child, replace(up, port=link.child_port, bitmap=1 << first))
 
-    def _job(self, switch: TreeSwitch, members: tuple[Member, ...], parent: Uplink | None, node: int) -> Job:
-        tree = self._tree
-        return Job(
+    def _part(self, switch: Branch, members: tuple[Member, ...], parent: Uplink | None, node: int) -> Part:
+        asked = self._deployment
+        return Part(
             members,
-            tree.slots,
-            mode=tree.mode,
+            asked.slots,
+            mode=asked.mode,
             region=switch.region,
-            preempt=tree.preempt,
-            ageing=tree.ageing,
-            window=tree.window,
-            max_age_us=tree.max_age_us,
-            fallback=None if parent else tree.fallback,
+            preempt=asked.preempt,
+            ageing=asked.ageing,
+            window=asked.window,
+            max_age_us=asked.max_age_us,
+            fallback=None if parent else asked.fallback,
             place=Place(node, parent, self._result_bitmap, switch.transit),
-            shared_ports=tree.shared_ports,
+            shared_ports=asked.shared_ports,
         )
 
 
-def _bits(switch: TreeSwitch) -> int:
+def _bits(switch: Branch) -> int:
     """Number of contributions from a switch's children."""
     below = (_bits(link.child) if link.child.transit else 1 for link in switch.links)
     return len(switch.members) + sum(below)

@@ -1,8 +1,8 @@
-"""Data model of the controller: jobs, their members, regions of a switch's memory.
+"""Data model of the controller: the parts of jobs, their members, regions of a switch's memory.
 
-A job on one switch is one node of the job's tree: it sums its children (workers or switches) and
-has an uplink to its parent, or, at the root of a shared job, to the job's fallback server. A job
-on a single switch is a tree of one node, and `Job(members, slots)` says all of it; larger trees
+The part of a job on one switch is one node of the job's tree: it sums its children (workers or switches)
+and has an uplink to its parent, or, at the root of a shared job, to the job's fallback server. A job
+on a single switch is a tree of one node, and `Part(members, slots)` says all of it; larger trees
 are described in `controller.switches.tree`.
 """
 
@@ -123,8 +123,8 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """A job to be admitted to one switch: its members, and how it may use the memory.
+class Part:
+    """The part of a job that one switch is to do: for which members, and with which memory.
 
     `slots` are twice the packets that a worker may have under way (its `window`, which can be given
     instead in shared mode). An exclusive job gets that many slots at least, a power of two

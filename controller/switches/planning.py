@@ -1,4 +1,4 @@
-"""Choosing what a job does not say: its id, generation, counter row, region and ports. No I/O."""
+"""Choosing what a part does not say: its id, generation, counter row, region and ports. No I/O."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from controller.errors import IdentityTaken, OutOfRows, ProgramMismatch
 from controller.memory import exclusive, shared
-from controller.switches.model import Admission, Job, Member, SwitchInfo, Uplink
+from controller.switches.model import Admission, Member, Part, SwitchInfo, Uplink
 from controller.vocabulary import Region
 
 _JOB_IDS = range(1, 1 << 16)
@@ -40,9 +40,9 @@ def choose_identity(
 
 
 def plan(
-    job: Job, identity: Identity, *, info: SwitchInfo, present: Iterable[Admission], ports: Sequence[int]
+    part: Part, identity: Identity, *, info: SwitchInfo, present: Iterable[Admission], ports: Sequence[int]
 ) -> Admission:
-    """Make the admission of a job beside those present on a switch.
+    """Make the admission of a part beside those present on a switch.
 
     Members and uplinks without a port get the lowest of `ports` that no job uses.
 
@@ -50,7 +50,7 @@ def plan(
     or OutOfRows.
     """
     present = list(present)
-    check_mode(job, info)
+    check_mode(part, info)
     for other in present:
         if other.job == identity.job or other.generation == identity.generation:
             raise IdentityTaken(f"the switch has job {other.job} of generation {other.generation} already")
@@ -58,9 +58,9 @@ def plan(
     row = next((r for r in range(1, info.jobs + 1) if r not in used_rows), None)
     if row is None:
         raise OutOfRows(f"the switch serves {len(present)} jobs, as many as it has counters for")
-    region = _region(job, info, present)
-    members, uplink = _with_ports(job, [p for p in ports if p not in _used_ports(present)])
-    shares = job.mode == "shared"
+    region = _region(part, info, present)
+    members, uplink = _with_ports(part, [p for p in ports if p not in _used_ports(present)])
+    shares = part.mode == "shared"
     return Admission(
         job=identity.job,
         counter_row=row,
@@ -68,41 +68,41 @@ def plan(
         generation=identity.generation,
         group=row,  # jobs' groups are numbered like their rows; others start above
         members=tuple(sorted(members, key=lambda m: m.bit)),
-        fan_in=job.fan_in,
-        window=job.packets_under_way() if shares else exclusive.region_size(job.slots) // 2,
+        fan_in=part.fan_in,
+        window=part.packets_under_way() if shares else exclusive.region_size(part.slots) // 2,
         uplink=uplink,
-        node=job.place.node,
-        result_bitmap=job.place.result_bitmap or (1 << job.fan_in) - 1,
-        transit=job.place.transit,
-        preempt=job.preempt,
-        ageing=job.ageing if job.preempt else 0,
-        max_age_us=job.max_age_us if shares else 0,
+        node=part.place.node,
+        result_bitmap=part.place.result_bitmap or (1 << part.fan_in) - 1,
+        transit=part.place.transit,
+        preempt=part.preempt,
+        ageing=part.ageing if part.preempt else 0,
+        max_age_us=part.max_age_us if shares else 0,
     )
 
 
-def check_mode(job: Job, info: SwitchInfo) -> None:
+def check_mode(part: Part, info: SwitchInfo) -> None:
     """Raise ProgramMismatch unless the switch's program serves jobs of this mode; all its jobs then are."""
-    if job.mode != info.program:
+    if part.mode != info.program:
         raise ProgramMismatch(
-            f"the job is {job.mode}, and the switch runs the program '{info.program}': on one switch either"
+            f"the job is {part.mode}, and the switch runs the program '{info.program}': on one switch either"
             " all jobs have private regions or all share"
         )
 
 
-def _region(job: Job, info: SwitchInfo, present: Iterable[Admission]) -> Region:
-    if job.place.transit:
+def _region(part: Part, info: SwitchInfo, present: Iterable[Admission]) -> Region:
+    if part.place.transit:
         return Region(0, 0)
-    if job.mode == "shared":
-        return shared.place(info.slots, job.region)
-    return exclusive.allocate(info.slots, (a.region for a in present), exclusive.region_size(job.slots))
+    if part.mode == "shared":
+        return shared.place(info.slots, part.region)
+    return exclusive.allocate(info.slots, (a.region for a in present), exclusive.region_size(part.slots))
 
 
 def _used_ports(present: Iterable[Admission]) -> set[int | None]:
     return {end.port for a in present for end in (*a.members, a.uplink) if end is not None}
 
 
-def _with_ports(job: Job, free: Sequence[int]) -> tuple[list[Member], Uplink | None]:
-    ends: list[Member | Uplink] = [*job.members, *([job.uplink] if job.uplink else [])]
+def _with_ports(part: Part, free: Sequence[int]) -> tuple[list[Member], Uplink | None]:
+    ends: list[Member | Uplink] = [*part.members, *([part.uplink] if part.uplink else [])]
     taken = {end.port for end in ends}
     choices = sorted(p for p in free if p not in taken)
     wanted = sum(end.port is None for end in ends)

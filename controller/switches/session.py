@@ -28,18 +28,17 @@ from controller.errors import (
 )
 from controller.memory import shared
 from controller.switches import names
-from controller.switches.checks import check_job
+from controller.switches.checks import check_part
 from controller.switches.entries import CounterCell, Entry, MulticastGroup, TableEntry
 from controller.switches.jobs import TABLES, Contents, change_row, job_row, parse, supporting_rows
 from controller.switches.leases import run_out
-from controller.switches.model import Admission, Job, Lease, RegionChange, SwitchInfo
+from controller.switches.model import Admission, Lease, Part, RegionChange, SwitchInfo
 from controller.switches.outcomes import COLUMNS, OUTCOMES
 from controller.switches.planning import Identity, choose_identity, plan
 from controller.switches.target import ProgramInfo, Target, find
 from controller.vocabulary import Region
 
 if TYPE_CHECKING:
-    from controller.p4runtime_shim.tls import Tls
     from controller.switches.programs import ProgramBundle
 
 _SETTLED_MASK = (1 << 32) - 1  # of RegionChange.number
@@ -69,13 +68,6 @@ class Controller:
         self._program: ProgramInfo | None = None
         self._info: SwitchInfo | None = None
         self._baselines: dict[int, dict[str, int]] = {}
-
-    @classmethod
-    def connect(cls, address: str, *, device_id: int = 0, tls: Tls | None = None) -> Self:
-        """Connect to a P4Runtime server at ``host:port`` or ``unix:path``. Raises Unreachable."""
-        from controller.p4runtime_shim.target import P4RuntimeTarget  # gRPC, which other targets do without
-
-        return cls(P4RuntimeTarget(address, device_id=device_id, tls=tls))
 
     def close(self) -> None:
         """Close the connection; jobs stay admitted."""
@@ -165,13 +157,13 @@ class Controller:
 
     def admit(
         self,
-        job: Job,
+        part: Part,
         *,
         ports: Sequence[int] = (),
         identity: Identity | None = None,
         lease: Lease | None = None,
     ) -> Admission:
-        """Give a job its slots, counters and table entries.
+        """Give a job its slots, counters and table entries on this switch.
 
         Members, and an uplink, without a port get the lowest of `ports` that no job uses. Its counters
         start at zero. A job of several switches is given its `identity` (`tree.admit_tree`).
@@ -183,11 +175,11 @@ class Controller:
         gone, lets no packet in and is swept up by the next admission.
         """
         info = self.info()
-        check_job(job, max_members=info.max_members)
+        check_part(part, max_members=info.max_members)
         with self._turn():
             present = self._sweep().jobs.values()
             identity = identity or self.choose_identity(present)
-            admission = plan(job, identity, info=info, present=present, ports=ports)
+            admission = plan(part, identity, info=info, present=present, ports=ports)
             admission = replace(admission, lease=lease)
             opening, rows = job_row(admission), supporting_rows(admission)
             self._insert_all_or_none(rows)

@@ -1,6 +1,6 @@
 """A job on several switches: every switch sums what hangs on it and sends one packet up.
 
-`admit_tree` admits a `JobTree` (`controller.switches.layout`) to all its switches or none. What the
+`admit_tree` admits a `Deployment` (`controller.switches.layout`) to all its switches or none. What the
 switches hold together is a `TreeAdmission`; `read_tree` reads it back from them.
 """
 
@@ -11,16 +11,16 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from controller.errors import BadJob, ControllerError, IdentityTaken, NoSuchJob, ProgramMismatch, naming
-from controller.switches.layout import JobTree, TreeLink, TreeSwitch, lay_out
-from controller.switches.model import Admission, Job, Lease, SwitchInfo
+from controller.switches.layout import Branch, Deployment, Downlink, lay_out
+from controller.switches.model import Admission, Lease, Part, SwitchInfo
 from controller.switches.planning import Identity, check_mode
 from controller.switches.session import Controller
 
 __all__ = [
-    "JobTree",
+    "Branch",
+    "Deployment",
+    "Downlink",
     "TreeAdmission",
-    "TreeLink",
-    "TreeSwitch",
     "admit_tree",
     "read_tree",
     "read_trees",
@@ -85,7 +85,7 @@ class TreeAdmission:
 
 def admit_tree(
     controllers: Mapping[str, Controller],
-    tree: JobTree,
+    deployment: Deployment,
     *,
     ports: Mapping[str, Sequence[int]] | None = None,
     identity: Identity | None = None,
@@ -101,7 +101,7 @@ def admit_tree(
     with the name of the switch at fault. The job is then on none of the switches, but for those that
     cannot be reached any more.
     """
-    names = [switch.name for switch in tree.root.walk()]
+    names = [switch.name for switch in deployment.root.walk()]
     missing = [name for name in names if name not in controllers]
     if missing:
         raise BadJob(f"no switch '{missing[0]}' is known; there are {', '.join(sorted(controllers))}")
@@ -109,20 +109,20 @@ def admit_tree(
     for name in names:
         with naming(name):
             infos[name] = controllers[name].info()
-    jobs = lay_out(tree, max_members=min(info.max_members for info in infos.values()))
-    _check_programs(jobs, infos)
+    parts = lay_out(deployment, max_members=min(info.max_members for info in infos.values()))
+    _check_programs(parts, infos)
     ports = ports or {}
     for _ in range(0 if identity else _ATTEMPTS - 1):
         with contextlib.suppress(IdentityTaken):
-            return _admit_all(controllers, jobs, ports, _choose_identity(controllers, jobs), lease)
-    return _admit_all(controllers, jobs, ports, identity or _choose_identity(controllers, jobs), lease)
+            return _admit_all(controllers, parts, ports, _choose_identity(controllers, parts), lease)
+    return _admit_all(controllers, parts, ports, identity or _choose_identity(controllers, parts), lease)
 
 
-def _check_programs(jobs: Mapping[str, Job], infos: Mapping[str, SwitchInfo]) -> None:
-    root = next(iter(jobs))
-    for name, job in jobs.items():
+def _check_programs(parts: Mapping[str, Part], infos: Mapping[str, SwitchInfo]) -> None:
+    root = next(iter(parts))
+    for name, part in parts.items():
         with naming(name):
-            check_mode(job, infos[name])
+            check_mode(part, infos[name])
             if infos[name].lanes != infos[root].lanes:
                 raise ProgramMismatch(
                     f"the program is built for {infos[name].lanes} values per packet, that of switch"
@@ -132,17 +132,17 @@ def _check_programs(jobs: Mapping[str, Job], infos: Mapping[str, SwitchInfo]) ->
 
 def _admit_all(
     controllers: Mapping[str, Controller],
-    jobs: Mapping[str, Job],
+    parts: Mapping[str, Part],
     ports: Mapping[str, Sequence[int]],
     identity: Identity,
     lease: Lease | None,
 ) -> TreeAdmission:
     with contextlib.ExitStack() as undo:
         admitted = {}
-        for name, job in jobs.items():
+        for name, part in parts.items():
             with naming(name):
                 admitted[name] = controllers[name].admit(
-                    job, ports=ports.get(name, ()), identity=identity, lease=lease
+                    part, ports=ports.get(name, ()), identity=identity, lease=lease
                 )
             undo.callback(_remove_if_possible, controllers[name], identity.job)
         undo.pop_all()

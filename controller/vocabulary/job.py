@@ -154,7 +154,7 @@ class Job:
         """Elements of each layer, front layer first. Raises BadSpec if they are not whole float32 values."""
         if odd := [size for size in self.layers_bytes if size % FLOAT_BYTES]:
             raise BadSpec(
-                f"job {self.name!r}: layers_bytes: {odd[0]} is not a multiple of {FLOAT_BYTES}, a float32's bytes"
+                f"job {self.name!r}: layers_bytes: {odd[0]} is not a multiple of 4, a float32's bytes"
             )
         return tuple(size // FLOAT_BYTES for size in self.layers_bytes)
 

@@ -252,6 +252,13 @@ class Topology:
             self._towards[root] = {node: above for node, above in up.items() if node in self.switch}
         return self._towards[root]
 
+    def way(self, start: str, end: str) -> tuple[str, ...]:
+        """Return the switches on a shortest path from one switch to another, both included."""
+        towards, found = self.towards(end), [start]
+        while found[-1] != end:
+            found.append(towards[found[-1]])
+        return tuple(found)
+
     def hops(self, source: str) -> tuple[int, ...]:
         """Return the number of links from a node to each switch, in their order."""
         if source not in self._hops:

@@ -47,9 +47,11 @@ void ina_begin(struct ina_core *core, int64_t now)
     core->resend_head = core->resend_count = 0;
     core->completed = core->in_flight = core->oldest = core->frontier = core->settled = 0;
     core->progress_at = core->first_at = core->sent_since = now;
-    core->status_at = core->overflow_index = core->nonfinite_index = core->disagree_index = -1;
+    core->overflow_index = core->nonfinite_index = core->disagree_index = -1;
     memset(core->status, 0, core->window * sizeof *core->status);
     memset(core->marks, 0, core->window * sizeof *core->marks);
+    for (uint32_t i = 0; i < core->nodes; i++)
+        core->node_heard_at[i] = -1;
     uint32_t chain = chain_of(core, 0);
     for (int64_t i = 0; i < core->window; i++) {
         core->index[chain] = i;
@@ -365,13 +367,17 @@ static int64_t take_result(struct ina_core *core, const uint8_t *header, uint32_
 /* Note who has contributed to a packet that we wait for. */
 static void take_status(struct ina_core *core, const uint8_t *header, uint32_t chain, int64_t now)
 {
-    core->status_bitmap = load32(header + AT(bitmap));
-    core->status_node = load16(header + AT(node));
-    core->status_at = now;
-    for (uint32_t i = 0; i < core->path_length; i++) {
-        if (core->path_nodes[i] != core->status_node)
+    uint32_t bitmap = load32(header + AT(bitmap)), node = load16(header + AT(node));
+    for (uint32_t i = 0; i < core->nodes; i++) {
+        if (core->node_id[i] != node)
             continue;
-        if (core->status_bitmap & core->path_bits[i])
+        core->node_bitmap[i] = bitmap;
+        core->node_heard_at[i] = now;
+    }
+    for (uint32_t i = 0; i < core->path_length; i++) {
+        if (core->path_nodes[i] != node)
+            continue;
+        if (bitmap & core->path_bits[i])
             core->status[chain] |= CHAIN_COUNTED;
         else
             core->status[chain] &= (uint16_t)~CHAIN_COUNTED;

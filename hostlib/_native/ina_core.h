@@ -74,6 +74,7 @@ enum { INA_PUMPED(DECLARE) };
     FIELD(uint32_t, own_bitmap) \
     FIELD(uint32_t, result_bitmap)          /* that of all results, of the root */ \
     FIELD(uint32_t, path_length) \
+    FIELD(uint32_t, nodes)                  /* of the tree */ \
     FIELD(uint32_t, fallback)               /* there is a fallback server */ \
     FIELD(uint32_t, fixed)                  /* float32 is scaled by 2^scale_bits, not by exponents */ \
     FIELD(int32_t, scale_bits) \
@@ -81,6 +82,10 @@ enum { INA_PUMPED(DECLARE) };
     FIELD(uint64_t, psn_limit)              /* PSNs are counted modulo this multiple of the window */ \
     FIELD(const uint32_t *, path_nodes)     /* from the own switch to the root, and our bit there */ \
     FIELD(const uint32_t *, path_bits) \
+    /* per node of the tree: the last status about it in this collective */ \
+    FIELD(const uint32_t *, node_id) \
+    FIELD(uint32_t *, node_bitmap)          /* its contributors to the packet that the status was about */ \
+    FIELD(int64_t *, node_heard_at)         /* -1: none */ \
     /* per chain */ \
     FIELD(int64_t *, index)                 /* packet of the collective that is next or in flight */ \
     FIELD(int64_t *, sent_at) \
@@ -116,8 +121,6 @@ enum { INA_PUMPED(DECLARE) };
     FIELD(uint32_t, resend_count) \
     FIELD(uint32_t, answer_head) \
     FIELD(uint32_t, answer_count) \
-    FIELD(uint32_t, status_bitmap)          /* contributors to the packet that the last status was about ... */ \
-    FIELD(uint32_t, status_node)            /* ... at this node */ \
     FIELD(int64_t, completed) \
     FIELD(int64_t, in_flight) \
     FIELD(int64_t, oldest)                  /* no packet before this one lacks its result */ \
@@ -131,7 +134,6 @@ enum { INA_PUMPED(DECLARE) };
     FIELD(int64_t, echo)                    /* results that met a long queue, still to be told to all ranks */ \
     FIELD(int64_t, progress_at) \
     FIELD(int64_t, first_at)                /* the first result of the collective; before it, when that began */ \
-    FIELD(int64_t, status_at)               /* -1: none in this collective */ \
     FIELD(int64_t, overflow_index)          /* first packet with that mishap; -1: none */ \
     FIELD(int64_t, nonfinite_index) \
     FIELD(int64_t, disagree_index) \

@@ -188,6 +188,7 @@ class CoreStruct(ctypes.Structure):
         ("own_bitmap", ctypes.c_uint32),
         ("result_bitmap", ctypes.c_uint32),
         ("path_length", ctypes.c_uint32),
+        ("nodes", ctypes.c_uint32),
         ("fallback", ctypes.c_uint32),
         ("fixed", ctypes.c_uint32),
         ("scale_bits", ctypes.c_int32),
@@ -195,6 +196,9 @@ class CoreStruct(ctypes.Structure):
         ("psn_limit", ctypes.c_uint64),
         ("path_nodes", ctypes.c_void_p),
         ("path_bits", ctypes.c_void_p),
+        ("node_id", ctypes.c_void_p),
+        ("node_bitmap", ctypes.c_void_p),
+        ("node_heard_at", ctypes.c_void_p),
         ("index", ctypes.c_void_p),
         ("sent_at", ctypes.c_void_p),
         ("status", ctypes.c_void_p),
@@ -226,8 +230,6 @@ class CoreStruct(ctypes.Structure):
         ("resend_count", ctypes.c_uint32),
         ("answer_head", ctypes.c_uint32),
         ("answer_count", ctypes.c_uint32),
-        ("status_bitmap", ctypes.c_uint32),
-        ("status_node", ctypes.c_uint32),
         ("completed", ctypes.c_int64),
         ("in_flight", ctypes.c_int64),
         ("oldest", ctypes.c_int64),
@@ -241,7 +243,6 @@ class CoreStruct(ctypes.Structure):
         ("echo", ctypes.c_int64),
         ("progress_at", ctypes.c_int64),
         ("first_at", ctypes.c_int64),
-        ("status_at", ctypes.c_int64),
         ("overflow_index", ctypes.c_int64),
         ("nonfinite_index", ctypes.c_int64),
         ("disagree_index", ctypes.c_int64),
@@ -364,6 +365,7 @@ class CoreState:
         struct.fan_in = tree.fan_in(node)
         struct.result_bitmap = tree.result_bitmap
         struct.path_length = len(path)
+        struct.nodes = len(tree.nodes)
         struct.fallback = settings.fallback
         struct.fixed = settings.numbers == "fixed"
         struct.scale_bits = settings.scale_bits
@@ -392,6 +394,10 @@ class CoreState:
         self.path_nodes = self._array("path_nodes", len(path), np.uint32)
         self.path_bits = self._array("path_bits", len(path), np.uint32)
         self.path_nodes[:], self.path_bits[:] = zip(*path, strict=True)
+        self.node_id = self._array("node_id", len(tree.nodes), np.uint32)
+        self.node_id[:] = list(tree.nodes)
+        self.node_bitmap = self._array("node_bitmap", len(tree.nodes), np.uint32)
+        self.node_heard_at = self._array("node_heard_at", len(tree.nodes), np.int64)
         keeps = window if settings.fallback else 0
         self.answers = self._array("answers", keeps * packet.itemsize, np.uint8).reshape(
             keeps, packet.itemsize

@@ -295,15 +295,19 @@ class Window:
         return now - int(self.state.struct.progress_at)
 
     def missing_ranks(self, *, since: int) -> tuple[int, ...] | None:
-        """Return the other ranks that the last status showed to be missing; None if none came after `since`.
+        """Return the other ranks that statuses showed to be missing; None if none came after `since`.
 
-        None of them, if it was about a node of the tree whose ranks have all contributed. With a fallback
-        server, what a status does not show may be on its way there from a switch for a few time-outs.
+        Of every node of the tree the last status counts: one switch may lack a rank only because that waits
+        for another one, whom a switch above lacks. Empty if all that was heard of nodes is that their ranks
+        have contributed. With a fallback server, what a status does not show may be on its way there from a
+        switch for a few time-outs.
         """
-        core = self.state.struct
-        if core.status_at < max(since, core.progress_at):
+        state = self.state
+        heard = state.node_heard_at >= max(since, int(state.struct.progress_at))
+        if not heard.any():
             return None
-        missing = self._tree.missing(core.status_node, core.status_bitmap)
+        nodes, bitmaps = state.node_id[heard].tolist(), state.node_bitmap[heard].tolist()
+        missing = self._tree.missing(dict(zip(nodes, bitmaps, strict=True)))
         return tuple(rank for rank in missing if rank != self.settings.rank)
 
     def count(self, counter: Counter) -> int:

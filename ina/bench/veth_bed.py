@@ -25,7 +25,7 @@ from bmv2_topos.testbeds.netns.errors import NotHere
 from bmv2_topos.testbeds.netns.namespaces import check_here, existing, inside, remove
 from bmv2_topos.testbeds.netns.serving import await_service, start_switch
 from bmv2_topos.testbeds.netns.testbed import run_step
-from controller import Controller
+from controller import connect
 from controller.switches.entries import TableEntry
 from controller.switches.programs import p4c_command, p4c_output
 
@@ -168,7 +168,7 @@ def _argv(kind: Kind, folder: Path) -> list[str]:
 
 
 def _fill(kind: Kind, folder: Path) -> None:
-    with Controller.connect(f"unix:{folder / SOCKET}") as controller:
+    with connect(f"unix:{folder / SOCKET}") as controller:
         if kind == "bmv2":
             controller.load(p4c_output(folder / SOURCE, folder))
         controller.install(

@@ -139,10 +139,10 @@ class RunningSwitch(TlsOptions):
 
     def connect(self) -> Controller:
         """Return its controller. Raises Failure for options that cannot be; ControllerError."""
-        from controller import Controller
+        from controller import connect
 
         address = parse_switch("--switch", self.switch)
-        return Controller.connect(address, device_id=self.device_id, tls=self.tls(address))
+        return connect(address, device_id=self.device_id, tls=self.tls(address))
 
 
 def parse_address(option: str, text: str) -> tuple[str, int]:

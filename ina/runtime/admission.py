@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from controller import ControllerError, Member, NoSuchJob, Region
 from controller.switches.model import INA_UDP_PORT
-from controller.switches.tree import JobTree, TreeAdmission, TreeSwitch, admit_tree, remove_tree
+from controller.switches.tree import Branch, Deployment, TreeAdmission, admit_tree, remove_tree
 from hostlib import DEFAULT_SLOTS, JobConfig, window_for
 from hostlib.launcher import Rendezvous
 from ina.runtime.addresses import server_address
@@ -19,7 +19,7 @@ from ina.runtime.errors import BadRun
 from ina.runtime.fabric import SwitchFabric
 from ina.runtime.lease import new_lease
 from ina.runtime.spec import SHARED_WINDOW, LaunchSpec, Machine
-from ina.runtime.topology import job_tree
+from ina.runtime.topology import branches
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +138,9 @@ def admitted(fabric: SwitchFabric, spec: LaunchSpec) -> Iterator[Admitted]:
         if shared and spec.slots is not None:
             region = Region(spec.first_slot, spec.slots)
         if fabric.topology is None:
-            root = TreeSwitch(fabric.root, tuple(members[fabric.root]), region=region)
+            root = Branch(fabric.root, tuple(members[fabric.root]), region=region)
         else:
-            root = job_tree(fabric.topology, members, region=region, transit=fabric.spec.transit)
+            root = branches(fabric.topology, members, region=region, transit=fabric.spec.transit)
         with fabric.lock:
             tree = admit_tree(
                 fabric.controllers,
@@ -213,11 +213,11 @@ def _ports(fabric: SwitchFabric) -> dict[str, tuple[int, ...]]:
     return {fabric.root: attached.ports} if attached else {}
 
 
-def _job(fabric: SwitchFabric, spec: LaunchSpec, root: TreeSwitch) -> JobTree:
+def _job(fabric: SwitchFabric, spec: LaunchSpec, root: Branch) -> Deployment:
     if not fabric.spec.shared:
-        return JobTree(root, DEFAULT_SLOTS if spec.slots is None else spec.slots)
+        return Deployment(root, DEFAULT_SLOTS if spec.slots is None else spec.slots)
     in_flight = spec.window or SHARED_WINDOW
-    return JobTree(
+    return Deployment(
         root,
         mode="shared",
         preempt=spec.preempt and not fabric.spec.atp,

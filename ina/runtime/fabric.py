@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 import softswitch
 from bmv2_topos.impairments import link_impairments, outgoing
-from controller import Controller, ControllerError, Member
+from controller import Controller, ControllerError, Member, connect
 from controller.switches.model import INA_UDP_PORT, Uplink
 from controller.vocabulary import Topology
 from controller.vocabulary.places import spread
@@ -258,7 +258,7 @@ def open_fabric(
             if spec.p4runtime != PRIVATE:
                 for name, switch in switches.items():
                     on_listening(name, switch.address)
-        controllers = {name: stack.enter_context(connect(switch, spec)) for name, switch in switches.items()}
+        controllers = {name: stack.enter_context(control(switch, spec)) for name, switch in switches.items()}
         if attached:
             wanted = bundle(spec.program, spec.lanes)
             controllers["s1"].load(wanted, replace=attached.replace_program)
@@ -267,10 +267,10 @@ def open_fabric(
         yield fabric
 
 
-def connect(switch: Switch, spec: FabricSpec) -> Controller:
+def control(switch: Switch, spec: FabricSpec) -> Controller:
     """Return the controller of a switch. Raises ControllerError; ProcessFailed if the switch has ended."""
     try:
-        return Controller.connect(switch.address, tls=spec.attached.tls if spec.attached else None)
+        return connect(switch.address, tls=spec.attached.tls if spec.attached else None)
     except ControllerError as error:
         if why := switch.ended():
             raise ProcessFailed(why) from error

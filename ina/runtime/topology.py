@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from controller import Member, Region
 from controller.switches.model import SWITCH_IP, SWITCH_MAC
-from controller.switches.tree import TreeLink, TreeSwitch
+from controller.switches.tree import Branch, Downlink
 from controller.vocabulary import BadSpec, Topology, tree
 from ina.runtime.errors import BadRun
 
@@ -49,13 +49,13 @@ def children(topology: Topology) -> Mapping[str, Sequence[str]]:
     return below
 
 
-def job_tree(
+def branches(
     topology: Topology,
     members: Mapping[str, Sequence[Member]],
     *,
     region: Region | None,
     transit: Collection[str],
-) -> TreeSwitch:
+) -> Branch:
     """Return what of the tree a job needs: the root, and the switches with members of it on or below them.
 
     Args:
@@ -66,14 +66,14 @@ def job_tree(
     """
     below = children(topology)
 
-    def grow(switch: str) -> TreeSwitch:
+    def grow(switch: str) -> Branch:
         links = []
         for child in below[switch]:
             subtree = grow(child)
             if subtree.members or subtree.links:
                 down, up = topology.port_to(switch, child), topology.port_to(child, switch)
-                links.append(TreeLink(down, subtree, up))
-        return TreeSwitch(
+                links.append(Downlink(down, subtree, up))
+        return Branch(
             switch,
             tuple(members.get(switch, ())),
             tuple(links),

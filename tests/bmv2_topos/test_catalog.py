@@ -9,7 +9,7 @@ import pytest
 from bmv2_topos.draw import draw, job_links
 from bmv2_topos.graphs import from_networkx, to_networkx
 from bmv2_topos.layout import positions
-from bmv2_topos.testbeds.virtual.placement import Placement, job_tree
+from bmv2_topos.testbeds.virtual.placement import Placement, branches
 from controller.vocabulary import CATALOG, BadSpec, Link, dumbbell, fat_tree, named, place, tree
 
 
@@ -94,7 +94,7 @@ def test_nodes_are_drawn_apart_and_hosts_below_their_switch(name: str) -> None:
 def test_the_tree_that_is_drawn_is_the_one_that_the_job_gets() -> None:
     topology = named("fat-tree:4")
     (hosts,) = place(topology, [5])
-    admitted = job_tree(topology, Placement(hosts), {})
+    admitted = branches(topology, Placement(hosts), {})
     links = {(link.child.name, switch.name) for switch in admitted.walk() for link in switch.links}
     links |= {(host, topology.rack_of[host]) for host in hosts}
     assert set(job_links(topology, hosts)) == links

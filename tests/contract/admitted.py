@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bmv2_topos.testbeds.virtual.target import PipelineTarget
 from controller.switches.jobs import job_row, supporting_rows
-from controller.switches.layout import JobTree, lay_out
+from controller.switches.layout import Deployment, lay_out
 from controller.switches.model import Admission, SwitchInfo
 from controller.switches.planning import Identity, plan
 from controller.switches.tree import TreeAdmission
@@ -33,7 +33,7 @@ def _built(program: Mode) -> tuple[ir.Program, Path]:
 
 
 def admit(
-    program: Mode, trees: Mapping[Identity, JobTree]
+    program: Mode, trees: Mapping[Identity, Deployment]
 ) -> tuple[list[TreeAdmission], dict[str, list[Admission]]]:
     """Plan jobs on empty switches: what each job gets, and by switch all that it has to serve."""
     info = SwitchInfo(LANES, SLOTS, 255, 32, program)

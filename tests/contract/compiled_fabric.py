@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from controller.switches.layout import JobTree, TreeLink, TreeSwitch
+from controller.switches.layout import Branch, Deployment, Downlink
 from controller.switches.model import Member, Uplink
 from controller.switches.planning import Identity
 from controller.vocabulary import Mode, Region
@@ -27,7 +27,7 @@ def compiled_fabric(case: FabricCase) -> Iterator[Network]:
     """Yield the network of a case, with real switches and the real fallback server."""
     program: Mode = "exclusive" if case.exclusive else "shared"
     trees = {
-        Identity(10 + number, 0x501 + number): _job_tree(case, number, program)
+        Identity(10 + number, 0x501 + number): _deployment(case, number, program)
         for number in range(len(case.jobs))
     }
     admitted, present = admit(program, trees)
@@ -68,12 +68,12 @@ def compiled_fabric(case: FabricCase) -> Iterator[Network]:
         yield network
 
 
-def _job_tree(case: FabricCase, number: int, program: Mode) -> JobTree:
+def _deployment(case: FabricCase, number: int, program: Mode) -> Deployment:
     job = case.jobs[number]
     root = _switch(case, number, 0)
     if program == "exclusive":
-        return JobTree(root, max(2, 2 * job.window))
-    return JobTree(
+        return Deployment(root, max(2, 2 * job.window))
+    return Deployment(
         root,
         mode="shared",
         preempt=job.preempt,
@@ -83,7 +83,7 @@ def _job_tree(case: FabricCase, number: int, program: Mode) -> JobTree:
     )
 
 
-def _switch(case: FabricCase, number: int, switch: int) -> TreeSwitch:
+def _switch(case: FabricCase, number: int, switch: int) -> Branch:
     job: JobCase = case.jobs[number]
     members = tuple(
         Member(rank, worker_port(number, rank), f"02:00:00:00:{number:02x}:{rank:02x}", "10.0.0.1", 42592)
@@ -91,11 +91,11 @@ def _switch(case: FabricCase, number: int, switch: int) -> TreeSwitch:
         if place == switch
     )
     links = tuple(
-        TreeLink(100 + below, _switch(case, number, below), UPLINK)
+        Downlink(100 + below, _switch(case, number, below), UPLINK)
         for below, above in ABOVE.items()
         if above == switch and below in job.used
     )
-    return TreeSwitch(
+    return Branch(
         str(switch),
         members,
         links,

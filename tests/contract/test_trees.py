@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from hypothesis import assume, given
 
-from controller.switches.layout import JobTree, TreeSwitch, lay_out
+from controller.switches.layout import Branch, Deployment, lay_out
 from controller.switches.model import Member
 from hostlib.tree import Tree
 from tests.controller.trees import as_admitted, trees
 
 
 @given(trees())
-def test_a_worker_finds_the_node_and_the_bit_that_its_switch_knows_it_by(root: TreeSwitch) -> None:
-    jobs = lay_out(JobTree(root, 8), max_members=10**6)
+def test_a_worker_finds_the_node_and_the_bit_that_its_switch_knows_it_by(root: Branch) -> None:
+    jobs = lay_out(Deployment(root, 8), max_members=10**6)
     assume(all(job.fan_in <= 32 for job in jobs.values()))
     admitted = as_admitted(jobs)
     tree = Tree.of(admitted.tree)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from controller import Controller, TreeSwitch
+from controller import Branch, Controller
 from tests.controller.frames import Packet, parse
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class Fabric:
         """Return more controllers of all switches, to be closed by the caller."""
         return {name: Controller(each.target()) for name, each in self.running.items()}
 
-    def cable(self, root: TreeSwitch) -> None:
+    def cable(self, root: Branch) -> None:
         """Lay the cables of a tree."""
         self.cables.clear()
         for switch in root.walk():

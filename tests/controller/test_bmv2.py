@@ -13,7 +13,18 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from controller import Controller, Job, Lease, Member, OtherProgram, Place, ProgramMismatch, Region, Uplink
+from controller import (
+    Controller,
+    Lease,
+    Member,
+    OtherProgram,
+    Part,
+    Place,
+    ProgramMismatch,
+    Region,
+    Uplink,
+    connect,
+)
 from controller.p4runtime_shim.target import P4RuntimeTarget
 from controller.switches import forwarding
 from controller.switches.programs import bmv2_bundle
@@ -52,7 +63,7 @@ def bmv2_at(address: str, program: str) -> Iterator[str]:
         stderr=subprocess.DEVNULL,
     )
     try:
-        with Controller.connect(address) as controller:
+        with connect(address) as controller:
             assert controller.load(bmv2_bundle(program, lanes=32))
         yield address
     finally:
@@ -98,16 +109,16 @@ def test_either_compiler_is_enough(tool: str, tmp_path: Path, monkeypatch: pytes
     assert b"InaIngress" in bundle.device_config
 
 
-def job(ranks: int, first_port: int) -> Job:
+def job(ranks: int, first_port: int) -> Part:
     members = [
         Member(r, first_port + r, f"02:00:00:00:00:{r:02x}", f"10.0.0.{r + 1}", 9000 + r)
         for r in range(ranks)
     ]
-    return Job(tuple(members), 64)
+    return Part(tuple(members), 64)
 
 
 def test_jobs_come_and_go(address: str) -> None:
-    with Controller.connect(address) as one, Controller.connect(address) as other:
+    with connect(address) as one, connect(address) as other:
         assert not one.load(bmv2_bundle("exclusive", lanes=32))
         assert one.info().slots == 8192
         first = one.admit(job(4, 0))
@@ -124,7 +135,7 @@ def test_shared_jobs_come_and_go(shared_address: str) -> None:
     """Two jobs in overlapping regions, one of them a node below another switch."""
     fallback = Uplink(30, "02:00:00:00:fb:01", "10.0.255.2", 4000)
     parent = Uplink(30, "02:00:00:00:00:fe", "10.0.0.254", node=0, bitmap=0b10, fan_in=2)
-    with Controller.connect(shared_address) as one, Controller.connect(shared_address) as other:
+    with connect(shared_address) as one, connect(shared_address) as other:
         assert one.info().program == "shared"
         first = one.admit(
             replace(job(4, 0), mode="shared", fallback=fallback, preempt=True, window=1000, max_age_us=7)
@@ -161,7 +172,7 @@ def test_leases_are_kept_renewed_and_swept(address: str) -> None:
 
 
 def test_another_program_is_replaced_on_request_only(address: str) -> None:
-    with Controller.connect(address) as controller:
+    with connect(address) as controller:
         with pytest.raises(OtherProgram, match="runs a program for exclusive jobs with 32 values per packet"):
             controller.load(bmv2_bundle("shared", lanes=32))
         assert controller.info().program == "exclusive"
@@ -172,7 +183,7 @@ def test_controllers_take_turns(address: str) -> None:
 
     def work(first_port: int) -> None:
         try:
-            with Controller.connect(address) as controller:
+            with connect(address) as controller:
                 for _ in range(3):
                     controller.remove(controller.admit(job(2, first_port)).job)
         except BaseException as error:
@@ -195,7 +206,7 @@ def test_ordinary_forwarding(address: str) -> None:
         forwarding.own_mac("02:00:00:00:00:fe"),
         forwarding.route("10.9.0.0", 16, port=3, src="02:00:00:00:00:fe", dst="02:00:00:00:09:01"),
     ]
-    with Controller.connect(address) as controller:
+    with connect(address) as controller:
         controller.install(entries)
         controller.install(entries)
         controller.install([forwarding.flood_unknown(300)])

@@ -11,7 +11,7 @@ from itertools import pairwise
 import grpc
 import pytest
 
-from controller import Controller, Job, Member, ProgramBundle, Region, SwitchInfo
+from controller import Controller, Member, Part, ProgramBundle, Region, SwitchInfo, connect
 from controller.errors import (
     BadJob,
     NoSuchJob,
@@ -38,8 +38,8 @@ from tests.controller.conftest import LANES, SHORT_TURN_S, Running, Served, over
 from tests.controller.frames import KIND_RESULT, gradient, parse
 
 
-def job(ranks: int = 2, *, first_port: int | None = 0, slots: int = 64) -> Job:
-    return Job(
+def job(ranks: int = 2, *, first_port: int | None = 0, slots: int = 64) -> Part:
+    return Part(
         tuple(
             Member(
                 r,
@@ -256,7 +256,7 @@ def test_what_another_controller_loaded_is_known_from_then_on(
 ) -> None:
     with Switch({n: MemoryPort() for n in range(8)}) as switch:
         service = serve(switch)
-        with Controller.connect(service.address) as controller, Controller.connect(service.address) as other:
+        with connect(service.address) as controller, connect(service.address) as other:
             controller.load(bundle)
             assert controller.info().program == "exclusive"
             other.load(shared_bundle, replace=True)
@@ -284,7 +284,7 @@ def test_controllers_take_turns_after_the_highest_election_id_was_claimed(bundle
 
         def work(first_port: int) -> None:
             try:
-                with Controller.connect(service.address) as controller:
+                with connect(service.address) as controller:
                     for _ in range(3):
                         controller.remove(controller.admit(job(2, first_port=first_port)).job)
             except BaseException as error:
@@ -353,7 +353,7 @@ def test_unknown_destinations_are_flooded_on_request(
 def test_a_program_is_loaded_once(bundle: ProgramBundle) -> None:
     with Switch({}) as switch:
         service = serve(switch)
-        with Controller.connect(f"127.0.0.1:{service.port}") as controller:
+        with connect(f"127.0.0.1:{service.port}") as controller:
             with pytest.raises(ProgramMismatch, match="has no program loaded"):
                 controller.info()
             assert controller.load(bundle)
@@ -377,7 +377,7 @@ def test_another_program_is_replaced_on_request_only(
 ) -> None:
     with Switch({}) as switch:
         service = serve(switch, source=shared_bundle.device_config.decode())
-        with Controller.connect(service.address) as controller:
+        with connect(service.address) as controller:
             controller.install([forwarding.bridge("02:00:00:00:00:01", 1)])
             with pytest.raises(
                 OtherProgram,
@@ -395,7 +395,7 @@ def test_a_program_that_does_not_compile_is_refused(bundle: ProgramBundle) -> No
     with Switch({}) as switch:
         service = serve(switch)
         with (
-            Controller.connect(f"127.0.0.1:{service.port}") as controller,
+            connect(f"127.0.0.1:{service.port}") as controller,
             pytest.raises(
                 Refused, match=r"loading the program: INVALID_ARGUMENT: the program does not compile"
             ),
@@ -415,7 +415,7 @@ def test_a_switch_that_is_not_there() -> None:
 def test_a_switch_that_is_gone(bundle: ProgramBundle) -> None:
     with Switch({}) as switch:
         service = serve(switch, source=bundle.device_config.decode())
-        with Controller.connect(f"127.0.0.1:{service.port}") as controller:
+        with connect(f"127.0.0.1:{service.port}") as controller:
             assert controller.jobs() == {}
             service.close()
             with pytest.raises(Unreachable, match="does not answer"):

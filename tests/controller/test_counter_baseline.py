@@ -7,7 +7,7 @@ from typing import Any
 import grpc
 import pytest
 
-from controller import Controller, Job, Member
+from controller import Member, Part, connect
 from p4src.messages import p4runtime_pb2_grpc
 from tests.controller.conftest import LANES, Served, over_p4runtime
 from tests.controller.frames import gradient
@@ -51,8 +51,8 @@ def address(running: Served) -> Iterator[str]:
 
 @over_p4runtime
 def test_counts_are_since_the_admission(address: str, running: Served) -> None:
-    job = Job((Member(0, 0, "02:00:00:00:00:01", "10.0.0.1", 9000),), 64)
-    with Controller.connect(address) as controller:
+    job = Part((Member(0, 0, "02:00:00:00:00:01", "10.0.0.1", 9000),), 64)
+    with connect(address) as controller:
         for _ in range(2):
             admission = controller.admit(job)
             running.switch.inject(0, [gradient(admission, 0, 0, [1] * LANES)])

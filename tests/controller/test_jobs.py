@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from controller.errors import BadJob
 from controller.switches import names
-from controller.switches.checks import check_job
+from controller.switches.checks import check_part
 from controller.switches.entries import MulticastGroup, TableEntry
 from controller.switches.jobs import change_row, job_row, parse, supporting_rows
-from controller.switches.model import Admission, Job, Member, Place, RegionChange, Uplink
+from controller.switches.model import Admission, Member, Part, Place, RegionChange, Uplink
 from controller.vocabulary import Region
 
 GROUPS = range(1, 256)
@@ -195,32 +195,32 @@ def test_a_job_that_lost_members_is_still_a_job() -> None:
     assert contents.jobs[7].members == ()
 
 
-def shared_job(*members: Member, **changes: object) -> Job:
-    return replace(Job(members, 8, mode="shared", fallback=FALLBACK), **changes)
+def shared_job(*members: Member, **changes: object) -> Part:
+    return replace(Part(members, 8, mode="shared", fallback=FALLBACK), **changes)
 
 
 @pytest.mark.parametrize(
     ("job", "message"),
     [
-        (Job((), 8), "no members"),
-        (Job(tuple(member(r) for r in range(33)), 8), "33 members; one switch sums up to 32"),
-        (Job((member(0), member(2)), 8), r"ranks are \[0, 2\]; they must be 0 to 1"),
-        (Job((member(0), replace(member(0), port=1)), 8), r"ranks are \[0, 0\]"),
-        (Job((member(0, 5), member(1, 5)), 8), "port 5 has two members"),
-        (Job((member(0),), 1), "asks for 1 slots; it takes 2 at least"),
-        (Job((replace(member(0), mac="02:00"),), 8), "'02:00' is not a MAC address"),
-        (Job((replace(member(0), ip="10.0.0"),), 8), "'10.0.0' is not an IPv4 address"),
-        (Job((replace(member(0), udp_port=0),), 8), "rank 0 has UDP port 0"),
-        (Job((member(0), replace(member(1), bitmap=1)), 8), "rank 1 has a contribution bit of another"),
+        (Part((), 8), "no members"),
+        (Part(tuple(member(r) for r in range(33)), 8), "33 members; one switch sums up to 32"),
+        (Part((member(0), member(2)), 8), r"ranks are \[0, 2\]; they must be 0 to 1"),
+        (Part((member(0), replace(member(0), port=1)), 8), r"ranks are \[0, 0\]"),
+        (Part((member(0, 5), member(1, 5)), 8), "port 5 has two members"),
+        (Part((member(0),), 1), "asks for 1 slots; it takes 2 at least"),
+        (Part((replace(member(0), mac="02:00"),), 8), "'02:00' is not a MAC address"),
+        (Part((replace(member(0), ip="10.0.0"),), 8), "'10.0.0' is not an IPv4 address"),
+        (Part((replace(member(0), udp_port=0),), 8), "rank 0 has UDP port 0"),
+        (Part((member(0), replace(member(1), bitmap=1)), 8), "rank 1 has a contribution bit of another"),
         (
-            Job((member(0), replace(member(1), bitmap=4)), 8),
+            Part((member(0), replace(member(1), bitmap=4)), 8),
             "rank 1 has the contribution bits 0b100; .* 0b11",
         ),
-        (Job((member(0), child_switch(1, 0)), 8), "the switch at port 1 has the contribution bits 0b0"),
-        (Job((replace(member(0), bitmap=3),), 8), "rank 0 has 2 contribution bits; a worker has one"),
-        (Job((replace(child_switch(0, 1), udp_port=9),), 8), "UDP port 9; switches take packets at 42592"),
-        (Job((member(0),), 8, fallback=FALLBACK), "exclusive job .* no use for a fallback server"),
-        (Job((member(0),), 8, preempt=True), "can be given for shared jobs only"),
+        (Part((member(0), child_switch(1, 0)), 8), "the switch at port 1 has the contribution bits 0b0"),
+        (Part((replace(member(0), bitmap=3),), 8), "rank 0 has 2 contribution bits; a worker has one"),
+        (Part((replace(child_switch(0, 1), udp_port=9),), 8), "UDP port 9; switches take packets at 42592"),
+        (Part((member(0),), 8, fallback=FALLBACK), "exclusive job .* no use for a fallback server"),
+        (Part((member(0),), 8, preempt=True), "can be given for shared jobs only"),
         (shared_job(member(0), fallback=None), "a shared job needs a fallback server"),
         (shared_job(member(0), fallback=replace(FALLBACK, port=0)), "port 0 has a member and leads up"),
         (shared_job(member(0), fallback=replace(FALLBACK, udp_port=0)), "the fallback server has UDP port 0"),
@@ -228,17 +228,17 @@ def shared_job(*members: Member, **changes: object) -> Job:
         (shared_job(member(0), slots=1), "window is 0 packets"),
         (shared_job(member(0), max_age_us=1 << 32), "highest age is 4294967296 us"),
         (shared_job(member(0), place=Place(transit=True)), "the root of a job has to aggregate"),
-        (Job((member(1 << 16),), 8, place=Place(1, PARENT)), "rank 65536 is too high"),
+        (Part((member(1 << 16),), 8, place=Place(1, PARENT)), "rank 65536 is too high"),
     ],
 )
-def test_a_job_that_cannot_be_is_refused_with_the_reason(job: Job, message: str) -> None:
+def test_a_job_that_cannot_be_is_refused_with_the_reason(job: Part, message: str) -> None:
     with pytest.raises(BadJob, match=message):
-        check_job(job, max_members=32)
+        check_part(job, max_members=32)
 
 
 def test_jobs_that_can_be() -> None:
-    check_job(Job((member(0), member(1)), 2), max_members=2)
-    check_job(shared_job(member(0), region=Region(5, 0), slots=0, window=1), max_members=2)
-    check_job(
-        Job((replace(member(7), bitmap=16),), 8, place=Place(0, PARENT, 1, transit=True)), max_members=32
+    check_part(Part((member(0), member(1)), 2), max_members=2)
+    check_part(shared_job(member(0), region=Region(5, 0), slots=0, window=1), max_members=2)
+    check_part(
+        Part((replace(member(7), bitmap=16),), 8, place=Place(0, PARENT, 1, transit=True)), max_members=32
     )

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 
 from controller.errors import BadJob
-from controller.switches.layout import JobTree, TreeLink, TreeSwitch, lay_out
+from controller.switches.layout import Branch, Deployment, Downlink, lay_out
 from controller.switches.model import Member, Place, Uplink
 from controller.switches.tree import TreeAdmission
 from controller.vocabulary import Region
@@ -15,12 +15,12 @@ from tests.controller.trees import as_admitted, trees, worker
 FALLBACK = Uplink(99, "02:00:00:00:fb:01", "10.0.255.2")
 
 
-def link(port: int, child: TreeSwitch) -> TreeLink:
-    return TreeLink(port, child, 50)
+def link(port: int, child: Branch) -> Downlink:
+    return Downlink(port, child, 50)
 
 
-def leaf(name: str, *ranks: int, transit: bool = False) -> TreeSwitch:
-    return TreeSwitch(name, tuple(worker(r, r) for r in ranks), transit=transit)
+def leaf(name: str, *ranks: int, transit: bool = False) -> Branch:
+    return Branch(name, tuple(worker(r, r) for r in ranks), transit=transit)
 
 
 def up_to(node: int, *, bitmap: int, fan_in: int) -> Uplink:
@@ -31,11 +31,11 @@ def child(port: int, bitmap: int, below: range) -> Member:
     return Member(None, port, "02:00:00:00:00:fe", "10.0.0.254", 42592, bitmap, below)
 
 
-RACKS = TreeSwitch("spine", links=(link(1, leaf("left", 0, 1)), link(2, leaf("right", 3, 2))))
+RACKS = Branch("spine", links=(link(1, leaf("left", 0, 1)), link(2, leaf("right", 3, 2))))
 
 
 def test_two_racks() -> None:
-    jobs = lay_out(JobTree(RACKS, 8), max_members=32)
+    jobs = lay_out(Deployment(RACKS, 8), max_members=32)
     assert list(jobs) == ["spine", "left", "right"]
     assert jobs["spine"].members == (child(1, 0b01, range(1, 2)), child(2, 0b10, range(2, 3)))
     assert jobs["spine"].place == Place(0, None, 0b11)
@@ -48,7 +48,7 @@ def test_two_racks() -> None:
 
 def test_only_the_root_hangs_on_the_fallback_server() -> None:
     root = replace(RACKS, region=Region(5, 10))
-    jobs = lay_out(JobTree(root, mode="shared", window=4, preempt=True, fallback=FALLBACK), max_members=32)
+    jobs = lay_out(Deployment(root, mode="shared", window=4, preempt=True, fallback=FALLBACK), max_members=32)
     assert [job.fallback for job in jobs.values()] == [FALLBACK, None, None]
     assert [job.region for job in jobs.values()] == [Region(5, 10), None, None]
     assert {(job.preempt, job.window, job.mode) for job in jobs.values()} == {(True, 4, "shared")}
@@ -56,10 +56,10 @@ def test_only_the_root_hangs_on_the_fallback_server() -> None:
 
 def test_what_hangs_on_a_transit_switch_counts_as_hanging_above_it() -> None:
     """Two transit switches in a row; below the second one a worker and a switch that aggregates."""
-    low = TreeSwitch("low", (worker(2, 2),), (link(3, leaf("leaf", 3, 4)),), transit=True)
-    high = TreeSwitch("high", (worker(1, 1),), (link(4, low),), transit=True)
-    root = TreeSwitch("root", (worker(0, 0),), (link(5, high), link(6, leaf("other", 5))))
-    jobs = lay_out(JobTree(root, 8), max_members=32)
+    low = Branch("low", (worker(2, 2),), (link(3, leaf("leaf", 3, 4)),), transit=True)
+    high = Branch("high", (worker(1, 1),), (link(4, low),), transit=True)
+    root = Branch("root", (worker(0, 0),), (link(5, high), link(6, leaf("other", 5))))
+    jobs = lay_out(Deployment(root, 8), max_members=32)
     assert [m.bitmap for m in jobs["root"].members] == [0b00001, 0b01110, 0b10000]
     assert [m.bitmap for m in jobs["high"].members] == [0b00010, 0b01100]
     assert [m.bitmap for m in jobs["low"].members] == [0b00100, 0b01000]
@@ -71,8 +71,8 @@ def test_what_hangs_on_a_transit_switch_counts_as_hanging_above_it() -> None:
 
 
 @given(trees())
-def test_any_tree_is_whole_and_says_who_hangs_on_whom(root: TreeSwitch) -> None:
-    jobs = lay_out(JobTree(root, 8), max_members=3**6)
+def test_any_tree_is_whole_and_says_who_hangs_on_whom(root: Branch) -> None:
+    jobs = lay_out(Deployment(root, 8), max_members=3**6)
     admitted = as_admitted(jobs)
     assert admitted.whole
     assert admitted.tree == logical(root)
@@ -82,18 +82,18 @@ def test_any_tree_is_whole_and_says_who_hangs_on_whom(root: TreeSwitch) -> None:
             assert not TreeAdmission(rest).whole
 
 
-def logical(root: TreeSwitch) -> dict[int, list[int]]:
+def logical(root: Branch) -> dict[int, list[int]]:
     """The logical tree, straight from its definition."""
     found: dict[int, list[int]] = {}
     ids = iter(range(1000))
 
-    def children(switch: TreeSwitch) -> list[int]:
+    def children(switch: Branch) -> list[int]:
         result = sorted(m.rank for m in switch.members if m.rank is not None)
         for below in switch.links:
             result += children(below.child) if below.child.transit else [-node(below.child)]
         return result
 
-    def node(switch: TreeSwitch) -> int:
+    def node(switch: Branch) -> int:
         id = next(ids)
         found[id] = children(switch)
         return id
@@ -105,35 +105,35 @@ def logical(root: TreeSwitch) -> dict[int, list[int]]:
 @pytest.mark.parametrize(
     ("root", "message"),
     [
-        (TreeSwitch("s"), r"switch 's': the job has no members"),
-        (TreeSwitch("s", links=(link(1, leaf("t")),)), r"switch 't': the job has no members"),
-        (TreeSwitch("s", (worker(0, 0),), (link(1, leaf("t", transit=True)),)), r"switch '[st]'"),
-        (TreeSwitch("s", links=(link(1, leaf("t", 0)), link(2, leaf("t", 1)))), r"switch 't' is in the tree"),
+        (Branch("s"), r"switch 's': the job has no members"),
+        (Branch("s", links=(link(1, leaf("t")),)), r"switch 't': the job has no members"),
+        (Branch("s", (worker(0, 0),), (link(1, leaf("t", transit=True)),)), r"switch '[st]'"),
+        (Branch("s", links=(link(1, leaf("t", 0)), link(2, leaf("t", 1)))), r"switch 't' is in the tree"),
         (
-            TreeSwitch("s", links=(link(1, leaf("t", 0)), link(1, leaf("u", 1)))),
+            Branch("s", links=(link(1, leaf("t", 0)), link(1, leaf("u", 1)))),
             r"switch 's': port 1 has two",
         ),
         (
-            TreeSwitch("s", links=(TreeLink(1, leaf("t", 0), 0),)),
+            Branch("s", links=(Downlink(1, leaf("t", 0), 0),)),
             r"switch 't': port 0 has a member and leads",
         ),
-        (TreeSwitch("s", links=(link(1, leaf("t", 0)), link(2, leaf("u", 0)))), r"ranks are \[0, 0\]"),
+        (Branch("s", links=(link(1, leaf("t", 0)), link(2, leaf("u", 0)))), r"ranks are \[0, 0\]"),
         (
-            TreeSwitch("s", (child(0, 1, range(0)),)),
+            Branch("s", (child(0, 1, range(0)),)),
             r"switch 's': a member has no rank; switches below hang on links",
         ),
         (leaf("s", 0, transit=True), r"switch 's': the root of a job has to aggregate"),
         (leaf("s", *range(33)), r"switch 's': the job has 33 members; one switch sums up to 32"),
         (
-            TreeSwitch("s", links=tuple(link(i, leaf(f"t{i}", 2 * i, 2 * i + 1)) for i in range(33))),
+            Branch("s", links=tuple(link(i, leaf(f"t{i}", 2 * i, 2 * i + 1)) for i in range(33))),
             r"switch 's': the job has 33 members",
         ),
         (
-            TreeSwitch("s", (worker(0, 0),), (link(1, leaf("t", *range(1, 33), transit=True)),)),
+            Branch("s", (worker(0, 0),), (link(1, leaf("t", *range(1, 33), transit=True)),)),
             r"switch 's': the job has 33 members",
         ),
     ],
 )
-def test_a_tree_that_cannot_be_is_refused_with_the_switch(root: TreeSwitch, message: str) -> None:
+def test_a_tree_that_cannot_be_is_refused_with_the_switch(root: Branch, message: str) -> None:
     with pytest.raises(BadJob, match=message):
-        lay_out(JobTree(root, 8), max_members=32)
+        lay_out(Deployment(root, 8), max_members=32)

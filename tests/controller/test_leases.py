@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller import Controller, Job, Lease, Member, NoSuchJob, Region, Uplink
+from controller import Controller, Lease, Member, NoSuchJob, Part, Region, Uplink
 from controller.switches.leases import decode, encode
 from tests.controller.conftest import Running
 from tests.controller.fabric import Fabric
@@ -17,8 +17,8 @@ def at(running: Running, now_ms: int) -> Controller:
     return Controller(running.target(), clock=lambda: now_ms / 1000)
 
 
-def job(first_port: int, ranks: int = 2) -> Job:
-    return Job(
+def job(first_port: int, ranks: int = 2) -> Part:
+    return Part(
         tuple(
             Member(r, first_port + r, f"02:00:00:00:00:{r:02x}", f"10.0.0.{r + 1}", 9000 + r)
             for r in range(ranks)

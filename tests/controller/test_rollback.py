@@ -11,10 +11,10 @@ import pytest
 from controller import (
     Controller,
     ControllerError,
-    Job,
-    JobTree,
+    Deployment,
     Lease,
     Member,
+    Part,
     Region,
     Uplink,
     admit_tree,
@@ -57,14 +57,16 @@ def contents(fabric: Fabric) -> dict[str, list[TableEntry | MulticastGroup]]:
     return found
 
 
-def job(first_port: int = 0) -> Job:
+def job(first_port: int = 0) -> Part:
     members = (Member(r, first_port + r, f"02:00:00:00:00:{r:02x}", f"10.0.0.{r + 1}", 9000) for r in (0, 1))
     fallback = Uplink(first_port + 2, "02:00:00:00:fb:01", "10.0.1.1", 4000)
-    return Job(tuple(members), 64, mode="shared", fallback=fallback)
+    return Part(tuple(members), 64, mode="shared", fallback=fallback)
 
 
-def job_tree() -> JobTree:
-    return JobTree(TREES["two racks"], 8, mode="shared", fallback=Uplink(39, "02:00:00:00:fb:01", "10.0.1.1"))
+def deployment() -> Deployment:
+    return Deployment(
+        TREES["two racks"], 8, mode="shared", fallback=Uplink(39, "02:00:00:00:fb:01", "10.0.1.1")
+    )
 
 
 @pytest.mark.parametrize("how", HOWS)
@@ -94,7 +96,7 @@ def test_whichever_write_of_a_tree_fails_it_is_on_no_switch(
     failures = 0
     for controllers in attempts(shared_fabric, target, Fault(how)):
         try:
-            admission = admit_tree(controllers, job_tree(), identity=Identity(7, 7))
+            admission = admit_tree(controllers, deployment(), identity=Identity(7, 7))
         except ControllerError:
             failures += 1
         else:
@@ -166,8 +168,8 @@ def test_rows_of_any_part_of_a_job_go_with_the_next_admission(
 def test_a_job_of_a_dead_launcher_goes_from_every_switch_of_its_tree(shared_fabric: Fabric) -> None:
     targets = {name: each.target() for name, each in shared_fabric.running.items()}
     late = {name: Controller(target, clock=lambda: 9.0) for name, target in targets.items()}
-    admit_tree(late, job_tree(), identity=Identity(7, 7), lease=Lease(8999, "host pid 7"))
-    kept = admit_tree(late, replace(job_tree(), root=TREES["three levels"]), identity=Identity(8, 8))
+    admit_tree(late, deployment(), identity=Identity(7, 7), lease=Lease(8999, "host pid 7"))
+    kept = admit_tree(late, replace(deployment(), root=TREES["three levels"]), identity=Identity(8, 8))
     assert [list(controller.jobs()) for controller in late.values()] == [[8]] * 4
     remove_tree(late, kept)
     for target in targets.values():

@@ -9,9 +9,9 @@ import pytest
 from controller import (
     BadJob,
     Controller,
-    Job,
     Member,
     NoSuchJob,
+    Part,
     ProgramBundle,
     ProgramMismatch,
     Region,
@@ -43,13 +43,13 @@ FRESH = itertools.count(6000)
 ONES, TWOS = [1] * LANES, [2] * LANES
 
 
-def job(ranks: int = 2, *, first_port: int = 0, server: int = 39, **settings: object) -> Job:
+def job(ranks: int = 2, *, first_port: int = 0, server: int = 39, **settings: object) -> Part:
     members = [
         Member(r, first_port + r, f"02:00:00:00:00:{r:02x}", f"10.0.0.{r + 1}", 9000 + r)
         for r in range(ranks)
     ]
     fallback = Uplink(server, f"02:00:00:00:fb:{server:02x}", f"10.0.1.{server}", 4000)
-    return replace(Job(tuple(members), 64, mode="shared", fallback=fallback), **settings)
+    return replace(Part(tuple(members), 64, mode="shared", fallback=fallback), **settings)
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def admit(shared: Controller) -> Iterator[object]:
     """Admit jobs, and take them off in the end."""
     admitted = []
 
-    def admit_and_note(job: Job, **options: object):
+    def admit_and_note(job: Part, **options: object):
         admission = shared.admit(job, **options)
         admitted.append(admission.job)
         return admission
@@ -98,7 +98,7 @@ def test_a_job_of_the_other_mode_is_refused(shared: Controller, controller: Cont
     with pytest.raises(
         ProgramMismatch, match="the job is exclusive, and the switch runs the program 'shared'"
     ):
-        shared.admit(Job(job().members, 8))
+        shared.admit(Part(job().members, 8))
     with pytest.raises(
         ProgramMismatch, match="the job is shared, and the switch runs the program 'exclusive'"
     ):

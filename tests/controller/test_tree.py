@@ -9,14 +9,14 @@ import pytest
 
 from controller import (
     BadJob,
+    Branch,
     Controller,
-    JobTree,
+    Deployment,
     NoSuchJob,
     ProgramBundle,
     ProgramMismatch,
     Region,
     TreeAdmission,
-    TreeSwitch,
     Uplink,
     admit_tree,
     read_tree,
@@ -42,10 +42,10 @@ def fabric(request: pytest.FixtureRequest, target: str) -> Fabric:
     return found
 
 
-def job_tree(fabric: Fabric, root: TreeSwitch) -> JobTree:
+def deployment(fabric: Fabric, root: Branch) -> Deployment:
     if fabric.controllers["root"].info().program == "exclusive":
-        return JobTree(root, 8)
-    return JobTree(root, 8, mode="shared", fallback=FALLBACK)
+        return Deployment(root, 8)
+    return Deployment(root, 8, mode="shared", fallback=FALLBACK)
 
 
 def places(admission: TreeAdmission) -> dict[int, tuple[str, int]]:
@@ -61,7 +61,7 @@ def places(admission: TreeAdmission) -> dict[int, tuple[str, int]]:
 @pytest.mark.parametrize("which", TREES)
 def test_sums_come_out_at_every_worker(fabric: Fabric, which: str) -> None:
     fabric.cable(TREES[which])
-    admission = admit_tree(fabric.controllers, job_tree(fabric, TREES[which]))
+    admission = admit_tree(fabric.controllers, deployment(fabric, TREES[which]))
     assert admission.tree == LOGICAL[which]
     at = places(admission)
     for psn in range(10):  # more than there are slots
@@ -86,7 +86,7 @@ def test_sums_come_out_at_every_worker(fabric: Fabric, which: str) -> None:
 
 @pytest.mark.parametrize("which", TREES)
 def test_a_tree_is_read_back_as_it_was_admitted(fabric: Fabric, which: str) -> None:
-    admission = admit_tree(fabric.controllers, job_tree(fabric, TREES[which]))
+    admission = admit_tree(fabric.controllers, deployment(fabric, TREES[which]))
     controllers = fabric.connect()
     assert read_trees(controllers) == {admission.job: admission}
     assert read_tree(controllers, admission.job) == admission
@@ -104,7 +104,7 @@ def test_a_loss_between_switches_is_made_up_for(shared_fabric: Fabric) -> None:
     """The sum of rack `a` is lost on its way up; a worker's resend brings it again, also by reminder."""
     root = TREES["two racks"]
     shared_fabric.cable(root)
-    admission = admit_tree(shared_fabric.controllers, job_tree(shared_fabric, root))
+    admission = admit_tree(shared_fabric.controllers, deployment(shared_fabric, root))
     a, b = admission.switches["a"], admission.switches["b"]
     for port, rank in ((1, 2), (2, 3)):
         shared_fabric.send("b", port, gradient(b, 0, rank, [1] * LANES))
@@ -130,7 +130,7 @@ def test_a_loss_between_switches_is_made_up_for(shared_fabric: Fabric) -> None:
 def test_each_switch_has_its_own_region_and_transit_ones_none(shared_fabric: Fabric) -> None:
     a, c = switch("a", 0, 1, transit=True), switch("c", 2, 3)
     root = replace(switch("root", a, replace(c, region=Region(7, 0))), region=Region(100, 50))
-    admission = admit_tree(shared_fabric.controllers, job_tree(shared_fabric, root))
+    admission = admit_tree(shared_fabric.controllers, deployment(shared_fabric, root))
     regions = {name: on.region for name, on in admission.switches.items()}
     assert regions == {"root": Region(100, 50), "a": Region(0, 0), "c": Region(7, 0)}
     controllers = shared_fabric.controllers
@@ -153,7 +153,7 @@ def nothing_left(controllers: Mapping[str, Controller]) -> bool:
 def test_a_failure_in_the_middle_leaves_nothing(shared_fabric: Fabric) -> None:
     """The receiver table of switch `b` has room for one row, so that some of the job's rows fit there."""
     controllers = shared_fabric.controllers
-    holder = admit_tree(controllers, job_tree(shared_fabric, switch("b", 0)))
+    holder = admit_tree(controllers, deployment(shared_fabric, switch("b", 0)))
     free = controllers["b"].program.tables[names.RECEIVER] - 2  # a worker's row and the fallback server's
     address = {"mac": 1, "ip": 1, "udp_port": 1, "rank": 1}
     fill = [
@@ -167,7 +167,7 @@ def test_a_failure_in_the_middle_leaves_nothing(shared_fabric: Fabric) -> None:
         target.write("INSERT", fill)
     for which in ("two racks", "three levels"):
         with pytest.raises(Refused, match=r"switch 'b': INSERT of 8 entries: .* is full") as error:
-            admit_tree(controllers, job_tree(shared_fabric, TREES[which]))
+            admit_tree(controllers, deployment(shared_fabric, TREES[which]))
         assert [e.code for e in error.value.errors] == ["RESOURCE_EXHAUSTED"] * 2
         left = {name: list(controller.jobs()) for name, controller in controllers.items()}
         assert left == {"root": [], "a": [], "b": [holder.job], "c": []}
@@ -180,9 +180,9 @@ def test_a_failure_in_the_middle_leaves_nothing(shared_fabric: Fabric) -> None:
 
 def test_a_switch_without_room_is_named(exclusive_fabric: Fabric) -> None:
     controllers = exclusive_fabric.controllers
-    large = admit_tree(controllers, JobTree(switch("b", 0), 8192))
+    large = admit_tree(controllers, Deployment(switch("b", 0), 8192))
     with pytest.raises(OutOfMemory, match="switch 'b': 8 slots asked for; 0 are free") as error:
-        admit_tree(controllers, JobTree(TREES["two racks"], 8))
+        admit_tree(controllers, Deployment(TREES["two racks"], 8))
     assert (error.value.asked, error.value.free) == (8, 0)
     remove_tree(controllers, large)
     assert nothing_left(controllers)
@@ -195,7 +195,9 @@ def test_a_switch_that_is_gone_is_named(shared_fabric: Fabric, shared_bundle: Pr
         assert gone.jobs() == {}
         running.close()
         with pytest.raises(Unreachable, match=r"switch 'b': read: the switch at .* does not answer"):
-            admit_tree({**shared_fabric.controllers, "b": gone}, job_tree(shared_fabric, TREES["two racks"]))
+            admit_tree(
+                {**shared_fabric.controllers, "b": gone}, deployment(shared_fabric, TREES["two racks"])
+            )
     assert nothing_left(shared_fabric.controllers)
 
 
@@ -207,26 +209,26 @@ def test_a_switch_that_another_controller_keeps_is_named(shared_fabric: Fabric) 
         holder.turn(timeout_s=10),
         pytest.raises(NotPrimary, match=r"switch 'b': another controller"),
     ):
-        admit_tree({**shared_fabric.controllers, "b": waiting}, job_tree(shared_fabric, TREES["two racks"]))
+        admit_tree({**shared_fabric.controllers, "b": waiting}, deployment(shared_fabric, TREES["two racks"]))
     holder.close()
     assert nothing_left(shared_fabric.controllers)
 
 
 def test_a_switch_that_nobody_knows_is_named(shared_fabric: Fabric) -> None:
     with pytest.raises(BadJob, match="no switch 'd' is known; there are a, b, c, root"):
-        admit_tree(shared_fabric.controllers, job_tree(shared_fabric, switch("root", switch("d", 0))))
+        admit_tree(shared_fabric.controllers, deployment(shared_fabric, switch("root", switch("d", 0))))
 
 
 def test_switches_with_different_programs_are_named(exclusive_fabric: Fabric, shared_fabric: Fabric) -> None:
     mixed = {**shared_fabric.controllers, "a": exclusive_fabric.controllers["a"]}
     with pytest.raises(ProgramMismatch, match=r"switch 'a': the job is shared, and .* program 'exclusive'"):
-        admit_tree(mixed, job_tree(shared_fabric, TREES["two racks"]))
+        admit_tree(mixed, deployment(shared_fabric, TREES["two racks"]))
     assert nothing_left(mixed)
 
 
 def test_what_is_gone_already_is_no_error_and_what_fails_is_named(shared_fabric: Fabric) -> None:
     controllers = shared_fabric.controllers
-    admission = admit_tree(controllers, job_tree(shared_fabric, TREES["two racks"]))
+    admission = admit_tree(controllers, deployment(shared_fabric, TREES["two racks"]))
     controllers["a"].remove(admission.job)
     assert not read_tree(controllers, admission.job).whole
     remove_tree(controllers, admission)
@@ -235,13 +237,13 @@ def test_what_is_gone_already_is_no_error_and_what_fails_is_named(shared_fabric:
 
 
 def test_ports_are_chosen_on_every_switch(shared_fabric: Fabric) -> None:
-    def anywhere(tree: TreeSwitch) -> TreeSwitch:
+    def anywhere(tree: Branch) -> Branch:
         members = tuple(replace(m, port=None) for m in tree.members)
         return replace(
             tree, members=members, links=tuple(replace(k, child=anywhere(k.child)) for k in tree.links)
         )
 
-    tree = JobTree(anywhere(TREES["two racks"]), 8, mode="shared", fallback=replace(FALLBACK, port=None))
+    tree = Deployment(anywhere(TREES["two racks"]), 8, mode="shared", fallback=replace(FALLBACK, port=None))
     pools = {"root": range(1, 9), "a": range(9), "b": range(5, 9)}
     admission = admit_tree(shared_fabric.controllers, tree, ports=pools)
     assert places(admission) == {0: ("a", 1), 1: ("a", 2), 2: ("b", 5), 3: ("b", 6)}
@@ -266,7 +268,7 @@ def test_controllers_that_choose_the_same_identity_try_again(shared_fabric: Fabr
 
     def work(controllers: Mapping[str, Controller]) -> None:
         try:
-            admitted.append(admit_tree(controllers, job_tree(shared_fabric, TREES["two racks"])))
+            admitted.append(admit_tree(controllers, deployment(shared_fabric, TREES["two racks"])))
         except BaseException as error:
             failures.append(error)
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from controller import Job, Member, SwitchInfo, TreeAdmission, TreeLink, TreeSwitch
+from controller import Branch, Downlink, Member, Part, SwitchInfo, TreeAdmission
 from controller.switches.planning import Identity, plan
 
 
@@ -12,11 +12,11 @@ def worker(rank: int, port: int) -> Member:
     return Member(rank, port, f"02:00:00:00:01:{rank:02x}", f"10.0.1.{rank + 1}", 9000 + rank)
 
 
-def switch(name: str, *children: int | TreeSwitch, transit: bool = False) -> TreeSwitch:
+def switch(name: str, *children: int | Branch, transit: bool = False) -> Branch:
     """A switch with these ranks and switches at its ports from 1 on; port 0 leads up."""
     members = tuple(worker(c, port) for port, c in enumerate(children, 1) if isinstance(c, int))
-    links = tuple(TreeLink(port, c, 0) for port, c in enumerate(children, 1) if isinstance(c, TreeSwitch))
-    return TreeSwitch(name, members, links, transit=transit)
+    links = tuple(Downlink(port, c, 0) for port, c in enumerate(children, 1) if isinstance(c, Branch))
+    return Branch(name, members, links, transit=transit)
 
 
 TREES = {
@@ -38,24 +38,24 @@ LOGICAL = {
 
 
 @st.composite
-def trees(draw: st.DrawFn) -> TreeSwitch:
+def trees(draw: st.DrawFn) -> Branch:
     """Any tree of up to three levels under a root, its ranks dealt out at random."""
     names = iter(range(1000))
 
-    def build(depth: int) -> TreeSwitch:
+    def build(depth: int) -> Branch:
         links = draw(st.integers(0, 2)) if depth else 0
         members = draw(st.integers(0 if links else 1, 3))
-        return TreeSwitch(
+        return Branch(
             f"s{next(names)}",
             tuple(worker(0, i) for i in range(members)),
-            tuple(TreeLink(10 + i, build(depth - 1), 50) for i in range(links)),
+            tuple(Downlink(10 + i, build(depth - 1), 50) for i in range(links)),
             transit=depth < 3 and draw(st.booleans()),
         )
 
     root = build(3)
     ranks = iter(draw(st.permutations(range(sum(len(s.members) for s in root.walk())))))
 
-    def deal(switch: TreeSwitch) -> TreeSwitch:
+    def deal(switch: Branch) -> Branch:
         members = tuple(worker(next(ranks), m.port or 0) for m in switch.members)
         links = tuple(replace(below, child=deal(below.child)) for below in switch.links)
         return replace(switch, members=members, links=links)
@@ -63,7 +63,7 @@ def trees(draw: st.DrawFn) -> TreeSwitch:
     return deal(root)
 
 
-def as_admitted(jobs: dict[str, Job]) -> TreeAdmission:
+def as_admitted(jobs: dict[str, Part]) -> TreeAdmission:
     """What switches would hold of these jobs."""
     switches = {}
     for name, job in jobs.items():

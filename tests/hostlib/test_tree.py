@@ -36,8 +36,8 @@ def test_every_rank_has_a_path_of_bits_to_the_root(tree: Tree) -> None:
             assert bitmap.bit_count() == 1
             assert bitmap <= tree.full_bitmap(node)
             assert rank in tree.ranks_under(node, bitmap)
-            assert rank not in tree.missing(node, bitmap)
-            assert rank in tree.missing(node, tree.full_bitmap(node) & ~bitmap)
+            assert rank not in tree.missing({node: bitmap})
+            assert rank in tree.missing({node: tree.full_bitmap(node) & ~bitmap})
 
 
 @given(trees())
@@ -54,10 +54,16 @@ def test_a_star_is_one_node() -> None:
 
 def test_who_is_missing_is_told_by_rank() -> None:
     assert RACKS.path(3) == ((7, 2), (2, 2), (0, 2))
-    assert RACKS.missing(0, 0b01) == (2, 3, 4)
-    assert RACKS.missing(2, 0b01) == (3, 4)
-    assert RACKS.missing(7, 0b11) == ()
-    assert RACKS.missing(99, 0) == (), "no node of this job"
+    assert RACKS.missing({0: 0b01}) == (2, 3, 4)
+    assert RACKS.missing({2: 0b01}) == (3, 4)
+    assert RACKS.missing({7: 0b11}) == ()
+    assert RACKS.missing({99: 0}) == (), "no node of this job"
+
+
+def test_each_node_tells_of_its_own_ranks() -> None:
+    assert RACKS.missing({0: 0b01, 2: 0b10}) == (2,), "node 2 knows that its ranks 3 and 4 are there"
+    assert RACKS.missing({0: 0b10, 2: 0b01, 7: 0b01}) == (0, 1, 3), "together they name all"
+    assert RACKS.missing({2: 0b01, 7: 0b11}) == ()
 
 
 @pytest.mark.parametrize(

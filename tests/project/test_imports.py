@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
@@ -72,35 +73,34 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     "controller.vocabulary": (),
     # The controller knows P4Runtime. Schedulers stand on the grouper, the simulator and live jobs on them.
     "controller": (*CONTROLLER, "p4src.messages"),
-    "controller.switches": (*CONTROLLER, "p4src.messages"),
-    "controller.memory": ("controller.errors", "controller.vocabulary/", "controller.workload/"),
-    # Jobs and cluster as data, for the policies that allocate.
-    "controller.workload": (
-        *("controller.vocabulary/", "controller.errors", "controller.switches.model"),
-        "controller.scheduling.model",
+    "controller.switches": (
+        *("controller.errors", "controller.vocabulary/", "controller.memory/"),
+        "p4src.messages",
     ),
-    "controller.routing": (
-        *("controller.errors", "controller.switches.layout", "controller.switches.model"),
-        *("controller.placement/", "controller.workload/"),
-    ),
-    "controller.placement": ("controller.errors", "controller.workload/"),
+    "controller.memory": ("controller.errors", "controller.vocabulary/", "controller.placement.trees"),
+    "controller.routing": ("controller.errors", "controller.vocabulary/", "controller.placement/"),
+    "controller.placement": ("controller.errors", "controller.vocabulary/"),
     "controller.p4runtime_shim": (
         *("controller.errors", "controller.switches.programs", "controller.switches.entries"),
         *("controller.switches.target", "p4src.messages"),
     ),
     "controller.grouping": ("controller.errors",),
-    "controller.scheduling": ("controller.errors", "controller.grouping/", "controller.scheduling/*"),
+    "controller.scheduling": (
+        *("controller.errors", "controller.vocabulary/", "controller.grouping/", "controller.scheduling/*"),
+    ),
     "controller.simulator": (
-        *("controller.errors", "controller.plugins", "controller.grouping/", "controller.scheduling/*"),
-        "controller.simulator/*",
+        *("controller.errors", "controller.plugins", "controller.vocabulary/", "controller.grouping/"),
+        *("controller.scheduling/*", "controller.simulator/*"),
     ),
     # Jobs that contend for a cluster's network: the allocation policies, under the schedulers' engine.
     "controller.simulator.network": (
         *("controller.vocabulary/", "controller.errors", "controller.switches.model", "controller.plugins"),
-        *("controller.memory/", "controller.placement/", "controller.routing/", "controller.workload/"),
+        *("controller.memory/", "controller.placement/", "controller.routing/"),
         *("controller.scheduling/", "controller.simulator/", "controller.simulator.families/"),
     ),
-    "controller.live": ("controller.errors", "controller.scheduling/*", "controller.simulator/"),
+    "controller.live": (
+        *("controller.errors", "controller.vocabulary/", "controller.scheduling/*", "controller.simulator/"),
+    ),
     # All of it in virtual time: the cores themselves, under the controller.
     "bmv2_topos": (
         *("bmv2_topos/*", *CONTROLLER, *SWITCH, *PIPELINES),
@@ -122,7 +122,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
         *("bmv2_topos.testbeds.netns/", "bmv2_topos.testbeds.mininet"),
     ),
     "ina.bench": (
-        *("controller.placement/", "controller.routing/", "controller.workload/"),
+        *("controller.placement/", "controller.routing/"),
         *(*CONTROLLER, "controller.grouping/", "controller.scheduling.synergy"),
         *("controller.simulator/", "controller.simulator.network/"),
         *(*SWITCH, *PIPELINES, *HOST, *PACKETS, "p4src.messages"),
@@ -291,6 +291,18 @@ def test_packages_do_not_import_each_other_in_a_circle() -> None:
     }
 
 
+def test_the_vocabulary_imports_the_standard_library_only() -> None:
+    found = {
+        name
+        for module in modules()
+        if module.startswith("controller.vocabulary")
+        for name in imports(module)
+        if name.partition(".")[0] not in sys.stdlib_module_names
+        and not covers("controller.vocabulary/*", name)
+    }
+    assert found == {"yaml"}, "which is optional"
+
+
 @pytest.mark.parametrize("folder", C_FOLDERS)
 def test_c_files_do_not_call_each_other_in_a_circle(folder: str) -> None:
     arrows = calls(c_files(folder))
@@ -336,6 +348,8 @@ def test_every_folder_of_python_is_the_products_or_not_installed() -> None:
         ("controller.live.core", "bmv2_topos.impairments", "package controller may import p4src"),
         ("controller.vocabulary.topology", "controller.errors", "controller.vocabulary may import nothing"),
         ("controller.switches.session", "controller.scheduling.policy", "controller.switches may import"),
+        ("controller.switches.session", "controller.p4runtime_shim.target", "controller.switches may import"),
+        ("controller.routing.grid", "controller.switches.layout", "controller.routing may import"),
         ("controller.switches.session", "ina.cli.output", "package controller may import p4src"),
         ("controller.memory.shared", "controller.switches.session", "controller.memory may import"),
         (

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from controller import Controller
+from controller import connect
 from tests.system.attached import PORTS, Attached, open_switch
 from tests.system.command import PATIENT, children, here, start, worker
 
@@ -47,7 +47,7 @@ def test_two_runs_at_once_share_a_switch(attached: Attached) -> None:
         metrics = json.loads(output)["metrics"]
         packets = 500 * 2 * -(-5000 // 32)
         assert metrics["switch_aggregated_packets"] + metrics["switch_completed_packets"] >= packets
-    with Controller.connect(attached.address) as controller:
+    with connect(attached.address) as controller:
         assert controller.jobs() == {}
 
 
@@ -61,7 +61,7 @@ def test_two_runs_at_once_share_slots_and_each_has_a_fallback_server(attached: A
         metrics = json.loads(output)["metrics"]
         assert metrics["switch_collided_packets"] > 0
         assert metrics["fallback_merged"] > 0
-    with Controller.connect(attached.address) as controller:
+    with connect(attached.address) as controller:
         assert controller.jobs() == {}
 
 
@@ -97,7 +97,7 @@ def test_an_interrupted_run_takes_its_workers_and_its_job_along(
     process.communicate()
     assert process.returncode == 128 + number
     assert not any(runs(pid) for pid in workers)
-    with Controller.connect(attached.address) as controller:
+    with connect(attached.address) as controller:
         assert controller.jobs() == {}
 
 
@@ -129,7 +129,7 @@ def test_an_interrupted_run_takes_all_its_switches_and_its_fallback_server_along
 def test_a_run_whose_job_was_removed_fails_and_says_so(attached: Attached) -> None:
     process = start("run", "-np", 2, *LANES, "--timeout", 4, *attached.options, *worker("sums.py"))
     begun(process, 2)
-    with Controller.connect(attached.address) as controller:
+    with connect(attached.address) as controller:
         (job,) = controller.jobs()
         controller.remove(job)
     output, errors = process.communicate()

@@ -13,7 +13,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from controller import Controller
+from controller import connect
 from controller.p4runtime_shim.mastership import ArbitrationStream
 from p4src.messages import p4runtime_pb2_grpc
 from tests.certificates import make
@@ -85,7 +85,7 @@ def test_a_port_is_opened_on_purpose() -> None:
     begun(process)
     assert process.stderr is not None
     address = process.stderr.readline().removeprefix("ina: P4Runtime of s1 at ").strip()
-    with Controller.connect(address) as controller:
+    with connect(address) as controller:
         assert len(controller.jobs()) == 1
     process.terminate()
     process.communicate()
@@ -185,5 +185,5 @@ def test_a_training_ends_well_though_a_stranger_claims_the_highest_election_id(s
             assert f"another controller (election id {2**128 - 1}) keeps the switch" in errors
             return
         assert errors == ""
-        with Controller.connect(attached.address) as controller:
+        with connect(attached.address) as controller:
             assert controller.jobs() == {}

@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from controller import Admission, Controller, Job, Member
-from controller.switches.layout import JobTree, TreeSwitch
+from controller import Admission, Controller, Member, Part, connect
+from controller.switches.layout import Branch, Deployment
 from controller.switches.planning import Identity
 from controller.switches.programs import locate
 from hostlib import error_bound
@@ -70,7 +70,7 @@ def bed() -> Iterator[Bed]:
     with Switch({port: parse_port("memory") for port in range(MAX_WORKERS)}) as switch:
         service = serve(switch, address="127.0.0.1:0", source=preprocess_file(path, defines=defines))
         try:
-            with Controller.connect(f"127.0.0.1:{service.port}") as controller:
+            with connect(f"127.0.0.1:{service.port}") as controller:
                 yield Bed(switch, controller)
         finally:
             service.close()
@@ -123,7 +123,7 @@ def test_sums_are_exact_whatever_the_links_do(
     first_psn: int,
     seed: int,
 ) -> None:
-    admission = bed.controller.admit(Job(members(size), slots))
+    admission = bed.controller.admit(Part(members(size), slots))
     network = network_of(bed.switch, admission, impairments=impairments, seed=seed, first_psn=first_psn)
     # The bed has one clock: this job begins where the one before it ended.
     network.now = bed.time_ns
@@ -150,7 +150,7 @@ def test_sums_are_exact_whatever_the_links_do(
 )
 @settings(TRIES, max_examples=effort.cases(150))
 def test_sums_are_exact_whatever_the_ports_of_the_switch_do(impairments: LinkImpairments, seed: int) -> None:
-    tree = JobTree(TreeSwitch("switch", members(4)), 16)
+    tree = Deployment(Branch("switch", members(4)), 16)
     _, present = admit("exclusive", {Identity(7, 0x501): tree})
     (admission,) = present["switch"]
     ports = PortImpairments(rx=impairments, tx=impairments)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from controller import Controller, Job, Lease, Member, NoProgram, NoSuchJob
+from controller import Controller, Lease, Member, NoProgram, NoSuchJob, Part, connect
 from controller.p4runtime_shim.target import P4RuntimeTarget
 from tests.system.attached import Attached, open_switch
 from tests.system.command import PATIENT, here, start, worker
@@ -35,7 +35,7 @@ def lease_of(controller: Controller) -> Lease:
 def admit_at(address: str, now_ms: int) -> None:
     """Have a job come and go at this time of the clock."""
     with Controller(P4RuntimeTarget(address), clock=lambda: now_ms / 1000) as controller:
-        controller.remove(controller.admit(Job((MEMBER,), 2)).job)
+        controller.remove(controller.admit(Part((MEMBER,), 2)).job)
 
 
 def test_the_job_of_a_killed_run_makes_room_for_the_next(attached: Attached) -> None:
@@ -44,7 +44,7 @@ def test_the_job_of_a_killed_run_makes_room_for_the_next(attached: Attached) -> 
     assert process.stdout is not None
     assert "started" in process.stdout.readline()
     process.kill()
-    with Controller.connect(attached.address) as controller:
+    with connect(attached.address) as controller:
         assert len(controller.jobs()) == 1
         until_ms = lease_of(controller).until_ms
         while time.time() * 1000 <= until_ms:
@@ -61,7 +61,7 @@ def test_a_run_that_lives_keeps_its_job_and_one_that_lost_it_says_so(attached: A
     )
     assert process.stdout is not None
     assert "started" in process.stdout.readline()
-    with Controller.connect(attached.address) as controller:
+    with connect(attached.address) as controller:
         (job,) = controller.jobs()
         first = lease_of(controller)
         assert first.holder.endswith(f" pid {process.pid}")
@@ -80,7 +80,7 @@ def test_a_run_that_lost_its_job_fails_and_says_so(attached: Attached) -> None:
     process = start("run", "-np", 2, *LANES, *attached.options, "--lease", 8, *worker("sums.py"))
     assert process.stdout is not None
     assert "started" in process.stdout.readline()
-    with Controller.connect(attached.address) as controller:
+    with connect(attached.address) as controller:
         (job,) = controller.jobs()
         done = here("remove", "--switch", f"grpc://{attached.address}", job)
         assert (done.returncode, done.stdout) == (0, f"removed job {job}\n"), done.stderr
@@ -113,7 +113,7 @@ def test_a_run_whose_job_was_removed_says_so_before_its_lease_shows_it(attached:
 
 def sum_is_under_way(attached: Attached) -> int:
     """Return the job whose packets the switch counts, or 0."""
-    with Controller.connect(attached.address) as controller, contextlib.suppress(NoProgram, NoSuchJob):
+    with connect(attached.address) as controller, contextlib.suppress(NoProgram, NoSuchJob):
         for job in controller.jobs():
             if sum(controller.counters(job).values()):
                 return job
@@ -132,10 +132,10 @@ def test_a_switch_without_a_program_serves_no_jobs() -> None:
 def test_jobs_are_listed_and_removed(attached: Attached) -> None:
     switch = ("--switch", f"grpc://{attached.address}")
     assert "serves no jobs" in here("jobs", *switch).stdout
-    with Controller.connect(attached.address) as controller:
+    with connect(attached.address) as controller:
         now_ms = int(time.time() * 1000)
-        leased = controller.admit(Job((MEMBER,), 2), lease=Lease(now_ms + 3_600_000, "host pid 7"))
-        free = controller.admit(Job((Member(0, 101, "02:00:00:00:00:02", "10.0.0.2", 9000),), 64))
+        leased = controller.admit(Part((MEMBER,), 2), lease=Lease(now_ms + 3_600_000, "host pid 7"))
+        free = controller.admit(Part((Member(0, 101, "02:00:00:00:00:02", "10.0.0.2", 9000),), 64))
         lines = here("jobs", *switch).stdout.splitlines()
         (row,) = (line for line in lines if f" {leased.job} " in line)
         assert [cell.strip() for cell in row.split("│")[1:5]] == [str(leased.job), "exclusive", "1", "0 to 1"]
@@ -164,8 +164,8 @@ def test_jobs_are_listed_and_removed(attached: Attached) -> None:
 
 
 def test_a_holder_that_would_move_the_cursor_of_a_terminal_is_shown_escaped(attached: Attached) -> None:
-    with Controller.connect(attached.address) as controller:
-        controller.admit(Job((MEMBER,), 2), lease=Lease(1 << 62, "\x1b[2Jhost"))
+    with connect(attached.address) as controller:
+        controller.admit(Part((MEMBER,), 2), lease=Lease(1 << 62, "\x1b[2Jhost"))
         done = here("jobs", *attached.options[:2])
     assert (done.returncode, done.stderr) == (0, "")
     assert "\x1b" not in done.stdout

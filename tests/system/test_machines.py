@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from controller import Controller
+from controller import connect
 from controller.switches import forwarding
 from ina.runtime.switch_process import EmbeddedSwitch
 from tests.softswitch.namespaces import Namespace, hosts, why_not
@@ -112,7 +112,7 @@ def bed() -> Iterator[Bed]:
         ports = [f"--port={port}=veth:{host.switch_interface}" for port, host in enumerate(made, 1)]
         options = ["--program=exclusive", "--lanes=32", *ports]
         switch = stack.enter_context(EmbeddedSwitch(options, p4runtime=f"{own}:0"))
-        with Controller.connect(switch.address) as controller:
+        with connect(switch.address) as controller:
             controller.install(
                 [
                     forwarding.flood_group(1000, [1, 2]),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from controller import Admission, Controller, Job, Member
+from controller import Admission, Controller, Member, Part, connect
 from controller.switches import forwarding
 from hostlib import JobConfig, TransportConfig
 from hostlib.launcher import Workers
@@ -44,7 +44,7 @@ class Bed:
         members = (
             Member(rank, rank + 1, host.mac, host.ip, UDP_PORT) for rank, host in enumerate(self.hosts)
         )
-        admission = self.controller.admit(Job(tuple(members), SLOTS))
+        admission = self.controller.admit(Part(tuple(members), SLOTS))
         said: list[str] = []
         first = self.hosts[0]
         # The workers meet in the first namespace, over TCP through the switch.
@@ -107,7 +107,7 @@ def bed(lanes: int, *options: str) -> Iterator[Bed]:
         switch = stack.enter_context(
             EmbeddedSwitch(["--program=exclusive", f"--lanes={lanes}", *given, *options])
         )
-        controller = stack.enter_context(Controller.connect(switch.address))
+        controller = stack.enter_context(connect(switch.address))
         controller.install(
             [
                 forwarding.flood_group(FLOOD_GROUP, ports),

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from controller import Admission, Controller, Job, Member
+from controller import Admission, Controller, Member, Part, connect
 from controller.switches import forwarding
 from controller.switches.outcomes import OUTCOMES
 from hostlib import Communicator, JobConfig, TransportConfig, wire
@@ -161,13 +161,13 @@ def bed() -> Iterator[Bed]:
         taps = {port: stack.enter_context(Tap()) for port in PORTS}
         ports = [f"--port={port}=udp:0:{tap.number}" for port, tap in taps.items()]
         switch = stack.enter_context(EmbeddedSwitch(["--program=exclusive", f"--lanes={LANES}", *ports]))
-        controller = stack.enter_context(Controller.connect(switch.address))
+        controller = stack.enter_context(connect(switch.address))
         controller.install([forwarding.own_address(SWITCH_IP, SWITCH_MAC)])
         members = [
             Member(rank, rank + 1, f"02:00:00:00:00:0{rank}", f"10.0.0.{rank + 1}", 9000)
             for rank in range(SIZE)
         ]
-        admission = controller.admit(Job(tuple(members), SLOTS))
+        admission = controller.admit(Part(tuple(members), SLOTS))
         for port, tap in taps.items():
             tap.start(switch.udp_address(port))
         workers = []

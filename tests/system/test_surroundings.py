@@ -13,7 +13,7 @@ import pytest
 
 from ina.cli.errors import FAILED, verdict
 from ina.runtime.errors import ProcessFailed
-from ina.runtime.fabric import connect
+from ina.runtime.fabric import control
 from ina.runtime.server_process import ServerProcess
 from ina.runtime.spec import FabricSpec
 from ina.runtime.switch_process import EmbeddedSwitch
@@ -107,4 +107,4 @@ def test_a_switch_process_that_is_killed_before_it_is_controlled_is_told_by_its_
         os.kill(switch._process.pid, signal.SIGKILL)
         switch._process.wait()
         with pytest.raises(ProcessFailed, match="the switch process was killed by SIGKILL"):
-            connect(switch, FabricSpec())
+            control(switch, FabricSpec())

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller import Member
-from controller.switches.tree import JobTree, TreeSwitch, lay_out
+from controller.switches.tree import Branch, Deployment, lay_out
 from controller.vocabulary.places import spread
 from ina.bench import jobs as bench_jobs
 from ina.bench.jobs import throughput_bps
@@ -17,7 +17,7 @@ from ina.cli.errors import Failure
 from ina.cli.options import parse_numbers
 from ina.cli.run_options import parse_tree
 from ina.runtime.errors import BadRun
-from ina.runtime.topology import job_tree, plan
+from ina.runtime.topology import branches, plan
 
 shapes = st.lists(st.integers(1, 3), min_size=1, max_size=3)
 
@@ -30,10 +30,10 @@ def members(switches: list[str]) -> dict[str, list[Member]]:
     return found
 
 
-def grown(shape: list[int], workers: int, transit: tuple[str, ...] = ()) -> TreeSwitch:
+def grown(shape: list[int], workers: int, transit: tuple[str, ...] = ()) -> Branch:
     topology = plan(shape, [workers], fallback=False)
     switches = [topology.rack_of[host] for host in spread(topology, workers, ())]
-    return job_tree(topology, members(switches), region=None, transit=transit)
+    return branches(topology, members(switches), region=None, transit=transit)
 
 
 @given(shapes)
@@ -41,7 +41,7 @@ def test_a_full_tree_has_every_rank_once_and_as_many_children_as_asked(shape: li
     workers = 1
     for fan_out in shape:
         workers *= fan_out
-    jobs = lay_out(JobTree(grown(shape, workers), slots=2), max_members=32)
+    jobs = lay_out(Deployment(grown(shape, workers), slots=2), max_members=32)
     ranks = [m.rank for job in jobs.values() for m in job.members if m.rank is not None]
     assert sorted(ranks) == list(range(workers))
     assert jobs["s1"].fan_in == shape[0]
@@ -53,7 +53,7 @@ def test_switches_without_workers_of_the_job_are_left_out() -> None:
 
 
 def test_what_hangs_on_a_transit_switch_counts_above() -> None:
-    jobs = lay_out(JobTree(grown([2, 4], 8, ("s2",)), slots=2), max_members=32)
+    jobs = lay_out(Deployment(grown([2, 4], 8, ("s2",)), slots=2), max_members=32)
     assert jobs["s1"].fan_in == 5
     assert jobs["s2"].place.transit
 

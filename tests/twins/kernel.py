@@ -27,9 +27,10 @@ class NumpyKernel:
         core.resend_head = core.resend_count = 0
         core.completed = core.in_flight = core.oldest = core.frontier = core.settled = 0
         core.progress_at = core.first_at = now
-        core.status_at = core.overflow_index = core.nonfinite_index = core.disagree_index = -1
+        core.overflow_index = core.nonfinite_index = core.disagree_index = -1
         state.status[:] = 0
         state.marks[:] = 0
+        state.node_heard_at[:] = -1
         indices = np.arange(core.window)
         state.index[(core.base + indices) % core.window] = indices
         for index in range(min(core.window, core.total)):
@@ -505,8 +506,8 @@ def _keep_answer(state: CoreState, header: wire.Header, lanes: NDArray[Any], cha
 def _take_status(state: CoreState, header: wire.Header, chain: int, now: int) -> None:
     """Note who has contributed to a packet that we wait for."""
     core = state.struct
-    core.status_bitmap, core.status_node = header.bitmap, header.node
-    core.status_at = now
+    about = state.node_id == header.node
+    state.node_bitmap[about], state.node_heard_at[about] = header.bitmap, now
     for bit in state.path_bits[state.path_nodes == header.node]:
         if header.bitmap & int(bit):
             state.status[chain] |= Chain.COUNTED

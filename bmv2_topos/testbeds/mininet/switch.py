@@ -27,7 +27,7 @@ from bmv2_topos.testbeds.mininet.package import find
 from bmv2_topos.testbeds.netns import NotHere, bmv2, namespaces
 from bmv2_topos.testbeds.netns.offloads import turn_off
 from bmv2_topos.testbeds.netns.serving import await_service
-from controller import Controller
+from controller import Controller, connect
 from controller.switches import forwarding
 from controller.switches.programs import bmv2_bundle
 
@@ -66,7 +66,7 @@ class P4Switch(Switch):  # type: ignore[misc]
 
     def connect(self) -> Controller:
         """Return its controller, to be closed by the caller. Raises ControllerError."""
-        return Controller.connect(self.address)
+        return connect(self.address)
 
     def argv(self, ports: Mapping[int, str]) -> Sequence[str]:
         """Return what runs it with these interfaces, by port number."""

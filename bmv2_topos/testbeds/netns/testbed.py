@@ -18,7 +18,7 @@ from bmv2_topos.testbeds.netns.names import check_name, check_nodes, namespace, 
 from bmv2_topos.testbeds.netns.serving import await_service, start_switch
 from bmv2_topos.testbeds.netns.store import State
 from bmv2_topos.testbeds.netns.targets import target_of
-from controller import Controller
+from controller import Controller, connect
 from controller.errors import NoProgram, UnknownName
 from controller.vocabulary import Topology
 
@@ -119,7 +119,7 @@ def controllers(state: State) -> Iterator[Mapping[str, Controller]]:
     """Connect to all switches. Raises ControllerError."""
     with contextlib.ExitStack() as stack:
         yield {
-            switch: stack.enter_context(Controller.connect(f"unix:{state.socket(switch)}"))
+            switch: stack.enter_context(connect(f"unix:{state.socket(switch)}"))
             for switch in state.topology.ports
         }
 

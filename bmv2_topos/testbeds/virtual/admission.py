@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 
-from bmv2_topos.testbeds.virtual.placement import Placement, Ports, job_tree
+from bmv2_topos.testbeds.virtual.placement import Placement, Ports, branches
 from bmv2_topos.testbeds.virtual.target import PipelineTarget
 from bmv2_topos.testbeds.virtual.trees import shortest_tree
 from controller import (
     Admission,
     Controller,
+    Deployment,
     Identity,
-    JobTree,
     Region,
     TreeAdmission,
     Uplink,
@@ -85,18 +85,18 @@ class Controllers:
         self._admitted[job] = admit_tree(self.of, self._tree(request), identity=identity)
         return self._admitted[job]
 
-    def _tree(self, request: Request) -> JobTree:
+    def _tree(self, request: Request) -> Deployment:
         topology, server = self._topology, request.placement.server
         mode = next(iter(self.of.values())).info().program
         shares = mode == "shared"
         region = request.region if shares else None
-        root = job_tree(topology, request.placement, dict.fromkeys(self.of, region), request.ports)
+        root = branches(topology, request.placement, dict.fromkeys(self.of, region), request.ports)
         fallback = None
         if server is not None:
             port = topology.port_to(root.name, server)
             udp_port = INA_UDP_PORT if request.ports is None else request.ports.server
             fallback = Uplink(port, topology.mac(server), topology.ip(server), udp_port)
-        return JobTree(
+        return Deployment(
             root,
             request.slots,
             mode=mode,

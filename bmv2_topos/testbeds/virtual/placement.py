@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bmv2_topos.testbeds.virtual.trees import SwitchTree, check_tree, shortest_tree
-from controller.switches.layout import TreeLink, TreeSwitch
+from controller.switches.layout import Branch, Downlink
 from controller.switches.model import INA_UDP_PORT, Member
 from controller.vocabulary import BadSpec, Job, Link, Region, Topology
 from controller.vocabulary.catalog import star, tree
@@ -118,12 +118,12 @@ def check_placement(topology: Topology, placement: Placement) -> None:
         raise BadSpec(f"host {server} has the fallback server and a worker of the same job")
 
 
-def job_tree(
+def branches(
     topology: Topology,
     placement: Placement,
     regions: Mapping[str, Region | None],
     ports: Ports | None = None,
-) -> TreeSwitch:
+) -> Branch:
     """Return the switches that a job needs, from the root down, with its workers as members.
 
     `regions` are the slots that a shared job may use, by switch; a switch left out has all to offer. Without
@@ -143,13 +143,13 @@ def job_tree(
         if parent := tree.parents.get(name):
             below[parent].append(name)
 
-    def grow(name: str) -> TreeSwitch:
+    def grow(name: str) -> Branch:
         links = []
         for child in below[name]:
             subtree = grow(child)
             if subtree.members or subtree.links:
-                links.append(TreeLink(topology.port_to(name, child), subtree, topology.port_to(child, name)))
-        return TreeSwitch(
+                links.append(Downlink(topology.port_to(name, child), subtree, topology.port_to(child, name)))
+        return Branch(
             name,
             tuple(members.get(name, ())),
             tuple(links),

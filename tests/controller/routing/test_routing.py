@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller import JobTree, ProgramBundle, admit_tree
+from controller import Deployment, ProgramBundle, admit_tree
 from controller.errors import BadSpec
 from controller.routing import baselines, exact, grid
-from controller.routing.admission import job_tree
 from controller.routing.explain import explain
 from controller.routing.grid import relaxed
 from controller.routing.policies import POLICIES
 from controller.routing.policy import Question, check, score
 from controller.switches.layout import lay_out
+from controller.switches.routed import deployment_of
 from controller.vocabulary import Job, Region, Topology, Tree, fabrics
 from tests import effort
 from tests.controller.conftest import LANES, start
@@ -88,7 +88,7 @@ def test_every_tree_can_be_laid_out_on_switches(question: Question, name: str) -
         rack = question.cluster.switch[question.cluster.rack_of[each.fallback]] if each.fallback else None
         try:
             one = each if each.fallback else replace(each, mode="exclusive")
-            laid_out = job_tree(question.cluster, one, tree, slots=8)
+            laid_out = deployment_of(question.cluster, one, tree, slots=8)
         except BadSpec:
             assert tree.root not in tree.aggregators or (rack is not None and not rack.aggregates)
             continue
@@ -154,8 +154,10 @@ def test_a_routed_job_is_admitted_as_it_is_and_its_sums_come_out(fabric: Fabric,
     one = job("a", "h1", "h3", "h4", fallback="h2")
     question = Question(cluster, (one,))
     tree = check(question, POLICIES["grid"](question))["a"]
-    routed = job_tree(cluster, one, tree, window=4, regions=dict.fromkeys(tree.aggregators, Region(16, 8)))
-    assert isinstance(routed, JobTree)
+    routed = deployment_of(
+        cluster, one, tree, window=4, regions=dict.fromkeys(tree.aggregators, Region(16, 8))
+    )
+    assert isinstance(routed, Deployment)
     fabric.cable(routed.root)
     admission = admit_tree(fabric.controllers, routed)
     for name in tree.aggregators:
@@ -179,7 +181,7 @@ def test_a_job_that_no_switch_sums_at_its_root_is_not_to_be_admitted() -> None:
     tree = POLICIES["grid"](question)["a"]
     assert not tree.aggregators
     with pytest.raises(BadSpec, match="'a' is not summed at its root, 's1'"):
-        job_tree(cluster, question.jobs[0], tree)
+        deployment_of(cluster, question.jobs[0], tree)
 
 
 def test_a_fallback_server_behind_a_switch_of_the_tree_is_refused() -> None:
@@ -189,7 +191,7 @@ def test_a_fallback_server_behind_a_switch_of_the_tree_is_refused() -> None:
     one = job("a", "h1", "h3", fallback="h2")
     tree = POLICIES["shortest-path"](Question(cluster, (one,)))["a"]
     with pytest.raises(BadSpec, match="'h2' is behind 'leaf1', a switch of the tree; want one at the root"):
-        job_tree(cluster, one, tree)
+        deployment_of(cluster, one, tree)
 
 
 def test_answers_of_policies_from_outside_are_looked_at() -> None:

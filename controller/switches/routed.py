@@ -1,0 +1,59 @@
+"""What a routed job asks of the switches: from a tree of `controller.routing` to a deployment. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from controller.errors import BadSpec
+from controller.switches.layout import Branch, Deployment, Downlink
+from controller.switches.model import INA_UDP_PORT, Member, Uplink
+from controller.vocabulary import Job, Region, Topology, Tree
+
+
+def deployment_of(
+    cluster: Topology,
+    job: Job,
+    tree: Tree,
+    *,
+    slots: int = 0,
+    window: int | None = None,
+    regions: Mapping[str, Region] | None = None,
+) -> Deployment:
+    """Return what is given to `controller.admit_tree`; each server is a rank, in the order of `hosts`.
+
+    Ports and addresses are the topology's (`Topology.ports`, `mac`, `ip`).
+    `regions` are those of a memory policy, by switch.
+
+    Raises BadSpec for a job whose root does not sum, for its fallback server does all, and for one whose
+    fallback server is behind a switch of the tree: it must hang on the root.
+    """
+    if tree.root not in tree.aggregators or not job.aggregate:
+        raise BadSpec(f"job {job.name!r} is not summed at its root, {tree.root!r}: no switch has to admit it")
+    children: dict[str, list[str]] = {}
+    for child, parent in tree.parents.items():
+        children.setdefault(parent, []).append(child)
+
+    def grow(name: str) -> Branch:
+        members = tuple(
+            Member(rank, cluster.port_to(name, host), cluster.mac(host), cluster.ip(host), INA_UDP_PORT)
+            for rank, host in enumerate(job.hosts)
+            if cluster.rack_of[host] == name
+        )
+        links = tuple(
+            Downlink(cluster.port_to(name, child), grow(child), cluster.port_to(child, name))
+            for child in children.get(name, ())
+        )
+        region = (regions or {}).get(name)
+        return Branch(name, members, links, region=region, transit=name not in tree.aggregators)
+
+    fallback = None
+    if job.fallback and job.mode == "shared":
+        way = (*cluster.way(tree.root, cluster.rack_of[job.fallback]), job.fallback)
+        if tree.parents.get(way[1]) == tree.root:
+            raise BadSpec(
+                f"job {job.name!r}: its fallback server {job.fallback!r} is behind {way[1]!r}, a switch of"
+                f" the tree; want one at the root, {tree.root!r}, or off the tree"
+            )
+        port = cluster.port_to(tree.root, way[1])
+        fallback = Uplink(port, cluster.mac(job.fallback), cluster.ip(job.fallback))
+    return Deployment(grow(tree.root), slots, mode=job.mode, window=window, fallback=fallback)
