@@ -44,9 +44,10 @@ def from_networkx(graph: Any) -> Topology:
     switches, hosts = [], []
     for node, values in graph.nodes(data=True):
         if values.get("kind", "switch") == "host":
-            hosts.append(Server(str(node), values.get("role", "worker")))
+            role = values.get("role", "worker")
+            hosts.append(Server(str(node), int(role == "worker"), role))
         else:
-            switches.append(Switch(str(node), values.get("aggregates", True)))
+            switches.append(Switch(str(node)) if values.get("aggregates", True) else Switch(str(node), 0))
     edges = sorted(graph.edges(data=True), key=lambda edge: edge[2].get("number", 0))
     links = [
         Link(**({"a": str(a), "b": str(b)} | {key: values[key] for key in _OF_LINKS if key in values}))

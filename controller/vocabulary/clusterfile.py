@@ -225,7 +225,9 @@ def write_jobs(path: Path, jobs: Iterable[Job]) -> None:
 
 
 def _as_table(job: Job) -> dict[str, object]:
-    table = {key: value for key, value in asdict(job).items() if value not in (None, ())}
+    needed = ("name", "workers", "layers_bytes")
+    plain = asdict(Job(name=job.name, workers=job.workers))
+    table = {key: value for key, value in asdict(job).items() if key in needed or value != plain[key]}
     if job.tree is not None:
         table["tree"] = {**asdict(job.tree), "aggregators": sorted(job.tree.aggregators)}
     return table

@@ -11,7 +11,7 @@ A file looks so::
     hosts:
       - h1
       - h2
-      - {name: p1, role: server}              # worker, server (of what finds no slot), traffic
+      - {name: p1, role: fallback}            # worker, fallback (sums what finds no slot), traffic
     links:
       - [h1, s1]
       - [h2, s2]
@@ -34,7 +34,7 @@ from controller.vocabulary import values as checks
 from controller.vocabulary.catalog import named
 from controller.vocabulary.documents import Check, Document, Where
 from controller.vocabulary.errors import BadSpec
-from controller.vocabulary.topology import ROLES, Link, Server, Switch, Topology
+from controller.vocabulary.topology import ROLES, Link, Role, Server, Switch, Topology
 
 SUFFIXES = (".yaml", ".yml")
 
@@ -117,13 +117,25 @@ def _topology(document: Document) -> Topology:
     top = document.check((), _TOP, require=_PARTS)
     common = _link_values(document, ("link",), "link") if "link" in top else {}
     switches = [
-        Switch(**_part(document, "switches", at, _SWITCH, "switch")) for at in _places(top, "switches")
+        _switch(_part(document, "switches", at, _SWITCH, "switch")) for at in _places(top, "switches")
     ]
-    hosts = [Server(**_part(document, "hosts", at, _HOST, "host")) for at in _places(top, "hosts")]
+    hosts = [_server(_part(document, "hosts", at, _HOST, "host")) for at in _places(top, "hosts")]
     nodes = [each.name for each in switches] + [each.name for each in hosts]
     links = [_link(document, at, common, nodes) for at in _places(top, "links")]
     named = {key: top[key] for key in ("name", "root") if key in top}
-    return Topology(tuple(switches), tuple(hosts), tuple(links), **named)
+    try:
+        return Topology(tuple(switches), tuple(hosts), tuple(links), **named)
+    except BadSpec as error:
+        raise BadSpec(f"{document.path}: {error}") from error
+
+
+def _switch(table: Mapping[str, Any]) -> Switch:
+    return Switch(table["name"]) if table.get("aggregates", True) else Switch(table["name"], 0)
+
+
+def _server(table: Mapping[str, Any]) -> Server:
+    role: Role = table.get("role", "worker")
+    return Server(table["name"], int(role == "worker"), role)
 
 
 def _places(top: Mapping[str, Any], key: str) -> range:

@@ -164,7 +164,7 @@ class Topology:
             if len(links) != 1:
                 raise BadSpec(f"server {server.name!r} has {len(links)} links, must have one")
             if links[0].other(server.name) not in self.switch:
-                raise BadSpec(f"server {server.name!r} is linked to a server; it must be linked to a switch")
+                raise BadSpec(f"server {server.name!r} is linked to a server, must be linked to a switch")
         if self.root not in self.switch:
             raise BadSpec(f"the root {self.root!r} is not a switch")
         if cut_off := self.switch.keys() - self.parents.keys():

@@ -56,7 +56,7 @@ def test_nodes_of_somebody_elses_graph_are_switches_unless_they_say_otherwise() 
     assert topology.rack_of["a"] == "2"
     assert topology.ports["2"][3].rate_bps == 1e9
     graph.add_node("b", kind="host")
-    with pytest.raises(BadSpec, match="host 'b' has 0 links"):
+    with pytest.raises(BadSpec, match="server 'b' has 0 links"):
         from_networkx(graph)
 
 

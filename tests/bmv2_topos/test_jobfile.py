@@ -22,9 +22,9 @@ def test_a_job_with_everything() -> None:
         congestion = "a2tp"
         numbers = "fixed"
         priority = 7
-        start_s = 1
+        arrival_s = 1
         iterations = 20
-        tensors = [10, 20]
+        layers_bytes = [40, 80]
         compute_s = 0.5
         jitter = 0.1
         straggler = { rank = 3, compute_s = 2 }
@@ -69,7 +69,10 @@ def test_jobs_have_names_even_without() -> None:
         ("[[job]]\nworkers = 1\ncompute_s = -1", "compute_s = -1: want seconds, 0 or more"),
         ("[[job]]\nworkers = 1\ncompute_s = nan", "compute_s = nan: want seconds"),
         ("[[job]]\nworkers = 1\ncongestion = 'tcp'", "want one of 'fixed', 'aimd', 'a2tp'"),
-        ("[[job]]\nworkers = 1\ntensors = [1, 0]", "tensors = [1, 0]: want a list of whole numbers"),
+        (
+            "[[job]]\nworkers = 1\nlayers_bytes = [1, 0]",
+            "layers_bytes = [1, 0]: want a list of whole numbers",
+        ),
         ("[[job]]\nworkers = 1\ncommand = ''", "want the program and its arguments"),
         ("[[job]]\nworkers = 1\npreempt = 1", "preempt = 1: want true or false"),
         ("[[job]]\nworkers = 1\npriority = 256", "priority = 256: want a whole number, 0 to 255"),

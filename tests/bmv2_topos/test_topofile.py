@@ -23,7 +23,7 @@ link: {rate_bps: 1e9, delay_s: 50e-6}
 switches:
   - s1
   - {name: s2, aggregates: false}
-hosts: [h1, on, {name: p1, role: server}]
+hosts: [h1, on, {name: p1, role: fallback}]
 links:
   - [h1, s1]
   - [on, s2]
@@ -36,7 +36,7 @@ def test_a_file_says_what_it_means() -> None:
     topology = parse_topology(GOOD)
     assert (topology.name, topology.root) == ("office", "s1")
     assert [switch.aggregates for switch in topology.switches] == [True, False]
-    assert [host.role for host in topology.servers] == ["worker", "worker", "server"]
+    assert [host.role for host in topology.servers] == ["worker", "worker", "fallback"]
     assert topology.rack_of["on"] == "s2"
     assert [(link.rate_bps, link.delay_s, link.loss) for link in topology.links[1:3]] == [
         (1e9, 50e-6, 0.0),
@@ -91,16 +91,16 @@ def test_any_names_and_numbers_are_read_again(nodes: list[str], rate: float, los
         ("[h1, s1]", "{a: h1}", "x.yaml:8: link: b is missing"),
         ("[h1, s1]", "[h1, h1]", "x.yaml:8: link h1-h1: both ends are the same node"),
         (
-            "role: server",
+            "role: fallback",
             "role: boss",
-            "x.yaml:6: host: role = \"boss\": want one of 'worker', 'server', 'traffic'",
+            "x.yaml:6: host: role = \"boss\": want one of 'worker', 'fallback', 'traffic'",
         ),
         ("aggregates: false", "aggregates: 1", "x.yaml:5: switch: aggregates = 1: want true or false"),
         ("name: office", "root: h1", "x.yaml: the root 'h1' is not a switch"),
         ("name: office", "? [1]\n: 2", "x.yaml:1: a key is no text"),
         ("name: office", "name: [", "x.yaml:"),
         ("hosts: [h1, on,", "hosts: h1\nroot: [s1,", 'x.yaml:6: hosts = "h1": want a list'),
-        ("hosts: [h1, on, {name: p1, role: server}]", "hosts: h1", 'x.yaml:6: hosts = "h1": want a list'),
+        ("hosts: [h1, on, {name: p1, role: fallback}]", "hosts: h1", 'x.yaml:6: hosts = "h1": want a list'),
         ("switches:", "switch:", "x.yaml:3: unknown key 'switch'; did you mean 'switches'?"),
         ("name: office", "link: {}", "x.yaml:2: the key 'link' is there twice"),
         (GOOD, "name: a", "x.yaml: switches is missing"),

@@ -81,7 +81,7 @@ def test_counts_and_slots_agree_in_racks(servers: list[tuple[int, str]], sizes: 
 
 
 def test_all_servers_are_in_racks_or_none() -> None:
-    with pytest.raises(BadSpec, match="node 'n1' is in no rack, others are"):
+    with pytest.raises(BadSpec, match="server 'n1' is in no rack, others are"):
         racks((8, "a"), (8, ""))
 
 
@@ -161,10 +161,10 @@ def test_three_stages_become_four() -> None:
         (lambda: Muri(noise=1.0), "noise of 1.0"),
         (lambda: Tiresias((5.0, 3.0)), "must be positive and rise"),
         (lambda: Submission("a", 0, 0, 1), "at least 1"),
-        (lambda: Submission("a", -1, 1, 1), "submit_s"),
+        (lambda: Submission("a", -1, 1, 1), "arrival_s"),
         (lambda: Submission("a", 0, 1, 0), "iterations"),
         (lambda: Submission("a", 0, 1, 1, stages_s=(0.0, 0.0)), "no time"),
-        (lambda: Cluster(()), "at least one node"),
+        (lambda: Cluster(()), "at least one server"),
         (lambda: Server(gpus=0), "0 GPUs"),
     ],
 )

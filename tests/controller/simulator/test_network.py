@@ -6,6 +6,7 @@ import itertools
 import math
 import random
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -18,7 +19,10 @@ from controller.simulator.network.generate import generate
 from controller.simulator.network.phases import Phases, phases_of
 from controller.simulator.network.run import Simulated, simulate_network
 from controller.simulator.network.settings import NetworkSettings
-from controller.vocabulary import Job, Topology, fabrics
+from controller.vocabulary import Job, Topology, fabrics, shapes
+from controller.vocabulary.clusterfile import read_cluster
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
 
 # Links carry 80 Gb/s of gradients: a header takes a fifth of each packet.
 PARTS = fabrics.Parts(gpus=1, slots=8192)
@@ -227,3 +231,31 @@ def _array(values: tuple[float, ...]) -> object:
     import numpy as np
 
     return np.array(values)
+
+
+def test_earliest_deadline_first_is_told_of_deadlines() -> None:
+    cluster = read_cluster(EXAMPLES / "cluster" / "racks.toml")
+    common = {"workers": 32, "layers_bytes": shapes.layers_bytes("resnet50"), "compute_s": 0.04}
+    jobs = [
+        Job(name="first", iterations=2000, **common),
+        Job(name="due", iterations=4000, deadline_s=215.0, **common),
+    ]
+    missed = {
+        scheduler: [
+            each.spec.name for each in simulate_network(jobs, cluster, scheduler, NetworkSettings()).missed
+        ]
+        for scheduler in ("edf", "srsf")
+    }
+    assert missed == {"edf": [], "srsf": ["due"]}
+    alone = simulate_network(jobs[1:], cluster, "edf", NetworkSettings())
+    assert 200 < alone.result.jobs[0].finish_s < 206
+
+
+def test_a_deadline_counts_from_the_jobs_own_arrival() -> None:
+    cluster = fabrics.star(2, fabrics.Parts(gpus=1))
+    late = Job(name="late", workers=1, compute_s=1.0, iterations=10, arrival_s=100.0, deadline_s=11.0)
+    found = simulate_network([late], cluster, "fifo-backfill", NetworkSettings())
+    assert not found.missed
+    (ended,) = found.result.jobs
+    assert ended.spec.deadline_s == 11.0
+    assert late.due_s == 111.0 > ended.finish_s > late.deadline_s
