@@ -20,7 +20,7 @@ help:
 	@echo "make check   both of these"
 	@echo "make bench   pipeline, allreduce (beside gloo), several jobs at once, fallback server"
 	@echo "make bench-schedulers   the scheduling tables, on shipped samples; TRACES=DIR: on the public traces"
-	@echo "make experiments-quick   a short trial of every page that 'ina experiment' makes"
+	@echo "make experiments-quick   a short trial of every page of benchmarks/pages"
 	@echo "make clean   remove .venv and build products"
 
 demo: $(VENV)/examples
@@ -51,7 +51,7 @@ bench: $(VENV)/bench
 # RESULTS=docs/results writes the published pages anew.
 RESULTS ?= build/results
 experiments-quick: $(VENV)/dev
-	$(BIN)/ina experiment all --quick --output $(RESULTS)
+	$(BIN)/python -m benchmarks.pages all --quick --output $(RESULTS)
 
 bench-schedulers: $(VENV)/dev
 	$(BIN)/ina bench grouping --jobs 1000
@@ -62,7 +62,7 @@ bench-schedulers: $(VENV)/dev
 	$(BIN)/python -m benchmarks.sharing schedule --seeds 5
 
 clean:
-	rm -rf $(VENV) build *.egg-info hostlib/_native/*.so controller/simulator/replicas/muri/*.so
+	rm -rf $(VENV) build *.egg-info hostlib/_native/*.so
 
 # The host library needs a C compiler, and the switch is slow without; venv is a package of its own on Debian.
 $(VENV)/created: Makefile

@@ -1,8 +1,10 @@
-"""Ablations by the names that tables print: a policy, and what is set of it."""
+"""Replicas and ablations by the names that tables print: a policy, and what is set of it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+
+from benchmarks import replicas
 
 MURI: Mapping[str, tuple[str, Mapping[str, float]]] = {
     "muri-s-2": ("muri-s", {"members": 2}),
@@ -32,10 +34,10 @@ def resolved(name: str) -> tuple[str, tuple[tuple[str, float], ...]]:
     """Return the policy that goes by `name` in tables, and its settings.
 
     >>> resolved("muri-replica:muri-s-keep"), resolved("fifo")
-    (('muri-replica:muri-s', (('unpack', 0),)), ('fifo', ()))
+    (('benchmarks.replicas.muri:muri-s', (('unpack', 0),)), ('fifo', ()))
     """
     policy, settings = ALL.get(name, (name, {}))
-    return policy, tuple(settings.items())
+    return replicas.full_name(policy), tuple(settings.items())
 
 
 def with_ablations(names: Sequence[str]) -> list[str]:

@@ -16,15 +16,16 @@ from pathlib import Path
 import numpy as np
 from rich.table import Table
 
-from benchmarks.pages import console
+from benchmarks.fill import console
+from controller.policies.families.base import SimulationConfig
+from controller.policies.registry import dress
 from controller.scheduling import Submission
 from controller.scheduling.deadlines import Slack
-from controller.simulator.families.base import SimulationConfig
+from controller.scheduling.speed import Exclusive
+from controller.simulator.by_name import make
 from controller.simulator.generate import generate
-from controller.simulator.policies import dress, make
 from controller.simulator.policy_run import PolicyRun
 from controller.simulator.record import Result
-from controller.simulator.speed import Exclusive
 from controller.vocabulary import Cluster
 
 CLUSTER = Cluster.uniform(9, 8)

@@ -24,8 +24,8 @@ from typing import Any, Final
 
 from rich.progress import track
 
-from benchmarks.pages import check, publish
-from bmv2_topos.experiments.harness import markdown
+from benchmarks.fill import check, publish
+from bmv2_topos.harness import markdown
 
 TNA: Final = Path(__file__).parents[1] / "p4src" / "tna"
 PROGRAMS: Final = ("exclusive", "shared")

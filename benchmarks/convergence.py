@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from benchmarks.pages import fill
-from bmv2_topos.experiments.harness import markdown
-from bmv2_topos.experiments.plots import draw_lines
+from benchmarks.fill import fill
+from bmv2_topos.harness import markdown
+from bmv2_topos.plots import draw_lines
 
 if TYPE_CHECKING:  # the page needs no torch
     from torch import nn

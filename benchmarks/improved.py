@@ -15,17 +15,18 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.pages import check, fill
+from benchmarks.fill import check, fill
+from benchmarks.replicas import full_name
 from benchmarks.trace_files import LONG, Trace, traces
-from bmv2_topos.experiments.harness import markdown
+from bmv2_topos.harness import markdown
+from controller.policies.families import papers
+from controller.policies.families.base import SimulationConfig
+from controller.scheduling.speed import Interleaved
 from controller.scheduling.weave import Weave
 from controller.simulator import measure
-from controller.simulator.families.base import SimulationConfig
-from controller.simulator.families.papers import policy_run
 from controller.simulator.policy_run import PolicyRun
 from controller.simulator.pool import run_all
 from controller.simulator.runs import RunFailed, Source, Task
-from controller.simulator.speed import Interleaved
 from controller.simulator.traces import read
 from controller.vocabulary import Cluster
 from ina.cli.output import Bar
@@ -75,7 +76,7 @@ def variants() -> dict[str, PolicyRun]:
         "knows the contention of groups": Weave(speed),
     }
     return {name: PolicyRun(policy, speed) for name, policy in changed.items()} | {
-        "`muri-s`": policy_run("muri-s")
+        "`muri-s`": PolicyRun.of(papers.setup("muri-s"))
     }
 
 
@@ -115,7 +116,7 @@ def compared(files: Sequence[Trace], *, slow: bool) -> list[ResultRow]:
         if slow or (KNOWN in BESIDE[policies] and not trace.name.startswith(LONG))
     ]
     tasks = [
-        Task(policy, Source(trace.path), SimulationConfig(Cluster.uniform(trace.nodes, 8)))
+        Task(full_name(policy), Source(trace.path), SimulationConfig(Cluster.uniform(trace.nodes, 8)))
         for trace, policy in wanted
     ]
     names = [trace.name for trace, _ in wanted]
@@ -128,8 +129,8 @@ def compared(files: Sequence[Trace], *, slow: bool) -> list[ResultRow]:
 
         outcomes = run_all(tasks, report=report)
     return [
-        {**asdict(outcome.metrics), "trace": name, "policy": outcome.task.policy, "took_s": outcome.cpu_s}
-        for name, outcome in zip(names, outcomes, strict=True)
+        {**asdict(outcome.metrics), "trace": trace.name, "policy": policy, "took_s": outcome.cpu_s}
+        for (trace, policy), outcome in zip(wanted, outcomes, strict=True)
     ]
 
 

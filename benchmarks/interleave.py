@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.pages import fill
+from benchmarks.fill import fill
 from hostlib.interleave import STAGES
 
 

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from benchmarks.pages import console
+from benchmarks.fill import console
 from controller.errors import ControllerError
 from controller.scheduling import BadTrace
 from controller.scheduling.lucid import submission, train_durations, train_throughput

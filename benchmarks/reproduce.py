@@ -18,12 +18,13 @@ from pathlib import Path
 
 from benchmarks.ablations import resolved, with_ablations
 from benchmarks.references import LUCID, MURI, SYNERGY
+from benchmarks.replicas import known as known_replicas
 from benchmarks.reproduce_page import SHOW, ResultRow, page
 from benchmarks.rule_sets import STEPS
 from benchmarks.trace_files import Trace, takes_minutes, traces
+from controller.policies.families.base import SimulationConfig
+from controller.policies.registry import family, known
 from controller.simulator import measure
-from controller.simulator.families.base import SimulationConfig
-from controller.simulator.policies import family, known
 from controller.simulator.runs import RunFailed, Source, Task, run
 from controller.simulator.traces import read
 from controller.vocabulary import Cluster
@@ -128,16 +129,16 @@ def simulated(trace: Trace, policy: str) -> ResultRow:
     return {**asdict(outcome.metrics), "trace": trace.name, "policy": policy, "took_s": outcome.cpu_s}
 
 
-def published() -> list[str]:
+def published(names: Sequence[str]) -> list[str]:
     """Return the policies that are not of our own, which has a page of its own (`benchmarks.improved`)."""
-    return [name for name in known() if "weave" not in name]
+    return [name for name in names if "weave" not in name]
 
 
 def replicas(options: Options) -> list[ResultRow]:
     """Run the public code's rules: policies with public figures, and all of them on the first trace."""
     rows = []
     for trace in options.traces():
-        for policy in with_ablations([name for name in published() if family(name) == "muri-replica"]):
+        for policy in with_ablations(published(known_replicas("muri-replica"))):
             theirs = MURI.get((trace.name, policy))
             wanted = theirs is not None or trace.name in FIRST
             if not wanted or options.skips(trace, policy):
@@ -154,7 +155,8 @@ def replicas(options: Options) -> list[ResultRow]:
 def paper(options: Options) -> list[ResultRow]:
     """Run all policies that are as the papers have them; Muri's ablations on the first trace only."""
     first, *others = [trace for trace in options.traces() if trace.name in PAPER] or options.traces()[:1]
-    names = with_ablations([name for name in published() if not family(name) and name not in BY_DEADLINE])
+    plain = [name for name in published(known()) if not family(name) and name not in BY_DEADLINE]
+    names = with_ablations(plain)
     main_names = [name for name in names if not name.startswith("muri-s-")]
     pairs = [(first, name) for name in names] + [(trace, name) for trace in others for name in main_names]
     return [simulated(trace, name) for trace, name in pairs if not options.skips(trace, name)]

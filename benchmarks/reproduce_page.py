@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bmv2_topos.experiments.harness import markdown
-from bmv2_topos.experiments.wrap import wrap
+from bmv2_topos.harness import markdown
+from bmv2_topos.wrap import wrap
 
 ResultRow = dict[str, Any]
 Column = tuple[str, str, str]
@@ -334,7 +334,7 @@ def page(tables: Mapping[str, Sequence[ResultRow]]) -> str:
         "makes this page; the rows are in [schedulers.json](schedulers.json). Without `--traces` "
         "shipped and\n"
         "made-up traces stand in; `--slow` adds what takes minutes, such as grouping on trace1.\n"
-        "`tests/controller/simulator/replicas/test_muri_figures.py` holds ten policies on the shipped trace, "
+        "`tests/benchmarks/replicas/test_muri_figures.py` holds ten policies on the shipped trace, "
         "and the first figures\n"
         "above if `INA_TRACES` names the folder with the public traces.",
     ]

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from benchmarks.replicas import MURI
+from benchmarks.replicas.muri.loop import MuriRun
+from benchmarks.replicas.muri.muri import MuriReplica
+from benchmarks.replicas.muri.ranked import srsf, srtf
+from benchmarks.replicas.muri.tiresias import TiresiasReplica
+from controller.policies.families import papers
+from controller.policies.families.base import SimulationConfig
+from controller.policies.families.papers import INTERVAL_S
 from controller.scheduling.policy import Policy
-from controller.simulator.families.base import SimulationConfig
-from controller.simulator.families.papers import INTERVAL_S, policy_run
-from controller.simulator.policies import make
+from controller.scheduling.speed import Exclusive, Interleaved
+from controller.simulator.by_name import make
 from controller.simulator.policy_run import PolicyRun
-from controller.simulator.replicas.muri.loop import MuriRun
-from controller.simulator.replicas.muri.muri import MuriReplica
-from controller.simulator.replicas.muri.ranked import srsf, srtf
-from controller.simulator.replicas.muri.tiresias import TiresiasReplica
-from controller.simulator.speed import Exclusive, Interleaved
 from controller.vocabulary import Cluster
 
 Step = tuple[str, Callable[[], PolicyRun]]
@@ -24,7 +26,7 @@ ON_CHANGE = "restarts cost only those who start or move"
 
 def replica(name: str, *settings: tuple[str, float]) -> PolicyRun:
     """Return the policy run of a policy as in the public code, which is the same on all clusters."""
-    return make(f"muri-replica:{name}", SimulationConfig(Cluster.uniform(1, 1), settings=settings))
+    return make(f"{MURI}:{name}", SimulationConfig(Cluster.uniform(1, 1), settings=settings))
 
 
 def _alone(name: str, policy: Callable[[], Policy], places: str) -> Sequence[Step]:
@@ -32,7 +34,7 @@ def _alone(name: str, policy: Callable[[], Policy], places: str) -> Sequence[Ste
         ("as in the public code", lambda: replica(name)),
         ("without the constant 1.015 of every iteration", lambda: MuriRun(policy(), Exclusive())),
         (ON_CHANGE, lambda: PolicyRun(policy(), Exclusive())),
-        (f"{places}: as paper", lambda: policy_run(name)),
+        (f"{places}: as paper", lambda: PolicyRun.of(papers.setup(name))),
     )
 
 
@@ -46,7 +48,10 @@ def _muri(name: str, *, known: bool) -> Sequence[Step]:
         (ON_CHANGE, lambda: PolicyRun(kept(), kept().speed())),
         ("decisions every six minutes", lambda: PolicyRun(kept(), kept().speed(), INTERVAL_S)),
         ("rounds by equation 3, no constant 1.015", lambda: PolicyRun(kept(), Interleaved(), INTERVAL_S)),
-        ("algorithm 1 of the paper, groups stay where they are: as paper", lambda: policy_run(name)),
+        (
+            "algorithm 1 of the paper, groups stay where they are: as paper",
+            lambda: PolicyRun.of(papers.setup(name)),
+        ),
     )
 
 

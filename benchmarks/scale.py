@@ -23,9 +23,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from benchmarks.ablations import resolved
-from bmv2_topos.experiments.harness import markdown
-from bmv2_topos.experiments.wrap import wrap
-from controller.simulator.families.base import SimulationConfig
+from bmv2_topos.harness import markdown
+from bmv2_topos.wrap import wrap
+from controller.policies.families.base import SimulationConfig
 from controller.simulator.plots import PlotsMissing, new_figure, save
 from controller.simulator.runs import RunFailed, Source, Task, kind_for, run
 from controller.vocabulary import Cluster
@@ -109,8 +109,8 @@ def _apart(policy: str, jobs: int, load: float, seed: int) -> ScaleRun:
 
 
 def _child(channel: Connection, policy: str, jobs: int, load: float, seed: int) -> None:
-    source = Source(count=jobs, load=load, seed=seed, kind=kind_for([policy]))
     name, settings = resolved(policy)
+    source = Source(count=jobs, load=load, seed=seed, kind=kind_for([name]))
     cluster = Cluster.uniform(8, 8, cpus=24, memory_gb=500)
     try:
         outcome = run(Task(name, source, SimulationConfig(cluster, seed=seed, settings=settings)))

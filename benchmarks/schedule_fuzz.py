@@ -26,28 +26,31 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from benchmarks import replicas
+from benchmarks.replicas import LUCID, MURI, SYNERGY
 from controller.errors import ControllerError
+from controller.policies.families.base import SimulationConfig
+from controller.policies.registry import dress, family, find_family, known
 from controller.scheduling import Decision, Policy, Submission, View
-from controller.simulator.families.base import SimulationConfig
+from controller.scheduling.speed import Exclusive
+from controller.simulator.by_name import make
 from controller.simulator.generate import generate
-from controller.simulator.policies import FAMILIES, dress, family, known, make
 from controller.simulator.record import Result
-from controller.simulator.speed import Exclusive
 from controller.vocabulary import Cluster, Server
 
 EXPECTED = {
-    "muri-replica:antman": ("a deadlock at", "servers of unequal size"),
+    f"{MURI}:antman": ("a deadlock at", "servers of unequal size"),
     "sharing:antman": ("a deadlock at", "servers of unequal size"),
     "lucid": ("the profiler leaves", "the profiler takes", "cannot be profiled on"),
-    "lucid-replica": ("beside the profiler's nodes are", "the profiler takes"),
-    "synergy-replica": ("granted",),  # OPT's first program overcommits servers, as in the original
+    LUCID: ("beside the profiler's nodes are", "the profiler takes"),
+    SYNERGY: ("granted",),  # OPT's first program overcommits servers, as in the original
 }
 """What policies and families may say instead of an end, by a part of the sentence."""
 
 SLOW = ("lucid:online",)
 """Policies that train models for a second or more: they get every hundredth case that falls to them."""
 
-FASTER = ("synergy", "synergy-replica", "lucid", "lucid-replica")
+FASTER = ("synergy", SYNERGY, "lucid", LUCID)
 """Families in which a job may be faster than what counts as alone."""
 
 TOLERANCE = 1e-6
@@ -88,7 +91,7 @@ def draw(number: int, policies: Sequence[str]) -> Case:
     if policy in SLOW and rng.randrange(100):
         policy = "srtf"
     kind = family(policy)
-    cluster = _cluster(rng, equal=kind == "synergy-replica" or policy.endswith("antman"))
+    cluster = _cluster(rng, equal=kind == SYNERGY or policy.endswith("antman"))
     if rng.randrange(6) == 0:
         cluster = _divided(rng, cluster)
     specs = generate(
@@ -97,10 +100,10 @@ def draw(number: int, policies: Sequence[str]) -> Case:
         load=rng.choice((0.5, 1.5, 5.0)),
         seed=number,
         longest_s=rng.choice((100.0, 3000.0, 20_000.0)),
-        three_stages=FAMILIES[kind].three_stages,
+        three_stages=find_family(kind).three_stages,
     )
     config = SimulationConfig(cluster, settings=_settings(rng, policy))
-    any_size = kind in ("", "sharing", "muri-replica") and rng.randrange(2) == 0
+    any_size = kind in ("", "sharing", MURI) and rng.randrange(2) == 0
     restart_s = rng.choice((0.0, 0.0, 5.0, 60.0, 400.0, 2000.0))
     together = rng.randrange(4) == 0
     jobs = [
@@ -179,7 +182,7 @@ def wrong(case: Case, result: Result, *, exclusive: bool) -> Iterator[str]:
         yield f"{result.gpu_integral:g} GPU-seconds given out of {case.config.cluster.gpus} x {span_s:g}"
     for job in result.jobs:
         slack_s = TOLERANCE * max(1.0, job.finish_s)
-        step_s = 300.0 if "replica" in case.policy and not case.policy.startswith("muri") else 0.0
+        step_s = 300.0 if family(case.policy) in (SYNERGY, LUCID) else 0.0
         life_s = job.finish_s - job.spec.arrival_s
         if not -slack_s <= life_s - job.attained_s - job.waited_s <= slack_s + step_s:
             parts = f"waited {job.waited_s:g} s, on GPUs {job.attained_s:g} s"
@@ -229,7 +232,7 @@ def _node(rng: random.Random, gpus: int, name: str) -> Server:
 
 
 def _settings(rng: random.Random, policy: str) -> tuple[tuple[str, float], ...]:
-    has = FAMILIES[family(policy)].settings
+    has = find_family(family(policy)).settings
     wanted = {"quantum_s": (30.0, 360.0), "interval_s": (10.0, 360.0), "profiler_nodes": (0.0, 1.0)}
     return tuple((name, rng.choice(values)) for name, values in wanted.items() if name in has)
 
@@ -258,7 +261,8 @@ def main() -> int:
     parser.add_argument("--policy", help="names by comma; all by default")
     parser.add_argument("--processes", type=int, default=1)
     options = parser.parse_args()
-    policies = options.policy.split(",") if options.policy else known()
+    names = options.policy.split(",") if options.policy else [*known(), *replicas.known()]
+    policies = [replicas.full_name(name) for name in names]
     numbers = range(options.first, options.first + options.cases)
     if options.only is not None:
         numbers = range(options.only, options.only + 1)

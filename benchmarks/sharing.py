@@ -21,7 +21,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from benchmarks.pages import console
+from benchmarks.fill import console
 from benchmarks.sharing_ablations import ALL, make
 from controller.errors import ControllerError
 from controller.scheduling import Decision, Policy, Submission, View

@@ -15,10 +15,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.pages import check, publish
+from benchmarks.fill import check, publish
 from benchmarks.trace_files import LONG, traces
-from bmv2_topos.experiments.harness import markdown
-from controller.simulator.families.base import SimulationConfig
+from bmv2_topos.harness import markdown
+from controller.policies.families.base import SimulationConfig
 from controller.simulator.job_table import COLUMNS
 from controller.simulator.pool import run_all
 from controller.simulator.runs import Outcome, Source, Task

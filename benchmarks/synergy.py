@@ -24,8 +24,11 @@ from pathlib import Path
 import numpy as np
 from rich.table import Table
 
-from benchmarks.pages import console
+from benchmarks.fill import console
 from benchmarks.philly_derived import CLASSES, philly_derived
+from benchmarks.replicas.steps import SteppedRun
+from benchmarks.replicas.synergy.rules import replica_demands, replica_policy
+from benchmarks.replicas.synergy.speed import RoundSpeed
 from controller.errors import ControllerError
 from controller.scheduling.synergy import (
     Demand,
@@ -47,9 +50,6 @@ from controller.scheduling.synergy import (
 from controller.scheduling.synergy.catalog import TASKS, draw, model_profiles
 from controller.scheduling.synergy.policies import tune_and_top_up
 from controller.simulator import simulate
-from controller.simulator.replicas.steps import SteppedRun
-from controller.simulator.replicas.synergy.rules import replica_demands, replica_policy
-from controller.simulator.replicas.synergy.speed import RoundSpeed
 from controller.simulator.traces import read
 from controller.vocabulary import Cluster
 

@@ -18,9 +18,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from benchmarks.pages import check, fill
-from bmv2_topos.experiments.harness import markdown
-from bmv2_topos.experiments.real import DELAY_S, no_gloo
+from benchmarks.fill import check, fill
+from benchmarks.pages.real import DELAY_S, no_gloo
+from bmv2_topos.harness import markdown
 from bmv2_topos.testbeds import netns
 from controller.vocabulary import Link
 from controller.vocabulary.catalog import star

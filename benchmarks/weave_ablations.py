@@ -15,21 +15,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.pages import check, publish
+from benchmarks.fill import check, publish
 from benchmarks.short_jobs import CASES, LOADS, NODES, SEEDS
 from benchmarks.trace_files import traces
-from bmv2_topos.experiments.harness import markdown
+from bmv2_topos.harness import markdown
 from controller.grouping.efficiency import Profile
+from controller.policies.families import papers
+from controller.policies.families.base import SimulationConfig
+from controller.policies.families.papers import PaperConfig
 from controller.scheduling import JobState, Submission
 from controller.scheduling.beliefs import Profiles, Spread
 from controller.scheduling.muri import Profiler, profile
+from controller.scheduling.speed import Interleaved
 from controller.scheduling.weave import TRUST, Weave
 from controller.simulator import measure
-from controller.simulator.families.base import SimulationConfig
-from controller.simulator.families.papers import PaperConfig, policy_run
 from controller.simulator.policy_run import PolicyRun
 from controller.simulator.runs import Source
-from controller.simulator.speed import Interleaved
 from controller.vocabulary import Cluster
 
 NAME = "weave-beliefs"
@@ -167,7 +168,7 @@ def measured(workload: Workload) -> list[Row]:
     cluster = Cluster.uniform(workload.nodes, 8)
     specs = workload.source.jobs(SimulationConfig(cluster, seed=workload.seed))
     plain = PaperConfig(**dict(CASES["errors"]), seed=workload.seed)
-    runs = {name: policy_run(name, plain) for name in OTHERS}
+    runs = {name: PolicyRun.of(papers.setup(name, plain)) for name in OTHERS}
     runs |= {name: variant.run(plain) for name, variant in VARIANTS.items()}
     rows = []
     for name, run in runs.items():

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bmv2_topos.experiments.plots import check
 from bmv2_topos.layout import Position, positions
+from bmv2_topos.plots import check
 from controller.vocabulary import Topology
 
 _APART = 0.07

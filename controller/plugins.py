@@ -23,7 +23,16 @@ def is_external(spec: str) -> bool:
 def is_module(spec: str) -> bool:
     """Return whether `spec` names a module and something in it, as ``package.module:Policy`` does."""
     module, colon, name = spec.partition(":")
-    return bool(colon) and name.isidentifier() and all(part.isidentifier() for part in module.split("."))
+    return bool(colon) and name.isidentifier() and _is_dotted(module)
+
+
+def is_source(source: str) -> bool:
+    """Return whether `source` names a file, ``mine.py``, or a module, ``package.module``."""
+    return source.endswith(".py") or _is_dotted(source)
+
+
+def _is_dotted(name: str) -> bool:
+    return all(part.isidentifier() for part in name.split("."))
 
 
 def names(group: str) -> list[str]:
@@ -43,11 +52,16 @@ def load(spec: str, group: str) -> Any:
     if not (is_external(spec) or is_module(spec)):
         return _entry_point(spec, group)
     path, _, name = spec.rpartition(":")
-    module = _module(Path(path).absolute()) if is_external(spec) else _imported(path)
+    found = module(path)
     try:
-        return getattr(module, name)
+        return getattr(found, name)
     except AttributeError:
-        raise BadSpec(f"{path}: no {name!r} in it{_hint(name, list(vars(module)))}") from None
+        raise BadSpec(f"{path}: no {name!r} in it{_hint(name, list(vars(found)))}") from None
+
+
+def module(source: str) -> ModuleType:
+    """Return the module of a file, ``mine.py``, or of this name. Raises BadSpec as `load` does."""
+    return _module(Path(source).absolute()) if source.endswith(".py") else _imported(source)
 
 
 def _entry_point(name: str, group: str) -> Any:

@@ -14,12 +14,12 @@ import contextlib
 import hashlib
 import json
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from hostlib import command_line
 from hostlib.config import JobConfig
 from hostlib.errors import RendezvousError
 from hostlib.placement import Placement
@@ -80,23 +80,9 @@ def admit(
     Raises:
         RendezvousError: it has not admitted them.
     """
-    size = sum(map(len, machines))
-    options = ["--machines", "/".join(",".join(map(str, ranks)) for ranks in machines)]
-    options += ["--hierarchical"] * hierarchical
-    options += [] if settings.switch == EMBEDDED else ["--switch", settings.switch]
-    options += [] if listen is None else ["--listen", listen]
+    options = admit_options(settings, machines, hierarchical=hierarchical, listen=listen)
     process = subprocess.Popen(
-        [
-            sys.executable,
-            "-P",
-            "-m",
-            "ina",
-            "admit",
-            "-np",
-            str(size),
-            *options,
-            *settings.options,
-        ],
+        command_line.ina("admit", *options),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -109,6 +95,18 @@ def admit(
     _running[:] = [other for other in _running if other.poll() is None] + [process]
     configs: Sequence[Any] = json.loads(line)["configs"]
     return configs
+
+
+def admit_options(
+    settings: Settings, machines: Sequence[Sequence[int]], *, hierarchical: bool, listen: str | None
+) -> list[str]:
+    """Return the options with which `admit` starts ``ina admit``."""
+    options = ["-np", str(sum(map(len, machines)))]
+    options += ["--machines", "/".join(",".join(map(str, ranks)) for ranks in machines)]
+    options += ["--hierarchical"] * hierarchical
+    options += [] if settings.switch == EMBEDDED else ["--switch", settings.switch]
+    options += [] if listen is None else ["--listen", listen]
+    return [*options, *settings.options]
 
 
 def _await(file: Path, rank: int) -> Sequence[Any]:

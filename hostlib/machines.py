@@ -1,21 +1,26 @@
 """Ranks of several machines that somebody else has started come to a job of a switch that all of them reach.
 
-Each rank tells the first one which machine it is on. That one has ``ina admit`` admit the job, with its ranks
-by machine, and publishes the configurations, sealed with the secret of ``INA_TOKEN``: what carries them, such
-as torch's store, is open to all who can connect.
+Each rank tells the first one which machine it is on, and a random challenge. The first one has ``ina admit``
+admit the job, with its ranks by machine, and publishes the configurations with all challenges, sealed with
+the secret of ``INA_TOKEN``: what carries them, such as torch's store, is open to all who can connect. A rank
+refuses an answer without its challenge, which is one of an earlier launch.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hmac
 import json
+import secrets
 import socket
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol, Self
 
+from hostlib import sealed
 from hostlib.config import Address, JobConfig
 from hostlib.errors import ConfigError, InaError, RendezvousError
 from hostlib.hosting import MEETING_S, admit
@@ -28,6 +33,8 @@ _LINE_BYTES: Final = 1 << 20
 _STRANGER_S: Final = 10.0
 _MOST_STRANGERS: Final = 64
 _RETRY_S: Final = 0.05
+_CANNOT_SEAL: Final = "cannot seal"
+"""The first rank's answer where it has no secret to seal one with, so that the others do not wait for it."""
 
 
 class Channel(Protocol):
@@ -46,6 +53,36 @@ def machine() -> str:
     """Return a name of this machine that no other has; a network namespace is one of its own."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     return f"{socket.gethostname()} {boot} {Path('/proc/self/ns/net').stat().st_ino}"
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """What a rank tells the first one."""
+
+    machine: str
+    challenge: str
+    """Random text that the answer must contain."""
+
+    @classmethod
+    def here(cls) -> Self:
+        """Return this process's."""
+        return cls(machine(), secrets.token_hex(16))
+
+    def to_text(self) -> str:
+        """Return the text that `from_text` reads."""
+        return json.dumps([self.machine, self.challenge])
+
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        """Read an arrival. Raises RendezvousError if the text is none."""
+        try:
+            machine, challenge = map(str, json.loads(text))
+        except (TypeError, ValueError) as error:
+            raise RendezvousError(
+                f"a rank told the first one {text[:100]!r}, must be its machine and a challenge: do all "
+                "machines have the same version of ina?"
+            ) from error
+        return cls(machine, challenge)
 
 
 def by_machine(names: Sequence[str]) -> list[list[int]]:
@@ -68,26 +105,58 @@ def check(settings: Settings) -> None:
             f"the ranks are on several machines, and INA_TOKEN has {len(settings.token)} characters: it must "
             f"be a secret of {LEAST_SECRET} or more, the same on all (openssl rand -hex 32)"
         )
+    sealed.require()
 
 
 def meet(
-    channel: Channel, rank: int, machines: Sequence[Sequence[int]], listen: str | None, settings: Settings
+    channel: Channel,
+    rank: int,
+    own: Arrival,
+    arrivals: Sequence[Arrival],
+    listen: str | None,
+    settings: Settings,
 ) -> JobConfig:
     """Have a job admitted by the first rank; return this rank's configuration.
 
-    `machines` and `listen`, the address of its machine where ranks meet, matter there alone.
+    Args:
+        channel: that `own` has been given to.
+        rank: of this process.
+        own: what this rank has told the first one.
+        arrivals: of all ranks, in their order; used at the first one only.
+        listen: address of the first rank's machine where ranks meet; used at the first one only.
+        settings: of this process.
 
     Raises:
         ConfigError: the settings are wrong.
         RendezvousError: the job was not admitted, or a rank has another token.
     """
-    check(settings)
     if rank:
-        told = json.loads(unseal(channel.spread(""), settings.token))
+        check(settings)
+        answer = channel.spread("")
+        if answer == _CANNOT_SEAL:
+            raise RendezvousError(f"rank {rank}: rank 0 cannot seal its message; its own error says why")
+        told = json.loads(unseal(answer, settings.token))
+        if told["challenges"][rank : rank + 1] != [own.challenge]:
+            raise RendezvousError(
+                f"rank {rank}: the first rank's message answers another launch than this one: somebody has "
+                "sent an old message again, or two launches use one meeting point"
+            )
         if "failed" in told:
             raise RendezvousError(f"rank {rank}: rank 0 could not have the job admitted: {told['failed']}")
         return JobConfig.from_json(json.dumps(told["configs"][rank]))
+
     try:
+        check(settings)
+    except ConfigError:
+        channel.spread(_CANNOT_SEAL)
+        raise
+
+    def publish(**told: Any) -> None:
+        challenges = [each.challenge for each in arrivals]
+        channel.spread(seal(json.dumps({"challenges": challenges, **told}), settings.token))
+
+    try:
+        machines = by_machine([each.machine for each in arrivals])
         several = any(len(ranks) > 1 for ranks in machines)
         if several and settings.hierarchical is False:
             raise ConfigError(
@@ -97,9 +166,9 @@ def meet(
         hierarchical = several or bool(settings.hierarchical)
         configs = admit(settings, machines, hierarchical=hierarchical, listen=_address(listen))
     except InaError as error:
-        channel.spread(seal(json.dumps({"failed": str(error)}), settings.token))
+        publish(failed=str(error))
         raise
-    channel.spread(seal(json.dumps({"configs": configs}), settings.token))
+    publish(configs=configs)
     return JobConfig.from_json(json.dumps(configs[0]))
 
 
@@ -108,8 +177,9 @@ def launched(place: Placement, settings: Settings) -> JobConfig:
     check(settings)
     address = meeting_place(place, settings)
     with contextlib.closing(TcpChannel(place.rank, place.size, address, settings.token)) as channel:
-        machines = by_machine(channel.gather(machine()))
-        return meet(channel, place.rank, machines, address[0], settings)
+        own = Arrival.here()
+        arrivals = [Arrival.from_text(text) for text in channel.gather(own.to_text())]
+        return meet(channel, place.rank, own, arrivals, address[0], settings)
 
 
 def meeting_place(place: Placement, settings: Settings) -> Address:
@@ -134,7 +204,11 @@ def _address(listen: str | None) -> str:
 
 
 class TcpChannel:
-    """A channel of ranks that have none: the first one listens. Who does not know the secret is not heard."""
+    """A channel of ranks that have none: the first one listens, and hears only those who know the secret.
+
+    It sends each that connects a random challenge, and hears one line that is proved with the secret and that
+    challenge: a line recorded from an earlier connection proves nothing.
+    """
 
     def __init__(self, rank: int, size: int, address: Address, secret: str) -> None:
         """`address` is one of the first rank's machine. Raises ConfigError if it cannot listen there."""
@@ -190,8 +264,13 @@ class TcpChannel:
         said = json.dumps([self._rank, self._size, text])
         while True:
             try:
-                connection = socket.create_connection(self._address, timeout=_STRANGER_S)
-                connection.sendall(json.dumps([said, proof(said, self._secret)]).encode() + b"\n")
+                with contextlib.ExitStack() as stack:
+                    connection = socket.create_connection(self._address, timeout=_STRANGER_S)
+                    stack.enter_context(connection)
+                    challenge = _line(connection, _STRANGER_S)
+                    shown = proof(challenge + said, self._secret)
+                    connection.sendall(json.dumps([said, shown]).encode() + b"\n")
+                    stack.pop_all()
             except OSError as error:
                 if time.monotonic() > deadline:
                     host, port = self._address
@@ -212,8 +291,10 @@ class TcpChannel:
 
     def _hear(self, connection: socket.socket, room: threading.Semaphore) -> None:
         try:
+            challenge = secrets.token_hex(16)
+            connection.sendall(challenge.encode() + b"\n")
             said, shown = json.loads(_line(connection, _STRANGER_S))
-            if shown != proof(said, self._secret):
+            if not hmac.compare_digest(shown, proof(challenge + said, self._secret)):
                 raise ValueError("another secret")
             rank, size, text = json.loads(said)
             with self._changed:
@@ -237,4 +318,4 @@ def _line(connection: socket.socket, timeout_s: float) -> str:
         if not (more := connection.recv(1 << 16)) or len(data) > _LINE_BYTES:
             raise ConnectionAbortedError("the connection has ended")
         data += more
-    return data.decode().rstrip("\n")
+    return data.decode(errors="replace").rstrip("\n")

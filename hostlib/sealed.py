@@ -1,51 +1,85 @@
-"""Texts for whoever knows a secret: they can be published where anybody reads and writes.
+"""Texts that can be read and made only with a secret, for channels that anybody can read and write.
 
-The keystream is HMAC-SHA256 of a fresh nonce and a counter, and another HMAC over all of it shows changes. A
-secret has to be hard to guess, for who sees a text can try.
+A sealed text is encrypted and authenticated with AES-256-GCM (NIST SP 800-38D) of the package cryptography,
+under a key derived from the secret by HKDF-SHA256 (RFC 5869) and a random nonce of 96 bits. HKDF does not
+slow down guessing: the secret must be random. Sealing alone does not stop a replay of an older text: what is
+sealed must name what it answers, as in `hostlib.machines`.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import hmac
+import importlib
 import secrets
-from typing import Final
+from typing import Any, Final
 
-from hostlib.errors import RendezvousError
+from hostlib.errors import ConfigError, RendezvousError
 
-_NONCE: Final = 16
-_PROOF: Final = 32
+_NONCE_BYTES: Final = 12
+_KEY_BYTES: Final = 32
+_VERSION: Final = b"ina sealed 1"
+"""Authenticated with every text, so that another layout is refused instead of misread."""
+
+
+def require() -> None:
+    """Raise ConfigError if the package that encrypts is missing."""
+    _module("cryptography.hazmat.primitives.ciphers.aead")
 
 
 def seal(text: str, secret: str) -> str:
-    """Return a text that `unseal` reads with the same secret, in hexadecimal digits."""
-    nonce = secrets.token_bytes(_NONCE)
-    body = nonce + _crypt(text.encode(), nonce, secret)
-    return (_mac(secret, b"proof", body) + body).hex()
+    """Encrypt a text for `unseal` with the same secret.
+
+    Returns:
+        Nonce, ciphertext and tag, in hexadecimal digits.
+
+    Raises:
+        ConfigError: the package `cryptography` is missing.
+    """
+    nonce = secrets.token_bytes(_NONCE_BYTES)
+    sealed: bytes = _cipher(secret).encrypt(nonce, text.encode(), _VERSION)
+    return (nonce + sealed).hex()
 
 
 def unseal(sealed: str, secret: str) -> str:
-    """Return the text. Raises RendezvousError if it was sealed with another secret, or changed."""
+    """Decrypt what `seal` returned.
+
+    Raises:
+        ConfigError: the package `cryptography` is missing.
+        RendezvousError: it was sealed with another secret, changed, or cut off.
+    """
+    cipher = _cipher(secret)
+    invalid_tag = _module("cryptography.exceptions").InvalidTag
     try:
         raw = bytes.fromhex(sealed)
-    except ValueError:
-        raw = b""
-    proof, body = raw[:_PROOF], raw[_PROOF:]
-    if len(body) < _NONCE or not hmac.compare_digest(proof, _mac(secret, b"proof", body)):
-        raise RendezvousError("the first rank's message was sealed with another INA_TOKEN than this rank's")
-    return _crypt(body[_NONCE:], body[:_NONCE], secret).decode()
+        opened: bytes = cipher.decrypt(raw[:_NONCE_BYTES], raw[_NONCE_BYTES:], _VERSION)
+    except (invalid_tag, ValueError) as error:
+        raise RendezvousError(
+            "the first rank's message was sealed with another INA_TOKEN than this rank's, or was changed"
+        ) from error
+    return opened.decode()
 
 
 def proof(text: str, secret: str) -> str:
-    """Return what shows that whoever says a text knows the secret."""
-    return _mac(secret, b"said", text.encode()).hex()
+    """Return a text, in hexadecimal digits, that shows knowledge of the secret and authenticates `text`."""
+    return hmac.new(secret.encode(), b"said " + text.encode(), hashlib.sha256).hexdigest()
 
 
-def _crypt(data: bytes, nonce: bytes, secret: str) -> bytes:
-    blocks = -(-len(data) // 32)
-    stream = b"".join(_mac(secret, b"stream", nonce + block.to_bytes(8, "big")) for block in range(blocks))
-    return bytes(one ^ other for one, other in zip(data, stream, strict=False))
+@functools.lru_cache(maxsize=4)
+def _cipher(secret: str) -> Any:
+    hashes = _module("cryptography.hazmat.primitives.hashes")
+    hkdf = _module("cryptography.hazmat.primitives.kdf.hkdf")
+    aead = _module("cryptography.hazmat.primitives.ciphers.aead")
+    key = hkdf.HKDF(hashes.SHA256(), _KEY_BYTES, salt=None, info=_VERSION).derive(secret.encode())
+    return aead.AESGCM(key)
 
 
-def _mac(secret: str, use: bytes, data: bytes) -> bytes:
-    return hmac.new(secret.encode(), use + b" " + data, hashlib.sha256).digest()
+def _module(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ConfigError(
+            "jobs on several machines need the package cryptography, which cannot be imported "
+            f"({error}): pip install 'ina[machines]' on all of them"
+        ) from error

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from softswitch.engine.counters import PortStatistics, SwitchStatistics, meanings
 from softswitch.engine.switch import Switch
 
 CONTENT_TYPE = "text/plain; version=0.0.4"
@@ -17,14 +18,20 @@ def render(switch: Switch) -> str:
     """Return all counters of ports, and those of the switch, as of now."""
     ports = {port: asdict(switch.statistics(port)) for port in switch.ports}
     lines: list[str] = []
-    for name in next(iter(ports.values()), {}):
-        lines.append(f"# TYPE ina_switch_port_{name}_total counter")
-        lines += [
-            f'ina_switch_port_{name}_total{{port="{port}"}} {counts[name]}' for port, counts in ports.items()
-        ]
-    for name, count in asdict(switch.switch_statistics()).items():
-        lines += [f"# TYPE ina_switch_{name}_total counter", f"ina_switch_{name}_total {count}"]
+    for name, meaning in meanings(PortStatistics).items() if ports else ():
+        values = {f'{{port="{port}"}}': counts[name] for port, counts in ports.items()}
+        lines += _family(f"ina_switch_port_{name}_total", meaning, values)
+    whole = asdict(switch.switch_statistics())
+    for name, meaning in meanings(SwitchStatistics).items():
+        lines += _family(f"ina_switch_{name}_total", meaning, {"": whole[name]})
+    lines += _family("ina_switch_program_loads_total", "Programs loaded.", {"": switch.loads})
     return "\n".join(lines) + "\n"
+
+
+def _family(name: str, meaning: str, values: Mapping[str, int]) -> list[str]:
+    """Return the lines of one counter; `values` by their labels as text."""
+    head = [f"# HELP {name} {meaning}", f"# TYPE {name} counter"]
+    return head + [f"{name}{labels} {value}" for labels, value in values.items()]
 
 
 @contextmanager

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from controller.live.job import LiveJob
+from controller.scheduling.checks import check
 from controller.scheduling.errors import BadDecision, BadSpec
 from controller.scheduling.model import RESOURCES, Submission
 from controller.scheduling.policy import Group, JobState, Policy, SpeedModel, View
-from controller.simulator.checks import check
 from controller.vocabulary import Cluster
 
 Event = Literal["submitted", "started", "stopped", "ended", "failed", "retried", "interrupted", "note"]

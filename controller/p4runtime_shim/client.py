@@ -127,28 +127,37 @@ class P4RuntimeClient:
 
     def p4info(self) -> Any | None:
         """Ask for the P4Info of the loaded program, None if there is none."""
-        request = p4.GetForwardingPipelineConfigRequest(
-            device_id=self.device_id,
-            response_type=p4.GetForwardingPipelineConfigRequest.P4INFO_AND_COOKIE,
-        )
+        config = self._config(p4.GetForwardingPipelineConfigRequest.P4INFO_AND_COOKIE)
+        return None if config is None else config.p4info
+
+    def cookie(self) -> int:
+        """Ask for the cookie of the loaded program; 0 if it has none, or there is no program."""
+        config = self._config(p4.GetForwardingPipelineConfigRequest.COOKIE_ONLY)
+        return 0 if config is None else int(config.cookie.cookie)
+
+    def _config(self, what: Any) -> Any | None:
+        request = p4.GetForwardingPipelineConfigRequest(device_id=self.device_id, response_type=what)
         try:
             response = self._stub.GetForwardingPipelineConfig(request, timeout=self._timeout_s)
         except grpc.RpcError as error:
             if error.code() == grpc.StatusCode.FAILED_PRECONDITION:  # BMv2's way to say "none"
                 return None
             raise self._error("reading the loaded program", error) from error
-        return response.config.p4info if response.HasField("config") else None
+        return response.config if response.HasField("config") else None
 
-    def load(self, p4info: Any, device_config: bytes, *, timeout_s: float = 120.0) -> None:
+    def load(self, p4info: Any, device_config: bytes, *, cookie: int = 0, timeout_s: float = 120.0) -> None:
         """Replace the switch's program; all its entries are gone. Raises Refused.
 
-        The time is for a compilation on the switch.
+        `cookie` is what the program is known by from then on, 0 for none. The time is for a compilation on
+        the switch.
         """
         request = p4.SetForwardingPipelineConfigRequest(
             device_id=self.device_id,
             action=p4.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT,
             config=p4.ForwardingPipelineConfig(p4info=p4info, p4_device_config=device_config),
         )
+        if cookie:
+            request.config.cookie.cookie = cookie
         self._sign(request)
         try:
             self._stub.SetForwardingPipelineConfig(request, timeout=timeout_s)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, assert_never
 
 from controller.switches.entries import (
@@ -76,6 +77,10 @@ class Codec:
         """Return the entity that reads every entry of every table but the defaults."""
         return p4.Entity(table_entry=p4.TableEntry())
 
+    def row(self, table: str, match: Mapping[str, Match]) -> Any:
+        """Return the entity that reads the entry of a table with this match."""
+        return p4.Entity(table_entry=self._encode_match(table, match))
+
     def default_row(self, table: str) -> Any:
         """Return the entity that reads the default entry of a table."""
         return p4.Entity(table_entry=p4.TableEntry(table_id=self._table_id(table), is_default_action=True))
@@ -120,23 +125,24 @@ class Codec:
         return int(find("table", table, self._tables).preamble.id)
 
     def _encode_row(self, row: TableEntry) -> Any:
-        table = find("table", row.table, self._tables)
-        message = p4.TableEntry(
-            table_id=table.preamble.id,
-            priority=row.priority,
-            is_default_action=row.default,
-            metadata=row.metadata,
-        )
-        fields = {f.name: f for f in table.match_fields}
-        for name, value in row.match.items():
-            field = find(f"match field of {row.table}", name, fields)
-            _encode_match(message.match.add(field_id=field.id), field, value)
+        message = self._encode_match(row.table, row.match)
+        message.priority, message.is_default_action = row.priority, row.default
+        message.metadata = row.metadata
         action = find("action", row.action, self._actions)
         message.action.action.action_id = action.preamble.id
         params = {p.name: p for p in action.params}
         for name, argument in row.params.items():
             param = find(f"parameter of {row.action}", name, params)
             message.action.action.params.add(param_id=param.id, value=_bytes(argument))
+        return message
+
+    def _encode_match(self, name: str, match: Mapping[str, Match]) -> Any:
+        table = find("table", name, self._tables)
+        message = p4.TableEntry(table_id=table.preamble.id)
+        fields = {f.name: f for f in table.match_fields}
+        for key, value in match.items():
+            field = find(f"match field of {name}", key, fields)
+            _encode_match(message.match.add(field_id=field.id), field, value)
         return message
 
     def _decode_row(self, message: Any) -> TableEntry:

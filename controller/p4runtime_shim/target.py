@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from controller.errors import NoProgram
 from controller.p4runtime_shim.client import P4RuntimeClient
 from controller.p4runtime_shim.codec import Codec
 from controller.p4runtime_shim.tls import Tls
-from controller.switches.entries import CounterCell, Entry, MulticastGroup, TableEntry
+from controller.switches.entries import CounterCell, Entry, Match, MulticastGroup, TableEntry
 from controller.switches.programs import ProgramBundle
 from controller.switches.target import Kind, ProgramInfo
+
+_log = logging.getLogger("controller")
 
 
 class P4RuntimeTarget:
@@ -19,21 +23,37 @@ class P4RuntimeTarget:
     def __init__(self, address: str, *, device_id: int = 0, tls: Tls | None = None) -> None:
         self._client = client = P4RuntimeClient(address, device_id=device_id, tls=tls)
         self._codec: Codec | None = None
+        self._cookie = 0
+        """That of the codec's program, if it has one."""
         self.address, self.close, self.turn = client.address, client.close, client.mastership
 
     def program(self) -> ProgramInfo | None:
         """Read what the loaded program has, None if there is no program."""
-        p4info = self._client.p4info()
-        if p4info is None or not p4info.tables:
-            return None
-        self._codec = Codec(p4info)
-        return self._codec.program
+        cookie = self._client.cookie()
+        if self._codec is None or not cookie or cookie != self._cookie:
+            p4info = self._client.p4info()
+            if p4info is None or not p4info.tables:
+                return None
+            self._codec, self._cookie = Codec(p4info), cookie
+        return replace(self._codec.program, cookie=cookie)
 
     def runs(self, bundle: ProgramBundle) -> bool:
-        """Return True if the switch runs this program."""
-        same = bool(self._client.p4info() == bundle.p4info)
+        """Return True if the switch runs this program, as its cookie says.
+
+        A program that somebody loaded without a cookie is taken for this one if it has the same P4Info; a
+        warning says so, for its code may still be different.
+        """
+        cookie = self._client.cookie()
+        if cookie:
+            same = cookie == bundle.cookie
+        elif same := bool(self._client.p4info() == bundle.p4info):
+            _log.warning(
+                "the program of the switch at %s has no cookie; it is taken for '%s', whose P4Info it has",
+                self.address,
+                bundle.name,
+            )
         if same:
-            self._codec = Codec(bundle.p4info)
+            self._codec, self._cookie = Codec(bundle.p4info), cookie
         return same
 
     def load(self, bundle: ProgramBundle, replacing: Callable[[ProgramInfo, int], None]) -> bool:
@@ -42,11 +62,12 @@ class P4RuntimeTarget:
             return False
         loaded = self._client.p4info()
         if loaded is not None and loaded.ByteSize():
-            codec = self._codec = Codec(loaded)
-            entries = self._client.read([codec.every_row()])
-            replacing(codec.program, sum(not e.table_entry.is_const for e in entries))
-        self._client.load(bundle.p4info, bundle.device_config)
-        self._codec = Codec(bundle.p4info)
+            self._codec, self._cookie = Codec(loaded), self._client.cookie()
+            entries = self._client.read([self._codec.every_row()])
+            running = replace(self._codec.program, cookie=self._cookie)
+            replacing(running, sum(not e.table_entry.is_const for e in entries))
+        self._client.load(bundle.p4info, bundle.device_config, cookie=bundle.cookie)
+        self._codec, self._cookie = Codec(bundle.p4info), bundle.cookie
         return True
 
     def write(self, kind: Kind, entries: Sequence[Entry]) -> None:
@@ -58,6 +79,12 @@ class P4RuntimeTarget:
         codec = self.codec
         entities = self._client.read([*map(codec.all_rows, tables), codec.all_groups()])
         return [row for row in map(codec.decode, entities) if isinstance(row, TableEntry | MulticastGroup)]
+
+    def read_row(self, table: str, match: Mapping[str, Match]) -> TableEntry | None:
+        """Read the entry of a table that matches these values exactly, None if there is none."""
+        codec = self.codec
+        rows = map(codec.decode, self._client.read([codec.row(table, match)]))
+        return next((row for row in rows if isinstance(row, TableEntry)), None)
 
     def read_counter(self, counter: str, cells: Sequence[int]) -> list[int]:
         """Read how many packets some cells of a counter have counted; those that do not answer, none."""

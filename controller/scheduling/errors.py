@@ -6,8 +6,7 @@ SchedulingError
 ├── BadInput       profiles, matrices or measurements that a family of policies cannot use, or a job for it
 ├── BadDecision    a policy returned something impossible: a GPU twice, a job twice, a job that is not there
 ├── Stuck          jobs wait, nothing runs, and nothing will ever change that
-├── ExtraMissing   a part needs a package that is not installed; the message says how to get it
-└── NotCompiled    a part needs a library that an installation without a C compiler does not have
+└── ExtraMissing   a part needs a package that is not installed; the message says how to get it
 
 Both are a `ControllerError`.
 """
@@ -22,7 +21,6 @@ __all__ = [
     "BadSpec",
     "BadTrace",
     "ExtraMissing",
-    "NotCompiled",
     "SchedulingError",
     "Stuck",
 ]
@@ -50,13 +48,6 @@ class ExtraMissing(SchedulingError):
     def __init__(self, what: str, package: str, *, extra: str = "schedulers") -> None:
         super().__init__(f"{what} needs {package}: pip install 'ina[{extra}]'")
         self.package = package
-
-
-class NotCompiled(SchedulingError):
-    """A library that an installation compiles is missing."""
-
-    def __init__(self, what: str, library: str) -> None:
-        super().__init__(f"{what} needs {library}: install ina where there is a C compiler")
 
 
 class BadTrace(SchedulingError):

@@ -22,7 +22,7 @@ so that a change of membership restarts all of them; otherwise partners come and
 Jobs that share only some of their GPUs (AntMan) stay in groups of their own that name each other in
 ``neighbours``.
 
-How fast jobs run is no business of a policy: a `SpeedModel` says it (`controller.simulator.speed`).
+How fast jobs run is no business of a policy: a `SpeedModel` says it (`controller.scheduling.speed`).
 """
 
 from __future__ import annotations

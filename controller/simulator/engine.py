@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from controller.scheduling.checks import check
 from controller.scheduling.errors import BadDecision, BadSpec, Stuck
 from controller.scheduling.model import Submission
 from controller.scheduling.policy import (
@@ -22,7 +23,6 @@ from controller.scheduling.policy import (
     SpeedModel,
     View,
 )
-from controller.simulator.checks import check
 from controller.simulator.ends import Ends
 from controller.simulator.record import Recorder, Result
 from controller.simulator.watch import Watch, named

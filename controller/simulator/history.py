@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from controller.policies.families.base import SimulationConfig
+from controller.policies.families.lucid import usage_of
 from controller.scheduling.errors import BadSpec
 from controller.scheduling.model import Submission
-from controller.simulator.families.base import SimulationConfig
-from controller.simulator.families.lucid import usage_of
 
 if TYPE_CHECKING:  # loaded when somebody learns
     from controller.scheduling.lucid import DurationModel, Facts

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from controller.grouping.efficiency import Profile
 from controller.grouping.timeline import Span, spans
+from controller.scheduling.checks import check
 from controller.scheduling.errors import BadSpec
 from controller.scheduling.model import RESOURCES, Submission
 from controller.scheduling.muri import profile
 from controller.scheduling.policy import Group, JobState, View
-from controller.simulator.checks import check
 from controller.simulator.policy_run import PolicyRun
 from controller.vocabulary import Cluster
 

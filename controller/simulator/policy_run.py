@@ -5,29 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from controller.policies.setup import Setup
 from controller.scheduling.model import Submission
-from controller.scheduling.policy import Policy, SpeedModel
 from controller.simulator.engine import simulate
 from controller.simulator.record import Result
 from controller.vocabulary import Cluster
 
 
 @dataclass(frozen=True, slots=True)
-class PolicyRun:
+class PolicyRun(Setup):
     """A fresh policy and what it is simulated under.
 
-    Replicas of published simulators, whose time goes differently, override `run`
-    (`controller.simulator.replicas`).
-
-    Attributes:
-        policy: The policy; belongs to one run.
-        speed: How fast jobs run.
-        interval_s: The policy is asked at multiples of this only; 0: at once.
+    Replicas of published simulators, whose time goes differently, override `run`: a family may return such
+    a run instead of a `Setup`.
     """
 
-    policy: Policy
-    speed: SpeedModel
-    interval_s: float = 0.0
+    @classmethod
+    def of(cls, setup: Setup) -> PolicyRun:
+        """Return the run of a setup: itself, if it is one."""
+        if isinstance(setup, PolicyRun):
+            return setup
+        return PolicyRun(setup.policy, setup.speed, setup.interval_s)
 
     def run(
         self,

@@ -11,15 +11,16 @@ from functools import lru_cache
 from pathlib import Path
 
 from controller.errors import ControllerError
+from controller.policies.families.base import SimulationConfig
+from controller.policies.registry import dress, family, find_family, is_outside
 from controller.scheduling.errors import BadInput, BadSpec, BadTrace, SchedulingError
 from controller.scheduling.model import Submission
 from controller.scheduling.policy import Group, JobState
+from controller.simulator.by_name import make
 from controller.simulator.estimates import expect
-from controller.simulator.families.base import SimulationConfig
 from controller.simulator.generate import generate
 from controller.simulator.job_table import Row, row_of, write_jobs
 from controller.simulator.metrics import Metrics, measure
-from controller.simulator.policies import FAMILIES, dress, family, is_outside, make
 from controller.simulator.record import Curves
 from controller.simulator.traces import read
 from controller.simulator.traces.rows import JobCheck
@@ -90,7 +91,7 @@ class Source:
                 cluster,
                 load=self.load,
                 seed=self.seed,
-                three_stages=FAMILIES[self.kind].three_stages,
+                three_stages=find_family(self.kind).three_stages,
             )
             return dress(specs, self.kind, config)
         specs = expect(read(self.trace, cluster, known, format=self.format), config.estimates)
@@ -138,7 +139,7 @@ def kind_for(policies: Iterable[str]) -> str:
     Raises BadSpec if there is none: most families have profiles of their own.
     """
     families = sorted({family(name) for name in policies} - {""})
-    if len({FAMILIES[each].dress for each in families}) > 1:
+    if len({find_family(each).dress for each in families}) > 1:
         raise BadSpec(
             f"policies of {' and of '.join(families)} need different generated jobs; run them one after the"
             " other, or give a trace that has what all of them need"

@@ -14,6 +14,7 @@ from google.protobuf import text_format
 
 from controller.errors import ProgramMismatch
 from p4src.messages import p4info_pb2
+from p4src.messages.cookie import cookie_of
 
 LANES = (32, 64, 256)
 """Values per packet that programs can be built for (p4src/include/config.p4)."""
@@ -32,6 +33,11 @@ class ProgramBundle:
     name: str
     p4info: Any
     device_config: bytes
+
+    @property
+    def cookie(self) -> int:
+        """What switches and controllers know it by (`p4src.messages.cookie`)."""
+        return cookie_of(self.p4info, self.device_config)
 
 
 def locate(program: str, *, lanes: int) -> tuple[Path, dict[str, str]]:

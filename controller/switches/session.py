@@ -27,11 +27,10 @@ from controller.errors import (
     UnknownName,
 )
 from controller.memory import shared
-from controller.switches import names
+from controller.switches import leases, names
 from controller.switches.checks import check_part
 from controller.switches.entries import CounterCell, Entry, MulticastGroup, TableEntry
 from controller.switches.jobs import TABLES, Contents, change_row, job_row, parse, supporting_rows
-from controller.switches.leases import run_out
 from controller.switches.model import Admission, Lease, Part, RegionChange, SwitchInfo
 from controller.switches.outcomes import COLUMNS, OUTCOMES
 from controller.switches.planning import Identity, choose_identity, plan
@@ -128,7 +127,8 @@ class Controller:
             raise OtherProgram(
                 f"the switch at {self.address} runs {_title(running)}, with {entries} table"
                 f" {'entry' if entries == 1 else 'entries'}, and not"
-                f" '{bundle.name}' with these lanes"
+                f" '{bundle.name}' with these lanes: its cookie is {running.cookie:#x}, and not"
+                f" {bundle.cookie:#x}"
             )
 
     @property
@@ -194,10 +194,10 @@ class Controller:
     def renew(self, admission: Admission, lease: Lease) -> None:
         """Give a job another lease. Raises NoSuchJob if it is not there any more; SwitchError."""
         with self._turn():
-            found = self._find(self._contents(), admission.job)
-            if found.generation != admission.generation:
-                raise NoSuchJob(f"job {found.job} at {self.address} is another one by now")
-            self._target.write("MODIFY", [job_row(replace(found, lease=lease))])
+            row = self._row_of(admission.job)
+            if row.params["generation"] != admission.generation:
+                raise NoSuchJob(f"job {admission.job} at {self.address} is another one by now")
+            self._target.write("MODIFY", [replace(row, metadata=leases.encode(lease))])
 
     def choose_identity(self, present: Iterable[Admission]) -> Identity:
         """Choose a job id and a generation that none of the jobs present has."""
@@ -268,7 +268,7 @@ class Controller:
 
     def counters(self, job: int) -> dict[str, int]:
         """Read how many packets of a job met which outcome since its admission. Raises NoSuchJob."""
-        return self.row_counters(self._find(self._contents(), job).counter_row)
+        return self.row_counters(self._row_of(job).params["counter_row"])
 
     def row_counters(self, row: int) -> dict[str, int]:
         """Read a row of outcome counters; row 0 is for packets of no job."""
@@ -321,7 +321,7 @@ class Controller:
     def _sweep(self) -> Contents:
         """Delete what belongs to nobody, jobs whose leases ran out included; return what is left."""
         contents = self._contents()
-        dead = run_out(contents.jobs.values(), int(self._clock() * 1000))
+        dead = leases.run_out(contents.jobs.values(), int(self._clock() * 1000))
         if dead:
             self._delete([job_row(admission) for admission in dead])
             contents = self._contents()
@@ -334,9 +334,20 @@ class Controller:
         (packets,) = self._target.read_counter(names.SETTLED, [admission.counter_row])
         return packets & _SETTLED_MASK
 
+    def _row_of(self, job: int) -> TableEntry:
+        """Read a job's row in the job table, and no other. Raises NoSuchJob."""
+        self.info()
+        row = self._target.read_row(names.JOB, {names.JOB_KEY: job})
+        if row is None:
+            raise self._no_such(job)
+        return row
+
+    def _no_such(self, job: int) -> NoSuchJob:
+        return NoSuchJob(f"the switch at {self.address} has no job {job}")
+
     def _find(self, contents: Contents, job: int) -> Admission:
         if job not in contents.jobs:
-            raise NoSuchJob(f"the switch at {self.address} has no job {job}")
+            raise self._no_such(job)
         return contents.jobs[job]
 
     # ------------------------------------------------------------------ writing

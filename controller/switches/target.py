@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 from controller.errors import UnknownName
-from controller.switches.entries import Entry, MulticastGroup, TableEntry
+from controller.switches.entries import Entry, Match, MulticastGroup, TableEntry
 
 if TYPE_CHECKING:
     from controller.switches.programs import ProgramBundle
@@ -27,12 +27,14 @@ class ProgramInfo:
     """The objects of a program by name, with their sizes.
 
     Entries of tables, cells of indirect counters and registers, bits of each parameter of each action.
+    `cookie` is what a running program is known by; 0: not asked for, or none.
     """
 
     tables: Mapping[str, int]
     counters: Mapping[str, int]
     registers: Mapping[str, int]
     actions: Mapping[str, Mapping[str, int]]
+    cookie: int = 0
 
 
 class Target(Protocol):
@@ -72,6 +74,9 @@ class Target(Protocol):
 
     def read(self, tables: Iterable[str]) -> list[TableEntry | MulticastGroup]:
         """Read all entries of these tables but the defaults, and all multicast groups."""
+
+    def read_row(self, table: str, match: Mapping[str, Match]) -> TableEntry | None:
+        """Read the entry of a table with this match, None if there is none."""
 
     def read_counter(self, counter: str, cells: Sequence[int]) -> list[int]:
         """Read how many packets some cells of a counter have counted."""

@@ -11,7 +11,7 @@ import torch
 
 from hostlib.errors import UnsupportedArray
 from hostlib.horovod.errors import NotSupported
-from hostlib.horovod.negotiation import Announcement, Request
+from hostlib.horovod.negotiation import Announcement, Reduction, Request
 from hostlib.horovod.world import Operation, ProcessSet, Started, current
 
 _numbers = itertools.count(1)
@@ -26,6 +26,7 @@ def submit(
     process_set: ProcessSet,
     start: Callable[[Announcement], Started],
     *,
+    reduction: Reduction | None = None,
     own: Sequence[int] = (),
     zeros: Sequence[tuple[str, Sequence[int]]] = (),
 ) -> int:
@@ -41,7 +42,7 @@ def submit(
         raise ValueError(f"{process_set} is not known: hvd.add_process_set() makes it so")
     if not process_set.included():
         raise ValueError(f"rank {world.rank} is not of {process_set}")
-    request = Request(world.name(kind, name), kind, what, number, own, zeros)
+    request = Request(world.name(kind, name), kind, what, number, reduction, own, zeros)
     operation = Operation(request, start)
     world.submit(operation)
     handle = next(_numbers)

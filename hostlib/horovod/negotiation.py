@@ -10,10 +10,37 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Final, Self
+from typing import Any, Final, Self
+
+from hostlib.collectives import Numbers
 
 ALL: Final = 0
 """The process set of all ranks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """How tensors are reduced; the same at all ranks."""
+
+    op: str
+    """Value of a `hostlib.horovod.reductions.ReduceOp`: "sum"."""
+    prescale: float = 1.0
+    """Factor of every rank's tensor."""
+    postscale: float = 1.0
+    """Factor of the result."""
+    numbers: Numbers | None = None
+    """How floats travel through the switch; None: as the job says."""
+
+    def of(self, what: str) -> str:
+        """Return the text that describes this reduction of `what`: "sum of 4 float32"."""
+        scaled = f", scaled by {self.prescale!r} and {self.postscale!r}"
+        return "".join(
+            (
+                f"{self.op} {what}",
+                scaled if (self.prescale, self.postscale) != (1.0, 1.0) else "",
+                f" as {self.numbers}" if self.numbers is not None else "",
+            )
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +51,10 @@ class Request:
     kind: str
     """Of collective: "allreduce"."""
     what: str
-    """All that ranks must agree on besides: "sum of 3x4 float32"."""
+    """What ranks must agree on besides, for people to read: "float32 of 3x4"."""
     process_set: int = ALL
+    reduction: Reduction | None = None
+    """What ranks must agree on besides, of a collective that reduces."""
     own: Sequence[int] = ()
     """What may differ between ranks, and all need to know: numbers of rows."""
     zeros: Sequence[tuple[str, Sequence[int]]] = ()
@@ -38,7 +67,17 @@ class Request:
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Read a request."""
-        return cls(**json.loads(text))
+        return cls(**_with_reduction(json.loads(text)))
+
+    @property
+    def agreed(self) -> tuple[str, str, Reduction | None]:
+        """What all ranks must have in common."""
+        return self.kind, self.what, self.reduction
+
+    def describe(self) -> str:
+        """Return `agreed` as a text: "allreduce sum float32 of 3x4"."""
+        what = self.reduction.of(self.what) if self.reduction else self.what
+        return f"{self.kind} {what}".rstrip()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +88,7 @@ class Announcement:
     process_set: int = ALL
     own: Mapping[int, Sequence[int]] = field(default_factory=dict)
     """`Request.own` by rank; none of ranks that have joined."""
-    what: str = ""
+    reduction: Reduction | None = None
     zeros: Sequence[tuple[str, Sequence[int]]] = ()
     error: str = ""
     last_joined: int | None = None
@@ -62,7 +101,7 @@ class Announcement:
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Read an announcement."""
-        fields = json.loads(text)
+        fields = _with_reduction(json.loads(text))
         fields["own"] = {int(rank): own for rank, own in fields["own"].items()}
         return cls(**fields)
 
@@ -151,7 +190,7 @@ class Coordinator:
             name,
             number,
             {rank: request.own for rank, request in sorted(waiting.requests.items())},
-            f"{one.kind} {one.what}",
+            one.reduction,
             one.zeros,
             self._wrong(number, name, waiting),
         )
@@ -160,11 +199,11 @@ class Coordinator:
         """Say why it cannot be carried out; nothing if it can."""
         if gone := [rank for rank in self._missing(number, waiting) if rank in self._gone]:
             return f"{_kind(waiting)} {name!r}: rank {gone[0]} {self._gone[gone[0]]}"
-        calls: dict[str, list[int]] = {}
+        calls: dict[Any, tuple[str, list[int]]] = {}
         for rank, request in sorted(waiting.requests.items()):
-            calls.setdefault(f"{request.kind} {request.what}".strip(), []).append(rank)
+            calls.setdefault(request.agreed, (request.describe(), []))[1].append(rank)
         if len(calls) > 1:
-            told = ", but ".join(f"{call} at {_ranks(ranks)}" for call, ranks in calls.items())
+            told = ", but ".join(f"{call} at {_ranks(ranks)}" for call, ranks in calls.values())
             return f"{name!r} is {told}"
         members = self._sets[number]
         if not next(iter(waiting.requests.values())).zeros and (
@@ -175,6 +214,12 @@ class Coordinator:
                 "averages are possible"
             )
         return ""
+
+
+def _with_reduction(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return fields as they were read, the reduction among them as a `Reduction`."""
+    found = fields["reduction"]
+    return fields | {"reduction": None if found is None else Reduction(**found)}
 
 
 def _kind(waiting: _Waiting) -> str:

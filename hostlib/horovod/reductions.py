@@ -13,7 +13,7 @@ from hostlib.collectives import Numbers
 from hostlib.horovod.compression import Compressor, NoneCompressor
 from hostlib.horovod.errors import NotSupported
 from hostlib.horovod.handles import check, describe, submit, synchronize
-from hostlib.horovod.negotiation import Announcement
+from hostlib.horovod.negotiation import Announcement, Reduction
 from hostlib.horovod.world import ProcessSet, Started, global_process_set
 from hostlib.torch import InaProcessGroup
 
@@ -43,7 +43,6 @@ _OF_TORCH: Final = {
     Product: dist.ReduceOp.PRODUCT,
 }
 Tensors = Sequence[torch.Tensor]
-_AS_BLOCK16: Final = " as block16"
 
 
 def grouped(
@@ -68,7 +67,7 @@ def grouped(
     checked = [check(tensor) for tensor in tensors]
     if op is Average and not all(tensor.dtype.is_floating_point for tensor in checked):
         raise ValueError("the average of integers is no integer: op=hvd.Sum, or convert to float32 first")
-    scaled = _scaling(prescale, postscale)
+    reduction = Reduction(op.value, float(prescale), float(postscale), numbers)
 
     def start(announcement: Announcement) -> Started:
         with torch.no_grad():
@@ -82,8 +81,7 @@ def grouped(
         return works, end
 
     zeros = [(str(tensor.dtype), list(tensor.shape)) for tensor in checked] if op in (Sum, Average) else ()
-    what = f"{op.value} {describe(checked)}{scaled}{_AS_BLOCK16 * (numbers == 'block16')}"
-    return submit(kind, name, what, process_set, start, zeros=zeros)
+    return submit(kind, name, describe(checked), process_set, start, reduction=reduction, zeros=zeros)
 
 
 def reduce_all(
@@ -120,13 +118,13 @@ def way(
 
 def add_zeros(process_set: ProcessSet, announced: Announcement) -> None:
     """Take part in a reduction without data, after `join`."""
-    op = Average if " average " in f" {announced.what} " else Sum
+    reduction = announced.reduction
+    assert reduction is not None, f"{announced.name} has zeros, which only a reduction has"
     data = [
         torch.zeros(list(shape), dtype=getattr(torch, dtype.removeprefix("torch.")))
         for dtype, shape in announced.zeros
     ]
-    numbers: Numbers | None = "block16" if announced.what.endswith(_AS_BLOCK16) else None
-    for work in reduce_all(data, op, process_set, 1.0, numbers):
+    for work in reduce_all(data, ReduceOp(reduction.op), process_set, 1.0, reduction.numbers):
         work.wait()
 
 
@@ -161,10 +159,6 @@ def _operation(op: ReduceOp | None, average: bool | None) -> ReduceOp:
             "ranks after some warm-up"
         )
     return op
-
-
-def _scaling(prescale: float, postscale: float) -> str:
-    return "" if prescale == postscale == 1.0 else f", scaled by {prescale:g} and {postscale:g}"
 
 
 def allreduce_async(

@@ -15,7 +15,7 @@ from hostlib.communicator import Communicator
 from hostlib.config import JobConfig
 from hostlib.errors import ConfigError
 from hostlib.hosting import meeting
-from hostlib.machines import by_machine, machine, meet
+from hostlib.machines import Arrival, by_machine, meet
 from hostlib.settings import Settings
 
 SEVERAL: Final = "several machines"
@@ -58,11 +58,13 @@ def _join_admitted(
     channel: _StoreChannel, rank: int, size: int, timeout: timedelta, settings: Settings
 ) -> None:
     """Have rank 0 have a job admitted, and join it; all ranks are on one machine, or on several."""
-    machines = by_machine(channel.gather(machine()))
+    own = Arrival.here()
+    arrivals = [Arrival.from_text(text) for text in channel.gather(own.to_text())]
+    machines = by_machine([each.machine for each in arrivals])
     key = channel.spread(SEVERAL if len(machines) > 1 else secrets.token_hex(16))
     if key == SEVERAL:
         listen = os.environ.get("MASTER_ADDR") or (settings.meeting and settings.meeting[0])
-        hostlib.init(_patient(meet(channel, rank, machines, listen, settings), timeout))
+        hostlib.init(_patient(meet(channel, rank, own, arrivals, listen, settings), timeout))
         return
     with meeting(rank, size, key, settings) as found:
         hostlib.init(_patient(found, timeout))

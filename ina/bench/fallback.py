@@ -11,7 +11,6 @@ import contextlib
 import json
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from hostlib import wire
+from hostlib import command_line, wire
 from hostlib.tree import Tree
 from ina.bench.loopback import UDP_GRO, UDP_SEGMENT
 
@@ -110,9 +109,9 @@ class _Driver:
 
 @contextlib.contextmanager
 def _server(switch: tuple[str, int], lanes: int) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "ina", "fallback", "--switch", f"{switch[0]}:{switch[1]}"]
+    address = f"{switch[0]}:{switch[1]}"
     with subprocess.Popen(
-        [*command, "--lanes", str(lanes)],
+        command_line.ina("fallback", "--switch", address, "--lanes", str(lanes)),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

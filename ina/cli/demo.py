@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Annotated
@@ -12,6 +11,7 @@ from typing import Annotated
 import numpy as np
 import typer
 
+from hostlib import command_line
 from ina.cli import options
 from ina.cli.errors import Failure
 from ina.cli.live import Live
@@ -22,7 +22,7 @@ from ina.runtime.jobs import run_alone
 from ina.runtime.metrics import metrics
 from ina.runtime.spec import FabricSpec, LaunchSpec
 
-DIGITS = (sys.executable, "-P", "-m", "hostlib.demos.digits")
+DIGITS = tuple(command_line.module("hostlib.demos.digits"))
 
 EPILOG = """Examples:
 

@@ -1,8 +1,7 @@
-"""``ina experiment``: the sweeps behind the pages of docs/results, whole, in short, or one row as a check."""
+"""``ina experiment``: a sweep that a file describes: whole, in short, or one row as a check."""
 
 from __future__ import annotations
 
-import difflib
 import os
 import time
 from collections.abc import Sequence
@@ -12,92 +11,97 @@ from typing import Annotated
 
 import typer
 
-from bmv2_topos.experiments.harness import (
-    RESULTS,
+from bmv2_topos.harness import (
     Experiment,
     ResultRow,
     Run,
     compare,
+    load,
+    named,
     read,
     sweep,
     with_seeds,
     write,
 )
-from bmv2_topos.experiments.index import QUESTIONS, load
 from ina.cli.errors import FAILED, USAGE, Failure
 from ina.cli.output import Bar, out
 from ina.cli.plain import plural, say, seconds
 
 EPILOG = """Examples:
 
-  ina experiment list
+  ina experiment own.py
 
-  ina experiment loss --quick --output /tmp/results
+  ina experiment own.py --quick --output /tmp/results
 
-  ina experiment memory stragglers --seeds 2 --json
+  ina experiment own.py --seeds 2 --json
 
-  ina experiment scaling --runner virtual --json
-
-  ina experiment all --check
+  ina experiment own.py --check
 """
-
-LIST = "list"
-ALL = "all"
 
 
 def experiment(
-    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Experiments, or all, or list.")],
-    quick: Annotated[bool, typer.Option("--quick", help="Few and short runs, for a trial.")] = False,
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE...",
+            help="Python files with an EXPERIMENT, or modules: own.py, package.module.",
+        ),
+    ],
+    quick: Annotated[bool, typer.Option("--quick", help="Run a few short runs only, as a trial.")] = False,
     seeds: Annotated[
-        int | None, typer.Option(min=1, show_default="all of the page", help="Number of seeds.")
+        int | None,
+        typer.Option(min=1, show_default="all", help="Number of seeds, the first of the experiment's."),
     ] = None,
     runner: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME", show_default="all of the page", help="Runs of one runner: virtual, netns."
-        ),
+        typer.Option(metavar="NAME", show_default="all", help="Run the runs of one runner: virtual, netns."),
     ] = None,
     processes: Annotated[
-        int | None, typer.Option(min=1, show_default="one per processor", help="Processes.")
+        int | None, typer.Option(min=1, show_default="one per processor", help="Number of processes.")
     ] = None,
     output: Annotated[
-        Path,
-        typer.Option(metavar="DIR", show_default="docs/results", help="Folder for what is written."),
-    ] = RESULTS,
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            show_default="a folder called like the experiment, here",
+            help="Folder for the page, the rows and the plots.",
+        ),
+    ] = None,
     again: Annotated[
         bool, typer.Option("--again", help="Run nothing: make page and plots again from the rows in DIR.")
     ] = False,
     check: Annotated[
-        bool, typer.Option("--check", help="Run the shortest row again, and compare it with the one in DIR.")
+        bool,
+        typer.Option("--check", help="Run the shortest run again, and compare its row with the one in DIR."),
     ] = False,
     json: Annotated[
         bool, typer.Option("--json", help="Print the rows by experiment as JSON; write no files.")
     ] = False,
 ) -> None:
-    """Make a page of docs/results: run its sweep in virtual time, write rows, tables and plots.
+    """Run the experiment of a Python file; write its rows (JSON), its page (Markdown) and its plots (SVG).
 
-    The same code gives the same rows on any machine. A whole page takes minutes to an hour on two cores;
-    --quick a few seconds. With --check, status 1 says that a row comes out otherwise than it was published.
+    Runs in virtual time give the same rows on any machine. With --check, exit status 1 says that a row
+    differs from the one in DIR.
     """
-    if names == [LIST]:
-        for name, asks in QUESTIONS.items():
-            out.print(f"  {name:<18} {asks}", soft_wrap=True)
-        return
     if check + again + (quick or seeds is not None or runner is not None or json) > 1:
-        raise Failure("--check, --again, and what says how to run go one without the other", exit_code=USAGE)
-    chosen = [load(name) for name in _known(names)]
+        raise Failure(
+            "--check and --again are mutually exclusive, and exclude --quick, --seeds, --runner and --json",
+            exit_code=USAGE,
+        )
+    chosen = [load(file) for file in dict.fromkeys(files)]
     if check:
         _check(chosen, output)
         return
     found: dict[str, Sequence[ResultRow]] = {}
     for one in chosen:
+        folder = _folder(one, output)
         if again:
-            rows, command = _published(one, output)
+            rows, command = _published(one, folder)
         else:
-            rows = found[one.name] = _run(one, _scenarios(one, quick, seeds, runner), processes)
-            command = " ".join(["ina experiment", one.name, *_as_given(quick, seeds, runner)])
+            rows = found[one.name] = _run(one, quick, seeds, runner, processes)
+            command = " ".join(["ina experiment", one.source, *_as_given(quick, seeds, runner)])
         if not json:
-            for path in write(one, rows, output, command=command):
+            for path in write(one, rows, folder, command=command):
                 out.print(str(path), soft_wrap=True)
     if json:
         print(dumps({name: [dict(row) for row in rows] for name, rows in found.items()}, indent=1))
@@ -108,15 +112,8 @@ def _as_given(quick: bool, seeds: int | None, runner: str | None) -> list[str]:
     return ["--quick"] * quick + numbered + (["--runner", runner] if runner is not None else [])
 
 
-def _known(names: Sequence[str]) -> list[str]:
-    if names == [ALL]:
-        return list(QUESTIONS)
-    for name in names:
-        if name not in QUESTIONS:
-            close = difflib.get_close_matches(name, QUESTIONS, n=1)
-            hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(QUESTIONS)}"
-            raise Failure(f"there is no experiment {name!r}; {hint}", exit_code=USAGE)
-    return list(dict.fromkeys(names))
+def _folder(one: Experiment, output: Path | None) -> Path:
+    return Path(one.name) if output is None else output
 
 
 def _scenarios(one: Experiment, quick: bool, seeds: int | None, runner: str | None) -> Sequence[Run]:
@@ -143,14 +140,18 @@ def _of_runner(one: Experiment, scenarios: Sequence[Run], runner: str) -> Sequen
     return [scenario for scenario in scenarios if scenario.real == (runner == "netns")]
 
 
-def _run(one: Experiment, scenarios: Sequence[Run], processes: int | None) -> Sequence[ResultRow]:
+def _run(
+    one: Experiment, quick: bool, seeds: int | None, runner: str | None, processes: int | None
+) -> Sequence[ResultRow]:
+    scenarios = _scenarios(one, quick, seeds, runner)
     began = time.monotonic()
     if any(scenario.real for scenario in scenarios):
         processes = 1  # beside others they would measure each other
     with Bar() as bar:
         rows = sweep(
+            one,
             scenarios,
-            one.measure,
+            quick=quick,
             processes=processes or len(os.sched_getaffinity(0)),
             progress=lambda done, total: bar.show(done / total, f"{one.name}: {done} of {total} runs"),
         )
@@ -165,17 +166,17 @@ def _published(one: Experiment, folder: Path) -> tuple[Sequence[ResultRow], str]
         raise Failure(f"{folder / one.name}.json holds no rows: {error}") from error
 
 
-def _check(chosen: Sequence[Experiment], folder: Path) -> None:
+def _check(chosen: Sequence[Experiment], output: Path | None) -> None:
     stale = False
     for one in chosen:
-        rows, _ = _published(one, folder)
+        rows, _ = _published(one, _folder(one, output))
         try:
             differences = compare(one, rows, count=1)
         except ValueError as error:
             raise Failure(f"{one.name} is stale: {error}") from error
         for each in differences:
-            labels = ", ".join(f"{name} {value}" for name, value in each.labels.items())
-            say(f"{one.name} is stale: {each.column} is {each.now}, published {each.published} ({labels})")
+            now = f"{each.column} is {each.now}, published {each.published}"
+            say(f"{one.name} is stale: {now} ({named(each.labels)})")
         stale |= bool(differences)
         if not differences:
             out.print(f"{one.name}: the shortest row comes out as published")

@@ -12,10 +12,10 @@ from typing import Annotated
 import typer
 
 from controller.live import Entry, LiveController
+from controller.policies.registry import family, make
 from controller.scheduling import RESOURCES, Submission
 from controller.simulator.files import check_output, whole
 from controller.simulator.job_table import row_of, write_jobs
-from controller.simulator.policies import family, make
 from controller.simulator.record import Ended
 from controller.simulator.traces import read
 from controller.vocabulary import Cluster

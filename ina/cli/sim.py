@@ -196,7 +196,7 @@ def sim(
     except TestbedError as error:
         raise Failure(str(error)) from error
     if plot is not None:
-        from bmv2_topos.experiments.plots import draw_report
+        from bmv2_topos.plots import draw_report
 
         draw_report(report, plot)
     if recorder is not None and pcap is not None:
@@ -229,7 +229,7 @@ def _without_sums(network: Topology, transit: Sequence[str]) -> Topology:
 
 def _check_plot(plot: Path) -> None:
     """Refuse before the run what would fail after it."""
-    from bmv2_topos.experiments.plots import FORMATS, PlotsMissing, check
+    from bmv2_topos.plots import FORMATS, PlotsMissing, check
 
     if plot.suffix not in FORMATS:
         raise Failure(f"--plot {plot}: want a name that ends in {', '.join(FORMATS)}", exit_code=USAGE)

@@ -11,7 +11,8 @@ from typing import Any, Protocol, TypeVar
 import softswitch
 from bmv2_topos.impairments import link_impairments, outgoing
 from controller import Controller, ControllerError, Member, connect
-from controller.switches.model import INA_UDP_PORT, Uplink
+from controller.switches import forwarding
+from controller.switches.model import INA_UDP_PORT, SWITCH_MAC, Uplink
 from controller.vocabulary import Topology
 from controller.vocabulary.places import spread
 from hostlib.launcher import parse_address
@@ -262,6 +263,8 @@ def open_fabric(
         if attached:
             wanted = bundle(spec.program, spec.lanes)
             controllers["s1"].load(wanted, replace=attached.replace_program)
+            if attached.machines:  # their kernels ask who has the address that they send to
+                controllers["s1"].install([forwarding.own_address(attached.ip, SWITCH_MAC)])
         fabric = SwitchFabric(spec, topology, switches, controllers, addresses)
         stack.callback(fabric.close)
         yield fabric

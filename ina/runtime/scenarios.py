@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import statistics
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +15,7 @@ from bmv2_topos.scenarios.runners import Runner, Virtual
 from bmv2_topos.testbeds.netns import NotCarried, Program, slug
 from bmv2_topos.testbeds.netns.commands import EMBEDDED
 from controller.vocabulary import Job
+from hostlib import command_line
 from ina.runtime.job_file import spec_of
 from ina.runtime.jobs import JobEnd
 from ina.runtime.metrics import metrics
@@ -80,7 +80,7 @@ def _launch(scenario: Scenario, entry: Job) -> LaunchSpec:
     for kill in scenario.kills:
         if kill.job == entry.name:
             steps["kill"] = {"rank": kill.rank, "iteration": kill.iteration}
-    command = (sys.executable, "-P", "-m", "hostlib.demos.steps", json.dumps(steps))
+    command = command_line.module("hostlib.demos.steps", json.dumps(steps))
     common = LaunchSpec(command=command, workers=entry.workers, timeout_s=scenario.limit_s)
     return spec_of(common, entry, slots=entry.slots)
 

@@ -6,11 +6,11 @@ import contextlib
 import json
 import select
 import subprocess
-import sys
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
+from hostlib import command_line
 from hostlib.launcher import signal_name
 from ina.runtime.errors import ProcessFailed
 
@@ -37,8 +37,7 @@ class ServerProcess:
         self.title = title
         # It ends when its standard input does: an ina that dies takes it along.
         self._process = subprocess.Popen(
-            # -P: modules come from where ours do, not from the folder that the user happens to be in.
-            [*prefix, sys.executable, "-P", "-m", "ina", name, *arguments],
+            [*prefix, *command_line.ina(name, *arguments)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -160,7 +160,7 @@ class PythonEngine:
             raise SwitchError("the Python engine needs a pipeline with ingress() and egress()")
         with self._lock:
             for port in self._ports.values():
-                self._statistics.reloads += port.waiting
+                self._statistics.unloaded += port.waiting
                 for queue in port.queues:
                     queue.clear()
             self._pipeline = pipeline

@@ -181,6 +181,8 @@ class Switch:
         self._threads: list[threading.Thread] = []
         self._engine = _make_engine(engine)
         self._locked = Locked(self._engine)
+        self.loads = 0
+        """Programs loaded so far."""
         # Also at interpreter exit: a thread must not run programs that are being torn down.
         self._close = weakref.finalize(self, _shut_down, self._engine, self._threads)
         try:
@@ -218,9 +220,10 @@ class Switch:
     def load(self, pipeline: Pipeline | None) -> None:
         """Run this program from the next packet on; None drops everything.
 
-        Packets in egress queues belong to the old program and are dropped (`SwitchStatistics.reloads`).
+        Packets in egress queues belong to the old program and are dropped (`SwitchStatistics.unloaded`).
         """
         self._engine.load(pipeline)
+        self.loads += 1
 
     def locked(self) -> Locked:
         """Keep packets out while the control plane changes the program's tables; recursive.

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from p4src.messages import p4runtime_pb2 as p4
+from p4src.messages.cookie import cookie_of
 from softswitch.compiler import Choice, ir, p4info
 from softswitch.compiler.errors import CompileError
 from softswitch.engine.build import load
@@ -196,7 +197,9 @@ class Device:
     def _own(self, source: str) -> Bundle:
         program = compile_once(source, undefined=self._undefined)
         info = p4info(program)
-        config = p4.ForwardingPipelineConfig(p4info=info, p4_device_config=source.encode())
+        text = source.encode()
+        config = p4.ForwardingPipelineConfig(p4info=info, p4_device_config=text)
+        config.cookie.cookie = cookie_of(info, text)
         pipeline = load(program, backend=self._backend, trace=self._trace)
         schema = schemas.from_p4info(info)
         return Bundle(config, program, schema, pipeline, now_us=self.switch.now_us)

@@ -26,7 +26,13 @@ def job(name: str = "a", workers: int = 4, **changes: object) -> Job:
 
 def sending(name: str = "a", workers: int = 4, **changes: object) -> Job:
     """Return a job that does nothing but sum: a long tensor, and no time to compute it."""
-    of = {"iterations": 2, "tensors": (60_000,), "compute_s": 0.0, "jitter": 0.0, "numbers": "fixed"}
+    of = {
+        "iterations": 2,
+        "layers_bytes": float32_bytes((60_000,)),
+        "compute_s": 0.0,
+        "jitter": 0.0,
+        "numbers": "fixed",
+    }
     return job(name, workers, **{**of, **changes})
 
 

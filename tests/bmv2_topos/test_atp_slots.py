@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bmv2_topos.experiments.preemption_mixes import communicating
+from benchmarks.pages.preemption_mixes import communicating
 from bmv2_topos.testbeds.virtual import Report, VirtualSettings, VirtualTestbed, build
 from controller.vocabulary import Job, Straggler
 

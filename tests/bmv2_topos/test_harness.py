@@ -1,54 +1,25 @@
 from __future__ import annotations
 
-import importlib.util
-import itertools
-import json
-import re
-from collections.abc import Callable
 from pathlib import Path
-from statistics import median
-from types import ModuleType
 
 import pytest
 
-from bmv2_topos.experiments import (
-    addressing,
-    atp,
-    cluster_validation,
-    deadlines,
-    deadlines_packets,
-    deadlines_runs,
-    loss,
-    loss_page,
-    loss_runs,
-    memory,
-    regions,
-    stragglers,
-    together,
-    together_page,
-    together_runs,
-    validation_jobs,
-    validation_runs,
-)
-from bmv2_topos.experiments.harness import (
+from bmv2_topos.harness import (
+    BadExperiment,
     Experiment,
     ResultRow,
+    RunFailed,
     Scenario,
     averaged,
-    column,
     compare,
+    load,
     markdown,
-    mean_iteration_s,
-    number,
-    selected,
     spread,
     sweep,
     with_seeds,
-    write,
 )
-from bmv2_topos.testbeds.virtual import Report, VirtualSettings
+from bmv2_topos.testbeds.virtual import VirtualSettings
 from controller.vocabulary import Job, float32_bytes
-from tests import effort
 
 JOB = Job(name="a", workers=2, iterations=2, layers_bytes=float32_bytes((500,)), compute_s=1e-5, window=16)
 
@@ -60,16 +31,42 @@ def scenarios(count: int) -> list[Scenario]:
     ]
 
 
-def measure(report: Report) -> ResultRow:
-    return {"iteration_s": mean_iteration_s(report)}
+OWN = """
+from bmv2_topos.harness import Experiment, Scenario
+from bmv2_topos.testbeds.virtual import VirtualSettings
+from controller.vocabulary import Job
+
+JOB = Job(name="a", workers=2, iterations=2, layers_bytes=float32_bytes((500,)), compute_s=1e-5, window=16)
 
 
-def test_rows_come_in_order_whatever_the_number_of_processes() -> None:
+def scenarios(count):
+    settings = [VirtualSettings(lanes=32, slots=64, seed=seed) for seed in range(count)]
+    return [Scenario(labels={"seed": one.seed}, jobs=(JOB,), settings=one) for one in settings]
+
+
+EXPERIMENT = Experiment(
+    title="Own",
+    about="",
+    scenarios=lambda quick: scenarios(1 if quick else 3),
+    measure=lambda report: {"iteration_s": report.jobs[0].mean_iteration_s},
+    tables=lambda rows: "",
+)
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Experiment:
+    (tmp_path / "own.py").write_text(OWN)
+    return load(str(tmp_path / "own.py"))
+
+
+def test_rows_come_in_order_whatever_the_number_of_processes(own: Experiment) -> None:
     done: list[int] = []
-    alone = sweep(scenarios(3), measure, processes=1, progress=lambda at, total: done.append(at))
+    alone = sweep(own, own.scenarios(False), progress=lambda at, total: done.append(at))
     assert [row["seed"] for row in alone] == [0, 1, 2]
     assert done == [0, 1, 2, 3]
-    assert sweep(scenarios(3), measure, processes=2) == alone
+    assert sweep(own, own.scenarios(False)[1:], processes=2) == alone[1:]
+    assert sweep(own, own.scenarios(True), quick=True, processes=2) == alone[:1]
 
 
 def test_the_first_seeds_can_be_chosen_and_no_more_than_there_are() -> None:
@@ -78,200 +75,27 @@ def test_the_first_seeds_can_be_chosen_and_no_more_than_there_are() -> None:
         with_seeds(scenarios(4), 5)
 
 
-def test_a_row_that_comes_out_otherwise_is_found() -> None:
-    short = Experiment(
-        name="short",
-        title="",
-        about="",
-        scenarios=lambda quick: scenarios(2),
-        measure=measure,
-        tables=lambda rows: "",
-    )
-    rows = sweep(scenarios(2), measure, processes=1)
-    assert compare(short, rows, count=2) == []
+def test_a_row_that_comes_out_otherwise_is_found(own: Experiment) -> None:
+    rows = sweep(own, own.scenarios(False))
+    assert compare(own, rows, count=3) == []
     rows[0] = {**rows[0], "iteration_s": 1.0}
-    (difference,) = compare(short, rows, count=2)
+    (difference,) = compare(own, rows, count=3)
     assert (difference.labels, difference.column, difference.published) == ({"seed": 0}, "iteration_s", 1.0)
-    with pytest.raises(ValueError, match="1 rows are published, and 2 are to be run"):
-        compare(short, rows[:1], count=1)
+    with pytest.raises(ValueError, match="2 rows are published, and 3 are to be run"):
+        compare(own, rows[:2], count=1)
 
 
-def test_an_error_names_the_run() -> None:
-    def fail(report: Report) -> ResultRow:
-        raise ValueError("no")
-
-    with pytest.raises(ValueError, match="no") as caught:
-        sweep(scenarios(1), fail, processes=1)
-    assert caught.value.__notes__ == ["in the run {'seed': 0}"]
-
-
-def test_a_page_says_what_was_asked_what_came_out_and_how_to_do_it_again(tmp_path: Path) -> None:
-    rows: list[ResultRow] = [
-        {
-            "jobs": 1,
-            "program": program,
-            "slots": slots,
-            "iteration_s": time,
-            "aggregated_share": 0.5,
-            "longest_iteration_s": 5.0,
-            "fallback_bytes_per_iteration": 0.0,
-        }
-        for program, slots, time in (
-            ("shared", 0, 4.0),
-            ("shared", 64, 1.25),
-            ("shared", 128, 1.0),
-            ("atp", 0, 4.0),
-            ("atp", 64, 2.5),
-            ("atp", 128, 1.0),
-            ("exclusive", 64, 2.0),
-            ("exclusive", 128, 1.0),
-        )
-    ]
-    files = write(memory.EXPERIMENT, rows, tmp_path, command="python -m something")
-    page = (tmp_path / "memory.md").read_text()
-    prose = " ".join(page.split())
-    assert re.findall("^## (.*)", page, re.MULTILINE) == [
-        "Setting",
-        "Results",
-        "What it shows",
-        "Limits",
-        "Again",
-    ]
-    assert "```\npython -m something\n```" in page
-    assert "| 64 | 80% | 40% | 50% | 50.0% | 0.00 MB | 1250.00 ms | 5000.00 ms |" in page
-    assert "| 0 | 25% | 25% | cannot run |" in page
-    assert "128 slots are ample for shared (97% of the best); half of them cost 20.0%." in prose
-    assert "Shared is faster than atp at 64 slots, 2.0 times at 64." in prose
-    assert "Shared is faster than exclusive at 64 slots, 1.6 times at 64." in prose
-    assert json.loads((tmp_path / "memory.json").read_text())["rows"] == rows
-    for file in files:
-        assert file.exists()
-        assert file.suffix == ".md" or f"({file.name})" in page
+@pytest.mark.parametrize("processes", [1, 2])
+def test_an_error_names_the_run_and_the_line(tmp_path: Path, processes: int) -> None:
+    (tmp_path / "bad.py").write_text(OWN.replace("report.jobs[0].mean", "report.jobs[1].mean"))
+    bad = load(str(tmp_path / "bad.py"))
+    with pytest.raises(RunFailed, match=r"the run seed 0: IndexError: .* \(.*bad.py:18\)$"):
+        sweep(bad, bad.scenarios(True), quick=True, processes=processes)
 
 
-def shared_slots_serve_even_without_memory(rows: list[ResultRow]) -> None:
-    without = [row for row in rows if row["slots"] == 0]
-    assert [row["aggregated_share"] for row in without] == [0.0] * 4
-    for jobs, program in itertools.product(memory.JOBS, ("shared", "atp")):
-        by_slots = list(memory.speeds(rows, jobs, program).values())
-        assert 0 < by_slots[0] < by_slots[1] <= by_slots[2] * 1.01
-
-
-def a_straggler_keeps_slots_from_a_healthy_job(rows: list[ResultRow]) -> None:
-    both = [row for row in rows if row["jobs"] == "healthy+straggling"]
-    assert [row["control"] for row in both] == list(stragglers.CONTROLS)
-    for row in both:
-        slots, factor = int(number(row, "slots")), int(number(row, "factor"))
-        (healthy,) = stragglers.cost(rows, str(row["control"]), slots, factor).healthy
-        assert healthy > 1.02
-        assert number(row, "healthy_share") < 1
-
-
-def a_job_whose_window_fits_its_region_never_meets_itself(rows: list[ResultRow]) -> None:
-    alone = selected(rows, setup=addressing.ONE)
-    assert column(alone, "collided", addressing=addressing.CONSECUTIVE) == [0, 0]
-    assert max(column(alone, "collided", addressing=addressing.HASHED)) > 0
-    for case in addressing.cases(rows):
-        by_slots = addressing.times(rows, *case, addressing.CONSECUTIVE)
-        assert addressing.greatest_rise(by_slots)[0] <= addressing.RISE
-
-
-def a_job_does_not_notice_that_its_region_changes(rows: list[ResultRow]) -> None:
-    for loss_ in (0.0, 1e-3):
-        none, moved = (
-            column(rows, "resent", loss=loss_, changes=changes)
-            for changes in (regions.NONE, regions.CONSISTENT)
-        )
-        assert none == moved
-        (slowdown,) = regions.slowdowns(rows, "one switch", loss_, regions.CONSISTENT)
-        assert slowdown.across < regions.TARGET
-    (at_once,) = column(rows, "resent", loss=0.0, changes=regions.AT_ONCE)
-    assert at_once > 100
-
-
-def slots_that_are_held_for_the_server_cost_traffic(rows: list[ResultRow]) -> None:
-    for mix, slots in atp.settings_of(rows):
-        ours, held = (
-            column(rows, "fallback_bytes", mix=mix, slots=slots, choice=choice)
-            for choice in (atp.OURS, atp.HELD)
-        )
-        assert held > ours
-
-
-def losses_cost_goodput_but_do_not_stop_a_job(rows: list[ResultRow]) -> None:
-    for kind in loss_runs.KINDS:
-        for size_kb in (16, 64):
-            assert loss_page.relative(rows, kind, 4, size_kb, 0.0).mean == 1.0
-            left, bare = (
-                loss_page.relative(rows, kind, 4, size_kb, 0.01, probes).mean for probes in ("on", "off")
-            )
-            assert bare < left < 1.0
-    assert all(row["lost_packets"] for row in rows if row["loss"])
-
-
-def policies_that_know_deadlines_miss_fewer(rows: list[ResultRow]) -> None:
-    flows = selected(rows, part="memory")
-    missed = {policy: column(flows, "missed", policy=policy) for policy in deadlines_runs.POLICIES}
-    for fewer, more in zip(missed[deadlines_runs.DEADLINE], missed[deadlines_runs.STATIC], strict=True):
-        assert fewer < more
-
-
-def test_times_across_a_change_are_those_of_two_iterations() -> None:
-    times = [1.0, 1.0, 1.0, 1.0, 3.0, 2.0, 9.0, 2.0, 2.0]
-    assert deadlines_packets.by_size(times, [0, 4]) == {
-        "across_0_s": 1.0,
-        "steady_0_s": 1.0,
-        "across_1_s": 2.5,
-        "steady_1_s": 2.0,
-    }
-
-
-def the_best_of_each_together_is_faster_than_the_base(rows: list[ResultRow]) -> None:
-    assert together_page.against_base(rows, together_runs.BEST) < -0.1
-    assert together_page.against_base(rows, together_runs.BASE) == 0.0
-
-
-def flows_come_close_to_packets(rows: list[ResultRow]) -> None:
-    jobs = validation_jobs.jobs_of(rows)
-    assert len(jobs) == 1 + 4 * 4
-    for model in validation_runs.MODELS:
-        assert 0 < median(validation_jobs.sizes(jobs, model)) < 0.1
-        assert 0.8 <= validation_jobs.correlations(jobs, model)["policies 2"] <= 1.0
-
-
-PAGES = [
-    (memory, shared_slots_serve_even_without_memory),
-    (stragglers, a_straggler_keeps_slots_from_a_healthy_job),
-    (loss, losses_cost_goodput_but_do_not_stop_a_job),
-    (addressing, a_job_whose_window_fits_its_region_never_meets_itself),
-    (regions, a_job_does_not_notice_that_its_region_changes),
-    (atp, slots_that_are_held_for_the_server_cost_traffic),
-    (deadlines, policies_that_know_deadlines_miss_fewer),
-    (together, the_best_of_each_together_is_faster_than_the_base),
-    (cluster_validation, flows_come_close_to_packets),
-]
-
-
-@pytest.mark.parametrize(
-    ("experiment", "holds"),
-    [pytest.param(of.EXPERIMENT, holds, id=of.EXPERIMENT.name) for of, holds in effort.some(PAGES, every=4)],
-)
-def test_a_trial_makes_a_page_and_shows_what_the_page_is_about(
-    experiment: Experiment, holds: Callable[[list[ResultRow]], None], tmp_path: Path
-) -> None:
-    rows = sweep(experiment.scenarios(True), experiment.measure, processes=1)
-    files = write(experiment, rows, tmp_path, command="python -m something")
-    page = (tmp_path / f"{experiment.name}.md").read_text()
-    assert page.startswith(f"# {experiment.title}\n")
-    assert "nan" not in page
-    plots = [file for file in files if file.suffix == ".svg"]
-    assert bool(plots) == (importlib.util.find_spec("matplotlib") is not None)
-    holds(rows)
-
-
-@pytest.mark.parametrize("module", [deadlines, together, cluster_validation], ids=lambda of: of.__name__)
-def test_of_a_short_trial_nothing_is_said(module: ModuleType) -> None:
-    assert module.EXPERIMENT.findings([]) == ""
+def test_runs_with_the_same_labels_are_refused(own: Experiment) -> None:
+    with pytest.raises(BadExperiment, match="two runs have the same labels: seed 0"):
+        sweep(own, [*own.scenarios(True), *own.scenarios(True)])
 
 
 def test_tables_are_markdown() -> None:

@@ -14,7 +14,7 @@ from bmv2_topos.testbeds.virtual.fabric import Arrival
 from bmv2_topos.testbeds.virtual.gradients import Gradients
 from bmv2_topos.testbeds.virtual.placement import branches
 from controller.switches.layout import Deployment, lay_out
-from controller.vocabulary import BadSpec, Job, parse_jobs
+from controller.vocabulary import BadSpec, Job, float32_bytes, parse_jobs
 from hostlib.tree import Tree
 
 
@@ -33,7 +33,7 @@ def test_segments_are_the_frames_in_their_order(lengths: list[int]) -> None:
 
 @given(
     workers=st.integers(1, 1024),
-    tensors=st.lists(st.integers(1, 50), min_size=1, max_size=4).map(tuple),
+    layers_bytes=st.lists(st.integers(1, 50), min_size=1, max_size=4).map(float32_bytes),
     iteration=st.integers(0, 10_000),
     seed=st.integers(0, 100),
 )

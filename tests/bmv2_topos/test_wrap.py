@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bmv2_topos.experiments.wrap import main, wrap
+from bmv2_topos.wrap import main, wrap
 
 PAGE = """\
 # A heading that is longer than the width stays in one line

@@ -36,6 +36,7 @@ class Failing:
         self.address = target.address
         self.close, self.turn, self.program = target.close, target.turn, target.program
         self.load, self.read, self.read_counter = target.load, target.read, target.read_counter
+        self.read_row = target.read_row
 
     def write(self, kind: Kind, entries: Sequence[Entry]) -> None:
         fault, at = self.fault, self.fault.left

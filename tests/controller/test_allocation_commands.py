@@ -106,7 +106,10 @@ def test_pictures_are_drawn(ina: Commands, tmp_path: Path) -> None:
         (("place", *FILES, *RACK, "--policy", "netpack,netpack"), "want names, each once"),
         (("explain", "alloc", "contes", *FILES, *RACK), "job 'contes': did you mean 'contest'?"),
         ((*CLUSTER, "--scheduler", "srfs"), "policy 'srfs' is unknown"),
-        ((*CLUSTER, "--scheduler", "muri-replica:srtf"), "is a replica with a simulator of its own"),
+        (
+            (*CLUSTER, "--scheduler", "benchmarks.replicas.muri:srtf"),
+            "is a replica with a simulator of its own",
+        ),
         ((*CLUSTER, "--placement", "netpak"), "placement 'netpak': did you mean 'netpack'?"),
         ((*CLUSTER, "--memory", "static,static"), "--memory static,static: want names, each once"),
         ((*CLUSTER, "--margin", "nan"), "a margin of nan; want a fraction"),

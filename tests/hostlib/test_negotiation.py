@@ -6,11 +6,13 @@ import pytest
 
 pytest.importorskip("torch")
 
-from hostlib.horovod.negotiation import Coordinator, Request
+from hostlib.horovod.negotiation import Announcement, Coordinator, Reduction, Request
+
+SUM = Reduction("sum")
 
 
-def sum_of(name: str, process_set: int, what: str = "sum of 4 float32") -> Request:
-    return Request(name, "allreduce", what, process_set)
+def sum_of(name: str, process_set: int, what: str = "float32 of 4", reduction: Reduction = SUM) -> Request:
+    return Request(name, "allreduce", what, process_set, reduction)
 
 
 def test_a_rank_may_submit_to_a_process_set_before_rank_0_has_made_it() -> None:
@@ -34,7 +36,38 @@ def test_all_ranks_of_a_set_are_waited_for_and_what_they_differ_in_is_named(numb
     at = Coordinator(2)
     at.add_set(1, [0, 1])
     assert at.submit(1, sum_of("a", number), 0.0) == []
-    (announced,) = at.submit(0, sum_of("a", number, "sum of 5 float32"), 0.0)
+    (announced,) = at.submit(0, sum_of("a", number, "float32 of 5"), 0.0)
     assert announced.error == (
-        "'a' is allreduce sum of 5 float32 at rank 0, but allreduce sum of 4 float32 at rank 1"
+        "'a' is allreduce sum float32 of 5 at rank 0, but allreduce sum float32 of 4 at rank 1"
     )
+
+
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        (Reduction("average"), "allreduce average float32 of 4"),
+        (Reduction("sum", prescale=0.1), "allreduce sum float32 of 4, scaled by 0.1 and 1.0"),
+        (Reduction("sum", numbers="block16"), "allreduce sum float32 of 4 as block16"),
+        (
+            Reduction("sum", postscale=1.0000000001),
+            "allreduce sum float32 of 4, scaled by 1.0 and 1.0000000001",
+        ),
+    ],
+)
+def test_ranks_that_reduce_in_different_ways_are_told_how(other: Reduction, told: str) -> None:
+    at = Coordinator(2)
+    at.submit(0, sum_of("a", 0), 0.0)
+    (announced,) = at.submit(1, sum_of("a", 0, reduction=other), 0.0)
+    assert announced.error == f"'a' is allreduce sum float32 of 4 at rank 0, but {told} at rank 1"
+
+
+@pytest.mark.parametrize("reduction", [None, SUM, Reduction("average", 0.1, 3.0, "block16")])
+def test_a_joined_rank_learns_the_reduction_as_data_whatever_names_and_descriptions_say(
+    reduction: Reduction | None,
+) -> None:
+    misleading = Request("average of layer 1", "allreduce", "sum as block16", 0, reduction, (), [("f", [1])])
+    at = Coordinator(2)
+    at.join(0)
+    (announced,) = at.submit(1, Request.from_json(misleading.to_json()), 0.0)
+    assert Announcement.from_json(announced.to_json()) == announced
+    assert (announced.error, announced.reduction) == ("", reduction)

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import socket
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+
+pytest.importorskip("cryptography")
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hostlib import ConfigError, RendezvousError
-from hostlib.machines import TcpChannel, by_machine, launched
+from hostlib.machines import Arrival, TcpChannel, by_machine, launched, meet
 from hostlib.placement import Placement
 from hostlib.sealed import proof, seal, unseal
 from hostlib.settings import Settings
@@ -34,7 +40,7 @@ def test_what_was_changed_or_sealed_with_another_secret_is_refused(text: str, at
     sealed = seal(text, SECRET)
     at %= len(sealed)
     changed = f"{sealed[:at]}{int(sealed[at], 16) ^ by:x}{sealed[at + 1 :]}"
-    for wrong in (changed, sealed[:-2], "", "zz"):
+    for wrong in (changed, sealed[:-2], sealed[2:], sealed[:24], sealed[:10], f"{sealed}00", "", "zz"):
         with pytest.raises(RendezvousError, match="another INA_TOKEN"):
             unseal(wrong, SECRET)
     with pytest.raises(RendezvousError, match="another INA_TOKEN"):
@@ -45,20 +51,129 @@ def test_nothing_of_a_text_shows() -> None:
     assert b"token".hex() not in seal("token" * 20, SECRET)
 
 
+def test_a_nonce_is_never_used_twice_under_a_key() -> None:
+    nonces = {seal("", SECRET)[:24] for _ in range(2000)}
+    assert len(nonces) == 2000
+
+
+def test_a_sealed_text_is_aes_256_gcm_under_a_key_by_hkdf() -> None:
+    """Held to the package directly: another program could read it."""
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+    key = HKDF(SHA256(), 32, salt=None, info=b"ina sealed 1").derive(SECRET.encode())
+    raw = bytes.fromhex(seal("the text", SECRET))
+    assert AESGCM(key).decrypt(raw[:12], raw[12:], b"ina sealed 1") == b"the text"
+
+
+WITHOUT = """
+import sys
+sys.modules["cryptography"] = None
+import hostlib
+hostlib.init()
+assert hostlib.size() == 1
+from hostlib.machines import launched
+from hostlib.placement import Placement
+from hostlib.settings import Settings
+launched(Placement("mpirun", 0, 2, 0, 1, "4711"), Settings.from_environment())
+"""
+
+
+def test_without_cryptography_a_job_on_several_machines_says_what_to_install_and_others_work() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT], env={**os.environ, **RIGHT}, capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert "jobs on several machines need the package cryptography" in done.stderr
+    assert "pip install 'ina[machines]' on all of them" in done.stderr
+
+
+def free_address() -> tuple[str, int]:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        found: tuple[str, int] = probe.getsockname()
+        return found
+
+
+def answered(answer: str) -> None:
+    """Have a second rank meet a first one that answers so, whatever the second has told it."""
+    address = free_address()
+    with contextlib.closing(TcpChannel(0, 2, address, SECRET)) as first, ThreadPoolExecutor(1) as threads:
+
+        def second() -> None:
+            with contextlib.closing(TcpChannel(1, 2, address, SECRET)) as channel:
+                own = Arrival.here()
+                channel.gather(own.to_text())
+                meet(channel, 1, own, [], None, Settings.from_environment(RIGHT))
+
+        met = threads.submit(second)
+        first.gather(Arrival.here().to_text())
+        first.spread(answer)
+        met.result()
+
+
+def test_an_answer_of_an_earlier_launch_is_refused() -> None:
+    recorded = seal(json.dumps({"challenges": ["0" * 32, "1" * 32], "configs": [{}, {}]}), SECRET)
+    with pytest.raises(RendezvousError, match="rank 1: the first rank's message answers another launch"):
+        answered(recorded)
+
+
+def test_a_first_rank_that_cannot_seal_ends_the_others_wait() -> None:
+    address = free_address()
+    unset = Settings.from_environment(RIGHT | {"INA_TOKEN": ""})
+    with contextlib.closing(TcpChannel(0, 2, address, SECRET)) as first, ThreadPoolExecutor(1) as threads:
+
+        def second() -> None:
+            with contextlib.closing(TcpChannel(1, 2, address, SECRET)) as channel:
+                own = Arrival.here()
+                channel.gather(own.to_text())
+                meet(channel, 1, own, [], None, Settings.from_environment(RIGHT))
+
+        met = threads.submit(second)
+        own = Arrival.here()
+        arrivals = [Arrival.from_text(text) for text in first.gather(own.to_text())]
+        with pytest.raises(ConfigError, match="INA_TOKEN has 0 characters"):
+            meet(first, 0, own, arrivals, "127.0.0.1", unset)
+        with pytest.raises(RendezvousError, match="rank 0 cannot seal its message"):
+            met.result()
+
+
+def test_a_recorded_arrival_takes_no_ranks_place() -> None:
+    address = free_address()
+    with contextlib.closing(TcpChannel(0, 2, address, SECRET)) as first, ThreadPoolExecutor(2) as threads:
+        gathered = threads.submit(first.gather, "rank 0")
+        with socket.create_connection(address) as one, socket.create_connection(address) as other:
+            challenges = [each.makefile().readline().strip() for each in (one, other)]
+            assert challenges[0] != challenges[1]
+            said = json.dumps([1, 2, "rank 1"])
+            recorded = json.dumps([said, proof(challenges[0] + said, SECRET)]).encode() + b"\n"
+            other.sendall(recorded)
+            assert other.recv(10) == b"", "the proof is of another connection"
+            one.sendall(recorded)
+            assert gathered.result() == ["rank 0", "rank 1"]
+
+
+@pytest.mark.parametrize("text", ["", "a machine", "[]", '["a", "b", "c"]', "3"])
+def test_what_is_no_arrival_is_refused(text: str) -> None:
+    with pytest.raises(RendezvousError, match="must be its machine and a challenge"):
+        Arrival.from_text(text)
+
+
 def test_machines_are_in_the_order_of_their_first_ranks() -> None:
     assert by_machine(["b", "a", "b", "c", "a"]) == [[0, 2], [1, 4], [3]]
 
 
 def test_a_channel_gathers_and_spreads_whoever_else_connects() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        address = probe.getsockname()
+    address = free_address()
     first = TcpChannel(0, 3, address, SECRET)
+    gathering = ThreadPoolExecutor(1).submit(first.gather, "rank 0")
     strangers = [socket.create_connection(address) for _ in range(5)]
     said = json.dumps([1, 3, "forged"])
-    strangers[0].sendall(json.dumps([said, proof(said, "another")]).encode() + b"\n")
+    challenges = [stranger.makefile().readline().strip() for stranger in strangers]
+    strangers[0].sendall(json.dumps([said, proof(challenges[0] + said, "another")]).encode() + b"\n")
     strangers[1].sendall(b"[1,\n")
     said = json.dumps([1, 4, "of a job of four"])
-    strangers[2].sendall(json.dumps([said, proof(said, SECRET)]).encode() + b"\n")
+    strangers[2].sendall(json.dumps([said, proof(challenges[2] + said, SECRET)]).encode() + b"\n")
 
     def other(rank: int) -> tuple[list[str], str]:
         with contextlib.closing(TcpChannel(rank, 3, address, SECRET)) as channel:
@@ -66,7 +181,7 @@ def test_a_channel_gathers_and_spreads_whoever_else_connects() -> None:
 
     with ThreadPoolExecutor() as threads:
         others = [threads.submit(other, rank) for rank in (1, 2)]
-        assert first.gather("rank 0") == ["rank 0", "rank 1", "rank 2"]
+        assert gathering.result() == ["rank 0", "rank 1", "rank 2"]
         assert first.spread("all") == "all"
         assert [each.result() for each in others] == [([], "all")] * 2
     first.close()

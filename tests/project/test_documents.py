@@ -53,7 +53,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 @every_page
 def test_lines_are_no_longer_than_the_page_is_wide(page: Path) -> None:
     long = [f"{n}: {line}" for n, line in prose(page) if len(line) > WIDTH and not line.startswith("|")]
-    assert not long, f"python -m bmv2_topos.experiments.wrap {page} wraps them"
+    assert not long, f"python -m bmv2_topos.wrap {page} wraps them"
 
 
 @pytest.mark.parametrize(

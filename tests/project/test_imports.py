@@ -37,7 +37,7 @@ NOT_INSTALLED = ("benchmarks", "examples", "tests")
 
 # Ways into a package from other packages. They meet on the wire, and here.
 SWITCH = ("softswitch", "softswitch.stf")
-HOST = ("hostlib", "hostlib.fallback", "hostlib.interleave", "hostlib.launcher")
+HOST = (*("hostlib", "hostlib.command_line", "hostlib.fallback", "hostlib.interleave", "hostlib.launcher"),)
 CONTROLLER = (
     *("controller/", "controller.vocabulary/", "controller.switches/", "controller.memory/"),
     "controller.p4runtime_shim/",
@@ -58,7 +58,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     "softswitch": ("softswitch/*",),
     "softswitch.compiler": ("p4src.messages", "softswitch.compiler/*"),
     "softswitch.engine": ("softswitch.compiler/*", "softswitch.engine/*"),
-    "softswitch.p4runtime": ("p4src.messages", "softswitch.compiler/*", "softswitch.engine/"),
+    "softswitch.p4runtime": ("p4src.messages/", "softswitch.compiler/*", "softswitch.engine/"),
     # The host library knows the wire.
     "hostlib": ("hostlib/", "hostlib._native", "hostlib.core/", "hostlib.io/"),
     "hostlib.core": ("hostlib.errors", "hostlib.peers", "hostlib.quantize", *PACKETS),
@@ -75,7 +75,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     "controller": (*CONTROLLER, "p4src.messages"),
     "controller.switches": (
         *("controller.errors", "controller.vocabulary/", "controller.memory/"),
-        "p4src.messages",
+        "p4src.messages/",
     ),
     "controller.memory": ("controller.errors", "controller.vocabulary/", "controller.placement.trees"),
     "controller.routing": ("controller.errors", "controller.vocabulary/", "controller.placement/"),
@@ -88,15 +88,28 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     "controller.scheduling": (
         *("controller.errors", "controller.vocabulary/", "controller.grouping/", "controller.scheduling/*"),
     ),
+    # All policies by name.
+    "controller.policies": (
+        *("controller.vocabulary/", "controller.errors", "controller.plugins"),
+        *("controller.scheduling/*", "controller.placement/", "controller.memory/", "controller.routing/"),
+        "controller.policies/*",
+    ),
+    # What decides: scheduler, placement, tree and memory together.
+    "controller.core": (
+        *("controller.vocabulary/", "controller.errors", "controller.policies/"),
+        *("controller.grouping/", "controller.scheduling/", "controller.placement/", "controller.memory/"),
+        "controller.routing/",
+    ),
+    # Virtual time around that: traces, metrics, records, plots.
     "controller.simulator": (
         *("controller.errors", "controller.plugins", "controller.vocabulary/", "controller.grouping/"),
-        *("controller.scheduling/*", "controller.simulator/*"),
+        *("controller.scheduling/*", "controller.core/", "controller.policies/*", "controller.simulator/*"),
     ),
-    # Jobs that contend for a cluster's network: the allocation policies, under the schedulers' engine.
+    # Speeds of jobs that contend for a cluster's network.
     "controller.simulator.network": (
-        *("controller.vocabulary/", "controller.errors", "controller.switches.model", "controller.plugins"),
-        *("controller.memory/", "controller.placement/", "controller.routing/"),
-        *("controller.scheduling/", "controller.simulator/", "controller.simulator.families/"),
+        *("controller.vocabulary/", "controller.errors", "controller.memory/"),
+        *("controller.placement/", "controller.core/", "controller.policies/*", "controller.scheduling/"),
+        "controller.simulator/",
     ),
     "controller.live": (
         *("controller.errors", "controller.vocabulary/", "controller.scheduling/*", "controller.simulator/"),
@@ -107,8 +120,8 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
         *("hostlib/", "hostlib._native", "hostlib.core/", "hostlib.fallback/"),
     ),
     # Testbeds of network namespaces, on which `ina.runtime` runs jobs.
-    "bmv2_topos.testbeds.netns": ("bmv2_topos/*", *CONTROLLER),
-    "bmv2_topos.testbeds.mininet": ("bmv2_topos/*", *CONTROLLER),
+    "bmv2_topos.testbeds.netns": ("bmv2_topos/*", *CONTROLLER, "hostlib.command_line"),
+    "bmv2_topos.testbeds.mininet": ("bmv2_topos/*", *CONTROLLER, "hostlib.command_line"),
     # One BMv2 whose ports are files, and scripts on it.
     "bmv2_topos.testbeds.bmv2": (
         *("bmv2_topos/*", *CONTROLLER, *SWITCH, *PIPELINES, "softswitch.engine.meters", "p4src.messages"),
@@ -118,20 +131,21 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     "ina": ("ina.cli", "hostlib"),
     "ina.runtime": (
         *(*CONTROLLER, "controller.live/", "controller.scheduling/", "controller.simulator/"),
+        *("controller.core/", "controller.policies/"),
         *(*SWITCH, *HOST, "bmv2_topos.impairments", "bmv2_topos.scenarios/"),
         *("bmv2_topos.testbeds.netns/", "bmv2_topos.testbeds.mininet"),
     ),
     "ina.bench": (
         *("controller.placement/", "controller.routing/"),
         *(*CONTROLLER, "controller.grouping/", "controller.scheduling.synergy"),
-        *("controller.simulator/", "controller.simulator.network/"),
+        *("controller.simulator/", "controller.simulator.network/", "controller.policies/"),
         *(*SWITCH, *PIPELINES, *HOST, *PACKETS, "p4src.messages"),
         *("ina.runtime/", "bmv2_topos.testbeds.netns/"),
     ),
     "ina.cli": (
         *("controller/*", "ina/*", *SWITCH, *HOST, "hostlib.lua_dissector", "hostlib.demos.four_stages"),
-        *("bmv2_topos.draw", "bmv2_topos.experiments/", "bmv2_topos.soak", "bmv2_topos.testbeds.virtual"),
-        "bmv2_topos.trace",
+        *("bmv2_topos.draw", "bmv2_topos.harness/", "bmv2_topos.plots", "bmv2_topos.soak"),
+        *("bmv2_topos.testbeds.virtual", "bmv2_topos.trace"),
         *("bmv2_topos.testbeds.netns/", "bmv2_topos.testbeds.mininet", "bmv2_topos.testbeds.bmv2"),
         "bmv2_topos.scenarios",
     ),
@@ -145,6 +159,8 @@ CORES = (
         "controller.placement",
         "controller.routing",
         "controller.grouping",
+        "controller.policies",
+        "controller.core",
         "controller.live",
     ),
 )
@@ -359,6 +375,12 @@ def test_every_folder_of_python_is_the_products_or_not_installed() -> None:
         ),
         ("controller.grouping.rounds", "controller.scheduling.errors", "controller.grouping may import"),
         ("controller.scheduling.muri", "controller.simulator.engine", "controller.scheduling may import"),
+        ("controller.scheduling.muri", "controller.core.allocator", "controller.scheduling may import"),
+        ("controller.policies.registry", "controller.simulator.engine", "controller.policies may import"),
+        ("controller.policies.registry", "controller.core.allocator", "controller.policies may import"),
+        ("controller.core.allocator", "controller.simulator.engine", "controller.core may import"),
+        ("controller.core.allocator", "controller.switches.session", "controller.core may import"),
+        ("controller.core.allocator", "time", "protocol cores do no I/O"),
         ("controller.simulator.engine", "hostlib", "package controller may import p4src"),
         ("controller.live.core", "ina.runtime.run", "package controller may import p4src"),
         ("ina.runtime.fabric", "ina.cli.errors", "ina.runtime may import"),

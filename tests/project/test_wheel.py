@@ -13,7 +13,7 @@ import pytest
 from setuptools.dist import Distribution
 
 ROOT = Path(__file__).parents[2]
-PRODUCT = ("bmv2_topos", "controller", "hostlib", "p4src", "softswitch")
+PRODUCT = ("bmv2_topos", "controller", "hostlib", "ina", "p4src", "softswitch")
 BUILT = ("*.so", "__pycache__")
 
 

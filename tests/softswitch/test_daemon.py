@@ -1,6 +1,7 @@
 """The switch as a process of its own: says when it is ready, and ends when it is told to."""
 
 import json
+import re
 import signal
 import socket
 import subprocess
@@ -91,14 +92,26 @@ def test_a_program_that_is_watched_is_loaded_again_and_counters_are_served(tmp_p
     ready = json.loads(popen.stdout.readline())
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         sender.sendto(bytes(64), ("127.0.0.1", ready["udp_ports"]["1"]))
-    with urlopen(f"http://127.0.0.1:{ready['metrics_port']}/metrics") as answer:
-        text = answer.read().decode()
+
+    def metrics() -> str:
+        with urlopen(f"http://127.0.0.1:{ready['metrics_port']}/metrics") as answer:
+            text: str = answer.read().decode()
+        return text
+
+    text = metrics()
+    kinds, meanings = (
+        re.findall(r"^# TYPE (\w+) counter$", text, re.M),
+        re.findall(r"^# HELP (\w+) .+\.$", text, re.M),
+    )
+    assert kinds == meanings
+    assert "ina_switch_program_loads_total 1\n" in text
     assert "# TYPE ina_switch_port_rx_packets_total counter" in text
     assert 'ina_switch_port_rx_packets_total{port="1"} ' in text
     replace(program, "nonsense")
     assert "stays as it was" in json.loads(popen.stdout.readline())["error"]
     replace(program, ENTRIES_P4.read_text() + "// changed\n")
     assert json.loads(popen.stdout.readline()) == {"reloaded": "p"}
+    assert "ina_switch_program_loads_total 2\n" in metrics()
     popen.communicate()
     assert popen.returncode == 0
 

@@ -249,7 +249,7 @@ def test_loading_a_program_discards_what_is_queued(engine: str) -> None:
         switch.load(None)
         switch.advance(10_000)
         assert len(switch.drain(1)) == 1  # was on the link already
-        assert switch.switch_statistics().reloads == 3
+        assert switch.switch_statistics().unloaded == 3
 
 
 def test_packet_in_and_packet_out(engine: str) -> None:

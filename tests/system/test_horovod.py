@@ -67,9 +67,10 @@ def test_process_sets(ranks: Ranks) -> None:
 
 def test_ranks_without_data_add_zeros_until_all_have_joined(ranks: Ranks) -> None:
     first, second = ranks.results("horovod_join")
-    assert first == [[[2, 2, 2]] * 2, "", 1, [2]]
-    sums, error, last, after = second
+    assert first == [[[2, 2, 2]] * 2, [], "", 1, [2]]
+    sums, averages, error, last, after = second
     assert sums == [[2, 2, 2]] * 2 + [[1, 1, 1]] * 2
+    assert averages == [[0.5, 0.5, 0.5]] * 2
     assert "allreduce 'greatest' after rank 0 has called join(): then only sums and averages" in error
     assert (last, after) == (1, [2])
 

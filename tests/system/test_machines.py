@@ -25,7 +25,7 @@ from tests.system.command import ROOT
 REASON = why_not() if have_compiler else "no C compiler: interface ports need the engine in C"
 pytestmark = [pytest.mark.netns, pytest.mark.skipif(bool(REASON), reason=REASON)]
 
-SWITCH_IP, SWITCH_MAC = "10.77.0.254", "02:00:00:00:ff:01"
+SWITCH_IP = "10.77.0.254"
 TOKEN = "a secret of both machines"
 SUM = """
 import json, numpy as np, hostlib as ina
@@ -117,7 +117,6 @@ def bed() -> Iterator[Bed]:
                 [
                     forwarding.flood_group(1000, [1, 2]),
                     forwarding.broadcast(1000),
-                    forwarding.own_address(SWITCH_IP, SWITCH_MAC),
                     *(forwarding.bridge(host.mac, port) for port, host in enumerate(made, 1)),
                 ]
             )

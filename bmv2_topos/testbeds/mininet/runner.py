@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -18,6 +17,7 @@ from bmv2_topos.testbeds.netns.names import namespace
 from bmv2_topos.testbeds.netns.targets import target_of
 from bmv2_topos.testbeds.netns.testbed import bring, run_step
 from controller.vocabulary import Topology
+from hostlib import command_line
 
 MININET = "mininet"
 HOLDER = "mininet"
@@ -55,10 +55,10 @@ def _make(state: State, on_step: Callable[[str], None]) -> dict[str, int]:
 
 def _hold(state: State) -> Mapping[str, Any]:
     """Start the process that holds the network; return the process ids that it tells."""
-    module = ["-P", "-m", "bmv2_topos.testbeds.mininet.hold", state.name]
+    hold = command_line.module("bmv2_topos.testbeds.mininet.hold", state.name)
     with state.log(HOLDER).open("w") as log:
         process = subprocess.Popen(
-            ["ip", "netns", "exec", namespace(state.name, HOLDER), sys.executable, *module],
+            ["ip", "netns", "exec", namespace(state.name, HOLDER), *hold],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=log,

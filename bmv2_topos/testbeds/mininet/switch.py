@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -30,6 +29,7 @@ from bmv2_topos.testbeds.netns.serving import await_service
 from controller import Controller, connect
 from controller.switches import forwarding
 from controller.switches.programs import bmv2_bundle
+from hostlib import command_line
 
 find()
 
@@ -134,8 +134,7 @@ class EmbeddedSwitch(P4Switch):
     def argv(self, ports: Mapping[int, str]) -> Sequence[str]:
         """Return ``ina switch …``."""
         attached = [f"--port={number}=veth:{interface}" for number, interface in ports.items()]
-        python = [sys.executable, "-P", "-m", "ina", "switch"]
-        return [*python, *self._options, "--p4runtime", self.address, *attached]
+        return command_line.ina("switch", *self._options, "--p4runtime", self.address, *attached)
 
 
 class Bmv2Switch(P4Switch):

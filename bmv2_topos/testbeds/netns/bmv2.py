@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -21,6 +20,7 @@ from bmv2_topos.testbeds.netns.names import interface, namespace
 from controller import Controller
 from controller.switches.programs import p4c_command, p4c_output, source_of
 from controller.vocabulary import Link, Topology
+from hostlib import command_line
 
 SWITCH = "simple_switch_grpc"
 SOURCES = "https://github.com/p4lang"
@@ -55,7 +55,7 @@ class Bmv2Target:
         ends = [(host.name, 0) for host in topology.servers]
         ends += [(switch, port) for switch, ports in topology.ports.items() for port in ports]
         places = [f"{namespace(testbed, node)}/{interface(node, port)}" for node, port in ends]
-        yield Command((sys.executable, "-P", "-m", "bmv2_topos.testbeds.netns.offloads", *places))
+        yield Command(tuple(command_line.module("bmv2_topos.testbeds.netns.offloads", *places)))
         for switch, ports in topology.ports.items():
             for port, link in ports.items():
                 if link.rate_bps:

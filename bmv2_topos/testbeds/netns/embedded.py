@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from bmv2_topos.testbeds.netns.names import interface
 from controller import Controller
 from controller.switches.programs import source_of
 from controller.vocabulary import Link, Topology
+from hostlib import command_line
 
 HEADERS = 70
 """Bytes of a frame before the lanes."""
@@ -32,8 +32,7 @@ class EmbeddedTarget:
 
     def argv(self, topology: Topology, switch: str, program: Program, socket: Path) -> list[str]:
         """Return ``ina switch …``."""
-        python = [sys.executable, "-P", "-m", "ina", "switch"]
-        return [*python, *switch_options(topology, switch, program, socket)]
+        return command_line.ina("switch", *switch_options(topology, switch, program, socket))
 
     def link_commands(self, testbed: str, topology: Topology) -> Iterator[Command]:
         """Yield nothing: superframes are welcome, and the switch holds its ports to their rates."""

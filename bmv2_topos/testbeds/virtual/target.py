@@ -5,7 +5,7 @@ That would take longer than many a simulation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from controller.errors import NotPrimary, Refused, UpdateError
@@ -119,6 +119,10 @@ class PipelineTarget:
                 dict(zip(params, arguments, strict=True)),
                 metadata=self._metadata.get((table, entry.patterns), b""),
             )
+
+    def read_row(self, table: str, match: Mapping[str, Match]) -> TableEntry | None:
+        """Read the entry of a table with this match, None if there is none."""
+        return next((row for row in self._rows(table) if row.match == match), None)
 
     def read_counter(self, counter: str, cells: Sequence[int]) -> list[int]:
         """Read how many packets some cells of a counter have counted."""

@@ -7,16 +7,16 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from controller.core.allocator import Allocator
 from controller.errors import BadSpec
+from controller.policies.allocation import SCHEDULER, policies_of
+from controller.policies.families.base import SimulationConfig
 from controller.scheduling.model import Submission
-from controller.simulator.families.base import SimulationConfig
+from controller.simulator.by_name import make
 from controller.simulator.metrics import measure
-from controller.simulator.network.allocator import Allocator
 from controller.simulator.network.log import Log
-from controller.simulator.network.policies import policies_of
-from controller.simulator.network.settings import SCHEDULER, NetworkSettings
+from controller.simulator.network.settings import NetworkSettings
 from controller.simulator.network.speed import LEAST_S, NetworkSpeed
-from controller.simulator.policies import make
 from controller.simulator.policy_run import PolicyRun
 from controller.simulator.record import Ended, Result
 from controller.simulator.runs import refusals

@@ -13,11 +13,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from controller.core.allocator import Allocator
 from controller.placement.waterfill import waterfill
 from controller.scheduling.errors import BadDecision
 from controller.scheduling.model import Submission
 from controller.scheduling.policy import Contention, Group, JobState, SpeedModel
-from controller.simulator.network.allocator import Allocator
 from controller.simulator.network.average import Work, average
 from controller.simulator.network.collisions import run_lengths, usable
 from controller.simulator.network.fluid import Fluid, Rates, Runner, shifted
@@ -207,7 +207,7 @@ class NetworkSpeed:
             phases = phases_of(
                 placed,
                 latency_s=latency_s,
-                announced_bits=self._allocator.announced_bits,
+                announced_bits=self._announced_bits,
                 most=self._settings.tensors,
             )
             self._phases[placed.name] = phases
@@ -217,6 +217,12 @@ class NetworkSpeed:
         alone_s = self._jobs[job.spec.name].model_bytes * 8 / self._fastest_bps
         before_s = max(0.0, round_s - alone_s)
         return replace(phases, compute_s=before_s, ready_s=(before_s,) * len(phases.bits))
+
+    @property
+    def _announced_bits(self) -> float:
+        """Bits that each tensor is sent with beside its own, if it has as many."""
+        payload = min(switch.payload_bytes for switch in self._allocator.cluster.switches)
+        return self._settings.window * payload * 8.0
 
     @property
     def _fastest_bps(self) -> float:

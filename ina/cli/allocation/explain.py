@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -45,6 +45,12 @@ class What(StrEnum):
 DEFAULT = {What.ALLOC: "deadline", What.PLACE: "netpack", What.ROUTE: "grid"}
 
 
+def _simulated_with(policy: str) -> Any:
+    """Return an option that only ``ina explain cluster`` uses."""
+    help_text = f"{policy} of the simulation; any that 'ina cluster simulate' accepts."
+    return typer.Option(metavar="NAME", help=help_text, rich_help_panel=SIMULATED)
+
+
 def explain(
     what: Annotated[What, typer.Argument(help="The command whose decision it is.")],
     job: Annotated[str, typer.Argument(help="The job's name.")],
@@ -57,10 +63,10 @@ def explain(
     now: alloc.Now = 0.0,
     draws: route.Draws = 8,
     seed: route.Seed = 0,
-    scheduler: Annotated[str, typer.Option(rich_help_panel=SIMULATED)] = "fifo-backfill",
-    placement: Annotated[str, typer.Option(rich_help_panel=SIMULATED)] = "netpack",
-    memory: Annotated[str, typer.Option(rich_help_panel=SIMULATED)] = "shared",
-    routing: Annotated[str, typer.Option(rich_help_panel=SIMULATED)] = "shortest-path",
+    scheduler: Annotated[str, _simulated_with("Scheduling policy")] = "fifo-backfill",
+    placement: Annotated[str, _simulated_with("Placement policy")] = "netpack",
+    memory: Annotated[str, _simulated_with("Memory policy")] = "shared",
+    routing: Annotated[str, _simulated_with("Routing policy")] = "shortest-path",
     json: options.Json = False,
 ) -> None:
     """Say why a job got its slots, its servers, its tree or its time: what bound it, what more would bring.

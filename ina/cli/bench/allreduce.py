@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Annotated, Final
 
 import typer
 
+from hostlib import command_line
 from ina.bench import mpi
 from ina.bench.allreduce import Dtype, processor_s, slowest
 from ina.bench.loopback import copy_time_s
@@ -88,7 +88,7 @@ def allreduce(
         raise Failure("--block16: 16 bits are for --dtype float32; int32 is summed as it is", exit_code=USAGE)
     repeats = iterations or max(5, min(500, (512 << 20) // payload))
     with tempfile.TemporaryDirectory() as directory:
-        command = [sys.executable, "-P", "-m", "ina.bench.allreduce", "--bytes", str(payload)]
+        command = command_line.module("ina.bench.allreduce", "--bytes", str(payload))
         command += ["--iterations", str(repeats), "--output", directory, "--dtype", dtype.value]
         if "gloo" in baselines:
             command += ["--gloo-store", str(Path(directory) / "store")]

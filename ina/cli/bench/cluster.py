@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from controller.simulator.network.policies import policies_of
+from controller.policies.allocation import policies_of
 from controller.simulator.network.settings import NetworkSettings
 from ina.bench.cluster import measure_cluster
 from ina.cli import options
@@ -26,8 +26,10 @@ EPILOG = """Examples:
 
 
 def cluster(
-    jobs: Annotated[int, typer.Option(metavar="JOBS", min=1, max=1_000_000)] = 10_000,
-    servers: Annotated[int, typer.Option(metavar="SERVERS", min=2, max=100_000)] = 256,
+    jobs: Annotated[int, typer.Option(metavar="JOBS", min=1, max=1_000_000, help="Number of jobs.")] = 10_000,
+    servers: Annotated[
+        int, typer.Option(metavar="SERVERS", min=2, max=100_000, help="Number of servers.")
+    ] = 256,
     gpus: Annotated[int, typer.Option(min=1, max=1024, help="GPUs of each server.")] = 8,
     gap: Annotated[
         float,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json as json_module
 import statistics
-import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import Annotated
 import typer
 from rich.progress import track
 
+from hostlib import command_line
 from ina.bench.jobs import throughput_bps
 from ina.cli import options
 from ina.cli.errors import USAGE, Failure
@@ -131,7 +131,7 @@ def _measure(
     with tempfile.TemporaryDirectory() as directory:
         specs = []
         for index, workers in enumerate(shape):
-            command = [sys.executable, "-P", "-m", "ina.bench.jobs", "--bytes", str(payload)]
+            command = command_line.module("ina.bench.jobs", "--bytes", str(payload))
             command += ["--iterations", str(iterations), "--output", directory]
             command += ["--name", f"job{index}", "--jobs", str(len(shape))]
             specs.append(LaunchSpec(command, workers, name=f"job{index}", slots=slots))

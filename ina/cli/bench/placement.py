@@ -24,7 +24,9 @@ EPILOG = """Examples:
 
 
 def placement(
-    servers: Annotated[int, typer.Option(metavar="SERVERS", min=1, max=100_000)] = 1000,
+    servers: Annotated[
+        int, typer.Option(metavar="SERVERS", min=1, max=100_000, help="Number of servers.")
+    ] = 1000,
     gpus: Annotated[int, typer.Option(min=1, max=1024, help="GPUs of each server.")] = 8,
     jobs: Annotated[int, typer.Option(metavar="JOBS", min=1, max=10_000, help="Jobs of the batch.")] = 100,
     policy: Annotated[str, typer.Option(help=f"One of {', '.join(POLICIES)}.")] = "netpack",

@@ -29,8 +29,10 @@ class ReadingOption(StrEnum):
 
 
 def waterfill(
-    jobs: Annotated[int, typer.Option(metavar="JOBS", min=1, max=1_000_000)] = 10_000,
-    links: Annotated[int, typer.Option(metavar="LINKS", min=100, max=100_000)] = 5_000,
+    jobs: Annotated[int, typer.Option(metavar="JOBS", min=1, max=1_000_000, help="Number of jobs.")] = 10_000,
+    links: Annotated[
+        int, typer.Option(metavar="LINKS", min=100, max=100_000, help="Number of links.")
+    ] = 5_000,
     reading: Annotated[
         ReadingOption, typer.Option(help="Where memory is full, gradients pass unsummed, or jobs freeze.")
     ] = ReadingOption.SPILL,

@@ -12,12 +12,12 @@ from typing import Annotated
 import typer
 
 from controller.errors import BadSpec
+from controller.policies.allocation import policies_of
+from controller.policies.registry import check_settings, parse_setting
 from controller.simulator.files import check_output, whole
 from controller.simulator.job_table import Row, row_of, write_jobs
-from controller.simulator.network.policies import policies_of
 from controller.simulator.network.run import NetworkOutcome, NetworkTask, run_network
 from controller.simulator.network.settings import NetworkSettings
-from controller.simulator.policies import check_settings, parse_setting
 from controller.simulator.pool import run_each
 from controller.vocabulary import Job, Topology
 from ina.cli import options

@@ -9,10 +9,10 @@ from typing import Annotated
 
 import typer
 
+from controller.policies.families.base import SimulationConfig
+from controller.policies.registry import check_known, check_settings, parse_setting
 from controller.scheduling import BadSpec
 from controller.simulator.clusters import read_cluster, uniform
-from controller.simulator.families.base import SimulationConfig
-from controller.simulator.policies import check_known, check_settings, parse_setting
 from controller.simulator.runs import LARGEST_SEED, MOST_JOBS, Source, kind_for, known_to
 from controller.simulator.traces import READERS
 from controller.vocabulary import Cluster

@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from controller.policies.families.base import SimulationConfig
+from controller.policies.families.lucid import packing_tree, usage_of
+from controller.policies.registry import family
 from controller.scheduling import RESOURCES
 from controller.scheduling.policy import JobState
+from controller.simulator.by_name import make
 from controller.simulator.estimates import expect as estimated
 from controller.simulator.explain import numbers
-from controller.simulator.families.base import SimulationConfig
-from controller.simulator.families.lucid import packing_tree, usage_of
 from controller.simulator.files import check_output, whole
 from controller.simulator.history import expect, learn, submission
 from controller.simulator.once import Plan, Planned, decide_once, stage_names
-from controller.simulator.policies import family, make
 from controller.simulator.runs import LARGEST_SEED, known_to
 from controller.simulator.traces import read
 from controller.vocabulary import Cluster

@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from controller import plugins
-from controller.simulator.families.outside import GROUP
-from controller.simulator.policies import FAMILIES, full_name, known
+from controller.policies.families.outside import GROUP
+from controller.policies.registry import FAMILIES, find_family, full_name, known
 from ina.cli import options
 from ina.cli.output import out
 
@@ -20,16 +20,24 @@ EPILOG = """Examples:
 
   ina schedule policies --all
 
-  ina schedule policies --json
+  ina schedule policies synergy --json
 """
 
 
 def policies(
+    families: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[FAMILY]...",
+            show_default="all",
+            help="Families to list whole: what stands before a colon, or a file or module with a FAMILY.",
+        ),
+    ] = None,
     everything: Annotated[
         bool,
         typer.Option(
             "--all",
-            help="Also other baselines and combinations, and replicas of public simulators.",
+            help="List other baselines and combinations, too.",
         ),
     ] = False,
     json: options.Json = False,
@@ -38,13 +46,14 @@ def policies(
 
     Figures of one family are comparable, those of two are not. JSON has all policies.
     """
+    listed = {kind: find_family(kind) for kind in families or FAMILIES}
     if json:
         found = {
-            kind: [full_name(kind, policy) for policy in family.policies] for kind, family in FAMILIES.items()
+            kind: [full_name(kind, policy) for policy in family.policies] for kind, family in listed.items()
         }
         settings = {
             kind: {name: asdict(setting) for name, setting in family.settings.items()}
-            for kind, family in FAMILIES.items()
+            for kind, family in listed.items()
         }
         document = {
             "name": "schedule policies",
@@ -55,8 +64,8 @@ def policies(
         print(json_module.dumps(document, indent=2, default=str))
         return
     shown = 0
-    for kind, family in FAMILIES.items():
-        names = list(family.policies) if everything else family.main
+    for kind, family in listed.items():
+        names = list(family.policies) if everything or families else family.main
         if not names:
             continue
         shown += len(names)
@@ -66,13 +75,13 @@ def policies(
         out.print(f"{kind or 'plain'}: {family.about}", style="bold", highlight=False, soft_wrap=True)
         for name, about in lines:
             out.print(f"  {name:{width}}  {about}", highlight=False, soft_wrap=True)
+    if families:
+        return
     if offered := plugins.names(GROUP):
         out.print(f"from installed packages: {', '.join(offered)}", highlight=False, soft_wrap=True)
     if not everything:
-        others = ", ".join(f"{kind}:" for kind, family in FAMILIES.items() if not family.main)
         out.print(
-            f"--all lists {len(known()) - shown} more: baselines, other combinations, and replicas of public"
-            f" simulators ({others}).",
+            f"--all lists {len(known()) - shown} more: baselines and other combinations.",
             highlight=False,
             soft_wrap=True,
         )

@@ -11,9 +11,9 @@ from typing import Annotated, Any
 
 import typer
 
+from controller.policies.registry import family
 from controller.simulator.files import check_output, whole
 from controller.simulator.plots import PlotsMissing, check, draw_jcts, draw_utilisation
-from controller.simulator.policies import family
 from controller.simulator.pool import run_all
 from controller.simulator.runs import Outcome, Task, write_rows
 from ina.cli import options
@@ -25,7 +25,7 @@ EPILOG = """Examples:
 
   ina schedule simulate --generate 500 --policy fifo,srtf,muri-s
 
-  ina schedule simulate --trace trace3.csv --policy muri-replica:srtf,muri-replica:muri-s --json
+  ina schedule simulate --trace trace3.csv --policy srtf,muri-s --json
 
   ina schedule simulate --cluster examples/schedule/cluster.toml --load 0.8 --seed 1 --output results
 

@@ -183,7 +183,7 @@ def _show(points: Sequence[sweeps.Point], title: str) -> None:
 
 
 def _draw(points: Sequence[sweeps.Point], path: Path) -> None:
-    from bmv2_topos.experiments.plots import draw_lines
+    from bmv2_topos.plots import draw_lines
 
     lines: dict[str, list[tuple[float, float]]] = {}
     for point in points:

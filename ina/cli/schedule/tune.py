@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
+from controller.policies.registry import check_settings, parse_setting, settings_of
 from controller.scheduling.lucid.tuner import Settings, Tuned, tune_settings
 from controller.simulator.files import check_output, whole
-from controller.simulator.policies import check_settings, parse_setting, settings_of
 from controller.simulator.runs import Task, run, write_rows
 from ina.cli import options
 from ina.cli.errors import USAGE, Failure

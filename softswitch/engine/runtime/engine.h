@@ -72,7 +72,7 @@ struct engine_statistics {
     uint64_t no_group;              /* multicast to a group, or cloned to a session, that does not exist */
     uint64_t loops;                 /* stopped by ENGINE_MAX_DEPTH or ENGINE_MAX_PASSES */
     uint64_t overruns;              /* delayed frames beyond memory's bound */
-    uint64_t reloads;               /* queued when another program was loaded */
+    uint64_t unloaded;              /* queued when another program was loaded */
 };
 
 #define ENGINE_CAPTURE_NOTES 8

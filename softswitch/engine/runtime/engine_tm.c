@@ -307,7 +307,7 @@ void tm_discard_queues(struct engine *engine)
             struct queued *item = dequeue(port);
             release(engine, item->frame);
             free(item);
-            engine->statistics.reloads++;
+            engine->statistics.unloaded++;
         }
     }
     spares_free(&engine->items);        /* another program's are of another size */

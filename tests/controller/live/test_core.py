@@ -15,10 +15,10 @@ from controller.scheduling import BadDecision, BadSpec, Decision, Group, Policy,
 from controller.scheduling import baselines as b
 from controller.scheduling.antman import AntMan
 from controller.scheduling.muri import Muri
+from controller.scheduling.speed import Exclusive, Interleaved
 from controller.scheduling.tiresias import Tiresias
 from controller.simulator import simulate
 from controller.simulator.generate import generate
-from controller.simulator.speed import Exclusive, Interleaved
 from controller.vocabulary import Cluster
 from tests import effort
 

@@ -6,13 +6,15 @@ import math
 
 import pytest
 
+from benchmarks import replicas
 from controller.live import LiveController, Stop
+from controller.policies.families.base import SimulationConfig
+from controller.policies.registry import family, known
 from controller.scheduling import Submission
-from controller.simulator.families.base import SimulationConfig
-from controller.simulator.policies import family, known, make
+from controller.simulator.by_name import make
 from controller.vocabulary import Cluster
 
-NEVER_STOP = {"fifo", "fifo-backfill", "sjf", "qssf", "muri-replica:antman"}
+NEVER_STOP = {"fifo", "fifo-backfill", "sjf", "qssf", "benchmarks.replicas.muri:antman"}
 
 
 def spec(name: str, duration_s: float, gpus: int) -> Submission:
@@ -32,10 +34,11 @@ def stopped_by(live: LiveController, now_s: float) -> tuple[set[str], float]:
     raise AssertionError("nothing was ever stopped")
 
 
-FAMILIES = ("", "muri-replica")
+PLAIN = [name for name in known() if not family(name)]
+PLAIN += map(replicas.full_name, replicas.known("muri-replica"))
 
 
-@pytest.mark.parametrize("name", [n for n in known() if family(n) in FAMILIES and n not in NEVER_STOP])
+@pytest.mark.parametrize("name", [name for name in PLAIN if name not in NEVER_STOP])
 def test_a_job_that_ends_while_it_is_being_stopped_is_over(name: str) -> None:
     cluster = Cluster.uniform(1, 2)
     chosen = make(name, SimulationConfig(cluster))

@@ -10,11 +10,11 @@ from controller.scheduling import BadSpec, Submission
 from controller.scheduling.beliefs import Profiles, Spread
 from controller.scheduling.muri import Profiler
 from controller.scheduling.policy import JobState
+from controller.scheduling.speed import Interleaved
 from controller.scheduling.told import Told
 from controller.scheduling.weave import Weave
 from controller.simulator import simulate
 from controller.simulator.generate import generate
-from controller.simulator.speed import Interleaved
 from controller.vocabulary import Cluster
 
 STAGES = (0.5, 0.25, 0.125, 0.0)

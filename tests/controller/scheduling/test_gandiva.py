@@ -4,8 +4,8 @@ import pytest
 
 from controller.scheduling import BadSpec, Decision, Group, JobState, Submission, View
 from controller.scheduling.gandiva import Gandiva, progress
+from controller.scheduling.speed import Exclusive, Interleaved
 from controller.simulator import Result, simulate
-from controller.simulator.speed import Exclusive, Interleaved
 from controller.vocabulary import Cluster
 
 ONE = Cluster.uniform(1, 1)

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from controller.scheduling import BadSpec, Submission, gittins
 from controller.scheduling.gittins import Gittins, distribution, gittins_index
+from controller.scheduling.speed import Exclusive
 from controller.simulator import simulate
-from controller.simulator.speed import Exclusive
 from controller.vocabulary import Cluster
 
 sizes_seen = st.lists(st.integers(1, 50), min_size=1, max_size=12)

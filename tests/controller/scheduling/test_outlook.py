@@ -8,10 +8,10 @@ from controller.scheduling import Decision, Group, Submission, View
 from controller.scheduling.baselines import srsf
 from controller.scheduling.outlook import Ahead, ends_s, fill
 from controller.scheduling.placement import Slots
+from controller.scheduling.speed import Exclusive, Interleaved
 from controller.scheduling.weave import Weave
 from controller.simulator import measure, simulate
 from controller.simulator.generate import generate
-from controller.simulator.speed import Exclusive, Interleaved
 from controller.vocabulary import Cluster
 
 

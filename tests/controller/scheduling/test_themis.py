@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from controller.scheduling import BadSpec, Submission, baselines
+from controller.scheduling.speed import Exclusive
 from controller.scheduling.themis import Themis
 from controller.simulator import measure, simulate
-from controller.simulator.speed import Exclusive
 from controller.vocabulary import Cluster
 
 ONE = Cluster.uniform(1, 1)

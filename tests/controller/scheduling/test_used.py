@@ -1,10 +1,10 @@
 from __future__ import annotations
 
+from benchmarks.replicas.muri.family import POLICIES
 from controller.scheduling import Group, JobState, Submission
 from controller.simulator import measure
 from controller.simulator.generate import generate
 from controller.simulator.record import given
-from controller.simulator.replicas.muri.family import POLICIES
 from controller.vocabulary import Cluster
 
 

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from controller.policies.families.base import SimulationConfig
 from controller.scheduling import BadSpec, Decision, Submission, View
+from controller.scheduling.speed import Interleaved
 from controller.scheduling.told import Told
 from controller.scheduling.weave import Longer, Weave
 from controller.simulator import measure, simulate
-from controller.simulator.families.base import SimulationConfig
+from controller.simulator.by_name import make
 from controller.simulator.generate import generate
-from controller.simulator.policies import make
-from controller.simulator.speed import Interleaved
 from controller.simulator.traces import read
 from controller.vocabulary import Cluster
 
@@ -180,7 +180,7 @@ def test_a_weight_of_short_jobs_is_good_for_their_slowdown() -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif("INA_TRACES" not in os.environ, reason="INA_TRACES names no folder with muri/trace3.csv")
-@pytest.mark.parametrize("rules", ["", "muri-replica:"])
+@pytest.mark.parametrize("rules", ["", "benchmarks.replicas.muri:"])
 @pytest.mark.parametrize("trace", ["trace3", "trace3_pr", "job_type_2", "job_type_3"])
 def test_average_and_slowdown_are_better_than_muris(trace: str, rules: str) -> None:
     cluster = Cluster.uniform(8, 8)
@@ -191,5 +191,5 @@ def test_average_and_slowdown_are_better_than_muris(trace: str, rules: str) -> N
     )
     assert ours.avg_slowdown < theirs.avg_slowdown
     # the one exception is on the page of results
-    allowed = 1.06 if (trace, rules) == ("trace3", "muri-replica:") else 1.0
+    allowed = 1.06 if (trace, rules) == ("trace3", "benchmarks.replicas.muri:") else 1.0
     assert ours.avg_jct_s < allowed * theirs.avg_jct_s

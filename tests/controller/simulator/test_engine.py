@@ -6,6 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from controller.policies.families.base import SimulationConfig
+from controller.policies.registry import family, known
 from controller.scheduling import (
     BadDecision,
     BadSpec,
@@ -18,12 +20,11 @@ from controller.scheduling import (
     View,
 )
 from controller.scheduling import baselines as b
+from controller.scheduling.speed import Exclusive
 from controller.scheduling.tiresias import Tiresias
 from controller.simulator import measure, simulate
-from controller.simulator.families.base import SimulationConfig
+from controller.simulator.by_name import make
 from controller.simulator.generate import generate
-from controller.simulator.policies import family, known, make
-from controller.simulator.speed import Exclusive
 from controller.vocabulary import Cluster, Server
 
 ONE = Cluster.uniform(1, 1)
@@ -193,7 +194,7 @@ def test_work_is_conserved_and_no_gpu_oversubscribed(name: str, seed: int) -> No
         assert result.gpu_integral == pytest.approx(served)
 
 
-@pytest.mark.parametrize("name", [name for name in known() if family(name) in ("", "muri-replica")])
+@pytest.mark.parametrize("name", [name for name in known() if not family(name)])
 def test_runs_are_repeatable(name: str) -> None:
     cluster = Cluster.uniform(2, 4)
     jobs = generate(40, cluster, load=2, seed=9, three_stages=":" in name)

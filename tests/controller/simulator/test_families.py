@@ -12,19 +12,20 @@ from pathlib import Path
 
 import pytest
 
+from controller.policies.families.base import SimulationConfig
+from controller.policies.registry import FAMILIES, dress, family, find_family, full_name, known
 from controller.scheduling import BadSpec, BadTrace, ExtraMissing, Submission
+from controller.simulator.by_name import make
 from controller.simulator.estimates import expect, read_estimates
-from controller.simulator.families.base import SimulationConfig
 from controller.simulator.metrics import measure
-from controller.simulator.policies import FAMILIES, dress, family, full_name, known, make
 from controller.simulator.runs import RunFailed, Source, Task, kind_for, run
 from controller.vocabulary import Cluster
 from tests.controller.simulator.commands import schedule
 
 SMALL = Cluster.uniform(4, 8, cpus=24, memory_gb=500)
-NEW = ("synergy-replica", "lucid-replica", "sharing")
+NEW = ("benchmarks.replicas.synergy", "benchmarks.replicas.lucid", "sharing")
 KNOWN = (("speeds_known", 1.0), ("profile_s", 0.0))
-UNCHECKED = ("synergy-replica:fifo+opt", "synergy-replica:srtf+opt")
+UNCHECKED = ("benchmarks.replicas.synergy:fifo+opt", "benchmarks.replicas.synergy:srtf+opt")
 """They grant what no server has, as they do there."""
 
 
@@ -42,10 +43,16 @@ def test_names_are_unique_and_lead_to_their_families() -> None:
             assert family(full_name(kind, policy)) == kind
 
 
-@pytest.mark.parametrize("name", ["best", "synergy:fifo", "lucid-replica:best", ":fifo", "sharing:"])
+@pytest.mark.parametrize("name", ["best", ":fifo"])
 def test_other_names_are_unknown(name: str) -> None:
     with pytest.raises(BadSpec, match="is unknown; 'ina schedule policies --all' lists them"):
         make(name, SimulationConfig(SMALL))
+
+
+@pytest.mark.parametrize("kind", ["synergy", "benchmarks.replicas.lucid", "sharing"])
+def test_of_a_family_from_anywhere_other_names_are_unknown(kind: str) -> None:
+    with pytest.raises(BadSpec, match=f"family '{kind}' has no policy 'best'; it has .*fifo"):
+        make(f"{kind}:best", SimulationConfig(SMALL))
 
 
 def test_a_module_that_is_not_there_is_named() -> None:
@@ -57,16 +64,18 @@ def test_a_module_that_is_not_there_is_named() -> None:
 def test_every_policy_ends_all_jobs_and_passes_the_check(kind: str) -> None:
     for package in ("sklearn", "scipy"):
         pytest.importorskip(package)
-    for policy in FAMILIES[kind].policies:
+    for policy in find_family(kind).policies:
         assert average_s(full_name(kind, policy), SimulationConfig(SMALL, seed=1), jobs=40) > 0
 
 
 def test_a_setup_is_fresh() -> None:
-    one, other = (make("lucid-replica:fifo", SimulationConfig(SMALL)) for _ in range(2))
+    one, other = (make("benchmarks.replicas.lucid:fifo", SimulationConfig(SMALL)) for _ in range(2))
     assert one.policy is not other.policy
 
 
-@pytest.mark.parametrize("policy", ["sharing:sharing", "lucid-replica:lucid", "synergy-replica:srtf+tune"])
+@pytest.mark.parametrize(
+    "policy", ["sharing:sharing", "benchmarks.replicas.lucid:lucid", "benchmarks.replicas.synergy:srtf+tune"]
+)
 def test_figures_depend_on_the_seed_only(policy: str) -> None:
     pytest.importorskip("sklearn")
     one, again, other = (average_s(policy, SimulationConfig(SMALL, seed=seed)) for seed in (1, 1, 2))
@@ -74,20 +83,23 @@ def test_figures_depend_on_the_seed_only(policy: str) -> None:
 
 
 def test_families_that_dress_jobs_alike_run_on_the_same() -> None:
-    assert kind_for(["fifo", "lucid:fifo", "lucid-replica:fifo"]) == "lucid"
-    assert kind_for(["synergy:fifo+tune", "synergy-replica:fifo+tune"]) == "synergy"
+    assert kind_for(["fifo", "lucid:fifo", "benchmarks.replicas.lucid:fifo"]) == "benchmarks.replicas.lucid"
+    assert (
+        kind_for(["synergy:fifo+tune", "benchmarks.replicas.synergy:fifo+tune"])
+        == "benchmarks.replicas.synergy"
+    )
     with pytest.raises(BadSpec, match="policies of lucid and of sharing need different generated jobs"):
         kind_for(["lucid:fifo", "sharing:fifo"])
     config = SimulationConfig(SMALL, seed=3)
     jobs = Source(count=20).jobs(config)
-    assert dress(jobs, "lucid", config) == dress(jobs, "lucid-replica", config) != jobs
+    assert dress(jobs, "lucid", config) == dress(jobs, "benchmarks.replicas.lucid", config) != jobs
 
 
 # Time in steps.
 
 
 def test_a_job_of_synergys_has_ended_when_its_round_is_over() -> None:
-    setup = make("synergy-replica:fifo+fair", SimulationConfig(SMALL))
+    setup = make("benchmarks.replicas.synergy:fifo+fair", SimulationConfig(SMALL))
     specs = [Submission("a", 10.0, 1, 700, 0.5, model="text-recurrent")]  # 600 of 700 iterations in a round
     (job,) = setup.run(specs, SMALL).jobs
     assert (job.finish_s, job.jct_s) == (900.0, 890.0)
@@ -97,19 +109,23 @@ def test_a_job_of_lucids_ends_at_a_second_and_is_counted_down_to_zero() -> None:
     specs = [Submission("a", 10.0, 1, 100.4)]
     ends = {}
     for name in ("fifo", "srtf"):
-        (job,) = make(f"lucid-replica:{name}", SimulationConfig(SMALL)).run(specs, SMALL).jobs
+        (job,) = make(f"benchmarks.replicas.lucid:{name}", SimulationConfig(SMALL)).run(specs, SMALL).jobs
         ends[name] = job.finish_s
     assert ends == {"fifo": 111, "srtf": 112}
 
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_tune_finds_room_for_jobs_of_made_up_models(seed: int) -> None:
-    assert average_s("synergy-replica:fifo+tune", SimulationConfig(SMALL, seed=seed), jobs=120) > 0
+    assert (
+        average_s("benchmarks.replicas.synergy:fifo+tune", SimulationConfig(SMALL, seed=seed), jobs=120) > 0
+    )
 
 
 def test_lucid_needs_nodes_beside_its_profiler() -> None:
-    with pytest.raises(RunFailed, match="lucid-replica:lucid: the profiler takes 2 of 2 nodes") as caught:
-        average_s("lucid-replica:lucid", SimulationConfig(Cluster.uniform(2, 8)), jobs=5)
+    with pytest.raises(
+        RunFailed, match=r"benchmarks\.replicas\.lucid:lucid: the profiler takes 2 of 2 nodes"
+    ) as caught:
+        average_s("benchmarks.replicas.lucid:lucid", SimulationConfig(Cluster.uniform(2, 8)), jobs=5)
     assert caught.value.usage
 
 
@@ -139,7 +155,9 @@ def files(folder: Path, *, labels: tuple[str, str, str] = ("", "", "")) -> Simul
 def test_lucids_own_sharing_scores_count_if_there_are_any(tmp_path: Path) -> None:
     averages = []
     for labels in ((",label", ",1", ",0"), (",label", ",2", ",2")):
-        task = Task("lucid-replica:lucid", Source(tmp_path / "log.csv"), files(tmp_path, labels=labels))
+        task = Task(
+            "benchmarks.replicas.lucid:lucid", Source(tmp_path / "log.csv"), files(tmp_path, labels=labels)
+        )
         averages.append(run(task).metrics.avg_jct_s)
     # the only GPU that does not profile: both at once, at 0.9 and 0.6, or one after the other
     assert averages == [(math.ceil(1001 / 0.9) + math.ceil(901 / 0.6)) / 2, (1001 + 1001 + 901) / 2]
@@ -153,7 +171,7 @@ def test_profiles_and_pairs_belong_together_but_sharing_needs_pairs_only(tmp_pat
     with pytest.raises(BadSpec, match="belong together"):
         SimulationConfig(SMALL, profiles=both.profiles)
     pairs = SimulationConfig(SMALL, pairs=both.pairs)
-    for name in ("lucid:fifo", "lucid-replica:lucid"):
+    for name in ("lucid:fifo", "benchmarks.replicas.lucid:lucid"):
         with pytest.raises(BadSpec, match="belong together"):
             make(name, pairs)
     assert average_s("sharing:no-sharing", pairs) > 0
@@ -210,8 +228,8 @@ def test_a_family_is_imported_when_it_is_asked_for_only() -> None:
     code = """
 import sys
 from controller.scheduling import Cluster
-from controller.simulator.families.base import SimulationConfig
-from controller.simulator.policies import make
+from controller.policies.families.base import SimulationConfig
+from controller.simulator.by_name import make
 make("muri-l", SimulationConfig(Cluster.uniform(1, 8)))
 print(*(part for part in ("lucid", "sharing", "synergy") if f"controller.scheduling.{part}" in sys.modules))
 """
@@ -225,10 +243,11 @@ import sys
 for name in ("sklearn", "scipy", "interpret", "rapidfuzz", "matplotlib", "ray"):
     sys.modules[name] = None
 from controller.scheduling import Cluster
-from controller.simulator.families.base import SimulationConfig
-from controller.simulator.policies import known, make
+from controller.policies.families.base import SimulationConfig
+from controller.policies.registry import known
+from controller.simulator.by_name import make
 config = SimulationConfig(Cluster.uniform(4, 8, cpus=24, memory_gb=500))
-replicas = ("lucid-replica:lucid", "synergy-replica:fifo+fair")
+replicas = ("benchmarks.replicas.lucid:lucid", "benchmarks.replicas.synergy:fifo+fair")
 for name in (*replicas, "lucid:fifo", "synergy:fifo+drf", "sharing:no-sharing"):
     make(name, config)
 print(len(known()))
@@ -291,8 +310,8 @@ def test_a_trace_gets_the_estimates_of_its_background(tmp_path: Path) -> None:
     "policies",
     [
         "sharing:sharing,sharing:no-sharing,sharing:2d-las,sharing:tiresias",
-        "synergy-replica:fifo+fair,synergy-replica:srtf+tune,synergy-replica:las+greedy,synergy:fifo+tune",
-        "lucid-replica:lucid,lucid-replica:srtf,lucid-replica:tiresias,lucid:fifo",
+        "benchmarks.replicas.synergy:fifo+fair,benchmarks.replicas.synergy:srtf+tune,benchmarks.replicas.synergy:las+greedy,synergy:fifo+tune",
+        "benchmarks.replicas.lucid:lucid,benchmarks.replicas.lucid:srtf,benchmarks.replicas.lucid:tiresias,lucid:fifo",
     ],
 )
 def test_the_families_from_the_command_line(policies: str) -> None:
@@ -351,7 +370,6 @@ def test_a_dozen_or_two_are_listed_first() -> None:
     names = [line.split()[0] for line in out.splitlines() if line.startswith("  ") and "--set" not in line]
     assert 12 <= len(names) <= 24
     assert {"fifo", "muri-s", "synergy:srtf+tune", "lucid:lucid", "sharing:sharing"} <= {*names} <= {*known()}
-    assert not any("replica" in name for name in names)
     assert f"--all lists {len(known()) - len(names)} more" in out
 
 
@@ -380,10 +398,10 @@ def test_lucids_figures_on_c1000() -> None:
     )
     source = Source(log / "cluster_full_log.csv")
     for name, figures in LUCID.items():
-        found = run(Task(f"lucid-replica:{name}", source, config, verify=True)).metrics
+        found = run(Task(f"benchmarks.replicas.lucid:{name}", source, config, verify=True)).metrics
         assert (found.avg_jct_s, found.makespan_s) == (pytest.approx(figures[0], abs=0.5), figures[1])
     other = replace(config, estimates=log / "Philly_lgb.csv")
-    assert round(run(Task("lucid-replica:qssf", source, other)).metrics.avg_jct_s) == 23_717
+    assert round(run(Task("benchmarks.replicas.lucid:qssf", source, other)).metrics.avg_jct_s) == 23_717
 
 
 @traces
@@ -393,7 +411,7 @@ def test_synergys_figures_on_c1000() -> None:
         Cluster.uniform(8, 8, cpus=24, memory_gb=500), matrix=folder / "synergy" / "sensitivity_matrix.csv"
     )
     for name, average in SYNERGY.items():
-        setup = make(f"synergy-replica:{name}", config)
+        setup = make(f"benchmarks.replicas.synergy:{name}", config)
         specs = Source(folder / "common" / "c1000" / "synergy.csv").jobs(config)
         found = measure(setup.run(specs, config.cluster, verify=True))
         assert found.avg_jct_s == pytest.approx(average, abs=0.001)

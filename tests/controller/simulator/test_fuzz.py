@@ -6,18 +6,21 @@ import math
 
 import pytest
 
+from benchmarks import replicas
+from benchmarks.replicas.muri.family import POLICIES as REPLICAS
 from benchmarks.schedule_fuzz import Case, across_racks, draw, failure, wrong
+from controller.policies.families.base import SimulationConfig
+from controller.policies.registry import family, known
 from controller.scheduling import Decision, Group, JobState, Stuck, Submission, View
 from controller.scheduling import baselines as b
+from controller.scheduling.speed import Exclusive
 from controller.simulator import simulate
-from controller.simulator.families.base import SimulationConfig
-from controller.simulator.policies import family, known, make
-from controller.simulator.replicas.muri.family import POLICIES as REPLICAS
-from controller.simulator.speed import Exclusive
+from controller.simulator.by_name import make
 from controller.simulator.watch import DECISIONS
 from controller.vocabulary import Cluster, Server
 
-PLAIN = [name for name in known() if family(name) in ("", "muri-replica")]
+PLAIN = [name for name in known() if not family(name)]
+PLAIN += map(replicas.full_name, replicas.known("muri-replica"))
 STAGES = {"gpu": (0.0, 0.0, 1.0, 0.0), "mixed": (0.2, 0.2, 0.4, 0.2)}
 
 

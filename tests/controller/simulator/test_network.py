@@ -146,7 +146,7 @@ def test_every_scheduler_runs_with_every_kind_of_policy(scheduler: str) -> None:
 def test_a_replica_with_a_clock_of_its_own_is_refused() -> None:
     jobs = generate(3, fabrics.star(2), seed=3)
     with pytest.raises(BadSpec, match="has no network"):
-        simulate_network(jobs, fabrics.star(2), "muri-replica:srtf", NetworkSettings())
+        simulate_network(jobs, fabrics.star(2), "benchmarks.replicas.muri:srtf", NetworkSettings())
 
 
 @pytest.mark.parametrize("seed", range(4))

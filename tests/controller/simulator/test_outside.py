@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from controller.policies.families.base import SimulationConfig
+from controller.policies.registry import check_settings, settings_of
 from controller.scheduling import BadDecision, BadSpec, Policy, Submission
-from controller.simulator.families.base import SimulationConfig
+from controller.simulator.by_name import make
 from controller.simulator.generate import generate
-from controller.simulator.policies import check_settings, make, settings_of
 from controller.simulator.policy_run import PolicyRun
 from controller.vocabulary import Cluster
 from tests.controller.simulator.commands import schedule
@@ -21,7 +22,7 @@ EXAMPLE = Path(__file__).parents[3] / "examples/schedule/shortest.py"
 SOURCE = """
 from controller.scheduling import Decision, Group
 from controller.simulator.policy_run import PolicyRun
-from controller.simulator.speed import Exclusive
+from controller.scheduling.speed import Exclusive
 from controller.scheduling.baselines import fifo
 
 class Broken:

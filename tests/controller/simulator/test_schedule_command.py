@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.replicas import MURI
 from benchmarks.trace_files import SAMPLE as TRACE
 from controller.simulator.generate import generate
 from controller.simulator.traces import neutral
@@ -18,13 +19,13 @@ from tests.controller.simulator.commands import schedule
 
 def test_policies_side_by_side() -> None:
     ran = schedule(
-        "simulate", "--trace", TRACE, "--nodes", 2, "--policy", "muri-replica:srtf,muri-replica:muri-s",
+        "simulate", "--trace", TRACE, "--nodes", 2, "--policy", f"{MURI}:srtf,{MURI}:muri-s",
         "--verify", "--processes", 1, "--json",
     )  # fmt: skip
     assert ran.code == 0
     assert {name: round(values["avg_jct_s"], 2) for name, values in ran.json["metrics"].items()} == {
-        "muri-replica:srtf": 6380.26,
-        "muri-replica:muri-s": 8288.27,
+        f"{MURI}:srtf": 6380.26,
+        f"{MURI}:muri-s": 8288.27,
     }
 
 
@@ -41,7 +42,7 @@ def test_processes_change_no_figure() -> None:
         "--generate",
         40,
         "--policy",
-        "srtf,muri-replica:muri-l,muri-replica:antman",
+        "srtf,benchmarks.replicas.muri:muri-l,benchmarks.replicas.muri:antman",
         "--json",
     )
     one, two = (schedule(*arguments, "--processes", count).json["metrics"] for count in (1, 2))
@@ -162,8 +163,8 @@ def test_a_trace_arrives_as_many_times_as_fast_as_load_says(tmp_path: Path) -> N
         (["--load", "nan"], "a load of nan; it must be positive"),
         (["--profiles", "nowhere.csv"], "profiles and pairs belong together"),
         (
-            ["--policy", "muri-replica:srtf,lucid:fifo"],
-            "policies of lucid and of muri-replica need different",
+            ["--policy", "benchmarks.replicas.muri:srtf,lucid:fifo"],
+            "policies of benchmarks.replicas.muri and of lucid need different",
         ),
         (["--policy", "synergy:fifo+tune", "--trace", TRACE, "--nodes", "2"], "has no sensitivity matrix"),
         (["--policy", "lucid:lucid", "--trace", TRACE, "--nodes", "2"], "has no column 'dataset'"),

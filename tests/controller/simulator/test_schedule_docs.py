@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.simulator.policies import known
+from controller.policies.registry import known
 from tests.controller.simulator.commands import schedule
 
 ROOT = Path(__file__).parents[3]

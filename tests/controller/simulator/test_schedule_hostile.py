@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
+from benchmarks import replicas
 from benchmarks.trace_files import SAMPLE as TRACE
-from controller.simulator.policies import FAMILIES, full_name
+from controller.policies.registry import FAMILIES, find_family, full_name
 from tests.controller.simulator.commands import Ran, schedule
 
 ROOT = Path(__file__).parents[3]
@@ -177,12 +178,12 @@ def test_of_many_groups_some_are_drawn(tmp_path: Path) -> None:
     assert "group 51," not in plot.read_text()
 
 
-@pytest.mark.parametrize("kind", FAMILIES)
+@pytest.mark.parametrize("kind", [*FAMILIES, *replicas.TABLES.values()])
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_one_or_two_jobs_are_no_trouble_for_any_policy(kind: str, jobs: int) -> None:
     for package in ("scipy", "sklearn"):
         pytest.importorskip(package)
-    names = [full_name(kind, policy) for policy in FAMILIES[kind].policies]
+    names = [full_name(kind, policy) for policy in find_family(kind).policies]
     ran = schedule(
         "simulate", "--generate", jobs, "--nodes", 3, "--processes", 1, "--verify", "--json", "--policy",
         ",".join(names),
@@ -229,14 +230,26 @@ def test_profiles_of_three_stages_at_the_edges(tmp_path: Path, stages: str) -> N
     )
     rows = "".join(f"{each},1,0,90,a2c,64,9000,0,100,{stages},{each % 2}\n" for each in range(9))
     path.write_text(f"{columns}\n{rows}")
-    names = [full_name("muri-replica", policy) for policy in FAMILIES["muri-replica"].policies]
+    names = [
+        full_name("benchmarks.replicas.muri", policy)
+        for policy in find_family("benchmarks.replicas.muri").policies
+    ]
     if stages.startswith("0,0"):
-        names.remove("muri-replica:antman")
+        names.remove("benchmarks.replicas.muri:antman")
         ran = schedule(
-            "simulate", "--trace", path, "--nodes", 2, "--gpus", 2, "--policy", "muri-replica:antman"
+            "simulate",
+            "--trace",
+            path,
+            "--nodes",
+            2,
+            "--gpus",
+            2,
+            "--policy",
+            "benchmarks.replicas.muri:antman",
         )
         refused(
-            ran, "muri-replica:antman: job '0' has one stage only: it leaves its GPUs to no opportunistic job"
+            ran,
+            "muri:antman: job '0' has one stage only: it leaves its GPUs to no opportunistic job",
         )
     ran = schedule(
         "simulate", "--trace", path, "--nodes", 2, "--gpus", 2, "--processes", 1, "--verify", "--json",

@@ -192,7 +192,7 @@ def test_wrong_usage() -> None:
         (("--jobs", JOBS, "--shapes", "x.svg"), "give that too"),
         (("--jobs", JOBS, "--history", JOBS, "--shapes", "x.bmp"), "want a name that ends in .svg"),
         (("--jobs", JOBS, "--plot", "plan.bmp"), "want a name that ends in .svg"),
-        (("--jobs", JOBS, "--policy", "muri-replica:muri-s"), "3 are needed"),
+        (("--jobs", JOBS, "--policy", "benchmarks.replicas.muri:muri-s"), "3 are needed"),
         (("--jobs", JOBS, "--gpus", 1), "asks for 2 GPUs; the cluster has 1"),
         ((), ""),
     ):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controller.simulator.policies import FAMILIES
+from controller.policies.registry import FAMILIES
 from tests.controller.simulator.commands import schedule
 
 SMALL = ("--generate", 40, "--nodes", 1, "--processes", 1)
@@ -36,10 +36,10 @@ def test_restarts_that_are_free_shorten_completion_times() -> None:
         ("muri-s", "members=2"),
         ("muri-s", "worst_order=1"),
         ("muri-l", "in_order=1"),
-        ("muri-replica:muri-s", "unpack=0"),
-        ("muri-replica:muri-l", "members=2"),
-        ("muri-replica:muri-l", "worst_order=1"),
-        ("muri-replica:muri-l", "in_order=1"),
+        ("benchmarks.replicas.muri:muri-s", "unpack=0"),
+        ("benchmarks.replicas.muri:muri-l", "members=2"),
+        ("benchmarks.replicas.muri:muri-l", "worst_order=1"),
+        ("benchmarks.replicas.muri:muri-l", "in_order=1"),
     ],
 )
 def test_a_setting_changes_what_comes_of_it(policy: str, setting: str) -> None:

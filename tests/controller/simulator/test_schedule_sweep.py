@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.replicas import MURI
 from benchmarks.trace_files import SAMPLE as TRACE
+from controller.policies.families.base import SimulationConfig
 from controller.scheduling import BadSpec
 from controller.simulator.curves import cdf, means
-from controller.simulator.families.base import SimulationConfig
 from controller.simulator.pool import run_all
 from controller.simulator.runs import RunFailed, Source, Task, run
 from controller.vocabulary import Cluster
@@ -45,12 +46,12 @@ def test_a_table_and_a_plot_from_two_processes(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     plot = tmp_path / "sweep.svg"
     ran = schedule(
-        "sweep", "--trace", TRACE, "--nodes", 2, "--policy", "muri-replica:srtf,muri-replica:srsf",
+        "sweep", "--trace", TRACE, "--nodes", 2, "--policy", f"{MURI}:srtf,{MURI}:srsf",
         "--loads", "0.5,1,2", "--processes", 2, "--plot", plot,
     )  # fmt: skip
     assert ran.code == 0
-    assert ran.out.count("muri-replica:srsf") == 3
-    assert "muri-replica:srsf" in plot.read_text()
+    assert ran.out.count("benchmarks.replicas.muri:srsf") == 3
+    assert "benchmarks.replicas.muri:srsf" in plot.read_text()
 
 
 @pytest.mark.parametrize(
@@ -90,11 +91,11 @@ def test_a_ray_cluster_gives_the_same_figures() -> None:
 @pytest.mark.parametrize("processes", [1, 2])
 def test_what_fails_in_another_process_fails_here_as_well(processes: int) -> None:
     around = SimulationConfig(Cluster.uniform(1, 4))
-    source = Source(count=10, kind="muri-replica")
+    source = Source(count=10, kind="benchmarks.replicas.muri")
     tasks = [
         Task("srtf", source, around),
         Task("muri-s", source, around),
-        Task("muri-replica:srtf", source, around),
+        Task("benchmarks.replicas.muri:srtf", source, around),
     ]
     tasks[1] = Task("muri-s", Source(TRACE), around)
     with pytest.raises(RunFailed, match="asks for 16 GPUs; the cluster has 4") as caught:

@@ -187,8 +187,12 @@ def horovod_join() -> Any:
     sums = []
     for step in range(2 + 2 * hvd.rank()):
         sums.append(hvd.allreduce(torch.ones(3), name=f"step {step}", op=hvd.Sum).tolist())
-    error = ""
+    error, averages = "", []
     if hvd.rank():
+        for way in (hvd.Compression.none, hvd.Compression.fp16):
+            averages.append(
+                hvd.allreduce(torch.ones(3), name=f"sum by {way.__name__}", compression=way).tolist()
+            )
         try:
             hvd.allreduce(torch.ones(3), name="greatest", op=hvd.Max)
         except hvd.HorovodInternalError as raised:
@@ -196,7 +200,7 @@ def horovod_join() -> Any:
     last = hvd.join()
     after = hvd.allreduce(torch.ones(1), op=hvd.Sum).tolist()
     hvd.shutdown()
-    return [sums, error, last, after]
+    return [sums, averages, error, last, after]
 
 
 def horovod_refusals() -> Any:

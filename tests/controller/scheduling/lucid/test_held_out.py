@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from controller.policies.families.base import SimulationConfig
+from controller.policies.families.lucid import measurements, packing_tree
 from controller.scheduling.lucid import grow, sizes_from_pairs
-from controller.simulator.families.base import SimulationConfig
-from controller.simulator.families.lucid import measurements, packing_tree
 from controller.vocabulary import Cluster
 
 CONFIG = SimulationConfig(Cluster.uniform(1, 8))

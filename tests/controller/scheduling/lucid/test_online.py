@@ -8,8 +8,8 @@ from controller.scheduling import BadSpec, Decision, JobState, Submission, View
 from controller.scheduling.lucid import BinderRules, ProfilerRules, Sharing, Size, Usage
 from controller.scheduling.lucid.online import Arrivals, OnlineLucid, OnlineRules
 from controller.scheduling.lucid.samples import make_counts, make_history
+from controller.scheduling.speed import Exclusive
 from controller.simulator import Result, measure, simulate
-from controller.simulator.speed import Exclusive
 from controller.vocabulary import Cluster
 from tests.extras import needs
 

@@ -176,7 +176,7 @@ def test_with_sharing_off_the_head_of_the_queue_blocks() -> None:
 def test_an_unstable_pair_is_parted_and_the_newcomer_begins_anew_alone() -> None:
     cluster = Cluster.uniform(1, 1)
     bad: set[str] = set()
-    policy = Watched(lucid(unstable=lambda j: j.spec.id in bad))
+    policy = Watched(lucid(unstable=lambda j: j.spec.name in bad))
     specs = [job("a", "tiny"), job("b", "tiny", at=10), job("tick", "jumbo", at=50, gpus=1, lasts_s=5000)]
     original = policy.policy.decide
 

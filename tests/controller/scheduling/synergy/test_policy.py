@@ -4,6 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.replicas.steps import SteppedRun
+from benchmarks.replicas.synergy.rules import replica_demands, replica_policy
+from benchmarks.replicas.synergy.speed import RoundSpeed
+from controller.policies.families.base import SimulationConfig
+from controller.policies.registry import dress
 from controller.scheduling import BadSpec, Decision, Group, JobState, Submission, View
 from controller.scheduling.synergy import (
     ModelProfile,
@@ -20,12 +25,8 @@ from controller.scheduling.synergy import (
 from controller.scheduling.synergy.policies import ALLOCATORS
 from controller.scheduling.synergy.policy import RANKS
 from controller.simulator import measure, simulate
-from controller.simulator.families.base import SimulationConfig
+from controller.simulator.by_name import make
 from controller.simulator.generate import generate
-from controller.simulator.policies import dress, make
-from controller.simulator.replicas.steps import SteppedRun
-from controller.simulator.replicas.synergy.rules import replica_demands, replica_policy
-from controller.simulator.replicas.synergy.speed import RoundSpeed
 from controller.vocabulary import Cluster, Server
 from tests import effort
 from tests.controller.scheduling.synergy.cases import CACHING, HUNGRY, MODEST, SHAPE

@@ -1,0 +1,358 @@
+"""ATP as published against this project's shared slots: cost or gain of each choice in which they differ.
+
+The mixes of the experiment `preemption` under the program `atp`, under `shared`, and under builds of the two
+that differ from them in one choice; and one job alone, with more and more slots and with losses.
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from benchmarks.pages.preemption_mixes import FAVOURABLE, IN_FLIGHT, MIXES, WORKERS, communicating
+from bmv2_topos.harness import (
+    Experiment,
+    ResultRow,
+    Scenario,
+    Value,
+    column,
+    markdown,
+    number,
+    selected,
+    spread,
+)
+from bmv2_topos.plots import draw_lines, ticks
+from bmv2_topos.testbeds.virtual import Report, VirtualSettings
+from bmv2_topos.testbeds.virtual.settings import Program
+from controller.vocabulary import Job, Link
+
+SEEDS: Final = (1, 2, 3, 4, 5)
+SLOTS: Final = (128, 512)
+ALONE: Final = "1 job"
+ALONE_SLOTS: Final = (64, 256)
+LOSSES: Final = (0.0, 1e-3)
+LEFT_OUT: Final = (
+    "computing + 2 communicating",
+    "straggler among equals",
+    "2 straggling + 2 communicating",
+    "3 equal, computing",
+    "short, middle, long",
+)
+"""Mixes that are much like others, so that the sweep stays short."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotScheme:
+    """A way to find, hold and free slots: a program, its build and the options of the jobs."""
+
+    program: Program = "shared"
+    defines: tuple[tuple[str, str], ...] = ()
+    rehashes: bool = True
+    preempt: bool = False
+
+
+OURS, ATP, FIXED_SALT, HELD, HASHED, PREEMPT = (
+    "ours", "ATP", "ATP, no rehash", "ours, held", "ours, hashed", "ours, preemption"
+)  # fmt: skip
+SCHEMES: Final[Mapping[str, SlotScheme]] = {
+    OURS: SlotScheme(),
+    ATP: SlotScheme(program="atp"),
+    FIXED_SALT: SlotScheme(program="atp", rehashes=False),
+    HELD: SlotScheme(defines=(("HELD_SLOTS", ""),)),
+    HASHED: SlotScheme(defines=(("ADDRESSING", "HASHED"),)),
+    PREEMPT: SlotScheme(preempt=True),
+}
+OTHERS: Final = tuple(name for name in SCHEMES if name != OURS)
+
+QUESTION = """
+The program `atp` is ATP as its paper (NSDI'21) describes it: a packet's slot is a hash of its position in
+the window, and another hash for a position that collided; a complete sum goes to the server, and its slot
+stays taken until the server's result passes. This project's `shared` frees a slot with its completion, has
+the root multicast the sum, and lets PSNs follow each other through the region. What is each of these worth?
+"""
+
+ABOUT = f"""
+The mixes of [preemption](preemption.md) but for {", ".join(f"*{name}*" for name in LEFT_OUT)}:
+{WORKERS} workers per job, one switch, packets of 64 values, windows that stay as they are. And one job
+alone, communicating most of the time, {IN_FLIGHT} packets in flight, without losses and with
+{LOSSES[1]:.1%} of the packets lost on every link.
+
+| | slots by | freed by | results from |
+| --- | --- | --- | --- |
+| {OURS} | job's start + PSN | completion | the root |
+| {ATP} | hash of position and salt | the result | the server |
+| {FIXED_SALT} | hash of position | the result | the server |
+| {HELD} | job's start + PSN | the result | the server |
+| {HASHED} | hash of the PSN | completion | the root |
+| {PREEMPT} | job's start + PSN | completion, preemption | the root |
+
+All but the last serve first come first served. Each of *{HELD}* and *{HASHED}* is ours with one choice of
+ATP's; *{FIXED_SALT}* is ATP without one. *Time* is the mean job completion time (JCT) relative to *{OURS}* of
+the same seed: mean of {len(SEEDS)} seeds (least..most). *Who pays* is the job whose own mean JCT is the
+longest relative to its own under *{OURS}*. *Fallback* is what the links of all fallback servers carried, both
+ways; *in the switch* the share of contributions that a slot took in, the mean over the jobs.
+"""
+
+REASONS = """
+- Why holding slots costs: each is taken for the way to the server and back as well; and the server's result
+  comes a round trip to the server later, which alone costs a job whose window is a round trip's worth.
+- Why ATP can be faster than ours first come first served: beside jobs that wait for stragglers, with memory
+  to spare. Our PSNs go round through the whole region, and meet the held slots in every round; a position
+  that has found a slot which nobody holds keeps it. Preemption takes held slots at once, and is mostly
+  faster than both there.
+- Why ATP is slow under loss: its window of PSNs is what is in flight, so it stands still until the oldest
+  packet is repaired, and nothing is sent a round trip after a lost packet that would show its loss: only
+  probes find it. That is the window, not the slots: *ours, held* has ATP's slots, and eight times the
+  window.
+"""
+
+LIMITS = f"""
+**What differs from the paper** ([protocol](../protocol.md), ATP as published):
+
+- The worker draws the new slot of a position that collided, from a salt that all ranks count alike; in ATP
+  the server chooses it, with the same effect a window later.
+- Workers are this project's: they find losses by what overtakes a packet, by probes and by time-outs. ATP
+  waits for three results out of order or a time-out. So what ATP claims of its recovery, 34 % better than
+  SwitchML's, is compared here only as far as slots are concerned.
+- In ATP as here a window is as long as what may be in flight, while our programs' is eight times that:
+  under loss our workers run further ahead, which is most of what the rows with losses compare. With three
+  results out of order as the sign of a loss, ATP may repair sooner than it does here.
+- Windows are fixed, at about a round trip's worth by way of the root. By way of the server a round trip is
+  longer, so ATP alone with {IN_FLIGHT} packets is bound by its window as well: part of its time without any
+  collision is that, and more in flight would need more slots.
+- Jobs have a server each, on a link of its own. ATP's servers may be workers' hosts; results would then
+  share links with gradients.
+"""
+
+
+def scenarios(quick: bool) -> list[Scenario]:
+    """Return the sweep."""
+    return list(_scenarios(quick))
+
+
+def _scenarios(quick: bool) -> Iterator[Scenario]:
+    seeds = SEEDS[:1] if quick else SEEDS
+    few = tuple(replace(job, iterations=max(1, job.iterations // 4)) for job in MIXES[FAVOURABLE])
+    mixes = {name: jobs for name, jobs in MIXES.items() if name not in LEFT_OUT}
+    if quick:
+        mixes = {FAVOURABLE: few}
+    for (mix, jobs), slots in itertools.product(mixes.items(), SLOTS[:1] if quick else SLOTS):
+        for name, seed in itertools.product(SCHEMES, seeds):
+            yield _scenario({"mix": mix, "slots": slots, "loss": 0.0, "choice": name, "seed": seed}, jobs)
+    alone = (communicating("job", 2 if quick else 8),)
+    for loss, slots in itertools.product(LOSSES, ALONE_SLOTS[:1] if quick else ALONE_SLOTS):
+        for name, seed in itertools.product(SCHEMES, seeds):
+            if name != PREEMPT:
+                labels: ResultRow = {"mix": ALONE, "slots": slots, "loss": loss, "choice": name, "seed": seed}
+                yield _scenario(labels, alone)
+
+
+def _scenario(labels: ResultRow, jobs: Sequence[Job]) -> Scenario:
+    scheme = SCHEMES[str(labels["choice"])]
+    return Scenario(
+        labels=labels,
+        jobs=tuple(replace(job, preempt=scheme.preempt) for job in jobs),
+        settings=VirtualSettings(
+            program=scheme.program,
+            defines=scheme.defines,
+            rehashes=scheme.rehashes,
+            slots=int(number(labels, "slots")),
+            seed=int(number(labels, "seed")),
+            samples=0,
+        ),
+        link=Link("a", "b", loss=number(labels, "loss")),
+    )
+
+
+def measure(report: Report) -> ResultRow:
+    """Return the columns that a run adds to its labels; those of a job are numbered in the mix's order."""
+    row: dict[str, Value] = {
+        "mean_jct_s": report.mean_jct_s,
+        "aggregated_share": statistics.fmean(job.aggregated_share for job in report.jobs),
+        "fallback_bytes": sum(job.fallback_bytes for job in report.jobs),
+        "collided": sum(job.outcomes["collided"] for job in report.jobs),
+        "resent_packets": sum(job.resent_packets for job in report.jobs),
+    }
+    return {**row, **{f"jct_{place}_s": job.jct_s for place, job in enumerate(report.jobs, start=1)}}
+
+
+def times(rows: Sequence[ResultRow], choice: str, labels: ResultRow, name: str = "mean_jct_s") -> list[float]:
+    """Return a completion time relative to that under ours, seed by seed."""
+    ours = {row["seed"]: number(row, name) for row in selected(rows, choice=OURS, **labels)}
+    return [number(row, name) / ours[row["seed"]] for row in selected(rows, choice=choice, **labels)]
+
+
+def who_pays(rows: Sequence[ResultRow], choice: str, mix: str, slots: int) -> tuple[str, float]:
+    """Return the job of a mix that is slowed down most against ours, and the ratio of its times."""
+    means = {
+        job.name: statistics.fmean(times(rows, choice, {"mix": mix, "slots": slots}, f"jct_{place}_s"))
+        for place, job in enumerate(MIXES[mix], start=1)
+    }
+    slowest = max(means, key=lambda job: means[job])
+    return slowest, means[slowest]
+
+
+def settings_of(rows: Sequence[ResultRow]) -> list[tuple[str, int]]:
+    """Return the mixes and slots that were run, without the job alone."""
+    found = [(str(row["mix"]), int(number(row, "slots"))) for row in rows if row["mix"] != ALONE]
+    return list(dict.fromkeys(found))
+
+
+def tables(rows: Sequence[ResultRow]) -> str:
+    """Return times, payers, traffic and shares for the mixes, and times for the job alone."""
+    took, pays, sent = [], [], []
+    for mix, slots in settings_of(rows):
+        of: dict[str, Value] = {"mix": mix, "slots": slots}
+        ours = [1e3 * value for value in column(rows, "mean_jct_s", choice=OURS, **of)]
+        took.append(
+            [mix, f"{slots}", f"{spread(ours)} ms", *(spread(times(rows, name, of)) for name in OTHERS)]
+        )
+        payers = (who_pays(rows, name, mix, slots) for name in OTHERS)
+        pays.append([mix, f"{slots}", *(f"{job}, {ratio:.2f}" for job, ratio in payers)])
+        sent.append([mix, f"{slots}", *(_traffic(rows, name, of) for name in SCHEMES)])
+    alone = []
+    here = selected(rows, mix=ALONE)
+    for loss, at in dict.fromkeys((number(row, "loss"), number(row, "slots")) for row in here):
+        of = {"mix": ALONE, "slots": at, "loss": loss}
+        ours = [1e3 * value for value in column(rows, "mean_jct_s", choice=OURS, **of)]
+        others = [spread(times(rows, name, of)) for name in OTHERS if name != PREEMPT]
+        alone.append([f"{loss:.1%}", f"{at:.0f}", f"{spread(ours)} ms", *others, _traffic(rows, ATP, of)])
+    return "\n\n".join(
+        [
+            "### Time of each mix, relative to ours",
+            markdown(["mix", "slots", f"JCT, {OURS}", *OTHERS], took),
+            "### Who pays",
+            markdown(["mix", "slots", *OTHERS], pays),
+            "### Fallback, MB, and what is added in the switch",
+            markdown(["mix", "slots", *SCHEMES], sent),
+            "### One job alone",
+            markdown(
+                [
+                    "loss",
+                    "slots",
+                    f"JCT, {OURS}",
+                    *(name for name in OTHERS if name != PREEMPT),
+                    f"{ATP}: MB, in switch",
+                ],
+                alone,
+            ),
+        ]
+    )
+
+
+def _traffic(rows: Sequence[ResultRow], choice: str, labels: Mapping[str, Value]) -> str:
+    bytes_ = statistics.fmean(column(rows, "fallback_bytes", choice=choice, **labels))
+    share = statistics.fmean(column(rows, "aggregated_share", choice=choice, **labels))
+    return f"{bytes_ / 1e6:.1f}, {share:.0%}"
+
+
+def findings(rows: Sequence[ResultRow]) -> str:
+    """Compare the cost of the choices over the mixes, and for one job alone."""
+    lines = []
+    for name in OTHERS:
+        means = {
+            at: statistics.fmean(times(rows, name, {"mix": at[0], "slots": at[1]}))
+            for at in settings_of(rows)
+        }
+        worst, best = (choose(means, key=lambda at: means[at]) for choose in (max, min))
+        lines.append(
+            f"- {name}: {statistics.fmean(means.values()):.2f} times the time of ours on average of the"
+            f" mixes; most {means[worst]:.2f} ({worst[0]}, {worst[1]} slots), least {means[best]:.2f}"
+            f" ({best[0]}, {best[1]} slots)."
+        )
+    return "\n".join([*lines, _rehashing(rows), _alone(rows), _losses(rows), REASONS.strip()])
+
+
+def _rehashing(rows: Sequence[ResultRow]) -> str:
+    gains = {
+        (mix, slots): statistics.fmean(column(rows, "mean_jct_s", mix=mix, slots=slots, choice=FIXED_SALT))
+        / statistics.fmean(column(rows, "mean_jct_s", mix=mix, slots=slots, choice=ATP))
+        for mix, slots in settings_of(rows)
+    }
+    best, worst = (choose(gains, key=lambda at: gains[at]) for choose in (max, min))
+    return (
+        f"- Rehashing makes ATP {statistics.fmean(gains.values()):.2f} times as fast as without on average;"
+        f" most {gains[best]:.2f} ({best[0]}, {best[1]} slots), least {gains[worst]:.2f} ({worst[0]},"
+        f" {worst[1]} slots)."
+    )
+
+
+def _alone(rows: Sequence[ResultRow]) -> str:
+    said = []
+    slots_run = dict.fromkeys(int(number(row, "slots")) for row in selected(rows, mix=ALONE))
+    for name in (ATP, FIXED_SALT, HELD, HASHED):
+        at: list[ResultRow] = [{"mix": ALONE, "loss": 0.0, "slots": slots} for slots in slots_run]
+        means = [f"{statistics.fmean(times(rows, name, of)):.2f}" for of in at]
+        said.append(f"{name} {', '.join(means)}")
+    slots = ", ".join(map(str, slots_run))
+    return f"- One job alone, time relative to ours with {slots} slots: {'; '.join(said)}."
+
+
+def slowed(rows: Sequence[ResultRow], choice: str, slots: int) -> float:
+    """Return the time of one job with losses relative to its time without, with the same choice."""
+    lossless, lossy = (
+        statistics.fmean(column(rows, "mean_jct_s", mix=ALONE, slots=slots, choice=choice, loss=loss))
+        for loss in LOSSES
+    )
+    return lossy / lossless
+
+
+def _losses(rows: Sequence[ResultRow]) -> str:
+    slots_run = dict.fromkeys(int(number(row, "slots")) for row in selected(rows, mix=ALONE))
+    said = [
+        f"{name} {', '.join(f'{slowed(rows, name, slots):.2f}' for slots in slots_run)}"
+        for name in (OURS, ATP, HELD, HASHED)
+    ]
+    slots = ", ".join(map(str, slots_run))
+    return (
+        f"- {LOSSES[1]:.1%} of the packets lost, one job alone with {slots} slots, time relative to the same"
+        f" choice without losses: {'; '.join(said)}."
+    )
+
+
+def plots(rows: Sequence[ResultRow], directory: Path) -> list[Path]:
+    """Draw one job's time over the slots."""
+    lines = {}
+    used = list(dict.fromkeys(int(number(row, "slots")) for row in selected(rows, mix=ALONE)))
+    for name in SCHEMES:
+        if name == PREEMPT:
+            continue
+        for loss in LOSSES:
+            lines[name if not loss else f"{name}, {loss:.1%} lost"] = [
+                (
+                    float(place),
+                    1e3
+                    * statistics.fmean(
+                        column(rows, "mean_jct_s", mix=ALONE, slots=slots, choice=name, loss=loss)
+                    ),
+                )
+                for place, slots in enumerate(used)
+            ]
+    path = directory / "atp.svg"
+    draw_lines(
+        lines,
+        path,
+        x="slots of the switch",
+        y="JCT of one job alone (ms)",
+        x_ticks=ticks(used),
+        dashed=[name for name in lines if name.endswith("lost")],
+    )
+    return [path]
+
+
+EXPERIMENT = Experiment(
+    name="atp",
+    title="ATP as published, and what its choices cost",
+    question=QUESTION,
+    about=ABOUT,
+    scenarios=scenarios,
+    measure=measure,
+    tables=tables,
+    findings=findings,
+    limits=LIMITS,
+    plots=plots,
+)

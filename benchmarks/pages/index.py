@@ -1,0 +1,49 @@
+"""All pages by name, with the question that each answers, in the order of the results index.
+
+An experiment is imported when it is asked for: one takes as long as all of the command line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from bmv2_topos import harness
+
+QUESTIONS: Final[Mapping[str, str]] = {
+    "memory": "how much switch memory jobs need, with slots of their own, with shared ones, and with ATP as"
+    " published",
+    "stragglers": "what a job with a straggler costs a healthy one, with AIMD's one window and with A2TP's"
+    " two",
+    "loss": "how much goodput is left when links lose packets",
+    "preemption": "what jobs gain when urgent packets take slots from others",
+    "windows": "whether windows that adapt are as fast as the best fixed one",
+    "addressing": "where a job's packets should find their slots, and whether more memory is ever slower",
+    "regions": "whether a job notices that its slots are changed while it runs",
+    "atp": "what ATP's choices cost or bring: hashed positions that rehash, held slots, results by the"
+    " server",
+    "pool": "how many slots of its own a job needs",
+    "dynamic": "what jobs gain by slots for all over a static part for each, and by congestion control",
+    "traffic": "what two levels of aggregation take off the links",
+    "utilisation": "what each factor of ESA's priorities makes of a switch's memory",
+    "slowlink": "what a job with a network straggler costs a healthy one, with A2TP's windows and without",
+    "precision": "which scaling factors of gradients keep a model's accuracy",
+    "scaling": "how long an allreduce takes by number of workers, beside gloo's ring on the same links",
+    "targets": "how many packets per second the embedded switch and BMv2 aggregate",
+    "deadlines": "who meets deadlines when jobs fight over switch memory, and who pays for it",
+    "together": "what scheduler, placement, memory and trees bring, each alone and together",
+    "cluster-validation": "how far off `ina cluster simulate` is from packets, and how long slots are held",
+    "model": "how far virtual time is from real processes",
+}
+
+
+def source(name: str) -> str:
+    """Return the module of a page, as `ina experiment` takes it. Raises KeyError if there is no such page."""
+    if name not in QUESTIONS:
+        raise KeyError(name)
+    return f"benchmarks.pages.{name.replace('-', '_')}"
+
+
+def load(name: str) -> harness.Experiment:
+    """Return the experiment of a page. Raises KeyError if there is no such page."""
+    return harness.load(source(name))

@@ -1,0 +1,296 @@
+"""The page of the experiment `preemption`: text, tables and plots made of its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from benchmarks.pages.preemption_mixes import (
+    FAVOURABLE,
+    FINER_SLOTS,
+    IN_FLIGHT,
+    MIXES,
+    STARVATION,
+    WITHOUT,
+    WORKERS,
+)
+from benchmarks.pages.preemption_policies import ABLATION, EQUAL, FCFS, INVERTED, PREEMPT
+from bmv2_topos.harness import ResultRow, Value, averaged, markdown, number
+from bmv2_topos.plots import draw_lines
+
+QUESTION: Final = """
+Jobs that share one array of slots get them first come first served, or urgent packets take them from less
+urgent ones (ESA, ICNP'23). How much sooner do jobs end with preemption, how much of that is from the
+priorities, and how much from taking slots at all? Does any mix of jobs end later, and does a job of the
+lowest priority starve? ESA's authors report mean job completion times up to 1.35 times better than their
+baselines'.
+"""
+
+ABOUT: Final = f"""
+{WORKERS} workers per job, each on a host of its own, and a fallback server per job; all on one switch;
+links of 10 Gb/s and 2 µs; packets of 64 values; windows of fixed size, {IN_FLIGHT} packets in flight,
+twice as many for straggling jobs. The mixes are data, in `benchmarks/pages/preemption_mixes.py`;
+the policies are, in `preemption_policies.py`. All policies are told the same, and all else is equal:
+
+| policy | priority of a tensor |
+| --- | --- |
+| first come first served (FCFS) | nobody may take a slot |
+| policy | position of its layer * share of time in communication / remaining time |
+| all equal | the same for all; ageing alone decides: who was refused a slot takes it the next time |
+| inverted | the policy's, turned round |
+
+*Gain* is the mean job completion time (JCT) under FCFS over that under a policy, each the mean of the
+seeds; in brackets the least and the most of single seeds. *Priority* is the JCT with all equal over
+that by policy: what the priorities themselves are worth. *Worst job* is the greatest JCT by policy
+relative to the same job's under FCFS: who pays. *In the switch* is the share of contributions that a
+slot took in, the mean over the jobs.
+
+In *{STARVATION}* priorities are fixed: one job of priority 1 beside three of priority 255 that keep the
+switch busy until after its end. *Without slots* is the same with no slots for the first job: what it
+can always fall back on.
+"""
+
+_REASONS: Final = f"""
+- What makes FCFS slow: a packet that finds its slot taken goes to the fallback server, mostly together
+  with those of the other {WORKERS - 1} workers for the same sum. They share one link there, so that
+  such a sum takes {WORKERS} times as long as one in the switch, where each comes in by its worker's own
+  link. A job that waits for a straggler holds slots meanwhile and has no use of them.
+- To take a slot at all is worth much: with all priorities equal, a slot that nobody needs soon goes to
+  whoever asks twice. But so does one that would have been complete in a moment, which priorities
+  prevent. Where slots are scarce among jobs that all use them quickly, all equal is slower than FCFS.
+"""
+
+DIFFERS: Final = """
+In ESA's paper each failed attempt halves an occupant's priority, a number. Here priorities are
+logarithms, and each failed packet takes 1 of 255 from it: to halve the code took half of all octaves at
+once, and after eight packets, one from each worker, nothing was left to compare. The position counts
+linearly, the ranges of the factors are this library's (`hostlib/priority.py`). Time in communication
+counts from a collective's first result on, so that waiting for a straggler does not make a job look
+urgent. A full slot at once serves others; its result is multicast by the switch. The baselines of the
+paper's 1.35 are ATP and SwitchML, not FCFS among these slots; [atp.md](atp.md) has ATP as published on
+the same mixes.
+"""
+
+LIMITS: Final = f"""
+Jobs are a thousand times shorter than real ones, so that many mixes can be tried; what decides is the
+ratio of memory to packets in flight, and that is realistic. Windows are fixed, so that nothing differs
+between two runs but who gets a slot. The remaining time of a job is known from its second iteration on, and
+half of the jobs of the favourable mix have two.
+
+### What differs from the paper
+
+{DIFFERS.strip()}
+"""
+
+
+def gain(rows: Sequence[ResultRow], mix: str, slots: int, policy: str = PREEMPT) -> float:
+    """Return the mean JCT first come first served over that by a policy, over the seeds that both have."""
+    seeds = _seeds(rows, mix, slots, policy)
+    of = [row for row in rows if row["seed"] in seeds]
+    fcfs, other = (_mean(of, mix, slots, name) for name in (FCFS, policy))
+    return number(fcfs, "mean_jct_s") / number(other, "mean_jct_s")
+
+
+def spread(rows: Sequence[ResultRow], mix: str, slots: int, policy: str = PREEMPT) -> tuple[float, float]:
+    """Return the least and the greatest gain of a single seed."""
+    by_seed = ([row for row in rows if row["seed"] == seed] for seed in _seeds(rows, mix, slots, policy))
+    gains = [gain(of, mix, slots, policy) for of in by_seed]
+    return min(gains), max(gains)
+
+
+def _seeds(rows: Sequence[ResultRow], mix: str, slots: int, policy: str) -> list[Value]:
+    of = [row for row in rows if (row["mix"], row["slots"], row["policy"]) == (mix, slots, policy)]
+    return list(dict.fromkeys(row["seed"] for row in of))
+
+
+def worth(rows: Sequence[ResultRow], mix: str, slots: int) -> float:
+    """Return the mean JCT with equal priorities over that by policy."""
+    return gain(rows, mix, slots) / gain(rows, mix, slots, EQUAL)
+
+
+def worst_job(rows: Sequence[ResultRow], mix: str, slots: int) -> float:
+    """Return the greatest ratio of a job's JCT with preemption to its JCT first come first served."""
+    fcfs, preempt = (_mean(rows, mix, slots, policy) for policy in (FCFS, PREEMPT))
+    return max(number(preempt, f"jct_{place}_s") / number(fcfs, f"jct_{place}_s") for place in _places(fcfs))
+
+
+def _mean(rows: Sequence[ResultRow], mix: str, slots: int, policy: str) -> ResultRow:
+    (row,) = averaged(
+        [row for row in rows if (row["mix"], row["slots"], row["policy"]) == (mix, slots, policy)],
+        ("mix", "slots", "policy"),
+    )
+    return row
+
+
+def _places(row: ResultRow) -> range:
+    """Return the places of a mix's jobs: columns of other mixes' jobs are empty."""
+    return range(1, 1 + sum(row.get(f"jct_{place}_s") is not None for place in range(1, len(row))))
+
+
+def _settings(rows: Sequence[ResultRow]) -> list[tuple[str, int]]:
+    """Return the mixes and slots that were run under the priorities of the policy."""
+    found = [(str(row["mix"]), int(number(row, "slots"))) for row in rows if row["mix"] != STARVATION]
+    return list(dict.fromkeys(found))
+
+
+def tables(rows: Sequence[ResultRow]) -> str:
+    """Return the gain of each mix, the ablation, the favourable mix by job, and the lowest priority."""
+    parts = [
+        "### Every mix",
+        _every_mix(rows),
+        f"### {FAVOURABLE}: what the gain is made of",
+        _ablation(rows),
+    ]
+    for slots in [slots for mix, slots in _settings(rows) if mix == FAVOURABLE]:
+        parts += [f"### {FAVOURABLE}, {slots} slots, by job", _by_job(rows, slots)]
+    return "\n\n".join([*parts, f"### {STARVATION}", _starvation(rows)])
+
+
+def _gain(rows: Sequence[ResultRow], mix: str, slots: int, policy: str) -> str:
+    least, most = spread(rows, mix, slots, policy)
+    return f"{gain(rows, mix, slots, policy):.2f} ({least:.2f}..{most:.2f})"
+
+
+def _every_mix(rows: Sequence[ResultRow]) -> str:
+    lines = []
+    for mix, slots in _settings(rows):
+        fcfs, preempt = (_mean(rows, mix, slots, policy) for policy in (FCFS, PREEMPT))
+        lines.append(
+            [
+                mix,
+                f"{slots}",
+                _ms(fcfs, "mean_jct_s"),
+                *(_gain(rows, mix, slots, policy) for policy in (PREEMPT, EQUAL, INVERTED)),
+                f"**{worth(rows, mix, slots):.2f}**",
+                f"{worst_job(rows, mix, slots):.2f}",
+                _both(fcfs, preempt, "aggregated_share", 1e2, " %"),
+            ]
+        )
+    columns = ["mix", "slots", "mean JCT, FCFS", "gain by policy", "all equal", "inverted", "priority"]
+    return markdown([*columns, "worst job", "in the switch"], lines)
+
+
+def _ablation(rows: Sequence[ResultRow]) -> str:
+    of = [row for row in rows if row["mix"] == FAVOURABLE]
+    slots_used = list(dict.fromkeys(int(number(row, "slots")) for row in of if row["policy"] in ABLATION))
+    names = list(dict.fromkeys(str(row["policy"]) for row in of if row["policy"] != FCFS))
+    lines = []
+    for name in names:
+        gains = [_gain(rows, FAVOURABLE, slots, name) for slots in slots_used if _has(of, slots, name)]
+        if len(gains) == len(slots_used):
+            lines.append([{PREEMPT: "by policy", EQUAL: "all equal"}.get(name, name), *gains])
+    return markdown(["priorities", *(f"gain, {slots} slots" for slots in slots_used)], lines)
+
+
+def _has(rows: Sequence[ResultRow], slots: int, policy: str) -> bool:
+    return any((row["slots"], row["policy"]) == (slots, policy) for row in rows)
+
+
+def findings(rows: Sequence[ResultRow]) -> str:
+    """Name the mixes with the most and least gain, the gain of priorities, and the cost of the lowest."""
+    settings = _settings(rows)
+    gains = {setting: gain(rows, *setting) for setting in settings}
+    worths = {setting: worth(rows, *setting) for setting in settings}
+    best, worst = max(gains, key=lambda at: gains[at]), min(gains, key=lambda at: gains[at])
+    most = max(FINER_SLOTS, key=lambda slots: gains.get((FAVOURABLE, slots), 0.0))
+    dearest = max(worths, key=lambda at: worths[at])
+    least = min(worths, key=lambda at: worths[at])
+    payer = max(settings, key=lambda at: worst_job(rows, *at))
+    lost = max(_lowest(rows, slots, WITHOUT) for slots in _starvation_slots(rows))
+    favourable = ", ".join(
+        f"{worths[FAVOURABLE, slots]:.2f} with {slots}"
+        for slots in FINER_SLOTS
+        if (FAVOURABLE, slots) in worths
+    )
+    return "\n".join(
+        [
+            f"- Favourable mix ({FAVOURABLE}): gain up to {gains[FAVOURABLE, most]:.2f} ({most} slots)."
+            f" Most of all: {gains[best]:.2f} ({best[0]}, {best[1]} slots).",
+            f"- Least gain of any mix: {gains[worst]:.3f} ({worst[0]}, {worst[1]} slots).",
+            f"- The priorities themselves are worth, over all equal, in the favourable mix {favourable}"
+            f" slots; of all mixes most in {dearest[0]} with {dearest[1]} slots ({worths[dearest]:.2f}) and"
+            f" least in {least[0]} with {least[1]} ({worths[least]:.2f}). With ample memory all do the same.",
+            f"- Who pays: at most {worst_job(rows, *payer):.2f} times its time under FCFS, for a job of"
+            f" {payer[0]} with {payer[1]} slots.",
+            f"- The job of the lowest priority takes at most {lost:.2f} of its time without slots.",
+            _REASONS.strip(),
+        ]
+    )
+
+
+def _by_job(rows: Sequence[ResultRow], slots: int) -> str:
+    fcfs, preempt = (_mean(rows, FAVOURABLE, slots, policy) for policy in (FCFS, PREEMPT))
+    lines = []
+    for place, job in enumerate(MIXES[FAVOURABLE], start=1):
+        line = [job.name]
+        for row in (fcfs, preempt):
+            rate_bps = 8 * number(row, f"fallback_{place}_bytes") / number(row, f"jct_{place}_s")
+            line += [
+                _ms(row, f"jct_{place}_s"),
+                f"{number(row, f'aggregated_share_{place}'):.1%}",
+                f"{rate_bps / 1e9:.1f} Gb/s",
+            ]
+        lines.append(line)
+    columns = ["job", "JCT, FCFS", "in the switch", "fallback link"]
+    return markdown([*columns, "JCT, preemption", "in the switch", "fallback link"], lines)
+
+
+def _starvation_slots(rows: Sequence[ResultRow]) -> list[int]:
+    return list(dict.fromkeys(int(number(row, "slots")) for row in rows if row["mix"] == STARVATION))
+
+
+def _lowest(rows: Sequence[ResultRow], slots: int, policy: str) -> float:
+    """Return the JCT of the lowest priority with preemption over that under another policy."""
+    preempt, other = (_mean(rows, STARVATION, slots, of) for of in (PREEMPT, policy))
+    return number(preempt, "jct_1_s") / number(other, "jct_1_s")
+
+
+def _starvation(rows: Sequence[ResultRow]) -> str:
+    lines = []
+    for slots in _starvation_slots(rows):
+        means = [_mean(rows, STARVATION, slots, policy) for policy in (FCFS, PREEMPT, WITHOUT)]
+        ratios = [_lowest(rows, slots, policy) for policy in (FCFS, WITHOUT)]
+        preempt = means[1]
+        lines.append(
+            [
+                f"{slots}",
+                *(_ms(row, "jct_1_s") for row in means),
+                *(f"{ratio:.2f}" for ratio in ratios),
+                _ms(preempt, "longest_iteration_1_s"),
+                f"{number(preempt, 'aggregated_share_1'):.1%}",
+            ]
+        )
+    columns = ["slots", "its JCT, FCFS", "preemption", "without slots", "preemption / FCFS"]
+    return markdown([*columns, "preemption / without", "longest iteration", "in the switch"], lines)
+
+
+def _ms(row: ResultRow, column: str) -> str:
+    return f"{1e3 * number(row, column):.2f} ms"
+
+
+def _both(one: ResultRow, other: ResultRow, column: str, factor: float, unit: str) -> str:
+    return f"{factor * number(one, column):.1f} → {factor * number(other, column):.1f}{unit}"
+
+
+def plots(rows: Sequence[ResultRow], directory: Path) -> list[Path]:
+    """Draw the gain over the slots, for every mix, and the JCTs of the favourable mix's jobs."""
+    slots_used = sorted({slots for _, slots in _settings(rows)})
+    place = {slots: float(position) for position, slots in enumerate(slots_used)}
+    ticks = [(position, f"{slots}") for slots, position in place.items()]
+    gains: dict[str, list[tuple[float, float]]] = {}
+    for mix, slots in _settings(rows):
+        gains.setdefault(mix, []).append((place[slots], gain(rows, mix, slots)))
+    paths = [directory / "preemption.svg", directory / "preemption-jobs.svg"]
+    y = "mean JCT: FCFS / preemption"
+    draw_lines(gains, paths[0], x="slots of the switch", y=y, x_ticks=ticks)
+    jobs: dict[str, list[tuple[float, float]]] = {}
+    for number_, job in enumerate(MIXES[FAVOURABLE], start=1):
+        for policy, name in ((FCFS, "FCFS"), (PREEMPT, "preemption")):
+            jobs[f"{job.name}, {name}"] = [
+                (place[slots], 1e3 * number(_mean(rows, mix, slots, policy), f"jct_{number_}_s"))
+                for mix, slots in _settings(rows)
+                if mix == FAVOURABLE
+            ]
+    draw_lines(jobs, paths[1], x="slots of the switch", y="JCT (ms)", title=FAVOURABLE, x_ticks=ticks)
+    return paths

@@ -1,0 +1,194 @@
+"""Runs of an experiment on testbeds of network namespaces: what the machine decides.
+
+Not in virtual time: real processes, the kernel's UDP and TCP, HTB's and the switch's rates.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from bmv2_topos.harness import ResultRow, Scenario
+from bmv2_topos.testbeds import netns
+from bmv2_topos.testbeds.virtual import VirtualSettings
+from controller.vocabulary import Job, Link, Topology, float32_bytes
+from controller.vocabulary.catalog import star
+from hostlib import command_line
+from hostlib.core.state import RtoLimits
+from ina.bench.allreduce import processor_s, slowest
+from ina.runtime.jobs import JobEnd, run_jobs
+from ina.runtime.spec import LaunchSpec
+from ina.runtime.testbed_fabric import opened
+
+DELAY_S = 2e-6
+WINDOW = 512
+LANES = 256
+FRAME_HEADERS_BYTES = 70  # Ethernet, IPv4, UDP, INA
+COALESCE_US = 500
+"""Hosts look at their packets so often in virtual time: seldom, for the links are slow."""
+RTO = RtoLimits()
+
+
+def wire_s(size_bytes: int, rate_bps: float) -> float:
+    """Return how long the data packets of an array take on a link, payload and headers counted."""
+    packets = -(-size_bytes // (4 * LANES))
+    return packets * (4 * LANES + FRAME_HEADERS_BYTES) * 8 / rate_bps
+
+
+def _processor_s(processes: Iterable[int]) -> float:
+    """Return the processor time that processes have used."""
+    fields = [Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split() for process in processes]
+    return sum(int(of[11]) + int(of[12]) for of in fields) / os.sysconf("SC_CLK_TCK")
+
+
+def no_gloo() -> str:
+    """Return why testbeds cannot be made here, or gloo cannot be asked; empty if they can."""
+    if find_spec("torch") is None:
+        return "gloo's ring needs torch: pip install 'ina[bench]'"
+    return missing()
+
+
+def missing() -> str:
+    """Return why testbeds cannot be made here; empty if they can."""
+    try:
+        netns.check_here()
+    except netns.NotHere as error:
+        return str(error)
+    return ""
+
+
+def in_virtual_time(
+    real: RealAllreduce,
+    labels: ResultRow,
+    *,
+    rto: RtoLimits = RTO,
+    coalesce_us: int = COALESCE_US,
+    seed: int = 0,
+    iterations: int = 1,
+) -> Scenario:
+    """Return one of the same allreduces in virtual time, by default with real workers' time-outs."""
+    job = Job(
+        name="job",
+        workers=real.workers,
+        window=real.window,
+        iterations=iterations,
+        layers_bytes=float32_bytes((real.size_bytes // 4,)),
+        compute_s=0.0,
+    )
+    (link, *_) = real.topology().links
+    settings = VirtualSettings(
+        program="exclusive",
+        lanes=real.lanes,
+        slots=2 * real.window,
+        rto=rto,
+        coalesce_us=coalesce_us,
+        seed=seed,
+        samples=0,
+    )
+    return Scenario(labels=labels, jobs=(job,), settings=settings, link=link)
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Times of allreduces by ina and by gloo, which took turns in the same processes on the same links."""
+
+    of: RealAllreduce
+    ina_s: Sequence[float]
+    gloo_s: Sequence[float]
+    """Empty if it was not asked for."""
+    block16_s: Sequence[float]
+    """By ina in 16 bits; empty if it was not asked for."""
+    processor_s: Sequence[float]
+    """Of all workers together, by ina's allreduces; not the switch's."""
+    load: float
+    """Load of the machine when the run began: processes that want a processor, averaged over a minute."""
+    resent_packets: float
+    sent_packets: float
+    """Packets that workers sent in all, of warming up and barriers, too."""
+    switch_s: float
+    """Processor time of the switch from its first packet to its last, gloo's included."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RealAllreduce:
+    """Allreduces of one job, a worker on each host of one switch, in network namespaces."""
+
+    labels: ResultRow
+    workers: int
+    rate_bps: float
+    size_bytes: int
+    iterations: int
+    gloo: bool = True
+    block16: bool = False
+    delay_s: float = DELAY_S
+    loss: float = 0.0
+    window: int = WINDOW
+    lanes: int = LANES
+    target: str = "embedded"
+
+    @property
+    def real(self) -> bool:
+        """True."""
+        return True
+
+    @property
+    def elements(self) -> int:
+        """Elements that all workers send."""
+        return self.workers * self.iterations * self.size_bytes // 4
+
+    @property
+    def packets(self) -> int:
+        """Data packets of all workers per allreduce."""
+        return self.workers * -(-self.size_bytes // (4 * self.lanes))
+
+    def topology(self) -> Topology:
+        """Return the testbed: one switch."""
+        link = Link("a", "b", rate_bps=self.rate_bps, delay_s=self.delay_s, loss=self.loss)
+        return star(self.workers, link=link)
+
+    def run(self) -> Times:
+        """Run it. Raises LiveError, WorkerFailed."""
+        load = os.getloadavg()[0]
+        name = f"experiment-{os.getpid()}"
+        state = netns.up(name, self.topology(), netns.Program(lanes=self.lanes, target=self.target))
+        try:
+            with tempfile.TemporaryDirectory() as folder, opened(state) as fabric:
+                end = JobEnd(LaunchSpec(self._command(folder), self.workers, slots=2 * self.window))
+                before_s = _processor_s(state.switches.values())
+                run_jobs(fabric, [end], on_output=_to_stderr)
+                switch_s = _processor_s(state.switches.values()) - before_s
+                end.check()
+                assert end.result is not None
+                reports = end.result.reports.values()
+                resent, sent = (
+                    sum(report[f"packets_{name}"] for report in reports) for name in ("resent", "sent")
+                )
+                times, busy = (of(Path(folder), self.workers) for of in (slowest, processor_s))
+        finally:
+            netns.down(name)
+        return Times(
+            of=self,
+            ina_s=times["ina"],
+            gloo_s=times.get("gloo", ()),
+            block16_s=times.get("block16", ()),
+            processor_s=busy["ina"],
+            load=load,
+            resent_packets=resent,
+            sent_packets=sent,
+            switch_s=switch_s,
+        )
+
+    def _command(self, folder: str) -> list[str]:
+        store = ["--gloo-store", f"{folder}/store"] if self.gloo else []
+        sizes = ["--bytes", str(self.size_bytes), "--iterations", str(self.iterations)]
+        block16 = ["--block16"] * self.block16
+        return command_line.module("ina.bench.allreduce", *sizes, "--output", folder, *store, *block16)
+
+
+def _to_stderr(spec: LaunchSpec, rank: int, data: bytes, is_error: bool) -> None:
+    sys.stderr.buffer.write(data)

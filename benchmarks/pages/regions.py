@@ -1,0 +1,289 @@
+"""Cost of changing a job's slots while it runs: consistently, at once, or not at all.
+
+The controller moves one job twelve times through the memory, with and without losses, on one switch and on a
+tree. A consistent change puts the new region in force from a PSN on that nobody has sent yet; a change at
+once, which is how it was before, leaves the parts of sums that are under way in the old region.
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from benchmarks.pages.preemption_mixes import IN_FLIGHT, WORKERS, communicating
+from bmv2_topos.harness import (
+    Experiment,
+    ResultRow,
+    Scenario,
+    column,
+    markdown,
+    number,
+    spread,
+)
+from bmv2_topos.plots import draw_lines, ticks
+from bmv2_topos.testbeds.virtual import ChangeRegion, Report, VirtualSettings
+from controller.vocabulary import Link
+
+SEEDS: Final = (1, 2, 3, 4, 5)
+SLOTS: Final = 1024
+SIZE: Final = 512
+"""Slots of every region: as many as PSNs may be under way, so that losses cost the same in each region."""
+APART: Final = (512, 0)
+OVERLAPPING: Final = (512, 256, 64, 400, 128, 0)
+"""Offsets of the regions that the job moves to, over and over; the last is where it begins."""
+CHANGES: Final = 12
+EVERY: Final = 3.3
+"""Iterations from a change to the next."""
+ITERATIONS: Final = 44
+SHAPES: Final[Mapping[str, tuple[int, ...] | None]] = {"one switch": None, "tree of 2 x 4": (2, 4)}
+PERIODS_S: Final[Mapping[tuple[str, float], float]] = {
+    ("one switch", 0.0): 0.351e-3 * EVERY,
+    ("one switch", 1e-3): 0.371e-3 * EVERY,
+    ("one switch", 1e-2): 0.448e-3 * EVERY,
+    ("tree of 2 x 4", 0.0): 0.361e-3 * EVERY,
+    ("tree of 2 x 4", 1e-3): 0.389e-3 * EVERY,
+    ("tree of 2 x 4", 1e-2): 0.547e-3 * EVERY,
+}
+"""Time from a change to the next, by network and loss: `EVERY` iterations of a run without changes."""
+NONE, CONSISTENT, MIXED, AT_ONCE = "none", "consistent", "consistent, overlapping", "at once"
+CHANGED: Final = (NONE, CONSISTENT, MIXED, AT_ONCE)
+TARGET: Final = 1.03
+"""Greatest ratio of iterations across a change to the same ones of a run without changes."""
+
+JOB: Final = replace(communicating("job", ITERATIONS), slots=SIZE)
+
+QUESTION = """
+A controller that hands out switch memory has to change regions while jobs run. Does the job notice?
+Iterations across a change should be within 3 % of what they are without one, and no packet should be sent
+again for it, under loss too.
+"""
+
+ABOUT = f"""
+One job of {WORKERS} workers, on one switch and on a tree of two racks of four under a third switch, whose
+links are as fast as the hosts'; every link loses packets independently. Packets of 64 values; fixed windows
+of {IN_FLIGHT} packets; {ITERATIONS} iterations of {JOB.compute_s * 1e6:.0f} µs of computing, ± 5 %, and two
+tensors of 32768 values. Every switch has {SLOTS} slots, of which {SIZE} are the job's; {CHANGES} times,
+about every {EVERY} iterations, it gets {SIZE} others at all its switches.
+
+*Consistent* is how changes are made ([protocol](../protocol.md), Moving to another region), to a region that
+shares no slot with the one before; *overlapping* the same to regions of which most share slots with the one
+before, at other places. *At once* is a new region, apart, for every packet that comes from then on
+(`moves_at_once`), which is how it was before.
+
+*Iteration* is the mean time of an iteration; *across* that of the iterations in which a change begins and
+of those that follow them, relative to the same iterations of the same seed without changes; *others* the
+same of all others. *Sent again*, *pulled* and *collided* are packets of a whole run: those that workers
+sent again, what reminders brought home from switches, and contributions that found their slot taken. Mean
+of {len(SEEDS)} seeds (least..most).
+"""
+
+WHY = """
+- Overlapping regions cost something under loss only: while a sum of the old region is repaired, it keeps a
+  slot that, in the new region, is another PSN's, and the job meets itself. Without loss nothing that old is
+  under way when the new region comes into force. Where a policy can choose, it should give a job slots that
+  are apart from those that it leaves.
+"""
+
+LIMITS = f"""
+**What differs from the papers.** INAlloc gives jobs other regions each period and does not say what becomes
+of sums that are under way; *at once* is the simplest reading.
+
+A change settles when the job is two windows of PSNs further, {16 * IN_FLIGHT} packets here; one that is
+asked for earlier waits, and is replaced by the next. So a job whose region changes faster than that moves
+less often than it is told.
+
+Regions are large enough for all PSNs that losses let be under way, eight times {IN_FLIGHT}. A first try
+used regions of 96 to 256 slots, and showed jobs 30 % slower with changes at 0.1 % of loss: that was the
+size of the regions, not the changes ([addressing](addressing.md) has the sizes). Under loss no two runs
+lose the same packets, so differences of some per cent, and of some hundred packets, are chance: the spread
+over the seeds says how much. One job moves alone here; that another gets its old slots in time is a matter
+of tests.
+"""
+
+
+def scenarios(quick: bool) -> list[Scenario]:
+    """Return the sweep."""
+    return list(_scenarios(quick))
+
+
+def _scenarios(quick: bool) -> Iterator[Scenario]:
+    for network, loss in itertools.islice(PERIODS_S, 2) if quick else PERIODS_S:
+        for seed in SEEDS[:1] if quick else SEEDS:
+            for changes in CHANGED:
+                yield Scenario(
+                    labels={"network": network, "loss": loss, "changes": changes, "seed": seed},
+                    jobs=(replace(JOB, iterations=12) if quick else JOB,),
+                    settings=VirtualSettings(
+                        slots=SLOTS, seed=seed, samples=0, moves_at_once=changes == AT_ONCE
+                    ),
+                    shape=SHAPES[network],
+                    link=Link("a", "b", loss=loss),
+                    trunk=Link("a", "b", loss=loss),
+                    faults=_changes(changes, PERIODS_S[network, loss]),
+                )
+
+
+def _changes(changes: str, period_s: float) -> tuple[ChangeRegion, ...]:
+    if changes == NONE:
+        return ()
+    offsets = itertools.islice(itertools.cycle(OVERLAPPING if changes == MIXED else APART), CHANGES)
+    return tuple(
+        ChangeRegion(period_s * place, JOB.name, offset, SIZE)
+        for place, offset in enumerate(offsets, start=1)
+    )
+
+
+def measure(report: Report) -> ResultRow:
+    """Return the columns that a run adds to its labels, with the times of all iterations."""
+    (job,) = report.jobs
+    return {
+        "iteration_s": job.mean_iteration_s,
+        "resent": job.resent_packets,
+        "pulled": job.outcomes["pulled"],
+        "collided": job.outcomes["collided"],
+        "fallback_bytes": job.fallback_bytes,
+        **{f"iteration_{place}_s": took_s for place, took_s in enumerate(job.iteration_s)},
+    }
+
+
+class Slowdown(NamedTuple):
+    """Iteration times relative to those of the same run without changes."""
+
+    across: float
+    others: float
+
+
+def slowdown(row: ResultRow, without: ResultRow) -> Slowdown:
+    """Compare a run with changes to one of the same seed without, iteration by iteration."""
+    took, usual = _iterations(row), _iterations(without)
+    ends = list(itertools.accumulate(took))
+    period_s = PERIODS_S[str(row["network"]), number(row, "loss")]
+    met = {sum(end < period_s * place for end in ends) for place in range(1, CHANGES + 1)}
+    across = {place for first in met for place in (first, first + 1) if place < len(took)}
+    others = set(range(len(took))) - across
+
+    def ratio(places: set[int]) -> float:
+        return sum(took[place] for place in places) / sum(usual[place] for place in places)
+
+    return Slowdown(ratio(across), ratio(others))
+
+
+def _iterations(row: ResultRow) -> list[float]:
+    times: list[float] = []
+    while row.get(f"iteration_{len(times)}_s") is not None:
+        times.append(number(row, f"iteration_{len(times)}_s"))
+    return times
+
+
+def slowdowns(rows: Sequence[ResultRow], network: str, loss: float, changes: str) -> list[Slowdown]:
+    """Return the slowdown of each seed."""
+    of = {
+        (row["changes"], row["seed"]): row for row in rows if (row["network"], row["loss"]) == (network, loss)
+    }
+    return [slowdown(row, of[NONE, seed]) for (kind, seed), row in of.items() if kind == changes]
+
+
+def _cases(rows: Sequence[ResultRow]) -> list[tuple[str, float]]:
+    return list(dict.fromkeys((str(row["network"]), number(row, "loss")) for row in rows))
+
+
+def tables(rows: Sequence[ResultRow]) -> str:
+    """Return one table: a line per network, loss and kind of change."""
+    lines = []
+    for network, loss in _cases(rows):
+        for changes in CHANGED:
+            labels: ResultRow = {"network": network, "loss": loss, "changes": changes}
+            took = [1e3 * value for value in column(rows, "iteration_s", **labels)]
+            relative = slowdowns(rows, network, loss, changes) if changes != NONE else []
+            lines.append(
+                [
+                    network,
+                    f"{loss:.1%}",
+                    changes,
+                    f"{spread(took, '.3f')} ms",
+                    spread([of.across for of in relative], ".3f") if relative else "",
+                    spread([of.others for of in relative], ".3f") if relative else "",
+                    spread(column(rows, "resent", **labels), ".0f"),
+                    spread(column(rows, "pulled", **labels), ".0f"),
+                    spread(column(rows, "collided", **labels), ".0f"),
+                ]
+            )
+    return markdown(
+        ["network", "loss", "changes", "iteration", "across", "others", "sent again", "pulled", "collided"],
+        lines,
+    )
+
+
+def findings(rows: Sequence[ResultRow]) -> str:
+    """Compare the slowdowns with the target, and the packets sent again for each kind of change."""
+    lines = []
+    for changes in CHANGED[1:]:
+        said, missed = [], []
+        for network, loss in _cases(rows):
+            across = statistics.fmean(of.across for of in slowdowns(rows, network, loss, changes))
+            others = statistics.fmean(of.others for of in slowdowns(rows, network, loss, changes))
+            case = f"{network}, {loss:.1%}"
+            said.append(f"{across:.3f} ({case}; others {others:.3f})")
+            if across > TARGET:
+                missed.append(case)
+        lines.append(
+            f"- {changes.capitalize()}: iterations across a change take {', '.join(said)} times as long as"
+            f" without. More than {TARGET}: {'; '.join(missed) if missed else 'nowhere'}."
+        )
+        lines.append(f"- {changes.capitalize()}: {_again(rows, changes)}")
+    return "\n".join([*lines, WHY.strip()])
+
+
+def _again(rows: Sequence[ResultRow], changes: str) -> str:
+    said = []
+    for network, loss in _cases(rows):
+        more = []
+        for name in ("resent", "pulled"):
+            mean = {
+                kind: statistics.fmean(column(rows, name, network=network, loss=loss, changes=kind))
+                for kind in (NONE, changes)
+            }
+            more.append(f"{mean[changes] - mean[NONE]:+.0f}")
+        usual = column(rows, "resent", network=network, loss=loss, changes=NONE)
+        by_chance = f", where seeds without changes differ by {max(usual) - min(usual):.0f}" if loss else ""
+        said.append(f"{more[0]} and {more[1]} ({network}, {loss:.1%}{by_chance})")
+    return f"packets sent again and pulled beyond the runs without changes: {'; '.join(said)}."
+
+
+def plots(rows: Sequence[ResultRow], directory: Path) -> list[Path]:
+    """Draw the iterations across changes, relative to none, by network and loss."""
+    cases = _cases(rows)
+    lines = {
+        changes: [
+            (float(place), statistics.fmean(of.across for of in slowdowns(rows, *case, changes)))
+            for place, case in enumerate(cases)
+        ]
+        for changes in CHANGED[1:]
+    }
+    path = directory / "regions.svg"
+    draw_lines(
+        lines,
+        path,
+        x="network and loss",
+        y="iterations across a change, relative to none",
+        x_ticks=ticks(f"{name}\n{loss:.1%}" for name, loss in cases),
+    )
+    return [path]
+
+
+EXPERIMENT = Experiment(
+    name="regions",
+    title="Changing a job's region while it runs",
+    question=QUESTION,
+    about=ABOUT,
+    scenarios=scenarios,
+    measure=measure,
+    tables=tables,
+    findings=findings,
+    limits=LIMITS,
+    plots=plots,
+)

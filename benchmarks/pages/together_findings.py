@@ -1,0 +1,123 @@
+"""What the rows of the experiment `together` show, in words; figures come from the rows."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from benchmarks.pages.together_page import (
+    Rows,
+    against_base,
+    errors,
+    gain,
+    joint,
+    placed,
+    routed,
+    where,
+)
+from benchmarks.pages.together_runs import (
+    BEST,
+    ECMP,
+    ESTIMATED,
+    MEMORY,
+    NETPACK,
+    PLACED,
+    SEEDS,
+    SHARES,
+    SLOW,
+    TOR_ONLY,
+    USUAL,
+    exchanged,
+)
+
+PUBLISHED_PLACEMENT: Final = 0.45
+PUBLISHED_ROUTING: Final = 0.19
+PUBLISHED_AT_A_FIFTH: Final = 1.35
+
+
+def findings(rows: Rows) -> str:
+    """Return what whole sweeps show; of some seeds, or in short, nothing is said."""
+    if {row["seed"] for row in rows} != set(SEEDS):
+        return ""
+    return "\n".join(f"- {line}" for finding in FINDINGS for line in finding(rows))
+
+
+def _by_placement(rows: Rows) -> Iterator[str]:
+    shorter = {
+        name: [
+            1 - statistics.fmean(placed(rows, NETPACK, each)) / statistics.fmean(placed(rows, name, each))
+            for each in MEMORY
+        ]
+        for name in PLACED
+        if name != NETPACK
+    }
+    said = ", ".join(f"`{name}` {min(by):.0%} to {max(by):.0%}" for name, by in shorter.items())
+    reached = [f"`{name}`" for name, by in shorter.items() if max(by) >= PUBLISHED_PLACEMENT]
+    yield (
+        f"Placed by NetPack, jobs are done sooner by this much than by other placements: {said}. The"
+        f" published {PUBLISHED_PLACEMENT:.0%} are reached against {' and '.join(reached) or 'none'}, which"
+        " spread jobs. Against locality first it gains least, for with four GPUs in a server and idle racks"
+        " what counts is to keep a job together."
+    )
+    longer = {
+        name: statistics.fmean(placed(rows, name, SLOW)) / statistics.fmean(placed(rows, name, USUAL)) - 1
+        for name in PLACED
+    }
+    said = ", ".join(f"`{name}` {by:+.0%}" for name, by in longer.items())
+    yield f"Slower links between switches make placement worth more: with half their rate {said}."
+
+
+def _by_estimate(rows: Rows) -> Iterator[str]:
+    told = {
+        placement: ", ".join(
+            f"{statistics.fmean(errors(rows, placement, each)):+.0%} ({where(each)})" for each in MEMORY
+        )
+        for placement in ESTIMATED
+    }
+    yield (
+        f"The estimate of an iteration is off in the mean, where NetPack places, by {told[NETPACK]}. It knows"
+        " a slot to be held for a round trip of 20 µs, and here it is 40 µs, so that it is too short where"
+        f" memory is scarce. Where jobs are spread at random and share links: {told['random']}; it has all"
+        " jobs send all the time."
+    )
+
+
+def _by_part(rows: Rows) -> Iterator[str]:
+    alone = {
+        BEST[1]: against_base(rows, exchanged(placement=True)),
+        BEST[2]: against_base(rows, exchanged(memory=True)),
+        BEST[0]: against_base(rows, exchanged(scheduler=True)),
+    }
+    said = ", ".join(f"`{name}` {change:+.0%}" for name, change in alone.items())
+    yield (
+        f"Alone these change the mean completion time by: {said}; all together by"
+        f" {against_base(rows, BEST):+.0%}. Who is placed well hardly needs switch memory, and does not"
+        " queue: what each part brings alone does not add up."
+    )
+    p99 = [
+        statistics.fmean(joint(rows, exchanged(True, *others), "p99_s"))
+        / statistics.fmean(joint(rows, exchanged(False, *others), "p99_s"))
+        - 1
+        for others in ((False, False), (True, False), (False, True), (True, True))
+    ]
+    yield f"SRSF pays with the last jobs: the p99 changes by {min(p99):+.0%} to {max(p99):+.0%} with it."
+
+
+def _by_routing(rows: Rows) -> Iterator[str]:
+    ecmp, tor_only = ({each: gain(rows, *each, over) for each in routed(rows)} for over in (ECMP, TOR_ONLY))
+    fifth = " and ".join(f"{1 + by:.1f}" for (_, share), by in ecmp.items() if share == SHARES[0])
+    yield (
+        f"Against `{ECMP}`, which sums in the racks and spreads its flows, GRID's trees have"
+        f" {min(ecmp.values()):.0%} to {max(ecmp.values()):.0%} more (published: {PUBLISHED_ROUTING:.0%}),"
+        f" and with {SHARES[0]:.0%} of the switches {fifth} times as much (published:"
+        f" {PUBLISHED_AT_A_FIFTH}). Most of the {min(tor_only.values()):.0%} to"
+        f" {max(tor_only.values()):.0%} that it has over `{TOR_ONLY}` is that baseline's single path to the"
+        " root. Our jobs send all the time and gather at one server, which suits sums on the way."
+    )
+
+
+FINDINGS: Final[Sequence[Callable[[Rows], Iterator[str]]]] = (
+    *(_by_placement, _by_estimate),
+    *(_by_part, _by_routing),
+)

@@ -1,0 +1,187 @@
+"""The runs of the page on policies together: clusters as flows, estimates of placements, rates by routing."""
+
+from __future__ import annotations
+
+import random
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+from bmv2_topos.harness import Call, ResultRow
+from controller.core.allocator import goodput
+from controller.placement.policies import POLICIES as PLACEMENTS
+from controller.placement.policy import place
+from controller.policies.allocation import FRAME_BYTES
+from controller.routing.policies import POLICIES as ROUTINGS
+from controller.routing.policy import Question
+from controller.simulator.network.generate import generate
+from controller.simulator.network.run import NetworkTask, run_network, simulate_network
+from controller.simulator.network.settings import NetworkSettings
+from controller.vocabulary import Job, Topology, fabrics
+
+SEEDS: Final = (0, 1, 2, 3, 4)
+JOBS: Final = 24
+MODELS: Final = ("resnet50", "vgg16", "bert-base")
+NETPACK: Final = "netpack"
+PLACED: Final = (NETPACK, "random", "gpu-balance", "least-fragmentation", "locality", "optimus")
+USUAL: Final = (2048, 200e9)
+SLOW: Final = (2048, 100e9)
+MEMORY: Final = ((512, 200e9), USUAL, (8192, 200e9), SLOW)
+"""Slots, and bits per second of each link between switches."""
+BASE: Final = ("fifo-backfill", "gpu-balance", "static")
+BEST: Final = ("srsf", NETPACK, "shared")
+ESTIMATED: Final = (NETPACK, "random")
+ITERATIONS: Final = 12
+"""Iterations with which estimates are compared."""
+SHARES: Final = (0.2, 0.5, 1.0)
+"""Of the switches, those that sum."""
+TOR_ONLY, ECMP, GRID = "tor-only", "ecmp", "grid"
+ROUTED: Final = (TOR_ONLY, ECMP, "shortest-path", GRID)
+TREES: Final[Mapping[str, Callable[[fabrics.Parts], Topology]]] = {
+    "fat-tree, 80 switches, 192 servers": lambda parts: fabrics.fat_tree(8, 6, parts),
+    "leaf-spine, 60 switches, 500 servers": lambda parts: fabrics.leaf_spine(10, 50, 10, parts),
+}
+PLACEMENT, TOGETHER, ESTIMATE, ROUTING = "placement", "together", "estimate", "routing"
+
+
+Names = tuple[str, str, str]
+"""A scheduler, a placement and a policy for memory."""
+
+
+def scenarios(quick: bool) -> list[Call]:
+    """Return all runs; those that route take a second and more each, all others a fraction of one."""
+    seeds = SEEDS[:1] if quick else SEEDS
+    memory = (USUAL,) if quick else MEMORY
+    placed = PLACED[:3] if quick else PLACED
+    together = (BASE, BEST) if quick else combinations()
+    clusters = [
+        call for seed in seeds for call in (*_placement(seed, memory, placed), *_together(seed, together))
+    ]
+    estimates = [call for seed in seeds for call in _estimate(seed, memory)]
+    return [*clusters, *estimates, *_routing(seeds, quick)]
+
+
+def _placement(seed: int, memory: Sequence[tuple[int, float]], placed: Sequence[str]) -> Iterator[Call]:
+    for slots, trunk_bps in memory:
+        for placement in placed:
+            names = ("fifo-backfill", placement, "shared")
+            yield Call(
+                labels={**_labels(PLACEMENT, seed, names), "slots": slots, "trunk_bps": trunk_bps},
+                call=partial(simulated, names, slots, trunk_bps, seed),
+            )
+
+
+def _together(seed: int, together: Sequence[Names]) -> Iterator[Call]:
+    for names in together:
+        yield Call(labels=_labels(TOGETHER, seed, names), call=partial(simulated, names, *USUAL, seed))
+
+
+def _labels(part: str, seed: int, names: Names) -> ResultRow:
+    return {"part": part, "seed": seed, **labels_of(names)}
+
+
+def _estimate(seed: int, memory: Sequence[tuple[int, float]]) -> Iterator[Call]:
+    for placement in ESTIMATED:
+        for slots, trunk_bps in memory:
+            yield Call(
+                labels={
+                    "part": ESTIMATE,
+                    "placement": placement,
+                    "slots": slots,
+                    "trunk_bps": trunk_bps,
+                    "seed": seed,
+                },
+                call=partial(estimated, placement, slots, trunk_bps, seed),
+            )
+
+
+def _routing(seeds: Sequence[int], quick: bool) -> Iterator[Call]:
+    for topology in list(TREES)[: 1 if quick else None]:
+        for share in SHARES[:1] if quick else SHARES:
+            for seed in seeds:
+                yield Call(
+                    labels={"part": ROUTING, "topology": topology, "share": share, "seed": seed},
+                    call=partial(routed, topology, share, seed),
+                )
+
+
+def labels_of(names: Names) -> dict[str, str]:
+    """Return the labels of a scheduler, a placement and a policy for memory."""
+    return dict(zip(("scheduler", "placement", "memory"), names, strict=True))
+
+
+def combinations() -> list[Names]:
+    """Return the base, each part of the best exchanged alone, each pair, and all."""
+    return [exchanged(*(bool(mask >> place & 1) for place in range(3))) for mask in range(8)]
+
+
+def exchanged(scheduler: bool = False, placement: bool = False, memory: bool = False) -> Names:
+    """Return the base with these parts of the best."""
+    return (
+        BEST[0] if scheduler else BASE[0],
+        BEST[1] if placement else BASE[1],
+        BEST[2] if memory else BASE[2],
+    )
+
+
+def cluster(slots: int, trunk_bps: float) -> Topology:
+    """Return two spines and four racks of eight servers with four GPUs."""
+    return fabrics.leaf_spine(2, 4, 8, fabrics.Parts(gpus=4, slots=slots, trunk_bps=trunk_bps))
+
+
+def workload(seed: int) -> list[Job]:
+    """Return jobs of 2 to 24 workers."""
+    rng = random.Random(seed)
+    jobs = generate(JOBS, cluster(*USUAL), seed=seed, models=MODELS, gap_s=20.0)
+    return [replace(job, workers=rng.choice((2, 4, 8, 12, 24)), hold_s=40e-6) for job in jobs]
+
+
+def simulated(names: Names, slots: int, trunk_bps: float, seed: int) -> ResultRow:
+    """Return what becomes of the jobs under a scheduler, a placement and a policy for memory."""
+    scheduler, placement, memory = names
+    task = NetworkTask(
+        jobs=workload(seed),
+        cluster=cluster(slots, trunk_bps),
+        scheduler=scheduler,
+        settings=NetworkSettings(placement=placement, memory=memory, seed=seed),
+    )
+    metrics = run_network(task).metrics
+    return {"jct_s": metrics.avg_jct_s, "p99_s": metrics.p99_jct_s, "slowdown": metrics.avg_slowdown}
+
+
+def estimated(placement: str, slots: int, trunk_bps: float, seed: int) -> ResultRow:
+    """Return the time of an iteration that a placement counted on, by job across servers, and comes to.
+
+    What it comes to is that of `ITERATIONS` iterations in phases, beside all others of the batch.
+    """
+    fabric = goodput(cluster(slots, trunk_bps), FRAME_BYTES)
+    batch = [replace(job, arrival_s=0.0, iterations=ITERATIONS) for job in workload(seed)]
+    state = place(fabric, batch, PLACEMENTS[placement], seed=seed).state
+    settings = NetworkSettings(placement=NETPACK, model="phases", frame_bytes=0, window=0, tensors=4)
+    found = simulate_network(state.jobs, fabric, "fifo-backfill", settings).result
+    came_s = {each.spec.name: each.jct_s / ITERATIONS for each in found.jobs}
+    row: dict[str, float] = {}
+    for job in state.jobs:
+        if len(job.hosts) > 1:
+            row[f"{job.name}.estimate_s"] = job.iteration_at_s(state.rate_bps(job))
+            row[f"{job.name}.iteration_s"] = came_s[job.name]
+    return row
+
+
+def routed(topology: str, share: float, seed: int) -> ResultRow:
+    """Return the mean rate (Gb/s) of a batch of jobs by routing policy, in the steady state."""
+    fabric = TREES[topology](fabrics.Parts(gpus=1, slots=8192, programmable=share, seed=seed))
+    rng = random.Random(seed)
+    batch = [
+        Job(name=f"job{n}", workers=rng.choice((8, 16)), layers_bytes=(10**8,), compute_s=0.01, iterations=1)
+        for n in range(12)
+    ]
+    placed = place(fabric, batch, PLACEMENTS["random"], seed=seed).state.jobs
+    rates = {}
+    for name in ROUTED:
+        question = Question(fabric, tuple(replace(job, tree=None) for job in placed), rng=random.Random(seed))
+        state = question.evaluate(ROUTINGS[name](question))
+        rates[name] = statistics.fmean(state.steady.rate_bps) / 1e9
+    return rates

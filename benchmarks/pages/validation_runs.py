@@ -1,0 +1,147 @@
+"""The runs of the page on validation: scenarios by packets and as flows, and one job with so many slots."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+from benchmarks.pages.cases import LANES, WINDOW, Case, alone_s, as_flows, as_packets
+from bmv2_topos.harness import Call, ResultRow
+from bmv2_topos.testbeds.virtual import VirtualSettings, VirtualTestbed, build
+from controller.vocabulary import Job, float32_bytes
+
+PHASES, AVERAGE = "phases", "average"
+MODELS: Final = (PHASES, AVERAGE)
+SHARED, STATIC, DEADLINE, PREEMPTIVE = "shared", "static", "deadline", "preemptive"
+POLICIES: Final = (SHARED, STATIC, DEADLINE, PREEMPTIVE)
+SWITCH, RACKS, SETS = "switch", "racks", "policies"
+"""First words of the scenarios' names."""
+COUNTS: Final = (1, 2, 3, 4, 6, 8, 12, 16)
+"""Jobs of random scenarios."""
+QUICK: Final = ("racks 32", "policies 2")
+JITTERS: Final = (0.0, 0.05, 0.1)
+BY_ARTICLE: Final = 35
+"""Slots for all of the link's rate, if they are held for a round trip."""
+HELD_SLOTS: Final = (16, BY_ARTICLE, WINDOW, 2 * WINDOW)
+HELD_JOB: Final = Job(
+    name="a", workers=4, window=WINDOW, iterations=6, layers_bytes=float32_bytes((65536,)), compute_s=3e-4
+)
+JOBS, HELD = "jobs", "held"
+
+
+def scenarios(quick: bool) -> list[Call]:
+    """Return all runs."""
+    return [*_both_ways(quick), *_held(quick)]
+
+
+def _both_ways(quick: bool) -> Iterator[Call]:
+    for case in cases():
+        if not quick or case.name in QUICK:
+            yield Call(
+                labels={
+                    "part": JOBS,
+                    "case": case.name,
+                    "memory": case.memory,
+                    "jobs": len(case.jobs),
+                    "slots": case.slots,
+                },
+                call=partial(both_ways, case),
+                elements=case.elements,
+            )
+
+
+def _held(quick: bool) -> Iterator[Call]:
+    for jitter in JITTERS[:2] if quick else JITTERS:
+        for slots in HELD_SLOTS[1:3] if quick else HELD_SLOTS:
+            job = replace(HELD_JOB, jitter=jitter, iterations=1 if quick else HELD_JOB.iterations)
+            yield Call(
+                labels={"part": HELD, "jitter": jitter, "slots": slots},
+                call=partial(held, job, slots),
+                elements=job.workers * job.iterations * sum(job.tensors),
+            )
+
+
+def cases() -> list[Case]:
+    """Return all scenarios."""
+    return [*_random(), *_by_policy()]
+
+
+def _random() -> Iterator[Case]:
+    """Yield 1 to 16 jobs of random sizes on one switch or two racks, with ample or scarce memory."""
+    for seed in range(40):
+        rng = random.Random(seed)
+        count = COUNTS[seed % 8]
+        shape = (2, 2) if seed % 3 == 2 else None
+        jobs = tuple(
+            Job(
+                name=f"job{number}",
+                workers=rng.choice((2, 3, 4)) if shape is None else 4,
+                window=WINDOW,
+                iterations=rng.randrange(4, 10),
+                layers_bytes=float32_bytes(
+                    tuple(rng.choice((4096, 8192, 16384, 32768)) for _ in range(rng.choice((1, 2, 3))))
+                ),
+                compute_s=rng.choice((1e-4, 2e-4, 4e-4)),
+                jitter=rng.choice((0.0, 0.05, 0.1)),
+                congestion="aimd",
+                arrival_s=rng.choice((0.0, 1e-3, 2e-3)),
+            )
+            for number in range(1, count + 1)
+        )
+        slots = rng.choice((32 * count, 64 * count, 8192, 8192))
+        yield Case(f"{RACKS if shape else SWITCH} {seed}", jobs, slots, SHARED, shape)
+
+
+def _by_policy() -> Iterator[Case]:
+    """Yield the same jobs under each policy, so that policies can be ranked."""
+    for seed in range(6):
+        rng = random.Random(1000 + seed)
+        count = (4, 8)[seed % 2]
+        jobs = tuple(
+            Job(
+                name=f"job{number}",
+                workers=4,
+                window=WINDOW,
+                iterations=6,
+                layers_bytes=float32_bytes((rng.choice((8192, 16384)),)),
+                compute_s=rng.choice((1e-4, 3e-4)),
+                jitter=0.1,
+                congestion="aimd",
+            )
+            for number in range(1, count + 1)
+        )
+        slots = rng.choice((16, 24, 32)) * count
+        times_s = [alone_s(job) * job.iterations for job in jobs]
+        deadlines = tuple(
+            time_s * rng.uniform(1.15, 1.6) if number < count // 2 else None
+            for number, time_s in enumerate(times_s)
+        )
+        for memory in POLICIES:
+            yield Case(f"{SETS} {seed}", jobs, slots, memory, None, deadlines)
+
+
+def both_ways(case: Case) -> ResultRow:
+    """Return each job's completion times, packet by packet and as flows, and the packets that it sent."""
+    packets = as_packets(case)
+    times = {
+        model: {each.spec.name: each.jct_s for each in as_flows(case, model).result.jobs} for model in MODELS
+    }
+    row: dict[str, float | int | None] = {}
+    for name, packet in packets.items():
+        row[f"{name}.packets_s"] = packet.jct_s
+        row[f"{name}.sent"] = packet.sent_packets
+        row[f"{name}.resent"] = packet.resent_packets
+        for model in MODELS:
+            row[f"{name}.{model}_s"] = times[model][name]
+    return row
+
+
+def held(job: Job, slots: int) -> ResultRow:
+    """Return what a job takes for an iteration with so many slots."""
+    topology, placements = build((job,), None, servers=True)
+    settings = VirtualSettings(slots=slots, lanes=LANES, samples=0)
+    report = VirtualTestbed(topology, (job,), placements, settings).run()
+    return {"iteration_s": report.jobs[0].mean_iteration_s}

@@ -1,0 +1,98 @@
+"""``benchmarks.replicas.muri:POLICY``: the rules of Muri's public simulator, to the digit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from benchmarks.replicas.muri.loop import MuriRun
+from benchmarks.replicas.muri.muri import MuriReplica
+from benchmarks.replicas.muri.pipeline import SLOTS
+from benchmarks.replicas.muri.ranked import srsf, srtf
+from benchmarks.replicas.muri.speed import AntManSpeed, MuriSpeed
+from benchmarks.replicas.muri.themis import ThemisReplica
+from benchmarks.replicas.muri.tiresias import TiresiasReplica
+from controller.policies.families import papers
+from controller.policies.families.base import Family, Setting, SimulationConfig, resolve_settings
+from controller.scheduling.antman import AntMan
+from controller.scheduling.policy import Policy
+from controller.scheduling.weave import Weave
+from controller.simulator.policy_run import PolicyRun
+
+SAME_TIME_S = 1e-4
+"""With groups, ends fall together with arrivals that are so close."""
+
+
+def _alone(policy: Policy, *, same_end: float = 1e-9) -> MuriRun:
+    return MuriRun(policy, AntManSpeed(), same_end=same_end)
+
+
+def muri(name: str, *, known: bool, settings: Mapping[str, float]) -> MuriRun:
+    """Return Muri, with these of `SETTINGS`."""
+    policy = MuriReplica(
+        name,
+        known=known,
+        members=int(settings["members"]),
+        blossom=not settings["in_order"],
+        worst=bool(settings["worst_order"]),
+        unpack=bool(settings["unpack"]),
+    )
+    return MuriRun(policy, policy.speed(), same_time_s=SAME_TIME_S)
+
+
+def _weave(name: str, *, known: bool, settings: Mapping[str, float]) -> MuriRun:
+    policy = Weave(
+        MuriSpeed(),
+        name,
+        known=known,
+        power=settings["power"],
+        short=settings["short"],
+        width=int(settings["width"]),
+    )
+    return MuriRun(policy, MuriSpeed(), same_time_s=SAME_TIME_S)
+
+
+POLICIES: Mapping[str, tuple[str, Callable[[Mapping[str, float]], MuriRun]]] = {
+    "srtf": ("shortest remaining time first", lambda _: _alone(srtf())),
+    "srsf": ("shortest remaining service first", lambda _: _alone(srsf())),
+    "tiresias": ("GPUs are counted, wherever they are", lambda _: _alone(TiresiasReplica(), same_end=0.0)),
+    "antman": ("opportunistic jobs beside guaranteed ones", lambda _: _alone(AntMan())),
+    "themis": (
+        "its program solved exactly: theirs depends on the solver",
+        lambda _: _alone(ThemisReplica()),
+    ),
+    "muri-s": ("durations known", lambda given: muri("muri-s", known=True, settings=given)),
+    "muri-l": ("durations unknown", lambda given: muri("muri-l", known=False, settings=given)),
+    "weave-s": (
+        "ours by these rules, durations known",
+        lambda given: _weave("weave-s", known=True, settings=given),
+    ),
+    "weave-l": (
+        "ours by these rules, durations unknown",
+        lambda given: _weave("weave-l", known=False, settings=given),
+    ),
+}
+"""Description of each, and what makes a fresh policy run."""
+
+SETTINGS = {
+    "members": Setting("most jobs in a group (muri)", SLOTS, 1, SLOTS, whole=True),
+    "worst_order": Setting("1: muri interleaves as badly as possible", 0, 0, 1, whole=True),
+    "in_order": Setting("1: muri groups neighbours in the queue", 0, 0, 1, whole=True),
+    "unpack": Setting("0: muri keeps groups that do not pay (--autopack False there)", 1, 0, 1, whole=True),
+    "power": papers.SETTINGS["power"],
+    "short": papers.SETTINGS["short"],
+    "width": papers.SETTINGS["width"],
+}
+
+
+def make(name: str, config: SimulationConfig) -> PolicyRun:
+    """Return a fresh policy run."""
+    return POLICIES[name][1](resolve_settings(SETTINGS, config))
+
+
+FAMILY = Family(
+    "as Muri's public simulator has them, to the digit",
+    {name: about for name, (about, _) in POLICIES.items()},
+    make,
+    settings=SETTINGS,
+    three_stages=True,
+)

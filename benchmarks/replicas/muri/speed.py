@@ -1,0 +1,125 @@
+"""Speeds of jobs in Muri's public simulator: alone, grouped, and beside AntMan's guaranteed jobs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from benchmarks.replicas.muri.pipeline import round_s
+from controller.scheduling.errors import BadSpec
+from controller.scheduling.model import Submission
+from controller.scheduling.policy import Group
+
+ALONE = 1.015
+CONTENTION = (1.0, 1.33 / ALONE, 1.5 / ALONE, 1.37 / ALONE)
+"""By how much a round is longer than computed, for one to four jobs."""
+
+CONTENTION_IN_ORDER = (*CONTENTION[:3], 1.3 / ALONE)
+"""The same for the variant without Blossom, which has another figure for four."""
+
+STAGES = 3
+
+
+def longer_s(iteration_s: float, factor: float) -> float:
+    """Return `factor` times an iteration, rounded as in the original, where times are milliseconds.
+
+    Rounded otherwise, jobs that tie there would not tie here.
+    """
+    return iteration_s * 1000.0 * factor / 1000.0
+
+
+@dataclass(frozen=True, slots=True)
+class MuriSpeed:
+    """The public simulator's speeds; every restart costs each member what all of them cost."""
+
+    contention: tuple[float, ...] = CONTENTION
+    worst: bool = False
+
+    def alone_s(self, job: Submission) -> float:
+        """Return the job's own figure, with the simulator's constant."""
+        return longer_s(job.iteration_s, ALONE)
+
+    def iteration_s(self, group: Group) -> Sequence[float]:
+        """Return the round's length for each member."""
+        jobs = group.jobs
+        if len(jobs) == 1:
+            return (jobs[0].alone_s,)
+        stages = [stages_of(job.spec) for job in jobs]
+        return (round_s(stages, worst=self.worst) * self.contention[len(jobs) - 1],) * len(jobs)
+
+    def restart_s(self, group: Group) -> Sequence[float]:
+        """Return the members' costs together, for each."""
+        return (sum([job.spec.restart_s for job in group.jobs]),) * len(group.jobs)
+
+
+@dataclass(frozen=True, slots=True)
+class AntManSpeed:
+    """Guaranteed jobs run as if alone; an opportunistic one uses each resource while those do not.
+
+    So it needs a number of their rounds. `alone` is a factor on the jobs' own figures.
+    """
+
+    alone: float = ALONE
+
+    def alone_s(self, job: Submission) -> float:
+        """Return the job's own figure times the constant."""
+        return longer_s(job.iteration_s, self.alone)
+
+    def iteration_s(self, group: Group) -> Sequence[float]:
+        """Return the figure alone for guaranteed jobs, whole rounds of the slowest host for others."""
+        (job,) = group.jobs
+        iteration_s = job.alone_s
+        if job.spec.opportunistic:
+            for other in group.neighbours:
+                if other.spec.opportunistic:
+                    iteration_s = max(iteration_s, job.alone_s * 2.0)
+                else:
+                    rounds = _rounds(stages_of(job.spec), _host(other.spec))
+                    iteration_s = max(iteration_s, rounds * other.alone_s)
+        return (iteration_s,)
+
+    def restart_s(self, group: Group) -> Sequence[float]:
+        """Return the job's own cost."""
+        return [job.spec.restart_s for job in group.jobs]
+
+
+def stages_of(job: Submission) -> tuple[float, float, float]:
+    """Return the job's three stage times. Raises BadSpec if it has others."""
+    if len(job.stages_s) != STAGES:
+        raise BadSpec(f"job {job.name!r} has {len(job.stages_s)} stage times; {STAGES} are needed")
+    first, second, third = job.stages_s
+    return first, second, third
+
+
+def _host(job: Submission) -> tuple[float, float, float]:
+    stages = stages_of(job)
+    if max(stages) == sum(stages):
+        raise BadSpec(f"job {job.name!r} has one stage only: it leaves its GPUs to no opportunistic job")
+    return stages
+
+
+def _rounds(guest: tuple[float, float, float], host: tuple[float, float, float]) -> int:
+    """Return how many of the host's rounds one iteration of the guest lasts.
+
+    A stage of the guest goes on while the host is in its other two stages; what a started round has left over
+    serves the guest's next stage.
+    """
+    load, gpu, net = guest
+    host_load, host_gpu, host_net = host
+    # the original divides and takes the remainder apart: with rounding the quotient may be one more than
+    # whole
+    rounds, extra = math.floor(load / (host_gpu + host_net)), load % (host_gpu + host_net)
+    if extra > 0:
+        rounds += 1
+        gpu -= min(gpu, host_net, host_gpu + host_net - extra)
+    rounds += math.floor(gpu / (host_load + host_net))
+    extra = gpu % (host_load + host_net)
+    if extra > 0:
+        rounds += 1
+        if extra < host_load:
+            net -= min(net, host_load + host_gpu - extra)
+    rounds += math.floor(net / (host_load + host_gpu))
+    if net % (host_load + host_gpu) > host_load:
+        rounds += 1
+    return rounds

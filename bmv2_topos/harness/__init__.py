@@ -1,0 +1,59 @@
+"""Experiments as data, and the tool that runs them: ``ina experiment own.py``.
+
+`model` says what an experiment is, `load` finds it, `sweep` runs it in parallel processes, `page` writes its
+rows, its page and its plots; `rows` has what tables need.
+"""
+
+from bmv2_topos.harness.errors import BadExperiment, HarnessError, RunFailed
+from bmv2_topos.harness.load import load
+from bmv2_topos.harness.model import (
+    Call,
+    Experiment,
+    Measure,
+    Run,
+    Scenario,
+    columns,
+    mean_iteration_s,
+    with_seeds,
+)
+from bmv2_topos.harness.page import read, write
+from bmv2_topos.harness.rows import (
+    ResultRow,
+    Value,
+    averaged,
+    column,
+    markdown,
+    number,
+    selected,
+    spread,
+)
+from bmv2_topos.harness.sweep import Difference, compare, named, sweep
+
+__all__ = [
+    "BadExperiment",
+    "Call",
+    "Difference",
+    "Experiment",
+    "HarnessError",
+    "Measure",
+    "ResultRow",
+    "Run",
+    "RunFailed",
+    "Scenario",
+    "Value",
+    "averaged",
+    "column",
+    "columns",
+    "compare",
+    "load",
+    "markdown",
+    "mean_iteration_s",
+    "named",
+    "number",
+    "read",
+    "selected",
+    "spread",
+    "sweep",
+    "with_seeds",
+    "write",
+]

@@ -1,0 +1,38 @@
+"""Finds experiments: what a file or a module calls ``EXPERIMENT``."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from bmv2_topos.harness.errors import BadExperiment
+from bmv2_topos.harness.model import Experiment
+from controller import plugins
+
+NAME: Final = "EXPERIMENT"
+
+
+@cache
+def load(source: str) -> Experiment:
+    """Return the experiment of a file, ``own.py``, or of a module, ``package.module``.
+
+    A file can import what lies beside it. An experiment without a name is called as its file is.
+
+    Raises:
+        BadSpec: there is no such file or module, or it cannot be imported.
+        BadExperiment: it has no experiment.
+    """
+    if not plugins.is_source(source):
+        raise BadExperiment(f"{source!r} is neither a Python file, own.py, nor a module, package.module")
+    if source.endswith(".py") and (folder := str(Path(source).absolute().parent)) not in sys.path:
+        sys.path.append(folder)
+    found = getattr(plugins.module(source), NAME, None)
+    if found is None:
+        raise BadExperiment(f"{source} has no {NAME}")
+    if not isinstance(found, Experiment):
+        raise BadExperiment(f"{source}: {NAME} is a {type(found).__name__}; it must be an Experiment")
+    stem = Path(source).stem if source.endswith(".py") else source.rpartition(".")[2]
+    return replace(found, name=found.name or stem, source=source)

@@ -1,0 +1,158 @@
+"""An experiment as data: runs with the labels of their rows, and what becomes of the rows.
+
+A `Run` is mostly a `Scenario` in virtual time, or a `Call` of a function; an `Experiment` turns what runs
+return into numbers, and rows into tables and plots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from bmv2_topos.harness.rows import ResultRow, number
+from bmv2_topos.testbeds.virtual import Fault, Report, VirtualSettings, VirtualTestbed, build
+from controller.vocabulary import Job, Link
+
+
+class Run(Protocol):
+    """One run."""
+
+    @property
+    def labels(self) -> ResultRow:
+        """Columns that identify its row."""
+
+    @property
+    def real(self) -> bool:
+        """True if the machine decides what comes out, and no two runs give the same."""
+
+    @property
+    def elements(self) -> int:
+        """Elements that all workers send: about how long it takes."""
+
+    def run(self) -> Any:
+        """Run it, and return what the experiment's `measure` takes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """One run in virtual time."""
+
+    labels: ResultRow
+    """Columns that identify its row."""
+    jobs: tuple[Job, ...]
+    settings: VirtualSettings
+    shape: tuple[int, ...] | None = None
+    """Children per level of a tree that holds one job; None: one switch."""
+    link: Link | None = None
+    trunk: Link | None = None
+    transit: tuple[int, ...] = ()
+    """Levels of the tree, the root's 0, whose switches pass packets on without adding."""
+    rates: Mapping[str, float] = field(default_factory=dict)
+    """Rates of the links of some hosts, bits/s."""
+    faults: tuple[Fault, ...] = ()
+
+    @property
+    def real(self) -> bool:
+        """False: virtual time gives the same digits anywhere."""
+        return False
+
+    @property
+    def elements(self) -> int:
+        """Elements that all workers send."""
+        return sum(job.workers * job.iterations * sum(job.tensors) for job in self.jobs)
+
+    def run(self) -> Report:
+        """Run the scenario. Raises the errors of `VirtualTestbed`."""
+        servers = self.settings.shares
+        topology, placements = build(
+            self.jobs,
+            self.shape,
+            servers=servers,
+            link=self.link,
+            trunk=self.trunk,
+            transit=self.transit,
+        )
+        links = tuple(self._rated(link) for link in topology.links)
+        topology = replace(topology, links=links)
+        return VirtualTestbed(topology, self.jobs, placements, self.settings, self.faults).run()
+
+    def _rated(self, link: Link) -> Link:
+        rate_bps = self.rates.get(link.a, self.rates.get(link.b, link.rate_bps))
+        return replace(link, rate_bps=rate_bps)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One run that is a call, and the same digits anywhere."""
+
+    labels: ResultRow
+    """Columns that identify its row."""
+    call: Callable[[], ResultRow]
+    """Returns the columns that it adds to its labels."""
+    elements: int = 0
+    """Elements that all workers send packet by packet; 0: it is only computed, in less than a second."""
+
+    @property
+    def real(self) -> bool:
+        """False: nothing is timed."""
+        return False
+
+    def run(self) -> ResultRow:
+        """Call it."""
+        return self.call()
+
+
+def columns(found: ResultRow) -> ResultRow:
+    """Return what a call has returned: the `measure` of experiments whose runs are calls."""
+    return found
+
+
+Measure = Callable[[Any], ResultRow]
+"""Makes of what a run returns, a `Report` in virtual time, the columns that it adds to its labels."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experiment:
+    """A sweep, and the page that is made of its rows."""
+
+    name: str = ""
+    """Name of its files; "": that of its module."""
+    title: str
+    question: str = ""
+    """The question, and findings of others; Markdown, as all texts that follow."""
+    about: str
+    """The runs, and the meaning of the columns."""
+    scenarios: Callable[[bool], Sequence[Run]]
+    """Makes the runs; True: few and short ones, for a trial."""
+    measure: Measure
+    tables: Callable[[Sequence[ResultRow]], str]
+    """Makes the page's tables of the rows."""
+    findings: Callable[[Sequence[ResultRow]], str] = field(default=lambda rows: "")
+    """Makes the text of the findings; figures in it come from the rows."""
+    limits: str = ""
+    """Limits of the experiment."""
+    plots: Callable[[Sequence[ResultRow], Path], Sequence[Path]] = field(default=lambda rows, directory: [])
+    """Draws plots of the rows into a directory; returns their files."""
+    timed: frozenset[str] = frozenset()
+    """Columns that are measured on the machine: they come out otherwise each time."""
+    missing: Callable[[], str] = field(default=lambda: "")
+    """Says why its real runs cannot be run here; empty if they can."""
+    source: str = ""
+    """The file or module that it comes from (`load`), from which other processes load it, too."""
+
+
+def with_seeds(scenarios: Sequence[Run], count: int) -> list[Run]:
+    """Return the runs with the first `count` seeds. Raises ValueError if there are not so many."""
+    seeds = sorted({number(scenario.labels, "seed") for scenario in scenarios if "seed" in scenario.labels})
+    if not seeds:
+        raise ValueError(f"{count} seeds, and nothing of the page is random")
+    if not 1 <= count <= len(seeds):
+        raise ValueError(f"{count} seeds, must be 1 to {len(seeds)}, as many as the page has")
+    return [scenario for scenario in scenarios if number(scenario.labels, "seed") in seeds[:count]]
+
+
+def mean_iteration_s(report: Report) -> float:
+    """Return the mean time of an iteration over all jobs, each counted once."""
+    return sum(job.mean_iteration_s for job in report.jobs) / len(report.jobs)

@@ -1,0 +1,52 @@
+"""The files of an experiment: its rows (JSON), its page (Markdown) and its plots (SVG)."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from bmv2_topos.harness.model import Experiment
+from bmv2_topos.harness.rows import ResultRow
+from bmv2_topos.plots import PlotsMissing
+from bmv2_topos.wrap import wrap
+
+
+def read(experiment: Experiment, directory: Path) -> tuple[list[ResultRow], str]:
+    """Return the rows that `write` wrote, and the command that made them. Raises OSError."""
+    document = json.loads((directory / f"{experiment.name}.json").read_text(encoding="utf-8"))
+    return document["rows"], document["command"]
+
+
+def write(experiment: Experiment, rows: Sequence[ResultRow], directory: Path, *, command: str) -> list[Path]:
+    """Write the rows, the page and the plots; return the files. Without matplotlib there are no plots."""
+    directory.mkdir(parents=True, exist_ok=True)
+    base = directory / experiment.name
+    document = {"name": experiment.name, "command": command, "rows": [dict(row) for row in rows]}
+    data = base.with_suffix(".json")
+    data.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    try:
+        plots = list(experiment.plots(rows, directory))
+    except PlotsMissing as error:
+        print(f"no plots: {error}", file=sys.stderr)
+        plots = []
+    pictures = "\n\n".join(f"![{plot.stem}]({plot.name})" for plot in plots)
+    parts = [
+        f"# {experiment.title}",
+        experiment.question.strip(),
+        _section("Setting", experiment.about),
+        _section("Results", f"{experiment.tables(rows).strip()}\n\n{pictures}"),
+        _section("What it shows", experiment.findings(rows)),
+        _section("Limits", experiment.limits),
+        _section(
+            "Again", f"```\n{command}\n```\n\nmakes this page; the rows are in [{data.name}]({data.name})."
+        ),
+    ]
+    page = base.with_suffix(".md")
+    page.write_text(wrap("\n\n".join(part for part in parts if part)) + "\n", encoding="utf-8")
+    return [data, page, *plots]
+
+
+def _section(title: str, text: str) -> str:
+    return f"## {title}\n\n{text.strip()}" if text.strip() else ""

@@ -1,0 +1,64 @@
+"""Rows of results, and what tables need of them."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+
+Value = float | int | str | None
+ResultRow = Mapping[str, Value]
+"""One run of an experiment: its labels and measured values by column."""
+
+
+def averaged(rows: Sequence[ResultRow], by: Sequence[str]) -> list[ResultRow]:
+    """Return one row for all rows that agree in the columns `by`, in the order in which they first turn up.
+
+    Other columns become the mean of their numbers, over the rows that have one there; None if none has.
+    """
+    groups: dict[tuple[Value, ...], list[ResultRow]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row[key] for key in by), []).append(row)
+    result: list[ResultRow] = []
+    for key, group in groups.items():
+        columns = dict.fromkeys(column for row in group for column in row if column not in by)
+        means = {column: _mean([row.get(column) for row in group]) for column in columns}
+        result.append({**dict(zip(by, key, strict=True)), **means})
+    return result
+
+
+def _mean(values: Sequence[Value]) -> float | None:
+    numbers = [value for value in values if isinstance(value, int | float)]
+    return sum(numbers) / len(numbers) if numbers else None
+
+
+def number(row: ResultRow, column: str) -> float:
+    """Return a column that holds a number. Raises TypeError if it does not."""
+    value = row[column]
+    if not isinstance(value, int | float):
+        raise TypeError(f"column {column} is {value!r} in the row {dict(row)}, want a number")
+    return float(value)
+
+
+def selected(rows: Sequence[ResultRow], **labels: Value) -> list[ResultRow]:
+    """Return the rows with these labels."""
+    return [row for row in rows if all(row[name] == value for name, value in labels.items())]
+
+
+def column(rows: Sequence[ResultRow], name: str, **labels: Value) -> list[float]:
+    """Return a column of the rows with these labels, which are the seeds of one setting."""
+    return [number(row, name) for row in selected(rows, **labels)]
+
+
+def spread(values: Sequence[float], form: str = ".2f") -> str:
+    """Return mean, minimum and maximum, as in ``1.50 (1.25..1.75)``; `form` as `format` takes it."""
+    mean, least, most = (
+        format(value, form) for value in (statistics.fmean(values), min(values), max(values))
+    )
+    return mean if least == most else f"{mean} ({least}..{most})"
+
+
+def markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table; all columns but the first align right."""
+    head = f"| {' | '.join(columns)} |"
+    rule = f"| --- |{' ---: |' * (len(columns) - 1)}"
+    return "\n".join([head, rule, *(f"| {' | '.join(row)} |" for row in rows)])

@@ -1,0 +1,1 @@
+"""What decides: who runs where, on which tree, with which slots."""

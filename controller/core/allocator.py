@@ -1,0 +1,198 @@
+"""Who has which servers, trees and slots while jobs start and end: the allocation policies, asked in turn."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from controller.memory import policy as memory
+from controller.memory.demand import demand, rate_of
+from controller.placement import policy as placement
+from controller.placement.flows import Pools, flows_of
+from controller.placement.trees import tree_of
+from controller.placement.waterfill import Flows
+from controller.policies.allocation import AllocationSettings, Policies
+from controller.routing import policy as routing
+from controller.vocabulary import Job, Region, Topology
+
+
+def goodput(cluster: Topology, frame_bytes: int) -> Topology:
+    """Return the cluster with links that carry gradients at the rate that packets' headers leave."""
+    payload = min(switch.payload_bytes for switch in cluster.switches)
+    part = payload / (payload + frame_bytes)
+    return replace(
+        cluster, links=tuple(replace(link, rate_bps=link.rate_bps * part) for link in cluster.links)
+    )
+
+
+class Allocator:
+    """The jobs that have servers. `answer` is the last division of memory."""
+
+    def __init__(self, cluster: Topology, policies: Policies, settings: AllocationSettings) -> None:
+        self.cluster = goodput(cluster, settings.frame_bytes)
+        self._policies = policies
+        self._settings = settings
+        self._rng = random.Random(settings.seed)
+        self.placed: dict[str, Job] = {}
+        self._crossing: dict[str, Job] = {}
+        self._guests: set[str] = set()
+        self._sums: dict[str, bool] = {}
+        self.question: memory.Question | None = None
+        self.answer: memory.Answer | None = None
+
+    def start(self, batch: Sequence[Job]) -> set[str]:
+        """Place jobs beside those that run; return the names of those that there is room for."""
+        if not batch:
+            return set()
+        for job in batch:
+            self._sums[job.name] = job.aggregate
+        owners = [
+            job if job.aggregate == self._sums[name] else replace(job, aggregate=self._sums[name])
+            for name, job in self.placed.items()
+            if name not in self._guests
+        ]
+        fixed = [job for job in batch if job.servers]
+        there, _ = self._place(
+            [job for job in batch if not job.servers], [*owners, *self._fixed(fixed, owners)]
+        )
+        known = {job.name for job in batch}
+        started = [job for job in there if job.name in known]
+        for job in self._routed(started):
+            self._keep(job)
+        if any(len(job.hosts) > 1 for job in started):  # else nobody was asked whose sums are of use
+            for job in there:
+                if job.name not in known and self.placed[job.name] is not job:
+                    self._keep(job)
+        return {job.name for job in started}
+
+    def _place(self, batch: Sequence[Job], running: Sequence[Job]) -> tuple[list[Job], tuple[str, ...]]:
+        method = self._policies.placement
+        if not batch or method is None:
+            return list(running), ()
+        return placement.place_among(self.cluster, batch, method, running, self._rng)
+
+    def _fixed(self, batch: Iterable[Job], running: Sequence[Job]) -> list[Job]:
+        """Return those of the jobs whose own servers have room for them."""
+        there = list(running)
+        for job in batch:
+            if placement.overfull(self.cluster, [*there, job]) is None:
+                there.append(self._settled(job, job.servers, there))
+        return there[len(running) :]
+
+    def _settled(self, job: Job, servers: Sequence[str], running: Sequence[Job]) -> Job:
+        if job.tree is not None:
+            return replace(job, servers=tuple(servers))
+        question = placement.Question(self.cluster, tuple(running), self._rng)
+        placed = placement.settle(question, job, servers)
+        if job.fallback is None or len(placed.hosts) == 1:
+            return placed
+        placed = replace(placed, fallback=job.fallback, tree=None)
+        return replace(placed, tree=tree_of(self.cluster, placed))
+
+    def put(self, job: Job, servers: Sequence[str], *, guest: bool = False) -> None:
+        """Have a job run on these servers; a guest's GPUs are counted with another job's."""
+        self._sums[job.name] = job.aggregate
+        settled = self._settled(job, servers, list(self.placed.values()))
+        if guest:
+            self._guests.add(job.name)
+        for each in self._routed([settled]):
+            self._keep(each)
+
+    def _keep(self, job: Job) -> None:
+        self.placed[job.name] = job
+        if len(job.hosts) > 1:
+            self._crossing[job.name] = job
+
+    def crosses(self, name: str) -> bool:
+        """Return whether a job has servers, and uses the network."""
+        return name in self._crossing
+
+    def stop(self, name: str) -> None:
+        """Take a job away."""
+        self.placed.pop(name, None)
+        self._crossing.pop(name, None)
+        self._guests.discard(name)
+        self._sums.pop(name, None)
+
+    def _routed(self, jobs: Sequence[Job]) -> Sequence[Job]:
+        """Return new jobs with the trees that the routing policy gives them; others keep theirs."""
+        method = self._policies.routing
+        crossing = [job for job in jobs if len(job.hosts) > 1]
+        if method is None or not crossing:
+            return jobs
+        free = [replace(job, tree=None) for job in crossing]
+        question = routing.Question(self.cluster, tuple(free), rng=self._rng)
+        trees = routing.check(question, method(question))
+        return [replace(job, tree=trees[job.name]) if job.name in trees else job for job in jobs]
+
+    @property
+    def crossing(self) -> list[Job]:
+        """The jobs that use the network, in the order in which they started."""
+        return list(self._crossing.values())
+
+    def divide(self, now_s: float, left: Mapping[str, float]) -> list[str]:
+        """Divide the slots anew; return the jobs that the policy ends. `left` are iterations, by job."""
+        jobs = tuple(self._told(job, now_s, left[job.name]) for job in self.crossing)
+        held = self.answer.regions if self.answer is not None else {}
+        held = {job.name: held[job.name] for job in jobs if job.name in held}
+        self.question = memory.Question(jobs, self.cluster, now_s, self._settings.reading, held)
+        self.answer = memory.check(self.question, self._policies.memory(self.question))
+        standing = self.answer.standing
+        return [job.name for job in jobs if standing[job.name] is memory.Standing.ENDED]
+
+    def _told(self, job: Job, now_s: float, left: float) -> Job:
+        """Return the job as the memory policy is told of it: what is left, and a deadline with a margin.
+
+        A deadline that can be met only without the margin, or has passed, is told as it is, or not at all.
+        """
+        due_s, arrival_s = job.due_s, min(now_s, job.arrival_s)
+        told = replace(
+            job,
+            iterations=max(1, math.ceil(left - 1e-6)),
+            arrival_s=arrival_s,
+            deadline_s=None if due_s is None or due_s <= now_s else due_s - arrival_s,
+        )
+        if due_s is None or told.deadline_s is None:
+            return told
+        early = replace(told, deadline_s=due_s - (due_s - now_s) * self._settings.margin - arrival_s)
+        question = memory.Question((early,), self.cluster, now_s, self._settings.reading)
+        feasible = demand(
+            early, now_s=now_s, link_bps=question.link_bps(early), reading=self._settings.reading
+        ).feasible
+        return early if feasible else told
+
+    def flows(self) -> Flows:
+        """Return the flows of the jobs that use the network, in their order, with their memory."""
+        jobs, limits = self.crossing, []
+        numbers: dict[tuple[str, Region], int] = {}
+        bits: list[float] = []
+        of: dict[tuple[str, str], int] = {}
+        regions = self.answer.regions if self.answer is not None else {}
+        switches = self.cluster.switch
+        for job in jobs:
+            limit = math.inf
+            for at, region in regions.get(job.name, {}).items():
+                if (at, region) not in numbers:
+                    numbers[at, region] = len(bits)
+                    bits.append(region.size * switches[at].payload_bytes * 8.0)
+                of[job.name, at] = numbers[at, region]
+                if job.mode == "exclusive":
+                    limit = min(limit, rate_of(job, switches[at], region.size))
+            limits.append(limit)
+        empty = len(bits)
+        pools = Pools(
+            [*bits, 0.0],
+            lambda job, at: of.get((job.name, at), empty),
+            lambda job, at: switches[at].rtt_s if job.hold_s is None else job.hold_s,
+        )
+        flows = flows_of(self.cluster, jobs, pools)
+        return replace(flows, limit_bps=np.array(limits, dtype=np.float64))
+
+    def latency_s(self, job: Job) -> float:
+        """Return the time that each tensor of a job takes beside its bits: a round trip."""
+        assert job.tree is not None
+        return max(self.cluster.switch[name].rtt_s for name in job.tree.switches)

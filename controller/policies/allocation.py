@@ -1,0 +1,100 @@
+"""Allocation policies by name: placement, memory and routing, and what they are asked with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from controller import plugins
+from controller.errors import BadSpec
+from controller.memory import policies as of_memory
+from controller.memory import policy as memory
+from controller.memory.demand import Reading
+from controller.placement import policies as of_placement
+from controller.placement import policy as placement
+from controller.routing import policies as of_routing
+from controller.routing import policy as routing
+from controller.vocabulary.documents import hint
+
+SCHEDULER = "scheduler"
+"""Placement on the GPUs that the scheduler chose; other names are placement policies."""
+
+FRAME_BYTES = 70
+"""Ethernet, IPv4, UDP and INA headers of a packet (`hostlib.wire`)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllocationSettings:
+    """Which policies allocate, and how they are asked.
+
+    Attributes:
+        placement: Name of the placement policy, or `SCHEDULER`.
+        memory: Name of the memory policy.
+        routing: Name of the routing policy.
+        period_s: How often memory is divided anew while jobs run; 0: when jobs start or end only.
+        reading: How deadlines' needs are computed.
+        margin: Part of the time left that deadlines' needs leave unused.
+        seed: Of what is random.
+        frame_bytes: Bytes of a packet beside its values.
+    """
+
+    placement: str = "netpack"
+    memory: str = "shared"
+    routing: str = "shortest-path"
+    period_s: float = 60.0
+    reading: Reading = "measured"
+    margin: float = 0.05
+    seed: int = 0
+    frame_bytes: int = FRAME_BYTES
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.margin < 1:
+            raise BadSpec(f"a margin of {self.margin:g}; want a fraction, 0 to 1")
+        if not 0 <= self.period_s < 1e12:
+            raise BadSpec(f"a period of {self.period_s:g} s; want 0 or more")
+
+    @property
+    def names(self) -> Mapping[str, str]:
+        """The policies."""
+        return {"placement": self.placement, "memory": self.memory, "routing": self.routing}
+
+
+@dataclass(frozen=True, slots=True)
+class Policies:
+    """One of each kind.
+
+    Without `placement` jobs are where their scheduler puts them; without `routing` on shortest paths.
+    """
+
+    placement: placement.Policy | None
+    memory: memory.Policy
+    routing: routing.Policy | None
+
+
+def find(kind: str, name: str) -> Any:
+    """Return the policy of that kind and name: one of ours, a package's, or a file's. Raises BadSpec."""
+    known, group = _KNOWN[kind]
+    if name in known:
+        return known[name]
+    if not plugins.is_external(name) and name not in plugins.names(group):
+        there = hint(name, [*known, *([SCHEDULER] if kind == "placement" else [])])
+        raise BadSpec(f"{kind} {name!r}: {there}; path.py:Name is one of a file")
+    return plugins.load(name, group)
+
+
+_KNOWN: Mapping[str, tuple[Mapping[str, Any], str]] = {
+    "placement": (of_placement.POLICIES, placement.GROUP),
+    "memory": (of_memory.POLICIES, memory.GROUP),
+    "routing": (of_routing.POLICIES, routing.GROUP),
+}
+
+
+def policies_of(settings: AllocationSettings) -> Policies:
+    """Return the policies that these settings name. Raises BadSpec."""
+    placing: placement.Policy | None = None
+    if settings.placement != SCHEDULER:
+        chosen = find("placement", settings.placement)
+        placing = chosen if isinstance(chosen, placement.Policy) else placement.Policy(chosen)
+    route = None if settings.routing == "shortest-path" else find("routing", settings.routing)
+    return Policies(placing, find("memory", settings.memory), route)

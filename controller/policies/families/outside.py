@@ -1,0 +1,111 @@
+"""Policies from outside the project: a class of a module or of a file, or what a package offers.
+
+A module or file with a `Family` called ``FAMILY`` brings policies with a speed model of their own, such as
+the replicas of published simulators in ``benchmarks/replicas``.
+
+Else a name is ``package.module:Class``, ``path.py:Class``, or an entry point of the group `GROUP`. What it
+names is called with nothing but what ``--set`` gives, and returns a `Policy`, or a `Setup` if it brings a
+speed model of its own; else jobs run as fast as in the plain family. Parameters with a number for a default
+are its settings.
+"""
+
+from __future__ import annotations
+
+import inspect
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from controller import plugins
+from controller.errors import ControllerError
+from controller.policies.families.base import Family, Setting, SimulationConfig, resolve_settings
+from controller.policies.setup import Setup
+from controller.scheduling.checks import check
+from controller.scheduling.errors import BadDecision, BadSpec
+from controller.scheduling.policy import Decision, Policy, View
+from controller.scheduling.speed import Interleaved
+
+GROUP = "ina.policies"
+"""The group of entry points."""
+
+
+def family(source: str) -> Family | None:
+    """Return the family of a module or file; None if it has none, or is not there (`find` says why)."""
+    try:
+        found = getattr(plugins.module(source), "FAMILY", None) if plugins.is_source(source) else None
+    except BadSpec:
+        return None
+    return found if isinstance(found, Family) else None
+
+
+def find(name: str) -> Callable[..., Any]:
+    """Return what makes the policy. Raises BadSpec if it is not there or cannot be called."""
+    found = plugins.load(name, GROUP)
+    if not callable(found):
+        raise BadSpec(
+            f"policy {name!r} is {type(found).__name__}; want a class, or a function that makes one"
+        )
+    return found  # type: ignore[no-any-return]
+
+
+def settings(name: str) -> Mapping[str, Setting]:
+    """Return what can be set: the parameters whose defaults are numbers. Raises what `find` raises."""
+    found: dict[str, Setting] = {}
+    for parameter in inspect.signature(find(name)).parameters.values():
+        default = parameter.default
+        if isinstance(default, int | float):
+            least, whole = (
+                (0.0, True) if isinstance(default, bool) else (-float("inf"), isinstance(default, int))
+            )
+            most = 1.0 if isinstance(default, bool) else float("inf")
+            found[parameter.name] = Setting(f"of {name}", float(default), least, most, whole)
+    return found
+
+
+def make(name: str, config: SimulationConfig) -> Setup:
+    """Return a fresh run. Raises BadSpec for what is no policy, or does not want to be made so."""
+    maker, has = find(name), settings(name)
+    chosen = {
+        key: int(value) if has[key].whole else value for key, value in resolve_settings(has, config).items()
+    }
+    try:
+        made = maker(**chosen)
+    except ControllerError:
+        raise
+    except Exception as error:
+        raise BadSpec(f"policy {name!r}: {_said(error)}") from error
+    run = made if isinstance(made, Setup) else Setup(made, Interleaved())
+    if not callable(getattr(run.policy, "decide", None)) or not isinstance(
+        getattr(run.policy, "name", 0), str
+    ):
+        raise BadSpec(
+            f"policy {name!r} has no name and method decide(view); controller.scheduling.Policy has"
+        )
+    return replace(run, policy=Guarded(run.policy))
+
+
+class Guarded:
+    """A policy whose mistakes are errors that say where they are, and whose every decision is checked."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.name = policy.name
+        self._policy = policy
+
+    def decide(self, view: View) -> Decision:
+        """Return the policy's decision. Raises BadDecision for one that cannot be."""
+        try:
+            decision = self._policy.decide(view)
+        except ControllerError:
+            raise
+        except Exception as error:
+            raise BadDecision(f"{self.name}, asked at {view.now_s:g} s: {_said(error)}") from error
+        if not isinstance(decision, Decision):
+            raise BadDecision(f"{self.name} returns {type(decision).__name__}; want a Decision")
+        check(decision, view, self.name)
+        return decision
+
+
+def _said(error: Exception) -> str:
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} ({last.filename}:{last.lineno})"

@@ -1,0 +1,88 @@
+"""``synergy:ORDER+ALLOCATOR``: speed by the CPUs and the memory that a job is granted."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+from controller.policies.families.base import (
+    Family,
+    Setting,
+    SimulationConfig,
+    readable,
+    resolve_settings,
+)
+from controller.policies.setup import Setup
+from controller.scheduling.model import Submission
+from controller.scheduling.synergy import ModelProfile, read_profiles
+from controller.scheduling.synergy.catalog import model_profiles
+from controller.scheduling.synergy.policies import ALLOCATORS, synergy
+from controller.scheduling.synergy.policy import RANKS, demands_by_matrix, servers_of
+from controller.scheduling.synergy.speed import SharedSpeed
+
+ROUND_S = 300.0
+ORDERS = {
+    "fifo": "by arrival",
+    "srtf": "by remaining time",
+    "las": "by attained service",
+    "ftf": "by finish-time fairness",
+}
+ABOUT = {
+    "proportional": "CPUs and memory by GPUs",
+    "greedy": "ideal shares, or wait",
+    "tune": "ideal shares where they fit, else fair ones (Synergy, OSDI'22)",
+    "tune+top-up": "the same, and what is left over",
+    "opt": "the best shares by linear programs",
+    "drf": "dominant resource fairness; the order breaks ties",
+    "tetris": "packed by how demands align with what is free; the order breaks ties",
+}
+"""Descriptions of the orders and the allocators."""
+
+SETTINGS = {
+    "restart_scale": Setting("factor on the cost of restarts; 0: free, as in Synergy's paper", 1.0, 0.0, 1e6),
+    "stay": Setting(
+        "1: jobs that go on stay where they are if their share is there; 0: as published", 1, 0, 1, whole=True
+    ),
+}
+
+
+def profiles_of(config: SimulationConfig) -> dict[str, ModelProfile]:
+    """Return the profiles for these servers by model. Raises what reading the file raises."""
+    servers = servers_of(config.cluster)
+    if config.matrix is None:
+        return model_profiles(servers)
+    with readable(config.matrix):
+        return read_profiles(config.matrix, cpus_per_gpu=round(servers.fair_cpus))
+
+
+def dress(specs: Sequence[Submission], config: SimulationConfig) -> list[Submission]:
+    """Return the jobs with models that have a profile."""
+    rng = random.Random(config.seed)
+    models = sorted(profiles_of(config))
+    return [replace(spec, model=rng.choice(models)) for spec in specs]
+
+
+def make(name: str, config: SimulationConfig) -> Setup:
+    """Return a fresh policy with what it is asked with, such as ``srtf+tune``."""
+    matrices = {model: profile.sensitivity for model, profile in profiles_of(config).items()}
+    demand_of = demands_by_matrix(matrices, servers_of(config.cluster))
+    order, _, allocator = name.partition("+")
+    chosen = resolve_settings(SETTINGS, config)
+    policy = synergy(order, allocator, demand_of, round_s=ROUND_S, stay=bool(chosen["stay"]))
+    speed = SharedSpeed(demand_of, restart_scale=chosen["restart_scale"])
+    return Setup(policy, speed, interval_s=ROUND_S)
+
+
+FAMILY = Family(
+    "CPUs and memory by sensitivity; --matrix FILE, or made-up models",
+    {
+        f"{order}+{allocator}": f"{ORDERS[order]}; {ABOUT[allocator]}"
+        for order in RANKS
+        for allocator in ALLOCATORS
+    },
+    make,
+    dress,
+    settings=SETTINGS,
+    main=("srtf+tune",),
+)

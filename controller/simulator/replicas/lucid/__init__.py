@@ -1,1 +1,0 @@
-"""Lucid's public simulator."""

@@ -1,1 +1,0 @@
-"""Synergy's public simulator (msr-fiddle/synergy, commit 1bb2bed)."""

@@ -1,0 +1,18 @@
+"""How the product starts its own commands as processes: the one place that composes these command lines."""
+
+from __future__ import annotations
+
+import sys
+
+
+def module(name: str, *arguments: str) -> list[str]:
+    """Return the command that runs a module of the product with this interpreter.
+
+    ``-P``: modules come from where this process found them, not from the current folder.
+    """
+    return [sys.executable, "-P", "-m", name, *arguments]
+
+
+def ina(command: str, *arguments: str) -> list[str]:
+    """Return the command ``ina COMMAND …``."""
+    return module("ina", command, *arguments)

@@ -1,0 +1,63 @@
+"""Output in an encoding that lacks a character: what is written instead.
+
+Python's own handlers end the command ("strict") or print escapes. Here ``µs`` becomes ``us`` and an arrow
+``->``, whoever writes: the standard streams themselves fall back.
+"""
+
+from __future__ import annotations
+
+import codecs
+import sys
+import unicodedata
+from io import TextIOWrapper
+from typing import Final
+
+_NAME: Final = "ina.fallback"
+_INSTEAD: Final = str.maketrans(
+    {
+        **{"→": "->", "←": "<-", "↑": "^", "↓": "v", "×": "x", "÷": "/", "·": ".", "•": "*", "°": " deg"},
+        **{"–": "-", "—": "-", "−": "-", "…": "...", "≤": "<=", "≥": ">=", "≈": "~", "±": "+-", "∞": "inf"},
+        **{
+            "‘": "'",
+            "’": "'",
+            "“": '"',
+            "”": '"',
+            "«": '"',
+            "»": '"',
+            "µ": "u",
+            "μ": "u",
+            "✓": "ok",
+            "✗": "x",
+        },
+        **dict.fromkeys("─━═╌┄", "-"),
+        **dict.fromkeys("│┃║", "|"),
+        **dict.fromkeys("┌┐└┘├┤┬┴┼┏┓┗┛┣┫┳┻╋┡┩╇╭╮╰╯", "+"),
+        **dict.fromkeys("█▉▊▋▌▍▎▏▇▆▅▄▃▂▁■▪●", "#"),
+        **dict.fromkeys("░▒▓□○", "."),
+    }
+)
+
+
+def instead(text: str) -> str:
+    r"""Return ASCII text for characters that an encoding lacks: the nearest letters or signs, else an escape.
+
+    >>> instead("20 µs → é 数")
+    '20 us -> e \\u6570'
+    """
+    parts = unicodedata.normalize("NFKD", text).translate(_INSTEAD)
+    letters = "".join(letter for letter in parts if not unicodedata.combining(letter))
+    return letters.encode("ascii", "backslashreplace").decode("ascii")
+
+
+def install() -> None:
+    """Have both standard streams write `instead` of what their encodings lack."""
+    codecs.register_error(_NAME, _replace)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors=_NAME)
+
+
+def _replace(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return instead(error.object[error.start : error.end]), error.end

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from benchmarks.pages import RESULTS
+from benchmarks.pages.__main__ import arguments, listing
+from benchmarks.pages.index import QUESTIONS, load
+from ina.cli.errors import USAGE, Failure
+from ina.cli.experiment import experiment
+from tests import effort
+
+
+def call(*given: object) -> Result:
+    app = typer.Typer(pretty_exceptions_enable=False)
+    app.command()(experiment)
+    command, *rest = arguments([str(argument) for argument in given])
+    assert command == "experiment"
+    return CliRunner().invoke(app, rest)
+
+
+def refusal(*arguments: object) -> str:
+    error = call(*arguments).exception
+    assert isinstance(error, Failure)
+    assert error.exit_code == USAGE
+    return str(error)
+
+
+def test_all_experiments_are_listed_as_in_the_index_of_results() -> None:
+    listed = listing()
+    index = (RESULTS / "README.md").read_text()
+    for name, question in QUESTIONS.items():
+        assert re.search(rf"^ *{name} +{re.escape(question)}$", listed, re.MULTILINE)
+        assert f"| [{name}]({name}.md) | {question} |" in index
+        assert load(name).name == name
+
+
+@pytest.mark.parametrize("name", effort.some(QUESTIONS, every=3))
+def test_a_row_of_each_page_comes_out_as_published(name: str) -> None:
+    done = call(name, "--check")
+    assert (done.exit_code, done.exception) == (0, None)
+    assert done.stdout == f"{name}: the shortest row comes out as published\n"
+
+
+def test_a_stale_row_is_named_and_fails(tmp_path: Path) -> None:
+    text = (RESULTS / "regions.json").read_text()
+    (tmp_path / "regions.json").write_text(re.sub(r'"(\w+_s)": [0-9.e-]+', r'"\1": 77', text))
+    done = call("regions", "--check", "--output", tmp_path)
+    assert done.exit_code == 1
+    assert re.search(
+        r"regions is stale: \w+_s is [0-9.e-]+, published 77 \(network .*, seed 1\)", done.output
+    )
+
+
+def test_runs_of_one_runner() -> None:
+    refused = refusal("regions", "--runner", "netns", "--quick")
+    assert refused == "regions has no runs of 'netns'; its runners: virtual"
+    done = call("scaling", "--runner", "virtual", "--quick", "--json")
+    assert {row["runner"] for row in json.loads(done.stdout)["scaling"]} == {"virtual"}
+
+
+def test_a_trial_writes_its_page_and_the_page_can_be_made_again(tmp_path: Path) -> None:
+    trial = ("deadlines", "--quick", "--seeds", 1, "--processes", 1)
+    rows = json.loads(call(*trial, "--json").stdout)["deadlines"]
+    assert call(*trial, "--output", tmp_path).exit_code == 0
+    assert json.loads((tmp_path / "deadlines.json").read_text())["rows"] == rows
+    page = (tmp_path / "deadlines.md").read_text()
+    assert "ina experiment benchmarks.pages.deadlines --quick --seeds 1" in page
+    (tmp_path / "deadlines.md").unlink()
+    assert call("deadlines", "--again", "--output", tmp_path).exit_code == 0
+    assert (tmp_path / "deadlines.md").read_text() == page
+
+
+def test_wrong_use_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="there is no page 'los'; did you mean loss\\?"):
+        call("los")
+    with pytest.raises(SystemExit, match="there are memory, stragglers"):
+        call("x")
+    assert refusal("loss", "--seeds", 9) == "loss: 9 seeds, must be 1 to 5, as many as the page has"
+    assert "are mutually exclusive" in refusal("loss", "--check", "--quick")
+
+
+def test_rows_that_are_not_there_or_not_rows_are_refused(tmp_path: Path) -> None:
+    for content in (None, "[]", "{", '{"rows": []}'):
+        if content is not None:
+            (tmp_path / "loss.json").write_text(content)
+        error = call("loss", "--check", "--output", tmp_path).exception
+        assert isinstance(error, Failure)
+        assert "loss.json holds no rows" in str(error)
+    shutil.copy(RESULTS / "loss.json", tmp_path)
+    document = json.loads((tmp_path / "loss.json").read_text())
+    (tmp_path / "loss.json").write_text(json.dumps({**document, "rows": document["rows"][:3]}))
+    error = call("loss", "--check", "--output", tmp_path).exception
+    assert "loss is stale: 3 rows are published" in str(error)

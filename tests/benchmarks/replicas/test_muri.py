@@ -1,0 +1,81 @@
+"""What is particular to the event loop of Muri's public simulator, on cases worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.replicas.muri.loop import MuriRun, RestartedJob
+from benchmarks.replicas.muri.muri import MuriReplica
+from benchmarks.replicas.muri.ranked import srtf
+from controller.scheduling import BadDecision, BadSpec, Decision, Group, Stuck, Submission, View
+from controller.scheduling.speed import Exclusive
+from controller.vocabulary import Cluster
+
+ONE = Cluster.uniform(1, 1)
+
+
+def spec(id: str, submit_s: float, duration_s: float, restart_s: float = 0.0, gpus: int = 1) -> Submission:
+    return Submission(id, submit_s, gpus, duration_s, restart_s=restart_s)
+
+
+def test_a_start_is_paid_for_again_at_each_event() -> None:
+    one = RestartedJob(Submission("a", 0, 1, 10), 0, 1.0, 0.0)
+    one.launch(0.0, Group((one,), (0,)), 1.0, 2.0)
+    for now_s in (4.0, 8.0):
+        one.settle(now_s)
+    assert one.iterations_left(8.0) == 10 - 4
+    assert one.attained_s(8.0) == 8.0
+    assert one.foreseen_end_s() == 8 + 6
+
+
+def test_jobs_that_others_come_beside_pay_and_their_end_is_foreseen_without_it() -> None:
+    specs = [spec("a", 0, 100, restart_s=5), spec("b", 50, 10)]
+    result = MuriRun(srtf(), Exclusive()).run(specs, Cluster.uniform(1, 2), verify=True)
+    ends = {job.spec.name: job.finish_s for job in result.jobs}
+    # until 50 `a` has done 45, until 60 another 5: 50 are left, and end at 110 although a start costs 5
+    assert ends == {"b": 60, "a": 110}
+
+
+def test_an_end_and_an_arrival_that_are_close_are_one_event() -> None:
+    asked_s = []
+
+    class Asked:
+        name = "asked"
+        first = srtf()
+
+        def decide(self, view: View) -> Decision:
+            asked_s.append(view.now_s)
+            return self.first.decide(view)
+
+    MuriRun(Asked(), Exclusive(), same_time_s=1e-4).run([spec("a", 0, 10), spec("b", 10.00005, 5)], ONE)
+    assert asked_s == [0, 10.00005, 15.00005]
+
+
+class Fixed:
+    name = "fixed"
+
+    def __init__(self, *, twice: bool = False, reset: bool = False) -> None:
+        self._twice, self._reset = twice, reset
+
+    def decide(self, view: View) -> Decision:
+        jobs = list(view.jobs.values())
+        groups = [Group((job,), (0,)) for job in jobs] * 2 if self._twice else []
+        return Decision(groups, reset=jobs if self._reset else ())
+
+
+@pytest.mark.parametrize(
+    ("policy", "error", "complaint"),
+    [
+        (Fixed(), Stuck, "fixed runs nothing"),
+        (Fixed(twice=True), BadDecision, "fixed runs job 'a' twice"),
+        (Fixed(reset=True), BadDecision, "takes jobs' progress away"),
+    ],
+)
+def test_impossible_decisions_are_refused(policy: Fixed, error: type[Exception], complaint: str) -> None:
+    with pytest.raises(error, match=complaint):
+        MuriRun(policy, Exclusive()).run([spec("a", 0, 1)], ONE)
+
+
+def test_options_out_of_range_are_refused() -> None:
+    with pytest.raises(BadSpec, match="groups of 0 jobs"):
+        MuriReplica(members=0)

@@ -1,0 +1,63 @@
+"""Every option and argument of every command has a help text, and the same one wherever it means the same."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+from typer.main import get_command
+
+from ina.cli import register
+from ina.cli.commands import app
+
+# Options that mean different things, or have different defaults or limits, at different commands.
+DIFFERENT = frozenset(
+    re.findall(
+        r"\S+",
+        """
+    --all --baseline --cluster --cpus-per-gpu --delay --device-id --draws --duration --exact
+    --explain --gpus --iterations --jobs --json --lanes --link-loss --log --loss --memory --name
+    --output --p4runtime --packets --pcap --placement --plot --policy --port-kind --preempt
+    --processes --program --queue --rate --reading --rounds --routing --runner --scheduler --seed
+    --seeds --size --slots --switch --switch-ip --tls-ca --tls-cert --trace --tree
+    --verify --window --workers -n -np -o
+    """,
+    )
+)
+
+
+def commands(group: Any = None, path: str = "ina") -> Iterator[tuple[str, Any]]:
+    """Yield every command with what people type."""
+    for name, later in (group or get_command(app)).commands.items():
+        place = getattr(inspect.unwrap(later.callback), "place", None) if later.callback else None
+        command = register._load(name, place) if place else later
+        if hasattr(command, "commands"):
+            yield from commands(command, f"{path} {name}")
+        else:
+            yield f"{path} {name}", command
+
+
+def test_every_option_and_argument_has_a_help_text() -> None:
+    found = list(commands())
+    assert len(found) > 40
+    assert [
+        f"{name} {parameter.opts[0]}"
+        for name, command in found
+        for parameter in command.params
+        if not (getattr(parameter, "help", None) or "").strip()
+    ] == []
+
+
+def test_an_option_has_one_help_text_wherever_it_means_the_same() -> None:
+    texts: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for name, command in commands():
+        for parameter in command.params:
+            for option in parameter.opts:
+                if option.startswith("-"):
+                    texts[option][parameter.help].append(name)
+    several = {option: dict(by_text) for option, by_text in texts.items() if len(by_text) > 1}
+    assert {option: several[option] for option in several.keys() - DIFFERENT} == {}
+    assert sorted(DIFFERENT - several.keys()) == [], "they have one text now: take them off the list"
