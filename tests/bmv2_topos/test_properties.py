@@ -33,7 +33,7 @@ def test_segments_are_the_frames_in_their_order(lengths: list[int]) -> None:
 
 @given(
     workers=st.integers(1, 1024),
-    layers_bytes=st.lists(st.integers(1, 50), min_size=1, max_size=4).map(float32_bytes),
+    tensors=st.lists(st.integers(1, 50), min_size=1, max_size=4).map(tuple),
     iteration=st.integers(0, 10_000),
     seed=st.integers(0, 100),
 )
