@@ -19,7 +19,7 @@ def deployment_of(
     window: int | None = None,
     regions: Mapping[str, Region] | None = None,
 ) -> Deployment:
-    """Return what is given to `controller.admit_tree`; each server is a rank, in the order of `hosts`.
+    """Return what is given to `controller.Fleet.admit`; each server is a rank, in the order of `hosts`.
 
     Ports and addresses are the topology's (`Topology.ports`, `mac`, `ip`).
     `regions` are those of a memory policy, by switch.
