@@ -43,7 +43,7 @@ class Run(Protocol):
 class Scenario:
     """One run in virtual time."""
 
-    jobs: tuple[JobEntry, ...]
+    jobs: tuple[Job, ...]
     settings: VirtualSettings
     labels: ResultRow = field(default_factory=dict)
     """Columns that identify its row."""

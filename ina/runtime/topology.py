@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from controller import Member, Region
 from controller.switches.layout import Branch, Downlink
 from controller.switches.model import SWITCH_IP, SWITCH_MAC
-from controller.vocabulary import Topology, TopologyError, tree
+from controller.vocabulary import BadSpec, Topology, tree
 from ina.runtime.errors import BadRun
 
 MAX_CHILDREN = 32  # bits of the contribution bitmap (p4src/include/config.p4)

@@ -34,7 +34,7 @@ def scenarios(count: int) -> list[Scenario]:
 OWN = """
 from bmv2_topos.harness import Experiment, Scenario
 from bmv2_topos.testbeds.virtual import VirtualSettings
-from controller.vocabulary import Job
+from controller.vocabulary import Job, float32_bytes
 
 JOB = Job(name="a", workers=2, iterations=2, layers_bytes=float32_bytes((500,)), compute_s=1e-5, window=16)
 

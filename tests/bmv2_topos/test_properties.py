@@ -14,7 +14,7 @@ from bmv2_topos.testbeds.virtual.fabric import Arrival
 from bmv2_topos.testbeds.virtual.gradients import Gradients
 from bmv2_topos.testbeds.virtual.placement import branches
 from controller.switches.layout import Deployment, lay_out
-from controller.vocabulary import BadSpec, Job, float32_bytes, parse_jobs
+from controller.vocabulary import BadSpec, Job, parse_jobs
 from hostlib.tree import Tree
 
 

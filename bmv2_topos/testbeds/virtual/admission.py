@@ -117,6 +117,6 @@ class VirtualFleet(Fleet):
     def bridge_to(self, host: str) -> None:
         """Let ordinary frames for a host's MAC address find their way to it, from every switch."""
         topology = self._topology
-        ways = shortest_tree(topology, topology.switch_of(host)).parents
+        ways = shortest_tree(topology, topology.rack_of[host]).parents
         ports = {name: topology.port_to(name, ways.get(name, host)) for name in self.controllers}
         self.bridge(topology.mac(host), ports)
