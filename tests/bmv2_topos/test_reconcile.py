@@ -23,7 +23,7 @@ Step = Callable[[VirtualTestbed, View], None]
 
 def run(step: Step) -> None:
     """Run two jobs on two racks, with a step every period."""
-    jobs = [job("a", iterations=25, window=16), job("b", iterations=25, window=16)]
+    jobs = [job("a", iterations=45, window=16), job("b", iterations=45, window=16)]
     topology, placements = build(jobs, (2, 2), servers=True)
 
     def policy(view: View) -> Mapping[str, Region]:
