@@ -40,7 +40,7 @@ class Interrupted(SystemExit):
 
 
 def verdict(error: BaseException) -> tuple[str, int]:
-    """Return what to tell the user about an error, in terms of the command, and the exit code.
+    """Return the message for the user, in terms of the command, and the exit code.
 
     Anything unforeseen is our fault.
     """

@@ -265,7 +265,7 @@ def impairments(
 
 
 def choice(undefined: UndefinedValues | None) -> softswitch.Choice | None:
-    """Return what a program's undefined values are to be."""
+    """Return the choice of a program's undefined values; None: whatever is fastest."""
     import softswitch
 
     return None if undefined is None else softswitch.Choice(undefined)

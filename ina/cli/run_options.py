@@ -117,7 +117,7 @@ class MemoryOptions:
     ] = None
 
     def overrides(self) -> Overrides:
-        """Return what was given, in the place of what a job file says."""
+        """Return the given options, which override a job file."""
         return Overrides(
             slots=self.slots,
             window=self.window,
@@ -294,11 +294,11 @@ class FaultOptions:
     seed: options.Seed = 0
 
     def impairments(self) -> str:
-        """Return what ports towards workers and the fallback server do. Raises Failure."""
+        """Return the impairments of ports towards workers and the fallback server. Raises Failure."""
         return self._impairments(self.loss)
 
     def link_impairments(self) -> str:
-        """Return what ports between switches do. Raises Failure."""
+        """Return the impairments of ports between switches. Raises Failure."""
         if self.link_loss is None:
             return self.impairments()
         options.check_chance("--link-loss", self.link_loss)

@@ -34,7 +34,7 @@ class Admitted:
     tree: TreeAdmission
 
     def config(self, rank: int, rendezvous: Rendezvous) -> str:
-        """Return what a worker has to know, as JSON; secret, for it holds the token.
+        """Return a worker's configuration as JSON; secret, because it holds the token.
 
         Raises ConfigError for what cannot be.
         """
@@ -87,11 +87,11 @@ class Admitted:
         return self.fabric.inside(*first, server_address)
 
     def command(self) -> Sequence[str]:
-        """Return what runs a worker, given its `environment`. Raises LaunchError."""
+        """Return the command line that runs a worker with its `environment`. Raises LaunchError."""
         return self.fabric.command(self.spec.command)
 
     def environment(self, rank: int) -> Mapping[str, str]:
-        """Return what tells that command where a worker is to run."""
+        """Return the environment variables that tell this command line where to run the worker."""
         return self.fabric.environment(*self._members()[rank])
 
     def ports(self) -> list[str]:
@@ -104,12 +104,12 @@ class Admitted:
         return f"{self.fabric.root}/{fallback.port}" if fallback else None
 
     def counters(self) -> dict[str, dict[str, int]]:
-        """Return what the job's packets met, by switch and outcome. Raises ControllerError."""
+        """Return the job's packet counters, by switch and outcome. Raises ControllerError."""
         with self.fabric.lock:
             return self.fabric.fleet.counters(self.tree)
 
     def fallback_statistics(self) -> dict[str, float]:
-        """Return what the fallback server counted for the job; nothing without one."""
+        """Return the fallback server's counters of the job by name; empty without a server."""
         fallback = self.fabric.fallback
         return fallback.statistics(self.tree.job) if fallback else {}
 

@@ -168,11 +168,11 @@ class SwitchFabric:
         return call("127.0.0.1")
 
     def command(self, command: Sequence[str]) -> Sequence[str]:
-        """Return what runs a command at a worker's host, given its `environment`. Raises LaunchError."""
+        """Return the command line that runs `command` at a worker's host. Raises LaunchError."""
         return command
 
     def environment(self, switch: str, member: Member) -> Mapping[str, str]:
-        """Return what tells that command which host it is."""
+        """Return the environment variables that tell this command line the host."""
         return {}
 
     def host_address(self, switch: str, port: int) -> str:

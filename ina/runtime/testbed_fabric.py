@@ -91,7 +91,7 @@ class NamespaceFabric(SwitchFabric):
         return namespaces.inside(self._namespace(member), lambda: call(member.ip))
 
     def command(self, command: Sequence[str]) -> Sequence[str]:
-        """Return what runs a command in the namespace that `environment` names. Raises LaunchError."""
+        """Return the command line that runs `command` in a host's namespace. Raises LaunchError."""
         if shutil.which(command[0]) is None and command[0] not in ("python", "python3"):
             raise LaunchError(f"cannot run {command[0]!r}: No such file or directory")
         return ["sh", "-c", f'exec ip netns exec "${_HOST}" "$@"', "sh", *command]

@@ -198,7 +198,7 @@ def show(policy: str, decided: Plan, cluster: Cluster) -> None:
 
 
 def as_json(policy: str, decided: Plan, cluster: Cluster) -> dict[str, Any]:
-    """Return what ``--json`` prints."""
+    """Return the object that ``--json`` prints."""
     groups = [
         {
             "jobs": [job.spec.name for job in each.group.jobs],

@@ -107,7 +107,7 @@ def run(tasks: Sequence[Task], processes: int) -> list[Outcome]:
 
 
 def as_json(outcomes: Sequence[Outcome], jobs: int) -> dict[str, Any]:
-    """Return what ``--json`` prints."""
+    """Return the object that ``--json`` prints."""
     task = outcomes[0].task
     source, cluster = task.source, task.config.cluster
     setting = {

@@ -115,7 +115,7 @@ def parse_choices(texts: list[str], policy: str) -> dict[str, list[float]]:
 
 
 def as_json(found: Tuned, policy: str, metric: str, jobs: int) -> dict[str, Any]:
-    """Return what ``--json`` prints."""
+    """Return the object that ``--json`` prints."""
     start = found.trials[0]
     return {
         "name": "schedule tune",

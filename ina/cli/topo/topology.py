@@ -88,7 +88,7 @@ class LiveRunner(StrEnum):
 
 
 def bring_up(runner: LiveRunner) -> Callable[..., State]:
-    """Return what brings a testbed up, as `bmv2_topos.testbeds.netns.up`."""
+    """Return the function that starts a testbed, such as `bmv2_topos.testbeds.netns.up`."""
     match runner:
         case LiveRunner.NETNS:
             from bmv2_topos.testbeds import netns
