@@ -86,7 +86,12 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
         *("controller.switches.target", "p4src.messages"),
     ),
     "controller.grouping": ("controller.errors",),
-    "controller.scheduling": ("controller.errors", "controller.grouping/", "controller.scheduling/*"),
+    "controller.scheduling": (
+        "controller.errors",
+        "controller.figures",
+        "controller.grouping/",
+        "controller.scheduling/*",
+    ),
     # All policies by name.
     "controller.policies": (
         *("controller.vocabulary/", "controller.errors", "controller.plugins", "controller.workload/"),
@@ -102,13 +107,13 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     # Virtual time around that: traces, metrics, records, plots.
     "controller.simulator": (
         *("controller.errors", "controller.plugins", "controller.grouping/", "controller.scheduling/*"),
-        *("controller.core/", "controller.policies/*", "controller.simulator/*"),
+        *("controller.core/", "controller.policies/*", "controller.simulator/*", "controller.figures"),
     ),
     # Speeds of jobs that contend for a cluster's network.
     "controller.simulator.network": (
         *("controller.vocabulary/", "controller.errors", "controller.workload/", "controller.memory/"),
         *("controller.placement/", "controller.core/", "controller.policies/*", "controller.scheduling/"),
-        "controller.simulator/",
+        *("controller.simulator/", "controller.figures"),
     ),
     "controller.live": ("controller.errors", "controller.scheduling/*", "controller.simulator/"),
     # All of it in virtual time: the cores themselves, under the controller.
