@@ -14,13 +14,12 @@ from bmv2_topos.testbeds.virtual import (
     RestartJob,
     Straggle,
 )
-from controller.vocabulary.jobfile import JobEntry
-from controller.vocabulary.topology import Topology
+from controller.vocabulary import Job, Topology
 
 
 def random_faults(
     seed: int,
-    jobs: Sequence[JobEntry],
+    jobs: Sequence[Job],
     topology: Topology,
     *,
     count: int,

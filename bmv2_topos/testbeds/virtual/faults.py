@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bmv2_topos.testbeds.virtual.settings import TestbedError
-from controller.vocabulary.topology import Topology
+from controller.vocabulary import Topology
 
 
 @dataclass(frozen=True, slots=True)
