@@ -101,7 +101,7 @@ class FallbackProcess:
         self._child.stop()
 
     def statistics(self, job: int) -> dict[str, float]:
-        """Return the counters of a job by name, with the last known ones of servers that died."""
+        """Return the known counters of a job by name, those of servers that died included."""
         with self._change:
             self._ask()
             child, wanted, deadline = self._child, self._asked, time.monotonic() + ANSWER_S

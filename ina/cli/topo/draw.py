@@ -40,7 +40,7 @@ def draw_(
     Each job gets hosts of its own, in the order of the file, spread evenly over the racks.
     """
     from bmv2_topos.draw import draw
-    from bmv2_topos.plots import FORMATS, PlotsMissing
+    from controller.figures import FORMATS, PlotsMissing
 
     topology = links.topology(name)
     place_ = output or Path(Path(name).stem.replace(":", "-")).with_suffix(".png")
