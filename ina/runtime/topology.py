@@ -47,7 +47,7 @@ def branches(
     region: Region | None,
     transit: Collection[str],
 ) -> Branch:
-    """Return what of the topology's tree a job needs.
+    """Return the part of the tree that a job needs: the root, and switches with its members on or below them.
 
     Args:
         topology: the switches.
