@@ -35,7 +35,9 @@ def plan(fan_outs: Sequence[int], jobs: Sequence[int], *, fallback: bool) -> Top
             raise BadRun(f"{workers} workers: a tree of {shape} has {leaves * machines} machines")
     links = sum(-(-workers // leaves) for workers in jobs)
     try:
-        return tree([*inner, links], servers=int(fallback))
+        topology = tree([*inner, links], servers=int(fallback))
+        _ = topology.ports  # which refuses more links than a switch has ports
+        return topology
     except BadSpec as error:
         raise BadRun(str(error)) from error
 
