@@ -358,9 +358,14 @@ def fabric_of(
 def only_job(
     common: LaunchSpec, overrides: Overrides, workers: int | None, fan_outs: tuple[int, ...]
 ) -> LaunchSpec:
-    """Return the job that no file describes; without `workers`, one for each machine of the tree."""
+    """Return the job that no file describes; without `workers`, one for each machine of the tree.
+
+    Raises Failure for fewer than one worker.
+    """
     if workers is None:
         workers = math.prod(fan_outs)  # of nothing, 1
+    if workers < 1:
+        raise Failure(f"{workers} workers: want 1 or more", exit_code=USAGE)
     entry = overrides.of(Job(name=NAMELESS, workers=workers))
     return spec_of(common, entry, slots=entry.slots)
 
