@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -107,6 +107,8 @@ class Cluster:
     """
 
     nodes: tuple[Node, ...]
+    gone: frozenset[int] = frozenset()
+    """GPUs that cannot be had now, for their servers are down; they keep their numbers."""
 
     def __post_init__(self) -> None:
         if not self.nodes:
@@ -129,8 +131,8 @@ class Cluster:
 
     @cached_property
     def gpus(self) -> int:
-        """GPUs in all."""
-        return sum(node.gpus for node in self.nodes)
+        """GPUs that can be had."""
+        return sum(node.gpus for node in self.nodes) - len(self.gone)
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
@@ -163,6 +165,10 @@ class Cluster:
     def part(self, vc: str) -> Cluster:
         """Return the nodes of a virtual cluster as a cluster of its own. Raises BadSpec if it has none."""
         return Cluster(tuple(replace(node, vc="") for node in self.nodes if node.vc == vc))
+
+    def without(self, gpus: Iterable[int]) -> Cluster:
+        """Return the cluster while these GPUs, and no others, cannot be had."""
+        return replace(self, gone=frozenset(gpus))
 
     def admit(self, job: JobSpec) -> None:
         """Raise BadSpec if `job` is larger than the whole cluster."""
