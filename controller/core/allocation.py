@@ -126,6 +126,16 @@ class Allocation:
         self._moved = True
         return lost
 
+    def evict(self, name: str) -> None:
+        """Take a job's servers, tree and slots away, for its workers are gone; it may get the same again."""
+        gpus = self._of.pop(name, None)
+        if gpus is None:
+            return
+        self._moved |= self.allocator.crosses(name)
+        self.allocator.stop(name)
+        if gpus not in self._of.values():
+            self._places.pop(gpus, None)
+
     def _take_away(self, running: Mapping[str, tuple[JobState, Group]]) -> bool:
         """Forget the jobs that run no more, or elsewhere; return whether the network is another for it."""
         gone = [

@@ -309,6 +309,8 @@ class Core:
         self._leave(job, now_s)
         if job.group is not None:
             job.halt(now_s)
+        if self.allocation is not None:
+            self.allocation.evict(job.spec.id)
         self._note(kind, (job.spec.id,), reason, left=job.iterations_left(now_s))
         self._told_to_wait.add(job.spec.id)
         self._ask_at(now_s)
