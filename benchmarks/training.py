@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.fill import check, fill
-from benchmarks.pages.real import DELAY_S, no_gloo
+from benchmarks.pages.real import DELAY_S, missing
 from bmv2_topos.harness import markdown
 from bmv2_topos.testbeds import netns
 from controller.vocabulary.catalog import star
@@ -66,7 +66,7 @@ def main() -> None:
     if options.rank:
         _be_rank(options)
         return
-    if why := no_gloo():
+    if why := missing():
         raise SystemExit(f"benchmarks.training: {why}")
     if options.output:
         check(options.output / "training.md")

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         RegionChanging,
     )
     from controller.p4runtime_shim.tls import Tls
+    from controller.switches.fleet import Fleet
     from controller.switches.layout import Branch, Deployment, Downlink
     from controller.switches.model import (
         Admission,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from controller.switches.planning import Identity
     from controller.switches.programs import ProgramBundle, locate
     from controller.switches.session import Controller
-    from controller.switches.tree import TreeAdmission, admit_tree, read_tree, read_trees, remove_tree
+    from controller.switches.tree import TreeAdmission
     from controller.vocabulary import Mode, Region
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "ControllerError",
     "Deployment",
     "Downlink",
+    "Fleet",
     "Identity",
     "Lease",
     "Member",
@@ -60,12 +62,8 @@ __all__ = [
     "Tls",
     "TreeAdmission",
     "Uplink",
-    "admit_tree",
     "connect",
     "locate",
-    "read_tree",
-    "read_trees",
-    "remove_tree",
 ]
 
 _MODULES = (
@@ -76,6 +74,7 @@ _MODULES = (
     "switches.programs",
     "switches.tree",
     "switches.session",
+    "switches.fleet",
     "p4runtime_shim.tls",
     "connection",
 )

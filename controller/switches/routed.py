@@ -22,7 +22,7 @@ def deployment_of(
     window: int | None = None,
     regions: Mapping[str, Region] | None = None,
 ) -> Deployment:
-    """Return what is given to `controller.admit_tree`; each server is a rank, in the order of `hosts`.
+    """Return what is given to `controller.Fleet.admit`; each server is a rank, in the order of `hosts`.
 
     Ports of a switch are numbered from 1 in the order of the cluster's links, servers' addresses are
     02:00:00:00:00:01 and 10.0.0.1 for the first and so on, as in `bmv2_topos.Topology`.

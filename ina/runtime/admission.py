@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import socket
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from controller import ControllerError, Member, NoSuchJob, Region
+from controller.switches.layout import Branch, Deployment
 from controller.switches.model import INA_UDP_PORT
-from controller.switches.tree import Branch, Deployment, TreeAdmission, admit_tree, remove_tree
+from controller.switches.tree import TreeAdmission
 from hostlib import DEFAULT_SLOTS, JobConfig, window_for
 from hostlib.launcher import Rendezvous
 from ina.runtime.addresses import server_address
@@ -20,6 +21,8 @@ from ina.runtime.fabric import SwitchFabric
 from ina.runtime.lease import new_lease
 from ina.runtime.spec import SHARED_WINDOW, LaunchSpec, Machine
 from ina.runtime.topology import branches
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +104,7 @@ class Admitted:
     def counters(self) -> dict[str, dict[str, int]]:
         """Return what the job's packets met, by switch and outcome. Raises ControllerError."""
         with self.fabric.lock:
-            return {
-                name: self.fabric.controllers[name].counters(self.tree.job) for name in self.tree.switches
-            }
+            return self.fabric.fleet.counters(self.tree)
 
     def fallback_statistics(self) -> dict[str, float]:
         """Return what the fallback server counted for the job; nothing without one."""
@@ -142,11 +143,8 @@ def admitted(fabric: SwitchFabric, spec: LaunchSpec) -> Iterator[Admitted]:
         else:
             root = branches(fabric.topology, members, region=region, transit=fabric.spec.transit)
         with fabric.lock:
-            tree = admit_tree(
-                fabric.controllers,
-                _job(fabric, spec, root),
-                ports=_ports(fabric),
-                lease=new_lease(fabric),
+            tree = fabric.fleet.admit(
+                _deployment(fabric, spec, root), ports=_ports(fabric), lease=new_lease(fabric)
             )
         stack.callback(_remove, fabric, tree)
         if shared:
@@ -213,7 +211,7 @@ def _ports(fabric: SwitchFabric) -> dict[str, tuple[int, ...]]:
     return {fabric.root: attached.ports} if attached else {}
 
 
-def _job(fabric: SwitchFabric, spec: LaunchSpec, root: Branch) -> Deployment:
+def _deployment(fabric: SwitchFabric, spec: LaunchSpec, root: Branch) -> Deployment:
     if not fabric.spec.shared:
         return Deployment(root, DEFAULT_SLOTS if spec.slots is None else spec.slots)
     in_flight = spec.window or SHARED_WINDOW
@@ -231,8 +229,8 @@ def _remove(fabric: SwitchFabric, tree: TreeAdmission) -> None:
         return
     try:
         with fabric.lock:
-            remove_tree(fabric.controllers, tree)
+            fabric.fleet.remove(tree)
     except NoSuchJob:
         return  # somebody else removed it
     except ControllerError as error:
-        warnings.warn(f"job {tree.job} may still be on the switch: {error}", stacklevel=2)
+        _log.warning("job %d may still be on the switch: %s", tree.job, error)

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 import softswitch
 from bmv2_topos.impairments import link_impairments, outgoing
-from controller import Controller, ControllerError, Member, connect
+from controller import Controller, ControllerError, Fleet, Member, connect
 from controller.switches import forwarding
 from controller.switches.model import INA_UDP_PORT, SWITCH_MAC, Uplink
 from controller.vocabulary import Topology
@@ -80,24 +80,24 @@ class AttachedSwitch:
 
 
 class SwitchFabric:
-    """Switches that run a program, their controllers, and the fallback server once a job needs one."""
+    """Switches that run a program, their controller, and the fallback server once a job needs one."""
 
     def __init__(
         self,
         spec: FabricSpec,
         topology: Topology | None,
         switches: Mapping[str, Switch],
-        controllers: Mapping[str, Controller],
+        fleet: Fleet,
         addresses: HostAddresses,
     ) -> None:
         self.spec = spec
         self.topology = topology
         """None for an attached switch, whose ports the controller chooses."""
         self.switches = switches
-        self.controllers = controllers
+        self.fleet = fleet
         self.addresses = addresses
         self.lock = threading.RLock()
-        """To be held while anything of the controllers is called."""
+        """To be held while anything of the fleet is called."""
         self.fallback: FallbackProcess | None = None
         self._taken: set[str] = set()
 
@@ -210,8 +210,8 @@ class SwitchFabric:
         total = {"stranger": self.addresses.strangers()}
         total["stranger"] += sum(switch.strangers() for switch in self.switches.values())
         with self.lock:
-            for controller in self.controllers.values():
-                for name, number in controller.row_counters(0).items():
+            for counts in self.fleet.refused().values():
+                for name, number in counts.items():
                     total[name] = total.get(name, 0) + number
         return {name: number for name, number in total.items() if number}
 
@@ -265,7 +265,7 @@ def open_fabric(
             controllers["s1"].load(wanted, replace=attached.replace_program)
             if attached.machines:  # their kernels ask who has the address that they send to
                 controllers["s1"].install([forwarding.own_address(attached.ip, SWITCH_MAC)])
-        fabric = SwitchFabric(spec, topology, switches, controllers, addresses)
+        fabric = SwitchFabric(spec, topology, switches, Fleet(controllers), addresses)
         stack.callback(fabric.close)
         yield fabric
 

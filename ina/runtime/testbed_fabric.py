@@ -15,7 +15,7 @@ from bmv2_topos.testbeds.netns.errors import NoTestbed
 from bmv2_topos.testbeds.netns.names import interface, namespace
 from bmv2_topos.testbeds.netns.store import State
 from bmv2_topos.testbeds.netns.testbed import controllers
-from controller import Controller, Member
+from controller import Controller, Fleet, Member
 from controller.errors import Unreachable
 from controller.switches.model import INA_UDP_PORT, SWITCH_IP, Uplink
 from controller.vocabulary.places import spread
@@ -66,7 +66,7 @@ class NamespaceFabric(SwitchFabric):
             name: RunningSwitch(name, f"unix:{state.socket(name)}", state.switches[name])
             for name in state.topology.ports
         }
-        super().__init__(spec, state.topology, switches, at, HostAddresses())
+        super().__init__(spec, state.topology, switches, Fleet(at), HostAddresses())
         self._state = state
         self._topology = state.topology
 

@@ -6,8 +6,8 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 
 from controller import Member, Region
+from controller.switches.layout import Branch, Downlink
 from controller.switches.model import SWITCH_IP, SWITCH_MAC
-from controller.switches.tree import Branch, Downlink
 from controller.vocabulary import Topology, TopologyError, tree
 from ina.runtime.errors import BadRun
 

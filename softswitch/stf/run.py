@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -75,8 +75,8 @@ class Target(Protocol):
     def send(self, port: int, data: bytes) -> None:
         """Let a packet arrive, and everything happen that comes of it."""
 
-    def left(self, port: int) -> Sequence[bytes]:
-        """Return all that has left at a port since the beginning."""
+    def left(self) -> Mapping[int, Sequence[bytes]]:
+        """Return all that has left since the beginning, by port; ports where nothing has may be missing."""
 
 
 def run_script(
@@ -87,7 +87,7 @@ def run_script(
     seed: int = 0,
     trace: Trace | None = None,
 ) -> Report:
-    """Run a script on a switch of its own, whose ports are those that the script names.
+    """Run a script on a switch of its own, whose ports are those of `ports_of`.
 
     What leaves at other ports is lost, as on BMv2, and packets are compared port by port, in order.
     `trace` gets all that happens to packets; it is for the interpreter.
@@ -102,11 +102,16 @@ def run_script(
 
 
 def ports_of(statements: Sequence[Statement]) -> list[int]:
-    """Return the ports that a script names. Raises ScriptError for one that no switch has."""
+    """Return the ports that a script looks at: those that it names or, with ``no_packet``, all.
+
+    Raises ScriptError for one that no switch has.
+    """
     ports = {s.port: s.line for s in statements if isinstance(s, Packet | Expect)}
     for port, line in ports.items():
         if port > MAX_PORT:
             raise ScriptError(f"port {port}; ports are 0 to {MAX_PORT}", line)
+    if any(isinstance(statement, NoPacket) for statement in statements):
+        return list(range(MAX_PORT + 1))
     return sorted(ports)
 
 
@@ -133,8 +138,8 @@ class _Embedded:
         for number, left in self._left.items():
             left.extend(self._switch.drain(number))
 
-    def left(self, port: int) -> Sequence[bytes]:
-        return self._left[port]
+    def left(self) -> Mapping[int, Sequence[bytes]]:
+        return self._left
 
 
 class _Run:
@@ -147,8 +152,9 @@ class _Run:
         """Obey all statements, then compare what left with what was expected."""
         for statement in statements:
             self._obey(statement)
+        left = self._target.left()
         for port in ports_of(statements):
-            self._judge(port, self._expected[port], self._target.left(port))
+            self._judge(port, self._expected[port], left.get(port, ()))
         self._report.failures.sort(key=lambda failure: failure.line or 1 << 30)
         return self._report
 
@@ -175,7 +181,7 @@ class _Run:
                 if read is not None:
                     self._report.readings.append(Reading(statement.line, read))
             case Wait() | NoPacket():
-                pass  # everything has left by now, and what nobody expects is always an error
+                pass  # everything has left by now; `ports_of` says where it is looked for
 
     def _note(self, line: int, message: str | None) -> None:
         if message is not None:

@@ -5,7 +5,7 @@ One statement a line; ``#`` starts a comment; keywords in either case::
     packet PORT HEX…                          send a packet
     expect PORT [HEX… [$]]                    one leaves there: a digit may be *, $ forbids more bytes;
                                               without digits: any packets may leave there
-    no_packet                                 nothing leaves that no expect has announced
+    no_packet                                 nothing leaves, at any port, that no expect announces
     wait                                      what was sent so far is through (it always is, here)
     add TABLE [PRIORITY] KEY:VALUE… ACTION(NAME:VALUE, …) [= LABEL]
     setdefault TABLE ACTION(NAME:VALUE, …)
@@ -74,7 +74,7 @@ class Expect:
 
 @dataclass(frozen=True, slots=True)
 class NoPacket:
-    """Nothing leaves but what has been expected."""
+    """Nothing leaves at any port but what is expected, in the whole script."""
 
     line: int
 

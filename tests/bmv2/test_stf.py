@@ -1,15 +1,19 @@
 """Scripts of tests/p4 on BMv2: they pass there, as on the embedded switch."""
 
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from bmv2_topos.testbeds.bmv2 import run_on_bmv2
+from bmv2_topos.testbeds.bmv2.files import port_command
+from bmv2_topos.testbeds.bmv2.stf import switch_command
 from bmv2_topos.testbeds.netns.bmv2 import missing
 from bmv2_topos.testbeds.netns.errors import NotHere
 from softswitch.compiler import compile_file, compile_source
-from softswitch.stf import ScriptError, Statement, parse_script
+from softswitch.engine.ports import MAX_PORT
+from softswitch.stf import ScriptError, Statement, parse_script, ports_of
 from softswitch.stf.script import Command
 from tests.softswitch.lowering import source
 
@@ -67,3 +71,35 @@ def test_without_the_tools_it_says_where_they_come_from(monkeypatch: pytest.Monk
     monkeypatch.setenv("PATH", "")
     with pytest.raises(NotHere, match=r"simple_switch_grpc on PATH \(https://github.com/p4lang/behavioral"):
         run_on_bmv2(Path("t.p4"), compile_source(source()), [])
+
+
+def test_each_switch_has_addresses_of_its_own(tmp_path: Path) -> None:
+    """Four at once: nothing that one listens at is another's. Thrift's port is the kernel's choice."""
+    known = "--thrift-port arg  --notifications-addr arg"
+    commands = [switch_command(tmp_path / str(number) / "p4runtime", known) for number in range(4)]
+    addresses = [word for before, after in commands for word in (*before, *after) if ":" in word]
+    assert len(set(addresses)) == len(addresses) == 8
+    for before, _ in commands:
+        assert before[before.index("--thrift-port") + 1] == "0"
+
+
+def test_a_build_without_thrift_is_not_asked_for_it(tmp_path: Path) -> None:
+    before, after = switch_command(tmp_path / "p4runtime", "--use-files arg")
+    assert before == ["simple_switch_grpc", "--no-p4", "--use-files", "0", "-L", "off"]
+    assert after == ["--", "--grpc-server-addr", f"unix:{tmp_path}/p4runtime"]
+
+
+def test_no_packet_has_bmv2_open_every_port() -> None:
+    statements = parse_script("packet 1 00\nno_packet")
+    assert ports_of(statements) == list(range(MAX_PORT + 1))
+    command = port_command(["limit"], {port: str(port) for port in ports_of(statements)}, ["end"])
+    assert command.count("-i") == MAX_PORT + 1
+    assert command[-3:] == ["-i", f"{MAX_PORT}@{MAX_PORT}", "end"]
+
+
+def test_a_switch_may_open_two_files_for_each_port() -> None:
+    ports = {port: str(port) for port in range(MAX_PORT + 1)}
+    command = port_command(["sh", "-c", "ulimit -n"], ports, [])
+    limited = ["sh", "-c", 'ulimit -S -n 512; exec "$@"', "sh", *command]
+    limit = subprocess.run(limited, capture_output=True, text=True, check=True).stdout.strip()
+    assert int(limit) >= 2 * len(ports)

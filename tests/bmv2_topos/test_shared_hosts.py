@@ -18,7 +18,7 @@ from bmv2_topos.testbeds.virtual import (
     VirtualSettings,
     VirtualTestbed,
 )
-from bmv2_topos.testbeds.virtual.admission import Controllers
+from bmv2_topos.testbeds.virtual.admission import VirtualFleet
 from bmv2_topos.testbeds.virtual.fabric import Fabric, compiled
 from bmv2_topos.testbeds.virtual.interfaces import Assignment, Interfaces
 from controller.errors import BadJob
@@ -114,7 +114,7 @@ def test_a_socket_gets_the_frames_to_its_port_in_their_order_and_no_others() -> 
     draw = random.Random(0)
     frames = [(draw.choice((7, 8, 9)), draw.choice((100, 200)), serial) for serial in range(200)]
     with contextlib.closing(Fabric(network, compiled("exclusive", 32, 8192))) as fabric:
-        Controllers(network, fabric.switches, fabric.pipelines, slots=8192).bridge("h1")
+        VirtualFleet(network, fabric.switches, fabric.pipelines, slots=8192).bridge_to("h1")
         interfaces = Interfaces(fabric)
         sockets = [interfaces.open("h1", port) for port in (7, 8)]
         for port, length, serial in frames:

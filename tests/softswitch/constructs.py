@@ -501,7 +501,12 @@ PROGRAMS: Mapping[str, Sequence[Case]] = {
             no("a second package is instantiated"),
         ),
         whole(PACKAGE, PACKAGE.replace("main", "other"), no("the package is called …")),
-        whole(PACKAGE, "package Other(C c); Other(C()) main;", no("architecture …")),
+        whole(
+            PACKAGE,
+            "control One(inout h_t h); control Mine(inout h_t h) { apply {} } "
+            "package Other(One c); Other(Mine()) main;",
+            no("architecture …"),
+        ),
     ),
     "a `standard_metadata_t` of the user's own": (
         whole("#include <v1model.p4>", V1MODEL.replace(PRIORITY, PRIORITY + " bit<7> mine;"), ok()),

@@ -1,6 +1,7 @@
 """The STF language, and how scripts fail: each test is about one way."""
 
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -164,3 +165,21 @@ def test_rates_are_read_as_they_were_set() -> None:
     script = "meter_get_rates c 2\nmeter_set_rates c 2 0.5:10 2:20\nmeter_get_rates c 2"
     report = run(compile_source(source(METERED, locals=METERS), name="t.p4"), script)
     assert [reading.text for reading in report.readings] == ["C.c[2] = no rates", "C.c[2] = 0.5:10 2:20"]
+
+
+@pytest.mark.parametrize("backend", ["compiled", "interpreter"])
+def test_no_packet_looks_at_ports_that_nothing_names(backend: Literal["compiled", "interpreter"]) -> None:
+    program = compile_source(source("standard_metadata.egress_spec = 9w300;"))
+    report = run_script(program, parse_script("packet 1 01020304\nno_packet"), backend=backend)
+    assert [failure.message for failure in report.failures] == ["nobody expected, at port 300, 01020304"]
+
+
+@pytest.mark.parametrize("backend", ["compiled", "interpreter"])
+def test_no_packet_accepts_a_dropped_packet_and_an_expected_one(
+    backend: Literal["compiled", "interpreter"],
+) -> None:
+    dropping = compile_source(source("mark_to_drop(standard_metadata);"))
+    assert run_script(dropping, parse_script("packet 1 01020304\nno_packet"), backend=backend).passed
+    forwarding = compile_source(source("standard_metadata.egress_spec = 9w300;"))
+    script = "packet 1 01020304\nno_packet\nexpect 300 01020304"
+    assert run_script(forwarding, parse_script(script), backend=backend).passed

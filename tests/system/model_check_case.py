@@ -110,7 +110,7 @@ def _change(case: Case, built: BuiltBed, switch: str) -> Callable[[], None]:
     """Return what gives job 1 other slots at a switch."""
 
     def change() -> None:
-        controller = built.controllers.of[switch]
+        controller = built.fleet.controllers[switch]
         if controller.settle(1):
             controller.resize(1, case.other_region)
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller import Member
-from controller.switches.tree import Branch, Deployment, lay_out
+from controller.switches.layout import Branch, Deployment, lay_out
 from controller.vocabulary.places import spread
 from ina.bench import jobs as bench_jobs
 from ina.bench.jobs import throughput_bps

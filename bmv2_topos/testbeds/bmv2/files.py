@@ -14,7 +14,7 @@ import struct
 import subprocess
 import termios
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 Arrival = tuple[int, bytes]
@@ -22,6 +22,8 @@ Arrival = tuple[int, bytes]
 
 DEADLINE_S = 600.0
 PIPE_BYTES = 1 << 20
+OTHER_FILES = 256
+"""Open files of a switch beside those of its ports, at most."""
 PCAP_HEADER = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1)
 
 
@@ -55,9 +57,9 @@ class FileSwitch:
 
     def start(self, before: Sequence[str], after: Sequence[str], answers: Callable[[], bool]) -> None:
         """Start a command with the ports in its middle; it is up once it `answers`. Raises ToolFailed."""
-        ports = [word for port in self._ports for word in ("-i", f"{port}@{self._folder}/{port}")]
+        command = port_command(before, {port: f"{self._folder}/{port}" for port in self._ports}, after)
         with self._log.open("wb") as log:
-            self._switch = subprocess.Popen([*before, *ports, *after], stdout=log, stderr=log)
+            self._switch = subprocess.Popen(command, stdout=log, stderr=log)
         try:
             self._wait(answers, "its control port to open")
         except BaseException:
@@ -130,6 +132,17 @@ class FileSwitch:
             if time.monotonic() > deadline:
                 raise ToolFailed(f"waited {DEADLINE_S:.0f} s for {what}: {self._log.read_text()}")
             time.sleep(0.002)
+
+
+def port_command(before: Sequence[str], ports: Mapping[int, str], after: Sequence[str]) -> list[str]:
+    """Return a command with its ports in the middle, and with as many open files as two for each need.
+
+    Five hundred ports are more than the usual limit of 1,024 files.
+    """
+    words = [word for port, name in ports.items() for word in ("-i", f"{port}@{name}")]
+    files = OTHER_FILES + 2 * len(ports)
+    raised = f'[ "$(ulimit -n)" -ge {files} ] || ulimit -n {files}; exec "$@"'
+    return ["sh", "-c", raised, "sh", *before, *words, *after]
 
 
 def _record(time_us: int, frame: bytes) -> bytes:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bmv2_topos.testbeds.bmv2.files import FileSwitch, ToolFailed
 from bmv2_topos.testbeds.bmv2.plane import P4RuntimePlane
-from bmv2_topos.testbeds.netns.bmv2 import SWITCH, missing
+from bmv2_topos.testbeds.netns.bmv2 import SWITCH, help_text, missing
 from bmv2_topos.testbeds.netns.errors import NotHere
 from controller.errors import ControllerError, ProgramMismatch
 from controller.p4runtime_shim.client import P4RuntimeClient
@@ -29,7 +29,7 @@ def run_on_bmv2(
     """Compile a program with p4c and run a script on a ``simple_switch_grpc`` of its own.
 
     `program` is what our compiler made of the same source: it says what the names of the script mean. What
-    leaves at ports that the script does not name is lost.
+    leaves at other ports than those of `ports_of` is lost.
 
     Raises NotHere without the tools, ProgramMismatch if p4c or BMv2 refuses the program, ScriptError if the
     script does not fit the program or asks for what BMv2 cannot do.
@@ -47,9 +47,8 @@ def run_on_bmv2(
         arrivals = [(each.port, each.data) for each in statements if isinstance(each, Packet)]
         ports = ports_of(statements)
         switch = FileSwitch(folder, ports=ports, inputs=sorted({port for port, _ in arrivals}))
-        before = [SWITCH, "--no-p4", "--use-files", "0", "-L", "off"]
         try:
-            switch.start(before, ["--", "--grpc-server-addr", f"unix:{socket}"], socket.exists)
+            switch.start(*switch_command(socket, help_text()), socket.exists)
             try:
                 client = P4RuntimeClient(f"unix:{socket}", timeout_s=60)
                 try:
@@ -63,6 +62,21 @@ def run_on_bmv2(
                 switch.stop()
         except ToolFailed as error:
             raise ControllerError(str(error)) from error
+
+
+def switch_command(socket: Path, known: str) -> tuple[list[str], list[str]]:
+    """Return what comes before and after the ports of a switch that shares no address with another.
+
+    `known` is the help of its build. Thrift has no option for its address: port 0 has the kernel choose one
+    that is free, where 9090 would be everybody's. Notifications go through a file beside `socket`.
+    """
+    own = []
+    if "--thrift-port" in known:
+        own += ["--thrift-port", "0"]
+    if "--notifications-addr" in known:
+        own += ["--notifications-addr", f"ipc://{socket}.notifications"]
+    before = [SWITCH, "--no-p4", "--use-files", "0", "-L", "off", *own]
+    return before, ["--", "--grpc-server-addr", f"unix:{socket}"]
 
 
 class _Bmv2:
@@ -92,5 +106,5 @@ class _Bmv2:
         self._empty = {port}
         self._switch.settle()
 
-    def left(self, port: int) -> Sequence[bytes]:
-        return self._switch.sent().get(port, [])
+    def left(self) -> Mapping[int, Sequence[bytes]]:
+        return self._switch.sent()

@@ -7,7 +7,7 @@ import random
 from collections import Counter
 from dataclasses import astuple, dataclass, field, replace
 
-from bmv2_topos.testbeds.virtual.admission import Controllers, Request
+from bmv2_topos.testbeds.virtual.admission import Request, VirtualFleet
 from bmv2_topos.testbeds.virtual.gradients import Gradients
 from bmv2_topos.testbeds.virtual.interfaces import Interfaces
 from bmv2_topos.testbeds.virtual.placement import Placement, Ports, check_placement
@@ -44,7 +44,7 @@ class RunningJob:
     settings: VirtualSettings
     topology: Topology
     interfaces: Interfaces
-    controllers: Controllers
+    fleet: VirtualFleet
     kernel: Kernel
     starts_ns: int
     """Time of its next admission."""
@@ -73,7 +73,7 @@ class RunningJob:
         Raises a ControllerError if the switches cannot take it, unless that is to be reported.
         """
         try:
-            self.admitted = self.controllers.admit(self.id, replace(self.request, ports=self.ports))
+            self.admitted = self.fleet.place(self.id, replace(self.request, ports=self.ports))
         except ControllerError as error:
             if not self.settings.report_refusals:
                 raise
@@ -117,9 +117,9 @@ class RunningJob:
             self._compared += worker.compared
         self.workers = []
         if self.admitted is not None:
-            for counts in self.controllers.counters(self.admitted).values():
+            for counts in self.fleet.counters(self.admitted).values():
                 self._outcomes.update(counts)
-            self.controllers.remove(self.id)
+            self.fleet.remove(self.admitted)
             self.admitted = None
             if self.server is not None:
                 self.server.remove_job(self.id)

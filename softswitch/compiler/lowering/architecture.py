@@ -102,29 +102,38 @@ def _lower_block(
     _check_types(slot, block, formals, storages)
     passed = Passed(_values(unit, slot, formals, storages), ())
     caller = Body(unit, unit.globals, Place.CONSTANT, slot.stage, block.decl.name)
+    scope = _scope(unit, block)
     with unit.entered(block.decl, f"{slot.kind} {block.decl.name!r}", block.pos):
         if slot.stage is Stage.PARSER:
-            lower_main_parser(caller, block, block.decl.name, formals, passed)
+            lower_main_parser(caller, block, scope, block.decl.name, formals, passed)
         else:
-            body = lower_control(caller, block, block.decl.name, formals, passed, repeats=False)
+            body = lower_control(caller, block, scope, block.decl.name, formals, passed, repeats=False)
             bodies[slot.stage] = body.finished(block.pos)
 
 
-def _blocks(unit: Unit, main: ast.Instantiation) -> list[Block]:
-    """Return the arguments of the package, in the order of `SLOTS`."""
+def check_architecture(unit: Unit, main: ast.Instantiation) -> None:
+    """Raise Unsupported if the package is none of v1model's, CompileError if it is not called main."""
+    assert isinstance(main.type, ast.NamedType)
+    if main.type.name != PACKAGE:
+        raise Unsupported(f"architecture {main.type.name!r}", main.type.pos, f"{PACKAGE} of v1model.p4")
+    blocks = len(_package(unit, main).params)
+    if blocks != len(SLOTS):
+        raise Unsupported(f"a {PACKAGE} of {blocks} blocks", main.pos, "v1model.p4 as it comes")
+    if main.name != "main":
+        raise CompileError(f"the package is called {main.name!r}", main.pos, "main")
+
+
+def _package(unit: Unit, main: ast.Instantiation) -> ast.PackageDecl:
     assert isinstance(main.type, ast.NamedType)
     symbol = unit.globals.lookup(main.type.name, main.type.pos)
     assert isinstance(symbol, Signature)
     assert isinstance(symbol.decl, ast.PackageDecl)
-    if main.type.name != PACKAGE:
-        raise Unsupported(f"architecture {main.type.name!r}", main.type.pos, f"{PACKAGE} of v1model.p4")
-    if main.name != "main":
-        raise CompileError(f"the package is called {main.name!r}", main.pos, "main")
-    if len(symbol.decl.params) != len(SLOTS):
-        raise Unsupported(
-            f"a {PACKAGE} of {len(symbol.decl.params)} blocks", symbol.pos, "v1model.p4 as it comes"
-        )
-    args = bind(PACKAGE, symbol.decl.params, main.args, main.pos)
+    return symbol.decl
+
+
+def _blocks(unit: Unit, main: ast.Instantiation) -> list[Block]:
+    """Return the arguments of the package, in the order of `SLOTS`."""
+    args = bind(PACKAGE, _package(unit, main).params, main.args, main.pos)
     return [_block(unit, slot, arg) for slot, arg in zip(SLOTS, args, strict=True)]
 
 
@@ -148,10 +157,14 @@ def _block(unit: Unit, slot: Slot, arg: ast.Expr) -> Block:
     return block
 
 
-def _formals(unit: Unit, block: Block) -> list[Formal]:
+def _scope(unit: Unit, block: Block) -> Scope:
     definition = unit.globals.find(block.decl.name)
     assert isinstance(definition, BlockDef)
-    return formals_of(unit, block.decl.params, definition.scope)
+    return definition.scope
+
+
+def _formals(unit: Unit, block: Block) -> list[Formal]:
+    return formals_of(unit, block.decl.params, _scope(unit, block))
 
 
 def _check_shape(slot: Slot, block: Block, formals: list[Formal]) -> None:

@@ -9,6 +9,7 @@ from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.frontend.text import unescape
 from softswitch.compiler.ir import fold
+from softswitch.compiler.lowering import signatures
 from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.expressions.check import type_at, whole_number
 from softswitch.compiler.lowering.expressions.convert import fit, fits
@@ -27,6 +28,7 @@ from softswitch.compiler.lowering.scope import (
     TypeName,
     Variable,
 )
+from softswitch.compiler.lowering.signatures import Role
 from softswitch.compiler.lowering.statements import declare_constant
 from softswitch.compiler.lowering.syntax import control_name, ir_annotations
 from softswitch.compiler.lowering.unit import Body, Unit, constant_body
@@ -71,10 +73,11 @@ def declare_all(unit: Unit, declarations: Sequence[ast.Decl]) -> ast.Instantiati
         with unit.reporting():
             if not isinstance(decl, ast.Instantiation) or not _is_package(names, decl):
                 _declare(body, decl)
-            elif main is not None:
-                raise CompileError("a second package is instantiated", decl.pos, "one package, main")
-            else:
+            elif main is None:
                 main = decl
+            else:
+                unit.report(Unsupported("a second package is instantiated", decl.pos, "one package, main"))
+                main = decl if decl.name == "main" else main
             continue
         name = decl.prototype.name if isinstance(decl, _FUNCTIONS) else getattr(decl, "name", "")
         names.break_name(name, decl.pos)
@@ -102,20 +105,36 @@ def _declare(body: Body, decl: ast.Decl) -> None:
         case ast.TypedefDecl():
             names.declare(decl.name, TypeName(_typedef(body, decl), decl.pos))
         case ast.ExternFunctionDecl(prototype):
+            signatures.check_prototype(body.unit, names, prototype, Role.METHOD)
             _declare_extern_function(names, prototype)
         case ast.ExternDecl():
             names.declare(decl.name, ExternDef(decl, Scope(names), decl.pos))
+            signatures.check_extern(body.unit, names, decl)
         case ast.FunctionDecl():
+            signatures.check_prototype(body.unit, names, decl.prototype, Role.FUNCTION)
             _declare_function(names, decl)
         case ast.ActionDecl():
+            signatures.check_action(body.unit, names, decl)
             action = Action(decl, control_name("", decl.name, decl.annotations), Scope(names), None)
             names.declare(decl.name, Local(action, decl.pos))
         case ast.ParserTypeDecl() | ast.ControlTypeDecl() | ast.PackageDecl():
+            signatures.check_block_type(body.unit, names, decl)
             names.declare(decl.name, Signature(decl, decl.pos))
         case ast.ParserDecl() | ast.ControlDecl():
+            signatures.check_block(body.unit, names, decl)
             names.declare(decl.name, BlockDef(decl, Scope(names), decl.pos))
-        case ast.ErrorDecl() | ast.MatchKindDecl():
-            pass  # errors are known from the start, match kinds by name
+        case ast.MatchKindDecl():
+            _declare_match_kinds(body.unit, decl)
+        case ast.ErrorDecl():
+            pass  # errors are known from the start
+
+
+def _declare_match_kinds(unit: Unit, decl: ast.MatchKindDecl) -> None:
+    for member in decl.members:
+        other = unit.match_kinds.setdefault(member.name, member.pos)
+        if other is not member.pos:
+            message = f"match_kind {member.name!r} is already declared at {other}"
+            raise CompileError(message, member.pos, "each match kind once")
 
 
 def _check_version(names: Scope, decl: ast.ConstDecl) -> None:
@@ -190,7 +209,7 @@ def _member_value(body: Body, expr: ast.Expr, underlying: ir.Bits) -> int:
 def _typedef(body: Body, decl: ast.TypedefDecl) -> t.Type:
     match decl.type:
         case ast.HeaderDecl() | ast.StructDecl() | ast.HeaderUnionDecl() as inner:
-            type_ = make_fields(inner, decl.name, body.scope, lambda expr: whole_number(body, expr))
+            type_: t.Type = make_fields(inner, decl.name, body.scope, lambda expr: whole_number(body, expr))
         case ast.EnumDecl() as inner:
             type_ = _enum(body, inner)
         case ref:

@@ -15,7 +15,7 @@ from softswitch.compiler.lowering.passing import bind
 from softswitch.compiler.lowering.scope import BlockDef, ExternDef, Local, Scope, Symbol, TypeName, Variable
 from softswitch.compiler.lowering.syntax import applications, control_name, ir_annotations, spelling
 from softswitch.compiler.lowering.unit import Body
-from softswitch.compiler.lowering.values import Block, Object, Run, Value, show
+from softswitch.compiler.lowering.values import OBJECTS, Block, Object, Run, Value, show
 
 MAX_REGISTER = 1 << 28
 """Cells of one register, counter or meter."""
@@ -27,10 +27,10 @@ COLOUR = ir.Bits(2)
 def declare_instance(body: Body, decl: ast.Instantiation, prefix: str, users: object = ()) -> None:
     """Declare an instance in the scope of `body`; `users` is the code that may apply it."""
     ref = decl.type
+    if isinstance(ref, ast.StackType):
+        raise Unsupported("an array of instances", ref.pos, "an instance for each")
     if not isinstance(ref, ast.NamedType):
         raise CompileError("this cannot be instantiated", ref.pos, "an extern, control or parser")
-    if decl.initializer is not None:
-        raise Unsupported("an instance with abstract methods", decl.pos)
     symbol = body.scope.lookup(ref.name, ref.pos, absolute=ref.absolute)
     if isinstance(symbol, TypeName) and isinstance(symbol.type, t.ExternType):  # a typedef of an extern
         symbol = body.scope.lookup(symbol.type.name, ref.pos, absolute=True)
@@ -45,6 +45,9 @@ def _instance(
         case ExternDef():
             return Variable(_make_object(body, symbol, ref, decl, name), decl.pos)
         case BlockDef():
+            if decl.initializer is not None:
+                message = f"{ref.name!r} is no extern and has no abstract methods"
+                raise CompileError(message, decl.pos, "no { … } behind it")
             block = make_block(body, symbol, decl.args, decl.pos)
             instance = Instance(block, name, Scope(symbol.scope))
             calls = applications(users, decl.name)
@@ -147,6 +150,10 @@ def _block_argument(
 def _make_object(
     body: Body, symbol: ExternDef, ref: ast.NamedType, decl: ast.Instantiation, name: str
 ) -> Object:
+    if symbol.decl.name not in OBJECTS:
+        return body.unit.foreign(body, symbol, ref, decl, name)
+    if decl.initializer is not None:
+        raise CompileError(f"extern {ref.name!r} has no abstract methods", decl.pos, "no { … } behind it")
     type_ = type_at(body, ref)
     assert isinstance(type_, t.ExternType)
     annotations = ir_annotations(decl.annotations)
@@ -159,7 +166,7 @@ def _make_object(
         raise CompileError(f"{len(decl.args)} arguments for {what}", decl.pos, " or ".join(counts))
     args = bind(what, constructor.params, decl.args, decl.pos)
     unit = body.unit
-    match ref.name:
+    match symbol.decl.name:
         case "register":
             _make_register(body, type_.args[0], args[0], name, ref.pos, decl.pos, annotations)
             return Object(type_, symbol.decl, name, decl.pos)
@@ -184,7 +191,7 @@ def _make_object(
             kind = _unit(body, args[0], "CounterType")
             return Object(type_, symbol.decl, name, decl.pos, kind, annotations)
         case _:
-            raise Unsupported(f"extern {ref.name!r}: v1model has none of that name", decl.pos)
+            raise AssertionError(ref.name)
 
 
 def _make_register(

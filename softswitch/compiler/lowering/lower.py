@@ -27,9 +27,14 @@ from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.ir.verify import verify_program
-from softswitch.compiler.lowering.architecture import check_type_arguments, lower_package
+from softswitch.compiler.lowering.architecture import (
+    check_architecture,
+    check_type_arguments,
+    lower_package,
+)
 from softswitch.compiler.lowering.calls.dispatch import call
 from softswitch.compiler.lowering.calls.field_lists import annotated_lists
+from softswitch.compiler.lowering.calls.foreign import foreign_instance
 from softswitch.compiler.lowering.declare import declare_all, error_type
 from softswitch.compiler.lowering.flatten import flattened
 from softswitch.compiler.lowering.limits import check_limits
@@ -72,9 +77,17 @@ def _gather(program: ast.Program, name: str) -> ir.Program:
 def _lowered(unit: Unit, program: ast.Program, name: str) -> ir.Program:
     unit.call = call
     unit.statements = lower_statements
+    unit.foreign = foreign_instance
     main = declare_all(unit, program.declarations)
     if main is None:
+        check_uncalled(unit)
+        unit.raise_errors()
         raise CompileError("the program instantiates no package", program.pos, "V1Switch(…) main;")
+    try:
+        check_architecture(unit, main)
+    except Unsupported:
+        check_uncalled(unit)
+        raise
     storages, bodies = lower_package(unit, main)
     check_type_arguments(unit, main, storages)
     check_uncalled(unit)

@@ -55,6 +55,11 @@ class Passed:
             scope.declare(formal.name, Variable(self.values[formal.name], formal.pos))
 
 
+def is_optional(param: ast.Param) -> bool:
+    """Return True if an argument may be left out without a default."""
+    return any(annotation.name == "optional" for annotation in param.annotations)
+
+
 def bind(
     what: str, params: Sequence[Formal | ast.Param], args: Sequence[ast.Argument], pos: ir.Position
 ) -> list[ast.Expr]:

@@ -6,6 +6,7 @@ Widths and sizes are constant expressions; who calls passes `number`, which eval
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
@@ -95,9 +96,12 @@ def _named(scope: Scope, ref: ast.NamedType, number: Evaluate) -> t.Type:
         case ExternDef(decl):
             _check_arity(ref.name, len(decl.type_params), len(args), ref.pos)
             return t.ExternType(ref.name, args)
-        case BlockDef(decl) | Signature(decl):
+        case BlockDef(decl):
+            kind = "parser" if isinstance(decl, ast.ParserDecl) else "control"
+            message = f"{ref.name!r} is a {kind}, which is no type"
+            raise CompileError(message, ref.pos, f"the type of {kind}s like it: {kind} Name(…);")
+        case Signature(decl):
             kinds = {
-                ast.ParserDecl: "parser",
                 ast.ParserTypeDecl: "parser",
                 ast.PackageDecl: "package",
             }
@@ -122,11 +126,14 @@ def specialise(generic: GenericType, args: tuple[t.Type, ...], pos: ir.Position,
         for param, arg in zip(decl.type_params, args, strict=True):
             scope.declare(param.name, TypeName(arg, param.pos))
         name = f"{decl.name}<{', '.join(map(t.describe, args))}>"
-        generic.made[args] = make_fields(decl, name, scope, number)
+        made = make_fields(decl, name, scope, number)
+        generic.made[args] = replace(made, generic=generic, args=args)
     return generic.made[args]
 
 
-def make_fields(decl: Fields, name: str, scope: Scope, number: Evaluate) -> t.Type:
+def make_fields(
+    decl: Fields, name: str, scope: Scope, number: Evaluate
+) -> t.HeaderType | t.StructType | t.UnionType:
     """Return the type that a struct, header or header union declaration makes."""
     fields: dict[str, t.Type] = {}
     for field in decl.fields:
@@ -150,6 +157,8 @@ def _members(
     members: dict[str, t.HeaderType] = {}
     for field in decl.fields:
         type_ = fields[field.name]
+        if isinstance(type_, t.TypeVar):
+            continue
         if not isinstance(type_, t.HeaderType):
             message = f"a member of type {t.describe(type_)} in a header union"
             raise CompileError(message, field.pos, "a header")
@@ -163,6 +172,8 @@ Wire = ir.Bits | ir.Bool | ir.VarBits
 def wire_fields(name: str, type_: t.Type, pos: ir.Position) -> list[tuple[str, Wire]]:
     """Return the scalars of a header field; those of a struct in it as ``field.member``."""
     inner = t.base(type_)
+    if isinstance(inner, t.TypeVar):
+        return []
     if isinstance(inner, t.StructType) or (isinstance(inner, t.Tuple) and inner.array):
         members = t.fields_of(inner) or {}
         parts = [wire_fields(f"{name}.{member}", part, pos) for member, part in members.items()]

@@ -88,6 +88,9 @@ def spelling(expr: object) -> str:
     match expr:
         case ir.Position():
             return ""
+        case ast.StructExpr(members, dots):
+            values = sorted((member.name or "", spelling(member.value)) for member in members)
+            return f"StructExpr({values}, {dots})"
         case tuple():
             return "(" + ",".join(map(spelling, expr)) + ")"
         case _ if is_dataclass(expr):

@@ -82,11 +82,16 @@ class NewType:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeaderType:
-    """A header; `ir` is the same type without the distinctions that end here."""
+    """A header; `ir` is the same type without the distinctions that end here.
+
+    One made of a generic declaration knows which, and with which types.
+    """
 
     name: str
     fields: Mapping[str, Type]
     ir: ir.Header
+    generic: object = None
+    args: tuple[Type, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,6 +103,8 @@ class StructType:
     ir: ir.Struct
     lists: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     matches: Mapping[str, str] = field(default_factory=dict)
+    generic: object = None
+    args: tuple[Type, ...] = ()
 
     def match(self, name: str) -> str:
         """Return the match kind of a field in a value set."""
@@ -111,6 +118,8 @@ class UnionType:
     name: str
     fields: Mapping[str, HeaderType]
     ir: ir.Struct
+    generic: object = None
+    args: tuple[Type, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +215,43 @@ def describe(type_: Type) -> str:
             return type_.name
 
 
+def infer(pattern: Type, found: Type, bound: dict[str, Type]) -> None:
+    """Add to `bound` what the type variables of `pattern` are if it is to be `found`."""
+    match pattern, found:
+        case TypeVar(name), _:
+            bound.setdefault(name, found)
+        case StackType(StructType() | HeaderType() | UnionType() as a), StackType(b):
+            infer(a, b, bound)
+        case (Tuple(), Tuple()) | (ExternType(), ExternType()):
+            for mine, other in zip(_parts(pattern), _parts(found), strict=False):
+                infer(mine, other, bound)
+        case (StructType() | HeaderType() | UnionType(), StructType() | HeaderType() | UnionType()):
+            if pattern.generic is found.generic:
+                for mine, other in zip(pattern.args, found.args, strict=True):
+                    infer(mine, other, bound)
+
+
+def is_open(type_: Type) -> bool:
+    """Return True if a type variable, or ``_``, is part of the type."""
+    match type_:
+        case TypeVar() | Infer():
+            return True
+        case StackType(element, _):
+            return is_open(element)
+        case _:
+            return any(map(is_open, _parts(type_)))
+
+
+def _parts(type_: Type) -> tuple[Type, ...]:
+    match type_:
+        case Tuple(elements):
+            return elements
+        case ExternType() | StructType() | HeaderType() | UnionType():
+            return type_.args
+        case _:
+            return ()
+
+
 def lowered(type_: Type) -> ir.Type | None:
     """Return the type that values have at run time, or None if there are none then."""
     match type_:
@@ -213,6 +259,8 @@ def lowered(type_: Type) -> ir.Type | None:
             return type_
         case SerialEnum() | NewType():
             return lowered(type_.underlying)
+        case TypeVar(name):
+            return ir.Struct(name, ())  # for code that is only checked: values that nothing is known of
         case HeaderType() | StructType() | UnionType():
             return type_.ir
         case StackType(HeaderType() as element, size):

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
 from softswitch.compiler import ir
-from softswitch.compiler.errors import CompileError, gathered
+from softswitch.compiler.errors import CompileError, Unsupported, gathered
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.lowering import types as t
-from softswitch.compiler.lowering.scope import AlreadySaid, Scope
-from softswitch.compiler.lowering.values import Value
+from softswitch.compiler.lowering.scope import AlreadySaid, ExternDef, Scope
+from softswitch.compiler.lowering.values import Object, Value
 
 
 class Place(Enum):
@@ -58,11 +58,14 @@ class Unit:
         self.meters: dict[str, ir.Meter] = {}
         self.digests: dict[str, ir.Digest] = {}
         self.controller_headers: dict[str, ir.ControllerHeader] = {}
+        self.match_kinds: dict[str, ir.Position] = {}
         self.active: list[object] = []
         self.instantiated: set[int] = set()  # ids of the declarations of controls and parsers in use
-        # The two knots that tie the recursion of expressions, calls and statements; lower.py sets them.
+        # The knots that tie the recursion of expressions, calls, statements, instances: lower.py sets them.
         self.call: Callable[[Body, ast.Call], Value]
+        self.foreign: Callable[[Body, ExternDef, ast.NamedType, ast.Instantiation, str], Object]
         self.statements: Callable[[Body, tuple[ast.Stmt, ...]], None]
+        self._checking = False
         self._errors: list[CompileError] = []
         self._numbers: dict[str, int] = {}
         self._undo: list[Callable[[], object]] = []
@@ -71,6 +74,20 @@ class Unit:
         """Remember an error, and go on: `raise_errors` raises what was found."""
         if not isinstance(error, AlreadySaid):
             self._errors.append(error)
+
+    def refuse(self, error: Unsupported) -> None:
+        """Report what is valid but not supported, and go on; it does no harm in code that is only checked."""
+        if not self._checking:
+            self.report(error)
+
+    @contextmanager
+    def only_checking(self) -> Iterator[None]:
+        """Have the code inside checked, of which nothing becomes part of the program."""
+        self._checking = True
+        try:
+            yield
+        finally:
+            self._checking = False
 
     @contextmanager
     def reporting(self) -> Iterator[None]:

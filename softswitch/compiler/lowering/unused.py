@@ -1,10 +1,13 @@
-"""Checking parsers, controls and functions that the program declares but never uses."""
+"""Checking what the program declares but never uses.
+
+It is lowered with stand-ins for what only a use would give: variables for parameters, a type that nothing is
+known of for a type parameter, an instance without a body for a block that a constructor gets.
+"""
 
 from __future__ import annotations
 
 from contextlib import suppress
 
-from softswitch.compiler import ir
 from softswitch.compiler.errors import Unsupported
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.lowering import types as t
@@ -12,68 +15,91 @@ from softswitch.compiler.lowering.blocks.actions import formals_of
 from softswitch.compiler.lowering.blocks.controls import check_action, lower_control
 from softswitch.compiler.lowering.blocks.parsers import check_parser
 from softswitch.compiler.lowering.calls.functions import check_function
-from softswitch.compiler.lowering.items import Action
-from softswitch.compiler.lowering.passing import Formal, Passed, named
-from softswitch.compiler.lowering.scope import BlockDef, ExternDef, Functions, Local
-from softswitch.compiler.lowering.unit import Body, Place, Stage, Unit
-from softswitch.compiler.lowering.values import Block, Packet, Run, Value
+from softswitch.compiler.lowering.expressions.check import type_at, whole_number
+from softswitch.compiler.lowering.items import Action, Instance
+from softswitch.compiler.lowering.resolve import make_fields
+from softswitch.compiler.lowering.scope import (
+    BlockDef,
+    Functions,
+    GenericType,
+    Local,
+    Scope,
+    Signature,
+)
+from softswitch.compiler.lowering.signatures import with_type_params
+from softswitch.compiler.lowering.stand_ins import passed_to_nothing, stand_in_object
+from softswitch.compiler.lowering.unit import Body, Place, Stage, Unit, constant_body
+from softswitch.compiler.lowering.values import Block
 
 
 def check_uncalled(unit: Unit) -> None:
-    """Lower unused declarations and drop the result. Raises CompileError if one is wrong.
+    """Lower unused declarations and drop the result; errors are reported.
 
-    What is `Unsupported` in it does no harm. Blocks with type or constructor parameters are not
-    looked at: without arguments they mean nothing yet.
+    What is `Unsupported` in it does no harm. Blocks that are constructed with values are not looked at:
+    widths and sizes may depend on them.
     """
-    for _, symbol in list(unit.globals.names.values()):
-        with unit.scratch(), unit.reporting(), suppress(Unsupported):
-            match symbol:
-                case BlockDef(ast.ParserDecl() as decl) if id(decl) not in unit.instantiated:
-                    if not decl.type_params and not decl.constructor_params:
-                        _check_parser(unit, decl, symbol)
-                case BlockDef(ast.ControlDecl() as decl) if id(decl) not in unit.instantiated:
-                    if not decl.type_params and not decl.constructor_params:
-                        _check_control(unit, decl, symbol)
-                case Functions(overloads, scope):
-                    for function in overloads:
-                        if id(function) not in unit.instantiated and not function.prototype.type_params:
-                            body = Body(unit, scope, Place.CONTROL, Stage.NONE, "unused")
-                            formals = formals_of(unit, function.prototype.params, scope)
-                            passed = Passed(_stand_ins(body, formals), ())
-                            check_function(body, function, formals, passed, scope)
-                case Local(Action(used=False) as action):
-                    body = Body(unit, action.scope, Place.CONTROL, Stage.NONE, "unused")
-                    check_action(body, action)
+    with unit.only_checking():
+        for _, symbol in list(unit.globals.names.values()):
+            with unit.scratch(), unit.reporting(), suppress(Unsupported):
+                _check(unit, symbol)
 
 
-def _check_parser(unit: Unit, decl: ast.ParserDecl, symbol: BlockDef) -> None:
-    body = Body(unit, unit.globals, Place.CONSTANT, Stage.PARSER, decl.name)
-    formals = formals_of(unit, decl.params, symbol.scope)
-    check_parser(body, Block(decl, (), decl.pos), formals, Passed(_stand_ins(body, formals), ()))
+def _check(unit: Unit, symbol: object) -> None:
+    match symbol:
+        case BlockDef(decl) if id(decl) not in unit.instantiated:
+            _check_block(unit, decl, symbol.scope)
+        case Functions(overloads, scope):
+            for function in overloads:
+                if id(function) not in unit.instantiated:
+                    own = with_type_params(scope, function.prototype.type_params)
+                    body = Body(unit, own, Place.CONTROL, Stage.NONE, "unused")
+                    formals = formals_of(unit, function.prototype.params, own)
+                    check_function(body, function, formals, passed_to_nothing(body, formals), own)
+        case Local(Action(used=False) as action):
+            check_action(Body(unit, action.scope, Place.CONTROL, Stage.NONE, "unused"), action)
+        case GenericType(decl, scope, _, made) if not made:
+            own = with_type_params(scope, decl.type_params)
+            body = constant_body(unit, own)
+            make_fields(decl, decl.name, own, lambda expr: whole_number(body, expr))
 
 
-def _check_control(unit: Unit, decl: ast.ControlDecl, symbol: BlockDef) -> None:
-    body = Body(unit, unit.globals, Place.CONSTANT, Stage.NONE, decl.name)
-    formals = formals_of(unit, decl.params, symbol.scope)
-    passed = Passed(_stand_ins(body, formals), ())
-    lower_control(body, Block(decl, (), decl.pos), decl.name, formals, passed, repeats=False)
+def _check_block(unit: Unit, decl: ast.ParserDecl | ast.ControlDecl, scope: Scope) -> None:
+    parses = isinstance(decl, ast.ParserDecl)
+    own = with_type_params(scope, decl.type_params)
+    body = Body(unit, unit.globals, Place.CONSTANT, Stage.PARSER if parses else Stage.NONE, decl.name)
+    formals = formals_of(unit, decl.params, own)
+    passed = passed_to_nothing(body, formals)
+    block = Block(decl, _constructed(body, decl, own), decl.pos)
+    if parses:
+        check_parser(body, block, own, formals, passed)
+    else:
+        lower_control(body, block, own, decl.name, formals, passed, repeats=False)
 
 
-def _stand_ins(body: Body, formals: list[Formal]) -> dict[str, Value]:
-    """Return variables for parameters that get no arguments."""
-    values: dict[str, Value] = {}
-    for formal in formals:
-        if isinstance(formal.type, t.ExternType):
-            symbol = body.unit.globals.find(formal.type.name)
-            if not isinstance(symbol, ExternDef) or not formal.type.name.startswith("packet_"):
-                raise Unsupported("an extern as a parameter of an unused block", formal.pos)
-            values[formal.name] = Packet(formal.type, symbol.decl)
-            continue
-        lowered = t.lowered(formal.type)
-        if lowered is None:
-            raise Unsupported("a compile-time parameter of unused code", formal.pos)
-        name = body.unit.variable(f"{body.prefix}.{formal.name}", lowered)
-        values[formal.name] = named(
-            formal, Run(formal.type, ir.Var(lowered, name, formal.pos), writable=True)
-        )
-    return values
+def _constructed(
+    body: Body, decl: ast.ParserDecl | ast.ControlDecl, scope: Scope
+) -> tuple[tuple[str, object], ...]:
+    """Return what stands in for constructor arguments."""
+    declaring = constant_body(body.unit, scope)
+    args: list[tuple[str, object]] = []
+    for param in decl.constructor_params:
+        type_ = type_at(declaring, param.type)
+        if isinstance(type_, t.BlockType):
+            args.append((param.name, _bodiless(body, param, type_)))
+        elif isinstance(type_, t.ExternType):
+            args.append((param.name, stand_in_object(body, type_, param.name, param.pos)))
+        else:
+            raise Unsupported("a value as a constructor parameter of an unused block", param.pos)
+    return tuple(args)
+
+
+def _bodiless(body: Body, param: ast.Param, type_: t.BlockType) -> Instance:
+    """Return an instance of a parser or control of which only the type is known."""
+    symbol = body.unit.globals.find(type_.name)
+    if not isinstance(symbol, Signature) or not isinstance(symbol.decl, ast.ControlTypeDecl):
+        raise Unsupported(f"a {type_.kind} as a constructor parameter of an unused block", param.pos)
+    if symbol.decl.type_params:
+        raise Unsupported("a generic constructor parameter of an unused block", param.pos)
+    nothing = ast.Block((), symbol.pos)
+    decl = ast.ControlDecl(symbol.decl.name, (), symbol.decl.params, (), (), nothing, symbol.pos)
+    return Instance(Block(decl, (), symbol.pos), param.name, Scope(body.unit.globals), sites=2)

@@ -87,6 +87,13 @@ class Packet:
     decl: ast.ExternDecl
 
 
+OBJECTS = (
+    *("register", "counter", "meter", "direct_counter", "direct_meter"),
+    *("action_profile", "action_selector", "Checksum16"),
+)
+"""The externs of v1model with objects."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Object:
     """An instance of an extern; `name` is its control-plane name.
@@ -177,6 +184,8 @@ def zero(type_: t.Type, pos: ir.Position) -> Value:
             return Number(0)
         case t.HeaderType():
             return Invalid(type_)
+        case t.TypeVar():
+            return Group(type_, ())
         case t.StackType():
             return Group(type_, (zero(type_.element, pos),) * type_.size)
         case t.StructType() | t.UnionType() | t.Tuple():

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller import Deployment, ProgramBundle, admit_tree
+from controller import Deployment, Fleet, ProgramBundle
 from controller.errors import BadSpec
 from controller.routing import baselines, exact, grid
 from controller.routing.explain import explain
@@ -161,7 +161,7 @@ def test_a_routed_job_is_admitted_as_it_is_and_its_sums_come_out(fabric: Fabric,
     )
     assert isinstance(routed, Deployment)
     fabric.cable(routed.root)
-    admission = admit_tree(fabric.controllers, routed)
+    admission = Fleet(fabric.controllers).admit(routed)
     for name in tree.aggregators:
         assert admission.switches[name].region == Region(16, 8)
     ends = {m.rank: (s.name, m.port) for s in routed.root.walk() for m in s.members}

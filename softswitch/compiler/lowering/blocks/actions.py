@@ -27,12 +27,7 @@ from softswitch.compiler.lowering.values import Run
 def formals_of(unit: Unit, params: Sequence[ast.Param], scope: Scope) -> list[Formal]:
     """Return parameters with their types looked up."""
     body = constant_body(unit, scope)
-    formals = [Formal(p.direction, type_at(body, p.type), p.name, p.pos, p.default) for p in params]
-    for formal in formals:
-        if formal.direction and isinstance(formal.type, t.Int):
-            message = f"parameter {formal.name!r} of type int is {formal.direction!r}"
-            raise CompileError(message, formal.pos, "bit<W> or int<W>: an int exists only at compile time")
-    return formals
+    return [Formal(p.direction, type_at(body, p.type), p.name, p.pos, p.default) for p in params]
 
 
 def call_action(body: Body, action: Action, expr: ast.Call) -> None:

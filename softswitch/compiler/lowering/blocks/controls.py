@@ -12,6 +12,7 @@ from dataclasses import replace
 from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
+from softswitch.compiler.lowering import signatures
 from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.blocks.actions import formals_of, inline
 from softswitch.compiler.lowering.blocks.tables import lowered_table
@@ -60,7 +61,13 @@ def apply_instance(body: Body, instance: Instance, expr: ast.Call) -> None:
     if instance.passed is None:
         with body.unit.entered(decl, f"control {decl.name!r}", expr.pos):
             inner = lower_control(
-                body, instance.block, instance.name, formals, passed, repeats=instance.sites > 1
+                body,
+                instance.block,
+                instance.scope,
+                instance.name,
+                formals,
+                passed,
+                repeats=instance.sites > 1,
             )
         body.unit.on_forget(lambda: setattr(instance, "passed", None))
         instance.passed = passed
@@ -87,16 +94,22 @@ def _check_repetition(body: Body, instance: Instance, passed: Passed, expr: ast.
 
 
 def lower_control(
-    caller: Body, block: Block, name: str, formals: Sequence[Formal], passed: Passed, *, repeats: bool
+    caller: Body,
+    block: Block,
+    scope: Scope,
+    name: str,
+    formals: Sequence[Formal],
+    passed: Passed,
+    *,
+    repeats: bool,
 ) -> Body:
-    """Return the place in which the body of a control has been lowered, with its parameters bound."""
+    """Return the place in which the body of a control has been lowered, with its parameters bound.
+
+    `scope` is what the control sees.
+    """
     decl = block.decl
     assert isinstance(decl, ast.ControlDecl)
-    definition = caller.unit.globals.find(decl.name)
-    assert isinstance(definition, BlockDef)
-    body = caller.inside(
-        scope=Scope(definition.scope), place=Place.CONTROL, prefix=name, copy_outs=passed.copy_outs
-    )
+    body = caller.inside(scope=Scope(scope), place=Place.CONTROL, prefix=name, copy_outs=passed.copy_outs)
     body.control = name
     body.repeats = caller.repeats or repeats
     declare_arguments(body.scope, block, name)
@@ -130,6 +143,7 @@ def _declare_local(
         case ast.Instantiation():
             declare_instance(body, local, prefix, decl.body)
         case ast.ActionDecl():
+            signatures.check_action(body.unit, body.scope, local)
             action = Action(
                 local, control_name(prefix, local.name, local.annotations), Scope(body.scope), body
             )

@@ -40,11 +40,11 @@ class Entry:
 
 
 def lower_main_parser(
-    caller: Body, block: Block, name: str, formals: Sequence[Formal], passed: Passed
+    caller: Body, block: Block, scope: Scope, name: str, formals: Sequence[Formal], passed: Passed
 ) -> None:
     """Add the states of the pipeline's parser to the program; it starts in ``start``."""
     states = caller.unit.states
-    entry = _enter_main(caller, block, name, formals, passed)
+    entry = _enter_main(caller, block, scope, name, formals, passed)
     if not entry.prologue:
         return
     first = states["start"]
@@ -63,8 +63,10 @@ def lower_main_parser(
     states["start"] = ir.State("start", entry.prologue, _goto(renamed, first.pos), first.pos)
 
 
-def _enter_main(caller: Body, block: Block, name: str, formals: Sequence[Formal], passed: Passed) -> Entry:
-    entry = _lower(caller, block, name, formals, passed, prefix="", accept="accept")
+def _enter_main(
+    caller: Body, block: Block, scope: Scope, name: str, formals: Sequence[Formal], passed: Passed
+) -> Entry:
+    entry = _lower(caller, block, scope, name, formals, passed, prefix="", accept="accept")
     _refuse_idle_loop(caller.unit.states)
     return entry
 
@@ -87,9 +89,10 @@ def _only_passes_on(state: ir.State) -> bool:
     return not takes and len(state.transition.cases) == 1 and not state.transition.subjects
 
 
-def check_parser(caller: Body, block: Block, formals: Sequence[Formal], passed: Passed) -> None:
+def check_parser(caller: Body, block: Block, scope: Scope, formals: Sequence[Formal], passed: Passed) -> None:
     """Lower a parser that nothing applies; its states get names that no other has."""
-    _lower(caller, block, block.decl.name, formals, passed, prefix=f"{block.decl.name}.", accept="accept")
+    name = block.decl.name
+    _lower(caller, block, scope, name, formals, passed, prefix=f"{name}.", accept="accept")
 
 
 def _goto(target: str, pos: ir.Position) -> ir.Transition:
@@ -99,6 +102,7 @@ def _goto(target: str, pos: ir.Position) -> ir.Transition:
 def _lower(
     caller: Body,
     block: Block,
+    scope: Scope,
     name: str,
     formals: Sequence[Formal],
     passed: Passed,
@@ -108,9 +112,7 @@ def _lower(
 ) -> Entry:
     decl = block.decl
     assert isinstance(decl, ast.ParserDecl)
-    definition = caller.unit.globals.find(decl.name)
-    assert isinstance(definition, BlockDef)
-    body = caller.inside(scope=Scope(definition.scope), place=Place.PARSER, prefix=name)
+    body = caller.inside(scope=Scope(scope), place=Place.PARSER, prefix=name)
     body.repeats = prefix != ""
     declare_arguments(body.scope, block, name)
     passed.declare(body.scope, formals)
@@ -217,7 +219,9 @@ class _States:
         passed = pass_arguments(body, formals, args, prefix=instance.name)
         prefix = f"{self._prefix}{instance.name.rpartition('.')[2]}."
         with body.unit.entered(decl, f"parser {decl.name!r}", call.pos):
-            entry = _lower(body, block, instance.name, formals, passed, prefix=prefix, accept=resumed)
+            entry = _lower(
+                body, block, instance.scope, instance.name, formals, passed, prefix=prefix, accept=resumed
+            )
         return passed.copy_outs, entry
 
     # ----------------------------------------------------------------------- transitions

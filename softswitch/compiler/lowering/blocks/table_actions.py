@@ -114,9 +114,6 @@ def _listed(body: Body, ref: ast.ActionRef) -> Listed:
     action = _action(body, ref)
     formals = tuple(formals_of(body.unit, action.decl.params, action.scope))
     directional = [formal for formal in formals if formal.direction]
-    if any(not formal.direction for formal in formals[: len(directional)]):
-        message = f"action {ref.name!r} has a parameter without direction before one with"
-        raise CompileError(message, action.decl.pos, "parameters without direction last")
     args = ref.args or ()
     if len(args) != len(directional):
         names = ", ".join(formal.name for formal in directional) or "none"

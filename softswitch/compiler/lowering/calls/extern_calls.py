@@ -9,26 +9,36 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from softswitch.compiler import ir
-from softswitch.compiler.errors import CompileError
+from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.expressions.check import type_at
-from softswitch.compiler.lowering.passing import Formal, bind, check_argument, evaluate_arguments
+from softswitch.compiler.lowering.passing import Formal, bind, check_argument, evaluate_arguments, is_optional
 from softswitch.compiler.lowering.paths import path_of
 from softswitch.compiler.lowering.scope import Scope, TypeName
 from softswitch.compiler.lowering.unit import Body, constant_body
-from softswitch.compiler.lowering.values import Default, Number, Run, Value, show, type_of
+from softswitch.compiler.lowering.values import Default, Nothing, Number, Run, Value, show, type_of
 
 
 def choose(overloads: Sequence[ast.Prototype], expr: ast.Call, what: str) -> ast.Prototype:
-    """Return the overload with as many parameters as the call has arguments. Raises CompileError."""
+    """Return the overload that a call means, by number and names of its arguments. Raises CompileError."""
     for prototype in overloads:
-        if len(prototype.params) == len(expr.args):
+        if _fits(prototype, expr):
             return prototype
     if len(overloads) == 1:
         bind(what, overloads[0].params, expr.args, expr.pos)  # says what is wrong
     counts = " or ".join(str(len(prototype.params)) for prototype in overloads)
     raise CompileError(f"{len(expr.args)} arguments for {what}", expr.pos, counts)
+
+
+def _fits(prototype: ast.Prototype, expr: ast.Call) -> bool:
+    """Return True if the arguments of a call can be those of a function ("Extern objects")."""
+    if len(expr.args) > len(prototype.params):
+        return False
+    by_place = [param.name for param, arg in zip(prototype.params, expr.args, strict=False) if not arg.name]
+    given = {*by_place, *(arg.name for arg in expr.args if arg.name)}
+    needed = {param.name for param in prototype.params if param.default is None and not is_optional(param)}
+    return needed <= given <= {param.name for param in prototype.params}
 
 
 def extern_arguments(
@@ -39,36 +49,90 @@ def extern_arguments(
     known: Mapping[str, t.Type] | None = None,
 ) -> list[Value]:
     """Return the arguments of a call in the order of the parameters; `known` binds type parameters."""
-    bound = dict(known or {})
-    scope = Scope(body.scope.root())
+    return _call(body, prototype, expr, what, known or {}, tuple(known or ()))[0]
+
+
+def foreign_call(
+    body: Body, prototype: ast.Prototype, expr: ast.Call, what: str, known: Mapping[str, t.Type]
+) -> Value:
+    """Check the call of an extern that this target does not have; return what stands for its result."""
+    _, scope = _call(body, prototype, expr, what, known, tuple(known))
+    assert prototype.result is not None
+    result = type_at(constant_body(body.unit, scope), prototype.result)
+    if isinstance(result, t.Void):
+        return Nothing()
+    if t.lowered(result) is None:
+        raise Unsupported(f"{what} returns {t.describe(result)}", expr.pos)
+    return Run(result, body.temporary(result, "result", expr.pos))
+
+
+def foreign_object(body: Body, extern: ast.ExternDecl, type_: t.ExternType, expr: ast.Call) -> t.ExternType:
+    """Check the construction of an extern that this target does not have; return its type.
+
+    Type arguments that it lacks are those of the constructor's arguments ("Constructor invocations").
+    """
+    what = f"the constructor of {extern.name}"
+    constructors = [method for method in extern.methods if method.result is None]
+    if not constructors:
+        raise CompileError(f"extern {extern.name!r} has no constructor", expr.pos, "an extern that has one")
+    prototype = choose(constructors, expr, what)
+    names = [param.name for param in extern.type_params]
+    known = dict(zip(names, type_.args, strict=False))
+    _, scope = _call(body, prototype, expr, what, known, names)
+    args = (scope.lookup(name, expr.pos) for name in names)
+    return t.ExternType(extern.name, tuple(arg.type for arg in args if isinstance(arg, TypeName)))
+
+
+def _call(
+    body: Body,
+    prototype: ast.Prototype,
+    expr: ast.Call,
+    what: str,
+    known: Mapping[str, t.Type],
+    outer: Sequence[str],
+) -> tuple[list[Value], Scope]:
+    """Return the arguments of a call, and a scope with all type parameters that are known then.
+
+    `outer` are those of the extern around it, `known` what is known of them.
+    """
+    bound = dict(known)
     own = [param.name for param in prototype.type_params]
-    for name in (*bound, *own):
-        scope.declare(name, TypeName(t.TypeVar(name), prototype.pos))
+    if len(expr.type_args) not in (0, len(own)):
+        raise CompileError(f"{len(expr.type_args)} type arguments for {what}", expr.pos, f"{len(own)}")
     for name, ref in zip(own, expr.type_args, strict=False):
         given = type_at(body, ref)
         if not isinstance(given, t.Infer):
             bound[name] = given
-    if len(expr.type_args) not in (0, len(prototype.type_params)):
-        expected = f"{len(prototype.type_params)}"
-        raise CompileError(f"{len(expr.type_args)} type arguments for {what}", expr.pos, expected)
-    declaring = constant_body(body.unit, scope)
-    args = bind(what, prototype.params, expr.args, expr.pos)
-    types = [type_at(declaring, param.type) for param in prototype.params]
-    returns = [param.direction in ("out", "inout") for param in prototype.params]
-    values = evaluate_arguments(body, returns, args)
+    named = {arg.name for arg in expr.args}
+    params = [
+        param
+        for place, param in enumerate(prototype.params)
+        if place < len(expr.args) or param.name in named or not is_optional(param)
+    ]
+    args = bind(what, params, expr.args, expr.pos)
+    scope = _bound_scope(body, (*outer, *own), bound, prototype.pos)
+    types = [type_at(constant_body(body.unit, scope), param.type) for param in params]
+    values = evaluate_arguments(body, [param.direction in ("out", "inout") for param in params], args)
     for type_, value in zip(types, values, strict=True):
-        if isinstance(type_, t.TypeVar) and not isinstance(value, Number | Default):
-            bound.setdefault(type_.name, type_of(value))
+        if not isinstance(value, Number | Default):
+            t.infer(type_, type_of(value), bound)
+    scope = _bound_scope(body, (*outer, *own), bound, prototype.pos)
     result = []
-    for param, type_, value, arg in zip(prototype.params, types, values, args, strict=True):
-        if isinstance(type_, t.TypeVar):
-            if type_.name not in bound:
-                result.append(value)
-                continue
-            type_ = bound[type_.name]
+    for param, value, arg in zip(params, values, args, strict=True):
+        type_ = type_at(constant_body(body.unit, scope), param.type)
+        if t.is_open(type_) or (isinstance(type_, t.Int) and isinstance(value, Run)):
+            result.append(value)
+            continue
         formal = Formal(param.direction, type_, param.name, param.pos)
         result.append(check_argument(body, formal, value, arg.pos))
-    return result
+    return result, scope
+
+
+def _bound_scope(body: Body, names: Sequence[str], bound: Mapping[str, t.Type], pos: ir.Position) -> Scope:
+    scope = Scope(body.scope.root())
+    for name in names:
+        scope.declare(name, TypeName(bound.get(name, t.TypeVar(name)), pos))
+    return scope
 
 
 def scalar(body: Body, value: Value, pos: ir.Position, what: str, width: int = 32) -> ir.Expr:

@@ -12,6 +12,7 @@ from softswitch.compiler.lowering.calls.extern_calls import (
     choose,
     enum_constant,
     extern_arguments,
+    foreign_call,
     plain_target,
     scalar,
 )
@@ -28,9 +29,11 @@ _CONTROLS = (Stage.INGRESS, Stage.EGRESS)
 
 def call_extern_function(body: Body, symbol: ExternFunctions, expr: ast.Call, name: str) -> Value:
     """Emit a call of an extern function. Raises CompileError."""
-    if name not in _FUNCTIONS:
-        raise Unsupported(f"extern function {name!r}: v1model has none of that name", expr.pos)
     prototype = choose(symbol.overloads, expr, name)
+    if name not in _FUNCTIONS:
+        message = f"extern function {name!r}: v1model has none of that name"
+        body.unit.refuse(Unsupported(message, expr.pos))
+        return foreign_call(body, prototype, expr, name, {})
     stages, counts, lower = _FUNCTIONS[name]
     if len(prototype.params) not in counts:
         message = f"extern function {name!r} of {len(prototype.params)} parameters: v1model's has others"

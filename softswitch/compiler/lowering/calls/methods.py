@@ -9,6 +9,7 @@ from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.calls.extern_calls import (
     choose,
     extern_arguments,
+    foreign_call,
     hash_into,
     plain_target,
     scalar,
@@ -20,6 +21,7 @@ from softswitch.compiler.lowering.expressions.logic import disjunction
 from softswitch.compiler.lowering.scope import unknown
 from softswitch.compiler.lowering.unit import Body, Place
 from softswitch.compiler.lowering.values import (
+    OBJECTS,
     Group,
     Invalid,
     Nothing,
@@ -185,6 +187,8 @@ def _call_object(body: Body, base: Object, expr: ast.Call, method: str) -> Value
     what = f"{base.type.name}.{method}"
     prototype = choose(overloads, expr, what)
     known = {param.name: arg for param, arg in zip(base.decl.type_params, base.type.args, strict=True)}
+    if base.type.name not in OBJECTS:
+        return foreign_call(body, prototype, expr, what, known)
     values = extern_arguments(body, prototype, expr, what, known)
     places = [arg.value.pos for arg in expr.args]
     match what:

@@ -181,6 +181,8 @@ def _integer(expr: ast.IntLiteral) -> Value:
 
 
 def _name(body: Body, expr: ast.Name) -> Value:
+    if expr.name in body.unit.match_kinds and body.scope.find(expr.name) is None:
+        raise Unsupported("values of type match_kind", expr.pos)
     symbol = body.scope.lookup(expr.name, expr.pos, absolute=expr.absolute)
     if isinstance(symbol, Variable):
         return symbol.value

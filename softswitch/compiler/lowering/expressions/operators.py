@@ -12,7 +12,7 @@ from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.expressions.equality import equality, inequality
 from softswitch.compiler.lowering.expressions.logic import negation
 from softswitch.compiler.lowering.expressions.operands import Operand, balance, underlying
-from softswitch.compiler.lowering.values import Number, Run, Value, constant, show
+from softswitch.compiler.lowering.values import Number, Run, Text, Value, constant, show
 
 _ORDERING = ("<", "<=", ">", ">=")
 
@@ -112,6 +112,8 @@ def _shift(op: str, left: Operand, right: Operand, pos: ir.Position) -> Value:
 
 
 def _concatenation(left: Operand, right: Operand, pos: ir.Position) -> Value:
+    if isinstance(left.value, Text) and isinstance(right.value, Text):
+        return Text(left.value.value + right.value.value)
     for operand in (left, right):
         if isinstance(operand.value, Number):
             raise CompileError(

@@ -1,0 +1,4 @@
+extern Sum {
+    Sum();
+    bit<8> Sum(bit<8> start);
+}

@@ -1,0 +1,1 @@
+extern void f(in bit<8> x = true);

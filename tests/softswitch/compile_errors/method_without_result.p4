@@ -1,0 +1,4 @@
+extern Sum {
+    Sum();
+    add(bit<8> x);
+}

@@ -1,0 +1,1 @@
+extern void f(@optional in bit<8> x = 1);

@@ -1,0 +1,2 @@
+match_kind { exact, ternary }
+match_kind { exact }

@@ -1,0 +1,3 @@
+control C(inout bit<8> x)(bit<8> x) {
+    apply { }
+}

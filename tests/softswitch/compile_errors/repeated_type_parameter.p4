@@ -1,0 +1,1 @@
+parser P<T, T>(in T value);

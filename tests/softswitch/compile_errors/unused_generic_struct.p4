@@ -1,0 +1,4 @@
+struct Pair<T> {
+    T first;
+    bit<8> first;
+}
