@@ -22,8 +22,8 @@ from benchmarks.fill import check, fill
 from benchmarks.pages.real import DELAY_S, missing
 from bmv2_topos.harness import markdown
 from bmv2_topos.testbeds import netns
+from controller.vocabulary import Link
 from controller.vocabulary.catalog import star
-from controller.vocabulary.topology import Link
 from ina.runtime.jobs import JobEnd, run_jobs
 from ina.runtime.spec import LaunchSpec
 from ina.runtime.testbed_fabric import opened

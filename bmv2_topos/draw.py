@@ -8,7 +8,7 @@ from typing import Any
 
 from bmv2_topos.layout import Position, positions
 from bmv2_topos.plots import check
-from controller.vocabulary.topology import Topology
+from controller.vocabulary import Topology
 
 _APART = 0.07
 """Distance between the lines of two jobs on one link."""

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 from bmv2_topos.harness import Scenario, Study
 from bmv2_topos.testbeds.virtual import Report, VirtualSettings
-from controller.vocabulary import JobEntry, Link
+from controller.vocabulary import Job, Link
 
 
 def run(loss: float, window: int, seed: int, probes: bool = True) -> Report:
     """Run a job of four workers in virtual time."""
-    job = JobEntry(name="job", workers=4, window=window, iterations=3, tensors=(32_768,), compute_s=0.0)
+    job = Job(name="job", workers=4, window=window, iterations=3, layers_bytes=(131_072,), compute_s=0.0)
     settings = VirtualSettings(slots=512, seed=seed)
     if not probes:
         settings = replace(settings, rto=replace(settings.rto, probe_s=None))

@@ -17,9 +17,8 @@ from bmv2_topos.harness import ResultRow, Scenario
 from bmv2_topos.testbeds import netns
 from bmv2_topos.testbeds.netns import bmv2
 from bmv2_topos.testbeds.virtual import VirtualSettings
+from controller.vocabulary import Job, Link, Topology, float32_bytes
 from controller.vocabulary.catalog import star
-from controller.vocabulary.jobfile import JobEntry
-from controller.vocabulary.topology import Link, Topology
 from hostlib import command_line
 from hostlib.core.state import RtoLimits
 from ina.bench.allreduce import processor_s, slowest
@@ -71,12 +70,12 @@ def in_virtual_time(
     iterations: int = 1,
 ) -> Scenario:
     """Return one of the same allreduces in virtual time, by default with real workers' time-outs."""
-    job = JobEntry(
+    job = Job(
         name="job",
         workers=real.workers,
         window=real.window,
         iterations=iterations,
-        tensors=(real.size_bytes // 4,),
+        layers_bytes=float32_bytes((real.size_bytes // 4,)),
         compute_s=0.0,
     )
     (link, *_) = real.topology().links

@@ -13,8 +13,7 @@ from typing import Any, Protocol
 
 from bmv2_topos.harness.rows import ResultRow, number
 from bmv2_topos.testbeds.virtual import Fault, Report, VirtualSettings, VirtualTestbed, build
-from controller.vocabulary.jobfile import JobEntry
-from controller.vocabulary.topology import Link
+from controller.vocabulary import Job, Link
 
 
 class Run(Protocol):
@@ -44,7 +43,7 @@ class Run(Protocol):
 class Scenario:
     """One run in virtual time."""
 
-    jobs: tuple[JobEntry, ...]
+    jobs: tuple[Job, ...]
     settings: VirtualSettings
     labels: ResultRow = field(default_factory=dict)
     """Columns that identify its row."""

@@ -20,7 +20,7 @@ from bmv2_topos.testbeds.virtual.network import Wire
 from controller import Mode, Region, TreeAdmission
 from controller.switches import names
 from controller.switches.outcomes import COLUMNS, OUTCOMES
-from controller.vocabulary.topology import Topology
+from controller.vocabulary import Topology
 from softswitch import Switch, load, parse_port
 from softswitch.compiler import ir
 from softswitch.engine.pipeline import Pipeline

@@ -16,15 +16,15 @@ from controller.core.desired import Place
 from controller.memory.policy import Answer, Question
 from controller.policies.allocation import SCHEDULER, AllocationSettings
 from controller.scheduling.errors import BadDecision
-from controller.scheduling.model import Cluster as Servers
 from controller.scheduling.policy import Group, JobState
-from controller.workload import TrainingJob
+from controller.vocabulary import Cluster as Servers
+from controller.vocabulary import Job
 
 
 class Watcher(Protocol):
     """Who is told what is allocated, as it happens."""
 
-    def placed(self, now_s: float, job: TrainingJob) -> None:
+    def placed(self, now_s: float, job: Job) -> None:
         """Note that a job has servers and a tree from now on."""
 
     def divided(self, now_s: float, question: Question, answer: Answer) -> None:
@@ -47,7 +47,7 @@ class Allocation:
         self.watchers: list[Watcher] = []
         self._servers = servers
         self._settings = settings
-        self._jobs: dict[str, TrainingJob] = {}
+        self._jobs: dict[str, Job] = {}
         self._places: dict[tuple[int, ...], tuple[str, ...]] = {}
         self._of: dict[str, tuple[int, ...]] = {}
         self._due_s = math.inf
@@ -63,7 +63,7 @@ class Allocation:
         """When memory is to be divided anew even if nothing happens; infinite: no need to."""
         return self._due_s if self.allocator.crossing else math.inf
 
-    def submit(self, job: TrainingJob) -> None:
+    def submit(self, job: Job) -> None:
         """Take in what the network has to know of a job."""
         self._jobs[job.name] = job
 
@@ -98,7 +98,7 @@ class Allocation:
 
         These cannot meet their deadlines any more; `groups` are all that run.
         """
-        running = {job.spec.id: (job, group) for group in groups for job in group.jobs}
+        running = {job.spec.name: (job, group) for group in groups for job in group.jobs}
         moved, self._moved = self._moved | self._take_away(running), False
         fresh = [group for name, (_, group) in running.items() if name not in self._of]
         moved |= self._place(now_s, list({id(group): group for group in fresh}.values()))
@@ -160,7 +160,7 @@ class Allocation:
             self._put_where_gpus_are(fresh)
         else:
             self._ask_for_places(fresh)
-        started = [job.spec.id for group in fresh for job in group.jobs if job.spec.id in self._of]
+        started = [job.spec.name for group in fresh for job in group.jobs if job.spec.name in self._of]
         for name in started:
             for watcher in self.watchers:
                 watcher.placed(now_s, self.allocator.placed[name])
@@ -168,9 +168,9 @@ class Allocation:
 
     def _put_where_gpus_are(self, groups: Iterable[Group]) -> None:
         for group in groups:
-            names = [self._servers.nodes[self._servers.node_of[gpu]].name for gpu in group.gpus]
+            names = [self._servers.servers[self._servers.node_of[gpu]].name for gpu in group.gpus]
             for job in group.jobs:
-                if job.spec.id not in self._of and self.allocator.reaches(names):
+                if job.spec.name not in self._of and self.allocator.reaches(names):
                     self._put(job, group, names)
 
     def _ask_for_places(self, groups: Iterable[Group]) -> None:
@@ -180,23 +180,25 @@ class Allocation:
                 " cannot do that, the scheduler's own (placement 'scheduler') can"
             )
         hosts = {group.gpus: group for group in groups if group.gpus not in self._places}
-        batch = {group.jobs[0].spec.id: group for group in hosts.values()}
+        batch = {group.jobs[0].spec.name: group for group in hosts.values()}
         for name in self.allocator.start([self._jobs[name] for name in batch]):
             gpus = batch[name].gpus
             placed = self.allocator.placed[name]
-            self._places[gpus] = tuple(server for server in placed.servers for _ in range(placed.gpus))
+            self._places[gpus] = tuple(
+                server for server in placed.servers for _ in range(placed.gpus_per_worker)
+            )
             self._of[name] = gpus
         for group in groups:
             if group.gpus in self._places:
                 for job in group.jobs:
-                    if job.spec.id not in self._of:
+                    if job.spec.name not in self._of:
                         self._put(job, group, self._places[group.gpus])
 
     def _put(self, job: JobState, group: Group, names: Sequence[str]) -> None:
         """Have a job run on the servers of its group's GPUs."""
-        described = self._jobs[job.spec.id]
-        self.allocator.put(described, names[:: described.gpus][: described.workers], guest=True)
-        self._of[job.spec.id] = group.gpus
+        described = self._jobs[job.spec.name]
+        self.allocator.put(described, names[:: described.gpus_per_worker][: described.workers], guest=True)
+        self._of[job.spec.name] = group.gpus
 
     def _tell(self, now_s: float) -> None:
         question, answer = self.allocator.question, self.allocator.answer

@@ -11,21 +11,20 @@ from controller.policies import registry
 from controller.policies.allocation import SCHEDULER, AllocationSettings, policies_of
 from controller.policies.families.base import SimulationConfig
 from controller.policies.setup import Setup
-from controller.scheduling.model import Cluster as Servers
-from controller.workload import Cluster
+from controller.vocabulary import Cluster, Topology
 
 
 @dataclass(frozen=True, slots=True)
 class Networked:
     """What a core of a cluster with a network is made of: fresh, for one core."""
 
-    servers: Servers
+    servers: Cluster
     setup: Setup
     allocation: Allocation
 
 
 def networked(
-    cluster: Cluster,
+    cluster: Topology,
     scheduler: str,
     settings: AllocationSettings,
     of_scheduler: tuple[tuple[str, float], ...] = (),

@@ -37,8 +37,9 @@ from controller.core.running import Running
 from controller.policies.setup import Setup
 from controller.scheduling.checks import check
 from controller.scheduling.errors import BadDecision, BadSpec
-from controller.scheduling.model import Cluster, JobSpec
+from controller.scheduling.model import Submission
 from controller.scheduling.policy import Decision, Group, JobState, Policy, ReportedJob, View
+from controller.vocabulary import Cluster
 
 Outcome = Literal["completed", "failed", "cancelled", "missed"]
 
@@ -223,27 +224,27 @@ class Core:
             case _:
                 assert_never(event)
 
-    def admit(self, spec: JobSpec) -> None:
+    def admit(self, spec: Submission) -> None:
         """Raise BadSpec for a job that would be refused: too large, or of a name that was used."""
-        self._whole.admit(spec)
-        if spec.id in self._submissions:
-            raise BadSpec(f"two jobs are called {spec.id!r}")
+        self._whole.check_room(spec.name, spec.gpus)
+        if spec.name in self._submissions:
+            raise BadSpec(f"two jobs are called {spec.name!r}")
 
     def _submitted(self, event: Submitted, now_s: float) -> None:
         spec = event.spec
         try:
             self.admit(spec)
             if self.allocation is not None and event.job is None:
-                raise BadSpec(f"job {spec.id!r} says nothing of its gradients; the cluster has a network")
+                raise BadSpec(f"job {spec.name!r} says nothing of its gradients; the cluster has a network")
         except BadSpec as error:
-            self.refused[spec.id] = str(error)
-            self._note("refused", (spec.id,), str(error))
+            self.refused[spec.name] = str(error)
+            self._note("refused", (spec.name,), str(error))
             return
-        self._submissions[spec.id] = event
+        self._submissions[spec.name] = event
         self._arrive(event, now_s)
         if self.log is not None:
             text = f"{spec.gpus} GPUs, {spec.iterations:g} iterations"
-            self.log.note(now_s, "submitted", (spec.id,), text, gpus=spec.gpus, iterations=spec.iterations)
+            self.log.note(now_s, "submitted", (spec.name,), text, gpus=spec.gpus, iterations=spec.iterations)
 
     def _arrive(self, event: Submitted, now_s: float) -> JobState:
         if self.allocation is not None and event.job is not None:
@@ -251,7 +252,7 @@ class Core:
         kind = ReportedJob if self._rules.reported else JobState
         job = kind(event.spec, self._arrivals, self._speed.alone_s(event.spec), now_s)
         self._arrivals += 1
-        self._jobs[event.spec.id] = job
+        self._jobs[event.spec.name] = job
         self._arrived.append(job)
         self._ask_at(now_s)
         return job
@@ -266,7 +267,7 @@ class Core:
             self._running.pace(job, event.iteration_s, now_s)
 
     def _ended(self, job: JobState, failure: str, now_s: float) -> None:
-        name = job.spec.id
+        name = job.spec.name
         if not failure:
             self._close(job, "completed", "", now_s)
         elif (before := self._failures.get(name, 0)) < self._rules.retries:
@@ -286,7 +287,7 @@ class Core:
 
     def _close(self, job: JobState, outcome: Outcome, reason: str, now_s: float) -> None:
         """Have a job be over."""
-        name = job.spec.id
+        name = job.spec.name
         del self._jobs[name]
         self._leave(job, now_s)
         job.finish(now_s)
@@ -310,9 +311,9 @@ class Core:
         if job.group is not None:
             job.halt(now_s)
         if self.allocation is not None:
-            self.allocation.evict(job.spec.id)
-        self._note(kind, (job.spec.id,), reason, left=job.iterations_left(now_s))
-        self._told_to_wait.add(job.spec.id)
+            self.allocation.evict(job.spec.name)
+        self._note(kind, (job.spec.name,), reason, left=job.iterations_left(now_s))
+        self._told_to_wait.add(job.spec.name)
         self._ask_at(now_s)
 
     def _leave(self, job: JobState, now_s: float) -> None:
@@ -329,7 +330,7 @@ class Core:
         for job in list(self._running.jobs):
             at = self._down_under(job)
             if at is not None:
-                hit.setdefault(job.spec.id, f"server {at} is down: {losses.servers[at]}")
+                hit.setdefault(job.spec.name, f"server {at} is down: {losses.servers[at]}")
         for name, reason in hit.items():
             if name in self._jobs and self._jobs[name].group is not None:
                 self._put_back(self._jobs[name], now_s, "interrupted", reason)
@@ -340,7 +341,7 @@ class Core:
         """Return a server of the job's GPUs that is down, if these are the servers' own."""
         if not self._losses.own_places or job.group is None:
             return None
-        nodes, node_of = self._whole.nodes, self._whole.node_of
+        nodes, node_of = self._whole.servers, self._whole.node_of
         names = (nodes[node_of[gpu]].name for gpu in job.group.gpus)
         return next((name for name in names if name in self._losses.servers), None)
 
@@ -382,7 +383,7 @@ class Core:
 
     def _with_room(self, groups: list[Group], sharing: int) -> list[Group]:
         found, left_out = with_room(groups, sharing)
-        crowded = {job.spec.id for job in left_out}
+        crowded = {job.spec.name for job in left_out}
         for name in sorted(crowded - self._crowded):
             text = f"{sharing} jobs are on its GPUs, the most that go"
             self._note("waits", (name,), text, sharing=sharing)
@@ -397,18 +398,18 @@ class Core:
         self._stirred = False
         given_up = allocation.follow(now_s, self._running.groups)
         for job in self._running.jobs:
-            has = allocation.has_servers(job.spec.id)
+            has = allocation.has_servers(job.spec.name)
             if not has and job.iteration_s != math.inf:
                 self._running.pace(job, math.inf, now_s)
             elif has and job.iteration_s == math.inf and self._goes_alone(job):
                 self._running.pace(job, self._running.alone_pace(job), now_s)
         for job in given_up:
-            self._close(job, "missed", allocation.why_missed(job.spec.id), now_s)
+            self._close(job, "missed", allocation.why_missed(job.spec.name), now_s)
 
     def _goes_alone(self, job: JobState) -> bool:
         """Return whether a job gets on as its group lets it: it uses no network, or will say how it does."""
         assert self.allocation is not None
-        return self._rules.reported or not self.allocation.allocator.crosses(job.spec.id)
+        return self._rules.reported or not self.allocation.allocator.crosses(job.spec.name)
 
     def _see_losses(self) -> None:
         gone = self._losses.gone(self._running.groups, self._cluster.gone)
@@ -429,13 +430,13 @@ class Core:
         """Return the jobs that hold a share of GPUs but have no servers."""
         if self.allocation is None:
             return []
-        return [job for job in self._running.jobs if not self.allocation.has_servers(job.spec.id)]
+        return [job for job in self._running.jobs if not self.allocation.has_servers(job.spec.name)]
 
     def _place(self, job: JobState) -> Place:
         if self.allocation is not None:
-            return self.allocation.place(job.spec.id)
+            return self.allocation.place(job.spec.name)
         assert job.group is not None
-        nodes, node_of = self._whole.nodes, self._whole.node_of
+        nodes, node_of = self._whole.servers, self._whole.node_of
         return Place(tuple(nodes[node_of[gpu]].name for gpu in job.group.gpus))
 
     def _explain(self, before: Desired, now_s: float) -> None:
@@ -462,7 +463,7 @@ class Core:
 
     def _servers(self) -> Collection[str]:
         if self.allocation is None:
-            return {node.name for node in self._whole.nodes}
+            return {node.name for node in self._whole.servers}
         return self.allocation.allocator.whole.server
 
     def _switches(self) -> Collection[str]:

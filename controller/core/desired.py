@@ -11,8 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from controller.memory.policy import Standing
-from controller.vocabulary import Region
-from controller.workload.model import Tree
+from controller.vocabulary import Region, Tree
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,8 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from controller.errors import BadSpec
-from controller.scheduling.model import JobSpec
-from controller.workload import TrainingJob
-from controller.workload.model import Tree
+from controller.scheduling.model import Submission
+from controller.vocabulary import Job, Straggler, Tree
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +20,8 @@ class Submitted:
     """A job came. `job` is what the network has to know of it, where there is one."""
 
     at_s: float
-    spec: JobSpec
-    job: TrainingJob | None = None
+    spec: Submission
+    job: Job | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +188,7 @@ def _fields(value: Any) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     match value:
-        case JobSpec() | TrainingJob() | Tree():
+        case Submission() | Job() | Tree() | Straggler():
             return _fields(value)
         case frozenset():
             return sorted(value)
@@ -203,15 +202,17 @@ def _plain(value: Any) -> Any:
             return value
 
 
-def _spec_of(found: Mapping[str, Any]) -> JobSpec:
-    return JobSpec(**_tuples(found))
+def _spec_of(found: Mapping[str, Any]) -> Submission:
+    return Submission(**_tuples(found))
 
 
-def _job_of(found: Mapping[str, Any]) -> TrainingJob:
+def _job_of(found: Mapping[str, Any]) -> Job:
     values = _tuples(found)
     if tree := values.get("tree"):
         values["tree"] = Tree(tree["root"], tree["parents"], frozenset(tree["aggregators"]))
-    return TrainingJob(**values)
+    if straggler := values.get("straggler"):
+        values["straggler"] = Straggler(**straggler)
+    return Job(**values)
 
 
 def _tuples(found: Mapping[str, Any]) -> dict[str, Any]:

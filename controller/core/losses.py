@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from controller.core.allocator import Allocator
-from controller.scheduling.model import Cluster
 from controller.scheduling.policy import Group
+from controller.vocabulary import Cluster
 
 
 class Losses:
@@ -35,7 +35,7 @@ class Losses:
         """Return the GPUs that nobody can have beside the groups that run; `before` could not be had then."""
         used = {gpu for group in groups for gpu in group.gpus}
         if self.own_places:
-            nodes = self._cluster.nodes
+            nodes = self._cluster.servers
             down = {number for number, node in enumerate(nodes) if not self._reaches(node.name)}
             return frozenset(gpu for gpu, node in enumerate(self._cluster.node_of) if node in down) - used
         assert self._allocator is not None
@@ -58,6 +58,6 @@ class Losses:
         for job in allocator.owners:
             for server in job.servers:
                 if server in taken:
-                    taken[server] += job.gpus
+                    taken[server] += job.gpus_per_worker
         free = sum(allocator.cluster.server[name].gpus - taken[name] for name in reached)
         return len(used) + max(0, free)

@@ -7,10 +7,8 @@ from collections.abc import Mapping, Sequence
 from controller.core.desired import Desired, Run, Start, Stop, difference
 from controller.core.log import Log
 from controller.memory.policy import Answer, Question, Standing
-from controller.scheduling.model import Cluster
 from controller.scheduling.policy import Group, JobState
-from controller.vocabulary import Region
-from controller.workload import TrainingJob
+from controller.vocabulary import Cluster, Job, Region
 
 
 def of_changes(log: Log, before: Desired, after: Desired, jobs: Mapping[str, JobState], policy: str) -> None:
@@ -39,13 +37,13 @@ def of_waiting(log: Log, now_s: float, job: JobState, groups: Sequence[Group], c
     """Note that a job waits, and how many GPUs are free meanwhile."""
     needs = job.spec.gpus
     if job.group is not None:
-        log.note(now_s, "waits", (job.spec.id,), "no servers have room for all of its workers", needs=needs)
+        log.note(now_s, "waits", (job.spec.name,), "no servers have room for all of its workers", needs=needs)
         return
     free = cluster.gpus - len({gpu for group in groups for gpu in group.gpus})
     text = f"needs {needs} GPUs; {free} of {cluster.gpus} are free"
     if free >= needs:
         text += ", which the policy leaves so"
-    log.note(now_s, "waits", (job.spec.id,), text, needs=needs, free=free, gpus=cluster.gpus)
+    log.note(now_s, "waits", (job.spec.name,), text, needs=needs, free=free, gpus=cluster.gpus)
 
 
 class OfAllocation:
@@ -55,7 +53,7 @@ class OfAllocation:
         self._log = log
         self._had: dict[str, tuple[Mapping[str, Region], Standing]] = {}
 
-    def placed(self, now_s: float, job: TrainingJob) -> None:
+    def placed(self, now_s: float, job: Job) -> None:
         """Note where a job is."""
         text = f"on {', '.join(job.hosts)}"
         if job.tree is not None and len(job.hosts) > 1:

@@ -58,7 +58,7 @@ class Running:
         for group in groups:
             for job in group.jobs:
                 if job.stamp == epoch:
-                    raise BadDecision(f"{policy} runs job {job.spec.id!r} twice")
+                    raise BadDecision(f"{policy} runs job {job.spec.name!r} twice")
                 job.stamp = epoch
                 running.append(job)
             if group.jobs[0].group is not group:
@@ -133,7 +133,7 @@ class Running:
                 if job not in without:
                     members.setdefault(job.run, []).append(job)
             for number, jobs in members.items():
-                names = tuple(job.spec.id for job in jobs)
+                names = tuple(job.spec.name for job in jobs)
                 offsets = tuple(job.offset for job in jobs)
                 found.append(Run(number, names, group.gpus, offsets, group.reason))
         return found

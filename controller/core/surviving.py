@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from controller.workload import Cluster
+from controller.vocabulary import Topology
 
 
-def surviving(cluster: Cluster, servers: Collection[str], switches: Collection[str]) -> Cluster | None:
+def surviving(cluster: Topology, servers: Collection[str], switches: Collection[str]) -> Topology | None:
     """Return the cluster without these; None if no switch with a server is left.
 
     Where what is left falls apart, the part with the most GPUs, the earlier one of equals, is returned: the
     other servers cannot be reached. O(links).
 
-    >>> from controller.workload import fabrics
+    >>> from controller.vocabulary import fabrics
     >>> rack = fabrics.star(3)
     >>> [server.name for server in surviving(rack, {"h2"}, ()).servers]
     ['h1', 'h3']
@@ -29,7 +29,7 @@ def surviving(cluster: Cluster, servers: Collection[str], switches: Collection[s
     )  # max returns the first of equals
 
 
-def _components(cluster: Cluster, down: Collection[str]) -> list[set[str]]:
+def _components(cluster: Topology, down: Collection[str]) -> list[set[str]]:
     """Return the nodes that can reach each other, part by part, in the order of their first switches."""
     found: list[set[str]] = []
     seen: set[str] = {*down}
@@ -47,13 +47,15 @@ def _components(cluster: Cluster, down: Collection[str]) -> list[set[str]]:
     return found
 
 
-def _part(cluster: Cluster, nodes: set[str]) -> Cluster | None:
+def _part(cluster: Topology, nodes: set[str]) -> Topology | None:
     kept = tuple(each for each in cluster.servers if each.name in nodes)
     if not kept:
         return None
+    switches = tuple(each for each in cluster.switches if each.name in nodes)
     return replace(
         cluster,
+        root=cluster.root if cluster.root in nodes else switches[0].name,
         servers=kept,
-        switches=tuple(each for each in cluster.switches if each.name in nodes),
+        switches=switches,
         links=tuple(each for each in cluster.links if each.a in nodes and each.b in nodes),
     )

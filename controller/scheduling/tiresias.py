@@ -12,9 +12,9 @@ import math
 from collections.abc import Sequence
 
 from controller.scheduling.errors import BadSpec
-from controller.scheduling.model import Cluster
 from controller.scheduling.placement import Slots
 from controller.scheduling.policy import Decision, Group, JobState, View
+from controller.vocabulary import Cluster
 
 LIMITS = (3250.0, 7200.0)
 

@@ -17,15 +17,16 @@ from controller.core.core import Core, Rules
 from controller.core.events import Cancelled, Ended, Event, Progressed, Submitted, Tick
 from controller.policies.setup import Setup
 from controller.scheduling.errors import BadSpec, Stuck
-from controller.scheduling.model import Cluster, JobSpec
+from controller.scheduling.model import Submission
 from controller.scheduling.policy import ContendedSpeed, JobState, Policy, SpeedModel
 from controller.simulator.ends import Ends
 from controller.simulator.record import Recorder, Result
 from controller.simulator.watch import Watch, named
+from controller.vocabulary import Cluster
 
 
 def simulate(
-    specs: Iterable[JobSpec],
+    specs: Iterable[Submission],
     cluster: Cluster,
     policy: Policy,
     speed: SpeedModel,
@@ -45,7 +46,7 @@ def simulate(
     Raises BadSpec for a negative interval, a job larger than the cluster or two of one name, BadDecision for
     what `verify` finds, and Stuck if jobs wait for ever or get nowhere.
     """
-    submissions = [Submitted(spec.submit_s, spec) for spec in admitted(specs, cluster)]
+    submissions = [Submitted(spec.arrival_s, spec) for spec in admitted(specs, cluster)]
     simulation = Simulation(
         submissions,
         cluster,
@@ -111,7 +112,7 @@ class Simulation:
             stirred = stirred or end_s <= now_s or now_s >= again_s
             if end_s <= now_s:
                 for job in ends.pop():
-                    core.handle(Ended(now_s, job.spec.id))
+                    core.handle(Ended(now_s, job.spec.name))
                 moved = True
             moved |= self._tell(now_s)
             if core.next_s <= now_s:
@@ -155,9 +156,9 @@ class Simulation:
         """Tell the core how fast jobs let each other run, and whose users end them; return when to again."""
         found = speed.contend(now_s, self.core.groups)
         for job, iteration_s in found.iteration_s:
-            self.core.handle(Progressed(now_s, job.spec.id, iteration_s=iteration_s))
+            self.core.handle(Progressed(now_s, job.spec.name, iteration_s=iteration_s))
         for job in found.ended:
-            self.core.handle(Cancelled(now_s, job.spec.id))
+            self.core.handle(Cancelled(now_s, job.spec.name))
         return found.again_s
 
     def _record(self) -> None:
@@ -171,16 +172,16 @@ class Simulation:
             self._progress(self._seen, len(self._coming))
 
 
-def admitted(specs: Iterable[JobSpec], cluster: Cluster) -> list[JobSpec]:
+def admitted(specs: Iterable[Submission], cluster: Cluster) -> list[Submission]:
     """Return the jobs in order of submission. Raises BadSpec for one too large, or two of one name."""
     queue = list(specs)
     known: set[str] = set()
     for spec in queue:
-        cluster.admit(spec)
-        if spec.id in known:
-            raise BadSpec(f"two jobs are called {spec.id!r}")
-        known.add(spec.id)
-    return sorted(queue, key=lambda spec: spec.submit_s)  # stable: file order breaks ties
+        cluster.check_room(spec.name, spec.gpus)
+        if spec.name in known:
+            raise BadSpec(f"two jobs are called {spec.name!r}")
+        known.add(spec.name)
+    return sorted(queue, key=lambda spec: spec.arrival_s)  # stable: file order breaks ties
 
 
 def stuck(policy: Policy, jobs: Mapping[str, JobState], now_s: float) -> Stuck:

@@ -113,7 +113,7 @@ def draw_timelines(groups: Mapping[str, Planned], path: Path) -> None:
                 [span.end_s - span.start_s for span in boxes],
                 left=[span.start_s for span in boxes],
                 color=f"C{number}",
-                label=_plain(job.spec.id, LABEL),
+                label=_plain(job.spec.name, LABEL),
             )
         panel.set_yticks(range(len(RESOURCES)), RESOURCES)
         panel.invert_yaxis()

@@ -174,7 +174,7 @@ def _members(fabric: SwitchFabric, spec: LaunchSpec, stack: contextlib.ExitStack
         return {fabric.root: [_member(rank) for rank in range(spec.children)]}
     members: dict[str, list[Member]] = {}
     for rank, host in enumerate(stack.enter_context(fabric.hosts(spec.children))):
-        switch = topology.switch_of(host)
+        switch = topology.rack_of[host]
         port = topology.port_to(switch, host)
         members.setdefault(switch, []).append(
             Member(rank, port, topology.mac(host), topology.ip(host), INA_UDP_PORT)

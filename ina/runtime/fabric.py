@@ -115,8 +115,8 @@ class SwitchFabric:
     def server_host(self) -> str:
         """The host for the fallback server. Raises BadRun if the root has none."""
         topology = self._require_topology()
-        for host in topology.hosts_for("server"):
-            if topology.switch_of(host) == topology.root:
+        for host in topology.servers_for("fallback"):
+            if topology.rack_of[host] == topology.root:
                 return host
         raise BadRun(
             f"the topology has no host with role server at its root {topology.root}, which shared needs"
@@ -182,7 +182,7 @@ class SwitchFabric:
 
     @contextlib.contextmanager
     def hosts(self, workers: int) -> Iterator[list[str]]:
-        """Reserve a host for each rank, evenly over the switches that have some. Raises TopologyError."""
+        """Reserve a host for each rank, evenly over the switches that have some. Raises BadSpec."""
         with self.lock:
             taken = list(spread(self._require_topology(), workers, self._taken))
             self._taken.update(taken)
@@ -293,7 +293,7 @@ def _start(
 ) -> dict[str, EmbeddedSwitch]:
     """Start all switches at once, on sockets that are made before: each port is told who its peer is."""
     switches: dict[str, EmbeddedSwitch] = {}
-    shared = topology.hosts_for("worker") if _shares_memory(spec) else ()
+    shared = topology.servers_for("worker") if _shares_memory(spec) else ()
     sockets = {
         (switch.name, port): stack.enter_context(port_socket())
         for switch in topology.switches

@@ -105,7 +105,7 @@ class NamespaceFabric(SwitchFabric):
     def hosts(self, workers: int) -> Iterator[list[str]]:
         """Reserve a host for each rank, evenly over the racks, also from other processes.
 
-        Raises TopologyError.
+        Raises BadSpec.
         """
         with contextlib.ExitStack() as stack:
             with (self._state.folder / ".hosts.lock").open("w") as choosing:
@@ -115,12 +115,12 @@ class NamespaceFabric(SwitchFabric):
 
     def _choose(self, workers: int, stack: contextlib.ExitStack) -> list[str]:
         free = {}
-        for host in self._topology.hosts_for("worker"):
+        for host in self._topology.servers_for("worker"):
             handle = stack.enter_context((self._state.folder / f".{host}.taken").open("w"))
             with contextlib.suppress(BlockingIOError):
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 free[host] = handle
-        taken = set(self._topology.hosts_for("worker")) - set(free)
+        taken = set(self._topology.servers_for("worker")) - set(free)
         chosen = list(spread(self._topology, workers, taken))
         for host, handle in free.items():
             if host not in chosen:
@@ -138,7 +138,7 @@ class NamespaceFabric(SwitchFabric):
         return namespace(self._state.name, self._host(member))
 
     def _host(self, member: Member) -> str:
-        (host,) = (each.name for each in self._topology.hosts if self._topology.ip(each.name) == member.ip)
+        (host,) = (each.name for each in self._topology.servers if self._topology.ip(each.name) == member.ip)
         return host
 
 

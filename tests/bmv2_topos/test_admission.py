@@ -15,7 +15,7 @@ from tests.controller.failing import Failing, Fault
 
 
 def two_jobs() -> VirtualTestbed:
-    jobs = [job("a"), job("b", start_s=0.0001)]
+    jobs = [job("a"), job("b", arrival_s=0.0001)]
     network, placements = build(jobs, (2, 2), servers=True)
     return VirtualTestbed(network, jobs, placements, dataclasses.replace(SMALL, report_refusals=True))
 

@@ -23,7 +23,7 @@ from bmv2_topos.testbeds.virtual.fabric import Fabric, compiled
 from bmv2_topos.testbeds.virtual.interfaces import Assignment, Interfaces
 from controller.errors import BadJob
 from controller.switches.model import INA_UDP_PORT
-from controller.vocabulary import JobEntry, Link, Topology, star, tree
+from controller.vocabulary import Job, Link, Topology, star, tree
 from tests.bmv2_topos.beds import SMALL, elements, job, sending
 
 SLOW = Link("a", "b", rate_bps=1e9)
@@ -31,7 +31,7 @@ SLOW = Link("a", "b", rate_bps=1e9)
 
 def run(
     network: Topology,
-    *jobs: tuple[JobEntry, Placement],
+    *jobs: tuple[Job, Placement],
     settings: VirtualSettings = SMALL,
     faults: tuple[RestartJob | ChangeLoss, ...] = (),
 ) -> Report:

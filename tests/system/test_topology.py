@@ -32,7 +32,7 @@ def members(switches: list[str]) -> dict[str, list[Member]]:
 
 def grown(shape: list[int], workers: int, transit: tuple[str, ...] = ()) -> Branch:
     topology = plan(shape, [workers], fallback=False)
-    switches = [topology.switch_of(host) for host in spread(topology, workers, ())]
+    switches = [topology.rack_of[host] for host in spread(topology, workers, ())]
     return branches(topology, members(switches), region=None, transit=transit)
 
 

@@ -20,7 +20,7 @@ from controller import (
 )
 from controller.switches.jobs import change_row, job_row
 from controller.switches.model import AGEING, INA_UDP_PORT
-from controller.vocabulary.topology import Topology
+from controller.vocabulary import Topology
 from softswitch import Switch
 from softswitch.engine.pipeline import Pipeline
 
@@ -117,6 +117,6 @@ class VirtualFleet(Fleet):
     def bridge_to(self, host: str) -> None:
         """Let ordinary frames for a host's MAC address find their way to it, from every switch."""
         topology = self._topology
-        ways = shortest_tree(topology, topology.switch_of(host)).parents
+        ways = shortest_tree(topology, topology.rack_of[host]).parents
         ports = {name: topology.port_to(name, ways.get(name, host)) for name in self.controllers}
         self.bridge(topology.mac(host), ports)

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bmv2_topos.testbeds.virtual.settings import TestbedError
-from controller.vocabulary.jobfile import JobEntry
-from controller.vocabulary.topology import Topology
+from controller.vocabulary import Job, Topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +85,7 @@ def check_fault(fault: Fault, topology: Topology, jobs: Sequence[str]) -> None:
 
 def random_faults(
     seed: int,
-    jobs: Sequence[JobEntry],
+    jobs: Sequence[Job],
     topology: Topology,
     *,
     count: int,

@@ -36,9 +36,7 @@ from bmv2_topos.testbeds.virtual.settings import Stalled, TestbedError, VirtualS
 from bmv2_topos.testbeds.virtual.stall import check_stall, describe_waiting
 from bmv2_topos.testbeds.virtual.traffic import Flow, RunningFlow, running_flows
 from bmv2_topos.testbeds.virtual.worker import Worker
-from controller.vocabulary import Region
-from controller.vocabulary.jobfile import JobEntry
-from controller.vocabulary.topology import Topology
+from controller.vocabulary import Job, Region, Topology
 from hostlib.core.state import NEVER
 
 PROGRAM_SLOTS = 8192
@@ -61,7 +59,7 @@ class VirtualTestbed:
     def __init__(
         self,
         topology: Topology,
-        jobs: Sequence[JobEntry],
+        jobs: Sequence[Job],
         placements: Sequence[Placement],
         settings: VirtualSettings | None = None,
         faults: Sequence[Fault] = (),
@@ -131,7 +129,7 @@ class VirtualTestbed:
                 interfaces=interfaces,
                 fleet=self.fleet,
                 kernel=kernel,
-                starts_ns=round(entry.start_s * 1e9),
+                starts_ns=round(entry.arrival_s * 1e9),
                 recorder=recorder,
             )
             for number, (entry, placement, request, own_ports) in enumerate(

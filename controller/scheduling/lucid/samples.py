@@ -6,10 +6,10 @@ import math
 import random
 from collections.abc import Sequence
 
-from controller.scheduling.lucid.durations import Submission
+from controller.scheduling.lucid.durations import Facts
 from controller.scheduling.lucid.measured import Config, Pair
 from controller.scheduling.lucid.usage import Usage
-from controller.scheduling.model import JobSpec
+from controller.scheduling.model import Submission
 
 DAY_S = 86400.0
 
@@ -58,7 +58,7 @@ def make_pairs(usages: dict[Config, Usage], *, noise: float = 0.02, seed: int = 
     return pairs
 
 
-def make_jobs(count: int, usages: dict[Config, Usage], *, gap_s: float, seed: int = 0) -> list[JobSpec]:
+def make_jobs(count: int, usages: dict[Config, Usage], *, gap_s: float, seed: int = 0) -> list[Submission]:
     """Make up a trace: most jobs are short and have one GPU, a few run for hours on many."""
     rng = random.Random(seed)
     configs = list(usages)
@@ -69,7 +69,7 @@ def make_jobs(count: int, usages: dict[Config, Usage], *, gap_s: float, seed: in
         gpus = rng.choices((1, 2, 4, 8), (70, 14, 10, 6))[0]
         duration_s = math.exp(rng.gauss(6.5, 1.6)) + 1
         specs.append(
-            JobSpec(
+            Submission(
                 str(number),
                 now_s,
                 gpus,
@@ -84,7 +84,7 @@ def make_jobs(count: int, usages: dict[Config, Usage], *, gap_s: float, seed: in
     return specs
 
 
-def make_history(count: int, *, seed: int = 0, first_s: float = 0.0) -> tuple[list[Submission], list[float]]:
+def make_history(count: int, *, seed: int = 0, first_s: float = 0.0) -> tuple[list[Facts], list[float]]:
     """Make up jobs that have ended, and their durations: users submit the same few jobs again and again."""
     rng = random.Random(seed)
     habits = [
@@ -100,7 +100,7 @@ def make_history(count: int, *, seed: int = 0, first_s: float = 0.0) -> tuple[li
     jobs, durations_s = [], []
     for number in range(count):
         user, name, gpus, length = rng.choice(habits)
-        jobs.append(Submission(user, f"{name}-v{rng.randint(1, 9)}", "vc", gpus, first_s + number * 600.0))
+        jobs.append(Facts(user, f"{name}-v{rng.randint(1, 9)}", "vc", gpus, first_s + number * 600.0))
         durations_s.append(math.exp(length + rng.gauss(0, 0.3)))
     return jobs, durations_s
 

@@ -18,7 +18,7 @@ from controller.simulator.network.speed import NetworkSpeed
 from controller.simulator.policy_run import PolicyRun
 from controller.simulator.record import Ended, Result
 from controller.simulator.runs import refusals
-from controller.workload import Cluster, TrainingJob
+from controller.vocabulary import Job, Topology
 
 Progress = Callable[[int, int], None]
 
@@ -27,8 +27,8 @@ Progress = Callable[[int, int], None]
 class NetworkTask:
     """One simulation, to be sent to another process."""
 
-    jobs: Sequence[TrainingJob] = field(repr=False)
-    cluster: Cluster = field(repr=False)
+    jobs: Sequence[Job] = field(repr=False)
+    cluster: Topology = field(repr=False)
     scheduler: str
     settings: NetworkSettings
     of_scheduler: tuple[tuple[str, float], ...] = ()
@@ -118,8 +118,8 @@ class Simulated:
     """What became of the jobs; `log` if it was asked for."""
 
     result: Result
-    jobs: Mapping[str, TrainingJob]
-    cluster: Cluster
+    jobs: Mapping[str, Job]
+    cluster: Topology
     """With links at the rate that gradients have of them."""
     margin: float
     log: Log | None = field(default=None, repr=False)
@@ -131,13 +131,13 @@ class Simulated:
 
     def misses(self, ended: Ended) -> bool:
         """Return whether a job missed its deadline."""
-        due_s = self.jobs[ended.spec.id].deadline_s
+        due_s = self.jobs[ended.spec.name].deadline_s
         return due_s is not None and (not ended.completed or ended.finish_s > due_s * (1 + 1e-9))
 
 
 def simulate_network(
-    jobs: Sequence[TrainingJob],
-    cluster: Cluster,
+    jobs: Sequence[Job],
+    cluster: Topology,
     scheduler: str,
     settings: NetworkSettings,
     *,
@@ -162,7 +162,7 @@ def simulate_network(
     described = {job.name: job for job in jobs}
     specs = [spec_of(job, allocation.allocator.cluster) for job in jobs]
     simulation = Simulation(
-        [Submitted(spec.submit_s, spec, described[spec.id]) for spec in admitted(specs, parts.servers)],
+        [Submitted(spec.arrival_s, spec, described[spec.name]) for spec in admitted(specs, parts.servers)],
         parts.servers,
         setup,
         allocation=allocation,

@@ -16,7 +16,7 @@ from controller.core.allocation import Allocation
 from controller.core.allocator import Allocator
 from controller.core.scheduled import LEAST_S
 from controller.placement.waterfill import waterfill
-from controller.scheduling.model import JobSpec
+from controller.scheduling.model import Submission
 from controller.scheduling.policy import Contention, Group, JobState, SpeedModel
 from controller.simulator.network.average import Work, average
 from controller.simulator.network.collisions import run_lengths, usable
@@ -25,7 +25,7 @@ from controller.simulator.network.log import Log
 from controller.simulator.network.phases import Phases, phases_of
 from controller.simulator.network.resends import link_rates
 from controller.simulator.network.settings import NetworkSettings
-from controller.workload import TrainingJob
+from controller.vocabulary import Job
 
 _SAME = 1e-9
 
@@ -46,10 +46,10 @@ class NetworkSpeed:
         self._settings = settings
         self._log = log
         self._changes = 0
-        self._phases: dict[str, tuple[TrainingJob, Phases]] = {}
+        self._phases: dict[str, tuple[Job, Phases]] = {}
         self._network = _Average(settings) if settings.model == "average" else _InPhases(settings)
 
-    def alone_s(self, job: JobSpec) -> float:
+    def alone_s(self, job: Submission) -> float:
         """Return what the family's model says."""
         return self._inner.alone_s(job)
 
@@ -63,7 +63,7 @@ class NetworkSpeed:
 
     def contend(self, now_s: float, groups: Sequence[Group]) -> Contention:
         """Solve the rates of all jobs that use the network."""
-        running = {job.spec.id: (job, group) for group in groups for job in group.jobs}
+        running = {job.spec.name: (job, group) for group in groups for job in group.jobs}
         moved, self._changes = self._changes != self._allocation.changes, self._allocation.changes
         crossing = self._allocator.crossing
         self._phases = {job.name: self._phases_of(job) for job in crossing}
@@ -80,7 +80,7 @@ class NetworkSpeed:
         ]
         return Contention(changed)
 
-    def _phases_of(self, placed: TrainingJob) -> tuple[TrainingJob, Phases]:
+    def _phases_of(self, placed: Job) -> tuple[Job, Phases]:
         """Return a job with the phases of its iterations where it is."""
         known = self._phases.get(placed.name)
         if known is not None and known[0] is placed:
@@ -94,7 +94,7 @@ class NetworkSpeed:
 
     def _work(self, job: JobState, group: Group) -> Phases:
         """Return the phases of an iteration, those of a group's member as its partners let it be."""
-        placed, phases = self._phases[job.spec.id]
+        placed, phases = self._phases[job.spec.name]
         if len(group.jobs) + len(group.neighbours) == 1:
             return phases
         round_s = self._inner.iteration_s(group)[group.jobs.index(job)]
@@ -125,7 +125,7 @@ class _Average:
         self,
         now_s: float,
         allocator: Allocator,
-        jobs: Sequence[TrainingJob],
+        jobs: Sequence[Job],
         phases: Sequence[Phases],
         states: Sequence[JobState],
         *,
@@ -164,7 +164,7 @@ class _InPhases:
         self,
         now_s: float,
         allocator: Allocator,
-        jobs: Sequence[TrainingJob],
+        jobs: Sequence[Job],
         phases: Sequence[Phases],
         states: Sequence[JobState],
         *,
@@ -227,7 +227,7 @@ def _no_rates(senders: frozenset[str]) -> Mapping[str, float]:
 class _Rates:
     """Rates of those that send at the same time, each set solved once."""
 
-    def __init__(self, allocator: Allocator, jobs: Sequence[TrainingJob], resent: float) -> None:
+    def __init__(self, allocator: Allocator, jobs: Sequence[Job], resent: float) -> None:
         self._flows = allocator.flows()
         self._resent = resent
         self._names = [job.name for job in jobs]

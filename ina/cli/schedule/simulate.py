@@ -93,7 +93,7 @@ def simulate(
         show(
             outcomes,
             f"{plural(jobs, 'job')} on {plural(servers.gpus, 'GPU')}"
-            f" in {plural(len(servers.nodes), 'server')}",
+            f" in {plural(len(servers.servers), 'server')}",
         )
 
 
@@ -109,7 +109,7 @@ def as_json(outcomes: Sequence[Outcome], jobs: int) -> dict[str, Any]:
     source, cluster = task.source, task.config.cluster
     setting = {
         "jobs": jobs,
-        "servers": len(cluster.nodes),
+        "servers": len(cluster.servers),
         "gpus": cluster.gpus,
         "trace": str(source.trace or "generated"),
         "load": source.load,

@@ -21,8 +21,9 @@ from controller.core import (
 )
 from controller.core.log import Entry
 from controller.policies.setup import Setup
-from controller.scheduling import Cluster, JobSpec, Policy, SpeedModel
+from controller.scheduling import Policy, SpeedModel, Submission
 from controller.scheduling.policy import Group, JobState
+from controller.vocabulary import Cluster
 
 
 class Driver:
@@ -46,7 +47,7 @@ class Driver:
         self.events.append(event)
         self.core.handle(event)
 
-    def submit(self, spec: JobSpec, now_s: float) -> None:
+    def submit(self, spec: Submission, now_s: float) -> None:
         self.tell(Submitted(now_s, spec))
 
     def progressed(self, name: str, done: float, now_s: float) -> None:
@@ -94,4 +95,4 @@ class Driver:
 
     @property
     def failed(self) -> dict[str, str]:
-        return {each.job.spec.id: each.reason for each in self.core.over if each.outcome == "failed"}
+        return {each.job.spec.name: each.reason for each in self.core.over if each.outcome == "failed"}

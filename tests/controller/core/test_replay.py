@@ -16,10 +16,9 @@ from controller.core.scheduled import spec_of
 from controller.policies import registry
 from controller.policies.allocation import AllocationSettings
 from controller.policies.families.base import SimulationConfig
-from controller.scheduling import Cluster
 from controller.simulator.generate import generate
-from controller.workload import Cluster as Network
-from controller.workload import TrainingJob, fabrics
+from controller.vocabulary import Cluster, Job, fabrics
+from controller.vocabulary import Topology as Network
 from tests import effort
 from tests.controller.core.machine import Room
 
@@ -78,7 +77,7 @@ def check_replays(room: Room, fresh: Callable[[], Core], cut: float) -> None:
 @pytest.mark.parametrize("policy", PLAIN)
 def test_the_same_events_give_the_same_decisions(policy: str) -> None:
     specs = generate(15, SERVERS, load=2.0, seed=5)
-    room = Room(core_of(policy), [Submitted(spec.submit_s, spec) for spec in specs], 5, check=check_servers)
+    room = Room(core_of(policy), [Submitted(spec.arrival_s, spec) for spec in specs], 5, check=check_servers)
     room.run()
     check_replays(room, lambda: core_of(policy), 0.4)
 
@@ -89,14 +88,14 @@ def test_long_random_runs_with_losses_replay(policy: str, seed: int, cut: float)
     specs = generate(20, SERVERS, load=2.0, seed=seed)
     room = Room(
         core_of(policy),
-        [Submitted(spec.submit_s, spec) for spec in specs],
+        [Submitted(spec.arrival_s, spec) for spec in specs],
         seed,
-        servers=[node.name for node in SERVERS.nodes],
+        servers=[node.name for node in SERVERS.servers],
         mishaps=2.0,
         check=check_servers,
     )
     room.run()
-    assert {each.job.spec.id for each in room.core.over} == {spec.id for spec in specs}
+    assert {each.job.spec.name for each in room.core.over} == {spec.name for spec in specs}
     check_replays(room, lambda: core_of(policy), cut)
 
 
@@ -115,14 +114,14 @@ def network_jobs(network: Network, seed: int, count: int) -> list[Submitted]:
     found = []
     for number in range(count):
         arrival_s = rng.uniform(0, 40)
-        job = TrainingJob(
+        job = Job(
             name=f"j{number}",
             workers=rng.randint(1, 10),
             layers_bytes=(rng.randint(1, 50) * 1_000_000,),
             iterations=rng.randint(50, 400),
             compute_s=0.05,
             arrival_s=arrival_s,
-            deadline_s=arrival_s + rng.uniform(5, 200) if rng.random() < 0.4 else None,
+            deadline_s=rng.uniform(5, 200) if rng.random() < 0.4 else None,
         )
         found.append(Submitted(arrival_s, spec_of(job, network), job))
     return found
