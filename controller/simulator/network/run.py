@@ -131,7 +131,7 @@ class Simulated:
 
     def misses(self, ended: Ended) -> bool:
         """Return whether a job missed its deadline."""
-        due_s = self.jobs[ended.spec.name].deadline_s
+        due_s = self.jobs[ended.spec.name].due_s
         return due_s is not None and (not ended.completed or ended.finish_s > due_s * (1 + 1e-9))
 
 
