@@ -56,7 +56,7 @@ def branches(
     region: Region | None,
     transit: Collection[str],
 ) -> Branch:
-    """Return what of the tree a job needs: the root, and the switches with members of it on or below them.
+    """Return the part of the tree that a job needs: the root, and switches with its members on or below them.
 
     Args:
         topology: the switches.
